@@ -1,0 +1,1 @@
+"""The configurations that come with deeprc, one YAML file each."""

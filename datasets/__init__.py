@@ -1,0 +1,1 @@
+"""Repertoire files, the container that holds them, and the dataset that serves them."""

@@ -1,0 +1,47 @@
+"""Amino acids as bytes: the alphabet of the container and the two directions between text and indices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["AMINO_ACIDS", "INVALID", "decode", "decode_many", "encode", "encode_many"]
+
+AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
+"""The 20 amino acids in the order of their indices, one-letter codes, alphabetical."""
+
+INVALID = 255
+"""The index of every character that is not one of the 20 amino acids in upper or lower case."""
+
+_LETTERS = np.frombuffer(AMINO_ACIDS.encode(), dtype=np.uint8)
+_INDEX = np.full(256, INVALID, dtype=np.uint8)
+_INDEX[_LETTERS] = np.arange(20, dtype=np.uint8)
+_INDEX[_LETTERS + 32] = np.arange(20, dtype=np.uint8)  # lower case
+
+
+def encode(sequence: str) -> NDArray[np.uint8]:
+    """Return the residues of one sequence as indices, (R,) uint8; `INVALID` where it is no amino acid."""
+    return _INDEX[np.frombuffer(sequence.encode("ascii", "replace"), dtype=np.uint8)]
+
+
+def encode_many(sequences: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return the residues of N sequences end to end, (R,) uint8, and their offsets, (N + 1,) int64."""
+    offsets = np.zeros(len(sequences) + 1, dtype=np.int64)
+    lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
+    np.cumsum(lengths, out=offsets[1:])
+    return encode("".join(sequences)), offsets
+
+
+def decode(residues: NDArray[np.uint8]) -> str:
+    """Return one sequence's letters from its residue indices, (R,) uint8."""
+    return _LETTERS[residues].tobytes().decode("ascii")
+
+
+def decode_many(residues: NDArray[np.uint8], offsets: NDArray[np.int64]) -> list[str]:
+    """Return the N sequences that lie end to end in `residues`; offsets (N + 1,) count from its start."""
+    letters = decode(residues)
+    bounds = offsets.tolist()
+    return [letters[start:stop] for start, stop in pairwise(bounds)]

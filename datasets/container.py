@@ -1,0 +1,368 @@
+"""The HDF5 container of a cohort: written once, whole or not at all; read by memory map.
+
+The layout is specified in `docs/file-format.md`. Letters: R residues, N sequences, B repertoires.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas as pd
+from numpy.typing import DTypeLike, NDArray
+
+from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.errors import InputError
+
+__all__ = ["FORMAT", "VERSION", "Container", "ContainerWriter", "GeneCalls", "SequenceTable"]
+
+FORMAT = "deeprc-repertoires"
+VERSION = 1
+
+_SEQUENCE_DTYPES: dict[str, DTypeLike] = {
+    "residues": np.uint8,
+    "lengths": np.int64,
+    "counts": np.uint32,
+    "v_call": np.uint16,
+    "j_call": np.uint16,
+    "witness": np.uint8,
+}
+_OPTIONAL = ("v_call", "j_call", "witness")
+_COPY_BYTES = 1 << 24
+_STRING = h5py.string_dtype("utf-8")
+
+
+@dataclass(frozen=True)
+class GeneCalls:
+    """Gene names of N sequences: `codes` (N,) uint16 index `vocabulary`, where "" is an unknown gene."""
+
+    codes: NDArray[np.uint16]
+    vocabulary: tuple[str, ...]
+
+    def names(self) -> NDArray[np.object_]:
+        """Return the N names as text, (N,) object."""
+        return np.asarray(self.vocabulary, dtype=object)[self.codes]
+
+
+@dataclass(frozen=True)
+class SequenceTable:
+    """The N sequences of one repertoire, ready to be stored: what a reader's table becomes after cleaning.
+
+    `residues` (R,) uint8 holds them end to end, `lengths` (N,) int64 their lengths, `counts` (N,) uint32
+    their abundances; genes and `witness` (N,) uint8, the ground truth of a simulation, are optional.
+    """
+
+    residues: NDArray[np.uint8]
+    lengths: NDArray[np.int64]
+    counts: NDArray[np.uint32]
+    v_call: GeneCalls | None = None
+    j_call: GeneCalls | None = None
+    witness: NDArray[np.uint8] | None = None
+
+
+class ContainerWriter:
+    """Write a cohort repertoire by repertoire into a container that appears only when it is complete.
+
+    Use it as a context manager: `append` each repertoire in the order of the metadata's rows, then `finish`.
+    Sequences are spooled to a temporary folder beside `path` (so memory does not grow with the cohort) and
+    copied into contiguous datasets at the end; leaving the block without `finish` leaves nothing behind.
+
+    Parameters
+    ----------
+    path
+        The container's path. An existing file is replaced only by `finish`, in one rename.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        if not self.path.parent.is_dir():
+            raise InputError(f"{self.path}: the folder {self.path.parent} does not exist")
+        self._folder: Path | None = None
+        self._repertoire_ids: dict[str, None] = {}
+        self._n_sequences: list[int] = []
+        self._vocabulary: dict[str, dict[str, int]] = {"v_call": {"": 0}, "j_call": {"": 0}}
+        self._present: dict[str, bool] = dict.fromkeys(_OPTIONAL, False)
+
+    def __enter__(self) -> ContainerWriter:
+        try:
+            self._folder = Path(tempfile.mkdtemp(prefix=f".{self.path.name}.", dir=self.path.parent))
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot be written: {error.strerror}") from error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def append(self, repertoire_id: str, table: SequenceTable) -> None:
+        """Add one repertoire's sequences.
+
+        Raises
+        ------
+        InputError
+            If the id was given before, or there are too many gene names.
+        ValueError
+            If the table's columns do not have the same number of sequences.
+        """
+        n = len(table.lengths)
+        if repertoire_id in self._repertoire_ids:
+            raise InputError(f"repertoire_id {repertoire_id!r} appears twice")
+        if len(table.counts) != n or int(table.lengths.sum()) != len(table.residues):
+            raise ValueError(f"{repertoire_id}: lengths, counts and residues do not belong together")
+        self._repertoire_ids[repertoire_id] = None
+        self._n_sequences.append(n)
+        columns: dict[str, NDArray[Any]] = {
+            "residues": table.residues,
+            "lengths": table.lengths,
+            "counts": table.counts,
+            "v_call": self._codes("v_call", table.v_call, n),
+            "j_call": self._codes("j_call", table.j_call, n),
+            "witness": np.zeros(n, np.uint8) if table.witness is None else table.witness,
+        }
+        self._present["witness"] |= table.witness is not None
+        for name, values in columns.items():
+            with self._spool(name).open("ab") as file:
+                np.ascontiguousarray(values, dtype=_SEQUENCE_DTYPES[name]).tofile(file)
+
+    def finish(
+        self, metadata: pd.DataFrame, *, source: str, preprocessing: Mapping[str, Any] | None = None
+    ) -> None:
+        """Write the container and give it its name.
+
+        Parameters
+        ----------
+        metadata
+            One row per appended repertoire, in the same order; each column becomes `/metadata/<column>`.
+        source
+            What the cohort was made from, in words.
+        preprocessing
+            What was kept and dropped, stored as JSON.
+        """
+        if len(metadata) != len(self._repertoire_ids):
+            raise ValueError(f"{len(metadata)} rows of metadata for {len(self._repertoire_ids)} repertoires")
+        assert self._folder is not None, "ContainerWriter is used as a context manager"
+        partial = self._folder / self.path.name
+        with h5py.File(
+            partial, "w", libver=("v108", "v108")
+        ) as file:  # older layouts limit attributes to 64 KB
+            file.attrs["format"] = FORMAT
+            file.attrs["version"] = VERSION
+            file.attrs["alphabet"] = AMINO_ACIDS
+            file.attrs["created_by"] = f"deeprc {_own_version()}"
+            file.attrs["source"] = source
+            file.attrs["preprocessing"] = json.dumps(dict(preprocessing or {}))
+            file.create_dataset("repertoire_ids", data=list(self._repertoire_ids), dtype=_STRING)
+            file.create_dataset("repertoire_offsets", data=_offsets(np.asarray(self._n_sequences, np.int64)))
+            self._write_sequences(file)
+            _write_metadata(file.create_group("metadata"), metadata)
+        partial.replace(self.path)
+
+    def _write_sequences(self, file: h5py.File) -> None:
+        n = sum(self._n_sequences)
+        offsets = _contiguous(file, "sequence_offsets", n + 1, np.int64)
+        offsets[:1] = 0
+        position, total = 1, 0
+        for lengths in self._spooled("lengths"):
+            ends = np.cumsum(lengths) + total
+            offsets[position : position + len(ends)] = ends
+            position, total = position + len(ends), int(ends[-1])
+        for name in _SEQUENCE_DTYPES:
+            if name == "lengths" or (name in _OPTIONAL and not self._present[name]):
+                continue
+            target = _contiguous(file, name, total if name == "residues" else n, _SEQUENCE_DTYPES[name])
+            position = 0
+            for values in self._spooled(name):
+                target[position : position + len(values)] = values
+                position += len(values)
+            if name in self._vocabulary:
+                target.attrs.create("vocabulary", list(self._vocabulary[name]), dtype=_STRING)
+
+    def _codes(self, name: str, calls: GeneCalls | None, n: int) -> NDArray[np.uint16]:
+        if calls is None:
+            return np.zeros(n, np.uint16)
+        if len(calls.codes) != n:
+            raise ValueError(f"{name}: {len(calls.codes)} gene calls for {n} sequences")
+        self._present[name] = True
+        known = self._vocabulary[name]
+        codes = [known.setdefault(gene, len(known)) for gene in calls.vocabulary]
+        if len(known) > np.iinfo(np.uint16).max:
+            raise InputError(
+                f"{name}: more than {np.iinfo(np.uint16).max} different gene names; is it a gene column?"
+            )
+        return np.asarray(codes, np.uint16)[calls.codes] if codes else np.zeros(n, np.uint16)
+
+    def _spool(self, name: str) -> Path:
+        assert self._folder is not None, "ContainerWriter is used as a context manager"
+        return self._folder / f"{name}.bin"
+
+    def _spooled(self, name: str) -> Iterator[NDArray[Any]]:
+        dtype = np.dtype(_SEQUENCE_DTYPES[name])
+        if not self._spool(name).exists():
+            return
+        with self._spool(name).open("rb") as file:
+            while len(block := np.fromfile(file, dtype=dtype, count=_COPY_BYTES // dtype.itemsize)):
+                yield block
+
+
+class Container:
+    """An open container: memory maps of the per-sequence datasets and the metadata in memory.
+
+    Parameters
+    ----------
+    path
+        A file written by `ContainerWriter`.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, is not HDF5, was cut short, has another format or version, or contradicts
+        itself.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).absolute()
+        try:
+            with h5py.File(self.path, "r") as file:
+                self._read(file)
+        except FileNotFoundError:
+            raise InputError(
+                f"{path}: no such file; expected a container made by `deeprc preprocess`"
+            ) from None
+        except OSError as error:
+            raise InputError(
+                f"{path}: cannot be read as HDF5 (damaged, cut short, or no container): {error}"
+            ) from error
+        except KeyError as error:
+            raise InputError(f"{path}: the container is damaged: {error.args[0]}") from error
+
+    def __reduce__(self) -> tuple[type[Container], tuple[Path]]:
+        """Pickle as the path: a worker process maps the file by itself."""
+        return Container, (self.path,)
+
+    def _read(self, file: h5py.File) -> None:
+        if file.attrs.get("format") != FORMAT:
+            raise InputError(f"{self.path}: an HDF5 file, but no container made by `deeprc preprocess`")
+        if file.attrs["version"] != VERSION:
+            raise InputError(
+                f"{self.path}: expected version {VERSION} of the container, found {file.attrs['version']}; "
+                "run `deeprc preprocess` again with this version of deeprc"
+            )
+        if file.attrs["alphabet"] != AMINO_ACIDS:
+            raise InputError(
+                f"{self.path}: expected the alphabet {AMINO_ACIDS}, found {file.attrs['alphabet']}"
+            )
+        self.created_by = str(file.attrs["created_by"])
+        self.source = str(file.attrs["source"])
+        self.preprocessing: dict[str, Any] = json.loads(file.attrs["preprocessing"])
+        self.repertoire_ids: NDArray[np.object_] = file["repertoire_ids"].asstr()[:]
+        self.repertoire_offsets: NDArray[np.int64] = file["repertoire_offsets"][:]
+        self.residues: NDArray[np.uint8] = self._map(file["residues"], np.uint8)
+        self.sequence_offsets: NDArray[np.int64] = self._map(file["sequence_offsets"], np.int64)
+        self.counts: NDArray[np.uint32] = self._map(file["counts"], np.uint32)
+        self.v_call = self._genes(file, "v_call")
+        self.j_call = self._genes(file, "j_call")
+        self.witness: NDArray[np.uint8] | None = (
+            self._map(file["witness"], np.uint8) if "witness" in file else None
+        )
+        self.metadata = _read_metadata(file["metadata"], len(self.repertoire_ids))
+        self._check()
+
+    def _check(self) -> None:
+        n = len(self.sequence_offsets) - 1
+        expected = {
+            "repertoire_offsets": (len(self.repertoire_offsets), len(self.repertoire_ids) + 1),
+            "repertoire_offsets, last value": (int(self.repertoire_offsets[-1]), n),
+            "residues": (len(self.residues), int(self.sequence_offsets[-1])),
+            "counts": (len(self.counts), n),
+            "v_call": (n if self.v_call is None else len(self.v_call.codes), n),
+            "j_call": (n if self.j_call is None else len(self.j_call.codes), n),
+            "witness": (n if self.witness is None else len(self.witness), n),
+        }
+        for name, (found, wanted) in expected.items():
+            if found != wanted:
+                raise InputError(
+                    f"{self.path}: /{name}: expected {wanted}, found {found}; the container is damaged"
+                )
+        if np.any(np.diff(self.repertoire_offsets) < 0):
+            raise InputError(f"{self.path}: /repertoire_offsets: decreases; the container is damaged")
+
+    def _genes(self, file: h5py.File, name: str) -> GeneCalls | None:
+        if name not in file:
+            return None
+        return GeneCalls(self._map(file[name], np.uint16), tuple(file[name].attrs["vocabulary"]))
+
+    def _map(self, dataset: h5py.Dataset, dtype: DTypeLike) -> NDArray[Any]:
+        if dataset.dtype != dtype or dataset.ndim != 1:
+            expected = f"expected one dimension of {np.dtype(dtype)}"
+            raise InputError(
+                f"{self.path}: {dataset.name}: {expected}, found {dataset.dtype} {dataset.shape}"
+            )
+        offset = dataset.id.get_offset()
+        if dataset.size == 0:
+            return np.zeros(dataset.shape, dataset.dtype)
+        if offset is None:
+            raise InputError(f"{self.path}: {dataset.name}: expected a contiguous, uncompressed dataset")
+        # Copy-on-write: torch takes only writable arrays without a copy, and nothing ever reaches the file.
+        return np.memmap(self.path, dataset.dtype, mode="c", offset=offset, shape=dataset.shape)
+
+
+def _offsets(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def _contiguous(file: h5py.File, name: str, length: int, dtype: DTypeLike) -> h5py.Dataset:
+    return file.create_dataset(name, shape=(length,), dtype=dtype)
+
+
+def _write_metadata(group: h5py.Group, metadata: pd.DataFrame) -> None:
+    group.attrs.create("columns", [str(name) for name in metadata.columns], dtype=_STRING)
+    for index, name in enumerate(metadata.columns):
+        values = metadata[name]
+        key = (
+            str(name).replace("/", "_").replace("\0", "")
+        )  # HDF5 reserves the slash, and ends names at a zero
+        if key in ("", ".") or key in group:
+            key = f"column {index}"
+        if pd.api.types.is_bool_dtype(values):
+            values = values.astype(str)
+        if pd.api.types.is_numeric_dtype(values):
+            numbers = values.to_numpy(np.float64, na_value=np.nan) if values.hasnans else values.to_numpy()
+            group.create_dataset(key, data=numbers)
+        else:
+            text = ["" if pd.isna(value) else str(value).replace("\0", "") for value in values]
+            group.create_dataset(key, data=text, dtype=_STRING)
+        group[key].attrs["name"] = str(name)
+
+
+def _read_metadata(group: h5py.Group, n: int) -> pd.DataFrame:
+    columns: dict[str, pd.Series] = {}
+    by_name = {dataset.attrs["name"]: dataset for dataset in group.values()}
+    for name in group.attrs["columns"]:
+        dataset = by_name[name]
+        if h5py.check_string_dtype(dataset.dtype) is None:
+            columns[name] = pd.Series(dataset[:])
+        else:
+            columns[name] = pd.Series([value or None for value in dataset.asstr()[:]], dtype=object)
+    return pd.DataFrame(columns, index=pd.RangeIndex(n))
+
+
+def _own_version() -> str:
+    try:
+        return version("deeprc")
+    except PackageNotFoundError:
+        return "unknown"

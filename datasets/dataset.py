@@ -1,0 +1,197 @@
+"""`RepertoireDataset`: a container as an indexable set of repertoires, and `Repertoire`, one of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from deeprc.datasets.alphabet import decode_many
+from deeprc.datasets.container import Container
+from deeprc.errors import InputError
+
+__all__ = ["Repertoire", "RepertoireDataset", "open_dataset"]
+
+
+@dataclass(frozen=True)
+class Repertoire:
+    """One repertoire: a view of its part of the container; nothing is copied before it is used.
+
+    Attributes
+    ----------
+    repertoire_id
+        The id of the metadata sheet.
+    start, stop
+        The repertoire's sequences are `start` to `stop` of the container.
+    metadata
+        The repertoire's row of the metadata sheet.
+    """
+
+    repertoire_id: str
+    start: int
+    stop: int
+    container: Container
+    metadata: dict[str, Any]
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """Offsets of the N sequences, (N + 1,) int64, counted from the repertoire's first residue."""
+        bounds = self.container.sequence_offsets[self.start : self.stop + 1]
+        return np.asarray(bounds - bounds[0])
+
+    @property
+    def residues(self) -> NDArray[np.uint8]:
+        """Amino-acid indices of all sequences end to end, (R,) uint8."""
+        first, last = self.container.sequence_offsets[[self.start, self.stop]]
+        return self.container.residues[first:last]
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Lengths of the sequences in residues, (N,) int64."""
+        return np.diff(self.container.sequence_offsets[self.start : self.stop + 1])
+
+    @property
+    def counts(self) -> NDArray[np.uint32]:
+        """Abundances of the sequences, AIRR's `duplicate_count`, (N,) uint32."""
+        return self.container.counts[self.start : self.stop]
+
+    @property
+    def witness(self) -> NDArray[np.uint8] | None:
+        """Which sequences carry the implanted signal, (N,) uint8; None where it is not known."""
+        return None if self.container.witness is None else self.container.witness[self.start : self.stop]
+
+    def sequences(self) -> list[str]:
+        """Return the N sequences as text (`junction_aa`)."""
+        return decode_many(self.residues, self.offsets)
+
+    def to_frame(self, rows: ArrayLike | None = None) -> pd.DataFrame:
+        """Return the sequences as a table with AIRR field names.
+
+        Parameters
+        ----------
+        rows
+            Positions within the repertoire, (n,); all when None.
+        """
+        chosen = np.arange(len(self)) if rows is None else np.asarray(rows, np.int64)
+        at = chosen + self.start
+        starts, stops = self.container.sequence_offsets[at], self.container.sequence_offsets[at + 1]
+        residues = [self.container.residues[a:b] for a, b in zip(starts, stops, strict=True)]
+        flat = np.concatenate(residues) if residues else np.zeros(0, np.uint8)
+        offsets = np.concatenate([[0], np.cumsum(stops - starts)])
+        columns: dict[str, Any] = {
+            "repertoire_id": np.full(len(chosen), self.repertoire_id, dtype=object),
+            "sequence_id": chosen + 1,
+            "junction_aa": decode_many(flat, offsets),
+            "duplicate_count": np.asarray(self.counts[chosen]),
+        }
+        for name, genes in (("v_call", self.container.v_call), ("j_call", self.container.j_call)):
+            if genes is not None:
+                columns[name] = np.asarray(genes.vocabulary, dtype=object)[genes.codes[at]]
+        if self.witness is not None:
+            columns["witness"] = np.asarray(self.witness[chosen])
+        return pd.DataFrame(columns)
+
+
+class RepertoireDataset:
+    """A set of repertoires in a container: `len`, `dataset[i]`, `dataset[rows]`; a view, cheap to slice.
+
+    An integer gives one `Repertoire`; a slice, a list of positions or a boolean mask gives a
+    `RepertoireDataset` of those repertoires in that order. `shape` is `(len,)`, so scikit-learn's splitters
+    and searches index it like an array. The sequences are memory-mapped; a worker process that receives the
+    dataset opens the file by itself.
+
+    Parameters
+    ----------
+    path
+        A container made by `deeprc preprocess`.
+
+    Raises
+    ------
+    InputError
+        If the container cannot be used; the message names the file and the dataset inside it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.container = Container(path)
+        self.rows: NDArray[np.int64] = np.arange(len(self.container.repertoire_ids))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def shape(self) -> tuple[int]:
+        """The number of repertoires, as scikit-learn asks for it."""
+        return (len(self),)
+
+    @property
+    def repertoire_ids(self) -> NDArray[np.object_]:
+        """The ids, (B,) text."""
+        return self.container.repertoire_ids[self.rows]
+
+    @property
+    def metadata(self) -> pd.DataFrame:
+        """The metadata sheet of these repertoires, one row each, in the dataset's order."""
+        return self.container.metadata.iloc[self.rows].reset_index(drop=True)
+
+    @property
+    def n_sequences(self) -> NDArray[np.int64]:
+        """The number of sequences of each repertoire, (B,) int64."""
+        offsets = self.container.repertoire_offsets
+        return offsets[self.rows + 1] - offsets[self.rows]
+
+    @overload
+    def __getitem__(self, key: int | np.integer[Any]) -> Repertoire: ...
+    @overload
+    def __getitem__(self, key: slice | Sequence[int] | NDArray[Any]) -> RepertoireDataset: ...
+    def __getitem__(self, key: Any) -> Repertoire | RepertoireDataset:
+        if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis:
+            key = key[0]  # scikit-learn's `_safe_indexing` asks for `dataset[rows, ...]`
+        if isinstance(key, int | np.integer):
+            return self._repertoire(int(self.rows[key]))
+        view = object.__new__(RepertoireDataset)
+        view.container = self.container
+        view.rows = self.rows[
+            np.asarray(key, np.int64) if not isinstance(key, slice) and len(key) == 0 else key
+        ]
+        return view
+
+    def __iter__(self) -> Iterator[Repertoire]:
+        return (self._repertoire(int(row)) for row in self.rows)
+
+    def __repr__(self) -> str:
+        return f"RepertoireDataset({str(self.container.path)!r}, {len(self)} repertoires)"
+
+    def select(self, repertoire_ids: Sequence[str]) -> RepertoireDataset:
+        """Return the repertoires with these ids, in this order.
+
+        Raises
+        ------
+        InputError
+            If the dataset has no repertoire of one of these ids.
+        """
+        position = {repertoire_id: i for i, repertoire_id in enumerate(self.repertoire_ids)}
+        missing = [repertoire_id for repertoire_id in repertoire_ids if repertoire_id not in position]
+        if missing:
+            raise InputError(
+                f"{self.container.path}: no repertoire {missing[0]!r}"
+                + (f" (nor {len(missing) - 1} others asked for)" if len(missing) > 1 else "")
+            )
+        return self[np.asarray([position[repertoire_id] for repertoire_id in repertoire_ids], np.int64)]
+
+    def _repertoire(self, row: int) -> Repertoire:
+        start, stop = self.container.repertoire_offsets[row : row + 2].tolist()
+        metadata = {str(name): self.container.metadata[name].iloc[row] for name in self.container.metadata}
+        return Repertoire(str(self.container.repertoire_ids[row]), start, stop, self.container, metadata)
+
+
+def open_dataset(path: str | os.PathLike[str]) -> RepertoireDataset:
+    """Open a container; `deeprc.open` is this function. See `RepertoireDataset`."""
+    return RepertoireDataset(path)

@@ -1,0 +1,21 @@
+"""TCRex' tables, and VDJtools' tables with TCRex' column names."""
+
+from __future__ import annotations
+
+from deeprc.datasets.readers.layout import Header, Layout
+
+__all__ = ["TcrexReader"]
+
+
+class TcrexReader:
+    """Tables `CDR3_beta TRBV_gene TRBJ_gene`, with a count or without, with an index column or without."""
+
+    name = "tcrex"
+    recognised_by = "CDR3_beta, TRBV_gene, TRBJ_gene"
+
+    def layout(self, header: Header) -> Layout | None:
+        """Return the columns of a TCRex table."""
+        sequence, v_call, j_call = (header.find(name) for name in ("CDR3_beta", "TRBV_gene", "TRBJ_gene"))
+        if sequence is None or v_call is None:
+            return None
+        return Layout(sequence, counts=header.find_all("count"), v_call=v_call, j_call=j_call)

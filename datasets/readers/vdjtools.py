@@ -1,0 +1,21 @@
+"""VDJtools' clonotype tables: https://vdjtools-doc.readthedocs.io/en/master/input.html."""
+
+from __future__ import annotations
+
+from deeprc.datasets.readers.layout import Header, Layout
+
+__all__ = ["VdjtoolsReader"]
+
+
+class VdjtoolsReader:
+    """Tables `count freq cdr3nt cdr3aa v d j ...`; the sequence of a non-coding one has `*`, `_` or `~`."""
+
+    name = "vdjtools"
+    recognised_by = "count, cdr3aa"
+
+    def layout(self, header: Header) -> Layout | None:
+        """Return the columns of a VDJtools table, whose header may start with `#`."""
+        sequence, count = header.find("cdr3aa"), header.find("count")
+        if sequence is None or count is None:
+            return None
+        return Layout(sequence, counts=(count,), v_call=header.find("v"), j_call=header.find("j"))

@@ -1,0 +1,172 @@
+"""What is in a container, as a JSON-able dictionary and as text: `deeprc info` as functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeprc.datasets.container import GeneCalls
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.report import describe_counts, format_table
+
+__all__ = ["render_summary", "summarise"]
+
+_CHUNK = 1 << 20
+_MAX_CLASSES = 12
+
+
+def summarise(dataset: RepertoireDataset) -> dict[str, Any]:
+    """Describe a dataset: repertoires, sequences, lengths, counts, genes, metadata, and what was dropped.
+
+    The per-sequence datasets are read in pieces, so memory does not grow with the cohort. `preprocessing` is
+    about the whole container, the rest about the given view of it.
+    """
+    container = dataset.container
+    return {
+        "path": str(container.path),
+        "created_by": container.created_by,
+        "source": container.source,
+        "repertoires": len(dataset),
+        "sequences": _sequences(dataset.n_sequences),
+        "lengths": _lengths(dataset),
+        "counts": _counts(dataset),
+        "v_call": _genes(dataset, container.v_call),
+        "j_call": _genes(dataset, container.j_call),
+        "witnesses": None if container.witness is None else _witnesses(dataset, container.witness),
+        "metadata": {str(name): _column(values) for name, values in dataset.metadata.items()},
+        "preprocessing": {
+            name: value for name, value in container.preprocessing.items() if name != "repertoires"
+        },
+    }
+
+
+def render_summary(summary: Mapping[str, Any]) -> str:
+    """Return what `summarise` found as text for people."""
+    sequences, lengths, counts = summary["sequences"], summary["lengths"], summary["counts"]
+    per = ", ".join(f"{name} {sequences[name]:,}" for name in ("min", "median", "max"))
+    rows = [
+        ["container", summary["path"]],
+        ["created by", f"{summary['created_by']} from {summary['source']}"],
+        ["repertoires", f"{summary['repertoires']:,}"],
+        ["sequences", f"{sequences['total']:,} (per repertoire: {per})"],
+        ["lengths", f"{lengths['min']} to {lengths['max']}, mean {lengths['mean']:.1f}"],
+        ["counts", f"total {counts['total']:,}, max {counts['max']:,}, {counts['singletons']:.1%} are 1"],
+    ]
+    for name in ("v_call", "j_call"):
+        genes = summary[name]
+        rows.append([name, f"{genes['genes']} names, known for {genes['known']:.1%}" if genes else "none"])
+    if summary["witnesses"] is not None:
+        rows.append(["witnesses", f"{summary['witnesses']:,}"])
+    lines = [format_table(rows), "", "metadata"]
+    lines.append(
+        format_table([["  " + name, *_describe(column)] for name, column in summary["metadata"].items()])
+    )
+    return "\n".join([*lines, "", *_describe_preprocessing(summary["preprocessing"])])
+
+
+def _chunks(dataset: RepertoireDataset) -> Iterator[slice]:
+    """Yield the ranges of sequences that belong to the dataset's repertoires, none longer than `_CHUNK`."""
+    for repertoire in dataset:
+        for start in range(repertoire.start, repertoire.stop, _CHUNK):
+            yield slice(start, min(start + _CHUNK, repertoire.stop))
+
+
+def _sequences(n_sequences: NDArray[np.int64]) -> dict[str, Any]:
+    if not len(n_sequences):
+        return {"total": 0, "min": 0, "median": 0.0, "max": 0}
+    return {
+        "total": int(n_sequences.sum()),
+        "min": int(n_sequences.min()),
+        "median": float(np.median(n_sequences)),
+        "max": int(n_sequences.max()),
+    }
+
+
+def _lengths(dataset: RepertoireDataset) -> dict[str, Any]:
+    offsets = dataset.container.sequence_offsets
+    n, total, lowest, highest = 0, 0, None, 0
+    for rows in _chunks(dataset):
+        lengths = np.diff(offsets[rows.start : rows.stop + 1])
+        n, total = n + len(lengths), total + int(lengths.sum())
+        lowest = int(lengths.min()) if lowest is None else min(lowest, int(lengths.min()))
+        highest = max(highest, int(lengths.max()))
+    return {"min": lowest or 0, "mean": total / n if n else 0.0, "max": highest}
+
+
+def _counts(dataset: RepertoireDataset) -> dict[str, Any]:
+    n, total, singletons, highest = 0, 0, 0, 0
+    for rows in _chunks(dataset):
+        counts = dataset.container.counts[rows]
+        n, total = n + len(counts), total + int(counts.sum(dtype=np.uint64))
+        singletons, highest = singletons + int(np.sum(counts == 1)), max(highest, int(counts.max()))
+    return {"total": total, "singletons": singletons / n if n else 0.0, "max": highest}
+
+
+def _genes(dataset: RepertoireDataset, calls: GeneCalls | None) -> dict[str, Any] | None:
+    if calls is None:
+        return None
+    seen = np.zeros(len(calls.vocabulary), np.int64)
+    for rows in _chunks(dataset):
+        seen += np.bincount(calls.codes[rows], minlength=len(seen))
+    named = np.asarray([bool(name) for name in calls.vocabulary])
+    return {"genes": int(np.sum(seen[named] > 0)), "known": float(seen[named].sum() / max(seen.sum(), 1))}
+
+
+def _witnesses(dataset: RepertoireDataset, witness: NDArray[np.uint8]) -> int:
+    return sum(int(np.count_nonzero(witness[rows])) for rows in _chunks(dataset))
+
+
+def _column(values: pd.Series) -> dict[str, Any]:
+    """Describe a metadata column: its classes if they are few, else its range or how many values differ."""
+    given = values.dropna()
+    numeric = pd.api.types.is_numeric_dtype(values)
+    kind = "text" if not numeric else "integer" if pd.api.types.is_integer_dtype(values) else "number"
+    column: dict[str, Any] = {
+        "type": kind,
+        "missing": len(values) - len(given),
+        "distinct": int(given.nunique()),
+    }
+    if column["distinct"] <= _MAX_CLASSES:
+        classes = given.value_counts()
+        order = sorted(classes.index, key=lambda value: (-classes[value], value))
+        column["classes"] = {
+            f"{value:g}" if kind == "number" else str(value): int(classes[value]) for value in order
+        }
+    elif numeric:
+        column |= {"min": given.min().item(), "mean": float(given.mean()), "max": given.max().item()}
+    return column
+
+
+def _describe(column: Mapping[str, Any]) -> list[str]:
+    missing = f"{column['missing']:,} missing" if column["missing"] else ""
+    if "classes" in column:
+        values = ", ".join(f"{name}: {n:,}" for name, n in column["classes"].items())
+    elif "min" in column:
+        values = f"{column['min']:g} to {column['max']:g}, mean {column['mean']:.4g}"
+    else:
+        values = f"{column['distinct']:,} different values"
+    return [column["type"], values, missing]
+
+
+def _describe_preprocessing(report: Mapping[str, Any]) -> list[str]:
+    if "rows_read" not in report:
+        return ["preprocessing: nothing recorded"]
+    dropped = {reason: n for reason, n in report["dropped"].items() if n}
+    lines = ["preprocessing"]
+    rows: list[list[str | int]] = [["  rows read", report["rows_read"]], ["  kept", report["kept"]]]
+    rows += [[f"  dropped: {reason}", n] for reason, n in dropped.items()]
+    lines += [
+        format_table(rows),
+        *("  " + line for line in describe_counts(report["counts_from"], report["counts_rounded"])),
+    ]
+    for key, words in (
+        ("rows_without_file", "rows without a file"),
+        ("files_without_row", "files without a row"),
+    ):
+        if report[key]:
+            lines.append(f"  left out: {len(report[key])} {words}")
+    return lines

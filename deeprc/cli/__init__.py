@@ -1,0 +1,81 @@
+"""The `deeprc` command: one thin command per file."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from deeprc.errors import InputError
+
+__all__ = ["main"]
+
+_COMMANDS = {
+    "quickstart": "Run the whole job once on a small simulated cohort.",
+    "preprocess": "Turn repertoire files and a metadata sheet into a container.",
+    "info": "Show what a container holds.",
+    "train": "Train a classifier.",
+    "predict": "Predict with a trained classifier.",
+    "evaluate": "Measure how good a trained classifier is.",
+    "attention": "Write the attention on every sequence.",
+}
+
+
+class _Group(click.Group):
+    """Imports a command only when it is asked for, and turns `InputError` into one line and exit code 2."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = getattr(importlib.import_module(f"deeprc.cli.{cmd_name}"), cmd_name)
+        if all(parameter.name != "debug" for parameter in command.params):
+            command.params.append(_debug_option())
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (InputError, FileNotFoundError, PermissionError, IsADirectoryError) as error:
+            if ctx.obj["debug"]:
+                raise
+            click.echo(f"Error: {error}", err=True)
+            ctx.exit(2)
+        except BrokenPipeError:
+            sys.stderr.close()  # the reader of a pipe has gone; Python would complain at exit
+            ctx.exit(1)
+
+
+def _debug_option() -> click.Option:
+    def remember(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+        ctx.find_root().obj["debug"] |= value
+
+    return click.Option(["--debug"], is_flag=True, expose_value=False, callback=remember, help="Show tracebacks.")
+
+
+@click.command(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="deeprc")
+@click.option("--debug", is_flag=True, help="Show tracebacks.")
+@click.pass_context
+def _cli(ctx: click.Context, debug: bool) -> None:
+    """Which immune state does this repertoire carry, and which receptor sequences say so?
+
+    Start with `deeprc quickstart`.
+    """
+    ctx.obj = {"debug": debug}
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.INFO, stream=sys.stderr, force=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; `arguments` are those of the process when None."""
+    _cli(args=arguments, prog_name="deeprc")

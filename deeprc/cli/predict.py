@@ -1,0 +1,36 @@
+"""`deeprc predict`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from deeprc.cli.progress import bar
+
+__all__ = ["predict"]
+
+
+@click.command()
+@click.argument("run")
+@click.argument("container")
+@click.option("-o", "--output", required=True, metavar="FILE", help="The table to write (TSV).")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
+def predict(run: str, container: str, output: str, device: str) -> None:
+    """Predict the targets of RUN for every repertoire of CONTAINER, in the container's order.
+
+    The table's columns: repertoire_id, split (train, validation or test when RUN was trained; else new), target, label,
+    probability.
+
+    \b
+    Example:
+      deeprc predict runs/cmv new_cohort.h5 -o predictions.tsv
+    """
+    from deeprc.datasets.dataset import open_dataset
+    from deeprc.evaluation.run import load_run, save_predictions
+
+    trained = load_run(run, device=device)
+    dataset = open_dataset(container)
+    table = trained.predict(dataset, bar(range(len(dataset)), "repertoire"))
+    save_predictions(Path(output), table)
+    click.echo(f"Wrote {len(table)} predictions for {len(dataset)} repertoires to {output}")

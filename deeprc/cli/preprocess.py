@@ -1,0 +1,80 @@
+"""`deeprc preprocess`: from repertoire files and a metadata sheet to a container."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from deeprc.datasets.preprocessing import preprocess as preprocess_cohort
+from deeprc.datasets.readers import FORMATS
+
+__all__ = ["preprocess"]
+
+
+@click.command()
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...", type=click.Path(path_type=Path))
+@click.option(
+    "--metadata",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The metadata sheet (TSV, CSV or XLSX): one row per repertoire.",
+)
+@click.option(
+    "-o", "--output", required=True, type=click.Path(path_type=Path), help="The container to write."
+)
+@click.option(
+    "--format",
+    "reader_format",
+    type=click.Choice(FORMATS),
+    default="auto",
+    show_default=True,
+    help="The format of the files; auto recognises each by its header.",
+)
+@click.option(
+    "--id-column", help="Column of the sheet with the repertoire ids.  [default: found by its name]"
+)
+@click.option("--sequence-column", help="Read any other table: the column of the amino-acid sequences.")
+@click.option(
+    "--count-column", help="With --sequence-column: the column of the counts.  [default: each counts 1]"
+)
+@click.option(
+    "--allow-missing",
+    is_flag=True,
+    help="Leave out rows without a file, files without a row and repertoires without a kept sequence.",
+)
+@click.option(
+    "--min-length", type=int, default=1, show_default=True, help="Shortest sequence kept, in residues."
+)
+@click.option(
+    "--max-length", type=int, default=50, show_default=True, help="Longest sequence kept, in residues."
+)
+@click.option("--jobs", type=int, help="Worker processes.  [default: one per core]")
+def preprocess(
+    sources: tuple[Path, ...], metadata: Path, output: Path, jobs: int | None, **options: Any
+) -> None:
+    r"""Read repertoire files and write them, in the order of the metadata sheet, to one container.
+
+    SOURCE is a file or a folder (searched with all folders in it), gzip or plain: AIRR, immunoSEQ, VDJtools,
+    TCRex, the original DeepRC's table, or any table with --sequence-column.
+
+    \b
+    Example:
+        deeprc preprocess repertoires/ --metadata metadata.tsv --output cohort.h5
+    """
+    from tqdm import tqdm
+
+    with tqdm(unit="file", disable=not sys.stderr.isatty()) as bar:
+
+        def show(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        report = preprocess_cohort(
+            sources, metadata, output, jobs=jobs or os.cpu_count() or 1, progress=show, **options
+        )
+    click.echo(report.to_text())
+    click.echo(f"wrote {output}")

@@ -1,0 +1,86 @@
+"""`deeprc train`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from deeprc.cli.progress import training_bar
+from deeprc.cli.tables import metrics_lines
+from deeprc.errors import InputError
+
+__all__ = ["train"]
+
+
+@click.command()
+@click.argument("container", required=False)
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    metavar="TARGET",
+    help="What to predict: COLUMN, COLUMN=POSITIVE_CLASS, COLUMN:multiclass or COLUMN:regression; @WEIGHT may follow."
+    " Give it several times to train several targets at once.",
+)
+@click.option("--output", metavar="FOLDER", help="The run directory to write; must not exist.")
+@click.option("--config", default="deeprc", show_default=True, help="A configuration's name or a YAML file.")
+@click.option("--folds", default=5, show_default=True, help="Number of folds.")
+@click.option("--fold", default=0, show_default=True, help="The fold to test on; the next one validates.")
+@click.option("--group-by", metavar="COLUMN", help="Repertoires with the same value stay on one side of the split.")
+@click.option("--seed", default=0, show_default=True, help="Of the split, the network's start and the sampling.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
+@click.option("--resume", metavar="RUN", help="Continue an interrupted run; takes no other options.")
+def train(
+    container: str | None,
+    overrides: tuple[str, ...],
+    targets: tuple[str, ...],
+    output: str | None,
+    config: str,
+    folds: int,
+    fold: int,
+    group_by: str | None,
+    seed: int,
+    device: str,
+    resume: str | None,
+) -> None:
+    """Train a classifier on CONTAINER and write a run directory.
+
+    KEY=VALUE changes the configuration, as in `n_updates=5000 n_kernels=64`.
+
+    \b
+    Example:
+      deeprc train cohort.h5 --target 'CMV=+' --group-by subject_id --output runs/cmv
+    """
+    from deeprc.config import load_config
+    from deeprc.evaluation.experiment import resume_run, train_run
+    from deeprc.evaluation.run import read_settings
+
+    if resume is not None:
+        if targets or output or overrides:
+            raise InputError("--resume continues a run as it was started; give no --target, --output or KEY=VALUE")
+        with training_bar(read_settings(Path(resume)).config.training.n_updates) as progress:
+            run = resume_run(resume, cohort=container, progress=progress)
+    else:
+        if container is None or output is None:
+            raise InputError("expected a CONTAINER and --output FOLDER (or --resume RUN)")
+        if "=" in container:
+            raise InputError(f"expected a CONTAINER before the KEY=VALUE settings, found {container!r}")
+        settings = load_config(config, overrides)
+        with training_bar(settings.training.n_updates) as progress:
+            run = train_run(
+                container,
+                output,
+                targets=targets,
+                config=settings,
+                folds=folds,
+                fold=fold,
+                group_by=group_by,
+                seed=seed,
+                device=device,
+                progress=progress,
+            )
+    click.echo(metrics_lines(json.loads((run.path / "metrics.json").read_text(encoding="utf-8"))))
+    click.echo(f"Wrote {run.path}")

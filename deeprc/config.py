@@ -1,0 +1,219 @@
+"""Configurations: YAML presets in `configs/`, `key=value` overrides, typed and validated before any data is read."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import yaml
+
+from deeprc.errors import InputError
+
+__all__ = ["Config", "NetworkConfig", "TrainingConfig", "config_from_mapping", "load_config", "presets"]
+
+
+def _bounded(default: float | None, low: float, high: float = float("inf")) -> Any:
+    return field(default=default, metadata={"low": low, "high": high})
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """The network's shape. See `deeprc.nn.DeepRC`."""
+
+    # h1: the paper's 1D convolution, or an LSTM
+    embedding: Literal["convolution", "lstm"] = "convolution"
+    # d_v, the number of motif kernels (or LSTM units)
+    n_kernels: int = _bounded(32, 1)
+    # residues that one kernel spans
+    kernel_size: int = _bounded(9, 1)
+    # the kernels' start, as a factor of LeCun's 1 / sqrt(fan-in)
+    convolution_gain: float = _bounded(1.0, 0)
+    # factor of a sequence's one-hot features by its count; `log` hides sequences seen once
+    abundance: Literal["log1p", "log", "none"] = "log1p"
+    # SELU layers of the key network h2, and d_k, the units in each
+    n_key_layers: int = _bounded(2, 0)
+    key_units: int = _bounded(32, 1)
+    # learned queries
+    n_heads: int = _bounded(1, 1)
+    # inverse temperature of the attention; null is 1 / sqrt(key_units)
+    beta: float | None = _bounded(None, 1e-12)
+    # learn one beta per head
+    learn_beta: bool = False
+    # layers of the output network o; 1 is linear
+    n_output_layers: int = _bounded(1, 1)
+    # units of its hidden layers
+    output_units: int = _bounded(32, 1)
+    # of the convolution: auto is bfloat16 on CUDA and float32 elsewhere
+    precision: Literal["auto", "bfloat16", "float32"] = "auto"
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How the network is trained."""
+
+    # updates at most
+    n_updates: int = _bounded(1000, 1)
+    # repertoires per update
+    batch_size: int = _bounded(4, 1)
+    # sequences drawn at random from each repertoire per update
+    n_sequences: int = _bounded(10_000, 1)
+    # share of them, and of whole repertoires at inference, that attention keeps
+    top_fraction: float = _bounded(0.1, 1e-9, 1)
+    # Adam's step size
+    learning_rate: float = _bounded(1e-3, 1e-12)
+    # Adam's epsilon
+    adam_epsilon: float = _bounded(1e-8, 1e-30)
+    # updates between two looks at the validation fold
+    evaluate_every: int = _bounded(100, 1)
+    # looks without a better validation loss before training stops; null never stops early
+    patience: int | None = _bounded(10, 1)
+    # weight of the sum of absolute weights in the loss
+    l1: float = _bounded(0.0, 0)
+    # weight of the sum of squared weights in the loss
+    l2: float = _bounded(0.0, 0)
+    # share of residues that change places within their sequence, anew in every update
+    residue_permutation: float = _bounded(0.0, 0, 1)
+    # standard deviation of noise on the attention logits
+    logit_noise: float = _bounded(0.0, 0)
+    # mix the sequences of a batch's negative repertoires (first target, binary)
+    shuffle_negatives: bool = False
+
+
+@dataclass(frozen=True)
+class Config:
+    """A whole configuration."""
+
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+
+    def to_mapping(self) -> dict[str, dict[str, Any]]:
+        """Return the configuration as nested dictionaries, as it is written to YAML."""
+        return asdict(self)
+
+
+_SECTIONS: dict[str, type[NetworkConfig] | type[TrainingConfig]] = {
+    "network": NetworkConfig,
+    "training": TrainingConfig,
+}
+_SECTION_OF = {f.name: name for name, section in _SECTIONS.items() for f in fields(section)}
+
+
+def presets() -> list[str]:
+    """Return the names of the configurations that come with the package."""
+    return sorted(
+        path.name.removesuffix(".yaml")
+        for path in files("deeprc.configs").iterdir()
+        if path.name.endswith(".yaml")
+    )
+
+
+def load_config(name: str | Path = "deeprc", overrides: Sequence[str] = ()) -> Config:
+    """Read a preset or a YAML file and apply overrides.
+
+    Parameters
+    ----------
+    name
+        A preset (see `presets`) or the path of a YAML file with the sections `network` and `training`.
+    overrides
+        `key=value`, where key is a field's name, with or without its section.
+
+    Raises
+    ------
+    InputError
+        With every unknown key (and the nearest known one) and every value of the wrong type or range at once.
+    """
+    settings = _read_yaml(name)
+    problems: list[str] = []
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        section, _, bare = key.rpartition(".")
+        if not equals:
+            problems.append(f"{override!r}: expected key=value")
+        elif _SECTION_OF.get(bare) is None or section not in ("", _SECTION_OF[bare]):
+            problems.append(_unknown_key(key))
+        else:
+            settings.setdefault(_SECTION_OF[bare], {})[bare] = yaml.safe_load(text) if text else None
+    return _build(settings, problems, source=str(name))
+
+
+def config_from_mapping(settings: Mapping[str, Any], *, source: str) -> Config:
+    """Build a configuration from nested dictionaries, as read from YAML; raises like `load_config`."""
+    return _build(settings, [], source=source)
+
+
+def _read_yaml(name: str | Path) -> dict[str, dict[str, Any]]:
+    if str(name) in presets():
+        text = files("deeprc.configs").joinpath(f"{name}.yaml").read_text(encoding="utf-8")
+    elif Path(name).is_file():
+        text = Path(name).read_text(encoding="utf-8")
+    else:
+        raise InputError(
+            f"--config {name}: neither a file nor one of the configurations that come with deeprc: {', '.join(presets())}"
+        )
+    try:
+        settings = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise InputError(f"{name}: is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(settings, dict) or not all(isinstance(part, dict) for part in settings.values()):
+        raise InputError(f"{name}: expected the sections {', '.join(_SECTIONS)}, each with `key: value` lines")
+    return settings
+
+
+def _build(settings: Mapping[str, Any], problems: list[str], *, source: str) -> Config:
+    built: dict[str, Any] = {}
+    for name in settings.keys() - _SECTIONS.keys():
+        problems.append(f"unknown section {name!r}; expected {', '.join(_SECTIONS)}")
+    for name, section in _SECTIONS.items():
+        hints = get_type_hints(section)
+        known = {f.name: f for f in fields(section)}
+        values: dict[str, Any] = {}
+        for key, value in settings.get(name, {}).items():
+            if key not in known:
+                problems.append(_unknown_key(f"{name}.{key}"))
+                continue
+            converted, problem = _convert(value, hints[key], known[key].metadata)
+            if problem:
+                problems.append(f"{name}.{key}: {problem}, found {value!r}")
+            values[key] = converted
+        built[name] = values
+    if problems:
+        raise InputError(f"configuration {source}: " + "; ".join(problems))
+    return Config(NetworkConfig(**built["network"]), TrainingConfig(**built["training"]))
+
+
+def _unknown_key(key: str) -> str:
+    near = difflib.get_close_matches(key.rpartition(".")[2], _SECTION_OF, n=1, cutoff=0.4)
+    return f"unknown key {key!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+
+
+def _convert(value: Any, hint: Any, limits: Mapping[str, Any]) -> tuple[Any, str | None]:
+    """Return the value in the field's type and what is wrong with it, if anything."""
+    if get_origin(hint) is Literal:
+        choices = get_args(hint)
+        return value, None if value in choices else f"expected one of {', '.join(map(str, choices))}"
+    kinds = set(get_args(hint)) or {hint}
+    if value is None and type(None) in kinds:
+        return None, None
+    if bool in kinds:
+        return value, None if isinstance(value, bool) else "expected true or false"
+    if isinstance(value, str):  # YAML 1.1 reads 1e-3 as text
+        try:
+            value = float(value)
+        except ValueError:
+            return value, "expected a number"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value, "expected a number"
+    if int in kinds:
+        if value != int(value):
+            return value, "expected a whole number"
+        value = int(value)
+    else:
+        value = float(value)
+    low, high = limits["low"], limits["high"]
+    if not low <= value <= high:
+        return value, f"expected at least {low:g}" + (f" and at most {high:g}" if high < float("inf") else "")
+    return value, None

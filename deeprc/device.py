@@ -1,0 +1,38 @@
+"""Which device computes, and in which precision."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from deeprc.errors import InputError
+
+__all__ = ["resolve_device", "resolve_precision"]
+
+
+def resolve_device(name: str = "auto") -> torch.device:
+    """Return the device: `auto` is CUDA where there is one, else the CPU.
+
+    Raises
+    ------
+    InputError
+        If the device does not exist here.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"--device {name}: not available here: {str(error).splitlines()[0]}") from error
+    return device
+
+
+def resolve_precision(
+    precision: Literal["auto", "bfloat16", "float32"], device: torch.device
+) -> Literal["bfloat16", "float32"]:
+    """Return the convolution's precision: `auto` is bfloat16 on CUDA and float32 elsewhere."""
+    if precision == "auto":
+        return "bfloat16" if device.type == "cuda" else "float32"
+    return precision

@@ -1,0 +1,13 @@
+"""The one exception that means: what the user gave cannot be used."""
+
+from __future__ import annotations
+
+__all__ = ["InputError"]
+
+
+class InputError(ValueError):
+    """A file, a row, a key or an option that cannot be used.
+
+    The message is complete for a user: it names the file, the row or key, what was expected and what came.
+    The command line prints it in one line and exits with 2; a program catches it as a `ValueError`.
+    """

@@ -1,0 +1,1 @@
+"""Splits, metrics and results: the one harness for every method."""

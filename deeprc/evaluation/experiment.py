@@ -1,0 +1,201 @@
+"""Train one model from a container to a run directory, or continue one that was interrupted."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from sklearn.metrics import roc_auc_score
+from torch import Tensor
+
+from deeprc.config import Config, load_config
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.device import resolve_device
+from deeprc.errors import InputError
+from deeprc.evaluation.results import predictions_table
+from deeprc.evaluation.run import (
+    Run,
+    RunSettings,
+    environment,
+    load_run,
+    metrics_by_split,
+    read_settings,
+    save_predictions,
+)
+from deeprc.evaluation.splits import SPLITS, Split, make_split, straddling_subjects
+from deeprc.tasks import Task, labels, output_slices, parse_tasks, scaled_to
+from deeprc.training.checkpoint import save_tensors, write_text
+from deeprc.training.trainer import Fold, Trainer, TrainingState
+
+__all__ = ["resume_run", "train_run"]
+
+Progress = Callable[[TrainingState, float], None]
+
+logger = logging.getLogger(__name__)
+
+
+def train_run(
+    cohort: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    targets: Sequence[str],
+    config: Config | None = None,
+    folds: int = 5,
+    fold: int = 0,
+    group_by: str | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> Run:
+    """Train a model on one fold's training repertoires and write a run directory.
+
+    Parameters
+    ----------
+    cohort
+        A container made by `deeprc preprocess`.
+    output
+        The run directory; must not exist, or be empty.
+    targets
+        What to predict, see `deeprc.tasks.parse_tasks`.
+    config
+        The default preset when None.
+    folds, fold, group_by, seed
+        See `deeprc.evaluation.splits.make_split`; the seed decides the training's random choices too.
+    device
+        `auto`, `cpu`, `cuda` ...
+    progress
+        Called after every update with the training's state and the update's loss.
+
+    Raises
+    ------
+    InputError
+        If anything the user gave cannot be used; nothing is written then.
+    """
+    folder = Path(output)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        hint = f"continue it with --resume {folder}, or " if (folder / "config.yaml").exists() else ""
+        raise InputError(f"{folder}: exists already; {hint}choose another --output")
+    where = resolve_device(device)
+    dataset = open_dataset(cohort)
+    tasks = parse_tasks(targets, dataset.metadata, source=str(cohort))
+    split = make_split(
+        dataset.metadata, tasks, n_folds=folds, fold=fold, group_by=group_by, seed=seed, source=str(cohort)
+    )
+    for column, count in straddling_subjects(dataset.metadata, split).items():
+        logger.warning(
+            "%d values of %r have repertoires on more than one side of the split; use --group-by %r", count, column, column
+        )
+    tasks = scaled_to(tasks, labels(tasks, dataset.metadata)[split.train])
+    settings = RunSettings(
+        str(Path(cohort).absolute()), tuple(targets), tuple(tasks), folds, fold, group_by, seed, device,
+        config or load_config(),
+    )  # fmt: skip
+    _trainer(settings, dataset, split, where, None)  # fails here, before anything is written
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / "splits.json", json.dumps(split.ids(dataset.repertoire_ids), indent=1) + "\n")
+    write_text(folder / "environment.json", json.dumps(environment(where), indent=1) + "\n")
+    write_text(folder / "config.yaml", settings.to_yaml())
+    return _train(folder, settings, dataset, split, where, progress)
+
+
+def resume_run(
+    path: str | os.PathLike[str],
+    *,
+    cohort: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """Continue a run that was interrupted; it ends with the numbers of one that was not (CPU, same machine).
+
+    Parameters
+    ----------
+    path
+        The run directory.
+    cohort
+        The container, if it has moved.
+    progress
+        As in `train_run`.
+
+    Raises
+    ------
+    InputError
+        If there is nothing to continue, or the container's repertoires are not those of the run.
+    """
+    folder = Path(path)
+    settings = read_settings(folder)
+    if (folder / "metrics.json").exists():
+        raise InputError(f"{folder}: training has ended; there is nothing to resume")
+    dataset = open_dataset(cohort or settings.cohort)
+    ids = json.loads((folder / "splits.json").read_text(encoding="utf-8"))
+    position = {str(repertoire_id): i for i, repertoire_id in enumerate(dataset.repertoire_ids)}
+    missing = [i for side in SPLITS for i in ids[side] if i not in position]
+    if missing:
+        raise InputError(f"{dataset.container.path}: no repertoire {missing[0]!r}, which {folder}/splits.json names")
+    split = Split(**{side: np.array([position[i] for i in ids[side]], np.int64) for side in SPLITS})
+    return _train(folder, settings, dataset, split, resolve_device(settings.device), progress)
+
+
+def _trainer(
+    settings: RunSettings, dataset: RepertoireDataset, split: Split, device: torch.device, checkpoint: Path | None
+) -> Trainer:
+    target = labels(settings.tasks, dataset.metadata)
+    return Trainer(
+        settings.config,
+        settings.tasks,
+        Fold(dataset[split.train], target[split.train]),
+        Fold(dataset[split.validation], target[split.validation]),
+        seed=settings.seed,
+        device=device,
+        monitor=lambda outputs, known: _validation_auc(outputs, known, settings.tasks),
+        checkpoint=checkpoint,
+    )
+
+
+def _train(
+    folder: Path,
+    settings: RunSettings,
+    dataset: RepertoireDataset,
+    split: Split,
+    device: torch.device,
+    progress: Progress | None,
+) -> Run:
+    trainer = _trainer(settings, dataset, split, device, folder / "checkpoint" / "last.safetensors")
+
+    def report(state: TrainingState, loss: float) -> None:
+        if state.history and state.history[-1]["update"] == state.update:
+            write_text(folder / "history.tsv", pd.DataFrame(state.history).to_csv(sep="\t", index=False))
+        if progress is not None:
+            progress(state, loss)
+
+    state = trainer.fit(report)
+    write_text(folder / "history.tsv", pd.DataFrame(state.history).to_csv(sep="\t", index=False))
+    save_tensors(folder / "model.safetensors", trainer.network.state_dict(), {"update": state.best_update})
+    run = load_run(folder, device=str(device))
+    rows = np.sort(np.concatenate([split.train, split.validation, split.test]))
+    _write_results(run, dataset[rows])
+    shutil.rmtree(folder / "checkpoint", ignore_errors=True)
+    return run
+
+
+def _write_results(run: Run, dataset: RepertoireDataset) -> None:
+    outputs, target, splits = run.outputs(dataset), run.labels(dataset), run.split_of(dataset)
+    table = predictions_table(dataset.repertoire_ids, splits, outputs, target, run.tasks)
+    save_predictions(run.path / "predictions.tsv", table)
+    metrics = metrics_by_split(outputs, target, splits, run.tasks)
+    write_text(run.path / "metrics.json", json.dumps(metrics, indent=1) + "\n")
+
+
+def _validation_auc(outputs: Tensor, known: Tensor, tasks: Sequence[Task]) -> dict[str, float]:
+    """Return the AUC of the first binary task, for the history and the progress bar."""
+    for i, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+        label = known[:, i][~torch.isnan(known[:, i])]
+        if task.kind == "binary" and len(label.unique()) == 2:
+            score = outputs[:, part][~torch.isnan(known[:, i]), 0]
+            return {"validation_auc": float(roc_auc_score(label, score))}
+    return {}

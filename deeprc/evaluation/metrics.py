@@ -1,0 +1,127 @@
+"""How good predictions are: AUC with its interval, F1, balanced accuracy, accuracy, loss; r2 and mean error.
+
+Letters: B repertoires, C classes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.stats import norm
+from sklearn.metrics import balanced_accuracy_score, f1_score, r2_score, roc_auc_score
+from torch import Tensor
+
+from deeprc.tasks import Task, activate, task_losses
+
+__all__ = ["auc_interval", "task_metrics"]
+
+
+def auc_interval(auc: float, n_positive: int, n_negative: int, *, level: float = 0.95) -> tuple[float, float]:
+    """Return a confidence interval of an AUC from the class sizes alone.
+
+    Newcombe's score-like interval (Statistics in Medicine 2006, 25:559-573, method 5): all AUCs θ whose distance to the
+    observed one is at most z standard errors *at θ*, with Hanley and McNeil's variance. Unlike a bootstrap or
+    DeLong's, it does not shrink to a point where a small test fold is separated perfectly.
+
+    Parameters
+    ----------
+    auc
+        Observed, in [0, 1].
+    n_positive, n_negative
+        Repertoires in each class, at least 1.
+    level
+        Of confidence.
+
+    Returns
+    -------
+    The lower and upper limit.
+    """
+    z = float(norm.ppf(0.5 + level / 2))
+    n_star = (n_positive + n_negative) / 2 - 1
+
+    def variance(theta: float) -> float:
+        pairs = 1 + n_star * (1 - theta) / (2 - theta) + n_star * theta / (1 + theta)
+        return theta * (1 - theta) * pairs / (n_positive * n_negative)
+
+    def distance(theta: float) -> float:
+        return float(abs(auc - theta) - z * variance(theta) ** 0.5)
+
+    tiny = 1e-12  # the variance vanishes at 0 and 1
+    lower = 0.0 if distance(tiny) <= 0 else float(brentq(distance, tiny, auc))
+    upper = 1.0 if distance(1 - tiny) <= 0 else float(brentq(distance, auc, 1 - tiny))
+    return lower, upper
+
+
+def task_metrics(outputs: Tensor, targets: Tensor, tasks: list[Task]) -> dict[str, dict[str, Any]]:
+    """Return the metrics of every task by its name, over the repertoires whose label is known.
+
+    Parameters
+    ----------
+    outputs
+        Before their activation, (B, T).
+    targets
+        From `deeprc.tasks.labels`, (B, number of tasks).
+    tasks
+        In the order of both.
+
+    Returns
+    -------
+    Binary: auc, auc_ci, f1, balanced_accuracy, accuracy, loss, n, n_positive. Multiclass: the same with macro averages
+    and one-vs-rest AUC. Regression: r2, mae, loss, n. What is not defined, as an AUC of one class, is None.
+    """
+    losses = task_losses(outputs, targets, tasks)
+    predictions = activate(outputs, tasks)
+    metrics = {}
+    for i, task in enumerate(tasks):
+        known = ~torch.isnan(targets[:, i])
+        label, prediction = targets[known, i].numpy(), predictions[i][known.numpy()]
+        if len(label) == 0:
+            metrics[task.name] = {"n": 0}
+            continue
+        found = {"binary": _binary, "multiclass": _multiclass, "regression": _regression}[task.kind]
+        metrics[task.name] = {**found(label, prediction), "loss": float(losses[i]), "n": len(label)}
+    return metrics
+
+
+def _binary(label: NDArray[np.float64], probability: NDArray[np.float64]) -> dict[str, Any]:
+    n_positive = int(label.sum())
+    n_negative = len(label) - n_positive
+    both = n_positive > 0 and n_negative > 0
+    auc = float(roc_auc_score(label, probability)) if both else None
+    decision = probability >= 0.5
+    return {
+        "auc": auc,
+        "auc_ci": None if auc is None else list(auc_interval(auc, n_positive, n_negative)),
+        "f1": float(f1_score(label, decision, zero_division=0.0)),
+        "balanced_accuracy": float(balanced_accuracy_score(label, decision)) if both else None,
+        "accuracy": float((decision == label).mean()),
+        "n_positive": n_positive,
+    }
+
+
+def _multiclass(label: NDArray[np.float64], probability: NDArray[np.float64]) -> dict[str, Any]:
+    decision = probability.argmax(axis=1)
+    one_vs_rest: list[float] = []
+    for c in range(probability.shape[1]):
+        member = label == c
+        if member.any() and not member.all():
+            one_vs_rest.append(float(roc_auc_score(member, probability[:, c])))
+    present = np.unique(label)
+    return {
+        "auc": float(np.mean(one_vs_rest)) if one_vs_rest else None,
+        "auc_ci": None,
+        "f1": float(f1_score(label, decision, average="macro", labels=present, zero_division=0.0)),
+        "balanced_accuracy": float(np.mean([(decision[label == c] == c).mean() for c in present])),
+        "accuracy": float((decision == label).mean()),
+    }
+
+
+def _regression(label: NDArray[np.float64], value: NDArray[np.float64]) -> dict[str, Any]:
+    return {
+        "r2": float(r2_score(label, value)) if len(label) > 1 else None,
+        "mae": float(np.abs(label - value).mean()),
+    }

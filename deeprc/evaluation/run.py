@@ -1,0 +1,254 @@
+"""The run directory: one trained model with everything needed to use it again.
+
+`config.yaml` (resolved), `model.safetensors`, `splits.json`, `history.tsv`, `metrics.json`, `predictions.tsv`,
+`environment.json`, and `checkpoint/` while training. Letters: B repertoires, T outputs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import yaml
+from torch import Tensor
+
+from deeprc.config import Config, config_from_mapping
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.device import resolve_device
+from deeprc.errors import InputError
+from deeprc.evaluation.metrics import task_metrics
+from deeprc.evaluation.results import predictions_table
+from deeprc.evaluation.splits import SPLITS
+from deeprc.nn.batch import BatchMaker
+from deeprc.nn.inference import repertoire_outputs
+from deeprc.nn.network import DeepRC
+from deeprc.tasks import Task, labels
+from deeprc.training.checkpoint import load_tensors, write_text
+from deeprc.training.trainer import build_network
+
+__all__ = ["FORMAT", "NEW", "VERSION", "Run", "RunSettings", "environment", "load_run", "read_settings"]
+
+FORMAT = "deeprc-run"
+VERSION = 1
+NEW = "new"
+"""The split of a repertoire that the run has never seen."""
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What `config.yaml` holds: everything that decides a run's result, besides the cohort's content.
+
+    Attributes
+    ----------
+    cohort
+        The container's path.
+    targets
+        As the user wrote them.
+    tasks
+        As they were understood, with the training fold's scaling.
+    folds, fold, group_by, seed, device
+        As given to `deeprc train`.
+    config
+        Network and training.
+    """
+
+    cohort: str
+    targets: tuple[str, ...]
+    tasks: tuple[Task, ...]
+    folds: int
+    fold: int
+    group_by: str | None
+    seed: int
+    device: str
+    config: Config
+
+    def to_yaml(self) -> str:
+        """Return the text of `config.yaml`."""
+        flat = {
+            **{k: v for k, v in vars(self).items() if k not in ("targets", "tasks", "config")},
+            "targets": list(self.targets),
+            "tasks": [{**asdict(task), "classes": list(task.classes)} for task in self.tasks],
+        }
+        body = {"format": FORMAT, "version": VERSION, "deeprc": _version("deeprc"), **flat, **self.config.to_mapping()}
+        return yaml.safe_dump(body, sort_keys=False, allow_unicode=True)
+
+
+def read_settings(path: Path) -> RunSettings:
+    """Read a run directory's `config.yaml`.
+
+    Raises
+    ------
+    InputError
+        If it is missing, damaged or of another version.
+    """
+    file = path / "config.yaml"
+    if not file.is_file():
+        raise InputError(f"{path}: is not a run directory (no config.yaml); expected one made by `deeprc train`")
+    try:
+        body = yaml.safe_load(file.read_text(encoding="utf-8"))
+        found = (body["format"], body["version"])
+        if found != (FORMAT, VERSION):
+            raise InputError(
+                f"{file}: expected format {FORMAT!r} version {VERSION}, found {found[0]!r} version {found[1]}"
+            )
+        tasks = tuple(Task(**{**task, "classes": tuple(task["classes"])}) for task in body["tasks"])
+        config = config_from_mapping({k: body[k] for k in ("network", "training")}, source=str(file))
+        rest = {k: body[k] for k in ("cohort", "folds", "fold", "group_by", "seed", "device")}
+        return RunSettings(targets=tuple(body["targets"]), tasks=tasks, config=config, **rest)
+    except (yaml.YAMLError, KeyError, TypeError) as error:
+        raise InputError(f"{file}: is damaged: {type(error).__name__}: {' '.join(str(error).split())}") from error
+
+
+@dataclass(frozen=True)
+class Run:
+    """A trained model: predicts, is evaluated, and shows its attention.
+
+    Attributes
+    ----------
+    path
+        The run directory.
+    settings
+        Its `config.yaml`.
+    splits
+        The repertoire ids of each side.
+    network
+        Ready for inference.
+    """
+
+    path: Path
+    settings: RunSettings
+    splits: dict[str, list[str]]
+    network: DeepRC
+
+    @property
+    def tasks(self) -> list[Task]:
+        """What the run predicts."""
+        return list(self.settings.tasks)
+
+    def maker(self, dataset: RepertoireDataset) -> BatchMaker:
+        """Return a batch maker that presents a dataset as the network was trained to see it."""
+        return BatchMaker(dataset, self.settings.config.network.abundance)
+
+    def split_of(self, dataset: RepertoireDataset) -> list[str]:
+        """Return the side each repertoire was on when the run was trained, or "new", (B,)."""
+        side = {i: name for name in SPLITS for i in self.splits[name]}
+        return [side.get(str(i), NEW) for i in dataset.repertoire_ids]
+
+    def outputs(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> Tensor:
+        """Return the outputs before their activation, (B, T), in the dataset's order.
+
+        Parameters
+        ----------
+        dataset
+            The repertoires.
+        positions
+            All positions in order, wrapped in a progress bar, if one is wanted.
+        """
+        maker = self.maker(dataset)
+        fraction = self.settings.config.training.top_fraction
+        rows = [
+            repertoire_outputs(self.network, maker, i, top_fraction=fraction)
+            for i in (range(len(dataset)) if positions is None else positions)
+        ]
+        return torch.stack(rows) if rows else torch.zeros(0, sum(task.n_outputs for task in self.tasks))
+
+    def labels(self, dataset: RepertoireDataset) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Return the labels, (B, number of tasks); all missing where the dataset lacks a target's column."""
+        columns = [
+            labels([task], dataset.metadata) if task.column in dataset.metadata else np.full((len(dataset), 1), np.nan)
+            for task in self.tasks
+        ]
+        return np.concatenate(columns, axis=1)
+
+    def predict(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> pd.DataFrame:
+        """Return the predictions as a table, see `predictions_table`; parameters as in `outputs`."""
+        outputs = self.outputs(dataset, positions)
+        return predictions_table(
+            dataset.repertoire_ids, self.split_of(dataset), outputs, self.labels(dataset), self.tasks
+        )
+
+    def evaluate(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> dict[str, Any]:
+        """Return metrics by side ("train", "validation", "test", "new") and target, see `task_metrics`.
+
+        Raises
+        ------
+        InputError
+            If no repertoire of the dataset has a label.
+        """
+        target = self.labels(dataset)
+        if np.isnan(target).all():
+            raise InputError(
+                f"{dataset.container.path}: no repertoire has a label for {', '.join(task.name for task in self.tasks)}"
+            )
+        return metrics_by_split(self.outputs(dataset, positions), target, self.split_of(dataset), self.tasks)
+
+
+def metrics_by_split(
+    outputs: Tensor, target: np.ndarray[Any, np.dtype[np.float64]], splits: list[str], tasks: list[Task]
+) -> dict[str, Any]:
+    """Return the metrics of each side that occurs, by target."""
+    metrics = {}
+    for side in (*SPLITS, NEW):
+        rows = torch.tensor([i for i, name in enumerate(splits) if name == side], dtype=torch.int64)
+        if len(rows):
+            metrics[side] = task_metrics(outputs[rows], torch.from_numpy(target)[rows].float(), tasks)
+    return metrics
+
+
+def load_run(path: str | os.PathLike[str], *, device: str = "auto") -> Run:
+    """Open a run directory; `deeprc.load` is this function.
+
+    Raises
+    ------
+    InputError
+        If the directory is no run, of another version, damaged, or its training has not ended.
+    """
+    folder = Path(path)
+    settings = read_settings(folder)
+    if not (folder / "model.safetensors").exists():
+        raise InputError(f"{folder}: training has not ended; continue it with `deeprc train --resume {folder}`")
+    tensors, _ = load_tensors(folder / "model.safetensors")
+    where = resolve_device(device)
+    network = build_network(settings.config, settings.tasks, seed=settings.seed, device=where)
+    try:
+        network.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise InputError(f"{folder}/model.safetensors: does not fit config.yaml: {error}") from error
+    splits = json.loads((folder / "splits.json").read_text(encoding="utf-8"))
+    return Run(folder, settings, splits, network.eval())
+
+
+def save_predictions(path: Path, table: pd.DataFrame) -> None:
+    """Write a table of predictions as TSV, aside first, then renamed."""
+    write_text(path, table.to_csv(sep="\t", index=False))
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Return what a result may depend on besides its configuration: versions, machine, threads."""
+    packages = ("deeprc", "torch", "numpy", "numba", "h5py", "pandas", "scikit-learn")
+    accelerator = torch.cuda.get_device_name(device) if device.type == "cuda" else None
+    return {
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "packages": {name: _version(name) for name in packages},
+        "device": str(device),
+        "accelerator": accelerator,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,145 @@
+"""Which repertoires train, validate and test: stratified, grouped, seeded.
+
+Letters: B repertoires.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+
+from deeprc.errors import InputError
+from deeprc.tasks import Task, labels
+
+__all__ = ["SPLITS", "Split", "make_split", "straddling_subjects"]
+
+SPLITS = ("train", "validation", "test")
+_SUBJECT_COLUMNS = {"subject", "subjectid", "patient", "patientid", "donor", "donorid", "participant", "participantid"}
+_REGRESSION_BINS = 4
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Positions of the repertoires on the three sides; every repertoire is on exactly one."""
+
+    train: NDArray[np.int64]
+    validation: NDArray[np.int64]
+    test: NDArray[np.int64]
+
+    def ids(self, repertoire_ids: NDArray[np.object_]) -> dict[str, list[str]]:
+        """Return the repertoire ids of each side."""
+        return {side: [str(i) for i in repertoire_ids[getattr(self, side)]] for side in SPLITS}
+
+
+def make_split(
+    metadata: pd.DataFrame,
+    tasks: list[Task],
+    *,
+    n_folds: int = 5,
+    fold: int = 0,
+    group_by: str | None = None,
+    seed: int = 0,
+    source: str = "the cohort",
+) -> Split:
+    """Split a cohort into folds: fold `fold` tests, the next validates, the others train.
+
+    Folds are stratified by the first target (numbers by quartile); repertoires whose label is missing train only.
+
+    Parameters
+    ----------
+    metadata
+        One row per repertoire.
+    tasks
+        What is predicted.
+    n_folds, fold
+        The number of folds, at least 3, and the one to test on.
+    group_by
+        A metadata column; repertoires with the same value stay on one side. A missing value is a group of its own.
+    seed
+        Of the shuffling.
+    source
+        Names the cohort in error messages.
+
+    Raises
+    ------
+    InputError
+        If the fold or the column does not exist, or there are too few groups or repertoires of a class.
+    """
+    if not (n_folds >= 3 and 0 <= fold < n_folds):
+        raise InputError(f"--folds {n_folds} --fold {fold}: expected at least 3 folds and a fold from 0 to folds - 1")
+    strata = _strata(tasks[0], metadata)
+    labelled = np.flatnonzero(strata >= 0)
+    smallest = int(np.bincount(strata[labelled]).min()) if len(labelled) else 0
+    if smallest < n_folds:
+        raise InputError(
+            f"{source}: target {tasks[0].name!r}: the smallest class has {smallest} repertoires; "
+            f"expected at least {n_folds}, one for each of the --folds {n_folds}"
+        )
+    groups = _groups(metadata, group_by, source)
+    fold_of = _folds(strata[labelled], None if group_by is None else groups[labelled], n_folds, seed, source)
+    test = labelled[fold_of == fold]
+    validation = labelled[fold_of == (fold + 1) % n_folds]
+    held_out = set(groups[test]) | set(groups[validation]) if group_by is not None else set()
+    elsewhere = np.setdiff1d(np.arange(len(metadata)), np.concatenate([test, validation]))
+    train = np.array([i for i in elsewhere if strata[i] >= 0 or groups[i] not in held_out], np.int64)
+    if len(train) < len(elsewhere):
+        logger.warning("%d repertoires without a label are left out: their group is held out", len(elsewhere) - len(train))
+    for side, rows in (("test", test), ("validation", validation), ("training", train)):
+        if len(np.unique(strata[rows][strata[rows] >= 0])) < 2:
+            logger.warning("the %s side has one class of %r only; try another --seed or fewer --folds", side, tasks[0].name)
+    return Split(train, validation, test)
+
+
+def _strata(task: Task, metadata: pd.DataFrame) -> NDArray[np.int64]:
+    values = labels([task], metadata)[:, 0]
+    if task.kind == "regression":
+        bins = pd.qcut(pd.Series(values), _REGRESSION_BINS, labels=False, duplicates="drop")
+        return bins.fillna(-1).to_numpy(np.int64)
+    return np.where(np.isnan(values), -1, values).astype(np.int64)
+
+
+def _groups(metadata: pd.DataFrame, group_by: str | None, source: str) -> NDArray[np.int64]:
+    if group_by is None:
+        return np.arange(len(metadata))
+    if group_by not in metadata:
+        raise InputError(
+            f"{source}: no metadata column {group_by!r} for --group-by; columns: {', '.join(map(str, metadata.columns))}"
+        )
+    codes, _ = pd.factorize(metadata[group_by])
+    return np.where(codes < 0, len(codes) + np.arange(len(codes)), codes)
+
+
+def _folds(
+    strata: NDArray[np.int64], groups: NDArray[np.int64] | None, n_folds: int, seed: int, source: str
+) -> NDArray[np.int64]:
+    if groups is not None and len(np.unique(groups)) < n_folds:
+        raise InputError(
+            f"{source}: --group-by makes {len(np.unique(groups))} groups; expected at least --folds {n_folds}"
+        )
+    splitter = (StratifiedKFold if groups is None else StratifiedGroupKFold)(n_folds, shuffle=True, random_state=seed)
+    fold_of = np.zeros(len(strata), np.int64)
+    for number, (_, rows) in enumerate(splitter.split(strata, strata, groups)):
+        fold_of[rows] = number
+    return fold_of
+
+
+def straddling_subjects(metadata: pd.DataFrame, split: Split) -> dict[str, int]:
+    """Return how many values of each column that names a subject lie on more than one side of a split."""
+    side = np.full(len(metadata), -1)
+    for number, name in enumerate(SPLITS):
+        side[getattr(split, name)] = number
+    found = {}
+    for column in metadata.columns:
+        name = "".join(character for character in str(column).lower() if character.isalnum())
+        if name in _SUBJECT_COLUMNS or name.endswith(("subjectid", "patientid", "donorid")):
+            sides = pd.Series(side[side >= 0]).groupby(metadata[column].to_numpy()[side >= 0]).nunique()
+            if int((sides > 1).sum()):
+                found[str(column)] = int((sides > 1).sum())
+    return found

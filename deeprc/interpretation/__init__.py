@@ -1,0 +1,1 @@
+"""What the network saw: attention tables."""

@@ -1,0 +1,6 @@
+"""The DeepRC network."""
+
+from deeprc.nn.batch import BatchMaker, RepertoireBatch
+from deeprc.nn.network import DeepRC
+
+__all__ = ["BatchMaker", "DeepRC", "RepertoireBatch"]

@@ -1,0 +1,99 @@
+"""The 23 input features of a residue: 20 one-hot amino acids and 3 positional features (paper lines 8570-8600).
+
+Letters: N sequences, L positions, B repertoires.
+
+One-hot features are multiplied by the abundance scale of their sequence; all 23 are then divided by the standard
+deviation of the whole repertoire. Nothing here is stored: features are a function of the residues, computed where
+they are used, and the standard deviation follows from lengths and counts alone.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "ABUNDANCE_MODES",
+    "N_AMINO_ACIDS",
+    "N_FEATURES",
+    "N_POSITIONAL",
+    "AbundanceMode",
+    "abundance_scale",
+    "inverse_standard_deviation",
+    "positional_features",
+]
+
+N_AMINO_ACIDS = 20
+N_POSITIONAL = 3
+N_FEATURES = N_AMINO_ACIDS + N_POSITIONAL
+
+AbundanceMode = Literal["log1p", "log", "none"]
+ABUNDANCE_MODES: tuple[str, ...] = get_args(AbundanceMode)
+
+
+def positional_features(max_length: int) -> NDArray[np.float64]:
+    """Return how near each position is to the start, the centre and the end of its sequence.
+
+    With x = p / (L - 1) running from 0 to 1 along a sequence of length L, the features are max(0, 1 - 2x),
+    1 - |1 - 2x| and max(0, 2x - 1). They lie in [0, 1] and sum to 1; a sequence of length 1 is all start.
+
+    Parameters
+    ----------
+    max_length
+        The longest sequence, in residues.
+
+    Returns
+    -------
+    (max_length + 1, max_length, 3) float64, indexed by length and position; zero beyond the sequence's end.
+    """
+    length = np.arange(max_length + 1)[:, None]
+    position = np.arange(max_length)[None, :]
+    away_from_start = 2.0 * position / np.maximum(length - 1, 1)
+    start = np.maximum(0.0, 1.0 - away_from_start)
+    end = np.maximum(0.0, away_from_start - 1.0)
+    features = np.stack([start, 1.0 - start - end, end], axis=-1)
+    return np.where((position < length)[:, :, None], features, 0.0)
+
+
+def abundance_scale(counts: NDArray[np.integer], mode: AbundanceMode) -> NDArray[np.float32]:
+    """Return the factor of each sequence's one-hot features, (N,) float32.
+
+    Parameters
+    ----------
+    counts
+        The sequences' abundances, (N,); a count of 0 is taken as 1.
+    mode
+        `log` is the paper's log(count), which hides the residues of every sequence seen once; `log1p` is
+        log(1 + count), which keeps them visible; `none` is 1 for all.
+    """
+    if mode == "none":
+        return np.ones(len(counts), np.float32)
+    values = np.maximum(counts, 1).astype(np.float64)
+    return (np.log(values) if mode == "log" else np.log1p(values)).astype(np.float32)
+
+
+def inverse_standard_deviation(
+    lengths: NDArray[np.integer], counts: NDArray[np.integer], mode: AbundanceMode
+) -> float:
+    """Return 1 / the standard deviation of all features of a repertoire over its real positions.
+
+    Every position has one non-zero one-hot feature (its sequence's abundance scale) and three positional features
+    that sum to 1, so the first two moments follow from the sequences' lengths and counts.
+
+    Parameters
+    ----------
+    lengths, counts
+        Of all N sequences of the repertoire, (N,).
+    mode
+        The abundance scale, see `abundance_scale`.
+    """
+    n = N_FEATURES * float(lengths.sum())
+    if n == 0:
+        return 1.0
+    scale = abundance_scale(counts, mode).astype(np.float64)
+    squares_by_length = (positional_features(int(lengths.max())) ** 2).sum(axis=(1, 2))  # (L_max + 1,)
+    mean = float((lengths * (scale + 1.0)).sum()) / n
+    mean_of_squares = float((lengths * scale**2).sum() + squares_by_length[lengths].sum()) / n
+    return float((mean_of_squares - mean**2) ** -0.5)

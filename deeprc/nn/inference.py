@@ -1,0 +1,90 @@
+"""Outputs and attention of whole repertoires, in chunks: memory does not grow with the repertoire.
+
+Letters: N sequences of one repertoire, D dimensions of their representation, H heads, T outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deeprc.nn.batch import BatchMaker, RepertoireBatch
+from deeprc.nn.network import DeepRC, top_rows
+
+__all__ = ["CHUNK", "attention_logits", "cohort_outputs", "repertoire_outputs"]
+
+CHUNK = 32768
+"""Sequences that are in work at a time."""
+
+
+@torch.no_grad()
+def attention_logits(network: DeepRC, maker: BatchMaker, position: int, *, chunk: int = CHUNK) -> Tensor:
+    """Return the attention logits of all sequences of one repertoire, (N, H) float32, on the CPU.
+
+    Parameters
+    ----------
+    network
+        In the mode and on the device that it is to be used.
+    maker
+        Serves the sequences.
+    position
+        Of the repertoire in the maker's dataset.
+    chunk
+        Sequences in work at a time.
+    """
+    rows = np.arange(len(maker.dataset[position]))
+    parts = [network.attend(batch)[1].cpu() for batch in _chunks(network, maker, position, rows, chunk)]
+    return torch.cat(parts) if parts else torch.zeros(0, network.pooling.queries.shape[0])
+
+
+@torch.no_grad()
+def repertoire_outputs(
+    network: DeepRC, maker: BatchMaker, position: int, *, top_fraction: float, chunk: int = CHUNK
+) -> Tensor:
+    """Return the outputs of one whole repertoire before their activation, (T,), on the CPU.
+
+    All sequences are scored; the top fraction of them is pooled with a softmax that is accumulated chunk by chunk.
+    Parameters as in `attention_logits`, `top_fraction` as in `DeepRC.forward`.
+    """
+    rows = np.arange(len(maker.dataset[position]))
+    if top_fraction < 1:
+        logits = attention_logits(network, maker, position, chunk=chunk)
+        kept, _ = top_rows(logits, torch.tensor([0, len(logits)]), top_fraction)
+        rows = kept.numpy()
+    H, D = network.pooling.queries.shape[0], network.embedding.out_features
+    device = network.pooling.queries.device
+    maximum = torch.full((H,), -torch.inf, device=device)
+    weight = torch.zeros(H, dtype=torch.float64, device=device)
+    pooled = torch.zeros(H, D, dtype=torch.float64, device=device)
+    for batch in _chunks(network, maker, position, rows, chunk):
+        values, logits = network.attend(batch)
+        higher = torch.maximum(maximum, logits.amax(dim=0))
+        shrink = torch.exp(maximum - higher).double()
+        part = torch.exp(logits - higher)  # (N, H)
+        weight = weight * shrink + part.sum(0).double()
+        pooled = pooled * shrink[:, None] + (part.T @ values).double()  # (H, N) @ (N, D) -> (H, D)
+        maximum = higher
+    mean = pooled / weight.clamp_min(torch.finfo(torch.float64).tiny)[:, None]
+    outputs: Tensor = network.output_network(mean.float().flatten()[None])  # (1, H * D) -> (1, T)
+    return outputs[0].cpu()
+
+
+def cohort_outputs(network: DeepRC, maker: BatchMaker, *, top_fraction: float) -> Tensor:
+    """Return the outputs of every repertoire of the maker's dataset, (B, T), in the dataset's order."""
+    rows = [
+        repertoire_outputs(network, maker, position, top_fraction=top_fraction)
+        for position in range(len(maker.dataset))
+    ]
+    return torch.stack(rows)
+
+
+def _chunks(
+    network: DeepRC, maker: BatchMaker, position: int, rows: NDArray[np.int64], chunk: int
+) -> Iterator[RepertoireBatch]:
+    device = network.pooling.queries.device
+    for start in range(0, len(rows), chunk):
+        yield maker.take(position, rows[start : start + chunk]).to(device)

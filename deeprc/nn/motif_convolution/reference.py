@@ -1,0 +1,79 @@
+"""The motif convolution as the paper states it: dense features, `conv1d`, maximum. Every other path must equal it.
+
+Letters: N sequences, L positions of the longest, K kernel width, D kernels, R residues.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from deeprc.nn.features import N_AMINO_ACIDS, positional_features
+
+__all__ = ["dense_features", "forward"]
+
+CHUNK = 8192
+"""Sequences convolved at a time: bounds the memory of the dense features."""
+
+
+def forward(
+    residues: Tensor,
+    starts: Tensor,
+    lengths: Tensor,
+    residue_scale: Tensor,
+    position_scale: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+) -> Tensor:
+    """Return the maximal pre-activation of each kernel over the windows of each sequence, (N, D).
+
+    A window starts at every residue; beyond the end of the sequence the features are zero.
+    The parameters are those of `deeprc.nn.motif_convolution.motif_convolution`.
+    """
+    parts = [
+        _forward_chunk(residues, *arguments, weight, bias)
+        for arguments in zip(
+            *(t.split(CHUNK) for t in (starts, lengths, residue_scale, position_scale)), strict=True
+        )
+    ]
+    return torch.cat(parts) if parts else weight.new_zeros((0, len(weight)))
+
+
+def _forward_chunk(
+    residues: Tensor,
+    starts: Tensor,
+    lengths: Tensor,
+    residue_scale: Tensor,
+    position_scale: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+) -> Tensor:
+    features = dense_features(residues, starts, lengths, residue_scale, position_scale)  # (N, L, 23)
+    padded = functional.pad(features.transpose(1, 2), (0, weight.shape[2] - 1))  # (N, 23, L + K - 1)
+    activations = functional.conv1d(padded, weight, bias)  # (N, D, L)
+    beyond_end = torch.arange(features.shape[1], device=lengths.device) >= lengths[:, None]  # (N, L)
+    masked = activations.masked_fill(beyond_end[:, None, :], -torch.inf)
+    return masked.max(dim=2).values  # the first of equal maxima
+
+
+def dense_features(
+    residues: Tensor, starts: Tensor, lengths: Tensor, residue_scale: Tensor, position_scale: Tensor
+) -> Tensor:
+    """Return the 23 scaled features of every position, zero beyond each sequence's end, (N, L, 23)."""
+    max_length = int(lengths.max()) if len(lengths) else 0
+    position = torch.arange(max_length, device=lengths.device)
+    inside = position < lengths[:, None]  # (N, L)
+    at = torch.where(inside, starts[:, None] + position, 0)
+    one_hot = functional.one_hot(residues[at].long(), N_AMINO_ACIDS) * inside[:, :, None]  # (N, L, 20)
+    positional = _positional(max_length).to(residue_scale)[lengths]  # (N, L, 3)
+    return torch.cat(
+        [one_hot * residue_scale[:, None, None], positional * position_scale[:, None, None]], dim=2
+    )
+
+
+@lru_cache(maxsize=64)
+def _positional(max_length: int) -> Tensor:
+    return torch.from_numpy(positional_features(max_length))

@@ -1,0 +1,250 @@
+"""The DeepRC network, from residues to outputs (paper lines 8470-8715).
+
+Letters: N sequences of all repertoires, B repertoires, K kernel width, D = d_v kernels (or LSTM units), d_k key
+units, H heads, T outputs.
+
+    residues --h1--> values Z (N, D) --h2--> keys (N, d_k) --HopfieldPooling--> (B, H, D) --o--> outputs (B, T)
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from deeprc.hopfield import HopfieldPooling
+from deeprc.nn.batch import RepertoireBatch
+from deeprc.nn.features import N_FEATURES
+from deeprc.nn.motif_convolution import Implementation, motif_convolution
+from deeprc.nn.motif_convolution.reference import dense_features
+
+__all__ = ["DeepRC", "LstmEmbedding", "MotifEmbedding", "top_rows"]
+
+Precision = Literal["float32", "bfloat16", "float16"]
+
+
+class MotifEmbedding(nn.Module):
+    """h1: a 1D convolution, SELU and the maximum over positions.
+
+    SELU is increasing, so the maximum is taken first and SELU applied to (N, D).
+
+    Parameters
+    ----------
+    n_kernels, kernel_size
+        D and K.
+    gain
+        The kernels start normal with this factor times LeCun's 1 / sqrt(fan-in).
+    implementation, precision
+        Of the convolution; 16-bit precision takes the dense path, under autocast.
+    """
+
+    def __init__(
+        self,
+        *,
+        n_kernels: int,
+        kernel_size: int,
+        gain: float = 1.0,
+        implementation: Implementation = "auto",
+        precision: Precision = "float32",
+    ) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(n_kernels, N_FEATURES, kernel_size))
+        self.bias = nn.Parameter(torch.zeros(n_kernels))
+        self.out_features = n_kernels
+        self.implementation: Implementation = implementation
+        self.precision: Precision = precision
+        nn.init.normal_(self.weight, std=gain * (N_FEATURES * kernel_size) ** -0.5)
+
+    def forward(self, batch: RepertoireBatch) -> Tensor:
+        """Return the sequence representations, (N, D) float32."""
+        half = self.precision != "float32"
+        with torch.autocast(batch.residues.device.type, getattr(torch, self.precision), enabled=half):
+            maximum = motif_convolution(
+                batch.residues,
+                batch.starts,
+                batch.lengths,
+                batch.residue_scale,
+                batch.position_scale,
+                self.weight,
+                self.bias,
+                implementation="reference" if half else self.implementation,
+            )
+        return functional.selu(maximum.float())
+
+
+class LstmEmbedding(nn.Module):
+    """h1 as an LSTM over the 23 features, the alternative that the paper names: its last hidden state.
+
+    Parameters
+    ----------
+    n_units
+        D, the number of LSTM units.
+    """
+
+    def __init__(self, *, n_units: int) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(N_FEATURES, n_units, batch_first=True)
+        self.out_features = n_units
+
+    def forward(self, batch: RepertoireBatch) -> Tensor:
+        """Return the sequence representations, (N, D)."""
+        if len(batch.lengths) == 0:
+            return self.lstm.weight_hh_l0.new_zeros((0, self.out_features))
+        features = dense_features(
+            batch.residues, batch.starts, batch.lengths, batch.residue_scale, batch.position_scale
+        )  # (N, L, 23)
+        packed = nn.utils.rnn.pack_padded_sequence(
+            features, batch.lengths.cpu(), batch_first=True, enforce_sorted=False
+        )
+        hidden: Tensor = self.lstm(packed)[1][0]
+        return hidden[0]  # (1, N, D) -> (N, D)
+
+
+class DeepRC(nn.Module):
+    """Classify repertoires by attention over their sequences.
+
+    Parameters
+    ----------
+    n_outputs
+        T, the number of outputs of all tasks together.
+    embedding
+        `convolution` (the paper's) or `lstm`.
+    n_kernels, kernel_size, convolution_gain
+        Of the embedding; see `MotifEmbedding`. An LSTM has `n_kernels` units.
+    n_key_layers, key_units
+        Of the key network h2: SELU layers and d_k units in each.
+    n_heads, beta, learn_beta
+        Of the attention; see `HopfieldPooling`.
+    n_output_layers, output_units
+        Of the output network o; one layer is linear, further SELU layers come before it.
+    implementation, precision
+        Of the motif convolution.
+    """
+
+    def __init__(
+        self,
+        *,
+        n_outputs: int = 1,
+        embedding: Literal["convolution", "lstm"] = "convolution",
+        n_kernels: int = 32,
+        kernel_size: int = 9,
+        convolution_gain: float = 1.0,
+        n_key_layers: int = 2,
+        key_units: int = 32,
+        n_heads: int = 1,
+        beta: float | None = None,
+        learn_beta: bool = False,
+        n_output_layers: int = 1,
+        output_units: int = 32,
+        implementation: Implementation = "auto",
+        precision: Precision = "float32",
+    ) -> None:
+        super().__init__()
+        self.embedding: MotifEmbedding | LstmEmbedding
+        if embedding == "lstm":
+            self.embedding = LstmEmbedding(n_units=n_kernels)
+        else:
+            self.embedding = MotifEmbedding(
+                n_kernels=n_kernels,
+                kernel_size=kernel_size,
+                gain=convolution_gain,
+                implementation=implementation,
+                precision=precision,
+            )
+        self.key_network = _selu_layers(self.embedding.out_features, [key_units] * n_key_layers)
+        self.pooling = HopfieldPooling(key_units, n_heads=n_heads, beta=beta, learn_beta=learn_beta)
+        pooled = n_heads * self.embedding.out_features
+        hidden = [output_units] * (n_output_layers - 1)
+        self.output_network = nn.Sequential(
+            *_selu_layers(pooled, hidden), _lecun_linear(hidden[-1] if hidden else pooled, n_outputs)
+        )
+
+    def attend(self, batch: RepertoireBatch) -> tuple[Tensor, Tensor]:
+        """Return the sequence representations, (N, D), and the attention logits, (N, H)."""
+        values: Tensor = self.embedding(batch)
+        return values, self.pooling.logits(self.key_network(values))
+
+    def forward(
+        self,
+        batch: RepertoireBatch,
+        *,
+        top_fraction: float = 1.0,
+        logit_noise: float = 0.0,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Return the outputs of every repertoire before their activation, (B, T).
+
+        Parameters
+        ----------
+        batch
+            The sequences.
+        top_fraction
+            Attention-based subsampling: all sequences are scored without gradients, and only this fraction of each
+            repertoire's, those with the highest attention, is kept.
+        logit_noise
+            Standard deviation of normal noise added to the attention logits, a regulariser.
+        generator
+            Of the noise; on the batch's device.
+        """
+        if top_fraction < 1:
+            with torch.no_grad():
+                logits = self.attend(batch)[1]
+            batch = batch.take(*top_rows(logits, batch.offsets, top_fraction))
+        values, logits = self.attend(batch)
+        if logit_noise:
+            noise = torch.randn(logits.shape, generator=generator, device=logits.device)
+            logits = logits + logit_noise * noise
+        pooled = self.pooling.pool(logits, values, batch.offsets)  # (B, H, D)
+        outputs: Tensor = self.output_network(pooled.flatten(1))  # (B, H * D) -> (B, T)
+        return outputs
+
+
+def top_rows(logits: Tensor, offsets: Tensor, fraction: float) -> tuple[Tensor, Tensor]:
+    """Choose the sequences with the highest attention in each repertoire.
+
+    With several heads a sequence's rank is that of its highest logit, each head's counted from its repertoire's maximum.
+
+    Parameters
+    ----------
+    logits
+        Of all sequences, (N, H).
+    offsets
+        Of the repertoires, (B + 1,).
+    fraction
+        What to keep of each repertoire, in (0, 1]; rounded up, so at least one sequence remains.
+
+    Returns
+    -------
+    The chosen rows in their old order, (n,), and their offsets, (B + 1,).
+    """
+    bounds = offsets.tolist()
+    rows = []
+    for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+        if start < stop:
+            part = logits[start:stop]
+            score = (part - part.amax(dim=0)).amax(dim=1)  # (n, H) -> (n,)
+            keep = max(1, math.ceil((stop - start) * fraction - 1e-9))
+            rows.append(score.topk(keep).indices.sort().values + start)
+        else:
+            rows.append(offsets.new_zeros(0))
+    sizes = torch.tensor([0, *(len(chosen) for chosen in rows)], device=offsets.device)
+    return torch.cat(rows), sizes.cumsum(0)
+
+
+def _lecun_linear(in_features: int, out_features: int) -> nn.Linear:
+    """Return a linear layer with variance 1 / fan-in, which self-normalising SELU layers need."""
+    layer = nn.Linear(in_features, out_features)
+    nn.init.normal_(layer.weight, std=in_features**-0.5)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def _selu_layers(in_features: int, units: list[int]) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for size in units:
+        layers += [_lecun_linear(in_features, size), nn.SELU()]
+        in_features = size
+    return nn.Sequential(*layers)

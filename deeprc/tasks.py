@@ -1,0 +1,263 @@
+"""What is predicted: targets from metadata columns, their labels, losses and activations.
+
+Letters: B repertoires, T outputs of all tasks together (one per binary or regression task, one per class otherwise).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from deeprc.errors import InputError
+
+__all__ = ["Task", "TaskKind", "activate", "labels", "multitask_loss", "output_slices", "parse_tasks", "scaled_to", "task_losses"]
+
+TaskKind = Literal["binary", "multiclass", "regression"]
+
+_SUFFIX = re.compile(r"^(?P<target>.*?)(?::(?P<kind>binary|multiclass|regression))?(?:@(?P<weight>[0-9.eE+-]+))?$")
+_NEGATIVE = {"0", "-", "false", "f", "no", "n", "neg", "negative", "control", "healthy"}
+_POSITIVE = {"1", "+", "true", "t", "yes", "y", "pos", "positive"}
+
+
+@dataclass(frozen=True)
+class Task:
+    """One target: a metadata column and what is predicted of it.
+
+    Attributes
+    ----------
+    name
+        As the user wrote it, without kind and weight: `column` or `column=positive`.
+    column
+        The metadata column.
+    kind
+        `binary`, `multiclass` or `regression`.
+    classes
+        The classes as text. Binary: (all negatives joined by "|", positive). Regression: empty.
+    weight
+        Of the task's loss in the sum over tasks.
+    mean, scale
+        Regression targets are trained as (value - mean) / scale, in the training fold's units.
+    """
+
+    name: str
+    column: str
+    kind: TaskKind
+    classes: tuple[str, ...] = ()
+    weight: float = 1.0
+    mean: float = 0.0
+    scale: float = 1.0
+
+    @property
+    def n_outputs(self) -> int:
+        """The number of network outputs of the task."""
+        return len(self.classes) if self.kind == "multiclass" else 1
+
+
+def parse_tasks(targets: Sequence[str], metadata: pd.DataFrame, *, source: str = "the cohort") -> list[Task]:
+    """Read the targets a user asked for and check them against the metadata.
+
+    Parameters
+    ----------
+    targets
+        `column`, `column=positive`, `column:regression`, `column:multiclass`; `@weight` may follow. Without a kind,
+        a column with two classes is binary, its positive class the one that reads like it (1, +, yes, true, ...), else
+        the last in sorted order.
+    metadata
+        One row per repertoire; missing labels are NaN or None.
+    source
+        Names the cohort in error messages.
+
+    Raises
+    ------
+    InputError
+        If a column or class does not exist, a target has one class, or classes were asked for as numbers.
+    """
+    if not targets:
+        raise InputError("no target was given; expected --target COLUMN, one of: " + ", ".join(map(str, metadata.columns)))
+    tasks = [_parse_task(target, metadata, source) for target in targets]
+    names = [task.name for task in tasks]
+    if len(set(names)) < len(names):
+        raise InputError(f"a target was given twice: {', '.join(names)}")
+    return tasks
+
+
+def _parse_task(target: str, metadata: pd.DataFrame, source: str) -> Task:
+    match = _SUFFIX.match(target)
+    assert match is not None
+    name, kind = match["target"], match["kind"]
+    weight = _weight(match["weight"], target)
+    column, positive = name, None
+    if name not in metadata and "=" in name:
+        column, positive = name.rsplit("=", 1)
+    if column not in metadata:
+        near = difflib.get_close_matches(column, [str(c) for c in metadata.columns], n=1)
+        raise InputError(
+            f"{source}: no metadata column {column!r} for --target {target!r}"
+            + (f"; did you mean {near[0]!r}?" if near else "")
+            + f" Columns: {', '.join(map(str, metadata.columns))}"
+        )
+    if kind == "regression":
+        _check_numbers(column, metadata[column], source)
+        return Task(name, column, "regression", (), weight)
+    text = _as_text(metadata[column])
+    found = sorted(value for value in set(text) if value is not None)
+    if len(found) < 2:
+        raise InputError(
+            f"{source}: target {column!r} has {len(found)} class{'es' * (len(found) != 1)}"
+            f" ({', '.join(found) or 'all labels are missing'}); expected at least 2"
+        )
+    if kind == "multiclass":
+        return Task(name, column, "multiclass", tuple(found), weight)
+    return Task(name, column, "binary", _binary_classes(column, positive, found, source), weight)
+
+
+def _weight(text: str | None, target: str) -> float:
+    try:
+        weight = 1.0 if text is None else float(text)
+    except ValueError:
+        weight = -1.0
+    if weight < 0:
+        raise InputError(f"--target {target!r}: expected a weight of at least 0 after '@', found {text!r}")
+    return weight
+
+
+def _check_numbers(column: str, values: pd.Series[Any], source: str) -> None:
+    known = values.dropna()
+    if not pd.api.types.is_numeric_dtype(known):
+        raise InputError(f"{source}: target {column!r}: regression needs numbers, found for example {known.iloc[0]!r}")
+    if known.nunique() < 2:
+        raise InputError(f"{source}: target {column!r} has {known.nunique()} different values; expected at least 2")
+
+
+def _binary_classes(column: str, positive: str | None, found: list[str], source: str) -> tuple[str, str]:
+    if positive is None:
+        if len(found) > 2:
+            raise InputError(
+                f"{source}: target {column!r} has {len(found)} classes ({', '.join(found[:8])}"
+                f"{', ...' * (len(found) > 8)}); say '{column}=CLASS', '{column}:multiclass' or '{column}:regression'"
+            )
+        likely = [value for value in found if value.lower() in _POSITIVE]
+        unlikely = [value for value in found if value.lower() in _NEGATIVE]
+        if len(likely) == 1:
+            positive = likely[0]
+        elif len(unlikely) == 1:
+            positive = next(value for value in found if value != unlikely[0])
+        else:
+            positive = found[-1]
+    if positive not in found:
+        raise InputError(
+            f"{source}: target {column!r} has no class {positive!r}; its classes: {', '.join(found[:20])}"
+        )
+    return "|".join(value for value in found if value != positive), positive
+
+
+def _as_text(values: pd.Series[Any]) -> list[str | None]:
+    """Return labels as text; whole numbers without their '.0', which a column with missing labels gets."""
+    whole = pd.api.types.is_float_dtype(values) and bool((values.dropna() % 1 == 0).all())
+    return [None if pd.isna(value) else str(int(value) if whole else value) for value in values]
+
+
+def labels(tasks: Sequence[Task], metadata: pd.DataFrame) -> NDArray[np.float64]:
+    """Return the labels, (B, number of tasks) float64: 0/1, the class's index or the number; NaN where missing.
+
+    Raises
+    ------
+    InputError
+        If the metadata lacks a column, or has a class that the multiclass task was not made with.
+    """
+    columns = []
+    for task in tasks:
+        if task.column not in metadata:
+            raise InputError(f"no metadata column {task.column!r}, which the target {task.name!r} needs")
+        values = metadata[task.column]
+        if task.kind == "regression":
+            columns.append(values.to_numpy(np.float64, na_value=np.nan))
+            continue
+        text = _as_text(values)
+        if task.kind == "binary":
+            index = {value: float(value == task.classes[1]) for value in text if value is not None}
+        else:
+            index = {value: float(i) for i, value in enumerate(task.classes)}
+            unknown = {value for value in text if value is not None} - set(task.classes)
+            if unknown:
+                raise InputError(f"target {task.name!r} was made for {task.classes}, found {sorted(unknown)[0]!r}")
+        columns.append(np.array([np.nan if value is None else index[value] for value in text]))
+    return np.stack(columns, axis=1) if columns else np.zeros((len(metadata), 0))
+
+
+def scaled_to(tasks: Sequence[Task], training_labels: NDArray[np.float64]) -> list[Task]:
+    """Return the tasks with the mean and scale of the training fold's labels, (B, number of tasks)."""
+    scaled = []
+    for task, values in zip(tasks, training_labels.T, strict=True):
+        known = values[~np.isnan(values)]
+        if task.kind == "regression" and len(known) > 1:
+            task = replace(task, mean=float(known.mean()), scale=float(known.std()) or 1.0)
+        scaled.append(task)
+    return scaled
+
+
+def output_slices(tasks: Sequence[Task]) -> list[slice]:
+    """Return which of the T outputs belong to each task."""
+    ends = np.cumsum([task.n_outputs for task in tasks]).tolist()
+    return [slice(end - task.n_outputs, end) for task, end in zip(tasks, ends, strict=True)]
+
+
+def task_losses(outputs: Tensor, targets: Tensor, tasks: Sequence[Task]) -> list[Tensor]:
+    """Return each task's mean loss over the repertoires whose label is known; 0 where none is.
+
+    Parameters
+    ----------
+    outputs
+        Before their activation, (B, T).
+    targets
+        From `labels`, (B, number of tasks).
+    tasks
+        In the order of both.
+
+    Returns
+    -------
+    Cross entropy in nats, or half the squared error in units of the training fold's standard deviation.
+    """
+    losses = []
+    for i, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+        known = ~torch.isnan(targets[:, i])
+        output, target = outputs[known, part], targets[known, i]
+        if len(target) == 0:
+            losses.append(outputs.new_zeros(()))
+        elif task.kind == "binary":
+            losses.append(functional.binary_cross_entropy_with_logits(output[:, 0], target))
+        elif task.kind == "multiclass":
+            losses.append(functional.cross_entropy(output, target.long()))
+        else:
+            losses.append(0.5 * functional.mse_loss(output[:, 0], (target - task.mean) / task.scale))
+    return losses
+
+
+def multitask_loss(outputs: Tensor, targets: Tensor, tasks: Sequence[Task]) -> Tensor:
+    """Return the weighted sum of the tasks' losses; see `task_losses`."""
+    losses = task_losses(outputs, targets, tasks)
+    return torch.stack([task.weight * loss for task, loss in zip(tasks, losses, strict=True)]).sum()
+
+
+def activate(outputs: Tensor, tasks: Sequence[Task]) -> list[NDArray[np.float64]]:
+    """Return each task's predictions: probabilities (B,), class probabilities (B, classes) or values (B,)."""
+    predictions = []
+    for task, part in zip(tasks, output_slices(tasks), strict=True):
+        output = outputs[:, part].double()
+        if task.kind == "binary":
+            predictions.append(output[:, 0].sigmoid().numpy())
+        elif task.kind == "multiclass":
+            predictions.append(output.softmax(dim=1).numpy())
+        else:
+            predictions.append((output[:, 0] * task.scale + task.mean).numpy())
+    return predictions

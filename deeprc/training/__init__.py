@@ -1,0 +1,1 @@
+"""Sampling, the training loop, early stopping and checkpoints."""

@@ -1,0 +1,51 @@
+"""The regularisers of the paper that change a batch's sequences (paper lines 8655-8675).
+
+Letters: N sequences, B repertoires, R residues.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from deeprc.nn.batch import RepertoireBatch
+
+__all__ = ["permute_residues", "shuffle_negatives"]
+
+
+def permute_residues(batch: RepertoireBatch, share: float, rng: np.random.Generator) -> RepertoireBatch:
+    """Let a random share of the residues change places within their sequence.
+
+    Every residue is chosen with probability `share`; the chosen ones of a sequence are permuted among themselves.
+    """
+    batch = batch.compact()
+    residues = batch.residues.numpy().copy()
+    sequence = np.repeat(np.arange(len(batch.lengths)), batch.lengths.numpy())  # (R,)
+    chosen = np.flatnonzero(rng.random(len(residues)) < share)
+    order = np.lexsort((rng.random(len(chosen)), sequence[chosen]))
+    residues[chosen] = residues[chosen[order]]
+    return replace(batch, residues=torch.from_numpy(residues))
+
+
+def shuffle_negatives(
+    batch: RepertoireBatch, negative: NDArray[np.bool_], rng: np.random.Generator
+) -> RepertoireBatch:
+    """Mix the sequences of the negative repertoires: each keeps its size and gets a random part of all of them.
+
+    Parameters
+    ----------
+    batch
+        The sequences.
+    negative
+        Which repertoires belong to the negative class, (B,).
+    rng
+        The source of randomness.
+    """
+    sizes = batch.offsets.diff().numpy()
+    rows = np.flatnonzero(np.repeat(negative, sizes))
+    order = np.arange(len(batch.lengths))
+    order[rows] = rng.permutation(rows)
+    return batch.take(torch.from_numpy(order), batch.offsets)

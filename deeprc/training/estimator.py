@@ -1,0 +1,130 @@
+"""`DeepRCClassifier`: DeepRC as a scikit-learn estimator over `RepertoireDataset`.
+
+Letters: B repertoires, C classes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.model_selection import train_test_split
+from sklearn.utils.validation import check_is_fitted
+
+from deeprc.config import load_config
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.device import resolve_device
+from deeprc.nn.batch import BatchMaker
+from deeprc.nn.inference import attention_logits, cohort_outputs
+from deeprc.tasks import Task, activate
+from deeprc.training.trainer import Fold, Trainer
+
+__all__ = ["DeepRCClassifier"]
+
+
+class DeepRCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Classify repertoires with DeepRC.
+
+    Parameters
+    ----------
+    config
+        A preset's name or a YAML file.
+    overrides
+        `{"n_updates": 500, ...}`, changes of the configuration.
+    validation_fraction
+        Share of the repertoires given to `fit` that early stopping watches; at least one per class.
+    seed
+        Of the inner split, the network's start and the sampling.
+    device
+        `auto`, `cpu`, `cuda` ...
+
+    Attributes
+    ----------
+    classes_
+        (C,) labels in sorted order.
+    network_
+        The trained `deeprc.nn.DeepRC`.
+    history_
+        One row per evaluation.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: str = "deeprc",
+        overrides: dict[str, Any] | None = None,
+        validation_fraction: float = 0.2,
+        seed: int = 0,
+        device: str = "auto",
+    ) -> None:
+        self.config = config
+        self.overrides = overrides
+        self.validation_fraction = validation_fraction
+        self.seed = seed
+        self.device = device
+
+    def fit(self, X: RepertoireDataset, y: ArrayLike) -> DeepRCClassifier:
+        """Train on the repertoires X, (B,), with labels y, (B,), of any type; at least two per class.
+
+        Raises
+        ------
+        ValueError
+            If X and y differ in length or y has one class or a missing label.
+        """
+        y = np.asarray(y)
+        if len(X) != len(y):
+            raise ValueError(f"expected one label per repertoire, found {len(y)} labels for {len(X)} repertoires")
+        if pd.isna(y).any():
+            raise ValueError("y has missing labels; leave out their repertoires")
+        self.classes_, index = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"y has one class only: {self.classes_.tolist()}")
+        config = load_config(self.config, [f"{key}={value}" for key, value in (self.overrides or {}).items()])
+        held_out = max(len(self.classes_), round(self.validation_fraction * len(y)))
+        train, validation = train_test_split(
+            np.arange(len(y)), test_size=held_out, stratify=index, random_state=self.seed
+        )
+        label = index.astype(np.float64)[:, None]
+        trainer = Trainer(
+            config,
+            [self._task()],
+            Fold(X[train], label[train]),
+            Fold(X[validation], label[validation]),
+            seed=self.seed,
+            device=resolve_device(self.device),
+        )
+        self.history_ = trainer.fit().history
+        self.network_ = trainer.network
+        self.config_ = config
+        return self
+
+    def predict_proba(self, X: RepertoireDataset) -> NDArray[np.float64]:
+        """Return the probability of each class, (B, C), in the order of X and of `classes_`."""
+        check_is_fitted(self)
+        if len(X) == 0:
+            return np.zeros((0, len(self.classes_)))
+        maker = BatchMaker(X, self.config_.network.abundance)
+        outputs = cohort_outputs(self.network_, maker, top_fraction=self.config_.training.top_fraction)
+        probability = activate(outputs, [self._task()])[0]
+        return np.stack([1 - probability, probability], axis=1) if probability.ndim == 1 else probability
+
+    def predict(self, X: RepertoireDataset) -> NDArray[Any]:
+        """Return the likeliest class of each repertoire, (B,)."""
+        chosen: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        return chosen
+
+    def attention(self, X: RepertoireDataset) -> list[NDArray[np.float64]]:
+        """Return the attention weights of each repertoire's sequences, (N, H), which sum to 1 per head."""
+        check_is_fitted(self)
+        maker = BatchMaker(X, self.config_.network.abundance)
+        return [
+            torch.softmax(attention_logits(self.network_, maker, i).double(), dim=0).numpy() for i in range(len(X))
+        ]
+
+    def _task(self) -> Task:
+        names = tuple(str(value) for value in self.classes_)
+        return Task("y", "y", "binary" if len(names) == 2 else "multiclass", names)
