@@ -245,8 +245,12 @@ class Container:
             raise InputError(
                 f"{path}: cannot be read as HDF5 (damaged, cut short, or no container): {error}"
             ) from error
-        except KeyError as error:
-            raise InputError(f"{path}: the container is damaged: {error.args[0]}") from error
+        except InputError:
+            raise
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            # What h5py makes of parts that are missing or altered.
+            reason = error.args[0] if isinstance(error, KeyError) else error
+            raise InputError(f"{path}: the container is damaged: {reason}") from error
 
     def __reduce__(self) -> tuple[type[Container], tuple[Path]]:
         """Pickle as the path: a worker process maps the file by itself."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from deeprc.errors import InputError
@@ -104,7 +104,18 @@ def match_files(
         if best is not None:
             owner[best] = repertoire_id
         matched.append(best)
-    return matched, [file for file in files if file not in owner]
+    left = [file for file in files if file not in owner]
+    _check_twins(owner, left)
+    return matched, left
+
+
+def _check_twins(owner: Mapping[Path, str], left: Iterable[Path]) -> None:
+    """Refuse to choose between files like `a.tsv` and `a.tsv.gz` that lie side by side."""
+    plain = {(file.parent, stems(file.name)[-1]): file for file in owner}
+    for file in left:
+        twin = plain.get((file.parent, stems(file.name)[-1]))
+        if twin is not None:
+            raise InputError(f"two files match the repertoire {owner[twin]!r}: {twin} and {file}")
 
 
 def _best(key: str, repertoire_id: str, index: dict[str, list[tuple[int, Path]]]) -> Path | None:

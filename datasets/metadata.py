@@ -118,7 +118,10 @@ def read_metadata(
         ids = [stems(value)[-1] for value in ids]
     _check_ids(path, chosen, ids, numbers)
     table = pd.DataFrame(
-        {name: _text(values) if name == chosen else _typed(values) for name, values in text.items()},
+        {
+            name: pd.Series(values, dtype=object) if name == chosen else _typed(values)
+            for name, values in text.items()
+        },
         index=pd.RangeIndex(len(ids)),
     )
     paths = [""] * len(ids) if file_column is None else text[file_column]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import signal
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -129,7 +130,7 @@ def preprocess(
 
 @contextmanager
 def _name_write_errors(output: Path) -> Generator[None, None, None]:
-    """Turn a full disk and the like into an error that names the container: every file that is read names itself."""
+    """Let a full disk and the like name the container; errors of reading name their file by themselves."""
     try:
         yield
     except OSError as error:
@@ -222,7 +223,15 @@ def _clean_files(tasks: Sequence[_Task], workers: int) -> Generator[CleanedTable
     if workers <= 1:
         yield from map(_clean_file, tasks)
         return
-    executor = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+    executor = ProcessPoolExecutor(
+        workers,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=signal.signal,
+        initargs=(
+            signal.SIGINT,
+            signal.SIG_IGN,
+        ),  # on Ctrl-C this process ends them, and they need not say so
+    )
     pending: deque[Future[CleanedTable]] = deque()
     try:
         for task in tasks:
@@ -233,7 +242,8 @@ def _clean_files(tasks: Sequence[_Task], workers: int) -> Generator[CleanedTable
             yield pending.popleft().result()
     except BrokenProcessPool as error:
         raise InputError(
-            "a worker process was ended from outside (out of memory?); try fewer --jobs"
+            "a worker process ended unexpectedly: out of memory, or a script without "
+            "`if __name__ == '__main__':`? One process does without: jobs=1"
         ) from error
     finally:
         executor.shutdown(cancel_futures=True)

@@ -15,7 +15,13 @@ __all__ = ["MotifCohort", "write_motif_cohort"]
 
 # Frequent germline ends of human TRB junctions; the residues between them are drawn at random.
 _V_ENDS = {"TRBV5-1": "CASSL", "TRBV7-9": "CASSL", "TRBV20-1": "CSAR", "TRBV19": "CASSI", "TRBV28": "CASS"}
-_J_ENDS = {"TRBJ1-1": "NTEAFF", "TRBJ1-2": "YGYTF", "TRBJ2-1": "NEQFF", "TRBJ2-3": "DTQYF", "TRBJ2-7": "YEQYF"}
+_J_ENDS = {
+    "TRBJ1-1": "NTEAFF",
+    "TRBJ1-2": "YGYTF",
+    "TRBJ2-1": "NEQFF",
+    "TRBJ2-3": "DTQYF",
+    "TRBJ2-7": "YEQYF",
+}
 _LOOP_LENGTHS = (4, 9)  # shortest and longest
 
 
@@ -30,7 +36,8 @@ class MotifCohort:
     n_sequences
         Of each repertoire.
     motif
-        Amino acids implanted in positive repertoires, in place of random residues of the loop between the germline ends.
+        Amino acids implanted in positive repertoires, in place of random residues of the loop between the
+        germline ends.
     witness_rate
         Probability that a sequence of a positive repertoire carries the motif.
     seed
@@ -64,7 +71,9 @@ def write_motif_cohort(folder: Path, cohort: MotifCohort) -> Path:
         If the motif is no amino-acid sequence, or longer than the shortest loop.
     """
     if not set(cohort.motif) <= set(AMINO_ACIDS) or not 1 <= len(cohort.motif) <= _LOOP_LENGTHS[0]:
-        raise InputError(f"motif {cohort.motif!r}: expected 1 to {_LOOP_LENGTHS[0]} of the letters {AMINO_ACIDS}")
+        raise InputError(
+            f"motif {cohort.motif!r}: expected 1 to {_LOOP_LENGTHS[0]} of the letters {AMINO_ACIDS}"
+        )
     rng = np.random.default_rng(cohort.seed)
     (folder / "repertoires").mkdir(parents=True)
     rows = []

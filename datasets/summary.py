@@ -47,7 +47,7 @@ def summarise(dataset: RepertoireDataset) -> dict[str, Any]:
 def render_summary(summary: Mapping[str, Any]) -> str:
     """Return what `summarise` found as text for people."""
     sequences, lengths, counts = summary["sequences"], summary["lengths"], summary["counts"]
-    per = ", ".join(f"{name} {sequences[name]:,}" for name in ("min", "median", "max"))
+    per = ", ".join(f"{name} {sequences[name]:,.1f}".removesuffix(".0") for name in ("min", "median", "max"))
     rows = [
         ["container", summary["path"]],
         ["created by", f"{summary['created_by']} from {summary['source']}"],

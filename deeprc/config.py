@@ -43,6 +43,8 @@ class NetworkConfig:
     beta: float | None = _bounded(None, 1e-12)
     # learn one beta per head
     learn_beta: bool = False
+    # bring the repertoire representation to mean 0 and variance 1 before o (not in the paper)
+    standardise: bool = True
     # layers of the output network o; 1 is linear
     n_output_layers: int = _bounded(1, 1)
     # units of its hidden layers
@@ -56,7 +58,7 @@ class TrainingConfig:
     """How the network is trained."""
 
     # updates at most
-    n_updates: int = _bounded(1000, 1)
+    n_updates: int = _bounded(2000, 1)
     # repertoires per update
     batch_size: int = _bounded(4, 1)
     # sequences drawn at random from each repertoire per update

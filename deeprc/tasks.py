@@ -100,10 +100,11 @@ def _parse_task(target: str, metadata: pd.DataFrame, source: str) -> Task:
     if name not in metadata and "=" in name:
         column, positive = name.rsplit("=", 1)
     if column not in metadata:
-        near = difflib.get_close_matches(column, [str(c) for c in metadata.columns], n=1)
+        names = {str(c).casefold(): str(c) for c in metadata.columns}
+        near = difflib.get_close_matches(column.casefold(), names, n=1)
         raise InputError(
             f"{source}: no metadata column {column!r} for --target {target!r}"
-            + (f"; did you mean {near[0]!r}?" if near else "")
+            + (f"; did you mean {names[near[0]]!r}?" if near else ".")
             + f" Columns: {', '.join(map(str, metadata.columns))}"
         )
     if kind == "regression":

@@ -6,7 +6,7 @@ import csv
 import gzip
 import io
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -59,14 +59,14 @@ def split_header(path: Path, text: str) -> Header:
         raise InputError(
             f"{path}: the file is empty" if not text.strip() else f"{path}: the first line is empty"
         )
-    if "\x00" in line:
+    if any(letter < " " for letter in line.rstrip("\r").replace("\t", "")):
         raise InputError(f"{path}: not a text table (the first line holds binary data)")
     delimiter = max(_DELIMITERS, key=lambda mark: (mark == "\t" and mark in line, line.count(mark)))
     names = next(csv.reader([line], delimiter=delimiter))
     return Header(path, tuple(name.strip() for name in names), delimiter)
 
 
-def read_columns(header: Header, text_column: str, other_columns: Iterable[str]) -> pd.DataFrame:
+def read_columns(header: Header, text_column: str, other_columns: Sequence[str]) -> pd.DataFrame:
     """Parse the needed columns of a table, nothing else.
 
     Returns
@@ -83,9 +83,10 @@ def read_columns(header: Header, text_column: str, other_columns: Iterable[str])
     """
     with open_text(header.path) as stream:
         data = _unix(stream.read())
+    if b"\0" in data:
+        raise InputError(f"{header.path}: not a text table (it holds binary data)")
     _check_fields(data, header)
-    dtypes = {header.columns.index(name): "category" for name in other_columns}
-    dtypes[header.columns.index(text_column)] = "object"
+    positions = sorted(header.columns.index(name) for name in {text_column, *other_columns})
     try:
         table = pd.read_csv(
             io.BytesIO(data),
@@ -93,18 +94,19 @@ def read_columns(header: Header, text_column: str, other_columns: Iterable[str])
             header=None,
             skiprows=1,
             names=list(range(len(header.columns))),
-            usecols=sorted(dtypes),
-            dtype=dtypes,
+            usecols=positions,
+            dtype=object,
             index_col=False,
             keep_default_na=False,
             na_filter=False,
             encoding=_encoding(data),
         )
     except pd.errors.EmptyDataError:
-        table = pd.DataFrame({column: pd.Series(dtype=dtype) for column, dtype in dtypes.items()})
+        table = pd.DataFrame(columns=positions, dtype=object)
     except pd.errors.ParserError as error:
         raise InputError(f"{header.path}: cannot be read as a table: {error}") from error
-    return table.rename(columns=lambda position: header.columns[position])
+    table.columns = pd.Index([header.columns[position] for position in positions])
+    return table.astype(dict.fromkeys(set(other_columns), "category"))
 
 
 def _unix(data: bytes) -> bytes:

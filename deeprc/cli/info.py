@@ -14,12 +14,12 @@ __all__ = ["info"]
 @click.argument("container", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def info(container: Path, as_json: bool) -> None:
-    r"""Show what CONTAINER holds: repertoires, sequences, counts, metadata, and what was dropped.
+    """Show what CONTAINER holds: repertoires, sequences, counts, metadata, and what was dropped.
 
     \b
     Example:
-        deeprc info cohort.h5
-    """
+      deeprc info cohort.h5
+    """  # noqa: D301 (click needs the backspace itself)
     from deeprc.datasets.dataset import RepertoireDataset
     from deeprc.datasets.summary import render_summary, summarise
 

@@ -56,15 +56,15 @@ __all__ = ["preprocess"]
 def preprocess(
     sources: tuple[Path, ...], metadata: Path, output: Path, jobs: int | None, **options: Any
 ) -> None:
-    r"""Read repertoire files and write them, in the order of the metadata sheet, to one container.
+    """Read repertoire files and write them, in the order of the metadata sheet, to one container.
 
     SOURCE is a file or a folder (searched with all folders in it), gzip or plain: AIRR, immunoSEQ, VDJtools,
     TCRex, the original DeepRC's table, or any table with --sequence-column.
 
     \b
     Example:
-        deeprc preprocess repertoires/ --metadata metadata.tsv --output cohort.h5
-    """
+      deeprc preprocess repertoires/ --metadata metadata.tsv --output cohort.h5
+    """  # noqa: D301 (click needs the backspace itself)
     from tqdm import tqdm
 
     with tqdm(unit="file", disable=not sys.stderr.isatty()) as bar:
@@ -74,7 +74,12 @@ def preprocess(
             bar.update(done - bar.n)
 
         report = preprocess_cohort(
-            sources, metadata, output, jobs=jobs or os.cpu_count() or 1, progress=show, **options
+            sources, metadata, output, jobs=_cores() if jobs is None else jobs, progress=show, **options
         )
     click.echo(report.to_text())
     click.echo(f"wrote {output}")
+
+
+def _cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

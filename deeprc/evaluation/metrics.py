@@ -50,9 +50,10 @@ def auc_interval(auc: float, n_positive: int, n_negative: int, *, level: float =
     def distance(theta: float) -> float:
         return float(abs(auc - theta) - z * variance(theta) ** 0.5)
 
-    tiny = 1e-12  # the variance vanishes at 0 and 1
-    lower = 0.0 if distance(tiny) <= 0 else float(brentq(distance, tiny, auc))
-    upper = 1.0 if distance(1 - tiny) <= 0 else float(brentq(distance, auc, 1 - tiny))
+    low, high = 1e-12, 1 - 1e-12  # the variance vanishes at 0 and 1, so an observed 0 or 1 would be a root itself
+    observed = min(max(auc, low), high)
+    lower = 0.0 if auc <= low else float(brentq(distance, low, observed))
+    upper = 1.0 if auc >= high else float(brentq(distance, observed, high))
     return lower, upper
 
 

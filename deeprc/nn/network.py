@@ -23,7 +23,9 @@ from deeprc.nn.motif_convolution.reference import dense_features
 
 __all__ = ["DeepRC", "LstmEmbedding", "MotifEmbedding", "top_rows"]
 
-Precision = Literal["float32", "bfloat16", "float16"]
+Precision = Literal["float32", "bfloat16"]
+
+_SMALLEST_VARIANCE = 1e-8
 
 
 class MotifEmbedding(nn.Module):
@@ -103,6 +105,45 @@ class LstmEmbedding(nn.Module):
         return hidden[0]  # (1, N, D) -> (N, D)
 
 
+class RunningStandardisation(nn.Module):
+    """Bring the repertoire representation to mean 0 and variance 1 over the repertoires seen in training.
+
+    Unlike batch normalisation, training and inference use the same running moments, which carry no gradient: what comes
+    out for one repertoire does not depend on the others of its batch.
+
+    Parameters
+    ----------
+    n_features
+        Of the representation.
+    memory
+        Updates over which the moments are averaged.
+    """
+
+    def __init__(self, n_features: int, *, memory: int = 100) -> None:
+        super().__init__()
+        self.memory = memory
+        self.mean: Tensor
+        self.variance: Tensor
+        self.updates: Tensor
+        self.register_buffer("mean", torch.zeros(n_features))
+        self.register_buffer("variance", torch.ones(n_features))
+        self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, representation: Tensor) -> Tensor:
+        """Standardise (B, n_features); in training mode the moments first take in this batch."""
+        if self.training:
+            self._take_in(representation.detach())
+        return (representation - self.mean) * (self.variance + _SMALLEST_VARIANCE).rsqrt()
+
+    def _take_in(self, representation: Tensor) -> None:
+        self.updates += 1
+        share = 1.0 / self.updates.clamp(max=self.memory)
+        before = self.mean.clone()
+        self.mean.lerp_((representation.mean(dim=0)), share)
+        spread = ((representation - before) * (representation - self.mean)).mean(dim=0)
+        self.variance.lerp_(spread, share)
+
+
 class DeepRC(nn.Module):
     """Classify repertoires by attention over their sequences.
 
@@ -118,6 +159,8 @@ class DeepRC(nn.Module):
         Of the key network h2: SELU layers and d_k units in each.
     n_heads, beta, learn_beta
         Of the attention; see `HopfieldPooling`.
+    standardise
+        Bring the repertoire representation to mean 0 and variance 1 before o; see `RunningStandardisation`.
     n_output_layers, output_units
         Of the output network o; one layer is linear, further SELU layers come before it.
     implementation, precision
@@ -137,6 +180,7 @@ class DeepRC(nn.Module):
         n_heads: int = 1,
         beta: float | None = None,
         learn_beta: bool = False,
+        standardise: bool = False,
         n_output_layers: int = 1,
         output_units: int = 32,
         implementation: Implementation = "auto",
@@ -159,6 +203,7 @@ class DeepRC(nn.Module):
         pooled = n_heads * self.embedding.out_features
         hidden = [output_units] * (n_output_layers - 1)
         self.output_network = nn.Sequential(
+            *([RunningStandardisation(pooled)] if standardise else []),
             *_selu_layers(pooled, hidden), _lecun_linear(hidden[-1] if hidden else pooled, n_outputs)
         )
 

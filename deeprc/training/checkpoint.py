@@ -19,6 +19,8 @@ __all__ = ["load_tensors", "optimizer_tensors", "restore_optimizer", "save_tenso
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file aside and rename it, so that it is never seen half-written."""
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: the folder {path.parent} does not exist")
     aside = path.with_name(f".{path.name}.partial")
     aside.write_text(text, encoding="utf-8")
     aside.replace(path)

@@ -206,16 +206,21 @@ class Trainer:
                 penalty = penalty + settings.l1 * weight.abs().sum() + settings.l2 * weight.square().sum()
         return penalty
 
-    def _evaluate(self, seconds: float) -> None:
+    def validate(self) -> tuple[float, dict[str, float]]:
+        """Return the loss of the current weights on the whole validation repertoires, and the monitor's numbers."""
         self.network.eval()
         outputs = cohort_outputs(self.network, self._held_out, top_fraction=self.config.training.top_fraction)
         targets = torch.from_numpy(self.validation.labels).to(outputs)
         loss = float(multitask_loss(outputs, targets, self.tasks))
+        return loss, {} if self.monitor is None else self.monitor(outputs, targets)
+
+    def _evaluate(self, seconds: float) -> None:
+        loss, monitored = self.validate()
         row = {
             "update": self.state.update,
             "train_loss": float(torch.stack(self._losses).mean()),
             "validation_loss": loss,
-            **({} if self.monitor is None else self.monitor(outputs, targets)),
+            **monitored,
             "seconds": round(seconds, 3),
         }
         self._losses = []

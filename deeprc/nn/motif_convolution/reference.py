@@ -33,13 +33,15 @@ def forward(
     A window starts at every residue; beyond the end of the sequence the features are zero.
     The parameters are those of `deeprc.nn.motif_convolution.motif_convolution`.
     """
+    if len(starts) == 0:
+        return bias.expand(0, -1)
     parts = [
         _forward_chunk(residues, *arguments, weight, bias)
         for arguments in zip(
             *(t.split(CHUNK) for t in (starts, lengths, residue_scale, position_scale)), strict=True
         )
     ]
-    return torch.cat(parts) if parts else weight.new_zeros((0, len(weight)))
+    return torch.cat(parts)
 
 
 def _forward_chunk(
@@ -63,7 +65,7 @@ def dense_features(
     residues: Tensor, starts: Tensor, lengths: Tensor, residue_scale: Tensor, position_scale: Tensor
 ) -> Tensor:
     """Return the 23 scaled features of every position, zero beyond each sequence's end, (N, L, 23)."""
-    max_length = int(lengths.max()) if len(lengths) else 0
+    max_length = int(lengths.max())
     position = torch.arange(max_length, device=lengths.device)
     inside = position < lengths[:, None]  # (N, L)
     at = torch.where(inside, starts[:, None] + position, 0)

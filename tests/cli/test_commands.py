@@ -1,0 +1,153 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from deeprc.cli import main
+from deeprc.datasets.dataset import RepertoireDataset
+
+SMALL = ["n_updates=20", "evaluate_every=10", "n_kernels=8", "kernel_size=4", "n_sequences=40"]
+
+
+@pytest.fixture
+def deeprc(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run the command line in this process: exit code, standard output, standard error."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return int(end.value.code or 0), captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def run(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli") / "run"
+    with pytest.raises(SystemExit) as end:
+        main(["train", str(cohort.container.path), "--target", "status", "--output", str(folder), "--folds", "3", *SMALL])
+    assert not end.value.code
+    return folder
+
+
+def test_help_lists_every_command(deeprc: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, _ = deeprc("--help")
+    assert code == 0
+    for command in ("quickstart", "preprocess", "info", "train", "predict", "evaluate", "attention"):
+        assert command in out
+        assert deeprc(command, "--help")[0] == 0
+
+
+def test_train_reports_metrics(run: Path, cohort: RepertoireDataset, deeprc: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, err = deeprc(
+        "train", cohort.container.path, "--target", "status", "--output", run.parent / "again", "--folds", "3", *SMALL
+    )
+    assert code == 0
+    assert "test" in out
+    assert "auc_ci" in out
+    assert "update 20/20" in err
+    assert (run.parent / "again" / "metrics.json").read_text() == (run / "metrics.json").read_text()
+
+
+def test_predict(run: Path, cohort: RepertoireDataset, tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, _ = deeprc("predict", run, cohort.container.path, "-o", tmp_path / "p.tsv")
+    assert code == 0
+    assert "30 repertoires" in out
+    table = pd.read_csv(tmp_path / "p.tsv", sep="\t")
+    assert table["repertoire_id"].tolist() == cohort.repertoire_ids.tolist()
+    assert (tmp_path / "p.tsv").read_text() == (run / "predictions.tsv").read_text()
+
+
+def test_evaluate(run: Path, cohort: RepertoireDataset, deeprc: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, _ = deeprc("evaluate", run, cohort.container.path, "--json")
+    assert code == 0
+    assert json.loads(out) == json.loads((run / "metrics.json").read_text())
+    assert "balanced_accuracy" in deeprc("evaluate", run, cohort.container.path)[1]
+
+
+def test_attention(run: Path, cohort: RepertoireDataset, tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]]) -> None:
+    code, _, _ = deeprc("attention", run, cohort.container.path, "-o", tmp_path / "a.tsv.gz")
+    assert code == 0
+    table = pd.read_csv(tmp_path / "a.tsv.gz", sep="\t")
+    assert len(table) == int(cohort.n_sequences.sum())
+    assert table.groupby("repertoire_id")["attention_weight"].sum().to_numpy() == pytest.approx(1, abs=1e-6)
+    deeprc("attention", run, cohort.container.path, "-o", tmp_path / "b.tsv", "--top", 3, "--repertoire", "rep.4")
+    few = pd.read_csv(tmp_path / "b.tsv", sep="\t")
+    assert few["repertoire_id"].tolist() == ["rep.4"] * 3
+    assert few["attention_rank"].tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "{c}", "--output", "{t}/x"], "no target was given; expected --target COLUMN, one of: status"),
+        (["train", "{c}", "--target", "CMV", "--output", "{t}/x"], "no metadata column 'CMV'"),
+        (["train", "{c}", "--target", "status=ill", "--output", "{t}/x"], "no class 'ill'; its classes: case, healthy"),
+        (["train", "{c}", "--target", "status"], "expected a CONTAINER and --output FOLDER"),
+        (["train", "n_updates=3", "--target", "status", "--output", "{t}/x"], "expected a CONTAINER before"),
+        (["train", "{c}", "--target", "status", "--output", "{t}/x", "n_update=3"], "did you mean 'n_updates'?"),
+        (["train", "{c}", "--target", "status", "--output", "{t}/x", "--device", "tpu"], "--device tpu: not available"),
+        (["train", "{t}/no.h5", "--target", "status", "--output", "{t}/x"], "no.h5: no such file"),
+        (["train", "--resume", "{t}"], "is not a run directory"),
+        (["train", "--resume", "{r}"], "training has ended"),
+        (["train", "--resume", "{r}", "--target", "status"], "--resume continues a run as it was started"),
+        (["predict", "{t}", "{c}", "-o", "{t}/p.tsv"], "is not a run directory"),
+        (["predict", "{r}", "{t}/cut.h5", "-o", "{t}/p.tsv"], "cut.h5: cannot be read as HDF5"),
+        (["attention", "{r}", "{c}", "-o", "{t}/a.tsv", "--repertoire", "rep.99"], "no repertoire 'rep.99'"),
+        (["attention", "{r}", "{c}", "-o", "{t}/no/a.tsv"], "/no does not exist"),
+        (["predict", "{r}", "{c}", "-o", "{t}/no/p.tsv"], "/no does not exist"),
+    ],
+)
+def test_bad_input_gets_one_line_and_exit_code_2(
+    arguments: list[str],
+    message: str,
+    run: Path,
+    cohort: RepertoireDataset,
+    tmp_path: Path,
+    deeprc: Callable[..., tuple[int, str, str]],
+) -> None:
+    whole = cohort.container.path.read_bytes()
+    (tmp_path / "cut.h5").write_bytes(whole[: len(whole) // 2])
+    places = {"c": cohort.container.path, "t": tmp_path, "r": run}
+    code, out, err = deeprc(*(argument.format(**places) for argument in arguments))
+    assert code == 2
+    assert out == ""
+    assert err.startswith("Error: ")
+    assert err.count("\n") == 1
+    assert message in err
+    assert [path.name for path in tmp_path.iterdir()] == ["cut.h5"]
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "deeprc", "info", str(tmp_path / "no.h5"), "--debug"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "Traceback" in done.stderr
+    assert "InputError" in done.stderr
+
+
+def test_a_killed_run_resumes_to_the_same_numbers(cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path) -> None:
+    path = str(cohort_factory(30, 500).container.path)
+    settings = ["n_updates=300", "evaluate_every=20", "patience=null", "n_kernels=32", "top_fraction=1"]
+    train = [sys.executable, "-m", "deeprc", "train", path, "--target", "status", "--device", "cpu", *settings]
+    subprocess.run([*train, "--output", str(tmp_path / "whole")], check=True, capture_output=True)
+    process = subprocess.Popen([*train, "--output", str(tmp_path / "cut")], stderr=subprocess.DEVNULL)
+    checkpoint = tmp_path / "cut" / "checkpoint" / "last.safetensors"
+    while not checkpoint.exists():
+        assert process.poll() is None
+        time.sleep(0.005)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "cut" / "metrics.json").exists()
+    subprocess.run([sys.executable, "-m", "deeprc", "train", "--resume", str(tmp_path / "cut")], check=True, capture_output=True)
+    for name in ("metrics.json", "predictions.tsv"):
+        assert (tmp_path / "cut" / name).read_text() == (tmp_path / "whole" / name).read_text()
+    assert not checkpoint.parent.exists()

@@ -1,0 +1,77 @@
+"""Small cohorts that the tests share; made here, copied from nowhere."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tests' networks are too small to share out
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
+from deeprc.datasets.container import ContainerWriter, GeneCalls, SequenceTable
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+
+
+def random_sequences(rng: np.random.Generator, n: int, low: int = 5, high: int = 20) -> list[str]:
+    letters = np.array(list(AMINO_ACIDS))
+    return ["".join(rng.choice(letters, rng.integers(low, high + 1))) for _ in range(n)]
+
+
+def write_cohort(path: Path, repertoires: list[list[str]], metadata: pd.DataFrame, seed: int = 0) -> RepertoireDataset:
+    """Write these repertoires with random counts and genes; ids are rep.0, rep.1, ..."""
+    rng = np.random.default_rng(seed)
+    with ContainerWriter(path) as writer:
+        for number, sequences in enumerate(repertoires):
+            residues, offsets = encode_many(sequences)
+            n = len(sequences)
+            counts = rng.geometric(0.4, n).astype(np.uint32)
+            genes = GeneCalls(rng.integers(0, 3, n).astype(np.uint16), ("", "TRBV1", "TRBV2"))
+            writer.append(f"rep.{number}", SequenceTable(residues, np.diff(offsets), counts, v_call=genes))
+        writer.finish(metadata, source="a test")
+    return open_dataset(path)
+
+
+@pytest.fixture(scope="session")
+def cohort_factory(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., RepertoireDataset]:
+    """Make a cohort of which every other repertoire is positive and carries the motif WWHW in a tenth of its sequences."""
+
+    def make(n_repertoires: int = 30, n_sequences: int = 60, seed: int = 0) -> RepertoireDataset:
+        rng = np.random.default_rng(seed)
+        repertoires = []
+        for number in range(n_repertoires):
+            sequences = random_sequences(rng, n_sequences + int(rng.integers(0, 5)))
+            if number % 2:
+                for at in range(0, len(sequences), 10):
+                    sequences[at] = sequences[at][:2] + "WWHW" + sequences[at][2:]
+            repertoires.append(sequences)
+        positive = np.arange(n_repertoires) % 2 == 1
+        metadata = pd.DataFrame(
+            {
+                "status": np.where(positive, "case", "healthy"),
+                "grade": np.array(["low", "high", "mid", "high"])[np.arange(n_repertoires) % 4],
+                "age": np.where(np.arange(n_repertoires) % 7 == 3, np.nan, 40.0 + 10 * positive),
+                "patient_id": [f"p{i // 2}" for i in range(n_repertoires)],
+            }
+        )
+        return write_cohort(tmp_path_factory.mktemp("cohort") / "cohort.h5", repertoires, metadata, seed)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def cohort(cohort_factory: Callable[..., RepertoireDataset]) -> RepertoireDataset:
+    return cohort_factory()
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of real data; tests that need it are skipped without it."""
+    if "DEEPRC_REAL_DATA" not in os.environ:
+        pytest.skip("DEEPRC_REAL_DATA is not set")
+    return Path(os.environ["DEEPRC_REAL_DATA"])

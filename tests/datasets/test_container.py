@@ -1,0 +1,249 @@
+"""The container: what is written is read, and what is damaged is named."""
+
+import json
+import tempfile
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
+from deeprc.datasets.container import Container, ContainerWriter, GeneCalls, SequenceTable
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
+
+
+def make_table(texts, counts=None, **optional):
+    residues, offsets = encode_many(texts)
+    counts = np.ones(len(texts), np.uint32) if counts is None else np.asarray(counts, np.uint32)
+    return SequenceTable(residues, np.diff(offsets), counts, **optional)
+
+
+def write(path, repertoires, metadata=None):
+    ids = list(repertoires)
+    metadata = pd.DataFrame({"id": ids}) if metadata is None else metadata
+    with ContainerWriter(path) as writer:
+        for repertoire_id, table in repertoires.items():
+            writer.append(repertoire_id, table)
+        writer.finish(metadata, source="a test", preprocessing={"kept": 3})
+    return path
+
+
+@pytest.fixture
+def container(tmp_path):
+    return write(tmp_path / "c.h5", {"a": make_table(["CASSF", "CAF"], [2, 5]), "b": make_table(["CW"])})
+
+
+def test_layout_of_the_file(container):
+    with h5py.File(container) as file:
+        assert file.attrs["format"] == "deeprc-repertoires"
+        assert file.attrs["version"] == 1
+        assert file.attrs["alphabet"] == "ACDEFGHIKLMNPQRSTVWY"
+        assert json.loads(file.attrs["preprocessing"]) == {"kept": 3}
+        assert file["residues"][:].tolist() == [1, 0, 15, 15, 4, 1, 0, 4, 1, 18]
+        assert file["sequence_offsets"][:].tolist() == [0, 5, 8, 10]
+        assert file["repertoire_offsets"][:].tolist() == [0, 2, 3]
+        assert file["counts"][:].tolist() == [2, 5, 1]
+        assert file["repertoire_ids"].asstr()[:].tolist() == ["a", "b"]
+        assert "v_call" not in file
+        assert "witness" not in file
+        dtypes = {name: str(file[name].dtype) for name in ("residues", "sequence_offsets", "counts")}
+        assert dtypes == {"residues": "uint8", "sequence_offsets": "int64", "counts": "uint32"}
+        assert file["residues"].chunks is None
+
+
+repertoire_tables = st.lists(
+    st.lists(
+        st.tuples(
+            st.text(AMINO_ACIDS, max_size=8),
+            st.integers(1, 2**32 - 1),
+            st.sampled_from(["", "TRBV1", "TRBV2-1*01,TRBV2-2*01"]),
+            st.booleans(),
+        ),
+        max_size=6,
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(repertoire_tables)
+def test_what_is_written_is_read(repertoires):
+    vocabulary = ("TRBV2-1*01,TRBV2-2*01", "", "TRBV1")
+    tables = {}
+    for i, rows in enumerate(repertoires):
+        codes = np.array([vocabulary.index(row[2]) for row in rows], np.uint16)
+        witness = np.array([row[3] for row in rows], np.uint8)
+        tables[f"r.{i}"] = make_table(
+            [row[0] for row in rows],
+            [row[1] for row in rows],
+            v_call=GeneCalls(codes, vocabulary),
+            witness=witness,
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        dataset = RepertoireDataset(write(Path(folder) / "c.h5", tables))
+        assert dataset.repertoire_ids.tolist() == list(tables)
+        for i, rows in enumerate(repertoires):
+            frame = dataset[i].to_frame()
+            found = zip(
+                frame["junction_aa"], frame["duplicate_count"], frame["v_call"], frame["witness"], strict=True
+            )
+            assert [(a, int(b), c, bool(d)) for a, b, c, d in found] == rows
+
+
+def test_metadata_keeps_types_order_and_odd_names(tmp_path):
+    metadata = pd.DataFrame(
+        {
+            "z/1": pd.Series(["007", None], dtype=object),
+            "z_1": [1, 2],
+            ".": [0.5, np.nan],
+            "Größe": pd.Series([1, None], dtype="Int64"),
+            "flag": [True, False],
+        }
+    )
+    path = write(tmp_path / "c.h5", {"a": make_table(["CF"]), "b": make_table(["CF"])}, metadata)
+    found = Container(path).metadata
+    assert list(found) == ["z/1", "z_1", ".", "Größe", "flag"]
+    assert found["z/1"].tolist() == ["007", None]
+    assert found["z_1"].dtype == np.int64
+    assert found["."].tolist()[0] == 0.5
+    assert np.isnan(found["."].tolist()[1])
+    assert found["Größe"].dtype == np.float64
+    assert found["flag"].tolist() == ["True", "False"]
+
+
+def test_many_gene_names_and_a_long_report_fit(tmp_path):
+    vocabulary = tuple(f"IGHV{i}" for i in range(20_000))
+    calls = GeneCalls(np.array([19_999], np.uint16), vocabulary)
+    with ContainerWriter(tmp_path / "c.h5") as writer:
+        writer.append("a", make_table(["CF"], v_call=calls))
+        writer.finish(pd.DataFrame({"id": ["a"]}), source="", preprocessing={"text": "x" * 1_000_000})
+    opened = Container(tmp_path / "c.h5")
+    assert opened.v_call.names().tolist() == ["IGHV19999"]
+    assert len(opened.preprocessing["text"]) == 1_000_000
+
+
+def test_more_gene_names_than_fit_are_refused(tmp_path):
+    calls = GeneCalls(np.zeros(1, np.uint16), tuple(map(str, range(70_000))))
+    with ContainerWriter(tmp_path / "c.h5") as writer, pytest.raises(InputError, match="is it a gene column"):
+        writer.append("a", make_table(["CF"], v_call=calls))
+
+
+def test_a_repertoire_id_is_taken_once(tmp_path):
+    with ContainerWriter(tmp_path / "c.h5") as writer:
+        writer.append("a", make_table(["CF"]))
+        with pytest.raises(InputError, match="'a' appears twice"):
+            writer.append("a", make_table(["CF"]))
+
+
+def test_columns_of_one_table_have_one_length(tmp_path):
+    with (
+        ContainerWriter(tmp_path / "c.h5") as writer,
+        pytest.raises(ValueError, match="do not belong together"),
+    ):
+        writer.append("a", make_table(["CF", "CW"], [1]))
+
+
+def test_nothing_is_left_and_nothing_is_lost_without_finish(tmp_path):
+    path = tmp_path / "c.h5"
+    path.write_text("the old one")
+    with ContainerWriter(path) as writer:
+        writer.append("a", make_table(["CF"]))
+    assert path.read_text() == "the old one"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_folder_must_exist(tmp_path):
+    with pytest.raises(InputError, match=r"no/c\.h5: the folder .*no does not exist"):
+        ContainerWriter(tmp_path / "no" / "c.h5")
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"no\.h5: no such file; expected a container"):
+        Container(tmp_path / "no.h5")
+
+
+def test_a_text_file_is_no_container(tmp_path):
+    path = tmp_path / "c.h5"
+    path.write_text("junction_aa\n")
+    with pytest.raises(InputError, match=r"c\.h5: cannot be read as HDF5"):
+        Container(path)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
+def test_a_file_cut_short_is_refused(container, share):
+    data = container.read_bytes()
+    container.write_bytes(data[: int(len(data) * share)])
+    with pytest.raises(InputError, match=r"c\.h5: cannot be read as HDF5 \(damaged, cut short"):
+        Container(container)
+
+
+def test_another_hdf5_file_is_no_container(tmp_path):
+    with h5py.File(tmp_path / "c.h5", "w") as file:
+        file["sampledata"] = [1]
+    with pytest.raises(
+        InputError, match=r"c\.h5: an HDF5 file, but no container made by `deeprc preprocess`"
+    ):
+        Container(tmp_path / "c.h5")
+
+
+def test_another_version_is_refused(container):
+    with h5py.File(container, "a") as file:
+        file.attrs["version"] = 99
+    with pytest.raises(
+        InputError, match="expected version 1 of the container, found 99; run `deeprc preprocess`"
+    ):
+        Container(container)
+
+
+@pytest.mark.parametrize("name", ["residues", "sequence_offsets", "counts", "repertoire_ids", "metadata"])
+def test_a_missing_dataset_is_named(container, name):
+    with h5py.File(container, "a") as file:
+        del file[name]
+    with pytest.raises(InputError, match=rf"c\.h5: the container is damaged: .*'{name}'"):
+        Container(container)
+
+
+def test_a_missing_attribute_is_named(container):
+    with h5py.File(container, "a") as file:
+        del file.attrs["source"]
+    with pytest.raises(InputError, match=r"c\.h5: the container is damaged: .*source"):
+        Container(container)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("counts", np.ones(2, np.uint32), "/counts: expected 3, found 2"),
+        ("counts", np.ones(3, np.int64), "/counts: expected one dimension of uint32, found int64"),
+        ("residues", np.ones(9, np.uint8), "/residues: expected 10, found 9"),
+        ("repertoire_offsets", np.array([0, 4, 3]), "/repertoire_offsets: decreases"),
+        ("repertoire_offsets", np.array([0, 1, 2]), "/repertoire_offsets, last value: expected 3, found 2"),
+    ],
+)
+def test_contradictions_are_named(container, name, values, message):
+    with h5py.File(container, "a") as file:
+        del file[name]
+        file[name] = values
+    with pytest.raises(InputError, match=message):
+        Container(container)
+
+
+def test_an_altered_report_is_refused(container):
+    data = container.read_bytes()
+    container.write_bytes(data.replace(b'{"kept": 3}', b'{"kept"; 3}'))
+    with pytest.raises(InputError, match=r"c\.h5: the container is damaged: Expecting ':' delimiter"):
+        Container(container)
+
+
+def test_a_compressed_dataset_is_refused(container):
+    with h5py.File(container, "a") as file:
+        del file["counts"]
+        file.create_dataset("counts", data=np.ones(3, np.uint32), compression="gzip")
+    with pytest.raises(InputError, match="/counts: expected a contiguous, uncompressed dataset"):
+        Container(container)

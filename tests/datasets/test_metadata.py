@@ -1,0 +1,237 @@
+"""The metadata sheet: ids stay text, missing is missing, and every mistake has a row."""
+
+from pathlib import Path
+
+import numpy as np
+import openpyxl
+import pytest
+
+from deeprc.datasets.metadata import read_metadata
+from deeprc.errors import InputError
+
+SHEET = [["sample_name", "age", "cmv"], ["007", "41", "+"], [" HD.01 ", "na", "-"]]
+
+
+def write(path, rows, delimiter="\t"):
+    path.write_text("".join(delimiter.join(row) + "\n" for row in rows))
+    return path
+
+
+def write_xlsx(path, rows, formats=None):
+    book = openpyxl.Workbook()
+    for row in rows:
+        book.active.append(row)
+    for cell, number_format in (formats or {}).items():
+        book.active[cell].number_format = number_format
+    book.create_sheet("second").append(["repertoire_id"])
+    book["second"].append(["only"])
+    book.save(path)
+    return path
+
+
+@pytest.mark.parametrize("delimiter", ["\t", ",", ";"])
+@pytest.mark.parametrize("name", ["sheet.tsv", "sheet.csv", "sheet.txt", "sheet"])
+def test_the_delimiter_is_found_from_the_header(tmp_path, delimiter, name):
+    sheet = read_metadata(write(tmp_path / name, SHEET, delimiter))
+    assert sheet.id_column == "sample_name"
+    assert sheet.repertoire_ids == ("007", "HD.01")
+    assert sheet.table["sample_name"].tolist() == ["007", "HD.01"]
+    assert sheet.table["age"].tolist()[0] == 41.0
+    assert np.isnan(sheet.table["age"].tolist()[1])
+    assert sheet.table["cmv"].tolist() == ["+", "-"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "repertoire_id",
+            "ID",
+            "identifier",
+            "sample_id",
+            "Sample Name",
+            "Subject ID",
+            "subject_id",
+            "SAMPLE",
+        ),
+        *("repertoire_identifier", "Sample-ID", "patient id", "#sample_id"),
+    ],
+)
+def test_names_of_the_id_column(tmp_path, name):
+    sheet = read_metadata(write(tmp_path / "m.tsv", [["age", name], ["1", "a"], ["2", "b"]]))
+    assert sheet.repertoire_ids == ("a", "b")
+
+
+def test_a_hash_before_the_header(tmp_path):
+    sheet = read_metadata(write(tmp_path / "m.tsv", [["#sample_id", "x"], ["a", "1"]]))
+    assert list(sheet.table) == ["sample_id", "x"]
+
+
+def test_of_several_id_columns_the_one_that_fits_the_files(tmp_path):
+    rows = [["repertoire_id", "sample_id", "subject_id"], ["1", "s.1", "p"], ["2", "s.2", "q"]]
+    path = write(tmp_path / "m.tsv", rows)
+    assert read_metadata(path).id_column == "repertoire_id"
+    assert read_metadata(path, files=[Path("x/s.2.tsv.gz"), Path("s.1.tsv")]).id_column == "sample_id"
+    assert read_metadata(path, files=[Path("p.tsv"), Path("q.tsv")]).id_column == "subject_id"
+
+
+def test_of_several_id_columns_one_without_repetitions(tmp_path):
+    rows = [["sample", "subject_id", "file"], ["blood", "p", "1.tsv"], ["blood", "q", "2.tsv"]]
+    assert read_metadata(write(tmp_path / "m.tsv", rows)).repertoire_ids == ("p", "q")
+
+
+def test_the_id_column_can_be_named(tmp_path):
+    path = write(tmp_path / "m.tsv", [["sample_id", "Barcode X"], ["a", "x1"], ["a", "x2"]])
+    assert read_metadata(path, id_column="barcode_x").repertoire_ids == ("x1", "x2")
+    with pytest.raises(
+        InputError, match=r"no column 'sampleid0' \(did you mean 'sample_id'\?\); the columns are"
+    ):
+        read_metadata(path, id_column="sampleid0")
+
+
+def test_without_an_id_column_the_file_names_are_the_ids(tmp_path):
+    sheet = read_metadata(
+        write(tmp_path / "m.tsv", [["Filename", "y"], ["d/HD.01.tsv.gz", "1"], ["b.tsv", "0"]])
+    )
+    assert sheet.repertoire_ids == ("HD.01", "b")
+    assert sheet.files == ("d/HD.01.tsv.gz", "b.tsv")
+
+
+def test_no_id_column(tmp_path):
+    with pytest.raises(InputError, match=r"m\.tsv: no column of repertoire ids among age, y; .*--id-column"):
+        read_metadata(write(tmp_path / "m.tsv", [["age", "y"], ["1", "2"]]))
+
+
+def test_a_duplicate_id_names_both_rows(tmp_path):
+    rows = [["ID", "y"], ["a", "1"], ["", ""], ["b", "1"], ["a ", "0"]]
+    with pytest.raises(InputError, match=r"m\.tsv: rows 2 and 5 have the same ID 'a'; ids must be unique"):
+        read_metadata(write(tmp_path / "m.tsv", rows))
+
+
+def test_a_row_without_an_id(tmp_path):
+    with pytest.raises(InputError, match=r"m\.tsv: row 3, column 'ID': the repertoire has no id"):
+        read_metadata(write(tmp_path / "m.tsv", [["ID", "y"], ["a", "1"], ["", "0"]]))
+
+
+def test_an_id_is_never_missing_and_never_a_number(tmp_path):
+    sheet = read_metadata(write(tmp_path / "m.tsv", [["ID"], ["NA"], ["1"], ["none"], ["1.0"]]))
+    assert sheet.repertoire_ids == ("NA", "1", "none", "1.0")
+    assert sheet.table["ID"].tolist() == ["NA", "1", "none", "1.0"]
+
+
+MISSING = [
+    "",
+    "na",
+    "NA",
+    "n/a",
+    "NaN",
+    "null",
+    "<NA>",
+    "#N/A",
+    "No Data",
+    "Unknown",
+    "missing",
+    "not available",
+    "?",
+]
+
+
+@pytest.mark.parametrize("word", MISSING)
+def test_words_for_missing(tmp_path, word):
+    rows = [["ID", "text", "number"], ["1", word, word], ["2", "none", "3"], ["3", "x", "4"]]
+    table = read_metadata(write(tmp_path / "m.tsv", rows)).table
+    assert table["text"].tolist() == [None, "none", "x"]
+    assert np.isnan(table["number"].tolist()[0])
+
+
+@pytest.mark.parametrize(
+    ("values", "expected", "dtype"),
+    [
+        (["1", "-2"], [1, -2], "int64"),
+        (["0", "10"], [0, 10], "int64"),
+        (["1", "2.5"], [1.0, 2.5], "float64"),
+        (["1e-3", ".5"], [0.001, 0.5], "float64"),
+        (["007", "8"], ["007", "8"], "object"),
+        (["0.5", "00.5"], ["0.5", "00.5"], "object"),
+        (["1_0", "2"], ["1_0", "2"], "object"),
+        (["inf", "2"], ["inf", "2"], "object"),
+        (["True", "False"], ["True", "False"], "object"),
+        (["99999999999999999999", "1"], ["99999999999999999999", "1"], "object"),
+        (["9007199254740993", "na"], ["9007199254740993", None], "object"),
+        (["9007199254740993", "1"], [9007199254740993, 1], "int64"),
+        (["na", ""], [None, None], "object"),
+    ],
+)
+def test_types_of_columns(tmp_path, values, expected, dtype):
+    table = read_metadata(write(tmp_path / "m.tsv", [["ID", "x"], *zip("ab", values, strict=True)])).table
+    assert table["x"].tolist() == expected
+    assert table["x"].dtype == dtype
+
+
+def test_columns_without_a_name_are_dropped_and_short_rows_filled(tmp_path):
+    (tmp_path / "m.csv").write_text("ID,,y\na,9,1\nb,9\n,,\n")
+    sheet = read_metadata(tmp_path / "m.csv")
+    assert list(sheet.table) == ["ID", "y"]
+    assert sheet.table["y"].tolist()[0] == 1.0
+    assert sheet.repertoire_ids == ("a", "b")
+
+
+def test_two_columns_of_one_name(tmp_path):
+    with pytest.raises(InputError, match="two columns are called 'y'"):
+        read_metadata(write(tmp_path / "m.tsv", [["ID", "y", "y"], ["a", "1", "2"]]))
+
+
+def test_a_row_with_too_many_fields(tmp_path):
+    with pytest.raises(InputError, match="row 3 has 3 fields where the header has 2"):
+        read_metadata(write(tmp_path / "m.tsv", [["ID", "y"], ["a", "1"], ["b", "1", "2"]]))
+
+
+def test_quotes_and_windows(tmp_path):
+    (tmp_path / "m.csv").write_bytes('\ufeffID,"note, long"\r\na,"x, y"\r\nb,"two\r\nlines"\r\n'.encode())
+    table = read_metadata(tmp_path / "m.csv").table
+    assert table["note, long"].tolist() == ["x, y", "two\r\nlines"]
+
+
+def test_xlsx(tmp_path):
+    rows = [
+        ["Sample ID", "age", None, "dose", "flag"],
+        [7, 41, "x", 0.5, True],
+        [None] * 5,
+        [12, None, None, 2.0, False],
+    ]
+    path = write_xlsx(tmp_path / "sheet.tsv", rows, {"A2": "000", "A4": "000"})
+    sheet = read_metadata(path)
+    assert sheet.repertoire_ids == ("007", "012")
+    assert list(sheet.table) == ["Sample ID", "age", "dose", "flag"]
+    assert sheet.table["dose"].tolist() == [0.5, 2.0]
+    assert sheet.table["flag"].tolist() == ["True", "False"]
+    assert read_metadata(path, sheet="second").repertoire_ids == ("only",)
+    with pytest.raises(InputError, match="no sheet 'third'; the file has Sheet, second"):
+        read_metadata(path, sheet="third")
+
+
+def test_xlsx_duplicate_ids_name_the_rows_of_the_sheet(tmp_path):
+    path = write_xlsx(tmp_path / "m.xlsx", [["ID"], ["a"], [None], ["a"]])
+    with pytest.raises(InputError, match="rows 2 and 4 have the same ID 'a'"):
+        read_metadata(path)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "the file is empty"),
+        (b"ID\ty\n", "a header and no rows"),
+        (b"PK\x03\x04 damaged", "cannot be read as XLSX"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "old binary Excel format"),
+        (b"\x1f\x8b\x08\x00damaged", "gzip file is damaged"),
+    ],
+)
+def test_sheets_that_cannot_be_read(tmp_path, data, message):
+    (tmp_path / "m.tsv").write_bytes(data)
+    with pytest.raises(InputError, match=rf"m\.tsv: .*{message}"):
+        read_metadata(tmp_path / "m.tsv")
+
+
+def test_no_sheet(tmp_path):
+    with pytest.raises(InputError, match=r"m\.tsv: no such file"):
+        read_metadata(tmp_path / "m.tsv")

@@ -1,0 +1,108 @@
+"""`summarise`: hand-computed values."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from deeprc.datasets import summary as module
+from deeprc.datasets.alphabet import encode_many
+from deeprc.datasets.container import ContainerWriter, GeneCalls, SequenceTable
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.preprocessing import preprocess
+from deeprc.datasets.summary import render_summary, summarise
+
+
+@pytest.fixture
+def dataset(cohort):
+    preprocess([cohort / "files"], cohort / "metadata.tsv", cohort / "cohort.h5")
+    return RepertoireDataset(cohort / "cohort.h5")
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 1000])
+def test_values(dataset, chunk, monkeypatch):
+    monkeypatch.setattr(module, "_CHUNK", chunk)
+    found = summarise(dataset)
+    assert found["repertoires"] == 3
+    assert found["sequences"] == {"total": 4, "min": 1, "median": 1.0, "max": 2}
+    assert found["lengths"] == {"min": 4, "mean": 19 / 4, "max": 5}
+    assert found["counts"] == {"total": 13, "singletons": 0.25, "max": 7}
+    assert found["v_call"] == {"genes": 2, "known": 0.75}
+    assert found["j_call"] == {"genes": 1, "known": 1.0}
+    assert found["witnesses"] is None
+    assert found["metadata"] == {
+        "repertoire_id": {"type": "text", "missing": 0, "distinct": 3, "classes": {"a": 1, "b": 1, "c": 1}},
+        "status": {"type": "text", "missing": 0, "distinct": 2, "classes": {"sick": 2, "well": 1}},
+        "age": {"type": "number", "missing": 1, "distinct": 2, "classes": {"30": 1, "41": 1}},
+    }
+    assert found["preprocessing"]["dropped"]["unproductive"] == 1
+    assert "repertoires" not in found["preprocessing"]
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_a_view_is_summarised_as_itself(dataset):
+    found = summarise(dataset[[2]])
+    assert found["sequences"]["total"] == 1
+    assert found["counts"] == {"total": 3, "singletons": 0.0, "max": 3}
+    assert found["metadata"]["status"]["classes"] == {"sick": 1}
+    assert summarise(dataset[[]])["sequences"]["total"] == 0
+
+
+def test_text(dataset):
+    text = render_summary(summarise(dataset))
+    for line in (
+        "repertoires  3",
+        "sequences    4 (per repertoire: min 1, median 1, max 2)",
+        "lengths      4 to 5, mean 4.8",
+        "counts       total 13, max 7, 25.0% are 1",
+        "v_call       2 names, known for 75.0%",
+        "  status         text    sick: 2, well: 1",
+        "  age            number  30: 1, 41: 1      1 missing",
+        "  rows read                   7",
+        "  dropped: ambiguous_residue  1",
+        "  counts from: duplicate_count (4)",
+    ):
+        assert line in text.splitlines()
+
+
+def test_ranges_witnesses_and_no_genes(tmp_path):
+    residues, offsets = encode_many(["CAF"] * 20)
+    table = SequenceTable(
+        residues,
+        np.diff(offsets),
+        np.full(20, 2**32 - 1, np.uint32),
+        witness=np.arange(20, dtype=np.uint8) % 2,
+    )
+    with ContainerWriter(tmp_path / "c.h5") as writer:
+        for i in range(13):
+            writer.append(f"r{i}", table)
+        metadata = pd.DataFrame(
+            {"ID": [f"r{i}" for i in range(13)], "age": range(13), "site": ["x", None] * 6 + ["x"]}
+        )
+        writer.finish(metadata, source="")
+    found = summarise(RepertoireDataset(tmp_path / "c.h5"))
+    assert found["counts"] == {"total": 260 * (2**32 - 1), "singletons": 0.0, "max": 2**32 - 1}
+    assert found["witnesses"] == 130
+    assert found["v_call"] is None
+    assert found["metadata"]["ID"] == {"type": "text", "missing": 0, "distinct": 13}
+    expected = {"type": "integer", "missing": 0, "distinct": 13, "min": 0, "mean": 6.0, "max": 12}
+    assert found["metadata"]["age"] == expected
+    assert found["metadata"]["site"] == {"type": "text", "missing": 6, "distinct": 1, "classes": {"x": 7}}
+    text = render_summary(found)
+    assert "0 to 12, mean 6" in text
+    assert "preprocessing: nothing recorded" in text
+
+
+def test_gene_names_that_do_not_occur_in_the_view_are_not_counted(tmp_path):
+    residues, offsets = encode_many(["CAF"])
+    with ContainerWriter(tmp_path / "c.h5") as writer:
+        for name in ("V1", "V2"):
+            genes = GeneCalls(np.zeros(1, np.uint16), (name,))
+            writer.append(
+                name, SequenceTable(residues, np.diff(offsets), np.ones(1, np.uint32), v_call=genes)
+            )
+        writer.finish(pd.DataFrame({"ID": ["V1", "V2"]}), source="")
+    dataset = RepertoireDataset(tmp_path / "c.h5")
+    assert summarise(dataset)["v_call"] == {"genes": 2, "known": 1.0}
+    assert summarise(dataset[[1]])["v_call"] == {"genes": 1, "known": 1.0}

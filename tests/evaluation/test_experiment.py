@@ -1,0 +1,186 @@
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+
+import deeprc
+from deeprc.config import load_config
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
+from deeprc.evaluation.experiment import resume_run, train_run
+from deeprc.evaluation.run import Run, load_run
+from deeprc.interpretation.attention import attention_table
+from deeprc.training.trainer import TrainingState
+
+SMALL = load_config(
+    "deeprc", ["n_updates=30", "evaluate_every=10", "n_kernels=8", "kernel_size=4", "n_sequences=40", "n_heads=2"]
+)
+TARGETS = ("status=case", "grade:multiclass@0.5", "age:regression@0.1")
+
+
+@pytest.fixture(scope="module")
+def run(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    output = tmp_path_factory.mktemp("runs") / "a"
+    return train_run(cohort.container.path, output, targets=TARGETS, config=SMALL, folds=3, device="cpu")
+
+
+def test_the_run_directory_is_complete(run: Run) -> None:
+    assert sorted(path.name for path in run.path.iterdir()) == [
+        "config.yaml", "environment.json", "history.tsv", "metrics.json", "model.safetensors", "predictions.tsv",
+        "splits.json",
+    ]  # fmt: skip
+    config = yaml.safe_load((run.path / "config.yaml").read_text())
+    assert config["network"]["n_kernels"] == 8
+    assert config["targets"] == list(TARGETS)
+    assert [task["kind"] for task in config["tasks"]] == ["binary", "multiclass", "regression"]
+    history = pd.read_csv(run.path / "history.tsv", sep="\t")
+    assert history["update"].tolist() == [10, 20, 30]
+    assert {"train_loss", "validation_loss", "validation_auc"} <= set(history.columns)
+    packages = json.loads((run.path / "environment.json").read_text())["packages"]
+    assert packages["torch"] == torch.__version__.partition("+")[0] or packages["torch"] == torch.__version__
+
+
+def test_predictions_belong_to_their_ids(run: Run, cohort: RepertoireDataset) -> None:
+    table = pd.read_csv(run.path / "predictions.tsv", sep="\t")
+    assert table.columns.tolist() == ["repertoire_id", "split", "target", "label", "probability", "prediction"]
+    assert table["repertoire_id"].drop_duplicates().tolist() == cohort.repertoire_ids.tolist()
+    binary = table[table["target"] == "status=case"].reset_index(drop=True)
+    assert (binary["label"] == (cohort.metadata["status"] == "case")).all()
+    splits = json.loads((run.path / "splits.json").read_text())
+    for side, ids in splits.items():
+        assert set(binary.loc[binary["split"] == side, "repertoire_id"]) == set(ids)
+    classes = table[table["target"].str.startswith("grade=")]
+    np.testing.assert_allclose(classes.groupby("repertoire_id")["probability"].sum(), 1, rtol=1e-6)
+    age = table[table["target"] == "age"]
+    assert age["probability"].isna().all()
+    assert age["label"].isna().sum() == cohort.metadata["age"].isna().sum()
+
+
+def test_predicting_in_another_order_gives_the_same_numbers(run: Run, cohort: RepertoireDataset) -> None:
+    order = np.random.default_rng(0).permutation(len(cohort))
+    table, shuffled = run.predict(cohort), run.predict(cohort[order])
+    key = ["repertoire_id", "target"]
+    merged = table.merge(shuffled, on=key, validate="one_to_one")
+    np.testing.assert_allclose(
+        merged["probability_x"].astype(float), merged["probability_y"].astype(float), rtol=1e-6
+    )
+    assert shuffled["repertoire_id"].drop_duplicates().tolist() == cohort.repertoire_ids[order].tolist()
+
+
+def test_metrics_json_equals_evaluate(run: Run, cohort: RepertoireDataset) -> None:
+    stored = json.loads((run.path / "metrics.json").read_text())
+    assert list(stored) == ["train", "validation", "test"]
+    again = load_run(run.path).evaluate(cohort)
+    assert again["test"]["status=case"]["auc"] == stored["test"]["status=case"]["auc"]
+    binary = stored["test"]["status=case"]
+    assert {"auc", "auc_ci", "f1", "balanced_accuracy", "accuracy", "loss", "n"} <= set(binary)
+    assert binary["auc_ci"][0] <= binary["auc"] <= binary["auc_ci"][1]
+    assert {"r2", "mae", "loss", "n"} <= set(stored["test"]["age"])
+    assert sum(stored[side]["status=case"]["n"] for side in stored) == len(cohort)
+
+
+def test_attention_sums_to_one_and_ranks(run: Run, cohort: RepertoireDataset) -> None:
+    table = attention_table(run, cohort, 3)
+    assert table.columns.tolist()[:5] == ["repertoire_id", "sequence_id", "junction_aa", "duplicate_count", "v_call"]
+    assert len(table) == len(cohort[3])
+    assert table["junction_aa"].tolist() == cohort[3].sequences()
+    for name in ("attention_weight", "attention_weight_1", "attention_weight_2"):
+        assert table[name].sum() == pytest.approx(1, abs=1e-9)
+    by_rank = table.sort_values("attention_rank")
+    assert by_rank["attention_rank"].tolist() == list(range(1, len(table) + 1))
+    assert by_rank["attention_weight"].is_monotonic_decreasing
+    top = attention_table(run, cohort, 3, top=5)
+    pd.testing.assert_frame_equal(top, by_rank.head(5).reset_index(drop=True))
+
+
+def test_a_cohort_without_labels_is_predicted(run: Run, cohort_factory: object) -> None:
+    new = cohort_factory(6, 20, seed=9)  # type: ignore[operator]
+    new.container.metadata = new.container.metadata[["patient_id"]]
+    new.container.repertoire_ids[:] = [f"new.{i}" for i in range(6)]
+    table = run.predict(new)
+    assert table["label"].isna().all()
+    assert set(table["split"]) == {"new"}
+    with pytest.raises(InputError, match="no repertoire has a label"):
+        run.evaluate(new)
+
+
+def test_an_existing_folder_is_never_touched(run: Run, cohort: RepertoireDataset, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("precious")
+    for folder in (run.path, tmp_path):
+        before = sorted(path.name for path in folder.iterdir())
+        with pytest.raises(InputError, match="exists already"):
+            train_run(cohort.container.path, folder, targets=TARGETS, config=SMALL)
+        assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_a_bad_target_leaves_no_folder(cohort: RepertoireDataset, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no metadata column 'CMV'"):
+        train_run(cohort.container.path, tmp_path / "run", targets=["CMV"])
+    assert not (tmp_path / "run").exists()
+
+
+def test_straddling_subjects_are_warned_of(
+    cohort: RepertoireDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        train_run(cohort.container.path, tmp_path / "a", targets=["status"], config=SMALL, folds=3)
+        assert "'patient_id' have repertoires on more than one side" in caplog.text
+        caplog.clear()
+        train_run(
+            cohort.container.path, tmp_path / "b", targets=["status"], config=SMALL, folds=3, group_by="patient_id"
+        )
+        assert "more than one side" not in caplog.text
+
+
+def test_a_run_resumes_to_the_same_files(cohort: RepertoireDataset, tmp_path: Path) -> None:
+    class Killed(Exception):
+        pass
+
+    def kill(state: TrainingState, loss: float) -> None:
+        if state.update == 17:
+            raise Killed
+
+    arguments = {"targets": ["status"], "config": SMALL, "folds": 3, "device": "cpu"}
+    train_run(cohort.container.path, tmp_path / "whole", **arguments)  # type: ignore[arg-type]
+    with pytest.raises(Killed):
+        train_run(cohort.container.path, tmp_path / "cut", progress=kill, **arguments)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"training has not ended; continue it with `deeprc train --resume"):
+        load_run(tmp_path / "cut")
+    resume_run(tmp_path / "cut")
+    for name in ("metrics.json", "predictions.tsv", "splits.json"):
+        assert (tmp_path / "cut" / name).read_text() == (tmp_path / "whole" / name).read_text()
+    history = [pd.read_csv(tmp_path / run / "history.tsv", sep="\t").drop(columns="seconds") for run in ("cut", "whole")]
+    pd.testing.assert_frame_equal(*history)
+    with pytest.raises(InputError, match="nothing to resume"):
+        resume_run(tmp_path / "cut")
+
+
+def test_another_version_is_refused(run: Run, tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    old.mkdir()
+    text = (run.path / "config.yaml").read_text()
+    (old / "config.yaml").write_text(text.replace("version: 1", "version: 7", 1))
+    with pytest.raises(InputError, match=r"config\.yaml: expected format 'deeprc-run' version 1, found .* version 7"):
+        load_run(old)
+    (old / "config.yaml").write_text("format: deeprc-run\nversion: 1\n")
+    with pytest.raises(InputError, match=r"config\.yaml: is damaged"):
+        load_run(old)
+    with pytest.raises(InputError, match=r"is not a run directory"):
+        load_run(tmp_path)
+
+
+def test_no_pickle_is_written(run: Run) -> None:
+    for path in run.path.iterdir():
+        assert path.suffix in {".json", ".yaml", ".tsv", ".safetensors"}
+
+
+def test_the_python_interface(run: Run, cohort: RepertoireDataset) -> None:
+    dataset = deeprc.open(cohort.container.path)
+    assert deeprc.load(run.path).predict(dataset[:2])["repertoire_id"].unique().tolist() == ["rep.0", "rep.1"]
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        deeprc.nothing  # noqa: B018

@@ -1,0 +1,77 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from deeprc.evaluation.metrics import auc_interval, task_metrics
+from deeprc.tasks import Task
+
+
+def test_interval_limits_solve_their_equation() -> None:
+    m, n, auc, z = 20, 30, 0.8, 1.959964
+    for theta in auc_interval(auc, m, n):
+        pairs = 1 + (25 - 1) * (1 - theta) / (2 - theta) + (25 - 1) * theta / (1 + theta)
+        assert abs(auc - theta) == pytest.approx(z * math.sqrt(theta * (1 - theta) * pairs / (m * n)), rel=1e-5)
+
+
+def test_interval_of_a_perfect_auc_is_not_a_point() -> None:
+    lower, upper = auc_interval(1.0, 6, 6)
+    assert upper == 1.0
+    assert 0.6 < lower < 0.95
+    assert auc_interval(0.0, 6, 6) == pytest.approx((1 - upper, 1 - lower))
+
+
+def test_interval_covers() -> None:
+    """Of 95% intervals of simulated cohorts, about 95% hold the true AUC."""
+    rng = np.random.default_rng(0)
+    truth, hits, m, n = 0.9214, 0, 15, 20  # P(x > y) for x ~ N(2, 1), y ~ N(0, 1)
+    for _ in range(500):
+        positive, negative = rng.normal(2, 1, m), rng.normal(0, 1, n)
+        lower, upper = auc_interval(float((positive[:, None] > negative).mean()), m, n)
+        hits += lower <= truth <= upper
+    assert 0.92 <= hits / 500 <= 0.99
+
+
+def test_binary_metrics_by_hand() -> None:
+    outputs = torch.tensor([[2.0], [1.0], [-1.0], [0.5], [9.0]])
+    targets = torch.tensor([[1.0], [0.0], [1.0], [1.0], [math.nan]])
+    found = task_metrics(outputs, targets, [Task("t", "t", "binary", ("0", "1"))])["t"]
+    assert found["n"] == 4
+    assert found["n_positive"] == 3
+    assert found["auc"] == pytest.approx(1 / 3)  # of the pairs (2, 1), (-1, 1), (0.5, 1) one is in order
+    assert found["accuracy"] == 0.5
+    assert found["balanced_accuracy"] == pytest.approx((2 / 3 + 0) / 2)
+    assert found["f1"] == pytest.approx(2 * 2 / (3 + 3))
+    expected = sum(math.log1p(math.exp(-m)) for m in (2.0, -1.0, -1.0, 0.5)) / 4
+    assert found["loss"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_one_class_leaves_the_auc_undefined() -> None:
+    found = task_metrics(torch.zeros(2, 1), torch.ones(2, 1), [Task("t", "t", "binary", ("0", "1"))])["t"]
+    assert found["auc"] is None
+    assert found["auc_ci"] is None
+    assert found["balanced_accuracy"] is None
+    assert found["accuracy"] == 1.0
+
+
+def test_multiclass_metrics_by_hand() -> None:
+    outputs = torch.tensor([[3.0, 0.0, 0.0], [0.0, 3.0, 0.0], [3.0, 0.0, 0.0], [0.0, 0.0, 3.0]])
+    targets = torch.tensor([[0.0], [1.0], [1.0], [2.0]])
+    found = task_metrics(outputs, targets, [Task("t", "t", "multiclass", ("a", "b", "c"))])["t"]
+    assert found["accuracy"] == 0.75
+    assert found["balanced_accuracy"] == pytest.approx((1 + 0.5 + 1) / 3)
+    assert found["auc"] == pytest.approx(np.mean([(2 + 2 * 0.5 + 0) / 3 / 1 * 1 - 1 / 6, 0.75, 1.0]), abs=0.06)
+
+
+def test_regression_metrics_by_hand() -> None:
+    task = Task("t", "t", "regression", mean=10.0, scale=2.0)
+    found = task_metrics(torch.tensor([[0.0], [1.0]]), torch.tensor([[10.0], [14.0]]), [task])["t"]
+    assert found["mae"] == 1.0  # predicted 10 and 12
+    assert found["r2"] == pytest.approx(1 - 4 / 8)
+    assert found["loss"] == pytest.approx(0.5 * (0 + 1) / 2)
+
+
+def test_no_labels() -> None:
+    found = task_metrics(torch.zeros(2, 1), torch.full((2, 1), math.nan), [Task("t", "t", "binary", ("0", "1"))])
+    assert found == {"t": {"n": 0}}

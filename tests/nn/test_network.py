@@ -1,0 +1,205 @@
+import numpy as np
+import pytest
+import torch
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.nn import BatchMaker, DeepRC
+from deeprc.nn.inference import attention_logits, cohort_outputs, repertoire_outputs
+from deeprc.nn.motif_convolution import motif_convolution
+from deeprc.nn.network import RunningStandardisation, top_rows
+
+
+@pytest.fixture
+def network() -> DeepRC:
+    torch.manual_seed(0)
+    return DeepRC(n_kernels=8, kernel_size=5, n_heads=2, n_outputs=3).eval()
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def test_forward_equals_its_formula(cohort: RepertoireDataset) -> None:
+    torch.manual_seed(1)
+    network = DeepRC(n_kernels=8, kernel_size=5).eval()
+    batch = BatchMaker(cohort, "log1p").sample(np.array([0, 3]), 1000, rng())
+    maximum = motif_convolution(
+        batch.residues, batch.starts, batch.lengths, batch.residue_scale, batch.position_scale,
+        network.embedding.weight, network.embedding.bias, implementation="reference",
+    )  # fmt: skip
+    z = torch.nn.functional.selu(maximum)
+    keys = z
+    for layer in (network.key_network[0], network.key_network[2]):
+        keys = torch.nn.functional.selu(keys @ layer.weight.T + layer.bias)
+    logits = keys @ network.pooling.queries[0] / 32**0.5
+    a, b = batch.offsets[:2].tolist(), batch.offsets[1:].tolist()
+    expected = [
+        network.output_network[0](torch.softmax(logits[i:j], 0) @ z[i:j]) for i, j in zip(a, b, strict=True)
+    ]
+    torch.testing.assert_close(network(batch), torch.stack(expected))
+
+
+def test_a_prediction_does_not_depend_on_the_batch(cohort: RepertoireDataset, network: DeepRC) -> None:
+    maker = BatchMaker(cohort, "log1p")
+    alone = network(maker.sample(np.array([4]), 1000, rng()), top_fraction=0.3)
+    among = network(maker.sample(np.array([1, 4, 2, 9]), 1000, rng()), top_fraction=0.3)
+    torch.testing.assert_close(among[1], alone[0])
+
+
+def test_a_prediction_does_not_depend_on_the_order_of_sequences(
+    cohort: RepertoireDataset, network: DeepRC
+) -> None:
+    maker = BatchMaker(cohort, "log1p")
+    n = len(cohort[5])
+    forwards = network(maker.take(5, np.arange(n)))
+    backwards = network(maker.take(5, np.arange(n)[::-1].copy()))
+    torch.testing.assert_close(forwards, backwards)
+
+
+@pytest.mark.parametrize("top_fraction", [1.0, 0.25])
+@pytest.mark.parametrize("chunk", [1, 7, 1000])
+def test_streamed_inference_equals_forward(
+    cohort: RepertoireDataset, network: DeepRC, top_fraction: float, chunk: int
+) -> None:
+    maker = BatchMaker(cohort, "log1p")
+    batch = maker.sample(np.arange(6), 10_000, rng())
+    expected = network(batch, top_fraction=top_fraction)
+    found = [repertoire_outputs(network, maker, i, top_fraction=top_fraction, chunk=chunk) for i in range(6)]
+    torch.testing.assert_close(torch.stack(found), expected.detach(), atol=1e-5, rtol=1e-5)
+
+
+def test_streamed_attention_equals_attend(cohort: RepertoireDataset, network: DeepRC) -> None:
+    maker = BatchMaker(cohort, "log1p")
+    logits = attention_logits(network, maker, 3, chunk=10)
+    torch.testing.assert_close(logits, network.attend(maker.take(3, np.arange(len(cohort[3]))))[1].detach())
+
+
+def test_outputs_come_in_the_order_of_the_dataset(cohort: RepertoireDataset, network: DeepRC) -> None:
+    order = np.array([7, 0, 21])
+    whole = cohort_outputs(network, BatchMaker(cohort, "log1p"), top_fraction=0.5)
+    part = cohort_outputs(network, BatchMaker(cohort[order], "log1p"), top_fraction=0.5)
+    torch.testing.assert_close(part, whole[order])
+
+
+def test_distinct_repertoires_give_distinct_outputs(cohort: RepertoireDataset, network: DeepRC) -> None:
+    outputs = cohort_outputs(network, BatchMaker(cohort, "log1p"), top_fraction=1.0)
+    assert len({tuple(row) for row in outputs.tolist()}) == len(cohort)
+
+
+def test_top_rows_by_hand() -> None:
+    logits = torch.tensor([[1.0], [3.0], [2.0], [0.0], [5.0], [4.0]])
+    rows, offsets = top_rows(logits, torch.tensor([0, 4, 4, 6]), 0.5)
+    assert rows.tolist() == [1, 2, 4]
+    assert offsets.tolist() == [0, 2, 2, 3]
+
+
+def test_top_rows_of_several_heads_keeps_each_heads_best() -> None:
+    logits = torch.tensor([[9.0, 100.0], [8.0, 0.0], [0.0, 99.0], [0.0, 0.0]])
+    rows, _ = top_rows(logits, torch.tensor([0, 4]), 0.75)
+    assert rows.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("n", "fraction", "kept"), [(30, 0.1, 3), (31, 0.1, 4), (1, 0.1, 1), (10, 1.0, 10)])
+def test_top_rows_rounds_up(n: int, fraction: float, kept: int) -> None:
+    assert len(top_rows(torch.rand(n, 1), torch.tensor([0, n]), fraction)[0]) == kept
+
+
+def test_training_gradient_flows_through_the_kept_rows_only(cohort: RepertoireDataset, network: DeepRC) -> None:
+    maker = BatchMaker(cohort, "log1p")
+    batch = maker.sample(np.array([0, 1]), 1000, rng())
+    logits = network.attend(batch)[1]
+    kept = batch.take(*top_rows(logits, batch.offsets, 0.2))
+    direct = torch.autograd.grad(network(kept).sum(), list(network.parameters()))
+    reduced = torch.autograd.grad(network(batch, top_fraction=0.2).sum(), list(network.parameters()))
+    for found, expected in zip(reduced, direct, strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_lstm_embedding(cohort: RepertoireDataset) -> None:
+    torch.manual_seed(0)
+    network = DeepRC(embedding="lstm", n_kernels=6)
+    maker = BatchMaker(cohort, "log1p")
+    among = network(maker.sample(np.array([2, 5]), 1000, rng()))
+    alone = network(maker.sample(np.array([5]), 1000, rng()))
+    torch.testing.assert_close(among[1], alone[0])
+    among.sum().backward()
+    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in network.parameters())
+
+
+def test_sixteen_bits_stay_near_thirty_two(cohort: RepertoireDataset) -> None:
+    outputs = []
+    for precision in ("float32", "bfloat16"):
+        torch.manual_seed(0)
+        network = DeepRC(n_kernels=8, kernel_size=5, precision=precision)  # type: ignore[arg-type]
+        output = network(BatchMaker(cohort, "log1p").sample(np.array([0, 1]), 1000, rng()))
+        assert output.dtype == torch.float32
+        output.sum().backward()
+        outputs.append(output.detach())
+    torch.testing.assert_close(outputs[1], outputs[0], atol=0.05, rtol=0.05)
+
+
+def test_self_normalising_start(cohort: RepertoireDataset) -> None:
+    """Kernels and layers start with variance 1 / fan-in."""
+    torch.manual_seed(0)
+    network = DeepRC(n_kernels=256, kernel_size=9)
+    assert network.embedding.weight.std().item() == pytest.approx((23 * 9) ** -0.5, rel=0.05)
+    assert network.key_network[0].weight.std().item() == pytest.approx(256**-0.5, rel=0.05)
+
+
+def test_running_standardisation_by_hand() -> None:
+    layer = RunningStandardisation(1)
+    assert layer.train()(torch.tensor([[1.0], [3.0]])).flatten().tolist() == pytest.approx([-1.0, 1.0])  # mean 2, variance 1
+    second = layer(torch.tensor([[4.0]]))  # mean (2 + 4) / 2, variance (1 + (4 - 2)(4 - 3)) / 2
+    assert second.item() == pytest.approx((4 - 3) / 1.5**0.5)
+    assert layer.eval()(torch.tensor([[3.0], [100.0]]))[0].item() == 0.0
+    assert layer.mean.item() == 3.0
+
+
+def test_running_standardisation_approaches_the_moments() -> None:
+    generator = torch.Generator().manual_seed(0)
+    layer = RunningStandardisation(2).train()
+    for _ in range(400):
+        layer(torch.randn(4, 2, generator=generator) * torch.tensor([0.01, 5.0]) + torch.tensor([3.0, -1.0]))
+    assert layer.mean.tolist() == pytest.approx([3.0, -1.0], abs=1.0)
+    assert layer.variance.sqrt().tolist() == pytest.approx([0.01, 5.0], rel=0.2)
+
+
+def test_standardised_predictions_do_not_depend_on_the_batch_in_inference(cohort: RepertoireDataset) -> None:
+    torch.manual_seed(0)
+    network = DeepRC(n_kernels=8, standardise=True).train()
+    maker = BatchMaker(cohort, "log1p")
+    network(maker.sample(np.array([0, 1, 2, 3]), 1000, rng()))
+    network.eval()
+    alone = network(maker.sample(np.array([4]), 1000, rng()))
+    among = network(maker.sample(np.array([1, 4]), 1000, rng()))
+    torch.testing.assert_close(among[1], alone[0])
+
+
+def test_sampling_is_without_replacement_and_seeded(cohort: RepertoireDataset) -> None:
+    maker = BatchMaker(cohort, "log1p")
+    first = maker.sample(np.array([0, 8]), 20, np.random.default_rng(5))
+    again = maker.sample(np.array([0, 8]), 20, np.random.default_rng(5))
+    other = maker.sample(np.array([0, 8]), 20, np.random.default_rng(6))
+    assert first.offsets.tolist() == [0, 20, 40]
+    assert len(set(first.starts.tolist())) == 40
+    assert torch.equal(first.starts, again.starts)
+    assert not torch.equal(first.starts, other.starts)
+    container = cohort.container
+    for row, repertoire in ((slice(0, 20), cohort[0]), (slice(20, 40), cohort[8])):
+        low, high = container.sequence_offsets[[repertoire.start, repertoire.stop]]
+        assert ((first.starts[row] >= low) & (first.starts[row] < high)).all()
+
+
+def test_the_standard_deviation_is_the_whole_repertoires(cohort: RepertoireDataset) -> None:
+    maker = BatchMaker(cohort, "log1p")
+    few = maker.sample(np.array([3]), 5, rng())
+    assert set(few.position_scale.tolist()) == {np.float32(maker.inverse_std(3))}
+
+
+def test_compact_keeps_every_sequence(cohort: RepertoireDataset) -> None:
+    batch = BatchMaker(cohort, "none").sample(np.array([1, 6]), 10, rng())
+    compact = batch.compact()
+    assert len(compact.residues) == int(batch.lengths.sum())
+    for n in range(20):
+        a, b, length = int(batch.starts[n]), int(compact.starts[n]), int(batch.lengths[n])
+        assert torch.equal(batch.residues[a : a + length], compact.residues[b : b + length])

@@ -1,0 +1,82 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from deeprc.config import Config, NetworkConfig, TrainingConfig, config_from_mapping, load_config, presets
+from deeprc.errors import InputError
+
+
+def test_presets_load() -> None:
+    assert presets() == ["deeprc", "paper"]
+    for name in presets():
+        assert isinstance(load_config(name), Config)
+
+
+def test_the_default_preset_states_the_fields_defaults() -> None:
+    assert load_config("deeprc") == Config()
+
+
+def test_the_paper_preset_is_the_paper() -> None:
+    """Paper lines 8500-8560, 8640-8660, 9035-9060."""
+    config = load_config("paper")
+    assert config.network == NetworkConfig(
+        n_kernels=32, kernel_size=9, abundance="log", n_key_layers=2, key_units=32, n_heads=1, standardise=False
+    )
+    assert config.training == TrainingConfig(
+        n_updates=100_000, batch_size=4, n_sequences=10_000, top_fraction=0.1, learning_rate=1e-4,
+        adam_epsilon=1e-4, evaluate_every=5000, patience=None,
+    )  # fmt: skip
+
+
+def test_overrides_with_and_without_section() -> None:
+    config = load_config("deeprc", ["n_kernels=64", "training.learning_rate=1e-2", "patience=null", "learn_beta=true"])
+    assert config.network.n_kernels == 64
+    assert config.training.learning_rate == 0.01
+    assert config.training.patience is None
+    assert config.network.learn_beta is True
+
+
+def test_all_errors_are_reported_at_once() -> None:
+    with pytest.raises(InputError) as error:
+        load_config("deeprc", ["n_kernel=3", "kernel_size=0", "abundance=sqrt", "l1=x", "top_fraction=2", "seed", "n_heads=1.5"])
+    message = str(error.value)
+    for part in (
+        "unknown key 'n_kernel'; did you mean 'n_kernels'?",
+        "network.kernel_size: expected at least 1, found 0",
+        "network.abundance: expected one of log1p, log, none, found 'sqrt'",
+        "training.l1: expected a number, found 'x'",
+        "training.top_fraction: expected at least 1e-09 and at most 1, found 2",
+        "'seed': expected key=value",
+        "network.n_heads: expected a whole number, found 1.5",
+    ):
+        assert part in message
+
+
+def test_a_file_and_its_round_trip(tmp_path: Path) -> None:
+    config = load_config("paper", ["n_heads=2"])
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(config.to_mapping()))
+    assert load_config(path) == config
+    assert config_from_mapping(config.to_mapping(), source="here") == config
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("network: [1", "is not YAML"),
+        ("- a", "expected the sections network, training"),
+        ("model: {n_kernels: 3}", "unknown section 'model'"),
+        ("training: {lerning_rate: 1}", "did you mean 'learning_rate'"),
+    ],
+)
+def test_files_that_cannot_be_used(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        load_config(path)
+
+
+def test_an_unknown_name_lists_the_presets() -> None:
+    with pytest.raises(InputError, match="neither a file nor one of .*: deeprc, paper"):
+        load_config("papr")

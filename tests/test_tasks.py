@@ -1,0 +1,101 @@
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from deeprc.errors import InputError
+from deeprc.tasks import Task, activate, labels, multitask_loss, parse_tasks, scaled_to
+
+METADATA = pd.DataFrame(
+    {
+        "T-cell_type": ["cd4", "cd8", "cd4", None],
+        "CMV": [1.0, 0.0, np.nan, 1.0],
+        "sign": ["+", "-", "+", "-"],
+        "status": ["healthy", "sepsis", "sepsis", "healthy"],
+        "severity": ["mild", "severe", "none", "mild"],
+        "age": [30.0, np.nan, 50.0, 40.0],
+        "batch": ["a", "a", "a", "a"],
+        "key=value": ["x", "y", "x", "y"],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "kind", "classes", "weight"),
+    [
+        ("T-cell_type=cd4", "T-cell_type=cd4", "binary", ("cd8", "cd4"), 1.0),
+        ("T-cell_type", "T-cell_type", "binary", ("cd4", "cd8"), 1.0),
+        ("CMV", "CMV", "binary", ("0", "1"), 1.0),
+        ("sign@0.5", "sign", "binary", ("-", "+"), 0.5),
+        ("status", "status", "binary", ("healthy", "sepsis"), 1.0),
+        ("severity=severe", "severity=severe", "binary", ("mild|none", "severe"), 1.0),
+        ("severity:multiclass", "severity", "multiclass", ("mild", "none", "severe"), 1.0),
+        ("age:regression@0.1", "age", "regression", (), 0.1),
+        ("key=value", "key=value", "binary", ("x", "y"), 1.0),
+    ],
+)
+def test_targets(target: str, name: str, kind: str, classes: tuple[str, ...], weight: float) -> None:
+    (task,) = parse_tasks([target], METADATA)
+    assert (task.name, task.kind, task.classes, task.weight) == (name, kind, classes, weight)
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("cmv", "no metadata column 'cmv' .* did you mean 'CMV'"),
+        ("batch", r"target 'batch' has 1 class \(a\); expected at least 2"),
+        ("severity", "has 3 classes .* 'severity=CLASS', 'severity:multiclass'"),
+        ("severity=bad", "no class 'bad'; its classes: mild, none, severe"),
+        ("status:regression", "regression needs numbers, found for example 'healthy'"),
+        ("CMV@x", "no metadata column 'CMV@x'"),
+        ("CMV@-1", "expected a weight of at least 0"),
+    ],
+)
+def test_targets_that_cannot_be_used(target: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_tasks([target], METADATA)
+
+
+def test_no_target_lists_the_columns() -> None:
+    with pytest.raises(InputError, match="T-cell_type, CMV, sign"):
+        parse_tasks([], METADATA)
+
+
+def test_labels_keep_missing_ones_missing() -> None:
+    tasks = parse_tasks(["T-cell_type=cd4", "CMV", "severity:multiclass", "age:regression"], METADATA)
+    np.testing.assert_array_equal(
+        labels(tasks, METADATA), [[1, 1, 0, 30], [0, 0, 2, np.nan], [1, np.nan, 1, 50], [np.nan, 1, 0, 40]]
+    )
+
+
+def test_multitask_loss_by_hand() -> None:
+    tasks = [
+        Task("a", "a", "binary", ("0", "1"), weight=2.0),
+        Task("b", "b", "multiclass", ("x", "y", "z")),
+        Task("c", "c", "regression", mean=10.0, scale=5.0),
+    ]
+    outputs = torch.tensor([[0.0, 0.0, 0.0, 0.0, 1.0], [9.0, 0.0, 0.0, 0.0, 0.0]])
+    targets = torch.tensor([[1.0, 2.0, 20.0], [math.nan, math.nan, math.nan]])
+    expected = 2.0 * math.log(2) + math.log(3) + 0.5 * (1.0 - 2.0) ** 2
+    assert float(multitask_loss(outputs, targets, tasks)) == pytest.approx(expected)
+
+
+def test_a_missing_label_has_no_gradient() -> None:
+    tasks = [Task("a", "a", "binary", ("0", "1"))]
+    outputs = torch.zeros(2, 1, requires_grad=True)
+    multitask_loss(outputs, torch.tensor([[1.0], [math.nan]]), tasks).backward()
+    assert outputs.grad is not None
+    assert outputs.grad.tolist() == [[-0.5], [0.0]]
+
+
+def test_all_labels_missing_gives_zero_loss() -> None:
+    tasks = [Task("a", "a", "binary", ("0", "1"))]
+    assert float(multitask_loss(torch.ones(2, 1), torch.full((2, 1), math.nan), tasks)) == 0.0
+
+
+def test_activation_undoes_the_scaling() -> None:
+    (task,) = scaled_to([Task("c", "c", "regression")], np.array([[5.0], [15.0], [np.nan]]))
+    assert (task.mean, task.scale) == (10.0, 5.0)
+    np.testing.assert_allclose(activate(torch.tensor([[2.0]]), [task])[0], [20.0])

@@ -1,0 +1,152 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from deeprc.config import Config, NetworkConfig, TrainingConfig
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
+from deeprc.tasks import Task
+from deeprc.training.checkpoint import load_tensors, save_tensors
+from deeprc.training.trainer import Fold, Trainer, TrainingState
+
+CPU = torch.device("cpu")
+TASKS = [Task("status", "status", "binary", ("healthy", "case"))]
+
+
+def small(**training: object) -> Config:
+    settings: dict[str, object] = {"n_updates": 20, "evaluate_every": 5, "n_sequences": 50, **training}
+    return Config(NetworkConfig(n_kernels=8, kernel_size=4, abundance="none"), TrainingConfig(**settings))  # type: ignore[arg-type]
+
+
+def label(dataset: RepertoireDataset) -> NDArray[np.float64]:
+    return (dataset.metadata["status"] == "case").to_numpy(np.float64)[:, None]
+
+
+def folds(dataset: RepertoireDataset) -> tuple[Fold, Fold]:
+    train, validation = dataset[:20], dataset[20:]
+    return Fold(train, label(train)), Fold(validation, label(validation))
+
+
+def make(dataset: RepertoireDataset, config: Config, *, seed: int = 0, checkpoint: Path | None = None) -> Trainer:
+    return Trainer(config, TASKS, *folds(dataset), seed=seed, device=CPU, checkpoint=checkpoint)
+
+
+def without_seconds(state: TrainingState) -> list[dict[str, float]]:
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in state.history]
+
+
+def test_it_learns_an_implanted_motif(cohort_factory: Callable[..., RepertoireDataset]) -> None:
+    cohort = cohort_factory(150, 60)
+    train, validation = cohort[:100], cohort[100:]
+    trainer = Trainer(
+        small(n_updates=300, evaluate_every=50, learning_rate=5e-3),
+        TASKS,
+        Fold(train, label(train)),
+        Fold(validation, label(validation)),
+        seed=0,
+        device=CPU,
+    )
+    state = trainer.fit()
+    assert state.best_loss < 0.2
+    assert state.history[0]["validation_loss"] > state.best_loss
+
+
+def test_same_seed_same_numbers(cohort: RepertoireDataset) -> None:
+    first, again, other = (make(cohort, small(), seed=seed).fit() for seed in (1, 1, 2))
+    assert without_seconds(first) == without_seconds(again)
+    assert without_seconds(first) != without_seconds(other)
+
+
+def test_pinned_losses(cohort: RepertoireDataset) -> None:
+    """Guards against a silent change of sampling, start or update."""
+    history = make(cohort, small()).fit().history
+    assert [row["update"] for row in history] == [5, 10, 15, 20]
+    np.testing.assert_allclose([row["validation_loss"] for row in history], PINNED, rtol=1e-3)
+
+
+@pytest.mark.parametrize("options", [{}, {"logit_noise": 0.5, "residue_permutation": 0.1, "shuffle_negatives": True}])
+def test_a_resumed_training_equals_an_uninterrupted_one(
+    cohort: RepertoireDataset, tmp_path: Path, options: dict[str, object]
+) -> None:
+    class Killed(Exception):
+        pass
+
+    def kill(state: TrainingState, loss: float) -> None:
+        if state.update == 13:
+            raise Killed
+
+    config = small(**options)
+    whole = make(cohort, config)
+    whole.fit()
+    checkpoint = tmp_path / "checkpoint" / "last.safetensors"
+    with pytest.raises(Killed):
+        make(cohort, config, checkpoint=checkpoint).fit(kill)
+    resumed = make(cohort, config, checkpoint=checkpoint)
+    assert resumed.state.update == 10
+    resumed.fit()
+    assert without_seconds(resumed.state) == without_seconds(whole.state)
+    for name, tensor in whole.network.state_dict().items():
+        assert torch.equal(resumed.network.state_dict()[name], tensor), name
+
+
+def test_early_stopping_stops_and_the_best_weights_stay(cohort: RepertoireDataset) -> None:
+    config = small(n_updates=1000, evaluate_every=1, patience=3, learning_rate=0.3)
+    trainer = make(cohort, config)
+    state = trainer.fit()
+    assert state.update < 1000
+    assert state.update == state.best_update + 3
+    best = min(state.history, key=lambda row: row["validation_loss"])
+    assert best["update"] == state.best_update
+    assert trainer.validate()[0] == pytest.approx(best["validation_loss"], rel=1e-6)
+
+
+def test_without_patience_it_runs_to_the_end(cohort: RepertoireDataset) -> None:
+    assert make(cohort, small(n_updates=8, evaluate_every=1, patience=None, learning_rate=0.3)).fit().update == 8
+
+
+def test_every_labelled_repertoire_is_seen_once_per_epoch(cohort: RepertoireDataset) -> None:
+    train, validation = folds(cohort)
+    train.labels[[2, 5]] = np.nan
+    trainer = Trainer(small(), TASKS, train, validation, seed=0, device=CPU)
+    seen = np.concatenate([trainer._positions(i) for i in range(9)])  # 36 places: 2 epochs of 18
+    assert sorted(seen[:18]) == sorted(set(range(20)) - {2, 5})
+    assert sorted(seen[18:]) == sorted(set(range(20)) - {2, 5})
+    assert seen[:18].tolist() != seen[18:].tolist()
+
+
+def test_weight_decay_shrinks_the_weights(cohort: RepertoireDataset) -> None:
+    def norm(trainer: Trainer) -> float:
+        trainer.fit()
+        return float(sum(p.detach().square().sum() for p in trainer.network.parameters()))
+
+    plain, l2, l1 = (norm(make(cohort, small(**o))) for o in ({}, {"l2": 0.1}, {"l1": 0.1}))
+    assert l2 < plain
+    assert l1 < plain
+
+
+def test_no_labels(cohort: RepertoireDataset) -> None:
+    train, validation = folds(cohort)
+    with pytest.raises(InputError, match="no training repertoire has a label"):
+        Trainer(small(), TASKS, Fold(train.dataset, train.labels * np.nan), validation, seed=0, device=CPU)
+    with pytest.raises(InputError, match="no validation repertoire has a label"):
+        Trainer(small(), TASKS, train, Fold(validation.dataset, validation.labels * np.nan), seed=0, device=CPU)
+
+
+def test_tensors_round_trip_and_damage_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    save_tensors(path, {"a": torch.arange(3.0)}, {"best": float("inf"), "n": 1})
+    tensors, state = load_tensors(path)
+    assert tensors["a"].tolist() == [0.0, 1.0, 2.0]
+    assert state == {"best": float("inf"), "n": 1}
+    path.write_bytes(path.read_bytes()[:20])
+    with pytest.raises(InputError, match=r"x\.safetensors: is damaged"):
+        load_tensors(path)
+    with pytest.raises(InputError, match="no such file"):
+        load_tensors(tmp_path / "none.safetensors")
+
+
+PINNED = [0.678960, 0.721068, 0.709374, 0.747882]
