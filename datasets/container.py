@@ -137,9 +137,7 @@ class ContainerWriter:
             with self._spool(name).open("ab") as file:
                 np.ascontiguousarray(values, dtype=_SEQUENCE_DTYPES[name]).tofile(file)
 
-    def finish(
-        self, metadata: pd.DataFrame, *, source: str, preprocessing: Mapping[str, Any] | None = None
-    ) -> None:
+    def finish(self, metadata: pd.DataFrame, *, source: str, preprocessing: Mapping[str, Any] | None = None) -> None:
         """Write the container and give it its name.
 
         Parameters
@@ -155,9 +153,7 @@ class ContainerWriter:
             raise ValueError(f"{len(metadata)} rows of metadata for {len(self._repertoire_ids)} repertoires")
         assert self._folder is not None, "ContainerWriter is used as a context manager"
         partial = self._folder / self.path.name
-        with h5py.File(
-            partial, "w", libver=("v108", "v108")
-        ) as file:  # older layouts limit attributes to 64 KB
+        with h5py.File(partial, "w", libver=("v108", "v108")) as file:  # older layouts limit attributes to 64 KB
             file.attrs["format"] = FORMAT
             file.attrs["version"] = VERSION
             file.attrs["alphabet"] = AMINO_ACIDS
@@ -199,9 +195,7 @@ class ContainerWriter:
         known = self._vocabulary[name]
         codes = [known.setdefault(gene, len(known)) for gene in calls.vocabulary]
         if len(known) > np.iinfo(np.uint16).max:
-            raise InputError(
-                f"{name}: more than {np.iinfo(np.uint16).max} different gene names; is it a gene column?"
-            )
+            raise InputError(f"{name}: more than {np.iinfo(np.uint16).max} different gene names; is it a gene column?")
         return np.asarray(codes, np.uint16)[calls.codes] if codes else np.zeros(n, np.uint16)
 
     def _spool(self, name: str) -> Path:
@@ -238,9 +232,7 @@ class Container:
             with h5py.File(self.path, "r") as file:
                 self._read(file)
         except FileNotFoundError:
-            raise InputError(
-                f"{path}: no such file; expected a container made by `deeprc preprocess`"
-            ) from None
+            raise InputError(f"{path}: no such file; expected a container made by `deeprc preprocess`") from None
         except OSError as error:
             raise InputError(
                 f"{path}: cannot be read as HDF5 (damaged, cut short, or no container): {error}"
@@ -265,9 +257,7 @@ class Container:
                 "run `deeprc preprocess` again with this version of deeprc"
             )
         if file.attrs["alphabet"] != AMINO_ACIDS:
-            raise InputError(
-                f"{self.path}: expected the alphabet {AMINO_ACIDS}, found {file.attrs['alphabet']}"
-            )
+            raise InputError(f"{self.path}: expected the alphabet {AMINO_ACIDS}, found {file.attrs['alphabet']}")
         self.created_by = str(file.attrs["created_by"])
         self.source = str(file.attrs["source"])
         self.preprocessing: dict[str, Any] = json.loads(file.attrs["preprocessing"])
@@ -278,9 +268,7 @@ class Container:
         self.counts: NDArray[np.uint32] = self._map(file["counts"], np.uint32)
         self.v_call = self._genes(file, "v_call")
         self.j_call = self._genes(file, "j_call")
-        self.witness: NDArray[np.uint8] | None = (
-            self._map(file["witness"], np.uint8) if "witness" in file else None
-        )
+        self.witness: NDArray[np.uint8] | None = self._map(file["witness"], np.uint8) if "witness" in file else None
         self.metadata = _read_metadata(file["metadata"], len(self.repertoire_ids))
         self._check()
 
@@ -297,9 +285,7 @@ class Container:
         }
         for name, (found, wanted) in expected.items():
             if found != wanted:
-                raise InputError(
-                    f"{self.path}: /{name}: expected {wanted}, found {found}; the container is damaged"
-                )
+                raise InputError(f"{self.path}: /{name}: expected {wanted}, found {found}; the container is damaged")
         if np.any(np.diff(self.repertoire_offsets) < 0):
             raise InputError(f"{self.path}: /repertoire_offsets: decreases; the container is damaged")
 
@@ -311,9 +297,7 @@ class Container:
     def _map(self, dataset: h5py.Dataset, dtype: DTypeLike) -> NDArray[Any]:
         if dataset.dtype != dtype or dataset.ndim != 1:
             expected = f"expected one dimension of {np.dtype(dtype)}"
-            raise InputError(
-                f"{self.path}: {dataset.name}: {expected}, found {dataset.dtype} {dataset.shape}"
-            )
+            raise InputError(f"{self.path}: {dataset.name}: {expected}, found {dataset.dtype} {dataset.shape}")
         offset = dataset.id.get_offset()
         if dataset.size == 0:
             return np.zeros(dataset.shape, dataset.dtype)
@@ -337,9 +321,7 @@ def _write_metadata(group: h5py.Group, metadata: pd.DataFrame) -> None:
     group.attrs.create("columns", [str(name) for name in metadata.columns], dtype=_STRING)
     for index, name in enumerate(metadata.columns):
         values = metadata[name]
-        key = (
-            str(name).replace("/", "_").replace("\0", "")
-        )  # HDF5 reserves the slash, and ends names at a zero
+        key = str(name).replace("/", "_").replace("\0", "")  # HDF5 reserves the slash, and ends names at a zero
         if key in ("", ".") or key in group:
             key = f"column {index}"
         if pd.api.types.is_bool_dtype(values):

@@ -158,9 +158,7 @@ class RepertoireDataset:
             return self._repertoire(int(self.rows[key]))
         view = object.__new__(RepertoireDataset)
         view.container = self.container
-        view.rows = self.rows[
-            np.asarray(key, np.int64) if not isinstance(key, slice) and len(key) == 0 else key
-        ]
+        view.rows = self.rows[np.asarray(key, np.int64) if not isinstance(key, slice) and len(key) == 0 else key]
         return view
 
     def __iter__(self) -> Iterator[Repertoire]:

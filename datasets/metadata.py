@@ -118,16 +118,11 @@ def read_metadata(
         ids = [stems(value)[-1] for value in ids]
     _check_ids(path, chosen, ids, numbers)
     table = pd.DataFrame(
-        {
-            name: pd.Series(values, dtype=object) if name == chosen else _typed(values)
-            for name, values in text.items()
-        },
+        {name: pd.Series(values, dtype=object) if name == chosen else _typed(values) for name, values in text.items()},
         index=pd.RangeIndex(len(ids)),
     )
     paths = [""] * len(ids) if file_column is None else text[file_column]
-    return Metadata(
-        path, chosen, tuple(ids), table, tuple("" if is_missing(value) else value for value in paths)
-    )
+    return Metadata(path, chosen, tuple(ids), table, tuple("" if is_missing(value) else value for value in paths))
 
 
 def is_missing(value: str) -> bool:
@@ -155,9 +150,7 @@ def _read_rows(path: Path, sheet: str | None) -> list[list[str]]:
 def _read_xlsx(path: Path, data: bytes, sheet: str | None) -> list[list[str]]:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # openpyxl warns of styles and extensions that do not concern the values
+            warnings.simplefilter("ignore")  # openpyxl warns of styles and extensions that do not concern the values
             book = openpyxl.load_workbook(io.BytesIO(data), data_only=True)
     except (zipfile.BadZipFile, InvalidFileException, KeyError, ValueError, OSError) as error:
         raise InputError(f"{path}: cannot be read as XLSX: {error}") from error

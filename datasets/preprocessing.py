@@ -146,15 +146,11 @@ def _check_options(output: Path, jobs: int, min_length: int, max_length: int) ->
         raise InputError(f"expected 1 <= --min-length <= --max-length, found {min_length} and {max_length}")
 
 
-def _report_unmatched(
-    sheet: Metadata, missing: Sequence[str], left: Sequence[Path], allow_missing: bool
-) -> None:
+def _report_unmatched(sheet: Metadata, missing: Sequence[str], left: Sequence[Path], allow_missing: bool) -> None:
     """Raise or log that rows have no file and files have no row."""
     parts = []
     if missing:
-        parts.append(
-            f"{sheet.path}: no file for {_listed(missing, 'row', 'rows')} (by column {sheet.id_column!r})"
-        )
+        parts.append(f"{sheet.path}: no file for {_listed(missing, 'row', 'rows')} (by column {sheet.id_column!r})")
     if left:
         parts.append(f"no row of {sheet.path} for {_listed([file.name for file in left], 'file', 'files')}")
     if len(missing) == len(sheet.repertoire_ids):

@@ -1,4 +1,4 @@
-"""Simulated cohorts as repertoire files: TRB-like sequences, in half of the repertoires some with an implanted motif."""
+"""Simulated cohorts as repertoire files: TRB-like sequences, some of them with an implanted motif."""
 
 from __future__ import annotations
 
@@ -71,9 +71,7 @@ def write_motif_cohort(folder: Path, cohort: MotifCohort) -> Path:
         If the motif is no amino-acid sequence, or longer than the shortest loop.
     """
     if not set(cohort.motif) <= set(AMINO_ACIDS) or not 1 <= len(cohort.motif) <= _LOOP_LENGTHS[0]:
-        raise InputError(
-            f"motif {cohort.motif!r}: expected 1 to {_LOOP_LENGTHS[0]} of the letters {AMINO_ACIDS}"
-        )
+        raise InputError(f"motif {cohort.motif!r}: expected 1 to {_LOOP_LENGTHS[0]} of the letters {AMINO_ACIDS}")
     rng = np.random.default_rng(cohort.seed)
     (folder / "repertoires").mkdir(parents=True)
     rows = []

@@ -38,9 +38,7 @@ def summarise(dataset: RepertoireDataset) -> dict[str, Any]:
         "j_call": _genes(dataset, container.j_call),
         "witnesses": None if container.witness is None else _witnesses(dataset, container.witness),
         "metadata": {str(name): _column(values) for name, values in dataset.metadata.items()},
-        "preprocessing": {
-            name: value for name, value in container.preprocessing.items() if name != "repertoires"
-        },
+        "preprocessing": {name: value for name, value in container.preprocessing.items() if name != "repertoires"},
     }
 
 
@@ -62,9 +60,7 @@ def render_summary(summary: Mapping[str, Any]) -> str:
     if summary["witnesses"] is not None:
         rows.append(["witnesses", f"{summary['witnesses']:,}"])
     lines = [format_table(rows), "", "metadata"]
-    lines.append(
-        format_table([["  " + name, *_describe(column)] for name, column in summary["metadata"].items()])
-    )
+    lines.append(format_table([["  " + name, *_describe(column)] for name, column in summary["metadata"].items()]))
     return "\n".join([*lines, "", *_describe_preprocessing(summary["preprocessing"])])
 
 
@@ -133,9 +129,7 @@ def _column(values: pd.Series) -> dict[str, Any]:
     if column["distinct"] <= _MAX_CLASSES:
         classes = given.value_counts()
         order = sorted(classes.index, key=lambda value: (-classes[value], value))
-        column["classes"] = {
-            f"{value:g}" if kind == "number" else str(value): int(classes[value]) for value in order
-        }
+        column["classes"] = {f"{value:g}" if kind == "number" else str(value): int(classes[value]) for value in order}
     elif numeric:
         column |= {"min": given.min().item(), "mean": float(given.mean()), "max": given.max().item()}
     return column

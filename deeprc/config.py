@@ -33,7 +33,7 @@ class NetworkConfig:
     # the kernels' start, as a factor of LeCun's 1 / sqrt(fan-in)
     convolution_gain: float = _bounded(1.0, 0)
     # factor of a sequence's one-hot features by its count; `log` hides sequences seen once
-    abundance: Literal["log1p", "log", "none"] = "log1p"
+    abundance: Literal["none", "log1p", "log"] = "none"
     # SELU layers of the key network h2, and d_k, the units in each
     n_key_layers: int = _bounded(2, 0)
     key_units: int = _bounded(32, 1)
@@ -70,9 +70,11 @@ class TrainingConfig:
     # Adam's epsilon
     adam_epsilon: float = _bounded(1e-8, 1e-30)
     # updates between two looks at the validation fold
-    evaluate_every: int = _bounded(100, 1)
+    evaluate_every: int = _bounded(50, 1)
+    # sequences of each validation repertoire that a look sees, always the same; null is all
+    validation_sequences: int | None = _bounded(20_000, 1)
     # looks without a better validation loss before training stops; null never stops early
-    patience: int | None = _bounded(10, 1)
+    patience: int | None = _bounded(20, 1)
     # weight of the sum of absolute weights in the loss
     l1: float = _bounded(0.0, 0)
     # weight of the sum of squared weights in the loss
@@ -107,9 +109,7 @@ _SECTION_OF = {f.name: name for name, section in _SECTIONS.items() for f in fiel
 def presets() -> list[str]:
     """Return the names of the configurations that come with the package."""
     return sorted(
-        path.name.removesuffix(".yaml")
-        for path in files("deeprc.configs").iterdir()
-        if path.name.endswith(".yaml")
+        path.name.removesuffix(".yaml") for path in files("deeprc.configs").iterdir() if path.name.endswith(".yaml")
     )
 
 
@@ -154,7 +154,7 @@ def _read_yaml(name: str | Path) -> dict[str, dict[str, Any]]:
         text = Path(name).read_text(encoding="utf-8")
     else:
         raise InputError(
-            f"--config {name}: neither a file nor one of the configurations that come with deeprc: {', '.join(presets())}"
+            f"--config {name}: neither a file nor a configuration that comes with deeprc: {', '.join(presets())}"
         )
     try:
         settings = yaml.safe_load(text) or {}
@@ -167,8 +167,8 @@ def _read_yaml(name: str | Path) -> dict[str, dict[str, Any]]:
 
 def _build(settings: Mapping[str, Any], problems: list[str], *, source: str) -> Config:
     built: dict[str, Any] = {}
-    for name in settings.keys() - _SECTIONS.keys():
-        problems.append(f"unknown section {name!r}; expected {', '.join(_SECTIONS)}")
+    unknown = sorted(settings.keys() - _SECTIONS.keys())
+    problems += [f"unknown section {name!r}; expected {', '.join(_SECTIONS)}" for name in unknown]
     for name, section in _SECTIONS.items():
         hints = get_type_hints(section)
         known = {f.name: f for f in fields(section)}

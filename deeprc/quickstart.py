@@ -25,14 +25,14 @@ __all__ = ["N_UPDATES", "TOP", "run_quickstart"]
 
 N_UPDATES = 600
 TOP = 100
-_OVERRIDES = (f"n_updates={N_UPDATES}", "evaluate_every=100")
+_OVERRIDES = (f"n_updates={N_UPDATES}",)
 
 
 def run_quickstart(
     output: str | os.PathLike[str],
     *,
     cohort: MotifCohort | None = None,
-    say: Callable[[str], None] = lambda line: None,
+    say: Callable[[str], None] = lambda _: None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Simulate a cohort, preprocess, train, evaluate, and look at the most attended test sequences.
@@ -67,9 +67,7 @@ def run_quickstart(
     preprocess([folder / "repertoires"], sheet, container)
     say(f"3. deeprc train {container} --target status --output {folder}/run {' '.join(_OVERRIDES)}")
     config = load_config("deeprc", _OVERRIDES)
-    run = train_run(
-        container, folder / "run", targets=["status"], config=config, seed=cohort.seed, progress=progress
-    )
+    run = train_run(container, folder / "run", targets=["status"], config=config, seed=cohort.seed, progress=progress)
     metrics = json.loads((run.path / "metrics.json").read_text(encoding="utf-8"))
     say(f"4. deeprc attention {folder}/run {container} -o {folder}/attention.tsv --top {TOP}")
     top = _most_attended(run, container, folder / "attention.tsv")

@@ -20,7 +20,17 @@ from torch.nn import functional
 
 from deeprc.errors import InputError
 
-__all__ = ["Task", "TaskKind", "activate", "labels", "multitask_loss", "output_slices", "parse_tasks", "scaled_to", "task_losses"]
+__all__ = [
+    "Task",
+    "TaskKind",
+    "activate",
+    "labels",
+    "multitask_loss",
+    "output_slices",
+    "parse_tasks",
+    "scaled_to",
+    "task_losses",
+]
 
 TaskKind = Literal["binary", "multiclass", "regression"]
 
@@ -83,7 +93,9 @@ def parse_tasks(targets: Sequence[str], metadata: pd.DataFrame, *, source: str =
         If a column or class does not exist, a target has one class, or classes were asked for as numbers.
     """
     if not targets:
-        raise InputError("no target was given; expected --target COLUMN, one of: " + ", ".join(map(str, metadata.columns)))
+        raise InputError(
+            "no target was given; expected --target COLUMN, one of: " + ", ".join(map(str, metadata.columns))
+        )
     tasks = [_parse_task(target, metadata, source) for target in targets]
     names = [task.name for task in tasks]
     if len(set(names)) < len(names):
@@ -156,9 +168,7 @@ def _binary_classes(column: str, positive: str | None, found: list[str], source:
         else:
             positive = found[-1]
     if positive not in found:
-        raise InputError(
-            f"{source}: target {column!r} has no class {positive!r}; its classes: {', '.join(found[:20])}"
-        )
+        raise InputError(f"{source}: target {column!r} has no class {positive!r}; its classes: {', '.join(found[:20])}")
     return "|".join(value for value in found if value != positive), positive
 
 
@@ -191,7 +201,7 @@ def labels(tasks: Sequence[Task], metadata: pd.DataFrame) -> NDArray[np.float64]
             index = {value: float(i) for i, value in enumerate(task.classes)}
             unknown = {value for value in text if value is not None} - set(task.classes)
             if unknown:
-                raise InputError(f"target {task.name!r} was made for {task.classes}, found {sorted(unknown)[0]!r}")
+                raise InputError(f"target {task.name!r} was made for {task.classes}, found {min(unknown)!r}")
         columns.append(np.array([np.nan if value is None else index[value] for value in text]))
     return np.stack(columns, axis=1) if columns else np.zeros((len(metadata), 0))
 

@@ -39,7 +39,7 @@ def write_cohort(path: Path, repertoires: list[list[str]], metadata: pd.DataFram
 
 @pytest.fixture(scope="session")
 def cohort_factory(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., RepertoireDataset]:
-    """Make a cohort of which every other repertoire is positive and carries the motif WWHW in a tenth of its sequences."""
+    """Make a cohort of which every other repertoire is positive: a tenth of its sequences carry the motif WWHW."""
 
     def make(n_repertoires: int = 30, n_sequences: int = 60, seed: int = 0) -> RepertoireDataset:
         rng = np.random.default_rng(seed)

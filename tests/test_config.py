@@ -25,7 +25,7 @@ def test_the_paper_preset_is_the_paper() -> None:
     )
     assert config.training == TrainingConfig(
         n_updates=100_000, batch_size=4, n_sequences=10_000, top_fraction=0.1, learning_rate=1e-4,
-        adam_epsilon=1e-4, evaluate_every=5000, patience=None,
+        adam_epsilon=1e-4, evaluate_every=5000, validation_sequences=None, patience=None,
     )  # fmt: skip
 
 
@@ -39,12 +39,14 @@ def test_overrides_with_and_without_section() -> None:
 
 def test_all_errors_are_reported_at_once() -> None:
     with pytest.raises(InputError) as error:
-        load_config("deeprc", ["n_kernel=3", "kernel_size=0", "abundance=sqrt", "l1=x", "top_fraction=2", "seed", "n_heads=1.5"])
+        load_config(
+            "deeprc", ["n_kernel=3", "kernel_size=0", "abundance=sqrt", "l1=x", "top_fraction=2", "seed", "n_heads=1.5"]
+        )
     message = str(error.value)
     for part in (
         "unknown key 'n_kernel'; did you mean 'n_kernels'?",
         "network.kernel_size: expected at least 1, found 0",
-        "network.abundance: expected one of log1p, log, none, found 'sqrt'",
+        "network.abundance: expected one of none, log1p, log, found 'sqrt'",
         "training.l1: expected a number, found 'x'",
         "training.top_fraction: expected at least 1e-09 and at most 1, found 2",
         "'seed': expected key=value",
@@ -78,5 +80,5 @@ def test_files_that_cannot_be_used(tmp_path: Path, text: str, message: str) -> N
 
 
 def test_an_unknown_name_lists_the_presets() -> None:
-    with pytest.raises(InputError, match="neither a file nor one of .*: deeprc, paper"):
+    with pytest.raises(InputError, match=r"neither a file nor a configuration .*: deeprc, paper"):
         load_config("papr")

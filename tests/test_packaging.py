@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = {"deeprc": "deeprc", "baselines": "deeprc/baselines", "configs": "deeprc/configs", "datasets": "deeprc/datasets"}
+FOLDERS = {
+    "deeprc": "deeprc",
+    "baselines": "deeprc/baselines",
+    "configs": "deeprc/configs",
+    "datasets": "deeprc/datasets",
+}
 
 
 @pytest.fixture(scope="module")

@@ -68,16 +68,12 @@ def choose_reader(
         raise InputError(f"unknown format {reader_format!r}; expected one of {', '.join(FORMATS)}")
     if sequence_column is not None:
         if reader_format not in ("auto", GenericReader.name):
-            raise InputError(
-                f"--sequence-column reads any table and does not go with --format {reader_format}"
-            )
+            raise InputError(f"--sequence-column reads any table and does not go with --format {reader_format}")
         if sequence_column == count_column:
             raise InputError(f"--sequence-column and --count-column both name {count_column!r}")
         return GenericReader(sequence_column, count_column)
     if reader_format == GenericReader.name or count_column is not None:
-        raise InputError(
-            "--format generic and --count-column need --sequence-column, the column of the sequences"
-        )
+        raise InputError("--format generic and --count-column need --sequence-column, the column of the sequences")
     return next((reader for reader in READERS if reader.name == reader_format), None)
 
 

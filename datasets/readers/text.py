@@ -56,9 +56,7 @@ def split_header(path: Path, text: str) -> Header:
     """Return the header of a table's text: column names, and the delimiter that separates most of them."""
     line = text.partition("\n")[0].removeprefix("#")
     if not line.strip():
-        raise InputError(
-            f"{path}: the file is empty" if not text.strip() else f"{path}: the first line is empty"
-        )
+        raise InputError(f"{path}: the file is empty" if not text.strip() else f"{path}: the first line is empty")
     if any(letter < " " for letter in line.rstrip("\r").replace("\t", "")):
         raise InputError(f"{path}: not a text table (the first line holds binary data)")
     delimiter = max(_DELIMITERS, key=lambda mark: (mark == "\t" and mark in line, line.count(mark)))

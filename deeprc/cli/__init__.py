@@ -68,7 +68,7 @@ def _debug_option() -> click.Option:
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 @click.pass_context
 def _cli(ctx: click.Context, debug: bool) -> None:
-    """Which immune state does this repertoire carry, and which receptor sequences say so?
+    """Immune repertoire classification: which immune state, and which receptor sequences say so.
 
     Start with `deeprc quickstart`.
     """

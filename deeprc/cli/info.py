@@ -19,7 +19,7 @@ def info(container: Path, as_json: bool) -> None:
     \b
     Example:
       deeprc info cohort.h5
-    """  # noqa: D301 (click needs the backspace itself)
+    """
     from deeprc.datasets.dataset import RepertoireDataset
     from deeprc.datasets.summary import render_summary, summarise
 

@@ -23,9 +23,7 @@ __all__ = ["preprocess"]
     type=click.Path(path_type=Path),
     help="The metadata sheet (TSV, CSV or XLSX): one row per repertoire.",
 )
-@click.option(
-    "-o", "--output", required=True, type=click.Path(path_type=Path), help="The container to write."
-)
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The container to write.")
 @click.option(
     "--format",
     "reader_format",
@@ -34,28 +32,18 @@ __all__ = ["preprocess"]
     show_default=True,
     help="The format of the files; auto recognises each by its header.",
 )
-@click.option(
-    "--id-column", help="Column of the sheet with the repertoire ids.  [default: found by its name]"
-)
+@click.option("--id-column", help="Column of the sheet with the repertoire ids.  [default: found by its name]")
 @click.option("--sequence-column", help="Read any other table: the column of the amino-acid sequences.")
-@click.option(
-    "--count-column", help="With --sequence-column: the column of the counts.  [default: each counts 1]"
-)
+@click.option("--count-column", help="With --sequence-column: the column of the counts.  [default: each counts 1]")
 @click.option(
     "--allow-missing",
     is_flag=True,
     help="Leave out rows without a file, files without a row and repertoires without a kept sequence.",
 )
-@click.option(
-    "--min-length", type=int, default=1, show_default=True, help="Shortest sequence kept, in residues."
-)
-@click.option(
-    "--max-length", type=int, default=50, show_default=True, help="Longest sequence kept, in residues."
-)
+@click.option("--min-length", type=int, default=1, show_default=True, help="Shortest sequence kept, in residues.")
+@click.option("--max-length", type=int, default=50, show_default=True, help="Longest sequence kept, in residues.")
 @click.option("--jobs", type=int, help="Worker processes.  [default: one per core]")
-def preprocess(
-    sources: tuple[Path, ...], metadata: Path, output: Path, jobs: int | None, **options: Any
-) -> None:
+def preprocess(sources: tuple[Path, ...], metadata: Path, output: Path, jobs: int | None, **options: Any) -> None:
     """Read repertoire files and write them, in the order of the metadata sheet, to one container.
 
     SOURCE is a file or a folder (searched with all folders in it), gzip or plain: AIRR, immunoSEQ, VDJtools,
@@ -64,7 +52,7 @@ def preprocess(
     \b
     Example:
       deeprc preprocess repertoires/ --metadata metadata.tsv --output cohort.h5
-    """  # noqa: D301 (click needs the backspace itself)
+    """
     from tqdm import tqdm
 
     with tqdm(unit="file", disable=not sys.stderr.isatty()) as bar:

@@ -90,7 +90,10 @@ def train_run(
     )
     for column, count in straddling_subjects(dataset.metadata, split).items():
         logger.warning(
-            "%d values of %r have repertoires on more than one side of the split; use --group-by %r", count, column, column
+            "%d values of %r have repertoires on more than one side of the split; use --group-by %r",
+            count,
+            column,
+            column,
         )
     tasks = scaled_to(tasks, labels(tasks, dataset.metadata)[split.train])
     settings = RunSettings(

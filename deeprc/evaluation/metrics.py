@@ -76,7 +76,7 @@ def task_metrics(outputs: Tensor, targets: Tensor, tasks: list[Task]) -> dict[st
     """
     losses = task_losses(outputs, targets, tasks)
     predictions = activate(outputs, tasks)
-    metrics = {}
+    metrics: dict[str, dict[str, Any]] = {}
     for i, task in enumerate(tasks):
         known = ~torch.isnan(targets[:, i])
         label, prediction = targets[known, i].numpy(), predictions[i][known.numpy()]

@@ -90,10 +90,14 @@ def make_split(
     elsewhere = np.setdiff1d(np.arange(len(metadata)), np.concatenate([test, validation]))
     train = np.array([i for i in elsewhere if strata[i] >= 0 or groups[i] not in held_out], np.int64)
     if len(train) < len(elsewhere):
-        logger.warning("%d repertoires without a label are left out: their group is held out", len(elsewhere) - len(train))
+        logger.warning(
+            "%d repertoires without a label are left out: their group is held out", len(elsewhere) - len(train)
+        )
     for side, rows in (("test", test), ("validation", validation), ("training", train)):
         if len(np.unique(strata[rows][strata[rows] >= 0])) < 2:
-            logger.warning("the %s side has one class of %r only; try another --seed or fewer --folds", side, tasks[0].name)
+            logger.warning(
+                "the %s side has one class of %r only; try another --seed or fewer --folds", side, tasks[0].name
+            )
     return Split(train, validation, test)
 
 
@@ -110,7 +114,7 @@ def _groups(metadata: pd.DataFrame, group_by: str | None, source: str) -> NDArra
         return np.arange(len(metadata))
     if group_by not in metadata:
         raise InputError(
-            f"{source}: no metadata column {group_by!r} for --group-by; columns: {', '.join(map(str, metadata.columns))}"
+            f"{source}: no column {group_by!r} for --group-by; columns: {', '.join(map(str, metadata.columns))}"
         )
     codes, _ = pd.factorize(metadata[group_by])
     return np.where(codes < 0, len(codes) + np.arange(len(codes)), codes)

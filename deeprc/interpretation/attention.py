@@ -38,9 +38,10 @@ def attention_table(run: Run, dataset: RepertoireDataset, position: int, *, top:
     Returns
     -------
     AIRR columns (repertoire_id, sequence_id, junction_aa, duplicate_count, v_call and j_call where known), then
-    attention_weight, the softmax over the whole repertoire, which sums to 1; attention_rank, from 1; attention_logit, which
-    unlike the weight can be compared between repertoires. With several heads the three are given per head
-    (attention_weight_1, ...), and attention_weight is the heads' mean, by which attention_rank ranks.
+    attention_weight, the softmax over the whole repertoire, which sums to 1; attention_rank, from 1; and
+    attention_logit, which unlike the weight can be compared between repertoires. With several heads the three are
+    given per head too (attention_weight_1, ...); attention_weight is then the heads' mean, by which attention_rank
+    ranks, and attention_logit the highest of the heads'.
     """
     logits = attention_logits(run.network, run.maker(dataset), position)  # (N, H)
     per_head = torch.softmax(logits.double(), dim=0)  # (N, H)

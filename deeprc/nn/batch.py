@@ -87,18 +87,14 @@ class BatchMaker:
         self._residues = torch.from_numpy(dataset.container.residues)
         self._inverse_std: dict[int, float] = {}
 
-    def sample(
-        self, positions: NDArray[np.int64], n_sequences: int, rng: np.random.Generator
-    ) -> RepertoireBatch:
+    def sample(self, positions: NDArray[np.int64], n_sequences: int, rng: np.random.Generator) -> RepertoireBatch:
         """Draw up to `n_sequences` sequences of each repertoire at random, without replacement."""
         rows = []
         for position in positions:
             repertoire = self.dataset[int(position)]
             n = len(repertoire)
             chosen = (
-                np.arange(n)
-                if n <= n_sequences
-                else np.sort(rng.choice(n, n_sequences, replace=False, shuffle=False))
+                np.arange(n) if n <= n_sequences else np.sort(rng.choice(n, n_sequences, replace=False, shuffle=False))
             )
             rows.append(chosen + repertoire.start)
         return self._batch(positions, rows)

@@ -29,7 +29,7 @@ N_AMINO_ACIDS = 20
 N_POSITIONAL = 3
 N_FEATURES = N_AMINO_ACIDS + N_POSITIONAL
 
-AbundanceMode = Literal["log1p", "log", "none"]
+AbundanceMode = Literal["none", "log1p", "log"]
 ABUNDANCE_MODES: tuple[str, ...] = get_args(AbundanceMode)
 
 
@@ -71,12 +71,11 @@ def abundance_scale(counts: NDArray[np.integer], mode: AbundanceMode) -> NDArray
     if mode == "none":
         return np.ones(len(counts), np.float32)
     values = np.maximum(counts, 1).astype(np.float64)
-    return (np.log(values) if mode == "log" else np.log1p(values)).astype(np.float32)
+    scale: NDArray[np.float64] = np.log(values) if mode == "log" else np.log1p(values)
+    return scale.astype(np.float32)
 
 
-def inverse_standard_deviation(
-    lengths: NDArray[np.integer], counts: NDArray[np.integer], mode: AbundanceMode
-) -> float:
+def inverse_standard_deviation(lengths: NDArray[np.integer], counts: NDArray[np.integer], mode: AbundanceMode) -> float:
     """Return 1 / the standard deviation of all features of a repertoire over its real positions.
 
     Every position has one non-zero one-hot feature (its sequence's abundance scale) and three positional features

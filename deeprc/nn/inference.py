@@ -5,7 +5,7 @@ Letters: N sequences of one repertoire, D dimensions of their representation, H 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -22,8 +22,15 @@ CHUNK = 32768
 
 
 @torch.no_grad()
-def attention_logits(network: DeepRC, maker: BatchMaker, position: int, *, chunk: int = CHUNK) -> Tensor:
-    """Return the attention logits of all sequences of one repertoire, (N, H) float32, on the CPU.
+def attention_logits(
+    network: DeepRC,
+    maker: BatchMaker,
+    position: int,
+    *,
+    rows: NDArray[np.int64] | None = None,
+    chunk: int = CHUNK,
+) -> Tensor:
+    """Return the attention logits of the sequences of one repertoire, (N, H) float32, on the CPU.
 
     Parameters
     ----------
@@ -33,28 +40,37 @@ def attention_logits(network: DeepRC, maker: BatchMaker, position: int, *, chunk
         Serves the sequences.
     position
         Of the repertoire in the maker's dataset.
+    rows
+        Positions of the sequences to score within the repertoire; all when None.
     chunk
         Sequences in work at a time.
     """
-    rows = np.arange(len(maker.dataset[position]))
+    rows = np.arange(len(maker.dataset[position])) if rows is None else rows
     parts = [network.attend(batch)[1].cpu() for batch in _chunks(network, maker, position, rows, chunk)]
     return torch.cat(parts) if parts else torch.zeros(0, network.pooling.queries.shape[0])
 
 
 @torch.no_grad()
 def repertoire_outputs(
-    network: DeepRC, maker: BatchMaker, position: int, *, top_fraction: float, chunk: int = CHUNK
+    network: DeepRC,
+    maker: BatchMaker,
+    position: int,
+    *,
+    top_fraction: float,
+    rows: NDArray[np.int64] | None = None,
+    chunk: int = CHUNK,
 ) -> Tensor:
-    """Return the outputs of one whole repertoire before their activation, (T,), on the CPU.
+    """Return the outputs of one repertoire before their activation, (T,), on the CPU.
 
-    All sequences are scored; the top fraction of them is pooled with a softmax that is accumulated chunk by chunk.
+    All sequences (or the given rows) are scored; the top fraction of them is pooled with a softmax that is
+    accumulated chunk by chunk.
     Parameters as in `attention_logits`, `top_fraction` as in `DeepRC.forward`.
     """
-    rows = np.arange(len(maker.dataset[position]))
+    rows = np.arange(len(maker.dataset[position])) if rows is None else rows
     if top_fraction < 1:
-        logits = attention_logits(network, maker, position, chunk=chunk)
+        logits = attention_logits(network, maker, position, rows=rows, chunk=chunk)
         kept, _ = top_rows(logits, torch.tensor([0, len(logits)]), top_fraction)
-        rows = kept.numpy()
+        rows = rows[kept.numpy()]
     H, D = network.pooling.queries.shape[0], network.embedding.out_features
     device = network.pooling.queries.device
     maximum = torch.full((H,), -torch.inf, device=device)
@@ -73,13 +89,22 @@ def repertoire_outputs(
     return outputs[0].cpu()
 
 
-def cohort_outputs(network: DeepRC, maker: BatchMaker, *, top_fraction: float) -> Tensor:
-    """Return the outputs of every repertoire of the maker's dataset, (B, T), in the dataset's order."""
-    rows = [
-        repertoire_outputs(network, maker, position, top_fraction=top_fraction)
-        for position in range(len(maker.dataset))
+def cohort_outputs(
+    network: DeepRC,
+    maker: BatchMaker,
+    *,
+    top_fraction: float,
+    rows: Sequence[NDArray[np.int64]] | None = None,
+) -> Tensor:
+    """Return the outputs of every repertoire of the maker's dataset, (B, T), in the dataset's order.
+
+    `rows` names the sequences of each repertoire to use; all when None.
+    """
+    outputs = [
+        repertoire_outputs(network, maker, i, top_fraction=top_fraction, rows=None if rows is None else rows[i])
+        for i in range(len(maker.dataset))
     ]
-    return torch.stack(rows)
+    return torch.stack(outputs)
 
 
 def _chunks(

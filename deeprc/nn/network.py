@@ -9,6 +9,7 @@ units, H heads, T outputs.
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -94,7 +95,7 @@ class LstmEmbedding(nn.Module):
     def forward(self, batch: RepertoireBatch) -> Tensor:
         """Return the sequence representations, (N, D)."""
         if len(batch.lengths) == 0:
-            return self.lstm.weight_hh_l0.new_zeros((0, self.out_features))
+            return torch.zeros((0, self.out_features), device=batch.residues.device)
         features = dense_features(
             batch.residues, batch.starts, batch.lengths, batch.residue_scale, batch.position_scale
         )  # (N, L, 23)
@@ -136,10 +137,10 @@ class RunningStandardisation(nn.Module):
         return (representation - self.mean) * (self.variance + _SMALLEST_VARIANCE).rsqrt()
 
     def _take_in(self, representation: Tensor) -> None:
-        self.updates += 1
+        self.updates.add_(1)
         share = 1.0 / self.updates.clamp(max=self.memory)
         before = self.mean.clone()
-        self.mean.lerp_((representation.mean(dim=0)), share)
+        self.mean.lerp_(representation.mean(dim=0), share)
         spread = ((representation - before) * (representation - self.mean)).mean(dim=0)
         self.variance.lerp_(spread, share)
 
@@ -204,7 +205,8 @@ class DeepRC(nn.Module):
         hidden = [output_units] * (n_output_layers - 1)
         self.output_network = nn.Sequential(
             *([RunningStandardisation(pooled)] if standardise else []),
-            *_selu_layers(pooled, hidden), _lecun_linear(hidden[-1] if hidden else pooled, n_outputs)
+            *_selu_layers(pooled, hidden),
+            _lecun_linear(hidden[-1] if hidden else pooled, n_outputs),
         )
 
     def attend(self, batch: RepertoireBatch) -> tuple[Tensor, Tensor]:
@@ -250,7 +252,7 @@ class DeepRC(nn.Module):
 def top_rows(logits: Tensor, offsets: Tensor, fraction: float) -> tuple[Tensor, Tensor]:
     """Choose the sequences with the highest attention in each repertoire.
 
-    With several heads a sequence's rank is that of its highest logit, each head's counted from its repertoire's maximum.
+    With several heads a sequence ranks by its highest logit, each head's counted from its repertoire's maximum.
 
     Parameters
     ----------
@@ -267,7 +269,7 @@ def top_rows(logits: Tensor, offsets: Tensor, fraction: float) -> tuple[Tensor, 
     """
     bounds = offsets.tolist()
     rows = []
-    for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+    for start, stop in pairwise(bounds):
         if start < stop:
             part = logits[start:stop]
             score = (part - part.amax(dim=0)).amax(dim=1)  # (n, H) -> (n,)

@@ -30,9 +30,7 @@ def permute_residues(batch: RepertoireBatch, share: float, rng: np.random.Genera
     return replace(batch, residues=torch.from_numpy(residues))
 
 
-def shuffle_negatives(
-    batch: RepertoireBatch, negative: NDArray[np.bool_], rng: np.random.Generator
-) -> RepertoireBatch:
+def shuffle_negatives(batch: RepertoireBatch, negative: NDArray[np.bool_], rng: np.random.Generator) -> RepertoireBatch:
     """Mix the sequences of the negative repertoires: each keeps its size and gets a random part of all of them.
 
     Parameters

@@ -57,9 +57,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Return the optimiser's state as named tensors: `<parameter number>.<name>`."""
     states = optimizer.state_dict()["state"]
     return {
-        f"{number}.{name}": torch.as_tensor(value)
-        for number, state in states.items()
-        for name, value in state.items()
+        f"{number}.{name}": torch.as_tensor(value) for number, state in states.items() for name, value in state.items()
     }
 
 

@@ -121,9 +121,7 @@ class DeepRCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the attention weights of each repertoire's sequences, (N, H), which sum to 1 per head."""
         check_is_fitted(self)
         maker = BatchMaker(X, self.config_.network.abundance)
-        return [
-            torch.softmax(attention_logits(self.network_, maker, i).double(), dim=0).numpy() for i in range(len(X))
-        ]
+        return [torch.softmax(attention_logits(self.network_, maker, i).double(), dim=0).numpy() for i in range(len(X))]
 
     def _task(self) -> Task:
         names = tuple(str(value) for value in self.classes_)

@@ -33,7 +33,7 @@ __all__ = ["Fold", "Trainer", "TrainingState", "build_network"]
 
 logger = logging.getLogger(__name__)
 
-_EPOCHS, _SAMPLES, _NOISE, _START = range(4)  # streams of randomness derived from one seed
+_EPOCHS, _SAMPLES, _NOISE, _START, _VALIDATION = range(5)  # streams of randomness derived from one seed
 
 
 @dataclass(frozen=True)
@@ -121,6 +121,7 @@ class Trainer:
         self._best = self._weights()
         self._batches = BatchMaker(train.dataset, config.network.abundance)
         self._held_out = BatchMaker(validation.dataset, config.network.abundance)
+        self._validation_rows = self._draw_validation_rows()
         self._labelled = np.flatnonzero(~np.isnan(train.labels).all(axis=1))
         self._losses: list[Tensor] = []
         self._check()
@@ -134,6 +135,16 @@ class Trainer:
             raise InputError("no validation repertoire has a label; early stopping needs some")
         if self.config.training.shuffle_negatives and self.tasks[0].kind != "binary":
             raise InputError("shuffle_negatives: expected a binary first target")
+
+    def _draw_validation_rows(self) -> list[NDArray[np.int64]]:
+        """Choose the sequences that every look at the validation fold sees, (n,) positions per repertoire."""
+        most = self.config.training.validation_sequences
+        rows = []
+        for i, n in enumerate(self.validation.dataset.n_sequences.tolist()):
+            rng = _generator(self.seed, _VALIDATION, i)
+            whole = most is None or n <= most
+            rows.append(np.arange(n) if whole else np.sort(rng.choice(n, most, replace=False, shuffle=False)))
+        return rows
 
     def fit(self, progress: Callable[[TrainingState, float], None] | None = None) -> TrainingState:
         """Train until the last update or until early stopping, and leave the best weights in `network`.
@@ -166,9 +177,7 @@ class Trainer:
         settings = self.config.training
         positions = self._positions(number)
         batch = self._sample(number, positions).to(self.device)
-        generator = torch.Generator(self.device).manual_seed(
-            int(_generator(self.seed, _NOISE, number).integers(2**62))
-        )
+        generator = torch.Generator(self.device).manual_seed(int(_generator(self.seed, _NOISE, number).integers(2**62)))
         outputs = self.network(
             batch, top_fraction=settings.top_fraction, logit_noise=settings.logit_noise, generator=generator
         )
@@ -183,9 +192,7 @@ class Trainer:
         """Return which training repertoires update `number` sees: epochs in random order, end to end."""
         n, size = len(self._labelled), self.config.training.batch_size
         at = np.arange(number * size, (number + 1) * size)
-        orders = {
-            int(epoch): _generator(self.seed, _EPOCHS, int(epoch)).permutation(n) for epoch in np.unique(at // n)
-        }
+        orders = {int(epoch): _generator(self.seed, _EPOCHS, int(epoch)).permutation(n) for epoch in np.unique(at // n)}
         return self._labelled[[orders[int(i // n)][i % n] for i in at]]
 
     def _sample(self, number: int, positions: NDArray[np.int64]) -> RepertoireBatch:
@@ -207,9 +214,14 @@ class Trainer:
         return penalty
 
     def validate(self) -> tuple[float, dict[str, float]]:
-        """Return the loss of the current weights on the whole validation repertoires, and the monitor's numbers."""
+        """Return the loss of the current weights on the validation repertoires, and the monitor's numbers."""
         self.network.eval()
-        outputs = cohort_outputs(self.network, self._held_out, top_fraction=self.config.training.top_fraction)
+        outputs = cohort_outputs(
+            self.network,
+            self._held_out,
+            top_fraction=self.config.training.top_fraction,
+            rows=self._validation_rows,
+        )
         targets = torch.from_numpy(self.validation.labels).to(outputs)
         loss = float(multitask_loss(outputs, targets, self.tasks))
         return loss, {} if self.monitor is None else self.monitor(outputs, targets)

@@ -34,7 +34,9 @@ def deeprc(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, 
 def run(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cli") / "run"
     with pytest.raises(SystemExit) as end:
-        main(["train", str(cohort.container.path), "--target", "status", "--output", str(folder), "--folds", "3", *SMALL])
+        main(
+            ["train", str(cohort.container.path), "--target", "status", "--output", str(folder), "--folds", "3", *SMALL]
+        )
     assert not end.value.code
     return folder
 
@@ -47,7 +49,9 @@ def test_help_lists_every_command(deeprc: Callable[..., tuple[int, str, str]]) -
         assert deeprc(command, "--help")[0] == 0
 
 
-def test_train_reports_metrics(run: Path, cohort: RepertoireDataset, deeprc: Callable[..., tuple[int, str, str]]) -> None:
+def test_train_reports_metrics(
+    run: Path, cohort: RepertoireDataset, deeprc: Callable[..., tuple[int, str, str]]
+) -> None:
     code, out, err = deeprc(
         "train", cohort.container.path, "--target", "status", "--output", run.parent / "again", "--folds", "3", *SMALL
     )
@@ -58,7 +62,9 @@ def test_train_reports_metrics(run: Path, cohort: RepertoireDataset, deeprc: Cal
     assert (run.parent / "again" / "metrics.json").read_text() == (run / "metrics.json").read_text()
 
 
-def test_predict(run: Path, cohort: RepertoireDataset, tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]]) -> None:
+def test_predict(
+    run: Path, cohort: RepertoireDataset, tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]]
+) -> None:
     code, out, _ = deeprc("predict", run, cohort.container.path, "-o", tmp_path / "p.tsv")
     assert code == 0
     assert "30 repertoires" in out
@@ -74,7 +80,9 @@ def test_evaluate(run: Path, cohort: RepertoireDataset, deeprc: Callable[..., tu
     assert "balanced_accuracy" in deeprc("evaluate", run, cohort.container.path)[1]
 
 
-def test_attention(run: Path, cohort: RepertoireDataset, tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]]) -> None:
+def test_attention(
+    run: Path, cohort: RepertoireDataset, tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]]
+) -> None:
     code, _, _ = deeprc("attention", run, cohort.container.path, "-o", tmp_path / "a.tsv.gz")
     assert code == 0
     table = pd.read_csv(tmp_path / "a.tsv.gz", sep="\t")
@@ -134,7 +142,9 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     assert "InputError" in done.stderr
 
 
-def test_a_killed_run_resumes_to_the_same_numbers(cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path) -> None:
+def test_a_killed_run_resumes_to_the_same_numbers(
+    cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path
+) -> None:
     path = str(cohort_factory(30, 500).container.path)
     settings = ["n_updates=300", "evaluate_every=20", "patience=null", "n_kernels=32", "top_fraction=1"]
     train = [sys.executable, "-m", "deeprc", "train", path, "--target", "status", "--device", "cpu", *settings]
@@ -147,7 +157,9 @@ def test_a_killed_run_resumes_to_the_same_numbers(cohort_factory: Callable[..., 
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     assert not (tmp_path / "cut" / "metrics.json").exists()
-    subprocess.run([sys.executable, "-m", "deeprc", "train", "--resume", str(tmp_path / "cut")], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "deeprc", "train", "--resume", str(tmp_path / "cut")], check=True, capture_output=True
+    )
     for name in ("metrics.json", "predictions.tsv"):
         assert (tmp_path / "cut" / name).read_text() == (tmp_path / "whole" / name).read_text()
     assert not checkpoint.parent.exists()

@@ -83,9 +83,7 @@ def test_rows_are_not_merged_and_keep_their_order_counts_and_genes():
 
 def test_the_sources_of_the_kept_counts_are_reported():
     table = table_of(["CW", "CA", "C*", "CY"])
-    table["count_source"] = pd.Categorical(
-        ["templates", "reads", "reads", "one"], ["templates", "reads", "one"]
-    )
+    table["count_source"] = pd.Categorical(["templates", "reads", "reads", "one"], ["templates", "reads", "one"])
     table["count_rounded"] = [True, False, True, True]
     cleaned = clean(table)
     assert cleaned.counts_from == {"templates": 1, "reads": 1, "one": 1}

@@ -90,9 +90,7 @@ def test_what_is_written_is_read(repertoires):
         assert dataset.repertoire_ids.tolist() == list(tables)
         for i, rows in enumerate(repertoires):
             frame = dataset[i].to_frame()
-            found = zip(
-                frame["junction_aa"], frame["duplicate_count"], frame["v_call"], frame["witness"], strict=True
-            )
+            found = zip(frame["junction_aa"], frame["duplicate_count"], frame["v_call"], frame["witness"], strict=True)
             assert [(a, int(b), c, bool(d)) for a, b, c, d in found] == rows
 
 
@@ -186,18 +184,14 @@ def test_a_file_cut_short_is_refused(container, share):
 def test_another_hdf5_file_is_no_container(tmp_path):
     with h5py.File(tmp_path / "c.h5", "w") as file:
         file["sampledata"] = [1]
-    with pytest.raises(
-        InputError, match=r"c\.h5: an HDF5 file, but no container made by `deeprc preprocess`"
-    ):
+    with pytest.raises(InputError, match=r"c\.h5: an HDF5 file, but no container made by `deeprc preprocess`"):
         Container(tmp_path / "c.h5")
 
 
 def test_another_version_is_refused(container):
     with h5py.File(container, "a") as file:
         file.attrs["version"] = 99
-    with pytest.raises(
-        InputError, match="expected version 1 of the container, found 99; run `deeprc preprocess`"
-    ):
+    with pytest.raises(InputError, match="expected version 1 of the container, found 99; run `deeprc preprocess`"):
         Container(container)
 
 

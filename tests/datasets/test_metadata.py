@@ -83,16 +83,12 @@ def test_of_several_id_columns_one_without_repetitions(tmp_path):
 def test_the_id_column_can_be_named(tmp_path):
     path = write(tmp_path / "m.tsv", [["sample_id", "Barcode X"], ["a", "x1"], ["a", "x2"]])
     assert read_metadata(path, id_column="barcode_x").repertoire_ids == ("x1", "x2")
-    with pytest.raises(
-        InputError, match=r"no column 'sampleid0' \(did you mean 'sample_id'\?\); the columns are"
-    ):
+    with pytest.raises(InputError, match=r"no column 'sampleid0' \(did you mean 'sample_id'\?\); the columns are"):
         read_metadata(path, id_column="sampleid0")
 
 
 def test_without_an_id_column_the_file_names_are_the_ids(tmp_path):
-    sheet = read_metadata(
-        write(tmp_path / "m.tsv", [["Filename", "y"], ["d/HD.01.tsv.gz", "1"], ["b.tsv", "0"]])
-    )
+    sheet = read_metadata(write(tmp_path / "m.tsv", [["Filename", "y"], ["d/HD.01.tsv.gz", "1"], ["b.tsv", "0"]]))
     assert sheet.repertoire_ids == ("HD.01", "b")
     assert sheet.files == ("d/HD.01.tsv.gz", "b.tsv")
 

@@ -187,8 +187,7 @@ def test_when_nothing_matches(cohort, write_table, allow_missing):
 def test_a_repertoire_with_nothing_kept(cohort, write_table, caplog):
     write_table(cohort / "files" / "a.tsv.gz", AIRR, [("CAF", "F", 1), ("C*F", "T", 1), ("", "T", 1)])
     expected = (
-        f"{cohort}/files/a.tsv.gz: none of the 3 rows of repertoire 'a' is kept "
-        "(stop_codon 1, unproductive 1, empty 1)"
+        f"{cohort}/files/a.tsv.gz: none of the 3 rows of repertoire 'a' is kept (stop_codon 1, unproductive 1, empty 1)"
     )
     assert fails(cohort) == f"{expected}. --allow-missing leaves such repertoires out"
     report = run(cohort, allow_missing=True)
@@ -209,9 +208,7 @@ def test_a_header_and_no_rows(cohort, write_table):
 
 
 def test_nothing_kept_anywhere(cohort):
-    assert "none of its repertoires has a sequence that is kept" in fails(
-        cohort, max_length=1, allow_missing=True
-    )
+    assert "none of its repertoires has a sequence that is kept" in fails(cohort, max_length=1, allow_missing=True)
 
 
 def test_all_headers_that_no_reader_knows_are_named_at_once(cohort, write_table):
@@ -220,9 +217,7 @@ def test_all_headers_that_no_reader_knows_are_named_at_once(cohort, write_table)
     (cohort / "files" / "b.tsv.gz").write_bytes(b"")
     lines = fails(cohort).splitlines()
     assert len(lines) == 3
-    assert lines[0].startswith(
-        f"{cohort}/files/c.tsv.gz: no reader knows this header; its first columns are x, y. "
-    )
+    assert lines[0].startswith(f"{cohort}/files/c.tsv.gz: no reader knows this header; its first columns are x, y. ")
     assert lines[1].startswith(f"{cohort}/files/a.tsv.gz: no reader knows this header")
     assert lines[2] == f"{cohort}/files/b.tsv.gz: the file is empty"
 
@@ -241,9 +236,7 @@ def test_a_gzip_cut_short(cohort, jobs):
     rows = "".join(f"CASSF\tT\t{i}\n" for i in range(1, 200_000))
     data = gzip.compress(("\t".join(AIRR) + "\n" + rows).encode())
     (cohort / "files" / "b.tsv.gz").write_bytes(data[:-1000])
-    assert fails(cohort, jobs=jobs).startswith(
-        f"{cohort}/files/b.tsv.gz: the gzip file is damaged or cut short"
-    )
+    assert fails(cohort, jobs=jobs).startswith(f"{cohort}/files/b.tsv.gz: the gzip file is damaged or cut short")
 
 
 def test_a_missing_source(cohort):

@@ -99,9 +99,7 @@ def test_every_format_can_be_named():
         ("", "F", "T", "UNKNOWN"),
     ],
 )
-def test_airr_productive_and_its_reasons(
-    write_table, tmp_path, productive, stop_codon, vj_in_frame, expected
-):
+def test_airr_productive_and_its_reasons(write_table, tmp_path, productive, stop_codon, vj_in_frame, expected):
     row = f"CASSF|{productive}|{stop_codon}|{vj_in_frame}"
     table = read(write_table, tmp_path, "junction_aa productive stop_codon vj_in_frame", row)
     assert statuses(table) == [expected]
@@ -130,9 +128,7 @@ def test_airr_counts_fall_back_row_by_row(write_table, tmp_path):
 
 def test_airr_quoted_fields(tmp_path):
     path = tmp_path / "r.tsv"
-    path.write_text(
-        '"sequence_id"\t"productive"\t"junction_aa"\n"a\tb"\t"T"\t"CASSF"\n"two\nlines"\t"F"\t"CA*F"\n'
-    )
+    path.write_text('"sequence_id"\t"productive"\t"junction_aa"\n"a\tb"\t"T"\t"CASSF"\n"two\nlines"\t"F"\t"CA*F"\n')
     table = read_repertoire(path)
     assert table["junction_aa"].tolist() == ["CASSF", "CA*F"]
     assert statuses(table) == ["IN_FRAME", "UNPRODUCTIVE"]
@@ -275,15 +271,11 @@ def test_no_newline_at_the_end_and_blank_lines(tmp_path):
 
 
 @pytest.mark.parametrize("quote", ["", '"'])
-@pytest.mark.parametrize(
-    ("row", "found"), [("CAF", "1 field,"), ("CAF\t1\t2", "3 fields,"), ("C", "1 field,")]
-)
+@pytest.mark.parametrize(("row", "found"), [("CAF", "1 field,"), ("CAF\t1\t2", "3 fields,"), ("C", "1 field,")])
 def test_ragged_rows_are_named(tmp_path, row, found, quote):
     path = tmp_path / "r.tsv"
     path.write_text(f"{quote}amino_acid{quote}\ttemplates\nCASSF\t2\n\n{row}\nCAF\t3\n")
-    with pytest.raises(
-        InputError, match=rf"r\.tsv: row 4 has {found} the header has 2; is the file cut short"
-    ):
+    with pytest.raises(InputError, match=rf"r\.tsv: row 4 has {found} the header has 2; is the file cut short"):
         read_repertoire(path)
 
 
@@ -364,17 +356,13 @@ def test_a_header_that_no_reader_knows():
 
 def test_a_header_that_two_readers_know():
     header = Header(Path("r.tsv"), ("junction_aa", "count", "cdr3aa"))
-    with pytest.raises(
-        InputError, match=r"r\.tsv: the header fits airr and vdjtools; choose one with --format"
-    ):
+    with pytest.raises(InputError, match=r"r\.tsv: the header fits airr and vdjtools; choose one with --format"):
         find_reader(header)
     assert find_reader(header, choose_reader("vdjtools"))[1].junction_aa == "cdr3aa"
 
 
 def test_the_chosen_format_must_fit():
-    with pytest.raises(
-        InputError, match=r"no reader knows this header.*Known formats: airr \(junction_aa\)\. "
-    ):
+    with pytest.raises(InputError, match=r"no reader knows this header.*Known formats: airr \(junction_aa\)\. "):
         find_reader(Header(Path("r.tsv"), ("amino_acid", "templates")), choose_reader("airr"))
 
 

@@ -116,9 +116,7 @@ def test_the_formats_of_later_issues_are_refused_and_not_guessed(real_data):
 def test_covidtcrs(real_data, tmp_path):
     folder = real_data / "covidtcrs"
     sheet = folder / "metadata_TRB_10umi_filter_MiXCR_to_VDJtools.txt"
-    with pytest.raises(
-        ValueError, match=r"no file for 120 rows: .*for 2 files: SOURCE\.txt, clean_IMSEQ_age\.tsv"
-    ):
+    with pytest.raises(ValueError, match=r"no file for 120 rows: .*for 2 files: SOURCE\.txt, clean_IMSEQ_age\.tsv"):
         preprocess([folder], sheet, tmp_path / "c.h5")
     report = preprocess([folder], sheet, tmp_path / "c.h5", allow_missing=True)
     dataset = RepertoireDataset(tmp_path / "c.h5")
@@ -148,9 +146,7 @@ def test_immuneml_quickstart(real_data, tmp_path):
     with zipfile.ZipFile(real_data / "formats" / "airr" / "immuneML_quickstart_data.zip") as archive:
         archive.extractall(tmp_path / "data")
     sheet = next((tmp_path / "data").rglob("metadata.csv"))
-    with pytest.raises(
-        ValueError, match=r"empty \d+\); are the sequences in another column\? Name it with --seq"
-    ):
+    with pytest.raises(ValueError, match=r"empty \d+\); are the sequences in another column\? Name it with --seq"):
         preprocess([tmp_path / "data"], sheet, tmp_path / "c.h5")
     report = preprocess(
         [tmp_path / "data"],

@@ -77,9 +77,7 @@ def test_ranges_witnesses_and_no_genes(tmp_path):
     with ContainerWriter(tmp_path / "c.h5") as writer:
         for i in range(13):
             writer.append(f"r{i}", table)
-        metadata = pd.DataFrame(
-            {"ID": [f"r{i}" for i in range(13)], "age": range(13), "site": ["x", None] * 6 + ["x"]}
-        )
+        metadata = pd.DataFrame({"ID": [f"r{i}" for i in range(13)], "age": range(13), "site": ["x", None] * 6 + ["x"]})
         writer.finish(metadata, source="")
     found = summarise(RepertoireDataset(tmp_path / "c.h5"))
     assert found["counts"] == {"total": 260 * (2**32 - 1), "singletons": 0.0, "max": 2**32 - 1}
@@ -99,9 +97,7 @@ def test_gene_names_that_do_not_occur_in_the_view_are_not_counted(tmp_path):
     with ContainerWriter(tmp_path / "c.h5") as writer:
         for name in ("V1", "V2"):
             genes = GeneCalls(np.zeros(1, np.uint16), (name,))
-            writer.append(
-                name, SequenceTable(residues, np.diff(offsets), np.ones(1, np.uint32), v_call=genes)
-            )
+            writer.append(name, SequenceTable(residues, np.diff(offsets), np.ones(1, np.uint32), v_call=genes))
         writer.finish(pd.DataFrame({"ID": ["V1", "V2"]}), source="")
     dataset = RepertoireDataset(tmp_path / "c.h5")
     assert summarise(dataset)["v_call"] == {"genes": 2, "known": 1.0}

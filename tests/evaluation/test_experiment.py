@@ -66,9 +66,7 @@ def test_predicting_in_another_order_gives_the_same_numbers(run: Run, cohort: Re
     table, shuffled = run.predict(cohort), run.predict(cohort[order])
     key = ["repertoire_id", "target"]
     merged = table.merge(shuffled, on=key, validate="one_to_one")
-    np.testing.assert_allclose(
-        merged["probability_x"].astype(float), merged["probability_y"].astype(float), rtol=1e-6
-    )
+    np.testing.assert_allclose(merged["probability_x"].astype(float), merged["probability_y"].astype(float), rtol=1e-6)
     assert shuffled["repertoire_id"].drop_duplicates().tolist() == cohort.repertoire_ids[order].tolist()
 
 
@@ -154,7 +152,9 @@ def test_a_run_resumes_to_the_same_files(cohort: RepertoireDataset, tmp_path: Pa
     resume_run(tmp_path / "cut")
     for name in ("metrics.json", "predictions.tsv", "splits.json"):
         assert (tmp_path / "cut" / name).read_text() == (tmp_path / "whole" / name).read_text()
-    history = [pd.read_csv(tmp_path / run / "history.tsv", sep="\t").drop(columns="seconds") for run in ("cut", "whole")]
+    history = [
+        pd.read_csv(tmp_path / run / "history.tsv", sep="\t").drop(columns="seconds") for run in ("cut", "whole")
+    ]
     pd.testing.assert_frame_equal(*history)
     with pytest.raises(InputError, match="nothing to resume"):
         resume_run(tmp_path / "cut")

@@ -93,7 +93,7 @@ def test_regression_is_stratified_by_quartile() -> None:
     [
         ({"n_folds": 2}, "expected at least 3 folds"),
         ({"fold": 5}, "a fold from 0 to folds - 1"),
-        ({"group_by": "donor"}, "no metadata column 'donor' for --group-by; columns: status, Patient ID, age"),
+        ({"group_by": "donor"}, "no column 'donor' for --group-by; columns: status, Patient ID, age"),
         ({"n_folds": 30}, "the smallest class has 20 repertoires; expected at least 30"),
         ({"group_by": "one"}, "makes 1 groups; expected at least --folds 5"),
     ],

@@ -10,9 +10,7 @@ def test_positional_features_by_hand() -> None:
     features = positional_features(5)
     np.testing.assert_allclose(features[1, 0], [1, 0, 0])
     np.testing.assert_allclose(features[2, :2], [[1, 0, 0], [0, 0, 1]])
-    np.testing.assert_allclose(
-        features[5], [[1, 0, 0], [0.5, 0.5, 0], [0, 1, 0], [0, 0.5, 0.5], [0, 0, 1]], atol=1e-12
-    )
+    np.testing.assert_allclose(features[5], [[1, 0, 0], [0.5, 0.5, 0], [0, 1, 0], [0, 0.5, 0.5], [0, 0, 1]], atol=1e-12)
     assert (features[3, 3:] == 0).all()
 
 

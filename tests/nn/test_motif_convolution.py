@@ -99,7 +99,10 @@ def test_the_first_of_equal_windows_takes_the_gradient(implementation: str) -> N
     arguments = (residues, torch.tensor([0]), torch.tensor([4]), position_scale, position_scale)
     weight.requires_grad_()
     output = motif_convolution(
-        *arguments, weight, torch.zeros(1, dtype=torch.float64), implementation=implementation  # type: ignore[arg-type]
+        *arguments,
+        weight,
+        torch.zeros(1, dtype=torch.float64),
+        implementation=implementation,  # type: ignore[arg-type]
     )
     (gradient,) = torch.autograd.grad(output.sum(), weight)
     np.testing.assert_allclose(gradient[0, 20:, 0], [1, 0, 0])  # position 0 is all start

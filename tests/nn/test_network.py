@@ -33,9 +33,7 @@ def test_forward_equals_its_formula(cohort: RepertoireDataset) -> None:
         keys = torch.nn.functional.selu(keys @ layer.weight.T + layer.bias)
     logits = keys @ network.pooling.queries[0] / 32**0.5
     a, b = batch.offsets[:2].tolist(), batch.offsets[1:].tolist()
-    expected = [
-        network.output_network[0](torch.softmax(logits[i:j], 0) @ z[i:j]) for i, j in zip(a, b, strict=True)
-    ]
+    expected = [network.output_network[0](torch.softmax(logits[i:j], 0) @ z[i:j]) for i, j in zip(a, b, strict=True)]
     torch.testing.assert_close(network(batch), torch.stack(expected))
 
 
@@ -46,9 +44,7 @@ def test_a_prediction_does_not_depend_on_the_batch(cohort: RepertoireDataset, ne
     torch.testing.assert_close(among[1], alone[0])
 
 
-def test_a_prediction_does_not_depend_on_the_order_of_sequences(
-    cohort: RepertoireDataset, network: DeepRC
-) -> None:
+def test_a_prediction_does_not_depend_on_the_order_of_sequences(cohort: RepertoireDataset, network: DeepRC) -> None:
     maker = BatchMaker(cohort, "log1p")
     n = len(cohort[5])
     forwards = network(maker.take(5, np.arange(n)))
@@ -148,7 +144,9 @@ def test_self_normalising_start(cohort: RepertoireDataset) -> None:
 
 def test_running_standardisation_by_hand() -> None:
     layer = RunningStandardisation(1)
-    assert layer.train()(torch.tensor([[1.0], [3.0]])).flatten().tolist() == pytest.approx([-1.0, 1.0])  # mean 2, variance 1
+    assert layer.train()(torch.tensor([[1.0], [3.0]])).flatten().tolist() == pytest.approx(
+        [-1.0, 1.0]
+    )  # mean 2, variance 1
     second = layer(torch.tensor([[4.0]]))  # mean (2 + 4) / 2, variance (1 + (4 - 2)(4 - 3)) / 2
     assert second.item() == pytest.approx((4 - 3) / 1.5**0.5)
     assert layer.eval()(torch.tensor([[3.0], [100.0]]))[0].item() == 0.0

@@ -64,5 +64,5 @@ def motif_convolution(
         return reference.forward(*arguments)
     from deeprc.nn.motif_convolution.cpu import MotifConvolution  # imports numba, only where it is used
 
-    result: Tensor = MotifConvolution.apply(*arguments)
+    result: Tensor = MotifConvolution.apply(*arguments)  # type: ignore[no-untyped-call]  # torch types no `apply`
     return result

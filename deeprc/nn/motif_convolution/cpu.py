@@ -30,7 +30,7 @@ class MotifConvolution(torch.autograd.Function):
     """Forward and backward of the motif convolution on the CPU; see `motif_convolution` for the parameters."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         residues: Tensor,
         starts: Tensor,
@@ -54,10 +54,10 @@ class MotifConvolution(torch.autograd.Function):
         return maximum
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of the two scales, the weight and the bias."""
         *tensors, window = ctx.saved_tensors
-        residues, starts, lengths, residue_scale, position_scale, residue_table, position_table = tensors
+        _, starts, lengths, _, _, residue_table, position_table = tensors
         K, _, D = residue_table.shape
         positions, row = _position_table(int(lengths.max()) if len(lengths) else 0, K)
         residue_gradient = residue_table.new_zeros((_BLOCKS, *residue_table.shape))
@@ -75,9 +75,9 @@ class MotifConvolution(torch.autograd.Function):
             need_scales,
         )
         positional = positions.to(residue_table).T @ position_gradient.sum(0)  # (K * 3, rows) @ (rows, D)
-        weight_gradient = torch.cat(
-            [residue_gradient.sum(0), positional.view(K, N_POSITIONAL, D)], dim=1
-        ).permute(2, 1, 0)  # (K, 23, D) -> (D, 23, K)
+        weight_gradient = torch.cat([residue_gradient.sum(0), positional.view(K, N_POSITIONAL, D)], dim=1).permute(
+            2, 1, 0
+        )  # (K, 23, D) -> (D, 23, K)
         return (
             None,
             None,
@@ -101,15 +101,13 @@ def _position_table(max_length: int, kernel_size: int) -> tuple[Tensor, _Array]:
     """
     features = np.zeros((max_length + 1, max_length + kernel_size, N_POSITIONAL))
     features[:, :max_length] = positional_features(max_length)
-    windows = [
-        features[length, p : p + kernel_size].ravel() for length in range(max_length + 1) for p in range(length)
-    ]
+    windows = [features[length, p : p + kernel_size].ravel() for length in range(max_length + 1) for p in range(length)]
     row = np.concatenate([[0], np.cumsum(np.arange(max_length + 1))]).astype(np.int64)
     table = np.asarray(windows).reshape(len(windows), kernel_size * N_POSITIONAL)
     return torch.from_numpy(table), row
 
 
-@numba.njit(parallel=True, cache=True, nogil=True, fastmath={"contract"})  # type: ignore[untyped-decorator]
+@numba.njit(parallel=True, cache=True, nogil=True, fastmath={"contract"})
 def _forward(
     residues: _Array,
     starts: _Array,
@@ -143,7 +141,7 @@ def _forward(
                         window[n, d] = p
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@numba.njit(parallel=True, cache=True, nogil=True)
 def _backward(
     residues: _Array,
     starts: _Array,

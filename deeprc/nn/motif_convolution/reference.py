@@ -35,25 +35,14 @@ def forward(
     """
     if len(starts) == 0:
         return bias.expand(0, -1)
-    parts = [
-        _forward_chunk(residues, *arguments, weight, bias)
-        for arguments in zip(
-            *(t.split(CHUNK) for t in (starts, lengths, residue_scale, position_scale)), strict=True
-        )
-    ]
+    parts = []
+    for first in range(0, len(starts), CHUNK):
+        of_chunk = (t[first : first + CHUNK] for t in (starts, lengths, residue_scale, position_scale))
+        parts.append(_forward_chunk(dense_features(residues, *of_chunk), lengths[first : first + CHUNK], weight, bias))
     return torch.cat(parts)
 
 
-def _forward_chunk(
-    residues: Tensor,
-    starts: Tensor,
-    lengths: Tensor,
-    residue_scale: Tensor,
-    position_scale: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-) -> Tensor:
-    features = dense_features(residues, starts, lengths, residue_scale, position_scale)  # (N, L, 23)
+def _forward_chunk(features: Tensor, lengths: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     padded = functional.pad(features.transpose(1, 2), (0, weight.shape[2] - 1))  # (N, 23, L + K - 1)
     activations = functional.conv1d(padded, weight, bias)  # (N, D, L)
     beyond_end = torch.arange(features.shape[1], device=lengths.device) >= lengths[:, None]  # (N, L)
@@ -71,9 +60,7 @@ def dense_features(
     at = torch.where(inside, starts[:, None] + position, 0)
     one_hot = functional.one_hot(residues[at].long(), N_AMINO_ACIDS) * inside[:, :, None]  # (N, L, 20)
     positional = _positional(max_length).to(residue_scale)[lengths]  # (N, L, 3)
-    return torch.cat(
-        [one_hot * residue_scale[:, None, None], positional * position_scale[:, None, None]], dim=2
-    )
+    return torch.cat([one_hot * residue_scale[:, None, None], positional * position_scale[:, None, None]], dim=2)
 
 
 @lru_cache(maxsize=64)
