@@ -83,9 +83,9 @@ class Repertoire:
         chosen = np.arange(len(self)) if rows is None else np.asarray(rows, np.int64)
         at = chosen + self.start
         starts, stops = self.container.sequence_offsets[at], self.container.sequence_offsets[at + 1]
-        residues = [self.container.residues[a:b] for a, b in zip(starts, stops, strict=True)]
-        flat = np.concatenate(residues) if residues else np.zeros(0, np.uint8)
         offsets = np.concatenate([[0], np.cumsum(stops - starts)])
+        shift = np.repeat(starts - offsets[:-1], stops - starts)  # (R,): from a residue's place here to the file's
+        flat = self.container.residues[np.arange(len(shift)) + shift]
         columns: dict[str, Any] = {
             "repertoire_id": np.full(len(chosen), self.repertoire_id, dtype=object),
             "sequence_id": chosen + 1,

@@ -44,7 +44,7 @@ class MotifCohort:
         Of every random choice.
     """
 
-    n_repertoires: int = 200
+    n_repertoires: int = 300
     n_sequences: int = 2000
     motif: str = "LDRW"
     witness_rate: float = 0.01

@@ -31,7 +31,7 @@ class NetworkConfig:
     # residues that one kernel spans
     kernel_size: int = _bounded(9, 1)
     # the kernels' start, as a factor of LeCun's 1 / sqrt(fan-in)
-    convolution_gain: float = _bounded(1.0, 0)
+    convolution_gain: float = _bounded(0.5, 0)
     # factor of a sequence's one-hot features by its count; `log` hides sequences seen once
     abundance: Literal["none", "log1p", "log"] = "none"
     # SELU layers of the key network h2, and d_k, the units in each
@@ -63,8 +63,8 @@ class TrainingConfig:
     batch_size: int = _bounded(4, 1)
     # sequences drawn at random from each repertoire per update
     n_sequences: int = _bounded(10_000, 1)
-    # share of them, and of whole repertoires at inference, that attention keeps
-    top_fraction: float = _bounded(0.1, 1e-9, 1)
+    # share of them, and of whole repertoires at inference, that attention keeps (the paper: 0.1)
+    top_fraction: float = _bounded(1.0, 1e-9, 1)
     # Adam's step size
     learning_rate: float = _bounded(1e-3, 1e-12)
     # Adam's epsilon

@@ -23,7 +23,7 @@ from deeprc.training.checkpoint import write_text
 
 __all__ = ["N_UPDATES", "TOP", "run_quickstart"]
 
-N_UPDATES = 600
+N_UPDATES = 1000
 TOP = 100
 _OVERRIDES = (f"n_updates={N_UPDATES}",)
 
@@ -42,7 +42,7 @@ def run_quickstart(
     output
         The folder to write; must not exist.
     cohort
-        What to simulate; the default takes about a minute on 2 cores.
+        What to simulate; the default takes under a minute on 2 cores.
     say
         Takes a line of text before each step.
     progress

@@ -21,7 +21,14 @@ def test_the_paper_preset_is_the_paper() -> None:
     """Paper lines 8500-8560, 8640-8660, 9035-9060."""
     config = load_config("paper")
     assert config.network == NetworkConfig(
-        n_kernels=32, kernel_size=9, abundance="log", n_key_layers=2, key_units=32, n_heads=1, standardise=False
+        n_kernels=32,
+        kernel_size=9,
+        abundance="log",
+        n_key_layers=2,
+        key_units=32,
+        n_heads=1,
+        convolution_gain=1.0,
+        standardise=False,
     )
     assert config.training == TrainingConfig(
         n_updates=100_000, batch_size=4, n_sequences=10_000, top_fraction=0.1, learning_rate=1e-4,

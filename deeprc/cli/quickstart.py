@@ -14,7 +14,7 @@ __all__ = ["quickstart"]
 def quickstart(output: str) -> None:
     """Run the whole job once, offline: simulate a cohort with an implanted motif, preprocess, train, evaluate.
 
-    Takes about a minute on two cores and leaves every file for you to look at.
+    Takes under a minute on two cores and leaves every file for you to look at.
     """
     from deeprc.quickstart import N_UPDATES, TOP, run_quickstart
 
