@@ -58,7 +58,8 @@ class _Group(click.Group):
 
 def _debug_option() -> click.Option:
     def remember(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-        ctx.find_root().obj["debug"] |= value
+        settings = ctx.find_root().ensure_object(dict)
+        settings["debug"] = settings.get("debug", False) or value
 
     return click.Option(["--debug"], is_flag=True, expose_value=False, callback=remember, help="Show tracebacks.")
 

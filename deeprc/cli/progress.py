@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import TypeVar
+from contextlib import ExitStack, contextmanager
+from typing import NoReturn, TypeVar
 
 from tqdm import tqdm
 
@@ -27,19 +27,22 @@ def training_bar(n_updates: int) -> Iterator[Callable[[TrainingState, float], No
     """Give a callback that shows loss, validation AUC and the time left; lines instead of a bar without a terminal."""
     terminal = sys.stderr.isatty()
     smooth: float | None = None
-    with tqdm(total=n_updates, unit="update", disable=not terminal) as progress:
+    with ExitStack() as stack:
+        progress: tqdm[NoReturn] | None = None
 
         def report(state: TrainingState, loss: float) -> None:
-            nonlocal smooth
+            nonlocal smooth, progress
             smooth = loss if smooth is None else _SMOOTHING * smooth + (1 - _SMOOTHING) * loss
+            if progress is None:  # made with the first update, so that the time left counts from there
+                started = tqdm(total=n_updates, initial=state.update - 1, unit="update", disable=not terminal)
+                progress = stack.enter_context(started)
             last = state.history[-1] if state.history else {}
             shown = {"loss": f"{smooth:.3f}"}
             if "validation_auc" in last:
                 shown["validation_auc"] = f"{last['validation_auc']:.3f}"
             if terminal:
-                progress.n = state.update
                 progress.set_postfix(shown, refresh=False)
-                progress.update(0)
+                progress.update()
             elif last.get("update") == state.update:
                 values = "  ".join(f"{name} {value:.4g}" for name, value in last.items() if name != "update")
                 tqdm.write(f"update {state.update}/{n_updates}  {values}", file=sys.stderr)

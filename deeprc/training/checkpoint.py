@@ -30,7 +30,10 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, 
     """Write tensors and a JSON-able state into one file, aside first, then renamed."""
     aside = path.with_name(f".{path.name}.partial")
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    aside.touch()
+    mode = aside.stat().st_mode  # safetensors makes files that only their owner may read
     save_file(contiguous, aside, metadata={"state": json.dumps(dict(state))})
+    aside.chmod(mode)
     aside.replace(path)
 
 
