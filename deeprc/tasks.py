@@ -6,6 +6,7 @@ Letters: B repertoires, T outputs of all tasks together (one per binary or regre
 from __future__ import annotations
 
 import difflib
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +33,8 @@ __all__ = [
     "task_losses",
 ]
 
+logger = logging.getLogger(__name__)
+
 TaskKind = Literal["binary", "multiclass", "regression"]
 
 _SUFFIX = re.compile(r"^(?P<target>.*?)(?::(?P<kind>binary|multiclass|regression))?(?:@(?P<weight>[0-9.eE+-]+))?$")
@@ -52,7 +55,7 @@ class Task:
     kind
         `binary`, `multiclass` or `regression`.
     classes
-        The classes as text. Binary: (all negatives joined by "|", positive). Regression: empty.
+        The classes as text. Binary: the negative ones, then the positive one. Regression: empty.
     weight
         Of the task's loss in the sum over tasks.
     mean, scale
@@ -121,6 +124,9 @@ def _parse_task(target: str, metadata: pd.DataFrame, source: str) -> Task:
         )
     if kind == "regression":
         _check_numbers(column, metadata[column], source)
+        different = metadata[column].nunique()
+        if different < 2:
+            raise InputError(f"{source}: target {column!r} has {different} different values; expected at least 2")
         return Task(name, column, "regression", (), weight)
     text = _as_text(metadata[column])
     found = sorted(value for value in set(text) if value is not None)
@@ -146,13 +152,11 @@ def _weight(text: str | None, target: str) -> float:
 
 def _check_numbers(column: str, values: pd.Series[Any], source: str) -> None:
     known = values.dropna()
-    if not pd.api.types.is_numeric_dtype(known):
+    if len(known) and not pd.api.types.is_numeric_dtype(known):
         raise InputError(f"{source}: target {column!r}: regression needs numbers, found for example {known.iloc[0]!r}")
-    if known.nunique() < 2:
-        raise InputError(f"{source}: target {column!r} has {known.nunique()} different values; expected at least 2")
 
 
-def _binary_classes(column: str, positive: str | None, found: list[str], source: str) -> tuple[str, str]:
+def _binary_classes(column: str, positive: str | None, found: list[str], source: str) -> tuple[str, ...]:
     if positive is None:
         if len(found) > 2:
             raise InputError(
@@ -169,7 +173,7 @@ def _binary_classes(column: str, positive: str | None, found: list[str], source:
             positive = found[-1]
     if positive not in found:
         raise InputError(f"{source}: target {column!r} has no class {positive!r}; its classes: {', '.join(found[:20])}")
-    return "|".join(value for value in found if value != positive), positive
+    return (*(value for value in found if value != positive), positive)
 
 
 def _as_text(values: pd.Series[Any]) -> list[str | None]:
@@ -181,10 +185,12 @@ def _as_text(values: pd.Series[Any]) -> list[str | None]:
 def labels(tasks: Sequence[Task], metadata: pd.DataFrame) -> NDArray[np.float64]:
     """Return the labels, (B, number of tasks) float64: 0/1, the class's index or the number; NaN where missing.
 
+    A class that the task was not made with is no label: it is warned of, and missing.
+
     Raises
     ------
     InputError
-        If the metadata lacks a column, or has a class that the multiclass task was not made with.
+        If the metadata lacks a column, or has text where a regression task needs numbers.
     """
     columns = []
     for task in tasks:
@@ -192,18 +198,26 @@ def labels(tasks: Sequence[Task], metadata: pd.DataFrame) -> NDArray[np.float64]
             raise InputError(f"no metadata column {task.column!r}, which the target {task.name!r} needs")
         values = metadata[task.column]
         if task.kind == "regression":
+            _check_numbers(task.column, values, "the cohort")
             columns.append(values.to_numpy(np.float64, na_value=np.nan))
-            continue
-        text = _as_text(values)
-        if task.kind == "binary":
-            index = {value: float(value == task.classes[1]) for value in text if value is not None}
         else:
-            index = {value: float(i) for i, value in enumerate(task.classes)}
-            unknown = {value for value in text if value is not None} - set(task.classes)
-            if unknown:
-                raise InputError(f"target {task.name!r} was made for {task.classes}, found {min(unknown)!r}")
-        columns.append(np.array([np.nan if value is None else index[value] for value in text]))
+            columns.append(_class_labels(task, _as_text(values)))
     return np.stack(columns, axis=1) if columns else np.zeros((len(metadata), 0))
+
+
+def _class_labels(task: Task, text: list[str | None]) -> NDArray[np.float64]:
+    index: dict[str | None, float] = {value: float(i) for i, value in enumerate(task.classes)}
+    if task.kind == "binary":
+        index = {value: float(value == task.classes[-1]) for value in task.classes}
+    unknown = {value for value in text if value is not None} - index.keys()
+    if unknown:
+        logger.warning(
+            "target %r: the class %r is none of %s; repertoires of such classes have no label",
+            task.name,
+            min(unknown),
+            ", ".join(task.classes),
+        )
+    return np.array([index.get(value, np.nan) for value in text], np.float64)
 
 
 def scaled_to(tasks: Sequence[Task], training_labels: NDArray[np.float64]) -> list[Task]:

@@ -1,3 +1,4 @@
+import logging
 import math
 
 import numpy as np
@@ -30,7 +31,7 @@ METADATA = pd.DataFrame(
         ("CMV", "CMV", "binary", ("0", "1"), 1.0),
         ("sign@0.5", "sign", "binary", ("-", "+"), 0.5),
         ("status", "status", "binary", ("healthy", "sepsis"), 1.0),
-        ("severity=severe", "severity=severe", "binary", ("mild|none", "severe"), 1.0),
+        ("severity=severe", "severity=severe", "binary", ("mild", "none", "severe"), 1.0),
         ("severity:multiclass", "severity", "multiclass", ("mild", "none", "severe"), 1.0),
         ("age:regression@0.1", "age", "regression", (), 0.1),
         ("key=value", "key=value", "binary", ("x", "y"), 1.0),
@@ -68,6 +69,21 @@ def test_labels_keep_missing_ones_missing() -> None:
     np.testing.assert_array_equal(
         labels(tasks, METADATA), [[1, 1, 0, 30], [0, 0, 2, np.nan], [1, np.nan, 1, 50], [np.nan, 1, 0, 40]]
     )
+
+
+def test_a_class_the_task_was_not_made_with_is_no_label(caplog: pytest.LogCaptureFixture) -> None:
+    tasks = parse_tasks(["status=sepsis", "severity:multiclass"], METADATA)
+    new = pd.DataFrame({"status": ["sepsis", "flu", None], "severity": ["worst", "mild", "none"]})
+    with caplog.at_level(logging.WARNING):
+        np.testing.assert_array_equal(labels(tasks, new), [[1, np.nan], [np.nan, 0], [np.nan, 1]])
+    assert "the class 'flu' is none of healthy, sepsis" in caplog.text
+    assert "the class 'worst' is none of mild, none, severe" in caplog.text
+
+
+def test_text_is_no_number() -> None:
+    (task,) = parse_tasks(["age:regression"], METADATA)
+    with pytest.raises(InputError, match="'age': regression needs numbers, found for example 'old'"):
+        labels([task], pd.DataFrame({"age": ["old", "young"]}))
 
 
 def test_multitask_loss_by_hand() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -97,9 +98,17 @@ def train_run(
         )
     tasks = scaled_to(tasks, labels(tasks, dataset.metadata)[split.train])
     settings = RunSettings(
-        str(Path(cohort).absolute()), tuple(targets), tuple(tasks), folds, fold, group_by, seed, device,
-        config or load_config(),
-    )  # fmt: skip
+        cohort=str(Path(cohort).absolute()),
+        fingerprint=_fingerprint(dataset, tasks),
+        targets=tuple(targets),
+        tasks=tuple(tasks),
+        folds=folds,
+        fold=fold,
+        group_by=group_by,
+        seed=seed,
+        device=device,
+        config=config or load_config(),
+    )
     _trainer(settings, dataset, split, where, None)  # fails here, before anything is written
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "splits.json", json.dumps(split.ids(dataset.repertoire_ids), indent=1) + "\n")
@@ -140,8 +149,19 @@ def resume_run(
     missing = [i for side in SPLITS for i in ids[side] if i not in position]
     if missing:
         raise InputError(f"{dataset.container.path}: no repertoire {missing[0]!r}, which {folder}/splits.json names")
+    if _fingerprint(dataset, settings.tasks) != settings.fingerprint:
+        raise InputError(f"{dataset.container.path}: its repertoires or labels are not those that {folder} began with")
     split = Split(**{side: np.array([position[i] for i in ids[side]], np.int64) for side in SPLITS})
     return _train(folder, settings, dataset, split, resolve_device(settings.device), progress)
+
+
+def _fingerprint(dataset: RepertoireDataset, tasks: Sequence[Task]) -> str:
+    """Return a hash of the repertoires' ids, sizes and labels: cheap at any size."""
+    parts = hashlib.sha256("\n".join(map(str, dataset.repertoire_ids)).encode())
+    parts.update(dataset.container.repertoire_offsets.tobytes())
+    parts.update(str(len(dataset.container.residues)).encode())
+    parts.update(labels(tasks, dataset.metadata).tobytes())
+    return parts.hexdigest()
 
 
 def _trainer(

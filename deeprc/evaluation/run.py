@@ -50,8 +50,8 @@ class RunSettings:
 
     Attributes
     ----------
-    cohort
-        The container's path.
+    cohort, fingerprint
+        The container's path, and what of its content must not change while training is interrupted.
     targets
         As the user wrote them.
     tasks
@@ -63,6 +63,7 @@ class RunSettings:
     """
 
     cohort: str
+    fingerprint: str
     targets: tuple[str, ...]
     tasks: tuple[Task, ...]
     folds: int
@@ -103,7 +104,7 @@ def read_settings(path: Path) -> RunSettings:
             )
         tasks = tuple(Task(**{**task, "classes": tuple(task["classes"])}) for task in body["tasks"])
         config = config_from_mapping({k: body[k] for k in ("network", "training")}, source=str(file))
-        rest = {k: body[k] for k in ("cohort", "folds", "fold", "group_by", "seed", "device")}
+        rest = {k: body[k] for k in ("cohort", "fingerprint", "folds", "fold", "group_by", "seed", "device")}
         return RunSettings(targets=tuple(body["targets"]), tasks=tasks, config=config, **rest)
     except (yaml.YAMLError, KeyError, TypeError) as error:
         raise InputError(f"{file}: is damaged: {type(error).__name__}: {' '.join(str(error).split())}") from error

@@ -260,7 +260,8 @@ class Trainer:
         parts: dict[str, dict[str, Any]] = {"network": {}, "best": {}, "optimizer": {}}
         for key, tensor in tensors.items():
             part, name = key.split(".", 1)
-            parts[part][name] = tensor.to(self.device)
+            # the optimiser puts its state where it belongs: moments to the device, steps on the CPU
+            parts[part][name] = tensor if part == "optimizer" else tensor.to(self.device)
         self.network.load_state_dict(parts["network"])
         self._best = parts["best"]
         restore_optimizer(self.optimizer, parts["optimizer"])

@@ -1,5 +1,6 @@
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -158,6 +159,18 @@ def test_a_run_resumes_to_the_same_files(cohort: RepertoireDataset, tmp_path: Pa
     pd.testing.assert_frame_equal(*history)
     with pytest.raises(InputError, match="nothing to resume"):
         resume_run(tmp_path / "cut")
+
+
+def test_a_changed_container_is_not_resumed(
+    cohort: RepertoireDataset, cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path
+) -> None:
+    train_run(cohort.container.path, tmp_path / "run", targets=["status"], config=SMALL, folds=3)
+    (tmp_path / "run" / "metrics.json").unlink()
+    other = cohort_factory(30, 60, seed=5).container.path
+    with pytest.raises(InputError, match=r"its repertoires or labels are not those that .*run began with"):
+        resume_run(tmp_path / "run", cohort=other)
+    with pytest.raises(InputError, match=r"no repertoire 'rep\.\d+', which .*splits\.json names"):
+        resume_run(tmp_path / "run", cohort=cohort_factory(6, 20).container.path)
 
 
 def test_another_version_is_refused(run: Run, tmp_path: Path) -> None:
