@@ -26,7 +26,7 @@ DROP_REASONS = (
 """Why a row is dropped.
 
 A row that several apply to has the first of: what the file says, empty, out of frame, stop codon, ambiguous
-residue, length.
+residue, length. A row that the file calls unproductive without a reason has the one that its residues show.
 """
 
 _STATUS_REASONS = {
@@ -108,8 +108,12 @@ def _reasons(
         marked = [row for row in rows.tolist() if any(mark in texts[row] for mark in marks)]
         reason[marked] = DROP_REASONS.index(name)
     reason[lengths == 0] = DROP_REASONS.index("empty")
+    of_residues = reason.copy()
     for value, name in _STATUS_REASONS.items():
         reason[status == value] = DROP_REASONS.index(name)
+    explained = np.isin(of_residues, [DROP_REASONS.index("stop_codon"), DROP_REASONS.index("out_of_frame")])
+    bare = (status == Status.UNPRODUCTIVE) & explained  # the file says no, the residues say why
+    reason[bare] = of_residues[bare]
     return reason
 
 

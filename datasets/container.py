@@ -24,7 +24,7 @@ from numpy.typing import DTypeLike, NDArray
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.errors import InputError
 
-__all__ = ["FORMAT", "VERSION", "Container", "ContainerWriter", "GeneCalls", "SequenceTable"]
+__all__ = ["FORMAT", "VERSION", "Container", "ContainerWriter", "GeneCalls", "SequenceTable", "is_container"]
 
 FORMAT = "deeprc-repertoires"
 VERSION = 1
@@ -305,6 +305,15 @@ class Container:
             raise InputError(f"{self.path}: {dataset.name}: expected a contiguous, uncompressed dataset")
         # Copy-on-write: torch takes only writable arrays without a copy, and nothing ever reaches the file.
         return np.memmap(self.path, dataset.dtype, mode="c", offset=offset, shape=dataset.shape)
+
+
+def is_container(path: Path) -> bool:
+    """Return whether a file is a container, of whatever version, whole or damaged."""
+    try:
+        with h5py.File(path, "r") as file:
+            return bool(file.attrs.get("format") == FORMAT)
+    except OSError:
+        return False
 
 
 def _offsets(lengths: NDArray[np.int64]) -> NDArray[np.int64]:

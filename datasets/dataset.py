@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -68,12 +69,21 @@ class Repertoire:
         """Which sequences carry the implanted signal, (N,) uint8; None where it is not known."""
         return None if self.container.witness is None else self.container.witness[self.start : self.stop]
 
+    def digest(self) -> str:
+        """Return a hash of the sequences and their counts, as hexadecimal text: equal content, equal digest."""
+        content = hashlib.blake2b(digest_size=16)
+        for values in (self.residues, self.lengths, self.counts):
+            content.update(np.ascontiguousarray(values).data)
+        return content.hexdigest()
+
     def sequences(self) -> list[str]:
         """Return the N sequences as text (`junction_aa`)."""
         return decode_many(self.residues, self.offsets)
 
     def to_frame(self, rows: ArrayLike | None = None) -> pd.DataFrame:
         """Return the sequences as a table with AIRR field names.
+
+        `sequence_id` is a sequence's place among the repertoire's kept ones, from 1: containers hold no file's ids.
 
         Parameters
         ----------

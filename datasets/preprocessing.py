@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deeprc.datasets.cleaning import CleanedTable, clean
-from deeprc.datasets.container import ContainerWriter
+from deeprc.datasets.container import ContainerWriter, is_container
 from deeprc.datasets.matching import find_files, match_files
 from deeprc.datasets.metadata import Metadata, read_metadata
 from deeprc.datasets.readers import (
@@ -33,6 +33,7 @@ from deeprc.errors import InputError
 __all__ = ["preprocess"]
 
 _LOGGER = logging.getLogger(__name__)
+_LONGEST = 255  # residues; the network's tables grow with the square of it
 _SHOWN = 10
 _AHEAD = 2
 """Files per worker that may be read before the writer comes to them: this bounds the memory."""
@@ -140,10 +141,14 @@ def _name_write_errors(output: Path) -> Generator[None, None, None]:
 def _check_options(output: Path, jobs: int, min_length: int, max_length: int) -> None:
     if output.is_dir():
         raise InputError(f"{output}: the output is a folder; expected the name of a file to write")
+    if output.exists() and not is_container(output):
+        raise InputError(f"{output}: exists and is no container; choose another --output")
     if jobs < 1:
         raise InputError(f"--jobs: expected at least 1, found {jobs}")
-    if not 1 <= min_length <= max_length:
-        raise InputError(f"expected 1 <= --min-length <= --max-length, found {min_length} and {max_length}")
+    if not 1 <= min_length <= max_length <= _LONGEST:
+        raise InputError(
+            f"expected 1 <= --min-length <= --max-length <= {_LONGEST}, found {min_length} and {max_length}"
+        )
 
 
 def _report_unmatched(sheet: Metadata, missing: Sequence[str], left: Sequence[Path], allow_missing: bool) -> None:

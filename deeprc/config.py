@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from importlib.resources import files
@@ -113,7 +114,7 @@ def presets() -> list[str]:
     )
 
 
-def load_config(name: str | Path = "deeprc", overrides: Sequence[str] = ()) -> Config:
+def load_config(name: str | Path = "deeprc", overrides: Sequence[str] | Mapping[str, Any] = ()) -> Config:
     """Read a preset or a YAML file and apply overrides.
 
     Parameters
@@ -121,7 +122,7 @@ def load_config(name: str | Path = "deeprc", overrides: Sequence[str] = ()) -> C
     name
         A preset (see `presets`) or the path of a YAML file with the sections `network` and `training`.
     overrides
-        `key=value`, where key is a field's name, with or without its section.
+        `key=value` texts or a mapping of keys to values; a key is a field's name, with or without its section.
 
     Raises
     ------
@@ -130,15 +131,16 @@ def load_config(name: str | Path = "deeprc", overrides: Sequence[str] = ()) -> C
     """
     settings = _read_yaml(name)
     problems: list[str] = []
-    for override in overrides:
-        key, equals, text = override.partition("=")
+    if not isinstance(overrides, Mapping):
+        problems += [f"{text!r}: expected key=value" for text in overrides if "=" not in text]
+        pairs = (text.split("=", 1) for text in overrides if "=" in text)
+        overrides = {key: _override_value(text) for key, text in pairs}
+    for key, value in overrides.items():
         section, _, bare = key.rpartition(".")
-        if not equals:
-            problems.append(f"{override!r}: expected key=value")
-        elif _SECTION_OF.get(bare) is None or section not in ("", _SECTION_OF[bare]):
+        if _SECTION_OF.get(bare) is None or section not in ("", _SECTION_OF[bare]):
             problems.append(_unknown_key(key))
         else:
-            settings.setdefault(_SECTION_OF[bare], {})[bare] = yaml.safe_load(text) if text else None
+            settings.setdefault(_SECTION_OF[bare], {})[bare] = value
     return _build(settings, problems, source=str(name))
 
 
@@ -187,6 +189,15 @@ def _build(settings: Mapping[str, Any], problems: list[str], *, source: str) -> 
     return Config(NetworkConfig(**built["network"]), TrainingConfig(**built["training"]))
 
 
+def _override_value(text: str) -> Any:
+    """Return an override's value: as YAML reads it, but without YAML 1.1's base 60 (1:30 is not 90)."""
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+    return text if ":" in text else value
+
+
 def _unknown_key(key: str) -> str:
     near = difflib.get_close_matches(key.rpartition(".")[2], _SECTION_OF, n=1, cutoff=0.4)
     return f"unknown key {key!r}" + (f"; did you mean {near[0]!r}?" if near else "")
@@ -204,10 +215,13 @@ def _convert(value: Any, hint: Any, limits: Mapping[str, Any]) -> tuple[Any, str
         return value, None if isinstance(value, bool) else "expected true or false"
     if isinstance(value, str):  # YAML 1.1 reads 1e-3 as text
         try:
-            value = float(value)
+            number = float(value)
         except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
             return value, "expected a number"
-    if isinstance(value, bool) or not isinstance(value, int | float):
+        value = number
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return value, "expected a number"
     if int in kinds:
         if value != int(value):

@@ -23,8 +23,8 @@ def resolve_device(name: str = "auto") -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
+        torch.empty(1, device=device).cpu()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise InputError(f"--device {name}: not available here: {str(error).splitlines()[0]}") from error
     return device
 

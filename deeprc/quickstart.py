@@ -15,11 +15,10 @@ from deeprc.config import load_config
 from deeprc.datasets.dataset import open_dataset
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.datasets.simulation import MotifCohort, write_motif_cohort
-from deeprc.errors import InputError
 from deeprc.evaluation.experiment import Progress, train_run
 from deeprc.evaluation.run import Run
+from deeprc.files import check_new_folder, write_text
 from deeprc.interpretation.attention import iterate_attention, write_attention
-from deeprc.training.checkpoint import write_text
 
 __all__ = ["N_UPDATES", "TOP", "run_quickstart"]
 
@@ -40,7 +39,7 @@ def run_quickstart(
     Parameters
     ----------
     output
-        The folder to write; must not exist.
+        The folder to write; must not exist, or be empty.
     cohort
         What to simulate; the default takes under a minute on 2 cores.
     say
@@ -55,8 +54,7 @@ def run_quickstart(
     """
     started = time.monotonic()
     folder, cohort = Path(output), cohort or MotifCohort()
-    if folder.exists():
-        raise InputError(f"{folder}: exists already; choose another --output")
+    check_new_folder(folder)
     say(
         f"1. Simulate {cohort.n_repertoires} repertoires of {cohort.n_sequences} sequences;"
         f" in half of them {cohort.witness_rate:.1%} of the sequences carry the motif {cohort.motif}."

@@ -109,8 +109,11 @@ def parse_tasks(targets: Sequence[str], metadata: pd.DataFrame, *, source: str =
 def _parse_task(target: str, metadata: pd.DataFrame, source: str) -> Task:
     match = _SUFFIX.match(target)
     assert match is not None
-    name, kind = match["target"], match["kind"]
-    weight = _weight(match["weight"], target)
+    name, kind, weight = match["target"], match["kind"], 1.0
+    if target in metadata:  # a column may be called like a target with kind and weight
+        name, kind = target, None
+    else:
+        weight = _weight(match["weight"], target)
     column, positive = name, None
     if name not in metadata and "=" in name:
         column, positive = name.rsplit("=", 1)
@@ -185,12 +188,12 @@ def _as_text(values: pd.Series[Any]) -> list[str | None]:
 def labels(tasks: Sequence[Task], metadata: pd.DataFrame) -> NDArray[np.float64]:
     """Return the labels, (B, number of tasks) float64: 0/1, the class's index or the number; NaN where missing.
 
-    A class that the task was not made with is no label: it is warned of, and missing.
+    A class that the task was not made with, and text where it needs numbers, is no label: it is warned of, and missing.
 
     Raises
     ------
     InputError
-        If the metadata lacks a column, or has text where a regression task needs numbers.
+        If the metadata lacks a column.
     """
     columns = []
     for task in tasks:
@@ -198,8 +201,7 @@ def labels(tasks: Sequence[Task], metadata: pd.DataFrame) -> NDArray[np.float64]
             raise InputError(f"no metadata column {task.column!r}, which the target {task.name!r} needs")
         values = metadata[task.column]
         if task.kind == "regression":
-            _check_numbers(task.column, values, "the cohort")
-            columns.append(values.to_numpy(np.float64, na_value=np.nan))
+            columns.append(_number_labels(task, values))
         else:
             columns.append(_class_labels(task, _as_text(values)))
     return np.stack(columns, axis=1) if columns else np.zeros((len(metadata), 0))
@@ -218,6 +220,14 @@ def _class_labels(task: Task, text: list[str | None]) -> NDArray[np.float64]:
             ", ".join(task.classes),
         )
     return np.array([index.get(value, np.nan) for value in text], np.float64)
+
+
+def _number_labels(task: Task, values: pd.Series[Any]) -> NDArray[np.float64]:
+    numbers = pd.to_numeric(values, errors="coerce")
+    unusable = values[numbers.isna() & values.notna()]
+    if len(unusable):
+        logger.warning("target %r: %r is no number; such repertoires have no label", task.name, unusable.iloc[0])
+    return numbers.to_numpy(np.float64, na_value=np.nan)
 
 
 def scaled_to(tasks: Sequence[Task], training_labels: NDArray[np.float64]) -> list[Task]:
@@ -260,11 +270,12 @@ def task_losses(outputs: Tensor, targets: Tensor, tasks: Sequence[Task]) -> list
         if len(target) == 0:
             losses.append(outputs.new_zeros(()))
         elif task.kind == "binary":
-            losses.append(functional.binary_cross_entropy_with_logits(output[:, 0], target))
+            losses.append(functional.binary_cross_entropy_with_logits(output[:, 0], target.to(output)))
         elif task.kind == "multiclass":
             losses.append(functional.cross_entropy(output, target.long()))
         else:
-            losses.append(0.5 * functional.mse_loss(output[:, 0], (target - task.mean) / task.scale))
+            scaled = (target - task.mean) / task.scale  # in 64 bits: 1,000,000,001 must not become 1,000,000,000
+            losses.append(0.5 * functional.mse_loss(output[:, 0], scaled.to(output)))
     return losses
 
 

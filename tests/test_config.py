@@ -47,7 +47,20 @@ def test_overrides_with_and_without_section() -> None:
 def test_all_errors_are_reported_at_once() -> None:
     with pytest.raises(InputError) as error:
         load_config(
-            "deeprc", ["n_kernel=3", "kernel_size=0", "abundance=sqrt", "l1=x", "top_fraction=2", "seed", "n_heads=1.5"]
+            "deeprc",
+            [
+                "n_kernel=3",
+                "kernel_size=0",
+                "abundance=sqrt",
+                "l1=x",
+                "top_fraction=2",
+                "seed",
+                "n_heads=1.5",
+                "n_updates=nan",
+                "beta=.inf",
+                "batch_size=[",
+                "evaluate_every=1:30",
+            ],
         )
     message = str(error.value)
     for part in (
@@ -58,6 +71,10 @@ def test_all_errors_are_reported_at_once() -> None:
         "training.top_fraction: expected at least 1e-09 and at most 1, found 2",
         "'seed': expected key=value",
         "network.n_heads: expected a whole number, found 1.5",
+        "training.n_updates: expected a number, found 'nan'",
+        "network.beta: expected a number, found inf",
+        "training.batch_size: expected a number, found '['",
+        "training.evaluate_every: expected a number, found '1:30'",
     ):
         assert part in message
 

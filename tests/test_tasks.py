@@ -19,6 +19,8 @@ METADATA = pd.DataFrame(
         "age": [30.0, np.nan, 50.0, 40.0],
         "batch": ["a", "a", "a", "a"],
         "key=value": ["x", "y", "x", "y"],
+        "day@7": ["x", "y", "x", "y"],
+        "x:binary": ["x", "y", "x", "y"],
     }
 )
 
@@ -35,6 +37,9 @@ METADATA = pd.DataFrame(
         ("severity:multiclass", "severity", "multiclass", ("mild", "none", "severe"), 1.0),
         ("age:regression@0.1", "age", "regression", (), 0.1),
         ("key=value", "key=value", "binary", ("x", "y"), 1.0),
+        ("day@7", "day@7", "binary", ("x", "y"), 1.0),
+        ("day@7@2", "day@7", "binary", ("x", "y"), 2.0),
+        ("x:binary", "x:binary", "binary", ("x", "y"), 1.0),
     ],
 )
 def test_targets(target: str, name: str, kind: str, classes: tuple[str, ...], weight: float) -> None:
@@ -80,10 +85,12 @@ def test_a_class_the_task_was_not_made_with_is_no_label(caplog: pytest.LogCaptur
     assert "the class 'worst' is none of mild, none, severe" in caplog.text
 
 
-def test_text_is_no_number() -> None:
+def test_text_is_no_number(caplog: pytest.LogCaptureFixture) -> None:
     (task,) = parse_tasks(["age:regression"], METADATA)
-    with pytest.raises(InputError, match="'age': regression needs numbers, found for example 'old'"):
-        labels([task], pd.DataFrame({"age": ["old", "young"]}))
+    with caplog.at_level(logging.WARNING):
+        found = labels([task], pd.DataFrame({"age": [">60", "41", None]}))
+    np.testing.assert_array_equal(found, [[np.nan], [41], [np.nan]])
+    assert "target 'age': '>60' is no number" in caplog.text
 
 
 def test_multitask_loss_by_hand() -> None:
@@ -96,6 +103,13 @@ def test_multitask_loss_by_hand() -> None:
     targets = torch.tensor([[1.0, 2.0, 20.0], [math.nan, math.nan, math.nan]])
     expected = 2.0 * math.log(2) + math.log(3) + 0.5 * (1.0 - 2.0) ** 2
     assert float(multitask_loss(outputs, targets, tasks)) == pytest.approx(expected)
+
+
+def test_large_numbers_keep_their_differences() -> None:
+    values = np.array([[1e9], [1e9 + 2]])
+    tasks = scaled_to([Task("c", "c", "regression")], values)
+    loss = multitask_loss(torch.zeros(2, 1), torch.from_numpy(values), tasks)
+    assert float(loss) == pytest.approx(0.5)  # both lie one standard deviation from the mean
 
 
 def test_a_missing_label_has_no_gradient() -> None:

@@ -30,6 +30,7 @@ class AirrReader:
             j_call=header.find("j_call"),
             status=header.find_all("productive", "vj_in_frame", "stop_codon"),
             judge=_judge,
+            repertoire=header.find("repertoire_id"),
         )
 
 

@@ -36,6 +36,7 @@ class ImmunoseqReader:
                 j_call=header.find("j_gene", "j_resolved"),
                 status=(frame_type,),
                 judge=_judge,
+                repertoire=header.find("sample_name"),
             )
         older, counts = header.find("aminoAcid"), header.find_all(*_OLD_COUNTS)
         if older is not None and counts:

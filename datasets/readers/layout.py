@@ -66,6 +66,8 @@ class Layout:
         The columns that say whether a row is productive, and `judge` what their values mean: it gets the
         values by column, is asked once for each combination that occurs, and may raise `InvalidValueError`. A
         module's function, so that it can be sent to a worker process.
+    repertoire
+        The column that names the repertoire; a file with several values is refused.
     """
 
     junction_aa: str
@@ -74,6 +76,7 @@ class Layout:
     j_call: str | None = None
     status: tuple[str, ...] = ()
     judge: Callable[[Mapping[str, str]], Status] = _unknown
+    repertoire: str | None = None
 
 
 class Reader(Protocol):

@@ -40,8 +40,11 @@ def read_table(header: Header, layout: Layout) -> pd.DataFrame:
         If a value cannot be used; the message names the file, the row (the header is row 1) and the column.
     """
     genes = {"v_call": layout.v_call, "j_call": layout.j_call}
-    others = (*layout.counts, *layout.status, *(gene for gene in genes.values() if gene is not None))
+    optional = (*genes.values(), layout.repertoire)
+    others = (*layout.counts, *layout.status, *(column for column in optional if column is not None))
     raw = read_columns(header, layout.junction_aa, others)
+    if layout.repertoire is not None:
+        _check_one_repertoire(raw[layout.repertoire], layout.repertoire, header.path)
     counts = _counts(raw, layout.counts, header.path)
     columns: dict[str, Any] = {
         "junction_aa": pd.Series(_sequences(raw[layout.junction_aa]), dtype=object),
@@ -54,6 +57,13 @@ def read_table(header: Header, layout: Layout) -> pd.DataFrame:
         if column is not None:
             columns[name] = _genes(raw[column])
     return pd.DataFrame(columns)
+
+
+def _check_one_repertoire(column: pd.Series, name: str, path: Path) -> None:
+    found = [str(value) for value in column.cat.categories if not is_missing(str(value))]
+    if len(found) > 1:
+        listed = ", ".join(found[:3]) + ", ..." * (len(found) > 3)
+        raise InputError(f"{path}: column {name!r} names {len(found)} repertoires ({listed}); expected one per file")
 
 
 def _sequences(column: pd.Series) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -47,14 +48,14 @@ class _Group(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except (InputError, FileNotFoundError, PermissionError, IsADirectoryError) as error:
+        except BrokenPipeError:
+            sys.stderr.close()  # the reader of a pipe has gone; Python would complain at exit
+            ctx.exit(1)
+        except (InputError, OSError) as error:
             if ctx.obj["debug"]:
                 raise
             click.echo(f"Error: {error}", err=True)
             ctx.exit(2)
-        except BrokenPipeError:
-            sys.stderr.close()  # the reader of a pipe has gone; Python would complain at exit
-            ctx.exit(1)
 
 
 def _debug_option() -> click.Option:
@@ -82,4 +83,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; `arguments` are those of the process when None."""
     # Threads that wait sleep instead of spinning: as fast alone, and twice as fast beside another busy process.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that what was begun is cleaned up
     _cli(args=arguments, prog_name="deeprc")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from deeprc.cli.progress import bar
@@ -30,8 +32,10 @@ def attention(
     """
     from deeprc.datasets.dataset import open_dataset
     from deeprc.evaluation.run import load_run
+    from deeprc.files import check_table_output
     from deeprc.interpretation.attention import iterate_attention, write_attention
 
+    check_table_output(Path(output), ["repertoire_id", "junction_aa", "attention_weight", "attention_rank"])
     trained = load_run(run, device=device)
     dataset = open_dataset(container)
     if repertoires:

@@ -28,7 +28,9 @@ def predict(run: str, container: str, output: str, device: str) -> None:
     """
     from deeprc.datasets.dataset import open_dataset
     from deeprc.evaluation.run import load_run, save_predictions
+    from deeprc.files import check_table_output
 
+    check_table_output(Path(output), ["repertoire_id", "split", "target", "label", "probability"])
     trained = load_run(run, device=device)
     dataset = open_dataset(container)
     table = trained.predict(dataset, bar(range(len(dataset)), "repertoire"))

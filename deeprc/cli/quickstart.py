@@ -10,7 +10,7 @@ __all__ = ["quickstart"]
 
 
 @click.command()
-@click.option("--output", default="quickstart", show_default=True, metavar="FOLDER", help="Must not exist.")
+@click.option("--output", default="quickstart", show_default=True, metavar="FOLDER", help="A new or empty folder.")
 def quickstart(output: str) -> None:
     """Run the whole job once, offline: simulate a cohort with an implanted motif, preprocess, train, evaluate.
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from deeprc.cli.progress import training_bar
 from deeprc.cli.tables import metrics_lines
@@ -30,10 +31,18 @@ __all__ = ["train"]
 @click.option("--folds", default=5, show_default=True, help="Number of folds.")
 @click.option("--fold", default=0, show_default=True, help="The fold to test on; the next one validates.")
 @click.option("--group-by", metavar="COLUMN", help="Repertoires with the same value stay on one side of the split.")
-@click.option("--seed", default=0, show_default=True, help="Of the split, the network's start and the sampling.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**32 - 1),
+    default=0,
+    show_default=True,
+    help="Of the split, the network's start and the sampling.",
+)
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
-@click.option("--resume", metavar="RUN", help="Continue an interrupted run; takes no other options.")
+@click.option("--resume", metavar="RUN", help="Continue an interrupted run; give CONTAINER if it moved.")
+@click.pass_context
 def train(
+    ctx: click.Context,
     container: str | None,
     overrides: tuple[str, ...],
     targets: tuple[str, ...],
@@ -59,8 +68,9 @@ def train(
     from deeprc.evaluation.run import read_settings
 
     if resume is not None:
-        if targets or output or overrides:
-            raise InputError("--resume continues a run as it was started; give no --target, --output or KEY=VALUE")
+        given = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+        if set(given) - {"resume", "container", "debug"} or "=" in (container or ""):
+            raise InputError("--resume continues a run as it was started; it takes a CONTAINER that has moved, no more")
         with training_bar(read_settings(Path(resume)).config.training.n_updates) as progress:
             run = resume_run(resume, cohort=container, progress=progress)
     else:

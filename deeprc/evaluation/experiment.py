@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -28,11 +29,14 @@ from deeprc.evaluation.run import (
     load_run,
     metrics_by_split,
     read_settings,
+    read_splits,
     save_predictions,
+    write_splits,
 )
 from deeprc.evaluation.splits import SPLITS, Split, make_split, straddling_subjects
+from deeprc.files import check_new_folder, write_text
 from deeprc.tasks import Task, labels, output_slices, parse_tasks, scaled_to
-from deeprc.training.checkpoint import save_tensors, write_text
+from deeprc.training.checkpoint import save_tensors
 from deeprc.training.trainer import Fold, Trainer, TrainingState
 
 __all__ = ["resume_run", "train_run"]
@@ -46,7 +50,7 @@ def train_run(
     cohort: str | os.PathLike[str],
     output: str | os.PathLike[str],
     *,
-    targets: Sequence[str],
+    targets: Sequence[str] | str,
     config: Config | None = None,
     folds: int = 5,
     fold: int = 0,
@@ -80,11 +84,11 @@ def train_run(
         If anything the user gave cannot be used; nothing is written then.
     """
     folder = Path(output)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        hint = f"continue it with --resume {folder}, or " if (folder / "config.yaml").exists() else ""
-        raise InputError(f"{folder}: exists already; {hint}choose another --output")
+    begun = folder.is_dir() and (folder / "config.yaml").exists()
+    check_new_folder(folder, hint=f"continue it with --resume {folder}, or " if begun else "")
     where = resolve_device(device)
     dataset = open_dataset(cohort)
+    targets = [targets] if isinstance(targets, str) else targets
     tasks = parse_tasks(targets, dataset.metadata, source=str(cohort))
     split = make_split(
         dataset.metadata, tasks, n_folds=folds, fold=fold, group_by=group_by, seed=seed, source=str(cohort)
@@ -96,6 +100,7 @@ def train_run(
             column,
             column,
         )
+    _warn_of_hidden_singletons(config, dataset)
     tasks = scaled_to(tasks, labels(tasks, dataset.metadata)[split.train])
     settings = RunSettings(
         cohort=str(Path(cohort).absolute()),
@@ -110,11 +115,42 @@ def train_run(
         config=config or load_config(),
     )
     _trainer(settings, dataset, split, where, None)  # fails here, before anything is written
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "splits.json", json.dumps(split.ids(dataset.repertoire_ids), indent=1) + "\n")
-    write_text(folder / "environment.json", json.dumps(environment(where), indent=1) + "\n")
-    write_text(folder / "config.yaml", settings.to_yaml())
+    _start_folder(folder, settings, dataset, split, where)
     return _train(folder, settings, dataset, split, where, progress)
+
+
+def _warn_of_hidden_singletons(config: Config | None, dataset: RepertoireDataset) -> None:
+    """Warn where the abundance scale log(count) makes most sequences' residues vanish."""
+    if config is not None and config.network.abundance == "log":
+        seen_once = float(np.mean(np.asarray(dataset.container.counts) <= 1))
+        if seen_once > 0.5:
+            logger.warning(
+                "abundance=log hides the residues of the %.0f%% of sequences seen once; abundance=none does not",
+                100 * seen_once,
+            )
+
+
+def _start_folder(
+    folder: Path, settings: RunSettings, dataset: RepertoireDataset, split: Split, device: torch.device
+) -> None:
+    """Make the run directory with all that is known before training; it appears whole."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        write_splits(aside, split, dataset)
+        write_text(aside / "environment.json", json.dumps(environment(device), indent=1) + "\n")
+        write_text(aside / "config.yaml", settings.to_yaml())
+        aside.chmod(0o777 & ~_umask())
+        aside.replace(folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _umask() -> int:
+    """Return the process's mask of file permissions, which can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def resume_run(
@@ -144,7 +180,7 @@ def resume_run(
     if (folder / "metrics.json").exists():
         raise InputError(f"{folder}: training has ended; there is nothing to resume")
     dataset = open_dataset(cohort or settings.cohort)
-    ids = json.loads((folder / "splits.json").read_text(encoding="utf-8"))
+    ids, _ = read_splits(folder)
     position = {str(repertoire_id): i for i, repertoire_id in enumerate(dataset.repertoire_ids)}
     missing = [i for side in SPLITS for i in ids[side] if i not in position]
     if missing:
@@ -156,11 +192,10 @@ def resume_run(
 
 
 def _fingerprint(dataset: RepertoireDataset, tasks: Sequence[Task]) -> str:
-    """Return a hash of the repertoires' ids, sizes and labels: cheap at any size."""
-    parts = hashlib.sha256("\n".join(map(str, dataset.repertoire_ids)).encode())
-    parts.update(dataset.container.repertoire_offsets.tobytes())
-    parts.update(str(len(dataset.container.residues)).encode())
-    parts.update(labels(tasks, dataset.metadata).tobytes())
+    """Return a hash of the repertoires' ids, sequences, counts and labels."""
+    parts = hashlib.sha256(labels(tasks, dataset.metadata).tobytes())
+    for repertoire in dataset:
+        parts.update(f"{repertoire.repertoire_id}\n{repertoire.digest()}\n".encode())
     return parts.hexdigest()
 
 

@@ -71,8 +71,9 @@ def task_metrics(outputs: Tensor, targets: Tensor, tasks: list[Task]) -> dict[st
 
     Returns
     -------
-    Binary: auc, auc_ci, f1, balanced_accuracy, accuracy, loss, n, n_positive. Multiclass: the same with macro averages
-    and one-vs-rest AUC. Regression: r2, mae, loss, n. What is not defined, as an AUC of one class, is None.
+    Binary: auc, auc_ci, f1, balanced_accuracy, accuracy, loss, n, n_positive. Multiclass: macro averages, with
+    auc_by_class (each class against the rest, in the order of the classes) and auc, its mean. Regression: r2, mae,
+    loss, n. What is not defined, as an AUC of one class, is None.
     """
     losses = task_losses(outputs, targets, tasks)
     predictions = activate(outputs, tasks)
@@ -106,15 +107,16 @@ def _binary(label: NDArray[np.float64], probability: NDArray[np.float64]) -> dic
 
 def _multiclass(label: NDArray[np.float64], probability: NDArray[np.float64]) -> dict[str, Any]:
     decision = probability.argmax(axis=1)
-    one_vs_rest: list[float] = []
+    one_vs_rest: list[float | None] = []
     for c in range(probability.shape[1]):
         member = label == c
-        if member.any() and not member.all():
-            one_vs_rest.append(float(roc_auc_score(member, probability[:, c])))
+        mixed = member.any() and not member.all()
+        one_vs_rest.append(float(roc_auc_score(member, probability[:, c])) if mixed else None)
+    defined = [auc for auc in one_vs_rest if auc is not None]
     present = np.unique(label)
     return {
-        "auc": float(np.mean(one_vs_rest)) if one_vs_rest else None,
-        "auc_ci": None,
+        "auc": float(np.mean(defined)) if defined else None,
+        "auc_by_class": one_vs_rest,
         "f1": float(f1_score(label, decision, average="macro", labels=present, zero_division=0.0)),
         "balanced_accuracy": float(np.mean([(decision[label == c] == c).mean() for c in present])),
         "accuracy": float((decision == label).mean()),

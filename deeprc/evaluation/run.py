@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import platform
 import sys
@@ -28,15 +29,31 @@ from deeprc.device import resolve_device
 from deeprc.errors import InputError
 from deeprc.evaluation.metrics import task_metrics
 from deeprc.evaluation.results import predictions_table
-from deeprc.evaluation.splits import SPLITS
+from deeprc.evaluation.splits import SPLITS, Split
+from deeprc.files import write_text
 from deeprc.nn.batch import BatchMaker
 from deeprc.nn.inference import repertoire_outputs
 from deeprc.nn.network import DeepRC
 from deeprc.tasks import Task, labels
-from deeprc.training.checkpoint import load_tensors, write_text
+from deeprc.training.checkpoint import load_tensors
 from deeprc.training.trainer import build_network
 
-__all__ = ["FORMAT", "NEW", "VERSION", "Run", "RunSettings", "environment", "load_run", "read_settings"]
+__all__ = [
+    "FORMAT",
+    "NEW",
+    "VERSION",
+    "Run",
+    "RunSettings",
+    "environment",
+    "load_run",
+    "metrics_by_split",
+    "read_settings",
+    "read_splits",
+    "save_predictions",
+    "write_splits",
+]
+
+logger = logging.getLogger(__name__)
 
 FORMAT = "deeprc-run"
 VERSION = 1
@@ -105,8 +122,11 @@ def read_settings(path: Path) -> RunSettings:
         tasks = tuple(Task(**{**task, "classes": tuple(task["classes"])}) for task in body["tasks"])
         config = config_from_mapping({k: body[k] for k in ("network", "training")}, source=str(file))
         rest = {k: body[k] for k in ("cohort", "fingerprint", "folds", "fold", "group_by", "seed", "device")}
+        rest |= {k: int(rest[k]) for k in ("folds", "fold", "seed")}
         return RunSettings(targets=tuple(body["targets"]), tasks=tasks, config=config, **rest)
-    except (yaml.YAMLError, KeyError, TypeError) as error:
+    except InputError:
+        raise
+    except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{file}: is damaged: {type(error).__name__}: {' '.join(str(error).split())}") from error
 
 
@@ -120,8 +140,8 @@ class Run:
         The run directory.
     settings
         Its `config.yaml`.
-    splits
-        The repertoire ids of each side.
+    splits, digests
+        The repertoire ids of each side, and the digest of each repertoire's content.
     network
         Ready for inference.
     """
@@ -129,6 +149,7 @@ class Run:
     path: Path
     settings: RunSettings
     splits: dict[str, list[str]]
+    digests: dict[str, str]
     network: DeepRC
 
     @property
@@ -141,9 +162,23 @@ class Run:
         return BatchMaker(dataset, self.settings.config.network.abundance)
 
     def split_of(self, dataset: RepertoireDataset) -> list[str]:
-        """Return the side each repertoire was on when the run was trained, or "new", (B,)."""
+        """Return the side each repertoire was on when the run was trained, or "new", (B,).
+
+        A repertoire is known by its id and its content: another cohort's repertoire of the same id is new.
+        """
         side = {i: name for name in SPLITS for i in self.splits[name]}
-        return [side.get(str(i), NEW) for i in dataset.repertoire_ids]
+        found, strangers = [], 0
+        for repertoire in dataset:
+            known = side.get(repertoire.repertoire_id, NEW)
+            if known != NEW and self.digests[repertoire.repertoire_id] != repertoire.digest():
+                known, strangers = NEW, strangers + 1
+            found.append(known)
+        if strangers:
+            logger.warning(
+                "%d repertoires have the id, but not the sequences, of one that the run was trained with: they are new",
+                strangers,
+            )
+        return found
 
     def outputs(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> Tensor:
         """Return the outputs before their activation, (B, T), in the dataset's order.
@@ -202,7 +237,7 @@ def metrics_by_split(
     for side in (*SPLITS, NEW):
         rows = torch.tensor([i for i, name in enumerate(splits) if name == side], dtype=torch.int64)
         if len(rows):
-            metrics[side] = task_metrics(outputs[rows], torch.from_numpy(target)[rows].float(), tasks)
+            metrics[side] = task_metrics(outputs[rows], torch.from_numpy(target)[rows], tasks)
     return metrics
 
 
@@ -224,9 +259,35 @@ def load_run(path: str | os.PathLike[str], *, device: str = "auto") -> Run:
     try:
         network.load_state_dict(tensors)
     except RuntimeError as error:
-        raise InputError(f"{folder}/model.safetensors: does not fit config.yaml: {error}") from error
-    splits = json.loads((folder / "splits.json").read_text(encoding="utf-8"))
-    return Run(folder, settings, splits, network.eval())
+        problem = str(error).splitlines()[-1].strip()
+        raise InputError(f"{folder}/model.safetensors: does not fit config.yaml: {problem}") from error
+    splits, digests = read_splits(folder)
+    return Run(folder, settings, splits, digests, network.eval())
+
+
+def write_splits(folder: Path, split: Split, dataset: RepertoireDataset) -> None:
+    """Write `splits.json`: the repertoire ids of each side, and the digest of each repertoire's content."""
+    ids = split.ids(dataset.repertoire_ids)
+    digests = {repertoire.repertoire_id: repertoire.digest() for repertoire in dataset}
+    write_text(folder / "splits.json", json.dumps({**ids, "digests": digests}, indent=1) + "\n")
+
+
+def read_splits(folder: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Return what `write_splits` wrote.
+
+    Raises
+    ------
+    InputError
+        If the file is missing or damaged.
+    """
+    file = folder / "splits.json"
+    try:
+        body = json.loads(file.read_text(encoding="utf-8"))
+        return {side: [str(i) for i in body[side]] for side in SPLITS}, dict(body["digests"])
+    except FileNotFoundError:
+        raise InputError(f"{file}: no such file; the run directory is not complete") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{file}: is damaged: {type(error).__name__}: {error}") from error
 
 
 def save_predictions(path: Path, table: pd.DataFrame) -> None:

@@ -72,6 +72,8 @@ def make_split(
     InputError
         If the fold or the column does not exist, or there are too few groups or repertoires of a class.
     """
+    if not 0 <= seed < 2**32:
+        raise InputError(f"--seed {seed}: expected 0 to {2**32 - 1}")
     if not (n_folds >= 3 and 0 <= fold < n_folds):
         raise InputError(f"--folds {n_folds} --fold {fold}: expected at least 3 folds and a fold from 0 to folds - 1")
     strata = _strata(tasks[0], metadata)
@@ -94,7 +96,7 @@ def make_split(
             "%d repertoires without a label are left out: their group is held out", len(elsewhere) - len(train)
         )
     for side, rows in (("test", test), ("validation", validation), ("training", train)):
-        if len(np.unique(strata[rows][strata[rows] >= 0])) < 2:
+        if tasks[0].kind != "regression" and len(np.unique(strata[rows][strata[rows] >= 0])) < 2:
             logger.warning(
                 "the %s side has one class of %r only; try another --seed or fewer --folds", side, tasks[0].name
             )

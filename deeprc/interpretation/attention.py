@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.errors import InputError
 from deeprc.evaluation.run import Run
+from deeprc.files import write_aside
 from deeprc.nn.inference import attention_logits
 
 __all__ = ["attention_table", "iterate_attention", "write_attention"]
@@ -83,17 +83,10 @@ def write_attention(path: str | os.PathLike[str], tables: Iterable[pd.DataFrame]
     -------
     The number of rows written.
     """
-    target = Path(path)
-    if not target.parent.is_dir():
-        raise InputError(f"{target}: the folder {target.parent} does not exist")
-    aside = target.with_name(f".{target.name}.partial")
-    n = 0
-    try:
-        with gzip.open(aside, "wt") if target.suffix == ".gz" else aside.open("w") as file:
-            for number, table in enumerate(tables):
-                table.to_csv(file, sep="\t", index=False, header=number == 0, float_format="%.9g")
-                n += len(table)
-        aside.replace(target)
-    finally:
-        aside.unlink(missing_ok=True)
+    target, n = Path(path), 0
+    opener = gzip.open if target.suffix == ".gz" else open
+    with write_aside(target) as aside, opener(aside, "wt", encoding="utf-8") as file:
+        for number, table in enumerate(tables):
+            table.to_csv(file, sep="\t", index=False, header=number == 0, float_format="%.9g")
+            n += len(table)
     return n

@@ -9,13 +9,12 @@ they are used, and the standard deviation follows from lengths and counts alone.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "ABUNDANCE_MODES",
     "N_AMINO_ACIDS",
     "N_FEATURES",
     "N_POSITIONAL",
@@ -30,7 +29,6 @@ N_POSITIONAL = 3
 N_FEATURES = N_AMINO_ACIDS + N_POSITIONAL
 
 AbundanceMode = Literal["none", "log1p", "log"]
-ABUNDANCE_MODES: tuple[str, ...] = get_args(AbundanceMode)
 
 
 def positional_features(max_length: int) -> NDArray[np.float64]:

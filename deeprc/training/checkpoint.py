@@ -13,28 +13,19 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from deeprc.errors import InputError
+from deeprc.files import write_aside
 
-__all__ = ["load_tensors", "optimizer_tensors", "restore_optimizer", "save_tensors", "write_text"]
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file aside and rename it, so that it is never seen half-written."""
-    if not path.parent.is_dir():
-        raise InputError(f"{path}: the folder {path.parent} does not exist")
-    aside = path.with_name(f".{path.name}.partial")
-    aside.write_text(text, encoding="utf-8")
-    aside.replace(path)
+__all__ = ["load_tensors", "optimizer_tensors", "restore_optimizer", "save_tensors"]
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
     """Write tensors and a JSON-able state into one file, aside first, then renamed."""
-    aside = path.with_name(f".{path.name}.partial")
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    aside.touch()
-    mode = aside.stat().st_mode  # safetensors makes files that only their owner may read
-    save_file(contiguous, aside, metadata={"state": json.dumps(dict(state))})
-    aside.chmod(mode)
-    aside.replace(path)
+    with write_aside(path) as aside:
+        aside.touch()
+        mode = aside.stat().st_mode  # safetensors makes files that only their owner may read
+        save_file(contiguous, aside, metadata={"state": json.dumps(dict(state))})
+        aside.chmod(mode)
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.model_selection import train_test_split
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
@@ -72,21 +72,30 @@ class DeepRCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Raises
         ------
+        TypeError
+            If X is no `RepertoireDataset`.
         ValueError
-            If X and y differ in length or y has one class or a missing label.
+            If X and y differ in length, y has one class or a missing label, or a parameter is out of range.
         """
-        y = np.asarray(y)
-        if len(X) != len(y):
-            raise ValueError(f"expected one label per repertoire, found {len(y)} labels for {len(X)} repertoires")
-        if pd.isna(y).any():
+        if not isinstance(X, RepertoireDataset):
+            raise TypeError(f"X: expected a RepertoireDataset (see deeprc.open), found {type(X).__name__}")
+        share = self.validation_fraction
+        if not 0 < share < 1:
+            raise ValueError(f"validation_fraction: expected a share between 0 and 1, found {share}")
+        label_of: NDArray[Any] = column_or_1d(y)
+        if len(X) != len(label_of):
+            raise ValueError(
+                f"expected one label per repertoire, found {len(label_of)} labels for {len(X)} repertoires"
+            )
+        if pd.isna(label_of).any():
             raise ValueError("y has missing labels; leave out their repertoires")
-        self.classes_, index = np.unique(y, return_inverse=True)
+        self.classes_, index = np.unique(label_of, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y has one class only: {self.classes_.tolist()}")
-        config = load_config(self.config, [f"{key}={value}" for key, value in (self.overrides or {}).items()])
-        held_out = max(len(self.classes_), round(self.validation_fraction * len(y)))
+        config = load_config(self.config, self.overrides or {})
+        held_out = max(len(self.classes_), round(share * len(label_of)))
         train, validation = train_test_split(
-            np.arange(len(y)), test_size=held_out, stratify=index, random_state=self.seed
+            np.arange(len(label_of)), test_size=held_out, stratify=index, random_state=self.seed
         )
         label = index.astype(np.float64)[:, None]
         trainer = Trainer(
@@ -114,7 +123,8 @@ class DeepRCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: RepertoireDataset) -> NDArray[Any]:
         """Return the likeliest class of each repertoire, (B,)."""
-        chosen: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        likeliest = self.predict_proba(X).argmax(axis=1)
+        chosen: NDArray[Any] = self.classes_[likeliest]
         return chosen
 
     def attention(self, X: RepertoireDataset) -> list[NDArray[np.float64]]:

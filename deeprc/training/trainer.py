@@ -155,7 +155,7 @@ class Trainer:
             Called after every update with the state and the update's loss.
         """
         settings = self.config.training
-        started = time.monotonic()
+        started = time.monotonic() - (self.state.history[-1]["seconds"] if self.state.history else 0.0)
         while not self.state.finished:
             self.network.train()
             loss = self._update(self.state.update)
@@ -181,7 +181,7 @@ class Trainer:
         outputs = self.network(
             batch, top_fraction=settings.top_fraction, logit_noise=settings.logit_noise, generator=generator
         )
-        targets = torch.from_numpy(self.train.labels[positions]).to(outputs)
+        targets = torch.from_numpy(self.train.labels[positions]).to(outputs.device)
         loss = multitask_loss(outputs, targets, self.tasks)
         self.optimizer.zero_grad()
         (loss + self._penalty()).backward()
@@ -222,8 +222,10 @@ class Trainer:
             top_fraction=self.config.training.top_fraction,
             rows=self._validation_rows,
         )
-        targets = torch.from_numpy(self.validation.labels).to(outputs)
+        targets = torch.from_numpy(self.validation.labels).to(outputs.device)
         loss = float(multitask_loss(outputs, targets, self.tasks))
+        if not np.isfinite(loss):
+            raise InputError(f"the loss is {loss} after {self.state.update} updates; try a lower learning_rate")
         return loss, {} if self.monitor is None else self.monitor(outputs, targets)
 
     def _evaluate(self, seconds: float) -> None:
@@ -237,8 +239,6 @@ class Trainer:
         }
         self._losses = []
         self.state.history.append(row)
-        if not np.isfinite(loss):
-            raise InputError(f"the loss is {loss} after {self.state.update} updates; try a lower learning_rate")
         if loss < self.state.best_loss:
             self.state.best_loss, self.state.best_update = loss, self.state.update
             self._best = self._weights()

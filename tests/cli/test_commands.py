@@ -108,6 +108,12 @@ def test_attention(
         (["train", "--resume", "{t}"], "is not a run directory"),
         (["train", "--resume", "{r}"], "training has ended"),
         (["train", "--resume", "{r}", "--target", "status"], "--resume continues a run as it was started"),
+        (["train", "{c}", "--target", "status", "--output", "{c}/x"], "cannot be made, {c} is no folder"),
+        (["quickstart", "--output", "{c}"], "exists already"),
+        (
+            ["train", "{c}", "--target", "status", "--output", "{t}/x", "--device", "meta"],
+            "--device meta: not available",
+        ),
         (["predict", "{t}", "{c}", "-o", "{t}/p.tsv"], "is not a run directory"),
         (["predict", "{r}", "{t}/cut.h5", "-o", "{t}/p.tsv"], "cut.h5: cannot be read as HDF5"),
         (["attention", "{r}", "{c}", "-o", "{t}/a.tsv", "--repertoire", "rep.99"], "no repertoire 'rep.99'"),
@@ -131,8 +137,52 @@ def test_bad_input_gets_one_line_and_exit_code_2(
     assert out == ""
     assert err.startswith("Error: ")
     assert err.count("\n") == 1
-    assert message in err
+    assert message.format(**places) in err
     assert [path.name for path in tmp_path.iterdir()] == ["cut.h5"]
+
+
+def test_nothing_of_the_users_is_overwritten(
+    run: Path, cohort: RepertoireDataset, tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]]
+) -> None:
+    sheet, source = tmp_path / "sheet.tsv", tmp_path / "a.tsv"
+    sheet.write_text("repertoire_id\na\n")
+    source.write_text("amino_acid\ttemplates\nCASSF\t1\n")
+    for output in (sheet, source):
+        code, _, err = deeprc("preprocess", source, "--metadata", sheet, "--output", output)
+        assert (code, "exists and is no container" in err) == (2, True)
+    for command in ("predict", "attention"):
+        for output in (sheet, source, cohort.container.path):
+            code, _, err = deeprc(command, run, cohort.container.path, "-o", output)
+            assert (code, "exists and is no table of this kind" in err) == (2, True)
+        assert deeprc(command, run, cohort.container.path, "-o", tmp_path)[0] == 2
+        assert deeprc(command, run, cohort.container.path, "-o", tmp_path / command)[0] == 0
+        assert deeprc(command, run, cohort.container.path, "-o", tmp_path / command)[0] == 0
+    assert sheet.read_text() == "repertoire_id\na\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tsv", "attention", "predict", "sheet.tsv"]
+
+
+@pytest.mark.parametrize("options", [["--seed", "3"], ["n_updates=9"], ["--folds", "3"], ["--device", "cpu"]])
+def test_resume_takes_no_other_option(
+    options: list[str], run: Path, deeprc: Callable[..., tuple[int, str, str]]
+) -> None:
+    code, _, err = deeprc("train", "--resume", run, *options)
+    assert code == 2
+    assert "--resume continues a run as it was started" in err
+
+
+def test_a_terminated_preprocess_leaves_nothing(tmp_path: Path) -> None:
+    lines = "CASSLGQGNTEAFF\t1\n" * 2_000_000
+    (tmp_path / "a.tsv").write_text("amino_acid\ttemplates\n" + lines)
+    (tmp_path / "sheet.tsv").write_text("repertoire_id\na\n")
+    before = sorted(tmp_path.iterdir())
+    command = ["preprocess", str(tmp_path / "a.tsv"), "--metadata", str(tmp_path / "sheet.tsv"), "--jobs", "1"]
+    process = subprocess.Popen([sys.executable, "-m", "deeprc", *command, "-o", str(tmp_path / "o.h5")])
+    while sorted(tmp_path.iterdir()) == before:
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.terminate()
+    assert process.wait() == 128 + signal.SIGTERM
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:

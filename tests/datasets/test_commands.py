@@ -19,7 +19,7 @@ def test_preprocess_and_info(cohort):
     output = cohort / "cohort.h5"
     result = run(preprocess, cohort / "files", "--metadata", cohort / "metadata.tsv", "-o", output, "--jobs", 1)
     assert result.exit_code == 0, result.output
-    assert "total                       7     4             1      1                  1" in result.output
+    assert "total                       7     4           1      1                  1" in result.output
     assert f"wrote {output}" in result.output
 
     result = run(info, output)

@@ -59,16 +59,16 @@ def test_the_report(cohort):
     }
     assert report.rows_read == 7
     assert report.kept == 4
-    assert {reason: n for reason, n in report.dropped.items() if n} == {**dropped, "unproductive": 1}
+    assert {reason: n for reason, n in report.dropped.items() if n} == {**dropped, "stop_codon": 1}
     stored = Container(cohort / "cohort.h5").preprocessing
     assert stored == json.loads(json.dumps(report.to_dict()))
     assert stored["rows_read"] == stored["kept"] + sum(stored["dropped"].values())
     assert report.to_text().splitlines() == [
-        "repertoire  format  rows read  kept  unproductive  empty  ambiguous_residue",
-        "c           airr            3     1             0      1                  1",
-        "a           airr            2     2             0      0                  0",
-        "b           airr            2     1             1      0                  0",
-        "total                       7     4             1      1                  1",
+        "repertoire  format  rows read  kept  stop_codon  empty  ambiguous_residue",
+        "c           airr            3     1           0      1                  1",
+        "a           airr            2     2           0      0                  0",
+        "b           airr            2     1           1      0                  0",
+        "total                       7     4           1      1                  1",
         "counts from: duplicate_count (4)",
     ]
 
@@ -248,7 +248,8 @@ def test_a_missing_source(cohort):
     ("options", "message"),
     [
         ({"jobs": 0}, "--jobs: expected at least 1, found 0"),
-        ({"min_length": 0}, "expected 1 <= --min-length <= --max-length, found 0 and 50"),
+        ({"min_length": 0}, "expected 1 <= --min-length <= --max-length <= 255, found 0 and 50"),
+        ({"max_length": 256}, "expected 1 <= --min-length <= --max-length <= 255, found 1 and 256"),
         ({"min_length": 9, "max_length": 8}, "found 9 and 8"),
         ({"reader_format": "vdjtools"}, "no reader knows this header"),
         ({"id_column": "Status"}, "rows 2 and 4 have the same status 'sick'"),

@@ -379,3 +379,15 @@ def test_the_chosen_format_must_fit():
 def test_options_that_contradict_each_other(options, message):
     with pytest.raises(InputError, match=message):
         choose_reader(**options)
+
+
+@pytest.mark.parametrize(
+    ("header", "rows"),
+    [
+        ("repertoire_id junction_aa", ["A|CASSF", "B|CATTF", "|CAF"]),
+        ("amino_acid frame_type sample_name", ["CASSF|In|A", "CATTF|In|B"]),
+    ],
+)
+def test_several_repertoires_in_one_file_are_never_made_one(write_table, tmp_path, header, rows):
+    with pytest.raises(InputError, match=r"names 2 repertoires \(A, B\); expected one per file"):
+        read(write_table, tmp_path, header, *rows)

@@ -36,7 +36,7 @@ def test_values(dataset, chunk, monkeypatch):
         "status": {"type": "text", "missing": 0, "distinct": 2, "classes": {"sick": 2, "well": 1}},
         "age": {"type": "number", "missing": 1, "distinct": 2, "classes": {"30": 1, "41": 1}},
     }
-    assert found["preprocessing"]["dropped"]["unproductive"] == 1
+    assert found["preprocessing"]["dropped"]["stop_codon"] == 1
     assert "repertoires" not in found["preprocessing"]
     assert json.loads(json.dumps(found)) == found
 

@@ -3,6 +3,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,6 +12,8 @@ import yaml
 
 import deeprc
 from deeprc.config import load_config
+from deeprc.datasets.alphabet import encode_many
+from deeprc.datasets.container import ContainerWriter, SequenceTable
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.experiment import resume_run, train_run
@@ -53,8 +56,9 @@ def test_predictions_belong_to_their_ids(run: Run, cohort: RepertoireDataset) ->
     binary = table[table["target"] == "status=case"].reset_index(drop=True)
     assert (binary["label"] == (cohort.metadata["status"] == "case")).all()
     splits = json.loads((run.path / "splits.json").read_text())
-    for side, ids in splits.items():
-        assert set(binary.loc[binary["split"] == side, "repertoire_id"]) == set(ids)
+    for side in ("train", "validation", "test"):
+        assert set(binary.loc[binary["split"] == side, "repertoire_id"]) == set(splits[side])
+    assert splits["digests"]["rep.3"] == cohort[3].digest()
     classes = table[table["target"].str.startswith("grade=")]
     np.testing.assert_allclose(classes.groupby("repertoire_id")["probability"].sum(), 1, rtol=1e-6)
     age = table[table["target"] == "age"]
@@ -108,6 +112,18 @@ def test_a_cohort_without_labels_is_predicted(run: Run, cohort_factory: object) 
         run.evaluate(new)
 
 
+def test_a_new_repertoire_with_a_known_id_is_new(
+    run: Run,
+    cohort: RepertoireDataset,
+    cohort_factory: Callable[..., RepertoireDataset],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert set(run.split_of(cohort_factory(30, 60, seed=5))) == {"new"}
+    assert "30 repertoires have the id, but not the sequences, of one that the run was trained with" in caplog.text
+    assert set(run.split_of(cohort)) == {"train", "validation", "test"}
+
+
 def test_an_existing_folder_is_never_touched(run: Run, cohort: RepertoireDataset, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("precious")
     for folder in (run.path, tmp_path):
@@ -134,6 +150,20 @@ def test_straddling_subjects_are_warned_of(
             cohort.container.path, tmp_path / "b", targets=["status"], config=SMALL, folds=3, group_by="patient_id"
         )
         assert "more than one side" not in caplog.text
+
+
+def test_hidden_singletons_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    metadata = pd.DataFrame({"status": ["a", "b"] * 6})
+    with ContainerWriter(tmp_path / "c.h5") as writer:
+        for number in range(12):
+            residues, offsets = encode_many(["CASSF", "CATTF"])
+            counts = np.ones(2, np.uint32)
+            writer.append(f"r{number}", SequenceTable(residues, np.diff(offsets), counts))
+        writer.finish(metadata, source="a test")
+    config = load_config("paper", ["n_updates=1"])
+    with caplog.at_level(logging.WARNING):
+        train_run(tmp_path / "c.h5", tmp_path / "run", targets="status", config=config, folds=3)
+    assert "abundance=log hides the residues of the 100% of sequences seen once" in caplog.text
 
 
 def test_a_run_resumes_to_the_same_files(cohort: RepertoireDataset, tmp_path: Path) -> None:
@@ -166,7 +196,10 @@ def test_a_changed_container_is_not_resumed(
 ) -> None:
     train_run(cohort.container.path, tmp_path / "run", targets=["status"], config=SMALL, folds=3)
     (tmp_path / "run" / "metrics.json").unlink()
-    other = cohort_factory(30, 60, seed=5).container.path
+    other = tmp_path / "changed.h5"
+    other.write_bytes(cohort.container.path.read_bytes())
+    with h5py.File(other, "r+") as file:
+        file["residues"][100] = (file["residues"][100] + 1) % 20
     with pytest.raises(InputError, match=r"its repertoires or labels are not those that .*run began with"):
         resume_run(tmp_path / "run", cohort=other)
     with pytest.raises(InputError, match=r"no repertoire 'rep\.\d+', which .*splits\.json names"):

@@ -56,12 +56,14 @@ def test_one_class_leaves_the_auc_undefined() -> None:
 
 
 def test_multiclass_metrics_by_hand() -> None:
-    outputs = torch.tensor([[3.0, 0.0, 0.0], [0.0, 3.0, 0.0], [3.0, 0.0, 0.0], [0.0, 0.0, 3.0]])
+    outputs = torch.tensor([[3.0, 0.0, 0.0], [0.0, 3.0, 0.0], [3.0, -1.0, 0.0], [0.0, 0.0, 3.0]])
     targets = torch.tensor([[0.0], [1.0], [1.0], [2.0]])
     found = task_metrics(outputs, targets, [Task("t", "t", "multiclass", ("a", "b", "c"))])["t"]
     assert found["accuracy"] == 0.75
     assert found["balanced_accuracy"] == pytest.approx((1 + 0.5 + 1) / 3)
-    assert found["auc"] == pytest.approx(np.mean([(2 + 2 * 0.5 + 0) / 3 / 1 * 1 - 1 / 6, 0.75, 1.0]), abs=0.06)
+    # a: above two of the rest, below one; b: one member above both of the rest, one below both
+    assert found["auc_by_class"] == pytest.approx([2 / 3, 0.5, 1.0])
+    assert found["auc"] == pytest.approx((2 / 3 + 0.5 + 1.0) / 3)
 
 
 def test_regression_metrics_by_hand() -> None:

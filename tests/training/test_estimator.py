@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 
 from deeprc import DeepRCClassifier
@@ -20,6 +21,23 @@ def test_it_fits_and_predicts(cohort: RepertoireDataset) -> None:
     np.testing.assert_allclose(model.predict_proba(cohort[[5, 2]]), probability[[5, 2]], rtol=1e-6)
     assert [w.sum() for w in model.attention(cohort[:2])] == pytest.approx([1, 1])
     assert model.predict_proba(cohort[:0]).shape == (0, 2)
+
+
+def test_what_cannot_be_used_is_named(cohort: RepertoireDataset) -> None:
+    y = cohort.metadata["status"]
+    with pytest.raises(NotFittedError):
+        DeepRCClassifier().predict(cohort)
+    with pytest.raises(TypeError, match="expected a RepertoireDataset"):
+        DeepRCClassifier().fit(np.zeros((30, 2)), y)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="validation_fraction: expected a share between 0 and 1, found 2"):
+        DeepRCClassifier(validation_fraction=2).fit(cohort, y)
+    with pytest.raises(ValueError, match="did you mean 'n_updates'"):
+        DeepRCClassifier(overrides={"n_update": 3}).fit(cohort, y)
+
+
+def test_early_stopping_can_be_turned_off(cohort: RepertoireDataset) -> None:
+    overrides = {**OVERRIDES, "n_updates": 4, "evaluate_every": 1, "patience": None}
+    assert len(DeepRCClassifier(overrides=overrides).fit(cohort, cohort.metadata["status"]).history_) == 4
 
 
 def test_three_classes(cohort: RepertoireDataset) -> None:

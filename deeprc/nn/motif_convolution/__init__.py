@@ -5,16 +5,15 @@ Letters: N sequences, K kernel width, D kernels, R residues.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 from torch import Tensor
 
 from deeprc.nn.motif_convolution import reference
 
-__all__ = ["IMPLEMENTATIONS", "Implementation", "motif_convolution"]
+__all__ = ["Implementation", "motif_convolution"]
 
 Implementation = Literal["auto", "reference", "compiled"]
-IMPLEMENTATIONS: tuple[str, ...] = get_args(Implementation)
 
 
 def motif_convolution(
