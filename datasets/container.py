@@ -11,7 +11,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,6 +22,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.errors import InputError
+from deeprc.versions import package_version
 
 __all__ = ["FORMAT", "VERSION", "Container", "ContainerWriter", "GeneCalls", "SequenceTable", "is_container"]
 
@@ -157,7 +157,7 @@ class ContainerWriter:
             file.attrs["format"] = FORMAT
             file.attrs["version"] = VERSION
             file.attrs["alphabet"] = AMINO_ACIDS
-            file.attrs["created_by"] = f"deeprc {_own_version()}"
+            file.attrs["created_by"] = f"deeprc {package_version('deeprc') or 'unknown'}"
             file.attrs["source"] = source
             file.attrs["preprocessing"] = json.dumps(dict(preprocessing or {}))
             file.create_dataset("repertoire_ids", data=list(self._repertoire_ids), dtype=_STRING)
@@ -354,10 +354,3 @@ def _read_metadata(group: h5py.Group, n: int) -> pd.DataFrame:
         else:
             columns[name] = pd.Series([value or None for value in dataset.asstr()[:]], dtype=object)
     return pd.DataFrame(columns, index=pd.RangeIndex(n))
-
-
-def _own_version() -> str:
-    try:
-        return version("deeprc")
-    except PackageNotFoundError:
-        return "unknown"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -13,6 +15,17 @@ from deeprc.cli.tables import metrics_lines
 from deeprc.errors import InputError
 
 __all__ = ["train"]
+
+
+@contextmanager
+def _told_how_to_resume(folder: str) -> Iterator[None]:
+    """Tell, where the user or the system ends the training early, how to go on."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        if (Path(folder) / "config.yaml").exists():
+            click.echo(f"\nInterrupted. Continue with: deeprc train --resume {folder}", err=True)
+        raise
 
 
 @click.command()
@@ -71,7 +84,10 @@ def train(
         given = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
         if set(given) - {"resume", "container", "debug"} or "=" in (container or ""):
             raise InputError("--resume continues a run as it was started; it takes a CONTAINER that has moved, no more")
-        with training_bar(read_settings(Path(resume)).config.training.n_updates) as progress:
+        with (
+            _told_how_to_resume(resume),
+            training_bar(read_settings(Path(resume)).config.training.n_updates) as progress,
+        ):
             run = resume_run(resume, cohort=container, progress=progress)
     else:
         if container is None or output is None:
@@ -79,7 +95,7 @@ def train(
         if "=" in container:
             raise InputError(f"expected a CONTAINER before the KEY=VALUE settings, found {container!r}")
         settings = load_config(config, overrides)
-        with training_bar(settings.training.n_updates) as progress:
+        with _told_how_to_resume(output), training_bar(settings.training.n_updates) as progress:
             run = train_run(
                 container,
                 output,

@@ -13,7 +13,6 @@ import platform
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +36,7 @@ from deeprc.nn.network import DeepRC
 from deeprc.tasks import Task, labels
 from deeprc.training.checkpoint import load_tensors
 from deeprc.training.trainer import build_network
+from deeprc.versions import package_version
 
 __all__ = [
     "FORMAT",
@@ -97,7 +97,8 @@ class RunSettings:
             "targets": list(self.targets),
             "tasks": [{**asdict(task), "classes": list(task.classes)} for task in self.tasks],
         }
-        body = {"format": FORMAT, "version": VERSION, "deeprc": _version("deeprc"), **flat, **self.config.to_mapping()}
+        origin = {"format": FORMAT, "version": VERSION, "deeprc": package_version("deeprc")}
+        body = {**origin, **flat, **self.config.to_mapping()}
         return yaml.safe_dump(body, sort_keys=False, allow_unicode=True)
 
 
@@ -302,15 +303,8 @@ def environment(device: torch.device) -> dict[str, Any]:
     return {
         "python": sys.version.split()[0],
         "platform": platform.platform(),
-        "packages": {name: _version(name) for name in packages},
+        "packages": {name: package_version(name) for name in packages},
         "device": str(device),
         "accelerator": accelerator,
         "threads": torch.get_num_threads(),
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

@@ -29,9 +29,12 @@ from deeprc.tasks import Task, multitask_loss
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
 from deeprc.training.checkpoint import load_tensors, optimizer_tensors, restore_optimizer, save_tensors
 
-__all__ = ["Fold", "Trainer", "TrainingState", "build_network"]
+__all__ = ["SAVE_SECONDS", "Fold", "Trainer", "TrainingState", "build_network"]
 
 logger = logging.getLogger(__name__)
+
+SAVE_SECONDS = 60.0
+"""A checkpoint is written at every evaluation, and between two of them when this time has passed."""
 
 _EPOCHS, _SAMPLES, _NOISE, _START, _VALIDATION = range(5)  # streams of randomness derived from one seed
 
@@ -124,6 +127,7 @@ class Trainer:
         self._validation_rows = self._draw_validation_rows()
         self._labelled = np.flatnonzero(~np.isnan(train.labels).all(axis=1))
         self._losses: list[Tensor] = []
+        self._saved = time.monotonic()
         self._check()
         if checkpoint is not None and checkpoint.exists():
             self._restore(checkpoint)
@@ -166,6 +170,8 @@ class Trainer:
                 self._evaluate(time.monotonic() - started)
                 waited = (self.state.update - self.state.best_update) // settings.evaluate_every
                 self.state.finished = last or (settings.patience is not None and waited >= settings.patience)
+                self._save()
+            elif time.monotonic() - self._saved >= SAVE_SECONDS:
                 self._save()
             if progress is not None:
                 progress(self.state, float(loss))
@@ -252,18 +258,21 @@ class Trainer:
         self.checkpoint.parent.mkdir(exist_ok=True)
         tensors = {f"network.{name}": tensor for name, tensor in self._weights().items()}
         tensors |= {f"best.{name}": tensor for name, tensor in self._best.items()}
+        tensors["losses.since_evaluation"] = torch.stack(self._losses) if self._losses else torch.zeros(0)
         tensors |= {f"optimizer.{name}": tensor for name, tensor in optimizer_tensors(self.optimizer).items()}
         save_tensors(self.checkpoint, tensors, vars(self.state))
+        self._saved = time.monotonic()
 
     def _restore(self, path: Path) -> None:
         tensors, state = load_tensors(path)
-        parts: dict[str, dict[str, Any]] = {"network": {}, "best": {}, "optimizer": {}}
+        parts: dict[str, dict[str, Any]] = {"network": {}, "best": {}, "losses": {}, "optimizer": {}}
         for key, tensor in tensors.items():
             part, name = key.split(".", 1)
             # the optimiser puts its state where it belongs: moments to the device, steps on the CPU
             parts[part][name] = tensor if part == "optimizer" else tensor.to(self.device)
         self.network.load_state_dict(parts["network"])
         self._best = parts["best"]
+        self._losses = list(parts["losses"]["since_evaluation"])
         restore_optimizer(self.optimizer, parts["optimizer"])
         self.state = TrainingState(**state)
         logger.info("continuing after update %d", self.state.update)

@@ -10,6 +10,7 @@ from deeprc.config import Config, NetworkConfig, TrainingConfig
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.tasks import Task
+from deeprc.training import trainer as trainer_module
 from deeprc.training.checkpoint import load_tensors, save_tensors
 from deeprc.training.trainer import Fold, Trainer, TrainingState
 
@@ -69,9 +70,17 @@ def test_pinned_losses(cohort: RepertoireDataset) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"logit_noise": 0.5, "residue_permutation": 0.1, "shuffle_negatives": True}])
+@pytest.mark.parametrize(("save_seconds", "saved"), [(60.0, 10), (0.0, 13)])
 def test_a_resumed_training_equals_an_uninterrupted_one(
-    cohort: RepertoireDataset, tmp_path: Path, options: dict[str, object]
+    cohort: RepertoireDataset,
+    tmp_path: Path,
+    options: dict[str, object],
+    save_seconds: float,
+    saved: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(trainer_module, "SAVE_SECONDS", save_seconds)
+
     class Killed(Exception):
         pass
 
@@ -86,7 +95,7 @@ def test_a_resumed_training_equals_an_uninterrupted_one(
     with pytest.raises(Killed):
         make(cohort, config, checkpoint=checkpoint).fit(kill)
     resumed = make(cohort, config, checkpoint=checkpoint)
-    assert resumed.state.update == 10
+    assert resumed.state.update == saved
     resumed.fit()
     assert without_seconds(resumed.state) == without_seconds(whole.state)
     for name, tensor in whole.network.state_dict().items():

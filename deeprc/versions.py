@@ -1,0 +1,15 @@
+"""Which version of a package is installed."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+__all__ = ["package_version"]
+
+
+def package_version(package: str) -> str | None:
+    """Return the installed version of a distribution, None where there is none."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
