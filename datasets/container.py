@@ -227,6 +227,7 @@ class Container:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.digests: dict[tuple[int, int], str] = {}  # of repertoires, by their first and last sequence
         self.path = Path(path).absolute()
         try:
             with h5py.File(self.path, "r") as file:

@@ -70,11 +70,17 @@ class Repertoire:
         return None if self.container.witness is None else self.container.witness[self.start : self.stop]
 
     def digest(self) -> str:
-        """Return a hash of the sequences and their counts, as hexadecimal text: equal content, equal digest."""
-        content = hashlib.blake2b(digest_size=16)
-        for values in (self.residues, self.lengths, self.counts):
-            content.update(np.ascontiguousarray(values).data)
-        return content.hexdigest()
+        """Return a hash of the sequences and their counts, as hexadecimal text: equal content, equal digest.
+
+        It is computed once for an open container.
+        """
+        known = self.container.digests
+        if (self.start, self.stop) not in known:
+            content = hashlib.blake2b(digest_size=16)
+            for values in (self.residues, self.lengths, self.counts):
+                content.update(np.ascontiguousarray(values).data)
+            known[self.start, self.stop] = content.hexdigest()
+        return known[self.start, self.stop]
 
     def sequences(self) -> list[str]:
         """Return the N sequences as text (`junction_aa`)."""

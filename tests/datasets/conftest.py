@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -47,12 +46,3 @@ def cohort(tmp_path: Path) -> Path:
         [("c", "sick", 41), ("a", "well", "na"), ("b", "sick", 30)],
     )
     return tmp_path
-
-
-@pytest.fixture(scope="session")
-def real_data() -> Path:
-    """The folder of real exports; tests that need it are skipped without it."""
-    folder = os.environ.get("DEEPRC_REAL_DATA")
-    if folder is None:
-        pytest.skip("DEEPRC_REAL_DATA names no folder of real exports")
-    return Path(folder)

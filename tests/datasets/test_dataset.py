@@ -4,6 +4,7 @@ import multiprocessing
 import pickle
 from concurrent.futures import ProcessPoolExecutor
 
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -159,3 +160,16 @@ def test_a_worker_process_opens_it(dataset):
 def test_nothing_written_to_the_arrays_reaches_the_file(dataset):
     dataset[0].residues[:] = 0
     assert bags(RepertoireDataset(dataset.container.path)) == BAGS
+
+
+def test_the_digest_is_of_the_content_alone(dataset, tmp_path):
+    digests = [repertoire.digest() for repertoire in dataset]
+    assert len(set(digests)) == len(dataset)
+    assert digests == [repertoire.digest() for repertoire in RepertoireDataset(dataset.container.path)]
+    changed = tmp_path / "changed.h5"
+    changed.write_bytes(dataset.container.path.read_bytes())
+    with h5py.File(changed, "r+") as file:
+        file["counts"][0] += 1
+    again = [repertoire.digest() for repertoire in RepertoireDataset(changed)]
+    assert again[0] != digests[0]
+    assert again[1:] == digests[1:]

@@ -106,7 +106,7 @@ def test_every_file_is_read_as_the_csv_module_reads_it(real_data, tmp_path, name
     assert found == kept_by_hand(rows, sequence, status, count)
 
 
-def test_the_formats_of_later_issues_are_refused_and_not_guessed(real_data):
+def test_formats_that_no_reader_knows_are_refused_and_not_guessed(real_data):
     for folder in ("mixcr", "tenx"):
         for path in (real_data / "formats" / folder).glob("*.gz"):
             with pytest.raises(ValueError, match="no reader knows this header"):
