@@ -28,5 +28,6 @@ def segment_softmax(logits: Tensor, offsets: Tensor) -> Tensor:
     index = segments[:, None].expand_as(logits)  # (N, H)
     lowest = logits.new_full((len(offsets) - 1, logits.shape[1]), -torch.inf)
     maximum = lowest.scatter_reduce(0, index, logits.detach(), "amax")  # (B, H)
-    exponential = torch.exp(logits - maximum[segments])
-    return exponential / segment_sum(exponential, offsets)[segments]
+    exponential = torch.exp(logits - maximum.index_select(0, segments))
+    # index_select, not [segments]: the backward of the latter adds in an order that differs from run to run
+    return exponential / segment_sum(exponential, offsets).index_select(0, segments)

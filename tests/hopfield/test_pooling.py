@@ -59,3 +59,24 @@ def test_segments_do_not_see_each_other() -> None:
     alone = layer(keys[:3], values[:3], torch.tensor([0, 3]))
     together = layer(keys, values, torch.tensor([0, 3, 7]))
     torch.testing.assert_close(alone[0], together[0])
+
+
+def test_gradients_are_the_same_in_every_run() -> None:
+    """With several threads, additions in an order of chance would differ in the last bits."""
+    generator = torch.Generator().manual_seed(0)
+    n = 37_001
+    logits = torch.randn(n, 1, generator=generator).requires_grad_()
+    values = torch.randn(n, 3, generator=generator).requires_grad_()
+    layer, offsets = HopfieldPooling(1), torch.tensor([0, 7000, 9000, 30_000, n])
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        runs = []
+        for _ in range(150):
+            loss = layer.pool(logits, values, offsets).square().sum()
+            runs.append(torch.autograd.grad(loss, [logits, values]))
+    finally:
+        torch.set_num_threads(threads)
+    for gradients in runs:
+        assert torch.equal(gradients[0], runs[0][0])
+        assert torch.equal(gradients[1], runs[0][1])
