@@ -35,16 +35,20 @@ def write_aside(path: Path) -> Iterator[Path]:
     InputError
         If the folder does not exist or `path` is a folder.
     """
-    if not path.parent.is_dir():
-        raise InputError(f"{path}: the folder {path.parent} does not exist")
-    if path.is_dir():
-        raise InputError(f"{path}: is a folder; expected the name of a file to write")
+    _check_place(path)
     aside = path.with_name(f".{path.name}.partial")
     try:
         yield aside
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def _check_place(path: Path) -> None:
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: the folder {path.parent} does not exist")
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder; expected the name of a file to write")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -63,10 +67,7 @@ def check_table_output(path: Path, columns: Sequence[str]) -> None:
     InputError
         If the folder does not exist, or there is anything else at `path`.
     """
-    if not path.parent.is_dir():
-        raise InputError(f"{path}: the folder {path.parent} does not exist")
-    if path.is_dir():
-        raise InputError(f"{path}: is a folder; expected the name of a file to write")
+    _check_place(path)
     if path.exists():
         opener = gzip.open if path.suffix == ".gz" else open
         try:

@@ -135,22 +135,16 @@ def _start_folder(
 ) -> None:
     """Make the run directory with all that is known before training; it appears whole."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    aside = temporary / folder.name  # made inside, because mkdtemp's folders are for their owner only
     try:
+        aside.mkdir()
         write_splits(aside, split, dataset)
         write_text(aside / "environment.json", json.dumps(environment(device), indent=1) + "\n")
         write_text(aside / "config.yaml", settings.to_yaml())
-        aside.chmod(0o777 & ~_umask())
         aside.replace(folder)
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def _umask() -> int:
-    """Return the process's mask of file permissions, which can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def resume_run(

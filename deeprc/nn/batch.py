@@ -15,7 +15,7 @@ from torch import Tensor
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn.features import AbundanceMode, abundance_scale, inverse_standard_deviation
 
-__all__ = ["BatchMaker", "RepertoireBatch"]
+__all__ = ["BatchMaker", "RepertoireBatch", "draw_rows"]
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,11 @@ class RepertoireBatch:
         return RepertoireBatch(*moved)
 
 
+def draw_rows(n: int, most: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Choose up to `most` of n rows at random, without replacement, in ascending order."""
+    return np.arange(n) if n <= most else np.sort(rng.choice(n, most, replace=False, shuffle=False))
+
+
 class BatchMaker:
     """Make batches from a dataset: random subsamples for training, ranges of sequences for inference.
 
@@ -92,11 +97,7 @@ class BatchMaker:
         rows = []
         for position in positions:
             repertoire = self.dataset[int(position)]
-            n = len(repertoire)
-            chosen = (
-                np.arange(n) if n <= n_sequences else np.sort(rng.choice(n, n_sequences, replace=False, shuffle=False))
-            )
-            rows.append(chosen + repertoire.start)
+            rows.append(draw_rows(len(repertoire), n_sequences, rng) + repertoire.start)
         return self._batch(positions, rows)
 
     def take(self, position: int, rows: NDArray[np.int64]) -> RepertoireBatch:

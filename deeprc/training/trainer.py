@@ -22,7 +22,7 @@ from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_precision
 from deeprc.errors import InputError
-from deeprc.nn.batch import BatchMaker, RepertoireBatch
+from deeprc.nn.batch import BatchMaker, RepertoireBatch, draw_rows
 from deeprc.nn.inference import cohort_outputs
 from deeprc.nn.network import DeepRC
 from deeprc.tasks import Task, multitask_loss
@@ -143,12 +143,10 @@ class Trainer:
     def _draw_validation_rows(self) -> list[NDArray[np.int64]]:
         """Choose the sequences that every look at the validation fold sees, (n,) positions per repertoire."""
         most = self.config.training.validation_sequences
-        rows = []
-        for i, n in enumerate(self.validation.dataset.n_sequences.tolist()):
-            rng = _generator(self.seed, _VALIDATION, i)
-            whole = most is None or n <= most
-            rows.append(np.arange(n) if whole else np.sort(rng.choice(n, most, replace=False, shuffle=False)))
-        return rows
+        return [
+            draw_rows(n, n if most is None else most, _generator(self.seed, _VALIDATION, i))
+            for i, n in enumerate(self.validation.dataset.n_sequences.tolist())
+        ]
 
     def fit(self, progress: Callable[[TrainingState, float], None] | None = None) -> TrainingState:
         """Train until the last update or until early stopping, and leave the best weights in `network`.
