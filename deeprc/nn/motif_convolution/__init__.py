@@ -1,19 +1,26 @@
 """h1's core: how strongly each motif kernel matches each sequence at its best window (paper lines 8602-8640).
 
-Letters: N sequences, K kernel width, D kernels, R residues.
+One function, `motif_convolution`, and three ways to compute it: `reference` is the dense convolution and the
+specification, `cpu` and `cuda` sum table rows instead.
 """
 
 from __future__ import annotations
 
+import logging
+from functools import cache
+from importlib.util import find_spec
 from typing import Literal
 
 from torch import Tensor
 
 from deeprc.nn.motif_convolution import reference
 
-__all__ = ["Implementation", "motif_convolution"]
+__all__ = ["Implementation", "Precision", "motif_convolution"]
 
 Implementation = Literal["auto", "reference", "compiled"]
+Precision = Literal["float32", "bfloat16"]
+
+logger = logging.getLogger(__name__)
 
 
 def motif_convolution(
@@ -25,12 +32,14 @@ def motif_convolution(
     weight: Tensor,
     bias: Tensor,
     *,
+    max_length: int | None = None,
     implementation: Implementation = "auto",
+    precision: Precision = "float32",
 ) -> Tensor:
     """Convolve every sequence with the kernels and take the maximum over its windows.
 
     A window starts at every residue; beyond the end of the sequence the features are zero. Among equal maxima the
-    first window counts.
+    first window counts. Letters: N sequences, K kernel width, D kernels, R residues.
 
     Parameters
     ----------
@@ -42,9 +51,13 @@ def motif_convolution(
         Factors of each sequence's one-hot and positional features, (N,).
     weight, bias
         The kernels over 20 one-hot and 3 positional features, (D, 23, K), and their biases, (D,).
+    max_length
+        No sequence is longer; None looks it up, which on CUDA waits for the device.
     implementation
-        `reference` is the dense convolution, the specification; `compiled` is the table-row form for the CPU;
-        `auto` takes `compiled` for 32- and 64-bit floats on the CPU, else `reference`.
+        `reference` is the dense convolution; `compiled` is the table-row form, in numba on the CPU and in Triton on
+        CUDA; `auto` takes `compiled` where it exists.
+    precision
+        `bfloat16` rounds the weight to 16 bits; sums are 32-bit (64-bit for a 64-bit weight) in either case.
 
     Returns
     -------
@@ -53,15 +66,27 @@ def motif_convolution(
     Raises
     ------
     ValueError
-        If `compiled` is asked for on another device.
+        If `compiled` is asked for on a device that has no such form.
     """
-    arguments = (residues, starts, lengths, residue_scale, position_scale, weight, bias)
-    on_cpu = residues.device.type == "cpu"
-    if implementation == "compiled" and not on_cpu:
-        raise ValueError(f"implementation 'compiled' runs on the CPU, the residues are on {residues.device}")
-    if implementation == "reference" or not on_cpu:
-        return reference.forward(*arguments)
-    from deeprc.nn.motif_convolution.cpu import MotifConvolution  # imports numba, only where it is used
+    if precision == "bfloat16":
+        weight = weight.bfloat16().to(weight.dtype)
+    sequences = (residues, starts, lengths, residue_scale, position_scale)
+    device = residues.device.type
+    if implementation == "reference" or (implementation == "auto" and not _has_compiled_form(device)):
+        return reference.forward(*sequences, weight, bias)
+    if not _has_compiled_form(device):
+        raise ValueError(f"implementation 'compiled' runs on the CPU, and on CUDA with triton; not here, on {device!r}")
+    if max_length is None:
+        max_length = int(lengths.max()) if len(lengths) else 0
+    from deeprc.nn.motif_convolution.autograd import MotifConvolution  # imports compilers, only where they are used
 
-    result: Tensor = MotifConvolution.apply(*arguments)  # type: ignore[no-untyped-call]  # torch types no `apply`
+    result: Tensor = MotifConvolution.apply(*sequences, weight, bias, max_length, precision)  # type: ignore[no-untyped-call]  # torch types no `apply`
     return result
+
+
+@cache
+def _has_compiled_form(device: str) -> bool:
+    if device == "cuda" and find_spec("triton") is None:
+        logger.warning("triton is not installed: the motif convolution takes its slow, dense form on CUDA")
+        return False
+    return device in ("cpu", "cuda")

@@ -1,144 +1,220 @@
-"""The motif convolution as a sum of table rows, compiled for the CPU.
+"""The motif convolution as a sum of table rows, compiled for the CPU with numba; see `tables` for the formula.
 
-pre-activation(p, d) = bias[d] + position_scale * P[L, p, d] + residue_scale * sum_j W[j, residue[p + j], d]
-
-No one-hot tensor is built. The gradient flows through the arg-max window only: one row per sequence and kernel.
-Results do not depend on the number of threads: sums run over a fixed number of blocks in a fixed order.
-Letters: N sequences, L positions, K kernel width, D kernels, R residues, C blocks.
+No one-hot tensor is built. Kernels are handled `_TILE` at a time: a tile's table of K x 20 rows lies in the fastest
+cache, and the sums, the maxima and the arg-max of all its kernels in vector registers. Results do not depend on the
+number of threads: sums run over a fixed number of blocks in a fixed order.
+Letters: N sequences, L positions, K kernel width, D kernels, R residues, C blocks, T tiles.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
 from typing import Any
 
 import numba
 import numpy as np
 import torch
+from llvmlite import ir
+from numba import types, uint64
+from numba.core import cgutils
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
-from deeprc.nn.features import N_AMINO_ACIDS, N_POSITIONAL, positional_features
+from deeprc.nn.features import N_AMINO_ACIDS
+from deeprc.nn.motif_convolution import tables
 
-__all__ = ["MotifConvolution"]
+__all__ = ["forward", "scale_gradients", "weight_gradient"]
 
 _BLOCKS = 16
+_TILE = 32
 _Array = NDArray[Any]
 
 
-class MotifConvolution(torch.autograd.Function):
-    """Forward and backward of the motif convolution on the CPU; see `motif_convolution` for the parameters."""
+def forward(
+    residues: Tensor,
+    starts: Tensor,
+    lengths: Tensor,
+    residue_scale: Tensor,
+    position_scale: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    max_length: int,
+    precision: str,  # noqa: ARG001  # the weight is rounded already, and here sums of 32 bits cost no more
+) -> tuple[Tensor, Tensor]:
+    """Return the maximal pre-activations, (N, D), and the first window that has them, (N, D) uint8 or int32."""
+    D, _, K = weight.shape
+    padded = functional.pad(weight, (0, 0, 0, 0, 0, -D % _TILE))  # (T * _TILE, 23, K)
+    tiles = padded.view(-1, _TILE, *weight.shape[1:])[:, :, :N_AMINO_ACIDS].permute(0, 3, 2, 1)  # (T, K, 20, _TILE)
+    positional = tables.position_table(padded, max_length).view(-1, len(tiles), _TILE).transpose(0, 1)
+    maximum = weight.new_empty((len(starts), len(padded)))
+    window = torch.empty(maximum.shape, dtype=torch.uint8 if max_length <= 256 else torch.int32)
+    sequences = (residues, starts, lengths, residue_scale.to(weight), position_scale.to(weight))
+    bias = functional.pad(bias, (0, -D % _TILE))
+    arrays = (_numpy(t) for t in (*sequences, tiles, positional, bias))
+    _forward(*arrays, maximum.numpy(), window.numpy())
+    return maximum[:, :D].contiguous(), window[:, :D].contiguous()
 
-    @staticmethod
-    def forward(
-        ctx: Any,
-        residues: Tensor,
-        starts: Tensor,
-        lengths: Tensor,
-        residue_scale: Tensor,
-        position_scale: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-    ) -> Tensor:
-        """Return the maximal pre-activations, (N, D), and keep the arg-max positions, (N, D) int32."""
-        residue_table = weight[:, :N_AMINO_ACIDS].permute(2, 1, 0).contiguous()  # (D, 20, K) -> (K, 20, D)
-        positions, row = _position_table(int(lengths.max()) if len(lengths) else 0, weight.shape[2])
-        positional_weight = weight[:, N_AMINO_ACIDS:].permute(2, 1, 0).reshape(-1, weight.shape[0])
-        position_table = positions.to(weight) @ positional_weight  # (rows, K * 3) @ (K * 3, D) -> (rows, D)
-        maximum = weight.new_empty((len(starts), weight.shape[0]))
-        window = torch.empty(maximum.shape, dtype=torch.int32)
-        tensors = (residues, starts, lengths, residue_scale, position_scale, residue_table, position_table)
-        _forward(*(_numpy(t) for t in tensors), row, _numpy(bias), maximum.numpy(), window.numpy())
-        ctx.save_for_backward(*tensors, window)
-        ctx.mark_non_differentiable(window)
-        return maximum
 
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of the two scales, the weight and the bias."""
-        *tensors, window = ctx.saved_tensors
-        _, starts, lengths, _, _, residue_table, position_table = tensors
-        K, _, D = residue_table.shape
-        positions, row = _position_table(int(lengths.max()) if len(lengths) else 0, K)
-        residue_gradient = residue_table.new_zeros((_BLOCKS, *residue_table.shape))
-        position_gradient = residue_table.new_zeros((_BLOCKS, *position_table.shape))
-        scale_gradient = residue_table.new_zeros((2, len(starts)))
-        need_scales = ctx.needs_input_grad[3] or ctx.needs_input_grad[4]
-        _backward(
-            *(_numpy(t) for t in tensors),
-            row,
-            _numpy(window),
-            _numpy(gradient),
-            residue_gradient.numpy(),
-            position_gradient.numpy(),
-            scale_gradient.numpy(),
-            need_scales,
-        )
-        positional = positions.to(residue_table).T @ position_gradient.sum(0)  # (K * 3, rows) @ (rows, D)
-        weight_gradient = torch.cat([residue_gradient.sum(0), positional.view(K, N_POSITIONAL, D)], dim=1).permute(
-            2, 1, 0
-        )  # (K, 23, D) -> (D, 23, K)
-        return (
-            None,
-            None,
-            None,
-            scale_gradient[0] if ctx.needs_input_grad[3] else None,
-            scale_gradient[1] if ctx.needs_input_grad[4] else None,
-            weight_gradient,
-            gradient.sum(0),
-        )
+def weight_gradient(
+    residues: Tensor,
+    starts: Tensor,
+    lengths: Tensor,
+    residue_scale: Tensor,
+    position_scale: Tensor,
+    weight: Tensor,
+    window: Tensor,
+    gradient: Tensor,
+    max_length: int,
+) -> Tensor:
+    """Return the gradient of the kernels, (D, 23, K), from that of the maxima, (N, D)."""
+    D, _, K = weight.shape
+    residue_gradient = weight.new_zeros((_BLOCKS, D, K, N_AMINO_ACIDS + 1))  # beyond a sequence's end: the last column
+    position_gradient = weight.new_zeros((_BLOCKS, max_length * (max_length + 1) // 2, D))
+    sequences = (residues, starts, lengths, residue_scale.to(weight), position_scale.to(weight))
+    arrays = (_numpy(t) for t in (*sequences, window, gradient))
+    _backward(*arrays, max_length, residue_gradient.numpy(), position_gradient.numpy())
+    of_residues = residue_gradient.sum(0)[..., :N_AMINO_ACIDS].transpose(1, 2)  # (D, K, 20) -> (D, 20, K)
+    return tables.weight_gradient(of_residues, position_gradient.sum(0), max_length)
+
+
+def scale_gradients(
+    residues: Tensor,
+    starts: Tensor,
+    lengths: Tensor,
+    residue_scale: Tensor,
+    position_scale: Tensor,
+    weight: Tensor,
+    window: Tensor,
+    gradient: Tensor,
+    max_length: int,
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of the two scales, (N,) each, from that of the maxima, (N, D)."""
+    arrays = (_numpy(t) for t in (residues, starts, lengths, weight, tables.position_table(weight, max_length)))
+    of_residues, of_positions = torch.empty_like(residue_scale), torch.empty_like(position_scale)
+    _scale_gradients(*arrays, _numpy(window), _numpy(gradient), of_residues.numpy(), of_positions.numpy())
+    return of_residues, of_positions
 
 
 def _numpy(tensor: Tensor) -> _Array:
     return tensor.detach().contiguous().numpy()
 
 
-@lru_cache(maxsize=64)
-def _position_table(max_length: int, kernel_size: int) -> tuple[Tensor, _Array]:
-    """Return the positional features of every window of every length, and where a length's windows begin.
+@intrinsic  # type: ignore[untyped-decorator]
+def _best_windows(
+    _: Any,
+    residues: Any,
+    start: Any,
+    length: Any,
+    residue_scale: Any,
+    position_scale: Any,
+    table: Any,
+    position_rows: Any,
+    maximum: Any,
+    window: Any,
+) -> tuple[Any, Callable[..., Any]]:
+    """Write the maxima and their first windows of one sequence and one tile of kernels.
 
-    The table is (rows, K * 3); the windows of length L are its rows row[L] to row[L] + L.
+    This is written in vectors of `_TILE` numbers, which numba cannot express; for each window p it computes
+
+        value = residue_scale * sum_j table[j, residues[start + p + j]] + position_scale * position_rows[p]
+
+    and keeps value and p where value exceeds the maximum so far. A maximum that is not a number stays.
+    Arrays: residues (R,), table (K, 20, _TILE), position_rows (L, _TILE), maximum and window (_TILE,).
     """
-    features = np.zeros((max_length + 1, max_length + kernel_size, N_POSITIONAL))
-    features[:, :max_length] = positional_features(max_length)
-    windows = [features[length, p : p + kernel_size].ravel() for length in range(max_length + 1) for p in range(length)]
-    row = np.concatenate([[0], np.cumsum(np.arange(max_length + 1))]).astype(np.int64)
-    table = np.asarray(windows).reshape(len(windows), kernel_size * N_POSITIONAL)
-    return torch.from_numpy(table), row
+    parameters = (
+        residues,
+        start,
+        length,
+        residue_scale,
+        position_scale,
+        table,
+        position_rows,
+        maximum,
+        window,
+    )
+    number, index = ir.IntType(64), ir.IntType(32)
+
+    def generate(context: Any, build: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        value_type = context.get_value_type(table.dtype)
+        values, places = ir.VectorType(value_type, _TILE), ir.VectorType(index, _TILE)
+        contract = ["contract"]
+
+        def array(at: int) -> Any:
+            return context.make_array(signature.args[at])(context, build, arguments[at])
+
+        def broadcast(scalar: Any, vector: ir.VectorType) -> Any:
+            nothing = ir.Constant(vector, ir.Undefined)
+            one = build.insert_element(nothing, scalar, ir.Constant(index, 0))
+            return build.shuffle_vector(one, nothing, ir.Constant(places, [0] * _TILE))
+
+        def vector_at(pointer: Any, row: Any, vector: ir.VectorType) -> Any:
+            first = build.gep(pointer, [build.mul(row, ir.Constant(number, _TILE))])
+            return build.bitcast(first, vector.as_pointer())
+
+        def load_row(pointer: Any, row: Any) -> Any:
+            return build.load(vector_at(pointer, row, values), align=table.dtype.bitwidth // 8)
+
+        _, begin, end, *scales = arguments[:5]
+        sequence = build.gep(array(0).data, [begin])
+        kernels, positions = array(5), array(6).data
+        kernel_size = build.extract_value(kernels.shape, 0)
+        of_residues, of_positions = (broadcast(scale, values) for scale in scales)
+        best = cgutils.alloca_once_value(build, ir.Constant(values, [float("-inf")] * _TILE))
+        best_at = cgutils.alloca_once_value(build, ir.Constant(places, [0] * _TILE))
+        total = cgutils.alloca_once(build, values)
+        with cgutils.for_range(build, end) as windows:
+            p = windows.index
+            left = build.sub(end, p)
+            here = build.gep(sequence, [p])
+            build.store(ir.Constant(values, [0.0] * _TILE), total)
+            with cgutils.for_range(build, build.select(build.icmp_signed("<", left, kernel_size), left, kernel_size)) as w:
+                residue = build.zext(build.load(build.gep(here, [w.index])), number)
+                row = build.add(build.mul(w.index, ir.Constant(number, N_AMINO_ACIDS)), residue)
+                build.store(build.fadd(build.load(total), load_row(kernels.data, row)), total)
+            positional = build.fmul(of_positions, load_row(positions, p), flags=contract)
+            value = build.fadd(build.fmul(of_residues, build.load(total), flags=contract), positional, flags=contract)
+            so_far = build.load(best)
+            better = build.and_(build.fcmp_unordered(">", value, so_far), build.fcmp_ordered("ord", so_far, so_far))
+            build.store(build.select(better, value, so_far), best)
+            p_everywhere = broadcast(build.trunc(p, index), places)
+            build.store(build.select(better, p_everywhere, build.load(best_at)), best_at)
+        zero = ir.Constant(number, 0)
+        build.store(build.load(best), vector_at(array(7).data, zero, values), align=table.dtype.bitwidth // 8)
+        stored = ir.VectorType(context.get_value_type(window.dtype), _TILE)
+        narrow = build.load(best_at) if stored == places else build.trunc(build.load(best_at), stored)
+        build.store(narrow, vector_at(array(8).data, zero, stored), align=window.dtype.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.void(*parameters), generate
 
 
-@numba.njit(parallel=True, cache=True, nogil=True, fastmath={"contract"})
+@numba.njit(parallel=True, cache=True, nogil=True)
 def _forward(
     residues: _Array,
     starts: _Array,
     lengths: _Array,
     residue_scale: _Array,
     position_scale: _Array,
-    residue_table: _Array,
+    table: _Array,
     position_table: _Array,
-    row: _Array,
     bias: _Array,
     maximum: _Array,
     window: _Array,
 ) -> None:
     N = len(starts)
-    K, _, D = residue_table.shape
     for block in numba.prange(_BLOCKS):
-        total = np.empty(D, residue_table.dtype)
-        for n in range(block * N // _BLOCKS, (block + 1) * N // _BLOCKS):
-            start, length = starts[n], lengths[n]
-            for p in range(length):
-                total[:] = 0
-                for j in range(min(K, length - p)):
-                    weights = residue_table[j, residues[start + p + j]]
-                    for d in range(D):
-                        total[d] += weights[d]
-                positional = position_table[row[length] + p]
-                for d in range(D):
-                    value = bias[d] + position_scale[n] * positional[d] + residue_scale[n] * total[d]
-                    if p == 0 or value > maximum[n, d]:
-                        maximum[n, d] = value
-                        window[n, d] = p
+        for tile in range(len(table)):
+            kernels = slice(tile * _TILE, (tile + 1) * _TILE)
+            for n in range(block * N // _BLOCKS, (block + 1) * N // _BLOCKS):
+                L = lengths[n]
+                position_rows = position_table[tile, L * (L - 1) // 2 :]
+                best, at = maximum[n, kernels], window[n, kernels]
+                _best_windows(
+                    residues, starts[n], L, residue_scale[n], position_scale[n], table[tile], position_rows, best, at
+                )
+                best += bias[kernels]
 
 
 @numba.njit(parallel=True, cache=True, nogil=True)
@@ -148,30 +224,57 @@ def _backward(
     lengths: _Array,
     residue_scale: _Array,
     position_scale: _Array,
-    residue_table: _Array,
-    position_table: _Array,
-    row: _Array,
     window: _Array,
     gradient: _Array,
+    max_length: int,
     residue_gradient: _Array,
     position_gradient: _Array,
-    scale_gradient: _Array,
-    need_scales: bool,
+) -> None:
+    """Add each gradient to the table rows of its window; every window has K of them, so that no branch depends on it.
+
+    Indices are unsigned: numba then omits Python's negative ones.
+    """
+    N, D = gradient.shape
+    _, _, K, columns = residue_gradient.shape
+    for block in numba.prange(_BLOCKS):
+        of_residues, of_positions = residue_gradient[block].ravel(), position_gradient[block].ravel()
+        sequence = np.empty(max_length + K, np.uint64)
+        for n in range(block * N // _BLOCKS, (block + 1) * N // _BLOCKS):
+            start, L = uint64(starts[n]), uint64(lengths[n])
+            for p in range(L):
+                sequence[uint64(p)] = residues[start + uint64(p)]
+            sequence[lengths[n] : lengths[n] + K] = columns - 1
+            first_row = L * (L - uint64(1)) // uint64(2)
+            for d in range(D):
+                p = uint64(window[n, d])
+                of_positions[(first_row + p) * uint64(D) + uint64(d)] += gradient[n, d] * position_scale[n]
+                g = gradient[n, d] * residue_scale[n]
+                at = uint64(d * K * columns)
+                for j in range(K):
+                    of_residues[at + sequence[p + uint64(j)]] += g
+                    at += uint64(columns)
+
+
+@numba.njit(parallel=True, cache=True, nogil=True)
+def _scale_gradients(
+    residues: _Array,
+    starts: _Array,
+    lengths: _Array,
+    weight: _Array,
+    position_table: _Array,
+    window: _Array,
+    gradient: _Array,
+    of_residues: _Array,
+    of_positions: _Array,
 ) -> None:
     N, D = gradient.shape
-    K = residue_table.shape[0]
-    for block in numba.prange(_BLOCKS):
-        for n in range(block * N // _BLOCKS, (block + 1) * N // _BLOCKS):
-            start, length = starts[n], lengths[n]
-            for d in range(D):
-                p = window[n, d]
-                g = gradient[n, d]
-                at = row[length] + p
-                position_gradient[block, at, d] += g * position_scale[n]
-                scaled = g * residue_scale[n]
-                for j in range(min(K, length - p)):
-                    residue_gradient[block, j, residues[start + p + j], d] += scaled
-                if need_scales:
-                    scale_gradient[1, n] += g * position_table[at, d]
-                    for j in range(min(K, length - p)):
-                        scale_gradient[0, n] += g * residue_table[j, residues[start + p + j], d]
+    K = weight.shape[2]
+    for n in numba.prange(N):
+        L = lengths[n]
+        residue_sum, position_sum = 0.0, 0.0
+        for d in range(D):
+            p = window[n, d]
+            position_sum += gradient[n, d] * position_table[L * (L - 1) // 2 + p, d]
+            for j in range(min(K, L - p)):
+                residue_sum += gradient[n, d] * weight[d, residues[starts[n] + p + j], j]
+        of_residues[n], of_positions[n] = residue_sum, position_sum

@@ -1,0 +1,47 @@
+"""What the table-row forms share: the positional features of every window of every length.
+
+pre-activation(p, d) = bias[d] + position_scale * P[L, p, d] + residue_scale * sum_j W[j, residue[p + j], d]
+
+P depends on a sequence's length L and the window's start p only, so it is a table too. Its rows are the windows of all
+lengths: those of length L begin at row L (L - 1) / 2. Letters: K kernel width, D kernels.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from deeprc.nn.features import N_AMINO_ACIDS, N_POSITIONAL, positional_features
+
+__all__ = ["position_table", "weight_gradient"]
+
+
+def position_table(weight: Tensor, max_length: int) -> Tensor:
+    """Return P, (rows, D), of the kernels (D, 23, K) for sequences of up to `max_length` residues."""
+    D, _, K = weight.shape
+    features = _window_features(max_length, K, weight.dtype, weight.device)
+    kernels = weight[:, N_AMINO_ACIDS:].reshape(D, N_POSITIONAL * K)
+    return features @ kernels.T  # (rows, 3 * K) @ (3 * K, D) -> (rows, D)
+
+
+def weight_gradient(residue_gradient: Tensor, position_gradient: Tensor, max_length: int) -> Tensor:
+    """Return the gradient of the kernels, (D, 23, K), from those of W, (D, 20, K), and of P, (rows, D)."""
+    D, _, K = residue_gradient.shape
+    features = _window_features(max_length, K, residue_gradient.dtype, residue_gradient.device)
+    positional = position_gradient.T @ features  # (D, rows) @ (rows, 3 * K) -> (D, 3 * K)
+    return torch.cat([residue_gradient, positional.view(D, N_POSITIONAL, K)], dim=1)
+
+
+@lru_cache(maxsize=64)
+def _window_features(max_length: int, kernel_size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return the positional features of every window of every length, (rows, 3 * K)."""
+    length, start = np.tril_indices(max_length)  # one row per (L - 1, p) with p < L
+    features = np.zeros((max_length + 1, max_length + kernel_size, N_POSITIONAL))
+    features[:, :max_length] = positional_features(max_length)
+    at = start[:, None] + np.arange(kernel_size)  # (rows, K)
+    windows = features[length[:, None] + 1, at].transpose(0, 2, 1)  # (rows, K, 3) -> (rows, 3, K)
+    flat = windows.reshape(len(length), N_POSITIONAL * kernel_size)
+    return torch.from_numpy(flat).to(device, dtype)
