@@ -86,6 +86,8 @@ class TrainingConfig:
     logit_noise: float = _bounded(0.0, 0)
     # mix the sequences of a batch's negative repertoires (first target, binary)
     shuffle_negatives: bool = False
+    # copy all sequences to the GPU once; auto does where they take at most half of its free memory
+    device_cache: Literal["auto", "always", "never"] = "auto"
 
 
 @dataclass(frozen=True)

@@ -265,17 +265,16 @@ def task_losses(outputs: Tensor, targets: Tensor, tasks: Sequence[Task]) -> list
     """
     losses = []
     for i, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
-        known = ~torch.isnan(targets[:, i])
-        output, target = outputs[known, part], targets[known, i]
-        if len(target) == 0:
-            losses.append(outputs.new_zeros(()))
-        elif task.kind == "binary":
-            losses.append(functional.binary_cross_entropy_with_logits(output[:, 0], target.to(output)))
+        known = ~torch.isnan(targets[:, i])  # all shapes are fixed, so that a device need not be waited for
+        output, target = outputs[:, part], targets[:, i].where(known, 0.0)
+        if task.kind == "binary":
+            each = functional.binary_cross_entropy_with_logits(output[:, 0], target.to(output), reduction="none")
         elif task.kind == "multiclass":
-            losses.append(functional.cross_entropy(output, target.long()))
+            each = functional.cross_entropy(output, target.long(), reduction="none")
         else:
             scaled = (target - task.mean) / task.scale  # in 64 bits: 1,000,000,001 must not become 1,000,000,000
-            losses.append(0.5 * functional.mse_loss(output[:, 0], scaled.to(output)))
+            each = 0.5 * functional.mse_loss(output[:, 0], scaled.to(output), reduction="none")
+        losses.append(each.where(known, 0.0).sum() / known.sum().clamp(min=1))
     return losses
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import NoReturn, TypeVar
 
+from torch import Tensor
 from tqdm import tqdm
 
 from deeprc.training.trainer import TrainingState
@@ -14,7 +16,7 @@ from deeprc.training.trainer import TrainingState
 __all__ = ["bar", "training_bar"]
 
 _Item = TypeVar("_Item")
-_SMOOTHING = 0.98
+_SHOW_SECONDS = 0.3
 
 
 def bar(items: Iterable[_Item], unit: str) -> Iterable[_Item]:
@@ -23,25 +25,26 @@ def bar(items: Iterable[_Item], unit: str) -> Iterable[_Item]:
 
 
 @contextmanager
-def training_bar(n_updates: int) -> Iterator[Callable[[TrainingState, float], None]]:
+def training_bar(n_updates: int) -> Iterator[Callable[[TrainingState, Tensor], None]]:
     """Give a callback that shows loss, validation AUC and the time left; lines instead of a bar without a terminal."""
     terminal = sys.stderr.isatty()
-    smooth: float | None = None
     with ExitStack() as stack:
         progress: tqdm[NoReturn] | None = None
+        shown_at = 0.0
 
-        def report(state: TrainingState, loss: float) -> None:
-            nonlocal smooth, progress
-            smooth = loss if smooth is None else _SMOOTHING * smooth + (1 - _SMOOTHING) * loss
+        def report(state: TrainingState, loss: Tensor) -> None:
+            nonlocal progress, shown_at
             if progress is None:  # made with the first update, so that the time left counts from there
                 started = tqdm(total=n_updates, initial=state.update - 1, unit="update", disable=not terminal)
                 progress = stack.enter_context(started)
             last = state.history[-1] if state.history else {}
-            shown = {"loss": f"{smooth:.3f}"}
-            if "validation_auc" in last:
-                shown["validation_auc"] = f"{last['validation_auc']:.3f}"
             if terminal:
-                progress.set_postfix(shown, refresh=False)
+                if time.monotonic() - shown_at > _SHOW_SECONDS:  # to look at the loss is to wait for the device
+                    shown = {"loss": f"{float(loss):.3f}"}
+                    if "validation_auc" in last:
+                        shown["validation_auc"] = f"{last['validation_auc']:.3f}"
+                    progress.set_postfix(shown, refresh=False)
+                    shown_at = time.monotonic()
                 progress.update()
             elif last.get("update") == state.update:
                 values = "  ".join(f"{name} {value:.4g}" for name, value in last.items() if name != "update")

@@ -41,7 +41,7 @@ from deeprc.training.trainer import Fold, Trainer, TrainingState
 
 __all__ = ["resume_run", "train_run"]
 
-Progress = Callable[[TrainingState, float], None]
+Progress = Callable[[TrainingState, Tensor], None]
 
 logger = logging.getLogger(__name__)
 
@@ -219,7 +219,7 @@ def _train(
 ) -> Run:
     trainer = _trainer(settings, dataset, split, device, folder / "checkpoint" / "last.safetensors")
 
-    def report(state: TrainingState, loss: float) -> None:
+    def report(state: TrainingState, loss: Tensor) -> None:
         if state.history and state.history[-1]["update"] == state.update:
             write_text(folder / "history.tsv", pd.DataFrame(state.history).to_csv(sep="\t", index=False))
         if progress is not None:

@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from deeprc.hopfield.functional import segment_softmax, segment_sum
+from deeprc.hopfield.functional import segment_attention
 
 __all__ = ["HopfieldPooling"]
 
@@ -66,9 +66,7 @@ class HopfieldPooling(nn.Module):
 
         An empty set gives 0.
         """
-        weights = segment_softmax(logits, offsets)  # (N, H)
-        heads = [segment_sum(weights[:, h, None] * values, offsets) for h in range(weights.shape[1])]
-        return torch.stack(heads, dim=1)  # H times (B, d_v) -> (B, H, d_v)
+        return segment_attention(logits, values, offsets)
 
     def forward(self, keys: Tensor, values: Tensor, offsets: Tensor) -> Tensor:
         """Pool each set: keys (N, d_k), values (N, d_v) and offsets (B + 1,) give (B, H, d_v)."""

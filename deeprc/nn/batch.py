@@ -5,17 +5,27 @@ Letters: N sequences of all repertoires end to end, B repertoires, R residues.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from typing import Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deeprc.datasets.container import Container
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn.features import AbundanceMode, abundance_scale, inverse_standard_deviation
+from deeprc.nn.sampling import draw_rows
 
-__all__ = ["BatchMaker", "RepertoireBatch", "draw_rows"]
+__all__ = ["BatchMaker", "CacheChoice", "RepertoireBatch", "cache_device"]
+
+CacheChoice = Literal["auto", "always", "never"]
+
+CPU = torch.device("cpu")
+_LENGTH_STEP = 8  # batches' longest sequences are rounded up, so that few tables of positions are needed
 
 
 @dataclass(frozen=True)
@@ -32,7 +42,10 @@ class RepertoireBatch:
         Factors of each sequence's one-hot and positional features, (N,) float32: the abundance scale over the
         repertoire's standard deviation, and 1 over it.
     offsets
-        Repertoire b's sequences are offsets[b] to offsets[b + 1], (B + 1,) int64.
+        Repertoire b's sequences are offsets[b] to offsets[b + 1], (B + 1,) int64. Sequences beyond offsets[B] belong to
+        no repertoire: on CUDA they fill a batch up to a size that the host knows.
+    max_length
+        No sequence has more residues.
     """
 
     residues: Tensor
@@ -41,6 +54,7 @@ class RepertoireBatch:
     residue_scale: Tensor
     position_scale: Tensor
     offsets: Tensor
+    max_length: int
 
     def take(self, rows: Tensor, offsets: Tensor) -> RepertoireBatch:
         """Return these sequences, rows (n,) in repertoire order, with their new offsets (B + 1,)."""
@@ -53,6 +67,13 @@ class RepertoireBatch:
             offsets=offsets,
         )
 
+    def chunks(self, size: int) -> Iterator[RepertoireBatch]:
+        """Yield the sequences `size` at a time, each part as if it were one repertoire."""
+        columns = (self.starts, self.lengths, self.residue_scale, self.position_scale)
+        for part in zip(*(column.split(size) for column in columns), strict=True):
+            offsets = torch.arange(2, device=self.offsets.device) * len(part[0])
+            yield RepertoireBatch(self.residues, *part, offsets, self.max_length)
+
     def compact(self) -> RepertoireBatch:
         """Return the batch with its own residues only, its sequences lying end to end."""
         offsets = torch.zeros(len(self.lengths) + 1, dtype=torch.int64, device=self.lengths.device)
@@ -62,21 +83,21 @@ class RepertoireBatch:
         return replace(self, residues=residues, starts=offsets[:-1])
 
     def to(self, device: torch.device) -> RepertoireBatch:
-        """Return the batch on another device; there, only its own sequences' residues are kept."""
+        """Return the batch on another device; there, only its own sequences' residues are kept.
+
+        On the way to CUDA it passes through pinned memory, so that the copy does not hold up the host.
+        """
         if device == self.residues.device:
             return self
         compact = self.compact()
-        moved = (getattr(compact, f.name).to(device, non_blocking=True) for f in fields(self))
-        return RepertoireBatch(*moved)
-
-
-def draw_rows(n: int, most: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Choose up to `most` of n rows at random, without replacement, in ascending order."""
-    return np.arange(n) if n <= most else np.sort(rng.choice(n, most, replace=False, shuffle=False))
+        columns = {f.name: getattr(compact, f.name) for f in fields(self) if f.name != "max_length"}
+        if device.type == "cuda":
+            columns = {name: column.pin_memory() for name, column in columns.items()}
+        return replace(compact, **{name: column.to(device, non_blocking=True) for name, column in columns.items()})
 
 
 class BatchMaker:
-    """Make batches from a dataset: random subsamples for training, ranges of sequences for inference.
+    """Make batches from a dataset: random subsamples for training, given sequences for inference.
 
     Parameters
     ----------
@@ -84,43 +105,125 @@ class BatchMaker:
         The repertoires; positions given to the methods count within it.
     abundance
         The abundance scale of the one-hot features.
+    device
+        Where the container's sequences are read from and batches are made: the CPU, where they stay memory-mapped, or a
+        device to which they are all copied once, see `cache_device`.
     """
 
-    def __init__(self, dataset: RepertoireDataset, abundance: AbundanceMode) -> None:
+    def __init__(self, dataset: RepertoireDataset, abundance: AbundanceMode, *, device: torch.device = CPU) -> None:
         self.dataset = dataset
         self.abundance = abundance
-        self._residues = torch.from_numpy(dataset.container.residues)
-        self._inverse_std: dict[int, float] = {}
+        self.device = device
+        self._columns = _columns_on(dataset.container, device)
+        bounds = torch.from_numpy(dataset.container.repertoire_offsets)
+        self._first = bounds[dataset.rows].to(device)  # (B,)
+        self._size = bounds.diff()[dataset.rows].to(device)  # (B,)
+        self._inverse_std = torch.full((len(dataset),), torch.nan)  # (B,); NaN until it is needed
+        if device.type != "cpu":
+            self._know_inverse_std(np.arange(len(dataset)))
+            self._inverse_std = self._inverse_std.to(device)
 
     def sample(self, positions: NDArray[np.int64], n_sequences: int, rng: np.random.Generator) -> RepertoireBatch:
-        """Draw up to `n_sequences` sequences of each repertoire at random, without replacement."""
-        rows = []
-        for position in positions:
-            repertoire = self.dataset[int(position)]
-            rows.append(draw_rows(len(repertoire), n_sequences, rng) + repertoire.start)
-        return self._batch(positions, rows)
+        """Draw up to `n_sequences` sequences of each repertoire at random, without replacement; see `draw_rows`."""
+        keys = torch.from_numpy(rng.integers(2**63, size=len(positions))).to(self.device)
+        return self.draw(torch.from_numpy(positions).to(self.device), n_sequences, keys)
 
-    def take(self, position: int, rows: NDArray[np.int64]) -> RepertoireBatch:
-        """Return the given sequences of one repertoire; rows count within it, (n,) int64."""
-        return self._batch(np.array([position]), [rows + self.dataset[position].start])
+    def draw(self, positions: Tensor, n_sequences: int, keys: Tensor, *, total: int | None = None) -> RepertoireBatch:
+        """Draw as `sample` does, from keys (B,) int64 and positions (B,) int64 on the maker's device.
 
-    def _batch(self, positions: NDArray[np.int64], rows: list[NDArray[np.int64]]) -> RepertoireBatch:
-        container = self.dataset.container
-        sizes = [len(chosen) for chosen in rows]
-        at = np.concatenate(rows) if rows else np.zeros(0, np.int64)
-        starts = np.asarray(container.sequence_offsets[at])
-        lengths = container.sequence_offsets[at + 1] - starts
-        inverse_std = np.repeat([self.inverse_std(int(p)) for p in positions], sizes).astype(np.float32)
-        scale = abundance_scale(container.counts[at], self.abundance) * inverse_std
-        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        arrays = (starts, np.asarray(lengths), scale, inverse_std, offsets)
-        return RepertoireBatch(self._residues, *(torch.from_numpy(array) for array in arrays))
+        On CUDA a given `total`, at least the number drawn, fills the batch up to it and keeps the host from waiting.
+        """
+        rows, owner, offsets = draw_rows(self._size[positions], n_sequences, keys, total=total)
+        return self._batch(positions, self._first[positions].index_select(0, owner) + rows, owner, offsets)
+
+    def take(self, position: int, rows: NDArray[np.int64] | slice) -> RepertoireBatch:
+        """Return the given sequences of one repertoire; rows count within it, (n,) int64 or a slice without step."""
+        first, size = int(self._first[position]), int(self._size[position])
+        if isinstance(rows, slice):
+            start, stop, _ = rows.indices(size)
+            rows = np.arange(start, stop)
+        at = (torch.from_numpy(rows) + first).to(self.device)
+        owner = torch.zeros(len(rows), dtype=torch.int64, device=self.device)
+        offsets = torch.tensor([0, len(rows)], device=self.device)
+        return self._batch(torch.tensor([position], device=self.device), at, owner, offsets)
+
+    def _batch(self, positions: Tensor, at: Tensor, owner: Tensor, offsets: Tensor) -> RepertoireBatch:
+        """Look up the sequences at (N,) of the container; owner (N,) says which of the positions (B,) each is of."""
+        columns = self._columns
+        if self.device.type == "cpu":
+            self._know_inverse_std(positions.numpy())
+        else:
+            at = at.clamp(max=len(columns.counts) - 1)  # rows that only fill the batch may lie anywhere
+        starts = columns.offsets.index_select(0, at)
+        lengths = columns.offsets.index_select(0, at + 1) - starts
+        inverse_std = self._inverse_std[positions].index_select(0, owner)
+        scale = inverse_std
+        if self.abundance != "none":
+            counts = columns.counts.index_select(0, at).long() & 0xFFFFFFFF
+            scale = abundance_scale(counts, self.abundance) * inverse_std
+        longest = columns.max_length or (int(lengths.max()) if len(lengths) else 0)
+        max_length = -(-longest // _LENGTH_STEP) * _LENGTH_STEP
+        return RepertoireBatch(columns.residues, starts, lengths, scale, inverse_std, offsets, max_length)
 
     def inverse_std(self, position: int) -> float:
         """Return 1 / the standard deviation of the features of one whole repertoire; computed once."""
-        if position not in self._inverse_std:
-            repertoire = self.dataset[position]
-            self._inverse_std[position] = inverse_standard_deviation(
-                repertoire.lengths, np.asarray(repertoire.counts), self.abundance
-            )
-        return self._inverse_std[position]
+        if self.device.type == "cpu":
+            self._know_inverse_std(np.array([position]))
+        return float(self._inverse_std[position])
+
+    def _know_inverse_std(self, positions: NDArray[np.int64]) -> None:
+        for position in positions:
+            if torch.isnan(self._inverse_std[position]):
+                repertoire = self.dataset[int(position)]
+                self._inverse_std[position] = inverse_standard_deviation(
+                    repertoire.lengths, repertoire.counts, self.abundance
+                )
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """A container's sequences as tensors: residues (R,), offsets (N + 1,), counts (N,) in the bits of int32.
+
+    `max_length` is known only where looking it up in every batch would make the host wait.
+    """
+
+    residues: Tensor
+    offsets: Tensor
+    counts: Tensor
+    max_length: int | None
+
+
+_ON_DEVICES: WeakKeyDictionary[Container, dict[torch.device, _Columns]] = WeakKeyDictionary()
+
+
+def _columns_on(container: Container, device: torch.device) -> _Columns:
+    """Return the container's sequences on a device; all makers of a container share them."""
+    known = _ON_DEVICES.setdefault(container, {})
+    if device not in known:
+        host = (container.residues, container.sequence_offsets, container.counts.view(np.int32))
+        residues, offsets, counts = (torch.from_numpy(column).to(device) for column in host)
+        max_length = None
+        if device.type != "cpu":
+            max_length = int(offsets.diff().max()) if len(counts) else 0
+        known[device] = _Columns(residues, offsets, counts, max_length)
+    return known[device]
+
+
+def cache_device(container: Container, choice: CacheChoice, device: torch.device) -> torch.device:
+    """Return where training reads a container's sequences from: the device, or the CPU.
+
+    Parameters
+    ----------
+    container
+        The sequences.
+    choice
+        `auto` is the device where they take at most half of its free memory; `always` and `never` say what they mean.
+    device
+        Where the network is.
+    """
+    if device.type != "cuda" or choice == "never":
+        return CPU
+    if choice == "always" or device in _ON_DEVICES.get(container, {}):
+        return device
+    size = container.residues.nbytes + container.sequence_offsets.nbytes + container.counts.nbytes
+    return device if size <= torch.cuda.mem_get_info(device)[0] // 2 else CPU

@@ -12,7 +12,9 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 __all__ = [
     "N_AMINO_ACIDS",
@@ -55,22 +57,21 @@ def positional_features(max_length: int) -> NDArray[np.float64]:
     return np.where((position < length)[:, :, None], features, 0.0)
 
 
-def abundance_scale(counts: NDArray[np.integer], mode: AbundanceMode) -> NDArray[np.float32]:
+def abundance_scale(counts: Tensor, mode: AbundanceMode) -> Tensor:
     """Return the factor of each sequence's one-hot features, (N,) float32.
 
     Parameters
     ----------
     counts
-        The sequences' abundances, (N,); a count of 0 is taken as 1.
+        The sequences' abundances, (N,) of any integer type; a count of 0 is taken as 1.
     mode
         `log` is the paper's log(count), which hides the residues of every sequence seen once; `log1p` is
         log(1 + count), which keeps them visible; `none` is 1 for all.
     """
     if mode == "none":
-        return np.ones(len(counts), np.float32)
-    values = np.maximum(counts, 1).astype(np.float64)
-    scale: NDArray[np.float64] = np.log(values) if mode == "log" else np.log1p(values)
-    return scale.astype(np.float32)
+        return torch.ones(len(counts), device=counts.device)
+    values = counts.double().clamp(min=1)
+    return (values.log() if mode == "log" else values.log1p()).float()
 
 
 def inverse_standard_deviation(lengths: NDArray[np.integer], counts: NDArray[np.integer], mode: AbundanceMode) -> float:
@@ -89,7 +90,7 @@ def inverse_standard_deviation(lengths: NDArray[np.integer], counts: NDArray[np.
     n = N_FEATURES * float(lengths.sum())
     if n == 0:
         return 1.0
-    scale = abundance_scale(counts, mode).astype(np.float64)
+    scale = abundance_scale(torch.from_numpy(counts.astype(np.int64)), mode).double().numpy()
     squares_by_length = (positional_features(int(lengths.max())) ** 2).sum(axis=(1, 2))  # (L_max + 1,)
     mean = float((lengths * (scale + 1.0)).sum()) / n
     mean_of_squares = float((lengths * scale**2).sum() + squares_by_length[lengths].sum()) / n

@@ -13,12 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deeprc.nn.batch import BatchMaker, RepertoireBatch
-from deeprc.nn.network import DeepRC, top_rows
+from deeprc.nn.network import DeepRC, chunk_size
+from deeprc.nn.sampling import top_rows
 
-__all__ = ["CHUNK", "attention_logits", "cohort_outputs", "repertoire_outputs"]
-
-CHUNK = 32768
-"""Sequences that are in work at a time."""
+__all__ = ["attention_logits", "cohort_outputs", "repertoire_outputs"]
 
 
 @torch.no_grad()
@@ -28,7 +26,7 @@ def attention_logits(
     position: int,
     *,
     rows: NDArray[np.int64] | None = None,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
 ) -> Tensor:
     """Return the attention logits of the sequences of one repertoire, (N, H) float32, on the CPU.
 
@@ -43,9 +41,8 @@ def attention_logits(
     rows
         Positions of the sequences to score within the repertoire; all when None.
     chunk
-        Sequences in work at a time.
+        Sequences in work at a time; None chooses by the device.
     """
-    rows = np.arange(len(maker.dataset[position])) if rows is None else rows
     parts = [network.attend(batch)[1].cpu() for batch in _chunks(network, maker, position, rows, chunk)]
     return torch.cat(parts) if parts else torch.zeros(0, network.pooling.queries.shape[0])
 
@@ -58,7 +55,7 @@ def repertoire_outputs(
     *,
     top_fraction: float,
     rows: NDArray[np.int64] | None = None,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
 ) -> Tensor:
     """Return the outputs of one repertoire before their activation, (T,), on the CPU.
 
@@ -66,11 +63,10 @@ def repertoire_outputs(
     accumulated chunk by chunk.
     Parameters as in `attention_logits`, `top_fraction` as in `DeepRC.forward`.
     """
-    rows = np.arange(len(maker.dataset[position])) if rows is None else rows
     if top_fraction < 1:
         logits = attention_logits(network, maker, position, rows=rows, chunk=chunk)
         kept, _ = top_rows(logits, torch.tensor([0, len(logits)]), top_fraction)
-        rows = rows[kept.numpy()]
+        rows = kept.numpy() if rows is None else rows[kept.numpy()]
     H, D = network.pooling.queries.shape[0], network.embedding.out_features
     device = network.pooling.queries.device
     maximum = torch.full((H,), -torch.inf, device=device)
@@ -108,8 +104,11 @@ def cohort_outputs(
 
 
 def _chunks(
-    network: DeepRC, maker: BatchMaker, position: int, rows: NDArray[np.int64], chunk: int
+    network: DeepRC, maker: BatchMaker, position: int, rows: NDArray[np.int64] | None, chunk: int | None
 ) -> Iterator[RepertoireBatch]:
     device = network.pooling.queries.device
-    for start in range(0, len(rows), chunk):
-        yield maker.take(position, rows[start : start + chunk]).to(device)
+    chunk = chunk_size(device) if chunk is None else chunk
+    n = int(maker.dataset.n_sequences[position]) if rows is None else len(rows)
+    for start in range(0, n, chunk):
+        part = slice(start, min(start + chunk, n))
+        yield maker.take(position, part if rows is None else rows[part]).to(device)

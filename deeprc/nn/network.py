@@ -8,8 +8,6 @@ units, H heads, T outputs.
 
 from __future__ import annotations
 
-import math
-from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -19,12 +17,11 @@ from torch.nn import functional
 from deeprc.hopfield import HopfieldPooling
 from deeprc.nn.batch import RepertoireBatch
 from deeprc.nn.features import N_FEATURES
-from deeprc.nn.motif_convolution import Implementation, motif_convolution
+from deeprc.nn.motif_convolution import Implementation, Precision, motif_convolution
 from deeprc.nn.motif_convolution.reference import dense_features
+from deeprc.nn.sampling import top_rows
 
-__all__ = ["DeepRC", "LstmEmbedding", "MotifEmbedding", "top_rows"]
-
-Precision = Literal["float32", "bfloat16"]
+__all__ = ["DeepRC", "LstmEmbedding", "MotifEmbedding", "chunk_size"]
 
 _SMALLEST_VARIANCE = 1e-8
 
@@ -41,7 +38,7 @@ class MotifEmbedding(nn.Module):
     gain
         The kernels start normal with this factor times LeCun's 1 / sqrt(fan-in).
     implementation, precision
-        Of the convolution; 16-bit precision takes the dense path, under autocast.
+        Of the convolution; see `motif_convolution`.
     """
 
     def __init__(
@@ -63,19 +60,19 @@ class MotifEmbedding(nn.Module):
 
     def forward(self, batch: RepertoireBatch) -> Tensor:
         """Return the sequence representations, (N, D) float32."""
-        half = self.precision != "float32"
-        with torch.autocast(batch.residues.device.type, getattr(torch, self.precision), enabled=half):
-            maximum = motif_convolution(
-                batch.residues,
-                batch.starts,
-                batch.lengths,
-                batch.residue_scale,
-                batch.position_scale,
-                self.weight,
-                self.bias,
-                implementation="reference" if half else self.implementation,
-            )
-        return functional.selu(maximum.float())
+        maximum = motif_convolution(
+            batch.residues,
+            batch.starts,
+            batch.lengths,
+            batch.residue_scale,
+            batch.position_scale,
+            self.weight,
+            self.bias,
+            max_length=batch.max_length,
+            implementation=self.implementation,
+            precision=self.precision,
+        )
+        return functional.selu(maximum, inplace=True)
 
 
 class LstmEmbedding(nn.Module):
@@ -214,6 +211,12 @@ class DeepRC(nn.Module):
         values: Tensor = self.embedding(batch)
         return values, self.pooling.logits(self.key_network(values))
 
+    @torch.no_grad()
+    def score(self, batch: RepertoireBatch) -> Tensor:
+        """Return the attention logits without gradients, (N, H), in chunks: memory does not grow with N D."""
+        parts = [self.attend(part)[1] for part in batch.chunks(chunk_size(batch.starts.device))]
+        return torch.cat(parts) if parts else self.pooling.queries.new_zeros((0, len(self.pooling.queries)))
+
     def forward(
         self,
         batch: RepertoireBatch,
@@ -237,9 +240,7 @@ class DeepRC(nn.Module):
             Of the noise; on the batch's device.
         """
         if top_fraction < 1:
-            with torch.no_grad():
-                logits = self.attend(batch)[1]
-            batch = batch.take(*top_rows(logits, batch.offsets, top_fraction))
+            batch = batch.take(*top_rows(self.score(batch), batch.offsets, top_fraction))
         values, logits = self.attend(batch)
         if logit_noise:
             noise = torch.randn(logits.shape, generator=generator, device=logits.device)
@@ -249,36 +250,9 @@ class DeepRC(nn.Module):
         return outputs
 
 
-def top_rows(logits: Tensor, offsets: Tensor, fraction: float) -> tuple[Tensor, Tensor]:
-    """Choose the sequences with the highest attention in each repertoire.
-
-    With several heads a sequence ranks by its highest logit, each head's counted from its repertoire's maximum.
-
-    Parameters
-    ----------
-    logits
-        Of all sequences, (N, H).
-    offsets
-        Of the repertoires, (B + 1,).
-    fraction
-        What to keep of each repertoire, in (0, 1]; rounded up, so at least one sequence remains.
-
-    Returns
-    -------
-    The chosen rows in their old order, (n,), and their offsets, (B + 1,).
-    """
-    bounds = offsets.tolist()
-    rows = []
-    for start, stop in pairwise(bounds):
-        if start < stop:
-            part = logits[start:stop]
-            score = (part - part.amax(dim=0)).amax(dim=1)  # (n, H) -> (n,)
-            keep = max(1, math.ceil((stop - start) * fraction - 1e-9))
-            rows.append(score.topk(keep).indices.sort().values + start)
-        else:
-            rows.append(offsets.new_zeros(0))
-    sizes = torch.tensor([0, *(len(chosen) for chosen in rows)], device=offsets.device)
-    return torch.cat(rows), sizes.cumsum(0)
+def chunk_size(device: torch.device) -> int:
+    """Return how many sequences to score at a time: on the CPU, what they need stays in the caches."""
+    return 8192 if device.type == "cpu" else 131_072
 
 
 def _lecun_linear(in_features: int, out_features: int) -> nn.Linear:
@@ -292,6 +266,6 @@ def _lecun_linear(in_features: int, out_features: int) -> nn.Linear:
 def _selu_layers(in_features: int, units: list[int]) -> nn.Sequential:
     layers: list[nn.Module] = []
     for size in units:
-        layers += [_lecun_linear(in_features, size), nn.SELU()]
+        layers += [_lecun_linear(in_features, size), nn.SELU(inplace=True)]
         in_features = size
     return nn.Sequential(*layers)

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,15 @@ from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_precision
 from deeprc.errors import InputError
-from deeprc.nn.batch import BatchMaker, RepertoireBatch, draw_rows
+from deeprc.nn.batch import BatchMaker, RepertoireBatch, cache_device
 from deeprc.nn.inference import cohort_outputs
+from deeprc.nn.motif_convolution import has_compiled_form
 from deeprc.nn.network import DeepRC
+from deeprc.nn.sampling import draw_rows
 from deeprc.tasks import Task, multitask_loss
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
 from deeprc.training.checkpoint import load_tensors, optimizer_tensors, restore_optimizer, save_tensors
+from deeprc.training.step import CapturedStep, Prefetcher, Step
 
 __all__ = ["SAVE_SECONDS", "Fold", "Trainer", "TrainingState", "build_network"]
 
@@ -36,7 +40,7 @@ logger = logging.getLogger(__name__)
 SAVE_SECONDS = 60.0
 """A checkpoint is written at every evaluation, and between two of them when this time has passed."""
 
-_EPOCHS, _SAMPLES, _NOISE, _START, _VALIDATION = range(5)  # streams of randomness derived from one seed
+_EPOCHS, _SAMPLES, _NOISE, _START, _VALIDATION, _AUGMENTATION = range(6)  # streams of randomness derived from one seed
 
 
 @dataclass(frozen=True)
@@ -117,13 +121,10 @@ class Trainer:
         self.train, self.validation = train, validation
         self.monitor, self.checkpoint = monitor, checkpoint
         self.network = build_network(config, tasks, seed=seed, device=device)
-        self.optimizer = torch.optim.Adam(
-            self.network.parameters(), lr=config.training.learning_rate, eps=config.training.adam_epsilon
-        )
+        self._step = Step(self.network, tasks, config.training)
         self.state = TrainingState()
         self._best = self._weights()
-        self._batches = BatchMaker(train.dataset, config.network.abundance)
-        self._held_out = BatchMaker(validation.dataset, config.network.abundance)
+        self._batches, self._held_out = (self._maker(fold.dataset) for fold in (train, validation))
         self._validation_rows = self._draw_validation_rows()
         self._labelled = np.flatnonzero(~np.isnan(train.labels).all(axis=1))
         self._losses: list[Tensor] = []
@@ -131,6 +132,16 @@ class Trainer:
         self._check()
         if checkpoint is not None and checkpoint.exists():
             self._restore(checkpoint)
+
+    def _maker(self, dataset: RepertoireDataset) -> BatchMaker:
+        choice = "never" if self._changes_batches else self.config.training.device_cache
+        device = cache_device(dataset.container, choice, self.device)
+        return BatchMaker(dataset, self.config.network.abundance, device=device)
+
+    @property
+    def _changes_batches(self) -> bool:
+        """Whether batches are changed after they were drawn, which happens on the CPU."""
+        return self.config.training.shuffle_negatives or self.config.training.residue_permutation > 0
 
     def _check(self) -> None:
         if len(self._labelled) == 0:
@@ -142,55 +153,63 @@ class Trainer:
 
     def _draw_validation_rows(self) -> list[NDArray[np.int64]]:
         """Choose the sequences that every look at the validation fold sees, (n,) positions per repertoire."""
-        most = self.config.training.validation_sequences
-        return [
-            draw_rows(n, n if most is None else most, _generator(self.seed, _VALIDATION, i))
-            for i, n in enumerate(self.validation.dataset.n_sequences.tolist())
-        ]
+        sizes = torch.from_numpy(self.validation.dataset.n_sequences)
+        most = self.config.training.validation_sequences or int(self.validation.dataset.n_sequences.max(initial=0))
+        keys = torch.from_numpy(_generator(self.seed, _VALIDATION).integers(2**63, size=len(sizes)))
+        rows, _, offsets = draw_rows(sizes, most, keys)
+        return np.split(rows.numpy(), offsets[1:-1].numpy())
 
-    def fit(self, progress: Callable[[TrainingState, float], None] | None = None) -> TrainingState:
+    def fit(self, progress: Callable[[TrainingState, Tensor], None] | None = None) -> TrainingState:
         """Train until the last update or until early stopping, and leave the best weights in `network`.
 
         Parameters
         ----------
         progress
-            Called after every update with the state and the update's loss.
+            Called after every update with the state and the update's loss, which is on the device: to look at it is to
+            wait for the update.
         """
-        settings = self.config.training
         started = time.monotonic() - (self.state.history[-1]["seconds"] if self.state.history else 0.0)
-        while not self.state.finished:
-            self.network.train()
-            loss = self._update(self.state.update)
-            self.state.update += 1
-            self._losses.append(loss)
-            last = self.state.update >= settings.n_updates
-            if self.state.update % settings.evaluate_every == 0 or last:
-                self._evaluate(time.monotonic() - started)
-                waited = (self.state.update - self.state.best_update) // settings.evaluate_every
-                self.state.finished = last or (settings.patience is not None and waited >= settings.patience)
-                self._save()
-            elif time.monotonic() - self._saved >= SAVE_SECONDS:
-                self._save()
-            if progress is not None:
-                progress(self.state, float(loss))
+        with Prefetcher(self._sample, self.device) as batches:
+            update = self._captured_update() if self._is_capturable() else partial(self._update, batches)
+            while not self.state.finished:
+                self.network.train()
+                loss = update(self.state.update)
+                self.state.update += 1
+                self._losses.append(loss)
+                self._look(time.monotonic() - started)
+                if progress is not None:
+                    progress(self.state, loss)
         self.network.load_state_dict(self._best)
         self.network.eval()
         return self.state
 
-    def _update(self, number: int) -> Tensor:
+    def _look(self, seconds: float) -> None:
+        """Evaluate, save and stop where it is time to."""
         settings = self.config.training
-        positions = self._positions(number)
-        batch = self._sample(number, positions).to(self.device)
-        generator = torch.Generator(self.device).manual_seed(int(_generator(self.seed, _NOISE, number).integers(2**62)))
-        outputs = self.network(
-            batch, top_fraction=settings.top_fraction, logit_noise=settings.logit_noise, generator=generator
-        )
-        targets = torch.from_numpy(self.train.labels[positions]).to(outputs.device)
-        loss = multitask_loss(outputs, targets, self.tasks)
-        self.optimizer.zero_grad()
-        (loss + self._penalty()).backward()
-        self.optimizer.step()
-        return loss.detach()
+        last = self.state.update >= settings.n_updates
+        if self.state.update % settings.evaluate_every == 0 or last:
+            self._evaluate(seconds)
+            waited = (self.state.update - self.state.best_update) // settings.evaluate_every
+            self.state.finished = last or (settings.patience is not None and waited >= settings.patience)
+            self._save()
+        elif time.monotonic() - self._saved >= SAVE_SECONDS:
+            self._save()
+
+    def _is_capturable(self) -> bool:
+        """Say whether an update is a fixed sequence of work on the device, from sampling to optimiser."""
+        if self._batches.device.type != "cuda" or self.config.training.logit_noise:
+            return False
+        return self.config.network.embedding == "convolution" and has_compiled_form("cuda")
+
+    def _captured_update(self) -> Callable[[int], Tensor]:
+        step = CapturedStep(self._step, self._batches, self.train.labels, self.config.training.batch_size)
+        return lambda number: step(self._positions(number), self._keys(number))
+
+    def _update(self, batches: Prefetcher, number: int) -> Tensor:
+        batch = batches(number)
+        targets = torch.from_numpy(self.train.labels[self._positions(number)]).to(self.device)
+        noise = torch.Generator(self.device).manual_seed(int(_generator(self.seed, _NOISE, number).integers(2**62)))
+        return self._step(batch, targets, noise)
 
     def _positions(self, number: int) -> NDArray[np.int64]:
         """Return which training repertoires update `number` sees: epochs in random order, end to end."""
@@ -199,23 +218,22 @@ class Trainer:
         orders = {int(epoch): _generator(self.seed, _EPOCHS, int(epoch)).permutation(n) for epoch in np.unique(at // n)}
         return self._labelled[[orders[int(i // n)][i % n] for i in at]]
 
-    def _sample(self, number: int, positions: NDArray[np.int64]) -> RepertoireBatch:
-        settings = self.config.training
-        rng = _generator(self.seed, _SAMPLES, number)
-        batch = self._batches.sample(positions, settings.n_sequences, rng)
+    def _keys(self, number: int) -> NDArray[np.int64]:
+        """Return the keys of update `number`'s draws, (batch_size,)."""
+        return _generator(self.seed, _SAMPLES, number).integers(2**63, size=self.config.training.batch_size)
+
+    def _sample(self, number: int) -> RepertoireBatch:
+        """Return the batch of update `number`, where the sequences are read from."""
+        settings, maker = self.config.training, self._batches
+        positions = self._positions(number)
+        at, keys = (torch.from_numpy(values).to(maker.device) for values in (positions, self._keys(number)))
+        batch = maker.draw(at, settings.n_sequences, keys)
+        rng = _generator(self.seed, _AUGMENTATION, number)
         if settings.shuffle_negatives:
             batch = shuffle_negatives(batch, self.train.labels[positions, 0] == 0, rng)
         if settings.residue_permutation:
             batch = permute_residues(batch, settings.residue_permutation, rng)
         return batch
-
-    def _penalty(self) -> Tensor:
-        settings = self.config.training
-        penalty = torch.zeros((), device=self.device)
-        if settings.l1 or settings.l2:
-            for weight in self.network.parameters():
-                penalty = penalty + settings.l1 * weight.abs().sum() + settings.l2 * weight.square().sum()
-        return penalty
 
     def validate(self) -> tuple[float, dict[str, float]]:
         """Return the loss of the current weights on the validation repertoires, and the monitor's numbers."""
@@ -257,7 +275,7 @@ class Trainer:
         tensors = {f"network.{name}": tensor for name, tensor in self._weights().items()}
         tensors |= {f"best.{name}": tensor for name, tensor in self._best.items()}
         tensors["losses.since_evaluation"] = torch.stack(self._losses) if self._losses else torch.zeros(0)
-        tensors |= {f"optimizer.{name}": tensor for name, tensor in optimizer_tensors(self.optimizer).items()}
+        tensors |= {f"optimizer.{name}": tensor for name, tensor in optimizer_tensors(self._step.optimizer).items()}
         save_tensors(self.checkpoint, tensors, vars(self.state))
         self._saved = time.monotonic()
 
@@ -271,7 +289,7 @@ class Trainer:
         self.network.load_state_dict(parts["network"])
         self._best = parts["best"]
         self._losses = list(parts["losses"]["since_evaluation"])
-        restore_optimizer(self.optimizer, parts["optimizer"])
+        restore_optimizer(self._step.optimizer, parts["optimizer"])
         self.state = TrainingState(**state)
         logger.info("continuing after update %d", self.state.update)
 

@@ -6,7 +6,8 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn import BatchMaker, DeepRC
 from deeprc.nn.inference import attention_logits, cohort_outputs, repertoire_outputs
 from deeprc.nn.motif_convolution import motif_convolution
-from deeprc.nn.network import RunningStandardisation, top_rows
+from deeprc.nn.network import RunningStandardisation
+from deeprc.nn.sampling import top_rows
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from deeprc.nn.motif_convolution import reference
 
-__all__ = ["Implementation", "Precision", "motif_convolution"]
+__all__ = ["Implementation", "Precision", "has_compiled_form", "motif_convolution"]
 
 Implementation = Literal["auto", "reference", "compiled"]
 Precision = Literal["float32", "bfloat16"]
@@ -72,9 +72,9 @@ def motif_convolution(
         weight = weight.bfloat16().to(weight.dtype)
     sequences = (residues, starts, lengths, residue_scale, position_scale)
     device = residues.device.type
-    if implementation == "reference" or (implementation == "auto" and not _has_compiled_form(device)):
+    if implementation == "reference" or (implementation == "auto" and not has_compiled_form(device)):
         return reference.forward(*sequences, weight, bias)
-    if not _has_compiled_form(device):
+    if not has_compiled_form(device):
         raise ValueError(f"implementation 'compiled' runs on the CPU, and on CUDA with triton; not here, on {device!r}")
     if max_length is None:
         max_length = int(lengths.max()) if len(lengths) else 0
@@ -85,7 +85,8 @@ def motif_convolution(
 
 
 @cache
-def _has_compiled_form(device: str) -> bool:
+def has_compiled_form(device: str) -> bool:
+    """Say whether the convolution is compiled for devices of this type; a CUDA device without triton is warned of."""
     if device == "cuda" and find_spec("triton") is None:
         logger.warning("triton is not installed: the motif convolution takes its slow, dense form on CUDA")
         return False

@@ -44,7 +44,7 @@ def forward(
     precision: str,  # noqa: ARG001  # the weight is rounded already, and here sums of 32 bits cost no more
 ) -> tuple[Tensor, Tensor]:
     """Return the maximal pre-activations, (N, D), and the first window that has them, (N, D) uint8 or int32."""
-    D, _, K = weight.shape
+    D = len(weight)
     padded = functional.pad(weight, (0, 0, 0, 0, 0, -D % _TILE))  # (T * _TILE, 23, K)
     tiles = padded.view(-1, _TILE, *weight.shape[1:])[:, :, :N_AMINO_ACIDS].permute(0, 3, 2, 1)  # (T, K, 20, _TILE)
     positional = tables.position_table(padded, max_length).view(-1, len(tiles), _TILE).transpose(0, 1)
@@ -54,7 +54,9 @@ def forward(
     bias = functional.pad(bias, (0, -D % _TILE))
     arrays = (_numpy(t) for t in (*sequences, tiles, positional, bias))
     _forward(*arrays, maximum.numpy(), window.numpy())
-    return maximum[:, :D].contiguous(), window[:, :D].contiguous()
+    if len(padded) > D:
+        return maximum[:, :D].clone(memory_format=torch.contiguous_format), window[:, :D].contiguous()
+    return maximum, window
 
 
 def weight_gradient(
@@ -169,7 +171,9 @@ def _best_windows(
             left = build.sub(end, p)
             here = build.gep(sequence, [p])
             build.store(ir.Constant(values, [0.0] * _TILE), total)
-            with cgutils.for_range(build, build.select(build.icmp_signed("<", left, kernel_size), left, kernel_size)) as w:
+            with cgutils.for_range(
+                build, build.select(build.icmp_signed("<", left, kernel_size), left, kernel_size)
+            ) as w:
                 residue = build.zext(build.load(build.gep(here, [w.index])), number)
                 row = build.add(build.mul(w.index, ir.Constant(number, N_AMINO_ACIDS)), residue)
                 build.store(build.fadd(build.load(total), load_row(kernels.data, row)), total)

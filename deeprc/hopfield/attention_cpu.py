@@ -1,0 +1,126 @@
+"""Attention over ragged sets, compiled for the CPU: one pass forward, one backward, nothing of size (N, d_v) between.
+
+Results do not depend on the number of threads: sums run over pieces of a fixed size, in a fixed order.
+Letters: N patterns of all sets end to end, B sets, H heads, d_v dimensions of the values, P pieces.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+__all__ = ["SegmentAttention"]
+
+_PIECE = 1024
+_Array = NDArray[Any]
+
+
+class SegmentAttention(torch.autograd.Function):
+    """Forward and backward of `segment_attention`; see there for the parameters."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, values: Tensor, offsets: Tensor) -> Tensor:
+        """Return the averages, (B, H, d_v), and keep the weights, (N, H)."""
+        sets, bounds = _pieces(offsets.numpy())
+        arrays = [t.detach().contiguous().numpy() for t in (logits, values)]
+        weights = torch.zeros_like(logits, memory_format=torch.contiguous_format)
+        pooled = values.new_zeros((len(offsets) - 1, logits.shape[1], values.shape[1]))
+        _forward(*arrays, sets, bounds, weights.numpy(), pooled.numpy())
+        ctx.save_for_backward(weights, values, pooled, offsets)
+        return pooled
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        """Return the gradients of the logits and of the values."""
+        weights, values, pooled, offsets = ctx.saved_tensors
+        sets, bounds = _pieces(offsets.numpy())
+        arrays = (t.detach().contiguous().numpy() for t in (weights, values, pooled, gradient))
+        of_logits, of_values = torch.zeros_like(weights), torch.zeros_like(values)
+        _backward(*arrays, sets, bounds, of_logits.numpy(), of_values.numpy())
+        return of_logits, of_values, None
+
+
+def _pieces(offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Cut every set into pieces: return the set of each piece, (P,), and its first and last row, (P, 2)."""
+    sizes = np.diff(offsets)
+    n_pieces = -(-sizes // _PIECE)
+    sets = np.repeat(np.arange(len(sizes)), n_pieces)
+    number = np.arange(len(sets)) - np.repeat(np.cumsum(n_pieces) - n_pieces, n_pieces)
+    first = offsets[sets] + number * _PIECE
+    return sets, np.stack([first, np.minimum(first + _PIECE, offsets[sets + 1])], axis=1)
+
+
+@numba.njit(parallel=True, cache=True, nogil=True, fastmath={"contract", "reassoc"})
+def _forward(logits: _Array, values: _Array, sets: _Array, bounds: _Array, weights: _Array, pooled: _Array) -> None:
+    P, (_, H, d_v) = len(sets), pooled.shape
+    highest = np.full((P, H), -np.inf)
+    total = np.zeros((P, H))
+    part = np.zeros((P, H, d_v), values.dtype)
+    for piece in numba.prange(P):
+        first, last = bounds[piece]
+        for h in range(H):
+            maximum = logits[first:last, h].max()
+            sum_of_weights, average = 0.0, part[piece, h]
+            for n in range(first, last):
+                weight = np.exp(logits[n, h] - maximum)
+                weights[n, h] = weight
+                sum_of_weights += weight
+                value = values[n]
+                for d in range(d_v):
+                    average[d] += weight * value[d]
+            highest[piece, h], total[piece, h] = maximum, sum_of_weights
+    shares = _combine(highest, total, part, sets, pooled)
+    for piece in numba.prange(P):
+        for n in range(bounds[piece, 0], bounds[piece, 1]):
+            for h in range(H):
+                weights[n, h] *= shares[piece, h]
+
+
+@numba.njit(cache=True, nogil=True)  # not parallel: numba would start threads for every small array
+def _combine(highest: _Array, total: _Array, part: _Array, sets: _Array, pooled: _Array) -> _Array:
+    """Add up each set's pieces in `pooled`; return what each piece's weights are to be multiplied with, (P, H)."""
+    B, H, _ = pooled.shape
+    of_set = np.full((B, H), -np.inf)
+    for piece, b in enumerate(sets):
+        of_set[b] = np.maximum(of_set[b], highest[piece])
+    sums = np.zeros((B, H))
+    for piece, b in enumerate(sets):
+        sums[b] += total[piece] * np.exp(highest[piece] - of_set[b])
+    shares = np.empty((len(sets), H))
+    for piece, b in enumerate(sets):
+        shares[piece] = np.exp(highest[piece] - of_set[b]) / sums[b]
+        for h in range(H):
+            pooled[b, h] += part[piece, h] * shares[piece, h]
+    return shares
+
+
+@numba.njit(parallel=True, cache=True, nogil=True, fastmath={"contract", "reassoc"})
+def _backward(
+    weights: _Array,
+    values: _Array,
+    pooled: _Array,
+    gradient: _Array,
+    sets: _Array,
+    bounds: _Array,
+    of_logits: _Array,
+    of_values: _Array,
+) -> None:
+    _, H, d_v = pooled.shape
+    for piece in numba.prange(len(sets)):
+        b = sets[piece]
+        for h in range(H):
+            direction, mean = gradient[b, h], values.dtype.type(0)
+            for d in range(d_v):
+                mean += pooled[b, h, d] * direction[d]
+            for n in range(bounds[piece, 0], bounds[piece, 1]):
+                weight, value, of_value = weights[n, h], values[n], of_values[n]
+                match = values.dtype.type(0)
+                for d in range(d_v):
+                    match += value[d] * direction[d]
+                    of_value[d] += weight * direction[d]
+                of_logits[n, h] = weight * (match - mean)

@@ -1,0 +1,193 @@
+"""Which sequences of each repertoire take part: drawn at random, or kept because attention ranks them highest.
+
+Each function has two forms that choose the same rows: one compiled for the CPU, and one of tensors for other devices,
+which never waits for the device: where the host does not know the number of rows, shapes or `total` fix it, and rows
+beyond the last offset belong to no repertoire.
+Letters: N sequences of all repertoires, n chosen ones, B repertoires, H heads.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+import torch
+from numba import uint64
+from numpy.typing import NDArray
+from torch import Tensor
+
+__all__ = ["draw_rows", "row_owners", "top_rows"]
+
+_GOLDEN, _MIX_1, _MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_ROUNDING = 1e-6  # keeps the end of the last stratum at the repertoire's
+
+
+def row_owners(offsets: Tensor, total: int) -> Tensor:
+    """Return the repertoire of each of `total` rows, (total,) int64; beyond the last offset, (B + 1,), it is B."""
+    return torch.searchsorted(offsets[1:], torch.arange(total, device=offsets.device), right=True)
+
+
+def draw_rows(sizes: Tensor, most: int, keys: Tensor, *, total: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw up to `most` sequences of each repertoire at random, without replacement.
+
+    A repertoire, taken as a ring, is cut at a random place into `most` strata of consecutive sequences, and one
+    sequence is drawn from each. So every sequence has the same chance, and a file sorted by abundance gives samples that vary
+    less than simple random ones. The draw is a function of the key alone, the same on every device.
+
+    Parameters
+    ----------
+    sizes
+        Sequences of each repertoire, (B,) int64.
+    most
+        Sequences to draw from each; a smaller repertoire gives all it has.
+    keys
+        Random numbers, one per repertoire, (B,) int64.
+    total
+        Rows to return; None is the number drawn, which on CUDA waits for the device.
+
+    Returns
+    -------
+    The rows, counted within their repertoires, (n,) int64; the repertoire of each row, (n,) int64; the offsets of the
+    repertoires in them, (B + 1,) int64.
+    """
+    drawn = sizes.clamp(max=most)
+    offsets = torch.cat([drawn.new_zeros(1), drawn.cumsum(0)])
+    if sizes.device.type == "cpu":
+        rows, owners = np.empty((2, int(offsets[-1])), np.int64)
+        _draw_rows(sizes.numpy(), offsets.numpy(), keys.numpy().view(np.uint64), rows, owners)
+        return torch.from_numpy(rows), torch.from_numpy(owners), offsets
+    return *_draw_rows_by_tensors(sizes, offsets, keys, int(offsets[-1]) if total is None else total), offsets
+
+
+@numba.njit(parallel=True, cache=True, nogil=True)
+def _draw_rows(
+    sizes: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    keys: NDArray[np.uint64],
+    rows: NDArray[np.int64],
+    owners: NDArray[np.int64],
+) -> None:
+    for b in numba.prange(len(sizes)):
+        drawn = offsets[b + 1] - offsets[b]
+        if drawn == 0:
+            continue
+        turn = int(_uniform(keys[b], -1) * sizes[b])
+        width = sizes[b] / drawn
+        high = 0
+        for stratum in range(drawn):
+            low, high = high, int((stratum + 1) * width + _ROUNDING)
+            row = low + int(_uniform(keys[b], stratum) * (high - low)) + turn
+            rows[offsets[b] + stratum] = row - sizes[b] if row >= sizes[b] else row
+            owners[offsets[b] + stratum] = b
+
+
+@numba.njit(cache=True)
+def _uniform(key: int, number: int) -> float:
+    """Return a number in [0, 1) for a pair of integers: the hash of splitmix64 (Steele et al. 2014)."""
+    z = uint64(key) + uint64(number + 1) * uint64(_GOLDEN)
+    z = (z ^ (z >> uint64(30))) * uint64(_MIX_1)
+    z = (z ^ (z >> uint64(27))) * uint64(_MIX_2)
+    z ^= z >> uint64(31)
+    return float(z >> uint64(11)) * 2.0**-53
+
+
+def _draw_rows_by_tensors(sizes: Tensor, offsets: Tensor, keys: Tensor, total: int) -> tuple[Tensor, Tensor]:
+    """Draw what `_draw_rows` draws, on any device and without a look at the numbers."""
+    drawn = offsets.diff()
+    owner = row_owners(offsets, total).clamp_(max=len(sizes) - 1)
+    stratum = torch.arange(total, device=sizes.device) - offsets.index_select(0, owner)
+    stratum = torch.minimum(stratum, drawn.index_select(0, owner) - 1).clamp_(min=0)
+    size, key = sizes.index_select(0, owner), keys.index_select(0, owner)
+    width = (sizes.double() / drawn.clamp(min=1)).index_select(0, owner)
+    low, high = ((end * width + _ROUNDING).long() for end in (stratum, stratum + 1))
+    turn = (_uniform_tensor(keys, torch.full_like(keys, -1)) * sizes).long().index_select(0, owner)
+    row = low + (_uniform_tensor(key, stratum) * (high - low)).long() + turn
+    return torch.where(row >= size, row - size, row), owner
+
+
+def _uniform_tensor(keys: Tensor, numbers: Tensor) -> Tensor:
+    """Return `_uniform` of each pair of int64, float64."""
+    golden, *factors = (value - 2**64 for value in (_GOLDEN, _MIX_1, _MIX_2))  # the same bits, with a sign
+    z = keys + (numbers + 1) * golden
+    for bits, factor in zip((30, 27), factors, strict=True):
+        z = (z ^ _shifted(z, bits)) * factor
+    return _shifted(z ^ _shifted(z, 31), 11).double() * 2.0**-53
+
+
+def _shifted(values: Tensor, bits: int) -> Tensor:
+    """Shift int64 to the right as if it were unsigned."""
+    return (values >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def top_rows(logits: Tensor, offsets: Tensor, fraction: float) -> tuple[Tensor, Tensor]:
+    """Choose the sequences with the highest attention in each repertoire.
+
+    With several heads a sequence ranks by its highest logit, each head's counted from its repertoire's maximum. Among
+    equals the first counts.
+
+    Parameters
+    ----------
+    logits
+        Of all sequences, (N, H).
+    offsets
+        Of the repertoires, (B + 1,).
+    fraction
+        What to keep of each repertoire, in (0, 1]; rounded up, so at least one sequence remains.
+
+    Returns
+    -------
+    The chosen rows, (n,) int64, in repertoire order, and their offsets, (B + 1,).
+    """
+    if logits.device.type == "cpu":
+        kept = _kept(offsets.diff(), fraction)
+        bounds = torch.cat([kept.new_zeros(1), kept.cumsum(0)])
+        rows = np.empty(int(bounds[-1]), np.int64)
+        _top_rows(logits.detach().double().numpy(), offsets.numpy(), bounds.numpy(), rows)
+        return torch.from_numpy(rows), bounds
+    return _top_rows_by_tensors(logits.detach(), offsets, fraction)
+
+
+def _kept(sizes: Tensor, fraction: float) -> Tensor:
+    return (sizes * fraction - 1e-9).ceil().clamp(min=1).minimum(sizes).long()
+
+
+@numba.njit(parallel=True, cache=True, nogil=True)
+def _top_rows(
+    logits: NDArray[np.float64], offsets: NDArray[np.int64], bounds: NDArray[np.int64], rows: NDArray[np.int64]
+) -> None:
+    H = logits.shape[1]
+    for b in numba.prange(len(offsets) - 1):
+        first, last, keep = offsets[b], offsets[b + 1], bounds[b + 1] - bounds[b]
+        if keep == 0:
+            continue
+        score = np.full(last - first, -np.inf)
+        for h in range(H):
+            highest = logits[first:last, h].max()
+            for n in range(last - first):
+                score[n] = max(score[n], logits[first + n, h] - highest)
+        threshold = np.partition(score, len(score) - keep)[len(score) - keep]
+        equals = keep - np.sum(score > threshold)  # of those at the threshold, the first ones fill up
+        at = bounds[b]
+        for n in range(last - first):
+            at_threshold = score[n] == threshold
+            if score[n] > threshold or (at_threshold and equals > 0):
+                equals -= at_threshold
+                rows[at] = first + n
+                at += 1
+
+
+def _top_rows_by_tensors(logits: Tensor, offsets: Tensor, fraction: float) -> tuple[Tensor, Tensor]:
+    """Choose the top rows without a look at the numbers: the result's size follows from the shapes alone."""
+    N, B = len(logits), len(offsets) - 1
+    owner = row_owners(offsets, N)  # (N,)
+    lowest = logits.new_full((B + 1, logits.shape[1]), -torch.inf)
+    highest = lowest.scatter_reduce(0, owner[:, None].expand_as(logits), logits, "amax")  # (B + 1, H)
+    score = (logits - highest.index_select(0, owner)).amax(dim=1)
+    by_score = torch.sort(score, descending=True, stable=True).indices
+    order = by_score.index_select(0, torch.sort(owner.index_select(0, by_score), stable=True).indices)
+    kept = _kept(offsets.diff(), fraction)
+    bounds = torch.cat([kept.new_zeros(1), kept.cumsum(0)])
+    total = min(N, int(N * fraction) + B)
+    kept_owner = row_owners(bounds, total).clamp_(max=B - 1)
+    rank = torch.arange(total, device=offsets.device) - bounds.index_select(0, kept_owner)
+    at = offsets.index_select(0, kept_owner) + rank
+    return order.index_select(0, at.clamp_(max=N - 1)), bounds

@@ -1,0 +1,193 @@
+"""One update of the network, and how updates follow one another without waiting.
+
+`Step` is the update: forward, backward, optimiser. On CUDA with the sequences on the device, `CapturedStep` records
+sampling and update in a CUDA graph once and replays it; elsewhere on CUDA, `Prefetcher` makes the next batch while the
+device works on this one. Letters: B repertoires of an update.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import fields
+from types import TracebackType
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deeprc.config import TrainingConfig
+from deeprc.nn.batch import BatchMaker, RepertoireBatch
+from deeprc.nn.network import DeepRC
+from deeprc.tasks import Task, multitask_loss
+
+__all__ = ["CapturedStep", "Prefetcher", "Step"]
+
+logger = logging.getLogger(__name__)
+
+_EAGER_UPDATES = 3  # CUDA libraries set themselves up in the first updates, which a graph must not contain
+
+
+class Step:
+    """Learn from a batch.
+
+    Parameters
+    ----------
+    network
+        What learns.
+    tasks
+        What is predicted.
+    settings
+        Optimiser, penalties and attention-based subsampling.
+    """
+
+    def __init__(self, network: DeepRC, tasks: Sequence[Task], settings: TrainingConfig) -> None:
+        self.network, self.tasks, self.settings = network, tuple(tasks), settings
+        kind = network.pooling.queries.device.type
+        self.optimizer = torch.optim.Adam(
+            network.parameters(),
+            lr=settings.learning_rate,
+            eps=settings.adam_epsilon,
+            fused=kind in ("cpu", "cuda"),
+            capturable=kind == "cuda",
+        )
+
+    def __call__(self, batch: RepertoireBatch, targets: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Make one update and return its loss; targets (B, number of tasks), the generator gives the logits' noise."""
+        outputs = self.network(
+            batch,
+            top_fraction=self.settings.top_fraction,
+            logit_noise=self.settings.logit_noise,
+            generator=generator,
+        )
+        loss = multitask_loss(outputs, targets, self.tasks)
+        self.optimizer.zero_grad()
+        (loss + self._penalty()).backward()
+        self.optimizer.step()
+        return loss.detach()
+
+    def _penalty(self) -> Tensor:
+        penalty = torch.zeros((), device=self.network.pooling.queries.device)
+        if self.settings.l1 or self.settings.l2:
+            for weight in self.network.parameters():
+                penalty = penalty + self.settings.l1 * weight.abs().sum() + self.settings.l2 * weight.square().sum()
+        return penalty
+
+
+class CapturedStep:
+    """Sampling and update on the device, recorded in a CUDA graph.
+
+    The host only names the repertoires and the keys of their draws. The first updates run as they are, then the graph
+    is recorded. On the CPU nothing is recorded: all updates run as they are, with the same results.
+
+    Parameters
+    ----------
+    step
+        The update.
+    maker
+        Serves the sequences from the device.
+    labels
+        Of all repertoires of the maker's dataset, (number of repertoires, number of tasks).
+    batch_size
+        B.
+    """
+
+    def __init__(self, step: Step, maker: BatchMaker, labels: NDArray[np.float64], batch_size: int) -> None:
+        self._step, self._maker = step, maker
+        self._labels = torch.from_numpy(labels).to(maker.device)
+        self._inputs = torch.zeros((2, batch_size), dtype=torch.int64, device=maker.device)  # positions and keys
+        most = min(step.settings.n_sequences, int(maker.dataset.n_sequences.max()))
+        self._total = batch_size * most
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._loss = torch.zeros(())
+        self._eager_updates = _EAGER_UPDATES if maker.device.type == "cuda" else None
+
+    def __call__(self, positions: NDArray[np.int64], keys: NDArray[np.int64]) -> Tensor:
+        """Make one update with these repertoires, (B,), and keys, (B,); return its loss."""
+        inputs = torch.from_numpy(np.stack([positions, keys]))
+        if self._eager_updates is None:
+            self._inputs.copy_(inputs)
+            return self._update()
+        self._inputs.copy_(inputs.pin_memory(), non_blocking=True)
+        if self._graph is None and self._eager_updates == 0:
+            self._capture()
+        if self._graph is None:
+            self._eager_updates -= 1
+            return self._on_side_stream()
+        self._graph.replay()
+        return self._loss.clone()  # the next replay overwrites it
+
+    def _update(self) -> Tensor:
+        positions, keys = self._inputs
+        n_sequences = self._step.settings.n_sequences
+        batch = self._maker.draw(positions, n_sequences, keys, total=self._total)
+        return self._step(batch, self._labels[positions])
+
+    def _on_side_stream(self) -> Tensor:
+        """Update on another stream than the default one, as recording needs it of the updates before."""
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            loss = self._update()
+        torch.cuda.current_stream().wait_stream(stream)
+        return loss
+
+    def _capture(self) -> None:
+        graph = torch.cuda.CUDAGraph()
+        self._step.optimizer.zero_grad()  # the graph then has gradients of its own
+        try:
+            with torch.cuda.graph(graph):
+                self._loss = self._update()
+        except RuntimeError as error:
+            logger.warning("updates are not recorded in a CUDA graph and take longer: %s", str(error).splitlines()[0])
+            self._step.optimizer.zero_grad()
+            self._eager_updates = -1
+        else:
+            self._graph = graph
+
+
+class Prefetcher:
+    """Make the batch of the next update, and copy it to the device, while the device works on this one.
+
+    Parameters
+    ----------
+    make
+        Returns the batch of an update, by its number; a function of the number alone.
+    device
+        Where batches go. On the CPU nothing is made ahead: its cores are needed for the update.
+    """
+
+    def __init__(self, make: Callable[[int], RepertoireBatch], device: torch.device) -> None:
+        self._make, self._device = make, device
+        self._worker = ThreadPoolExecutor(1) if device.type == "cuda" else None
+        self._ahead: dict[int, Future[RepertoireBatch]] = {}
+
+    def __enter__(self) -> Prefetcher:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._worker is not None:
+            self._worker.shutdown(cancel_futures=True)
+
+    def __call__(self, number: int) -> RepertoireBatch:
+        """Return the batch of update `number`, and have the next one made."""
+        if self._worker is None:
+            return self._make(number).to(self._device)
+        waiting = self._ahead.pop(number, None) or self._worker.submit(self._on_side_stream, number)
+        batch = waiting.result()
+        self._ahead = {number + 1: self._worker.submit(self._on_side_stream, number + 1)}
+        for column in (getattr(batch, f.name) for f in fields(batch)):
+            if isinstance(column, Tensor):
+                column.record_stream(torch.cuda.current_stream(self._device))
+        return batch
+
+    def _on_side_stream(self, number: int) -> RepertoireBatch:
+        stream = torch.cuda.Stream(self._device)
+        with torch.cuda.stream(stream):
+            batch = self._make(number).to(self._device)
+        stream.synchronize()  # the worker waits, not the host's main thread
+        return batch
