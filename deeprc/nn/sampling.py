@@ -30,8 +30,8 @@ def draw_rows(sizes: Tensor, most: int, keys: Tensor, *, total: int | None = Non
     """Draw up to `most` sequences of each repertoire at random, without replacement.
 
     A repertoire, taken as a ring, is cut at a random place into `most` strata of consecutive sequences, and one
-    sequence is drawn from each. So every sequence has the same chance, and a file sorted by abundance gives samples that vary
-    less than simple random ones. The draw is a function of the key alone, the same on every device.
+    sequence is drawn from each. So every sequence has the same chance, and a file sorted by abundance gives samples
+    that vary less than simple random ones. The draw is a function of the key alone, the same on every device.
 
     Parameters
     ----------

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields
-from types import TracebackType
 
 import numpy as np
 import torch
@@ -163,15 +162,6 @@ class Prefetcher:
         self._make, self._device = make, device
         self._worker = ThreadPoolExecutor(1) if device.type == "cuda" else None
         self._ahead: dict[int, Future[RepertoireBatch]] = {}
-
-    def __enter__(self) -> Prefetcher:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._worker is not None:
-            self._worker.shutdown(cancel_futures=True)
 
     def __call__(self, number: int) -> RepertoireBatch:
         """Return the batch of update `number`, and have the next one made."""

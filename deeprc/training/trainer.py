@@ -121,7 +121,7 @@ class Trainer:
         self.train, self.validation = train, validation
         self.monitor, self.checkpoint = monitor, checkpoint
         self.network = build_network(config, tasks, seed=seed, device=device)
-        self._step = Step(self.network, tasks, config.training)
+        self.step = Step(self.network, tasks, config.training)
         self.state = TrainingState()
         self._best = self._weights()
         self._batches, self._held_out = (self._maker(fold.dataset) for fold in (train, validation))
@@ -169,16 +169,15 @@ class Trainer:
             wait for the update.
         """
         started = time.monotonic() - (self.state.history[-1]["seconds"] if self.state.history else 0.0)
-        with Prefetcher(self._sample, self.device) as batches:
-            update = self._captured_update() if self._is_capturable() else partial(self._update, batches)
-            while not self.state.finished:
-                self.network.train()
-                loss = update(self.state.update)
-                self.state.update += 1
-                self._losses.append(loss)
-                self._look(time.monotonic() - started)
-                if progress is not None:
-                    progress(self.state, loss)
+        update = self.updates()
+        while not self.state.finished:
+            self.network.train()
+            loss = update(self.state.update)
+            self.state.update += 1
+            self._losses.append(loss)
+            self._look(time.monotonic() - started)
+            if progress is not None:
+                progress(self.state, loss)
         self.network.load_state_dict(self._best)
         self.network.eval()
         return self.state
@@ -195,21 +194,26 @@ class Trainer:
         elif time.monotonic() - self._saved >= SAVE_SECONDS:
             self._save()
 
+    def updates(self, *, capture: bool = True) -> Callable[[int], Tensor]:
+        """Return the function that makes an update, by its number, and returns its loss.
+
+        Unless `capture` is False, updates that are a fixed sequence of work on a CUDA device are recorded and replayed.
+        """
+        if capture and self._is_capturable():
+            step = CapturedStep(self.step, self._batches, self.train.labels, self.config.training.batch_size)
+            return lambda number: step(self._positions(number), self._keys(number))
+        return partial(self._update, Prefetcher(self.sample, self.device))
+
     def _is_capturable(self) -> bool:
-        """Say whether an update is a fixed sequence of work on the device, from sampling to optimiser."""
         if self._batches.device.type != "cuda" or self.config.training.logit_noise:
             return False
         return self.config.network.embedding == "convolution" and has_compiled_form("cuda")
-
-    def _captured_update(self) -> Callable[[int], Tensor]:
-        step = CapturedStep(self._step, self._batches, self.train.labels, self.config.training.batch_size)
-        return lambda number: step(self._positions(number), self._keys(number))
 
     def _update(self, batches: Prefetcher, number: int) -> Tensor:
         batch = batches(number)
         targets = torch.from_numpy(self.train.labels[self._positions(number)]).to(self.device)
         noise = torch.Generator(self.device).manual_seed(int(_generator(self.seed, _NOISE, number).integers(2**62)))
-        return self._step(batch, targets, noise)
+        return self.step(batch, targets, noise)
 
     def _positions(self, number: int) -> NDArray[np.int64]:
         """Return which training repertoires update `number` sees: epochs in random order, end to end."""
@@ -222,7 +226,7 @@ class Trainer:
         """Return the keys of update `number`'s draws, (batch_size,)."""
         return _generator(self.seed, _SAMPLES, number).integers(2**63, size=self.config.training.batch_size)
 
-    def _sample(self, number: int) -> RepertoireBatch:
+    def sample(self, number: int) -> RepertoireBatch:
         """Return the batch of update `number`, where the sequences are read from."""
         settings, maker = self.config.training, self._batches
         positions = self._positions(number)
@@ -275,7 +279,7 @@ class Trainer:
         tensors = {f"network.{name}": tensor for name, tensor in self._weights().items()}
         tensors |= {f"best.{name}": tensor for name, tensor in self._best.items()}
         tensors["losses.since_evaluation"] = torch.stack(self._losses) if self._losses else torch.zeros(0)
-        tensors |= {f"optimizer.{name}": tensor for name, tensor in optimizer_tensors(self._step.optimizer).items()}
+        tensors |= {f"optimizer.{name}": tensor for name, tensor in optimizer_tensors(self.step.optimizer).items()}
         save_tensors(self.checkpoint, tensors, vars(self.state))
         self._saved = time.monotonic()
 
@@ -289,7 +293,7 @@ class Trainer:
         self.network.load_state_dict(parts["network"])
         self._best = parts["best"]
         self._losses = list(parts["losses"]["since_evaluation"])
-        restore_optimizer(self._step.optimizer, parts["optimizer"])
+        restore_optimizer(self.step.optimizer, parts["optimizer"])
         self.state = TrainingState(**state)
         logger.info("continuing after update %d", self.state.update)
 

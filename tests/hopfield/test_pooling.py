@@ -1,8 +1,10 @@
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from deeprc.hopfield import HopfieldPooling
-from deeprc.hopfield.functional import segment_softmax, segment_sum
+from deeprc.hopfield.functional import _attention_by_tensors, segment_attention, segment_softmax, segment_sum
 
 
 def test_segment_softmax_equals_softmax_of_each_segment() -> None:
@@ -80,3 +82,39 @@ def test_gradients_are_the_same_in_every_run() -> None:
     for gradients in runs:
         assert torch.equal(gradients[0], runs[0][0])
         assert torch.equal(gradients[1], runs[0][1])
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    sizes=st.lists(st.sampled_from([0, 1, 5, 1023, 1024, 1025, 3000]), min_size=1, max_size=5),
+    heads=st.integers(1, 3),
+    seed=st.integers(0, 1000),
+    tail=st.integers(0, 4),
+)
+def test_both_forms_of_attention_are_equal(sizes: list[int], heads: int, seed: int, tail: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    n = sum(sizes) + tail  # patterns beyond the last offset belong to no set
+    logits = (10 * torch.randn(n, heads, generator=generator, dtype=torch.float64)).requires_grad_()
+    values = torch.randn(n, 3, generator=generator, dtype=torch.float64).requires_grad_()
+    offsets = torch.tensor([0, *torch.tensor(sizes).cumsum(0).tolist()])
+    direction = torch.randn(len(sizes), heads, 3, generator=generator, dtype=torch.float64)
+    results = []
+    for form in (segment_attention, _attention_by_tensors):
+        pooled = form(logits, values, offsets)
+        results.append((pooled, *torch.autograd.grad((pooled * direction).sum(), [logits, values])))
+    for found, expected in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-9)
+
+
+def test_gradcheck_of_attention() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(9, 2, dtype=torch.float64, requires_grad=True)
+    values = torch.randn(9, 3, dtype=torch.float64, requires_grad=True)
+    offsets = torch.tensor([0, 4, 4, 8])
+    assert torch.autograd.gradcheck(lambda a, b: segment_attention(a, b, offsets), (logits, values))
+
+
+def test_large_logits_do_not_overflow() -> None:
+    values = torch.tensor([[1.0], [2.0]])
+    pooled = segment_attention(torch.tensor([[1e4], [1e4]]), values, torch.tensor([0, 2]))
+    assert pooled.item() == pytest.approx(1.5)

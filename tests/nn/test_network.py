@@ -83,24 +83,6 @@ def test_distinct_repertoires_give_distinct_outputs(cohort: RepertoireDataset, n
     assert len({tuple(row) for row in outputs.tolist()}) == len(cohort)
 
 
-def test_top_rows_by_hand() -> None:
-    logits = torch.tensor([[1.0], [3.0], [2.0], [0.0], [5.0], [4.0]])
-    rows, offsets = top_rows(logits, torch.tensor([0, 4, 4, 6]), 0.5)
-    assert rows.tolist() == [1, 2, 4]
-    assert offsets.tolist() == [0, 2, 2, 3]
-
-
-def test_top_rows_of_several_heads_keeps_each_heads_best() -> None:
-    logits = torch.tensor([[9.0, 100.0], [8.0, 0.0], [0.0, 99.0], [0.0, 0.0]])
-    rows, _ = top_rows(logits, torch.tensor([0, 4]), 0.75)
-    assert rows.tolist() == [0, 1, 2]
-
-
-@pytest.mark.parametrize(("n", "fraction", "kept"), [(30, 0.1, 3), (31, 0.1, 4), (1, 0.1, 1), (10, 1.0, 10)])
-def test_top_rows_rounds_up(n: int, fraction: float, kept: int) -> None:
-    assert len(top_rows(torch.rand(n, 1), torch.tensor([0, n]), fraction)[0]) == kept
-
-
 def test_training_gradient_flows_through_the_kept_rows_only(cohort: RepertoireDataset, network: DeepRC) -> None:
     maker = BatchMaker(cohort, "log1p")
     batch = maker.sample(np.array([0, 1]), 1000, rng())

@@ -84,7 +84,7 @@ def test_a_resumed_training_equals_an_uninterrupted_one(
     class Killed(Exception):
         pass
 
-    def kill(state: TrainingState, loss: float) -> None:
+    def kill(state: TrainingState, loss: torch.Tensor) -> None:
         if state.update == 13:
             raise Killed
 
@@ -158,4 +158,4 @@ def test_tensors_round_trip_and_damage_is_named(tmp_path: Path) -> None:
         load_tensors(tmp_path / "none.safetensors")
 
 
-PINNED = [0.755076, 0.885176, 0.719602, 0.749625]
+PINNED = [0.78046, 0.913397, 0.71386, 0.725619]

@@ -1,0 +1,134 @@
+"""What the benchmarks share: a cohort, timing in alternation, the machine's limits, tables and JSON lines."""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from deeprc.cli import prepare_process
+from deeprc.datasets.container import ContainerWriter, SequenceTable
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+
+LENGTH_MEAN, LENGTH_DEVIATION = 14.5, 1.8  # of real TRB junctions, paper line 8755
+SEQUENCES_PER_REPERTOIRE = 300_000
+
+prepare_process()
+
+
+@contextmanager
+def cohort(
+    n_repertoires: int, n_sequences: int = SEQUENCES_PER_REPERTOIRE, seed: int = 0
+) -> Iterator[RepertoireDataset]:
+    """Give a cohort of random repertoires in a temporary container."""
+    rng = np.random.default_rng(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "cohort.h5"
+        with ContainerWriter(path) as writer:
+            for number in range(n_repertoires):
+                normal = rng.normal(LENGTH_MEAN, LENGTH_DEVIATION, n_sequences)
+                lengths = np.clip(np.round(normal), 5, 30).astype(np.int64)
+                residues = rng.integers(0, 20, lengths.sum(), dtype=np.uint8)
+                counts = rng.geometric(0.5, n_sequences).astype(np.uint32)
+                writer.append(f"repertoire.{number}", SequenceTable(residues, lengths, counts))
+            status = np.where(np.arange(n_repertoires) % 2, "case", "control")
+            writer.finish(pd.DataFrame({"status": status}), source="a benchmark")
+        yield open_dataset(path)
+
+
+def alternate(
+    functions: Mapping[str, Callable[[], object]], device: torch.device, *, seconds: float = 4.0, least: int = 7
+) -> dict[str, float]:
+    """Run the functions in alternation and return the median seconds of each.
+
+    Every function is warmed up twice, then each round runs every function once (a fast one several times in a row,
+    so that a clock's step and a wait for the device do not count), until `seconds` have passed per function.
+    """
+    for function in functions.values():
+        for _ in range(2):
+            function()
+    wait(device)
+    inner = {name: max(1, int(0.02 / max(_once(function, device), 1e-9))) for name, function in functions.items()}
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    end = time.perf_counter() + seconds * len(functions)
+    while time.perf_counter() < end or len(next(iter(times.values()))) < least:
+        for name, function in functions.items():
+            times[name].append(_once(function, device, inner[name]))
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def _once(function: Callable[[], object], device: torch.device, repeats: int = 1) -> float:
+    wait(device)
+    started = time.perf_counter()
+    for _ in range(repeats):
+        function()
+    wait(device)
+    return (time.perf_counter() - started) / repeats
+
+
+def wait(device: torch.device) -> None:
+    """Wait until the device has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def copy_bandwidth(device: torch.device) -> float:
+    """Return measured bytes per second, read and written, of copying arrays too large for any cache."""
+    source = torch.ones(1 << 26, device=device)
+    target = torch.empty_like(source)
+    seconds = alternate({"copy": lambda: target.copy_(source)}, device, seconds=1.0)["copy"]
+    return 2 * source.nbytes / seconds
+
+
+def multiply_adds(device: torch.device) -> float:
+    """Return measured multiply-add operations per second of a large float32 matrix product.
+
+    It is the rate of the device's arithmetic at its busiest: adding a table's row costs at least one of them per kernel.
+    """
+    n = 2048
+    matrix = torch.rand(n, n, device=device)
+    seconds = alternate({"product": lambda: matrix @ matrix}, device, seconds=1.0)["product"]
+    return n**3 / seconds
+
+
+def launch_seconds(device: torch.device) -> float:
+    """Return how long the host takes to start one small piece of work on a CUDA device."""
+    one = torch.zeros(1, device=device)
+    return alternate({"launch": lambda: one.add_(1)}, device, seconds=0.5)["launch"]
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    """Return what the figures depend on."""
+    name = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        models = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line]
+        name = models[0] if models else name
+    return {
+        "cpu": name,
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "deeprc": version("deeprc"),
+    }
+
+
+def report(name: str, rows: Sequence[Mapping[str, Any]], device: torch.device, **limits: float) -> None:
+    """Print the rows as a table, the limits and the machine, and everything once more as one JSON line."""
+    frame = pd.DataFrame(rows)
+    print(frame.to_string(index=False, float_format=lambda value: f"{value:,.4g}"))
+    for limit, value in limits.items():
+        print(f"{limit.replace('_', ' ')}: {value:,.4g}")
+    print(json.dumps({"benchmark": name, "machine": machine(device), "rows": list(rows), **limits}))

@@ -1,0 +1,84 @@
+"""The motif convolution alone: our path against the dense reference.
+
+python benchmarks/embedding.py [--device cuda] [--kernels 32 --kernels 128]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import click
+import numpy as np
+import torch
+from common import alternate, cohort, launch_seconds, multiply_adds, report
+from torch import Tensor
+
+from deeprc.device import resolve_device
+from deeprc.nn.batch import BatchMaker, RepertoireBatch
+from deeprc.nn.motif_convolution import Implementation, motif_convolution
+
+
+@click.command()
+@click.option("--device", default="auto")
+@click.option("--kernels", multiple=True, default=(32, 128))
+@click.option("--kernel-size", default=9)
+@click.option("--sequences", default=40_000)
+def main(device: str, kernels: tuple[int, ...], kernel_size: int, sequences: int) -> None:
+    """Time the forward pass, and forward and backward together."""
+    where = resolve_device(device)
+    rows = []
+    with cohort(1) as dataset:
+        maker = BatchMaker(dataset, "log1p", device=where)
+        batch = maker.sample(np.array([0]), sequences, np.random.default_rng(0))
+        table_rows = _table_rows(batch.lengths, kernel_size)
+        for n_kernels in kernels:
+            torch.manual_seed(0)
+            weight = (torch.randn(n_kernels, 23, kernel_size, device=where) / 14).requires_grad_()
+            bias = torch.zeros(n_kernels, device=where, requires_grad=True)
+            for passes in ("forward", "forward + backward"):
+                runs = {
+                    name: _run(batch, weight, bias, implementation, backward="backward" in passes)
+                    for name, implementation in (("ours", "compiled"), ("dense", "reference"))
+                }
+                seconds = alternate(runs, where)
+                rows.append(
+                    {
+                        "kernels": n_kernels,
+                        "passes": passes,
+                        "ours_ms": 1e3 * seconds["ours"],
+                        "dense_ms": 1e3 * seconds["dense"],
+                        "ratio": seconds["dense"] / seconds["ours"],
+                        "million_sequences_per_s": sequences / seconds["ours"] / 1e6,
+                        "billion_additions_per_s": table_rows * n_kernels / seconds["ours"] / 1e9,
+                    }
+                )
+    limits = {"matrix_product_billion_multiply_adds_per_s": multiply_adds(where) / 1e9}
+    if where.type == "cuda":
+        limits["launch_us"] = 1e6 * launch_seconds(where)
+    report("embedding", rows, where, **limits)
+
+
+def _run(
+    batch: RepertoireBatch, weight: Tensor, bias: Tensor, implementation: Implementation, *, backward: bool
+) -> Callable[[], object]:
+    arguments = (batch.residues, batch.starts, batch.lengths, batch.residue_scale, batch.position_scale)
+
+    def run() -> object:
+        with torch.set_grad_enabled(backward):
+            maximum = motif_convolution(
+                *arguments, weight, bias, max_length=batch.max_length, implementation=implementation
+            )
+        return torch.autograd.grad(maximum, [weight, bias], maximum.detach()) if backward else maximum
+
+    return run
+
+
+def _table_rows(lengths: Tensor, kernel_size: int) -> int:
+    """Return how many table rows the forward pass reads per kernel: those of all windows, and one of positions each."""
+    longest = int(lengths.max())
+    of_length = [sum(min(kernel_size, n - p) + 1 for p in range(n)) for n in range(longest + 1)]
+    return int(torch.tensor(of_length)[lengths.cpu()].sum())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Scoring whole repertoires: our path against the dense reference.
+
+python benchmarks/inference.py [--device cuda] [--sequences 300000]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import click
+import torch
+from common import alternate, cohort, copy_bandwidth, report
+
+from deeprc.device import resolve_device
+from deeprc.nn.batch import BatchMaker
+from deeprc.nn.inference import repertoire_outputs
+from deeprc.nn.motif_convolution import Implementation
+from deeprc.nn.network import DeepRC
+
+
+@click.command()
+@click.option("--device", default="auto")
+@click.option("--kernels", multiple=True, default=(32, 128))
+@click.option("--top-fraction", "fractions", multiple=True, default=(1.0, 0.1))
+@click.option("--sequences", default=300_000)
+def main(device: str, kernels: tuple[int, ...], fractions: tuple[float, ...], sequences: int) -> None:
+    """Time the output of one repertoire, all sequences scored."""
+    where = resolve_device(device)
+    rows = []
+    with cohort(1, sequences) as dataset:
+        maker = BatchMaker(dataset, "log1p")
+        for n_kernels in kernels:
+            for fraction in fractions:
+                runs = {
+                    name: _run(maker, n_kernels, fraction, implementation, where)
+                    for name, implementation in (("ours", "compiled"), ("dense", "reference"))
+                }
+                seconds = alternate(runs, where)
+                rows.append(
+                    {
+                        "kernels": n_kernels,
+                        "top_fraction": fraction,
+                        "ours_ms": 1e3 * seconds["ours"],
+                        "dense_ms": 1e3 * seconds["dense"],
+                        "ratio": seconds["dense"] / seconds["ours"],
+                        "million_sequences_per_s": sequences / seconds["ours"] / 1e6,
+                    }
+                )
+    report("inference", rows, where, copy_gb_per_s=copy_bandwidth(where) / 1e9)
+
+
+def _run(
+    maker: BatchMaker, n_kernels: int, fraction: float, implementation: Implementation, device: torch.device
+) -> Callable[[], object]:
+    torch.manual_seed(0)
+    network = DeepRC(n_kernels=n_kernels, implementation=implementation).eval().to(device)
+    return lambda: repertoire_outputs(network, maker, 0, top_fraction=fraction)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Peak memory of an update and of scoring a repertoire, beyond what the process holds before: ours and the dense way.
+
+    python benchmarks/memory.py [--device cuda]
+
+Each figure is taken in a process of its own: on CUDA from the allocator, on the CPU (Linux) from the kernel's
+high-water mark of resident memory, which is reset after a warm-up on a small cohort.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import torch
+from common import cohort, report, wait
+from training_step import trainer
+
+from deeprc.config import load_config
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.device import resolve_device
+from deeprc.nn.batch import BatchMaker
+from deeprc.nn.inference import repertoire_outputs
+from deeprc.nn.motif_convolution import Implementation
+from deeprc.nn.network import DeepRC
+
+CASES = ("update, top fraction 0.1", "update, top fraction 1.0", "300,000 sequences", "1,200,000 sequences")
+IMPLEMENTATIONS: dict[str, Implementation] = {"ours": "compiled", "dense": "reference"}
+
+
+@click.command()
+@click.option("--device", default="auto")
+@click.option("--kernels", multiple=True, default=(32, 128))
+@click.option("--worker", nargs=3, default=None, hidden=True, help="Case, implementation and kernels of one figure.")
+def main(device: str, kernels: tuple[int, ...], worker: tuple[str, str, str] | None) -> None:
+    """Print the table, or, in a worker, one figure."""
+    where = resolve_device(device)
+    if worker is not None:
+        case, name, n_kernels = worker
+        print(json.dumps(_measure(case, IMPLEMENTATIONS[name], int(n_kernels), where)))
+        return
+    rows = []
+    for n_kernels in kernels:
+        for case in CASES:
+            megabytes = {name: _in_process(case, name, n_kernels, device) / 1e6 for name in IMPLEMENTATIONS}
+            rows.append(
+                {
+                    "kernels": n_kernels,
+                    "case": case,
+                    "ours_mb": megabytes["ours"],
+                    "dense_mb": megabytes["dense"],
+                    "ratio": megabytes["dense"] / megabytes["ours"],
+                }
+            )
+    report("memory", rows, where)
+
+
+def _in_process(case: str, name: str, n_kernels: int, device: str) -> float:
+    command = [sys.executable, __file__, "--device", device, "--worker", case, name, str(n_kernels)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return float(json.loads(output.splitlines()[-1]))
+
+
+def _measure(case: str, implementation: Implementation, n_kernels: int, device: torch.device) -> int:
+    update = case.startswith("update")
+    n_sequences = 300_000 if update else int(case.split()[0].replace(",", ""))
+    with cohort(4, 300) as small, cohort(4 if update else 1, n_sequences) as large:
+        make = _update if update else _score
+        option = float(case.split()[-1]) if update else 1.0
+        make(small, implementation, n_kernels, option, device)()
+        run = make(large, implementation, n_kernels, option, device)
+        _read_all(large)
+        before = _reset_peak(device)
+        for _ in range(3):
+            run()
+        wait(device)
+        return _peak(device) - before
+
+
+def _update(
+    dataset: RepertoireDataset, implementation: Implementation, n_kernels: int, fraction: float, device: torch.device
+) -> Callable[[], object]:
+    one = trainer(dataset, load_config("deeprc", {"n_kernels": n_kernels, "top_fraction": fraction}), device)
+    one.network.embedding.implementation = implementation
+    update = one.updates(capture=False)
+    return lambda: update(0)
+
+
+def _score(
+    dataset: RepertoireDataset, implementation: Implementation, n_kernels: int, fraction: float, device: torch.device
+) -> Callable[[], object]:
+    network = DeepRC(n_kernels=n_kernels, implementation=implementation).eval().to(device)
+    maker = BatchMaker(dataset, "none")
+    return lambda: repertoire_outputs(network, maker, 0, top_fraction=fraction)
+
+
+def _read_all(dataset: RepertoireDataset) -> None:
+    """Touch the memory-mapped sequences, so that their pages do not count as memory of the work."""
+    container = dataset.container
+    for column in (container.residues, container.sequence_offsets, container.counts):
+        column.sum()
+
+
+def _reset_peak(device: torch.device) -> int:
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return torch.cuda.memory_allocated(device)
+    Path("/proc/self/clear_refs").write_text("5")
+    return _status("VmRSS")
+
+
+def _peak(device: torch.device) -> int:
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else _status("VmHWM")
+
+
+def _status(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(name))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""A whole update, from drawing sequences to the optimiser's step: our path against the dense reference.
+
+python benchmarks/training_step.py [--device cuda] [--kernels 32 --kernels 128]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+
+import click
+import numpy as np
+import torch
+from common import alternate, cohort, copy_bandwidth, launch_seconds, report
+
+from deeprc.config import Config, load_config
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.device import resolve_device
+from deeprc.tasks import Task
+from deeprc.training.trainer import Fold, Trainer
+
+TASKS = [Task("status", "status", "binary", ("control", "case"))]
+
+
+@click.command()
+@click.option("--device", default="auto")
+@click.option("--kernels", multiple=True, default=(32, 128))
+@click.option("--top-fraction", "fractions", multiple=True, default=(0.1, 1.0))
+@click.option("--repertoires", default=16, help="Of 300,000 sequences each.")
+def main(device: str, kernels: tuple[int, ...], fractions: tuple[float, ...], repertoires: int) -> None:
+    """Time updates of 4 repertoires x 10,000 sequences."""
+    where = resolve_device(device)
+    rows = []
+    with cohort(repertoires) as dataset:
+        for n_kernels in kernels:
+            for fraction in fractions:
+                config = load_config("deeprc", {"n_kernels": n_kernels, "top_fraction": fraction, "abundance": "log1p"})
+                trainers = {name: trainer(dataset, config, where) for name in ("ours", "dense")}
+                trainers["dense"].network.embedding.implementation = "reference"
+                runs = {name: updates(one, dense=name == "dense") for name, one in trainers.items()}
+                seconds = alternate(runs, where)
+                sequences = config.training.batch_size * config.training.n_sequences
+                rows.append(
+                    {
+                        "kernels": n_kernels,
+                        "top_fraction": fraction,
+                        "ours_ms": 1e3 * seconds["ours"],
+                        "dense_ms": 1e3 * seconds["dense"],
+                        "ratio": seconds["dense"] / seconds["ours"],
+                        "million_sequences_per_s": sequences / seconds["ours"] / 1e6,
+                        **({} if where.type == "cuda" else parts(trainers["ours"])),
+                    }
+                )
+    limits = {"copy_gb_per_s": copy_bandwidth(where) / 1e9}
+    if where.type == "cuda":
+        limits["launch_us"] = 1e6 * launch_seconds(where)
+    report("training_step", rows, where, **limits)
+
+
+def trainer(dataset: RepertoireDataset, config: Config, device: torch.device) -> Trainer:
+    """Return a trainer that is ready for its updates."""
+    labels = (dataset.metadata["status"] == "case").to_numpy(np.float64)[:, None]
+    fold = Fold(dataset, labels)
+    made = Trainer(config, TASKS, fold, fold, seed=0, device=device)
+    made.network.train()
+    return made
+
+
+def updates(one: Trainer, *, dense: bool = False) -> Callable[[], object]:
+    """Return a function that makes the trainer's next update, as `Trainer.fit` makes it."""
+    update, number = one.updates(capture=not dense), count()
+    return lambda: update(next(number))
+
+
+def parts(one: Trainer) -> dict[str, float]:
+    """Return the milliseconds of an update's parts, measured apart."""
+    network, settings = one.network, one.config.training
+    numbers = count()
+    batch = one.sample(0)
+    few = torch.arange(len(batch.starts) // 10)
+    functions = {
+        "draw_ms": lambda: one.sample(next(numbers)),
+        "convolve_ms": lambda: _without_gradient(lambda: network.embedding(batch)),
+        "score_ms": lambda: network.score(batch),
+        "optimiser_ms": lambda: one.step.optimizer.step(),
+        "look_up_tenth_ms": lambda: batch.take(few, batch.offsets),
+    }
+    if settings.top_fraction == 1:
+        del functions["score_ms"], functions["look_up_tenth_ms"]
+    cpu = torch.device("cpu")
+    return {name: 1e3 * alternate({name: function}, cpu, seconds=0.5)[name] for name, function in functions.items()}
+
+
+def _without_gradient(function: Callable[[], object]) -> object:
+    with torch.no_grad():
+        return function()
+
+
+if __name__ == "__main__":
+    main()

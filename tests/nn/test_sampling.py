@@ -1,0 +1,111 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deeprc.nn.sampling import _draw_rows_by_tensors, _top_rows_by_tensors, draw_rows, top_rows
+
+SIZES = st.lists(st.integers(0, 300), min_size=1, max_size=6)
+
+
+def keys(n: int, seed: int = 0) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).integers(-(2**63), 2**63 - 1, size=n))
+
+
+@settings(deadline=None, max_examples=60)
+@given(sizes=SIZES, most=st.integers(1, 120), seed=st.integers(0, 1000))
+def test_rows_are_drawn_without_replacement_from_their_repertoire(sizes: list[int], most: int, seed: int) -> None:
+    rows, owner, offsets = draw_rows(torch.tensor(sizes), most, keys(len(sizes), seed))
+    assert offsets.tolist() == np.concatenate([[0], np.cumsum(np.minimum(sizes, most))]).tolist()
+    for b, size in enumerate(sizes):
+        own = rows[offsets[b] : offsets[b + 1]].tolist()
+        assert len(set(own)) == len(own)
+        assert all(0 <= row < size for row in own)
+    assert owner.tolist() == np.repeat(np.arange(len(sizes)), offsets.diff()).tolist()
+
+
+@settings(deadline=None, max_examples=60)
+@given(sizes=SIZES, most=st.integers(1, 120), seed=st.integers(0, 1000), extra=st.integers(0, 9))
+def test_both_forms_draw_the_same_rows(sizes: list[int], most: int, seed: int, extra: int) -> None:
+    size, key = torch.tensor(sizes), keys(len(sizes), seed)
+    rows, owner, offsets = draw_rows(size, most, key)
+    filled, filled_owner = _draw_rows_by_tensors(size, offsets, key, len(rows) + extra)
+    assert len(filled) == len(rows) + extra
+    assert torch.equal(filled[: len(rows)], rows)
+    assert torch.equal(filled_owner[: len(rows)], owner)
+    assert (filled_owner < len(sizes)).all()
+
+
+def test_every_sequence_has_the_same_chance_and_follows_no_pattern() -> None:
+    n, most, draws = 50, 20, 20_000
+    rows, owner, _ = draw_rows(torch.full((draws,), n), most, keys(draws))
+    drawn = np.zeros((draws, n))
+    drawn[owner, rows] = 1
+    deviation = (drawn.mean(axis=0) - most / n) / np.sqrt(0.4 * 0.6 / draws)
+    assert np.abs(deviation).max() < 4.5
+    apart = drawn[:, 0] * drawn[:, n // 2]  # far apart: as if drawn independently
+    assert apart.mean() == pytest.approx((most / n) ** 2, abs=0.02)
+
+
+def test_a_draw_is_a_function_of_its_key() -> None:
+    size, key = torch.tensor([1000, 1000, 1000]), torch.tensor([5, 6, 5])
+    rows, _, _ = draw_rows(size, 100, key)
+    assert torch.equal(rows[:100], rows[200:])
+    assert not torch.equal(rows[:100], rows[100:200])
+    assert torch.equal(draw_rows(size[:1], 100, key[:1])[0], rows[:100])
+
+
+def test_a_large_repertoire_is_drawn_from_end_to_end() -> None:
+    size = 2**33 + 5  # more than 32 bits count
+    rows, _, _ = draw_rows(torch.tensor([size]), 10_000, keys(1))
+    assert len(set(rows.tolist())) == 10_000
+    assert rows.min() < size / 5000
+    assert rows.max() > size - size / 5000
+
+
+def test_top_rows_by_hand() -> None:
+    logits = torch.tensor([[1.0], [3.0], [2.0], [0.0], [5.0], [4.0]])
+    rows, offsets = top_rows(logits, torch.tensor([0, 4, 4, 6]), 0.5)
+    assert rows.tolist() == [1, 2, 4]
+    assert offsets.tolist() == [0, 2, 2, 3]
+
+
+def test_the_first_of_equal_rows_is_kept() -> None:
+    rows, _ = top_rows(torch.tensor([[0.0], [1.0], [1.0], [1.0], [0.0]]), torch.tensor([0, 5]), 0.4)
+    assert rows.tolist() == [1, 2]
+
+
+def test_top_rows_of_several_heads_keeps_each_heads_best() -> None:
+    logits = torch.tensor([[9.0, 100.0], [8.0, 0.0], [0.0, 99.0], [0.0, 0.0]])
+    rows, _ = top_rows(logits, torch.tensor([0, 4]), 0.75)
+    assert rows.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("n", "fraction", "kept"), [(30, 0.1, 3), (31, 0.1, 4), (1, 0.1, 1), (10, 1.0, 10)])
+def test_top_rows_rounds_up(n: int, fraction: float, kept: int) -> None:
+    assert len(top_rows(torch.rand(n, 1), torch.tensor([0, n]), fraction)[0]) == kept
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    sizes=SIZES,
+    heads=st.integers(1, 3),
+    fraction=st.sampled_from([0.01, 0.1, 0.37, 1.0]),
+    seed=st.integers(0, 1000),
+    tail=st.integers(0, 5),
+)
+def test_both_forms_choose_the_same_top_rows(
+    sizes: list[int], heads: int, fraction: float, seed: int, tail: int
+) -> None:
+    n = sum(sizes)
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randint(-20, 20, (n + tail, heads), generator=generator).float()  # many are equal
+    offsets = torch.tensor([0, *np.cumsum(sizes).tolist()])
+    rows, bounds = top_rows(logits, offsets, fraction)
+    by_score, other_bounds = _top_rows_by_tensors(logits, offsets, fraction)
+    assert torch.equal(bounds, other_bounds)
+    for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        assert by_score[first:last].sort().values.tolist() == rows[first:last].tolist()
+    assert len(by_score) >= len(rows)
+    assert ((by_score >= 0) & (by_score < n + tail)).all() or n + tail == 0

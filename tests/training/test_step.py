@@ -1,0 +1,140 @@
+"""The update as CUDA makes it, shown on the CPU: the tensor forms, filled-up batches and `CapturedStep` unrecorded."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from deeprc.config import Config, NetworkConfig, TrainingConfig
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.hopfield import layers
+from deeprc.hopfield.functional import _attention_by_tensors
+from deeprc.nn import batch as batch_module
+from deeprc.nn import network as network_module
+from deeprc.nn.batch import BatchMaker, RepertoireBatch
+from deeprc.nn.sampling import _draw_rows_by_tensors, _top_rows_by_tensors
+from deeprc.tasks import Task, multitask_loss
+from deeprc.training.step import CapturedStep, Prefetcher, Step
+from deeprc.training.trainer import Fold, Trainer, build_network
+
+CPU = torch.device("cpu")
+TASKS = [Task("status", "status", "binary", ("healthy", "case")), Task("age", "age", "regression", ())]
+TRAINING = TrainingConfig(
+    n_sequences=62,
+    top_fraction=0.3,
+    batch_size=3,
+    n_updates=6,
+    evaluate_every=6,
+    l2=1e-3,
+    adam_epsilon=1e-3,  # rounding is not blown up where a gradient is nearly 0
+)
+CONFIG = Config(NetworkConfig(n_kernels=8, kernel_size=4, abundance="log1p", n_heads=2), TRAINING)
+
+
+def labels(dataset: RepertoireDataset) -> np.ndarray:
+    metadata = dataset.metadata
+    return np.stack([(metadata["status"] == "case").to_numpy(float), metadata["age"].to_numpy(float) / 50], axis=1)
+
+
+def make_step() -> Step:
+    return Step(build_network(CONFIG, TASKS, seed=3, device=CPU).train(), TASKS, TRAINING)
+
+
+def weights(step: Step) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in step.network.state_dict().items()}
+
+
+def six_updates(cohort: RepertoireDataset) -> tuple[list[float], dict[str, Tensor]]:
+    step = make_step()
+    captured = CapturedStep(step, BatchMaker(cohort, "log1p"), labels(cohort), TRAINING.batch_size)
+    rng = np.random.default_rng(0)
+    losses = [float(captured(rng.permutation(len(cohort))[:3], rng.integers(2**63, size=3))) for _ in range(6)]
+    return losses, weights(step)
+
+
+def test_the_tensor_forms_and_filled_batches_learn_the_same(
+    cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected_losses, expected = six_updates(cohort)
+    totals = []
+
+    def draw(sizes: Tensor, most: int, keys: Tensor, *, total: int) -> tuple[Tensor, Tensor, Tensor]:
+        drawn = sizes.clamp(max=most)
+        offsets = torch.cat([drawn.new_zeros(1), drawn.cumsum(0)])
+        totals.append((total, int(offsets[-1])))
+        return *_draw_rows_by_tensors(sizes, offsets, keys, total), offsets
+
+    monkeypatch.setattr(batch_module, "draw_rows", draw)
+    monkeypatch.setattr(network_module, "top_rows", _top_rows_by_tensors)
+    monkeypatch.setattr(layers, "segment_attention", _attention_by_tensors)
+    losses, found = six_updates(cohort)
+    assert any(total > drawn for total, drawn in totals)  # some batches were filled up
+    np.testing.assert_allclose(losses, expected_losses, rtol=1e-4)
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, atol=2e-4, rtol=2e-3)
+
+
+def test_sequences_beyond_the_last_offset_change_nothing(cohort: RepertoireDataset) -> None:
+    maker = BatchMaker(cohort, "log1p")
+    rows = np.arange(40)
+    plain = maker.take(2, rows)
+    filled = maker.take(2, np.concatenate([rows, [50, 3, 3]]))
+    filled = filled.take(torch.arange(43), torch.tensor([0, 40]))
+    network = make_step().network.eval()
+    for fraction in (1.0, 0.3):
+        outputs = [network(batch, top_fraction=fraction) for batch in (plain, filled)]
+        torch.testing.assert_close(outputs[1], outputs[0])
+
+
+def test_captured_step_equals_the_trainers_updates(cohort: RepertoireDataset) -> None:
+    train = Fold(cohort[:20], labels(cohort)[:20])
+    trainer = Trainer(CONFIG, TASKS, train, Fold(cohort[20:], labels(cohort)[20:]), seed=5, device=CPU)
+    again = Trainer(CONFIG, TASKS, train, Fold(cohort[20:], labels(cohort)[20:]), seed=5, device=CPU)
+    state = trainer.fit()
+    again.network.train()
+    captured = CapturedStep(again.step, again._batches, train.labels, TRAINING.batch_size)
+    losses = [float(captured(again._positions(number), again._keys(number))) for number in range(6)]
+    assert np.mean(losses) == pytest.approx(state.history[0]["train_loss"], rel=1e-6)
+    for name, tensor in again.network.state_dict().items():
+        assert torch.equal(tensor, trainer.network.state_dict()[name]), name
+
+
+def test_the_loss_ignores_missing_labels() -> None:
+    outputs = torch.tensor([[0.5, 1.0], [2.0, 3.0], [-1.0, 0.0]], requires_grad=True)
+    nan = float("nan")
+    both = multitask_loss(outputs, torch.tensor([[1.0, nan], [nan, 1.0], [0.0, 2.0]], dtype=torch.float64), TASKS)
+    binary = (np.log1p(np.exp(-0.5)) + np.log1p(np.exp(-1.0))) / 2
+    assert float(both.detach()) == pytest.approx(binary + 0.5 * (4 + 4) / 2)
+    both.backward()
+    assert outputs.grad is not None
+    assert outputs.grad[1, 0] == 0
+    assert outputs.grad[0, 1] == 0
+
+
+def test_prefetcher_on_the_cpu_makes_each_batch_when_it_is_asked_for(cohort: RepertoireDataset) -> None:
+    maker, made = BatchMaker(cohort, "none"), []
+
+    def make(number: int) -> RepertoireBatch:
+        made.append((number, threading.current_thread() is threading.main_thread()))
+        return maker.take(number, np.arange(3))
+
+    batches = Prefetcher(make, CPU)
+    assert torch.equal(batches(4).starts, maker.take(4, np.arange(3)).starts)
+    assert torch.equal(batches(7).starts, maker.take(7, np.arange(3)).starts)
+    assert made == [(4, True), (7, True)]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.parametrize("device_cache", ["always", "never"])
+def test_cuda_learns_what_the_cpu_learns(cohort: RepertoireDataset, device_cache: str) -> None:
+    settings = {**vars(TRAINING), "n_updates": 12, "device_cache": device_cache}
+    config = Config(CONFIG.network, TrainingConfig(**settings))
+    histories = []
+    for device in (CPU, torch.device("cuda")):
+        train, validation = (Fold(part, labels(part)) for part in (cohort[:20], cohort[20:]))
+        histories.append(Trainer(config, TASKS, train, validation, seed=5, device=device).fit().history)
+    for key in ("train_loss", "validation_loss"):
+        found, expected = ([row[key] for row in history] for history in histories)
+        np.testing.assert_allclose(found, expected, rtol=0.02)
