@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pandas as pd
 import torch
@@ -22,15 +25,29 @@ from deeprc.datasets.container import ContainerWriter, SequenceTable
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 
 LENGTH_MEAN, LENGTH_DEVIATION = 14.5, 1.8  # of real TRB junctions, paper line 8755
-SEQUENCES_PER_REPERTOIRE = 300_000
 
+if "OMP_WAIT_POLICY" not in os.environ:  # it must be set before torch is imported, as `deeprc` does it: start anew
+    prepare_process()
+    os.execv(sys.executable, [sys.executable, *sys.argv])
 prepare_process()
 
 
+def options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that all benchmarks have."""
+    for option in (
+        click.option("--device", default="auto", help="auto, cpu, cuda ..."),
+        click.option("--kernels", multiple=True, default=(32, 128), help="d_v; may be given several times."),
+        click.option("--sequences", default=300_000, help="Of a repertoire."),
+    ):
+        command = option(command)
+    return command
+
+
+seconds_option = click.option("--seconds", default=4.0, help="To measure each figure for.")
+
+
 @contextmanager
-def cohort(
-    n_repertoires: int, n_sequences: int = SEQUENCES_PER_REPERTOIRE, seed: int = 0
-) -> Iterator[RepertoireDataset]:
+def cohort(n_repertoires: int, n_sequences: int, seed: int = 0) -> Iterator[RepertoireDataset]:
     """Give a cohort of random repertoires in a temporary container."""
     rng = np.random.default_rng(seed)
     with tempfile.TemporaryDirectory() as folder:
@@ -48,7 +65,7 @@ def cohort(
 
 
 def alternate(
-    functions: Mapping[str, Callable[[], object]], device: torch.device, *, seconds: float = 4.0, least: int = 7
+    functions: Mapping[str, Callable[[], object]], device: torch.device, *, seconds: float, least: int = 5
 ) -> dict[str, float]:
     """Run the functions in alternation and return the median seconds of each.
 
@@ -94,7 +111,7 @@ def copy_bandwidth(device: torch.device) -> float:
 def multiply_adds(device: torch.device) -> float:
     """Return measured multiply-add operations per second of a large float32 matrix product.
 
-    It is the rate of the device's arithmetic at its busiest: adding a table's row costs at least one of them per kernel.
+    It is the device's arithmetic at its busiest: adding a table's row costs at least one operation per kernel.
     """
     n = 2048
     matrix = torch.rand(n, n, device=device)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import click
 import numpy as np
 import torch
-from common import alternate, cohort, launch_seconds, multiply_adds, report
+from common import alternate, cohort, launch_seconds, multiply_adds, options, report, seconds_option
 from torch import Tensor
 
 from deeprc.device import resolve_device
@@ -19,17 +19,17 @@ from deeprc.nn.motif_convolution import Implementation, motif_convolution
 
 
 @click.command()
-@click.option("--device", default="auto")
-@click.option("--kernels", multiple=True, default=(32, 128))
+@options
+@seconds_option
 @click.option("--kernel-size", default=9)
-@click.option("--sequences", default=40_000)
-def main(device: str, kernels: tuple[int, ...], kernel_size: int, sequences: int) -> None:
+@click.option("--drawn", default=40_000, help="Sequences of a batch.")
+def main(device: str, kernels: tuple[int, ...], sequences: int, seconds: float, kernel_size: int, drawn: int) -> None:
     """Time the forward pass, and forward and backward together."""
     where = resolve_device(device)
     rows = []
-    with cohort(1) as dataset:
+    with cohort(1, sequences) as dataset:
         maker = BatchMaker(dataset, "log1p", device=where)
-        batch = maker.sample(np.array([0]), sequences, np.random.default_rng(0))
+        batch = maker.sample(np.array([0]), drawn, np.random.default_rng(0))
         table_rows = _table_rows(batch.lengths, kernel_size)
         for n_kernels in kernels:
             torch.manual_seed(0)
@@ -40,16 +40,16 @@ def main(device: str, kernels: tuple[int, ...], kernel_size: int, sequences: int
                     name: _run(batch, weight, bias, implementation, backward="backward" in passes)
                     for name, implementation in (("ours", "compiled"), ("dense", "reference"))
                 }
-                seconds = alternate(runs, where)
+                median = alternate(runs, where, seconds=seconds)
                 rows.append(
                     {
                         "kernels": n_kernels,
                         "passes": passes,
-                        "ours_ms": 1e3 * seconds["ours"],
-                        "dense_ms": 1e3 * seconds["dense"],
-                        "ratio": seconds["dense"] / seconds["ours"],
-                        "million_sequences_per_s": sequences / seconds["ours"] / 1e6,
-                        "billion_additions_per_s": table_rows * n_kernels / seconds["ours"] / 1e9,
+                        "ours_ms": 1e3 * median["ours"],
+                        "dense_ms": 1e3 * median["dense"],
+                        "ratio": median["dense"] / median["ours"],
+                        "million_sequences_per_s": len(batch.starts) / median["ours"] / 1e6,
+                        "billion_additions_per_s": table_rows * n_kernels / median["ours"] / 1e9,
                     }
                 )
     limits = {"matrix_product_billion_multiply_adds_per_s": multiply_adds(where) / 1e9}

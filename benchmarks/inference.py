@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import click
 import torch
-from common import alternate, cohort, copy_bandwidth, report
+from common import alternate, cohort, copy_bandwidth, options, report, seconds_option
 
 from deeprc.device import resolve_device
 from deeprc.nn.batch import BatchMaker
@@ -19,11 +19,10 @@ from deeprc.nn.network import DeepRC
 
 
 @click.command()
-@click.option("--device", default="auto")
-@click.option("--kernels", multiple=True, default=(32, 128))
+@options
+@seconds_option
 @click.option("--top-fraction", "fractions", multiple=True, default=(1.0, 0.1))
-@click.option("--sequences", default=300_000)
-def main(device: str, kernels: tuple[int, ...], fractions: tuple[float, ...], sequences: int) -> None:
+def main(device: str, kernels: tuple[int, ...], sequences: int, seconds: float, fractions: tuple[float, ...]) -> None:
     """Time the output of one repertoire, all sequences scored."""
     where = resolve_device(device)
     rows = []
@@ -35,15 +34,15 @@ def main(device: str, kernels: tuple[int, ...], fractions: tuple[float, ...], se
                     name: _run(maker, n_kernels, fraction, implementation, where)
                     for name, implementation in (("ours", "compiled"), ("dense", "reference"))
                 }
-                seconds = alternate(runs, where)
+                median = alternate(runs, where, seconds=seconds)
                 rows.append(
                     {
                         "kernels": n_kernels,
                         "top_fraction": fraction,
-                        "ours_ms": 1e3 * seconds["ours"],
-                        "dense_ms": 1e3 * seconds["dense"],
-                        "ratio": seconds["dense"] / seconds["ours"],
-                        "million_sequences_per_s": sequences / seconds["ours"] / 1e6,
+                        "ours_ms": 1e3 * median["ours"],
+                        "dense_ms": 1e3 * median["dense"],
+                        "ratio": median["dense"] / median["ours"],
+                        "million_sequences_per_s": sequences / median["ours"] / 1e6,
                     }
                 )
     report("inference", rows, where, copy_gb_per_s=copy_bandwidth(where) / 1e9)

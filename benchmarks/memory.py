@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 import torch
-from common import cohort, report, wait
+from common import cohort, options, report, wait
 from training_step import trainer
 
 from deeprc.config import load_config
@@ -27,25 +27,24 @@ from deeprc.nn.inference import repertoire_outputs
 from deeprc.nn.motif_convolution import Implementation
 from deeprc.nn.network import DeepRC
 
-CASES = ("update, top fraction 0.1", "update, top fraction 1.0", "300,000 sequences", "1,200,000 sequences")
+CASES = ("update, top fraction 0.1", "update, top fraction 1.0", "1 x repertoire", "4 x repertoire")
 IMPLEMENTATIONS: dict[str, Implementation] = {"ours": "compiled", "dense": "reference"}
 
 
 @click.command()
-@click.option("--device", default="auto")
-@click.option("--kernels", multiple=True, default=(32, 128))
+@options
 @click.option("--worker", nargs=3, default=None, hidden=True, help="Case, implementation and kernels of one figure.")
-def main(device: str, kernels: tuple[int, ...], worker: tuple[str, str, str] | None) -> None:
+def main(device: str, kernels: tuple[int, ...], sequences: int, worker: tuple[str, str, str] | None) -> None:
     """Print the table, or, in a worker, one figure."""
     where = resolve_device(device)
     if worker is not None:
         case, name, n_kernels = worker
-        print(json.dumps(_measure(case, IMPLEMENTATIONS[name], int(n_kernels), where)))
+        print(json.dumps(_measure(case, IMPLEMENTATIONS[name], int(n_kernels), sequences, where)))
         return
     rows = []
     for n_kernels in kernels:
         for case in CASES:
-            megabytes = {name: _in_process(case, name, n_kernels, device) / 1e6 for name in IMPLEMENTATIONS}
+            megabytes = {name: _in_process(case, name, n_kernels, sequences, device) / 1e6 for name in IMPLEMENTATIONS}
             rows.append(
                 {
                     "kernels": n_kernels,
@@ -58,16 +57,17 @@ def main(device: str, kernels: tuple[int, ...], worker: tuple[str, str, str] | N
     report("memory", rows, where)
 
 
-def _in_process(case: str, name: str, n_kernels: int, device: str) -> float:
-    command = [sys.executable, __file__, "--device", device, "--worker", case, name, str(n_kernels)]
+def _in_process(case: str, name: str, n_kernels: int, sequences: int, device: str) -> float:
+    options = ["--device", device, "--sequences", str(sequences), "--worker", case, name, str(n_kernels)]
+    command = [sys.executable, __file__, *options]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return float(json.loads(output.splitlines()[-1]))
 
 
-def _measure(case: str, implementation: Implementation, n_kernels: int, device: torch.device) -> int:
+def _measure(case: str, implementation: Implementation, n_kernels: int, sequences: int, device: torch.device) -> int:
     update = case.startswith("update")
-    n_sequences = 300_000 if update else int(case.split()[0].replace(",", ""))
-    with cohort(4, 300) as small, cohort(4 if update else 1, n_sequences) as large:
+    times = 1 if update else int(case.split()[0])
+    with cohort(4, 300) as small, cohort(4 if update else 1, times * sequences) as large:
         make = _update if update else _score
         option = float(case.split()[-1]) if update else 1.0
         make(small, implementation, n_kernels, option, device)()

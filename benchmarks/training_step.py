@@ -11,7 +11,7 @@ from itertools import count
 import click
 import numpy as np
 import torch
-from common import alternate, cohort, copy_bandwidth, launch_seconds, report
+from common import alternate, cohort, copy_bandwidth, launch_seconds, options, report, seconds_option
 
 from deeprc.config import Config, load_config
 from deeprc.datasets.dataset import RepertoireDataset
@@ -23,31 +23,38 @@ TASKS = [Task("status", "status", "binary", ("control", "case"))]
 
 
 @click.command()
-@click.option("--device", default="auto")
-@click.option("--kernels", multiple=True, default=(32, 128))
+@options
+@seconds_option
 @click.option("--top-fraction", "fractions", multiple=True, default=(0.1, 1.0))
-@click.option("--repertoires", default=16, help="Of 300,000 sequences each.")
-def main(device: str, kernels: tuple[int, ...], fractions: tuple[float, ...], repertoires: int) -> None:
+@click.option("--repertoires", default=16)
+def main(
+    device: str,
+    kernels: tuple[int, ...],
+    sequences: int,
+    seconds: float,
+    fractions: tuple[float, ...],
+    repertoires: int,
+) -> None:
     """Time updates of 4 repertoires x 10,000 sequences."""
     where = resolve_device(device)
     rows = []
-    with cohort(repertoires) as dataset:
+    with cohort(repertoires, sequences) as dataset:
         for n_kernels in kernels:
             for fraction in fractions:
                 config = load_config("deeprc", {"n_kernels": n_kernels, "top_fraction": fraction, "abundance": "log1p"})
                 trainers = {name: trainer(dataset, config, where) for name in ("ours", "dense")}
                 trainers["dense"].network.embedding.implementation = "reference"
                 runs = {name: updates(one, dense=name == "dense") for name, one in trainers.items()}
-                seconds = alternate(runs, where)
-                sequences = config.training.batch_size * config.training.n_sequences
+                median = alternate(runs, where, seconds=seconds)
+                drawn = len(trainers["ours"].sample(0).starts)
                 rows.append(
                     {
                         "kernels": n_kernels,
                         "top_fraction": fraction,
-                        "ours_ms": 1e3 * seconds["ours"],
-                        "dense_ms": 1e3 * seconds["dense"],
-                        "ratio": seconds["dense"] / seconds["ours"],
-                        "million_sequences_per_s": sequences / seconds["ours"] / 1e6,
+                        "ours_ms": 1e3 * median["ours"],
+                        "dense_ms": 1e3 * median["dense"],
+                        "ratio": median["dense"] / median["ours"],
+                        "million_sequences_per_s": drawn / median["ours"] / 1e6,
                         **({} if where.type == "cuda" else parts(trainers["ours"])),
                     }
                 )

@@ -1,0 +1,276 @@
+"""The motif convolution as a sum of table rows, compiled for CUDA with Triton; see `tables` for the formula.
+
+No one-hot tensor is built. A program handles a few sequences and a tile of kernels; its part of the residue table stays
+in the L1 cache, and its sums, maxima and arg-max in registers. Nothing waits for the device, and what is launched
+depends on shapes only, so that calls can be captured in a CUDA graph (after one call with the same shapes, which
+compiles the kernels and builds the tables' features).
+Letters: N sequences, L positions, K kernel width, D kernels, R residues, W kernels padded to whole tiles, C copies.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.nn import functional
+
+from deeprc.nn.features import N_AMINO_ACIDS
+from deeprc.nn.motif_convolution import tables
+
+__all__ = ["forward", "scale_gradients", "weight_gradient"]
+
+# A row of 32 float32 kernels is one cache line of 128 bytes, and a tile's table of K times 21 such lines (24 KB for
+# K = 9) fits the L1 cache of an RTX 2080 Ti (64 KB) and of an H100 (up to 256 KB).
+_WIDEST_TILE = 32
+# Two warps, each of whose threads sums as many numbers as it loads at once, 16 bytes: eight threads then read a whole
+# line, and K loads per thread are enough to wait for at once. A block of few sequences waits little for its longest.
+# Blocks of two warps still fill an H100's multiprocessor (64 warps, 32 blocks) and an RTX 2080 Ti's (32 and 16).
+_WARPS = 2
+_THREADS = 32 * _WARPS
+_BYTES = 16
+# With fewer sequences than threads, Triton loads a residue in every thread that needs it; otherwise in one, which
+# shares it through shared memory at the cost of a barrier per residue.
+_MOST_SEQUENCES = 32
+# Triton's default for the fusion of products and sums changes with its version.
+_OPTIONS = {"num_warps": _WARPS, "enable_fp_fusion": True}
+_COPIES = 16
+"""Copies of W's gradient: few enough to lie in the L2 cache, enough that additions to one number rarely meet."""
+
+_ROWS = tl.constexpr(N_AMINO_ACIDS + 1)  # of the residue table, per position of a kernel
+_BEYOND_END = tl.constexpr(N_AMINO_ACIDS)  # the row of zeros
+_AMINO_ACIDS = tl.constexpr(N_AMINO_ACIDS)
+_PER_SEQUENCE = ["residues", "starts", "lengths", "residue_scale", "position_scale", "N"]
+"""Parameters whose alignment or divisibility must not lead to another compilation."""
+
+
+def forward(
+    residues: Tensor,
+    starts: Tensor,
+    lengths: Tensor,
+    residue_scale: Tensor,
+    position_scale: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    max_length: int,
+    precision: str,
+) -> tuple[Tensor, Tensor]:
+    """Return the maximal pre-activations, (N, D), and the first window that has them, (N, D) uint8 or int32."""
+    N, (D, _, K) = len(starts), weight.shape
+    maximum = weight.new_empty((N, D))
+    window = torch.empty_like(maximum, dtype=torch.uint8 if max_length <= 256 else torch.int32)
+    if N == 0:
+        return maximum, window
+    narrow = precision == "bfloat16"
+    block_n, block_d = _tile(D, 2 if narrow else weight.itemsize)
+    table, position_table = _tables(weight, max_length, block_d)
+    if narrow:  # exact: the weight is rounded already; Triton converts bits, not numbers, as not every GPU has the type
+        table = table.bfloat16().view(torch.int16)
+    sequences = (residues, starts, lengths, residue_scale.to(weight), position_scale.to(weight))
+    arrays = (t.contiguous() for t in (*sequences, table, position_table, bias))
+    grid = (triton.cdiv(N, block_n), triton.cdiv(D, block_d))  # neighbours share a tile of kernels
+    with torch.cuda.device_of(weight):
+        _forward[grid](*arrays, maximum, window, N, D, K, block_n, block_d, **_OPTIONS)
+    return maximum, window
+
+
+def weight_gradient(
+    residues: Tensor,
+    starts: Tensor,
+    lengths: Tensor,
+    residue_scale: Tensor,
+    position_scale: Tensor,
+    weight: Tensor,
+    window: Tensor,
+    gradient: Tensor,
+    max_length: int,
+) -> Tensor:
+    """Return the gradient of the kernels, (D, 23, K), from that of the maxima, (N, D).
+
+    It is summed by atomic additions. Their order on a device, and with it the last bits, differs from run to run.
+    """
+    N, (D, _, K) = len(starts), weight.shape
+    residue_gradient = weight.new_zeros((_COPIES, K, N_AMINO_ACIDS, D))
+    position_gradient = weight.new_zeros((max_length * (max_length + 1) // 2, D))
+    if N > 0:
+        sequences = (residues, starts, lengths, residue_scale.to(weight), position_scale.to(weight))
+        arrays = (t.contiguous() for t in (*sequences, window, gradient))
+        gradients = (residue_gradient, position_gradient)
+        with torch.cuda.device_of(weight):
+            # one pair per thread: no value changes threads between its load and its addition
+            _backward[triton.cdiv(N * D, _THREADS),](*arrays, *gradients, N, D, K, _COPIES, _THREADS, **_OPTIONS)
+    of_residues = residue_gradient.sum(0).permute(2, 1, 0)  # (C, K, 20, D) -> (K, 20, D) -> (D, 20, K)
+    return tables.weight_gradient(of_residues, position_gradient, max_length)
+
+
+def scale_gradients(
+    residues: Tensor,
+    starts: Tensor,
+    lengths: Tensor,
+    residue_scale: Tensor,
+    position_scale: Tensor,
+    weight: Tensor,
+    window: Tensor,
+    gradient: Tensor,
+    max_length: int,
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of the two scales, (N,) each, from that of the maxima, (N, D)."""
+    N, (D, _, K) = len(starts), weight.shape
+    results = (torch.empty_like(residue_scale), torch.empty_like(position_scale))
+    if N == 0:
+        return results
+    block_n, block_d = _tile(D, weight.itemsize)
+    inputs = (residues, starts, lengths, *_tables(weight, max_length, block_d), window, gradient)
+    arrays = (t.contiguous() for t in inputs)
+    with torch.cuda.device_of(weight):
+        _scale_gradients[triton.cdiv(N, block_n),](*arrays, *results, N, D, K, block_n, block_d, **_OPTIONS)
+    return results
+
+
+def _tile(n_kernels: int, itemsize: int) -> tuple[int, int]:
+    """Return how many sequences and kernels a program handles; the residue table's numbers have `itemsize` bytes."""
+    block_d = min(max(triton.next_power_of_2(n_kernels), 8), _WIDEST_TILE)
+    return min(_THREADS * _BYTES // (itemsize * block_d), _MOST_SEQUENCES), block_d
+
+
+def _tables(weight: Tensor, max_length: int, block_d: int) -> tuple[Tensor, Tensor]:
+    """Return the residue table, (K, 21, W) with a last row of zeros, and the position table, (rows, W)."""
+    padded = functional.pad(weight, (0, 0, 0, 0, 0, -len(weight) % block_d))  # (W, 23, K)
+    rows = padded[:, :N_AMINO_ACIDS].permute(2, 1, 0)  # (K, 20, W)
+    return functional.pad(rows, (0, 0, 0, 1)), tables.position_table(padded, max_length)
+
+
+@triton.jit(do_not_specialize=_PER_SEQUENCE)
+def _forward(
+    residues: tl.tensor,
+    starts: tl.tensor,
+    lengths: tl.tensor,
+    residue_scale: tl.tensor,
+    position_scale: tl.tensor,
+    table: tl.tensor,
+    position_table: tl.tensor,
+    bias: tl.tensor,
+    maximum: tl.tensor,
+    window: tl.tensor,
+    N: tl.tensor,
+    D: tl.constexpr,
+    K: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+) -> None:
+    """Write the maxima and their first windows; a maximum that is not a number stays.
+
+    Every thread of a row loads the row's residue; the lines of `table` are shared by all. Triton has no arrays in
+    shared memory to put it in: `evict_last` keeps it in L1, which is the same memory.
+    """
+    WIDTH: tl.constexpr = (D + BLOCK_D - 1) // BLOCK_D * BLOCK_D
+    n = tl.program_id(0).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
+    d = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
+    known = n < N
+    length = tl.load(lengths + n, mask=known, other=0)
+    sequence = residues + tl.load(starts + n, mask=known, other=0)
+    of_residues = tl.load(residue_scale + n, mask=known, other=0)[:, None]
+    of_positions = tl.load(position_scale + n, mask=known, other=0)[:, None]
+    table += d[None, :]
+    position_row = position_table + (length * (length - 1) // 2)[:, None] * WIDTH + d[None, :]
+    length = length.to(tl.int32)
+    best = tl.full((BLOCK_N, BLOCK_D), float("-inf"), maximum.dtype.element_ty)
+    best_at = tl.full((BLOCK_N, BLOCK_D), 0, tl.int32)
+    for p in range(tl.max(length)):
+        here, left = sequence + p, length - p
+        total = tl.full((BLOCK_N, BLOCK_D), 0, maximum.dtype.element_ty)
+        for j in tl.static_range(K):
+            residue = tl.load(here + j, mask=j < left, other=_BEYOND_END).to(tl.int32)
+            row = tl.load(table + (residue + j * _ROWS)[:, None] * WIDTH, eviction_policy="evict_last")
+            if table.dtype.element_ty == tl.int16:
+                row = (row.to(tl.int32) << 16).to(tl.float32, bitcast=True)
+            total += row
+        inside = (left > 0)[:, None]
+        positional = tl.load(position_row + p * WIDTH, mask=inside, other=0)
+        value = of_residues * total + of_positions * positional
+        better = inside & ~(value <= best) & (best == best)  # also where value is not a number, but best is one
+        best = tl.where(better, value, best)
+        best_at = tl.where(better, p, best_at)
+    in_tile = d < D
+    best += tl.load(bias + d, mask=in_tile, other=0)[None, :]
+    at = n[:, None] * D + d[None, :]
+    written = known[:, None] & in_tile[None, :]
+    tl.store(maximum + at, best, mask=written)
+    tl.store(window + at, best_at.to(window.dtype.element_ty), mask=written)
+
+
+@triton.jit(do_not_specialize=_PER_SEQUENCE)
+def _backward(
+    residues: tl.tensor,
+    starts: tl.tensor,
+    lengths: tl.tensor,
+    residue_scale: tl.tensor,
+    position_scale: tl.tensor,
+    window: tl.tensor,
+    gradient: tl.tensor,
+    residue_gradient: tl.tensor,
+    position_gradient: tl.tensor,
+    N: tl.tensor,
+    D: tl.constexpr,
+    K: tl.constexpr,
+    COPIES: tl.constexpr,
+    PAIRS: tl.constexpr,
+) -> None:
+    """Add the gradient of each pair of sequence and kernel to the table rows of its window."""
+    program = tl.program_id(0)
+    pair = program.to(tl.int64) * PAIRS + tl.arange(0, PAIRS)
+    n, d = pair // D, pair % D
+    known = n < N
+    p = tl.load(window + pair, mask=known, other=0).to(tl.int32)
+    g = tl.load(gradient + pair, mask=known, other=0)
+    length = tl.load(lengths + n, mask=known, other=0)
+    of_positions = g * tl.load(position_scale + n, mask=known, other=0)
+    position_row = length * (length - 1) // 2 + p
+    tl.atomic_add(position_gradient + position_row * D + d, of_positions, mask=known, sem="relaxed")
+    of_residues = g * tl.load(residue_scale + n, mask=known, other=0)
+    here = residues + tl.load(starts + n, mask=known, other=0) + p
+    left = length.to(tl.int32) - p  # 0 where n is not known
+    copy = residue_gradient + (program % COPIES) * (K * _AMINO_ACIDS * D) + d
+    for j in tl.static_range(K):
+        residue = tl.load(here + j, mask=j < left, other=0).to(tl.int32)
+        tl.atomic_add(copy + (residue + j * _AMINO_ACIDS) * D, of_residues, mask=j < left, sem="relaxed")
+
+
+@triton.jit(do_not_specialize=_PER_SEQUENCE)
+def _scale_gradients(
+    residues: tl.tensor,
+    starts: tl.tensor,
+    lengths: tl.tensor,
+    table: tl.tensor,
+    position_table: tl.tensor,
+    window: tl.tensor,
+    gradient: tl.tensor,
+    of_residues: tl.tensor,
+    of_positions: tl.tensor,
+    N: tl.tensor,
+    D: tl.constexpr,
+    K: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+) -> None:
+    """Write how much each sequence's scales change the sum of gradient times maximum, over all kernels."""
+    WIDTH: tl.constexpr = (D + BLOCK_D - 1) // BLOCK_D * BLOCK_D
+    n = tl.program_id(0).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
+    known = n < N
+    length = tl.load(lengths + n, mask=known, other=0)[:, None]
+    sequence = residues + tl.load(starts + n, mask=known, other=0)[:, None]
+    first_row = length * (length - 1) // 2
+    residue_sum = tl.full((BLOCK_N, BLOCK_D), 0, gradient.dtype.element_ty)
+    position_sum = tl.full((BLOCK_N, BLOCK_D), 0, gradient.dtype.element_ty)
+    for first in range(0, D, BLOCK_D):
+        d = first + tl.arange(0, BLOCK_D)[None, :]
+        present = known[:, None] & (d < D)
+        at = n[:, None] * D + d
+        p = tl.load(window + at, mask=present, other=0).to(tl.int64)
+        g = tl.load(gradient + at, mask=present, other=0)
+        position_sum += g * tl.load(position_table + (first_row + p) * WIDTH + d)
+        for j in tl.static_range(K):
+            residue = tl.load(sequence + (p + j), mask=p + j < length, other=_BEYOND_END).to(tl.int32)
+            residue_sum += g * tl.load(table + (residue + j * _ROWS) * WIDTH + d, eviction_policy="evict_last")
+    tl.store(of_residues + n, tl.sum(residue_sum, 1).to(of_residues.dtype.element_ty), mask=known)
+    tl.store(of_positions + n, tl.sum(position_sum, 1).to(of_positions.dtype.element_ty), mask=known)

@@ -1,0 +1,199 @@
+"""The Triton kernels against the CPU's; without a CUDA device they run in Triton's interpreter, on CPU tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from deeprc.nn.motif_convolution import autograd, cpu, motif_convolution
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _interpret(patch: pytest.MonkeyPatch) -> None:
+    if DEVICE == "cpu":
+        patch.setenv("TRITON_INTERPRET", "1")
+
+
+# Triton reads the variable where a kernel is defined; its own are, when it is first imported. Test modules are imported
+# before any test runs, and so before torch, which does it lazily, has imported Triton.
+with pytest.MonkeyPatch.context() as _patch:
+    _interpret(_patch)
+    triton = pytest.importorskip("triton")
+    from deeprc.nn.motif_convolution import cuda
+if DEVICE == "cpu" and isinstance(triton.language.max, triton.JITFunction):
+    pytest.skip("triton was imported before its interpreter could be chosen", allow_module_level=True)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _interpreter() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        _interpret(patch)
+        yield
+
+
+def problem(
+    lengths: list[int], n_kernels: int, kernel_size: int, dtype: torch.dtype = torch.float32, seed: int = 0
+) -> list[Any]:
+    """Residues, starts, lengths, the two scales, weight and bias; the sequences lie apart and out of order."""
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(lengths), generator=generator)
+    starts = torch.zeros(len(lengths), dtype=torch.int64)
+    at = 3
+    for i in order.tolist():
+        starts[i], at = at, at + lengths[i] + 2
+    residues = torch.randint(0, 20, (at + 1,), generator=generator).to(torch.uint8)
+    scales = [torch.rand(len(lengths), generator=generator, dtype=dtype) + 0.5 for _ in range(2)]
+    weight = torch.randn(n_kernels, 23, kernel_size, generator=generator, dtype=dtype)
+    bias = torch.randn(n_kernels, generator=generator, dtype=dtype)
+    return [residues, starts, torch.tensor(lengths, dtype=torch.int64), *scales, weight, bias]
+
+
+def on_device(tensors: list[Any]) -> list[Any]:
+    return [tensor.to(DEVICE) for tensor in tensors]
+
+
+def forward(arguments: list[Any], max_length: int, precision: str = "float32") -> tuple[Tensor, Tensor]:
+    maximum, window = cuda.forward(*on_device(arguments), max_length=max_length, precision=precision)
+    return maximum.cpu(), window.cpu()
+
+
+def assert_equals_cpu(arguments: list[Any], max_length: int) -> None:
+    """Compare the maxima, the windows, and the gradients of a weighted sum of the maxima."""
+    *sequences, weight, bias = arguments
+    expected, expected_window = cpu.forward(*sequences, weight, bias, max_length=max_length, precision="float32")
+    found, window = forward(arguments, max_length)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    assert window.dtype == expected_window.dtype
+    if weight.dtype == torch.float64:  # in 32 bits, two windows may be as good as equal
+        assert torch.equal(window, expected_window)
+
+    gradient = torch.randn(expected.shape, generator=torch.Generator().manual_seed(1), dtype=weight.dtype)
+    inputs = [*sequences, weight, expected_window, gradient]
+    for name in ("weight_gradient", "scale_gradients"):
+        expected_gradients = getattr(cpu, name)(*inputs, max_length=max_length)
+        gradients = getattr(cuda, name)(*on_device(inputs), max_length=max_length)
+        for g, e in zip(as_tuple(gradients), as_tuple(expected_gradients), strict=True):
+            torch.testing.assert_close(g.cpu(), e, atol=1e-5, rtol=1e-5)
+
+
+def as_tuple(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return (result,) if isinstance(result, Tensor) else result
+
+
+@settings(deadline=None, max_examples=6)
+@given(
+    lengths=st.lists(st.integers(1, 30), min_size=1, max_size=12),
+    n_kernels=st.sampled_from([1, 8, 33, 40]),
+    kernel_size=st.integers(1, 15),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+    seed=st.integers(0, 1000),
+)
+def test_equals_the_cpu(lengths: list[int], n_kernels: int, kernel_size: int, dtype: torch.dtype, seed: int) -> None:
+    longer = max(lengths) + seed % 3  # a bound that no sequence need reach
+    assert_equals_cpu(problem(lengths, n_kernels, kernel_size, dtype, seed), longer)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_every_length_at_once(dtype: torch.dtype) -> None:
+    assert_equals_cpu(problem(list(range(1, 21)), 8, 4, dtype), 20)
+
+
+@pytest.mark.parametrize("lengths", [[7], [1], [3, 1, 2]], ids=["one sequence", "one residue", "shorter than a kernel"])
+def test_few_and_short_sequences(lengths: list[int]) -> None:
+    arguments = problem(lengths, 5, 9, torch.float64)
+    assert_equals_cpu(arguments, max(lengths))
+    expected = motif_convolution(*arguments, implementation="reference")
+    torch.testing.assert_close(forward(arguments, max(lengths))[0], expected)
+
+
+def test_many_kernels() -> None:
+    assert_equals_cpu(problem([5, 9, 2], 256, 3), 9)
+
+
+def test_no_sequences() -> None:
+    arguments = problem([], 4, 3)
+    maximum, window = forward(arguments, 0)
+    assert maximum.shape == window.shape == (0, 4)
+    inputs = on_device([*arguments[:6], window, maximum])
+    gradient = cuda.weight_gradient(*inputs, max_length=0)
+    assert torch.equal(gradient.cpu(), torch.zeros(4, 23, 3))
+    assert [g.shape for g in cuda.scale_gradients(*inputs, max_length=0)] == [(0,), (0,)]
+
+
+def test_a_table_of_16_bits_loses_nothing_of_a_rounded_weight() -> None:
+    arguments = problem([4, 12, 7], 33, 5)
+    arguments[5] = arguments[5].bfloat16().float()
+    (found, window), (expected, expected_window) = (forward(arguments, 12, p) for p in ("bfloat16", "float32"))
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+    assert torch.equal(window, expected_window)
+
+
+def test_the_first_of_equal_windows_is_kept() -> None:
+    residues = torch.tensor([3, 5, 5, 3, 5], dtype=torch.uint8)
+    weight = torch.zeros(2, 23, 1)
+    weight[0, 5] = 2.0  # the windows at 1, 2 and 4 are equal; for the other kernel all are
+    scale = torch.ones(1)
+    arguments = [residues, torch.tensor([0]), torch.tensor([5]), scale, scale, weight, torch.tensor([0.5, -1.0])]
+    maximum, window = forward(arguments, 5)
+    assert maximum.tolist() == [[2.5, -1.0]]
+    assert window.tolist() == [[1, 0]]
+
+
+def test_a_maximum_that_is_not_a_number_stays() -> None:
+    arguments = problem([6, 6], 2, 2)
+    residues, starts, weight = arguments[0], arguments[1], arguments[5]
+    residues[residues == 7] = 8
+    residues[starts[0] + 3] = 7
+    weight[1, 7, 1] = torch.nan  # reached by the second kernel's window at 2
+    maximum, window = forward(arguments, 6)
+    expected, expected_window = cpu.forward(*arguments, max_length=6, precision="float32")
+    assert maximum.isnan().tolist() == [[False, True], [False, False]]
+    assert window[0, 1] == 2
+    torch.testing.assert_close(maximum, expected, atol=1e-5, rtol=1e-5, equal_nan=True)
+    assert torch.equal(window, expected_window)
+
+
+def test_windows_beyond_255() -> None:
+    arguments = problem([300, 4], 1, 2)
+    residues, starts, weight = arguments[0], arguments[1], arguments[5]
+    residues[residues == 7] = 8
+    residues[starts[0] + 280] = 7
+    weight[0, 7, 0] = 50.0
+    _, window = forward(arguments, 300)
+    assert window.dtype == torch.int32
+    assert window[0, 0] == 280
+    assert_equals_cpu(arguments, 300)
+
+
+def test_gradcheck(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(autograd, "_backend", lambda tensor: cuda)
+    residues, starts, lengths, *rest = on_device(problem([1, 5], 2, 2, torch.float64))
+    leaves = [tensor.requires_grad_() for tensor in rest]
+
+    def function(*tensors: Tensor) -> Tensor:
+        return motif_convolution(residues, starts, lengths, *tensors, implementation="compiled")
+
+    assert torch.autograd.gradcheck(function, leaves, nondet_tol=1e-9)  # atomic additions come in any order
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")
+def test_calls_can_be_captured_in_a_graph() -> None:
+    arguments = on_device(problem([5, 9, 2], 8, 3))
+    expected, window = cuda.forward(*arguments, max_length=9, precision="float32")
+    inputs = [*arguments[:6], window, expected]
+    expected_gradient = cuda.weight_gradient(*inputs, max_length=9)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found, _ = cuda.forward(*arguments, max_length=9, precision="float32")
+        gradient = cuda.weight_gradient(*inputs, max_length=9)
+    graph.replay()
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(gradient, expected_gradient, atol=1e-5, rtol=1e-5)
