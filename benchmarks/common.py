@@ -69,14 +69,14 @@ def alternate(
 ) -> dict[str, float]:
     """Run the functions in alternation and return the median seconds of each.
 
-    Every function is warmed up twice, then each round runs every function once (a fast one several times in a row,
-    so that a clock's step and a wait for the device do not count), until `seconds` have passed per function.
+    Every function is warmed up twice. Then each round runs every function, fast ones many times in a row, as in use,
+    with their data in the caches, until `seconds` have passed per function.
     """
     for function in functions.values():
         for _ in range(2):
             function()
     wait(device)
-    inner = {name: max(1, int(0.02 / max(_once(function, device), 1e-9))) for name, function in functions.items()}
+    inner = {name: max(1, int(0.3 / max(_once(function, device), 1e-9))) for name, function in functions.items()}
     times: dict[str, list[float]] = {name: [] for name in functions}
     end = time.perf_counter() + seconds * len(functions)
     while time.perf_counter() < end or len(next(iter(times.values()))) < least:

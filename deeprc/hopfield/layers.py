@@ -59,7 +59,11 @@ class HopfieldPooling(nn.Module):
 
     def logits(self, keys: Tensor) -> Tensor:
         """Return β ξᵀ k of every pattern and head: keys (N, d_k) give (N, H)."""
-        return keys @ (self.queries * self.beta[:, None]).T  # (N, d_k) @ (d_k, H) -> (N, H)
+        return keys @ self.scaled_queries().T  # (N, d_k) @ (d_k, H) -> (N, H)
+
+    def scaled_queries(self) -> Tensor:
+        """Return β ξ of each head, (H, d_k)."""
+        return self.queries * self.beta[:, None]
 
     def pool(self, logits: Tensor, values: Tensor, offsets: Tensor) -> Tensor:
         """Average the values with the softmax of the logits: (N, H), (N, d_v) and offsets (B + 1,) give (B, H, d_v).

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Literal
 from weakref import WeakKeyDictionary
 
+import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from deeprc.datasets.container import Container
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.nn.features import AbundanceMode, abundance_scale, inverse_standard_deviation
+from deeprc.nn.features import ABUNDANCE_MODES, AbundanceMode, abundance_scale, inverse_standard_deviation
 from deeprc.nn.sampling import draw_rows
 
 __all__ = ["BatchMaker", "CacheChoice", "RepertoireBatch", "cache_device"]
@@ -25,6 +26,8 @@ __all__ = ["BatchMaker", "CacheChoice", "RepertoireBatch", "cache_device"]
 CacheChoice = Literal["auto", "always", "never"]
 
 CPU = torch.device("cpu")
+_UNSIGNED = 0xFFFFFFFF  # gives back the counts that are kept in the bits of int32
+_NONE, _LOG = ABUNDANCE_MODES.index("none"), ABUNDANCE_MODES.index("log")
 _LENGTH_STEP = 8  # batches' longest sequences are rounded up, so that few tables of positions are needed
 
 
@@ -69,13 +72,23 @@ class RepertoireBatch:
 
     def chunks(self, size: int) -> Iterator[RepertoireBatch]:
         """Yield the sequences `size` at a time, each part as if it were one repertoire."""
-        columns = (self.starts, self.lengths, self.residue_scale, self.position_scale)
-        for part in zip(*(column.split(size) for column in columns), strict=True):
-            offsets = torch.arange(2, device=self.offsets.device) * len(part[0])
-            yield RepertoireBatch(self.residues, *part, offsets, self.max_length)
+        for first in range(0, len(self.starts), size):
+            rows = slice(first, min(first + size, len(self.starts)))
+            yield replace(
+                self,
+                starts=self.starts[rows],
+                lengths=self.lengths[rows],
+                residue_scale=self.residue_scale[rows],
+                position_scale=self.position_scale[rows],
+                offsets=torch.arange(2, device=self.offsets.device) * (rows.stop - rows.start),
+            )
 
     def compact(self) -> RepertoireBatch:
         """Return the batch with its own residues only, its sequences lying end to end."""
+        ends = self.starts + self.lengths
+        if len(ends) > 0 and torch.equal(ends[:-1], self.starts[1:]):  # so they lie already
+            first = self.starts[0]
+            return replace(self, residues=self.residues[first : ends[-1]].clone(), starts=self.starts - first)
         offsets = torch.zeros(len(self.lengths) + 1, dtype=torch.int64, device=self.lengths.device)
         torch.cumsum(self.lengths, 0, out=offsets[1:])
         shift = torch.repeat_interleave(self.starts - offsets[:-1], self.lengths)  # (R,)
@@ -152,17 +165,19 @@ class BatchMaker:
         columns = self._columns
         if self.device.type == "cpu":
             self._know_inverse_std(positions.numpy())
-        else:
-            at = at.clamp(max=len(columns.counts) - 1)  # rows that only fill the batch may lie anywhere
+            inverse_std = self._inverse_std[positions]
+            looked_up = (torch.empty_like(at), torch.empty_like(at), torch.empty(len(at)), torch.empty(len(at)))
+            arrays = (t.numpy() for t in (at, owner, columns.offsets, columns.counts, inverse_std, *looked_up))
+            longest = _look_up(*arrays, ABUNDANCE_MODES.index(self.abundance))
+            return RepertoireBatch(columns.residues, *looked_up, offsets, _rounded_up(longest))
+        assert columns.max_length is not None
+        at = at.clamp(max=len(columns.counts) - 1)  # rows that only fill the batch may lie anywhere
         starts = columns.offsets.index_select(0, at)
         lengths = columns.offsets.index_select(0, at + 1) - starts
         inverse_std = self._inverse_std[positions].index_select(0, owner)
-        scale = inverse_std
-        if self.abundance != "none":
-            counts = columns.counts.index_select(0, at).long() & 0xFFFFFFFF
-            scale = abundance_scale(counts, self.abundance) * inverse_std
-        longest = columns.max_length or (int(lengths.max()) if len(lengths) else 0)
-        max_length = -(-longest // _LENGTH_STEP) * _LENGTH_STEP
+        counts = columns.counts.index_select(0, at).long() & _UNSIGNED
+        scale = abundance_scale(counts, self.abundance) * inverse_std
+        max_length = _rounded_up(columns.max_length)
         return RepertoireBatch(columns.residues, starts, lengths, scale, inverse_std, offsets, max_length)
 
     def inverse_std(self, position: int) -> float:
@@ -178,6 +193,38 @@ class BatchMaker:
                 self._inverse_std[position] = inverse_standard_deviation(
                     repertoire.lengths, repertoire.counts, self.abundance
                 )
+
+
+def _rounded_up(length: int) -> int:
+    return -(-length // _LENGTH_STEP) * _LENGTH_STEP
+
+
+@numba.njit(parallel=True, cache=True, nogil=True)
+def _look_up(
+    at: NDArray[np.int64],
+    owner: NDArray[np.int64],
+    all_offsets: NDArray[np.int64],
+    counts: NDArray[np.int32],
+    inverse_std: NDArray[np.float32],
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    residue_scale: NDArray[np.float32],
+    position_scale: NDArray[np.float32],
+    mode: int,
+) -> int:
+    """Fill in the columns of a batch in one pass over memory; return its longest length."""
+    longest = 0
+    for n in numba.prange(len(at)):
+        starts[n] = all_offsets[at[n]]
+        lengths[n] = all_offsets[at[n] + 1] - starts[n]
+        longest = max(longest, lengths[n])
+        scale = np.float32(1)
+        if mode != _NONE:
+            count = max(float(counts[at[n]] & _UNSIGNED), 1.0)
+            scale = np.float32(np.log(count) if mode == _LOG else np.log1p(count))
+        position_scale[n] = inverse_std[owner[n]]
+        residue_scale[n] = scale * position_scale[n]
+    return longest
 
 
 @dataclass(frozen=True)

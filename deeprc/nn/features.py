@@ -9,7 +9,7 @@ they are used, and the standard deviation follows from lengths and counts alone.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 __all__ = [
+    "ABUNDANCE_MODES",
     "N_AMINO_ACIDS",
     "N_FEATURES",
     "N_POSITIONAL",
@@ -31,6 +32,7 @@ N_POSITIONAL = 3
 N_FEATURES = N_AMINO_ACIDS + N_POSITIONAL
 
 AbundanceMode = Literal["none", "log1p", "log"]
+ABUNDANCE_MODES: tuple[AbundanceMode, ...] = get_args(AbundanceMode)
 
 
 def positional_features(max_length: int) -> NDArray[np.float64]:

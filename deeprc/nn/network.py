@@ -17,7 +17,7 @@ from torch.nn import functional
 from deeprc.hopfield import HopfieldPooling
 from deeprc.nn.batch import RepertoireBatch
 from deeprc.nn.features import N_FEATURES
-from deeprc.nn.motif_convolution import Implementation, Precision, motif_convolution
+from deeprc.nn.motif_convolution import Implementation, Precision, motif_convolution, rounded
 from deeprc.nn.motif_convolution.reference import dense_features
 from deeprc.nn.sampling import top_rows
 
@@ -208,14 +208,43 @@ class DeepRC(nn.Module):
 
     def attend(self, batch: RepertoireBatch) -> tuple[Tensor, Tensor]:
         """Return the sequence representations, (N, D), and the attention logits, (N, H)."""
+        if self._can_score_in_one_pass(batch):
+            return self._score_in_one_pass(batch, with_values=True)
         values: Tensor = self.embedding(batch)
         return values, self.pooling.logits(self.key_network(values))
 
     @torch.no_grad()
     def score(self, batch: RepertoireBatch) -> Tensor:
-        """Return the attention logits without gradients, (N, H), in chunks: memory does not grow with N D."""
+        """Return the attention logits without gradients, (N, H); memory does not grow with N D."""
+        if self._can_score_in_one_pass(batch):
+            return self._score_in_one_pass(batch, with_values=False)[1]
         parts = [self.attend(part)[1] for part in batch.chunks(chunk_size(batch.starts.device))]
         return torch.cat(parts) if parts else self.pooling.queries.new_zeros((0, len(self.pooling.queries)))
+
+    def _can_score_in_one_pass(self, batch: RepertoireBatch) -> bool:
+        embedding = self.embedding
+        if torch.is_grad_enabled() or isinstance(embedding, LstmEmbedding) or embedding.implementation == "reference":
+            return False
+        return batch.residues.device.type == "cpu" and embedding.weight.dtype == torch.float32
+
+    def _score_in_one_pass(self, batch: RepertoireBatch, *, with_values: bool) -> tuple[Tensor, Tensor]:
+        """Compute what `attend` states, compiled for the CPU; without `with_values`, (0, D) stands for the values."""
+        from deeprc.nn.scoring_cpu import score  # imports a compiler, only where it is used
+
+        assert isinstance(self.embedding, MotifEmbedding)
+        return score(
+            batch.residues,
+            batch.starts,
+            batch.lengths,
+            batch.residue_scale,
+            batch.position_scale,
+            rounded(self.embedding.weight, self.embedding.precision),
+            self.embedding.bias,
+            [(layer.weight, layer.bias) for layer in self.key_network if isinstance(layer, nn.Linear)],
+            self.pooling.scaled_queries(),
+            batch.max_length,
+            with_values=with_values,
+        )
 
     def forward(
         self,
@@ -251,8 +280,8 @@ class DeepRC(nn.Module):
 
 
 def chunk_size(device: torch.device) -> int:
-    """Return how many sequences to score at a time: on the CPU, what they need stays in the caches."""
-    return 8192 if device.type == "cpu" else 131_072
+    """Return how many sequences to score at a time."""
+    return 65_536 if device.type == "cpu" else 131_072
 
 
 def _lecun_linear(in_features: int, out_features: int) -> nn.Linear:

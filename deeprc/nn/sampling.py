@@ -179,11 +179,14 @@ def _top_rows_by_tensors(logits: Tensor, offsets: Tensor, fraction: float) -> tu
     """Choose the top rows without a look at the numbers: the result's size follows from the shapes alone."""
     N, B = len(logits), len(offsets) - 1
     owner = row_owners(offsets, N)  # (N,)
-    lowest = logits.new_full((B + 1, logits.shape[1]), -torch.inf)
-    highest = lowest.scatter_reduce(0, owner[:, None].expand_as(logits), logits, "amax")  # (B + 1, H)
-    score = (logits - highest.index_select(0, owner)).amax(dim=1)
-    by_score = torch.sort(score, descending=True, stable=True).indices
-    order = by_score.index_select(0, torch.sort(owner.index_select(0, by_score), stable=True).indices)
+    score = logits[:, 0]
+    if logits.shape[1] > 1:
+        first = offsets[:-1].clamp(max=max(N - 1, 0))
+        highest = [by_head[_descending(by_head, owner).index_select(0, first)] for by_head in logits.unbind(1)]
+        ceiling = torch.stack([*highest], dim=1)  # (B, H); of an empty repertoire it is never used
+        ceiling = torch.cat([ceiling, ceiling.new_zeros(1, logits.shape[1])])  # for rows beyond the last offset
+        score = (logits - ceiling.index_select(0, owner)).amax(dim=1)
+    order = _descending(score, owner)
     kept = _kept(offsets.diff(), fraction)
     bounds = torch.cat([kept.new_zeros(1), kept.cumsum(0)])
     total = min(N, int(N * fraction) + B)
@@ -191,3 +194,12 @@ def _top_rows_by_tensors(logits: Tensor, offsets: Tensor, fraction: float) -> tu
     rank = torch.arange(total, device=offsets.device) - bounds.index_select(0, kept_owner)
     at = offsets.index_select(0, kept_owner) + rank
     return order.index_select(0, at.clamp_(max=N - 1)), bounds
+
+
+def _descending(score: Tensor, owner: Tensor) -> Tensor:
+    """Return the rows (N,) sorted by repertoire and, in it, by falling score (N,).
+
+    Two stable sorts: atomic maxima over a few repertoires would make a GPU's threads wait for each other.
+    """
+    by_score = torch.sort(score, descending=True, stable=True).indices
+    return by_score.index_select(0, torch.sort(owner.index_select(0, by_score), stable=True).indices)

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from deeprc.nn.features import positional_features
+from deeprc.nn.features import AbundanceMode, abundance_scale, positional_features
 from deeprc.nn.motif_convolution import motif_convolution
 
 
@@ -128,3 +128,98 @@ def test_compiled_is_the_same_for_any_number_of_threads() -> None:
         motif_convolution(*arguments[:5], weight, arguments[6], implementation="compiled").sum().backward()
         gradients.append(weight.grad)
     assert torch.equal(gradients[0], gradients[1])
+
+
+def results(arguments: list[Tensor], implementation: str, seed: int = 0) -> tuple[Tensor, list[Tensor]]:
+    """Return the output and the gradients of the scales, weight and bias for a random direction."""
+    leaves = [tensor.detach().clone().requires_grad_() for tensor in arguments[3:]]
+    output = motif_convolution(*arguments[:3], *leaves, implementation=implementation)  # type: ignore[arg-type]
+    direction = torch.randn(output.shape, generator=torch.Generator().manual_seed(seed), dtype=output.dtype)
+    return output.detach(), list(torch.autograd.grad((output * direction).sum(), leaves))
+
+
+@pytest.mark.parametrize("kernel_size", [3, 9, 15])
+@pytest.mark.parametrize("n_kernels", [8, 32, 100, 256])
+def test_every_length_and_number_of_kernels(n_kernels: int, kernel_size: int) -> None:
+    arguments = problem(list(range(1, 41)) * 2, n_kernels, kernel_size, torch.float32)
+    arguments[5] = arguments[5] / (23 * kernel_size) ** 0.5  # as a network's kernels start
+    expected, expected_gradients = results(arguments, "reference")
+    found, gradients = results(arguments, "compiled")
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    for g, e in zip(gradients, expected_gradients, strict=True):
+        torch.testing.assert_close(g, e, atol=2e-4, rtol=1e-4)
+
+
+def test_a_training_batch() -> None:
+    """As large as in use: gradients are sums over 20,000 sequences, so they are compared in 64 bits."""
+    lengths = np.clip(np.random.default_rng(0).normal(14.5, 1.8, 20_000).round(), 5, 30).astype(int).tolist()
+    arguments = problem(lengths, 32, 9)
+    expected, expected_gradients = results(arguments, "reference")
+    found, gradients = results(arguments, "compiled")
+    torch.testing.assert_close(found, expected, atol=1e-10, rtol=0)
+    for g, e in zip(gradients, expected_gradients, strict=True):
+        torch.testing.assert_close(g, e, atol=1e-8, rtol=1e-9)
+
+
+@pytest.mark.parametrize("mode", ["log", "log1p", "none"])
+def test_counts_of_zero_and_one(mode: AbundanceMode) -> None:
+    arguments = problem([3, 9, 14, 20], 8, 5, torch.float32)
+    arguments[3] = abundance_scale(torch.tensor([0, 1, 2, 1000]), mode)
+    if mode == "log":
+        assert arguments[3].tolist()[:2] == [0, 0]  # only the positions of these sequences are seen
+    expected, expected_gradients = results(arguments, "reference")
+    found, gradients = results(arguments, "compiled")
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    for g, e in zip(gradients, expected_gradients, strict=True):
+        torch.testing.assert_close(g, e, atol=1e-4, rtol=1e-4)
+
+
+def test_sequences_longer_than_a_byte_counts() -> None:
+    arguments = problem([255, 256, 257, 400, 3], 5, 9)
+    for f, e in zip(
+        (results(arguments, "compiled")[0], *results(arguments, "compiled")[1]),
+        (results(arguments, "reference")[0], *results(arguments, "reference")[1]),
+        strict=True,
+    ):
+        torch.testing.assert_close(f, e, atol=1e-9, rtol=1e-9)
+
+
+def test_windows_that_tie_are_the_first_of_the_reference() -> None:
+    """Weights of few values make ties common; the gradient shows which window was taken."""
+    arguments = problem([6, 11, 17, 24] * 20, 40, 3)
+    arguments[5] = arguments[5].sign()
+    arguments[5][:, 20:] = 0  # positions, which tell equal windows apart, have no say
+    arguments[3], arguments[4], arguments[6] = (torch.ones(n).double() for n in (80, 80, 40))
+    arguments[6] *= 0  # whole numbers only: no rounding breaks a tie
+    _, expected = results(arguments, "reference")
+    _, found = results(arguments, "compiled")
+    torch.testing.assert_close(found[1], expected[1], atol=1e-10, rtol=0)
+    torch.testing.assert_close(found[2], expected[2], atol=1e-10, rtol=0)
+
+
+def test_what_is_no_number_stays_visible() -> None:
+    arguments = problem([4, 9], 3, 3)
+    arguments[5][1, 20] = float("nan")
+    found = motif_convolution(*arguments, implementation="compiled")
+    assert torch.isnan(found).tolist() == [[False, True, False]] * 2
+
+
+def test_sixteen_bits_round_the_weight_only() -> None:
+    arguments = problem([4, 9, 30], 8, 5, torch.float32)
+    rounded = [*arguments[:5], arguments[5].bfloat16().float(), arguments[6]]
+    for implementation in ("reference", "compiled"):
+        found = motif_convolution(*arguments, implementation=implementation, precision="bfloat16")  # type: ignore[arg-type]
+        assert torch.equal(found, motif_convolution(*rounded, implementation=implementation))  # type: ignore[arg-type]
+        assert not torch.equal(found, motif_convolution(*arguments, implementation=implementation))  # type: ignore[arg-type]
+
+
+def test_a_longer_table_changes_nothing() -> None:
+    arguments = problem([4, 9, 30], 8, 5, torch.float32)
+    found = motif_convolution(*arguments, implementation="compiled", max_length=64)
+    assert torch.equal(found, motif_convolution(*arguments, implementation="compiled"))
+
+
+def test_compiled_names_the_device_it_does_not_run_on() -> None:
+    arguments = [tensor.to("meta") for tensor in problem([4], 2, 3)]
+    with pytest.raises(ValueError, match="runs on the CPU, and on CUDA with triton; not here, on 'meta'"):
+        motif_convolution(*arguments, implementation="compiled")

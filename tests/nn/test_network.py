@@ -184,3 +184,21 @@ def test_compact_keeps_every_sequence(cohort: RepertoireDataset) -> None:
     for n in range(20):
         a, b, length = int(batch.starts[n]), int(compact.starts[n]), int(batch.lengths[n])
         assert torch.equal(batch.residues[a : a + length], compact.residues[b : b + length])
+
+
+def test_compact_of_neighbours_is_a_copy_of_their_residues(cohort: RepertoireDataset) -> None:
+    batch = BatchMaker(cohort, "none").take(4, slice(3, 9))
+    compact = batch.compact()
+    assert compact.starts.tolist() == (batch.starts - batch.starts[0]).tolist()
+    low, high = int(batch.starts[0]), int(batch.starts[-1] + batch.lengths[-1])
+    assert torch.equal(compact.residues, batch.residues[low:high])
+    compact.residues[0] = 19 - compact.residues[0]
+    assert not torch.equal(compact.residues, batch.residues[low:high])
+
+
+def test_a_slice_and_its_rows_are_the_same_sequences(cohort: RepertoireDataset) -> None:
+    maker = BatchMaker(cohort, "log1p")
+    by_slice, by_rows = maker.take(2, slice(5, 11)), maker.take(2, np.arange(5, 11))
+    for name in ("starts", "lengths", "residue_scale", "position_scale", "offsets"):
+        assert torch.equal(getattr(by_slice, name), getattr(by_rows, name)), name
+    assert by_slice.residue_scale[0] == torch.log1p(torch.tensor(float(cohort[2].counts[5]))) * maker.inverse_std(2)

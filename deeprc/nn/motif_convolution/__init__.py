@@ -15,7 +15,7 @@ from torch import Tensor
 
 from deeprc.nn.motif_convolution import reference
 
-__all__ = ["Implementation", "Precision", "has_compiled_form", "motif_convolution"]
+__all__ = ["Implementation", "Precision", "has_compiled_form", "motif_convolution", "rounded"]
 
 Implementation = Literal["auto", "reference", "compiled"]
 Precision = Literal["float32", "bfloat16"]
@@ -68,8 +68,7 @@ def motif_convolution(
     ValueError
         If `compiled` is asked for on a device that has no such form.
     """
-    if precision == "bfloat16":
-        weight = weight.bfloat16().to(weight.dtype)
+    weight = rounded(weight, precision)
     sequences = (residues, starts, lengths, residue_scale, position_scale)
     device = residues.device.type
     if implementation == "reference" or (implementation == "auto" and not has_compiled_form(device)):
@@ -82,6 +81,11 @@ def motif_convolution(
 
     result: Tensor = MotifConvolution.apply(*sequences, weight, bias, max_length, precision)  # type: ignore[no-untyped-call]  # torch types no `apply`
     return result
+
+
+def rounded(weight: Tensor, precision: Precision) -> Tensor:
+    """Return the weight with the bits of the precision, in its own type; gradients pass as if it were not rounded."""
+    return weight.bfloat16().to(weight.dtype) if precision == "bfloat16" else weight
 
 
 @cache

@@ -34,6 +34,7 @@ class MotifConvolution(torch.autograd.Function):
         """Return the maximal pre-activations, (N, D), and keep the arg-max windows, (N, D)."""
         sequences = (residues, starts, lengths, residue_scale, position_scale)
         weight, bias = weight.detach(), bias.detach()
+        maximum: Tensor
         maximum, window = _backend(residues).forward(*sequences, weight, bias, max_length, precision)
         ctx.save_for_backward(*sequences, weight, window)
         ctx.max_length = max_length

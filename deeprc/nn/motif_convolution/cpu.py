@@ -1,6 +1,6 @@
 """The motif convolution as a sum of table rows, compiled for the CPU with numba; see `tables` for the formula.
 
-No one-hot tensor is built. Kernels are handled `_TILE` at a time: a tile's table of K x 20 rows lies in the fastest
+No one-hot tensor is built. Kernels are handled `TILE` at a time: a tile's table of K x 20 rows lies in the fastest
 cache, and the sums, the maxima and the arg-max of all its kernels in vector registers. Results do not depend on the
 number of threads: sums run over a fixed number of blocks in a fixed order.
 Letters: N sequences, L positions, K kernel width, D kernels, R residues, C blocks, T tiles.
@@ -25,10 +25,22 @@ from torch.nn import functional
 from deeprc.nn.features import N_AMINO_ACIDS
 from deeprc.nn.motif_convolution import tables
 
-__all__ = ["forward", "scale_gradients", "weight_gradient"]
+__all__ = [
+    "AHEAD",
+    "TILE",
+    "best_windows",
+    "convolution_arrays",
+    "fetch_ahead",
+    "forward",
+    "scale_gradients",
+    "weight_gradient",
+]
 
+TILE = 32
+"""Kernels handled at a time."""
+AHEAD = 16
+"""How many sequences ahead of use residues are fetched."""
 _BLOCKS = 16
-_TILE = 32
 _Array = NDArray[Any]
 
 
@@ -45,18 +57,32 @@ def forward(
 ) -> tuple[Tensor, Tensor]:
     """Return the maximal pre-activations, (N, D), and the first window that has them, (N, D) uint8 or int32."""
     D = len(weight)
-    padded = functional.pad(weight, (0, 0, 0, 0, 0, -D % _TILE))  # (T * _TILE, 23, K)
-    tiles = padded.view(-1, _TILE, *weight.shape[1:])[:, :, :N_AMINO_ACIDS].permute(0, 3, 2, 1)  # (T, K, 20, _TILE)
-    positional = tables.position_table(padded, max_length).view(-1, len(tiles), _TILE).transpose(0, 1)
-    maximum = weight.new_empty((len(starts), len(padded)))
+    arrays = convolution_arrays(residues, starts, lengths, residue_scale, position_scale, weight, bias, max_length)
+    maximum = weight.new_empty((len(starts), D + -D % TILE))
     window = torch.empty(maximum.shape, dtype=torch.uint8 if max_length <= 256 else torch.int32)
-    sequences = (residues, starts, lengths, residue_scale.to(weight), position_scale.to(weight))
-    bias = functional.pad(bias, (0, -D % _TILE))
-    arrays = (_numpy(t) for t in (*sequences, tiles, positional, bias))
     _forward(*arrays, maximum.numpy(), window.numpy())
-    if len(padded) > D:
+    if D % TILE:
         return maximum[:, :D].clone(memory_format=torch.contiguous_format), window[:, :D].contiguous()
     return maximum, window
+
+
+def convolution_arrays(
+    residues: Tensor,
+    starts: Tensor,
+    lengths: Tensor,
+    residue_scale: Tensor,
+    position_scale: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    max_length: int,
+) -> list[_Array]:
+    """Return the sequences, the tables W, (T, K, 20, TILE), and P, (T, rows, TILE), and the bias, padded to tiles."""
+    padded = functional.pad(weight.detach(), (0, 0, 0, 0, 0, -len(weight) % TILE))  # (T * TILE, 23, K)
+    tiles = padded.view(-1, TILE, *weight.shape[1:])[:, :, :N_AMINO_ACIDS].permute(0, 3, 2, 1)  # (T, K, 20, TILE)
+    positional = tables.position_table(padded, max_length).view(-1, len(tiles), TILE).transpose(0, 1)
+    scales = (residue_scale.to(weight), position_scale.to(weight))
+    padded_bias = functional.pad(bias, (0, -len(bias) % TILE))
+    return [_numpy(t) for t in (residues, starts, lengths, *scales, tiles, positional, padded_bias)]
 
 
 def weight_gradient(
@@ -103,8 +129,25 @@ def _numpy(tensor: Tensor) -> _Array:
     return tensor.detach().contiguous().numpy()
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _best_windows(
+@intrinsic
+def fetch_ahead(_: Any, residues: Any, start: Any) -> tuple[Any, Callable[..., Any]]:
+    """Ask for the residues of a later sequence: sampled ones lie anywhere, and memory answers too late otherwise."""
+
+    def generate(context: Any, build: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, build, arguments[0])
+        pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        prefetch = cgutils.get_or_insert_function(
+            build.module, ir.FunctionType(ir.VoidType(), [pointer, number, number, number]), "llvm.prefetch.p0i8"
+        )
+        read, keep, data = (ir.Constant(number, value) for value in (0, 3, 1))
+        build.call(prefetch, [build.bitcast(build.gep(array.data, [arguments[1]]), pointer), read, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(residues, start), generate
+
+
+@intrinsic
+def best_windows(
     _: Any,
     residues: Any,
     start: Any,
@@ -118,12 +161,12 @@ def _best_windows(
 ) -> tuple[Any, Callable[..., Any]]:
     """Write the maxima and their first windows of one sequence and one tile of kernels.
 
-    This is written in vectors of `_TILE` numbers, which numba cannot express; for each window p it computes
+    This is written in vectors of `TILE` numbers, which numba cannot express; for each window p it computes
 
         value = residue_scale * sum_j table[j, residues[start + p + j]] + position_scale * position_rows[p]
 
     and keeps value and p where value exceeds the maximum so far. A maximum that is not a number stays.
-    Arrays: residues (R,), table (K, 20, _TILE), position_rows (L, _TILE), maximum and window (_TILE,).
+    Arrays: residues (R,), table (K, 20, TILE), position_rows (L, TILE), maximum and window (TILE,).
     """
     parameters = (
         residues,
@@ -140,7 +183,7 @@ def _best_windows(
 
     def generate(context: Any, build: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
         value_type = context.get_value_type(table.dtype)
-        values, places = ir.VectorType(value_type, _TILE), ir.VectorType(index, _TILE)
+        values, places = ir.VectorType(value_type, TILE), ir.VectorType(index, TILE)
         contract = ["contract"]
 
         def array(at: int) -> Any:
@@ -149,10 +192,10 @@ def _best_windows(
         def broadcast(scalar: Any, vector: ir.VectorType) -> Any:
             nothing = ir.Constant(vector, ir.Undefined)
             one = build.insert_element(nothing, scalar, ir.Constant(index, 0))
-            return build.shuffle_vector(one, nothing, ir.Constant(places, [0] * _TILE))
+            return build.shuffle_vector(one, nothing, ir.Constant(places, [0] * TILE))
 
         def vector_at(pointer: Any, row: Any, vector: ir.VectorType) -> Any:
-            first = build.gep(pointer, [build.mul(row, ir.Constant(number, _TILE))])
+            first = build.gep(pointer, [build.mul(row, ir.Constant(number, TILE))])
             return build.bitcast(first, vector.as_pointer())
 
         def load_row(pointer: Any, row: Any) -> Any:
@@ -163,14 +206,14 @@ def _best_windows(
         kernels, positions = array(5), array(6).data
         kernel_size = build.extract_value(kernels.shape, 0)
         of_residues, of_positions = (broadcast(scale, values) for scale in scales)
-        best = cgutils.alloca_once_value(build, ir.Constant(values, [float("-inf")] * _TILE))
-        best_at = cgutils.alloca_once_value(build, ir.Constant(places, [0] * _TILE))
+        best = cgutils.alloca_once_value(build, ir.Constant(values, [float("-inf")] * TILE))
+        best_at = cgutils.alloca_once_value(build, ir.Constant(places, [0] * TILE))
         total = cgutils.alloca_once(build, values)
         with cgutils.for_range(build, end) as windows:
             p = windows.index
             left = build.sub(end, p)
             here = build.gep(sequence, [p])
-            build.store(ir.Constant(values, [0.0] * _TILE), total)
+            build.store(ir.Constant(values, [0.0] * TILE), total)
             with cgutils.for_range(
                 build, build.select(build.icmp_signed("<", left, kernel_size), left, kernel_size)
             ) as w:
@@ -186,7 +229,7 @@ def _best_windows(
             build.store(build.select(better, p_everywhere, build.load(best_at)), best_at)
         zero = ir.Constant(number, 0)
         build.store(build.load(best), vector_at(array(7).data, zero, values), align=table.dtype.bitwidth // 8)
-        stored = ir.VectorType(context.get_value_type(window.dtype), _TILE)
+        stored = ir.VectorType(context.get_value_type(window.dtype), TILE)
         narrow = build.load(best_at) if stored == places else build.trunc(build.load(best_at), stored)
         build.store(narrow, vector_at(array(8).data, zero, stored), align=window.dtype.bitwidth // 8)
         return context.get_dummy_value()
@@ -210,12 +253,13 @@ def _forward(
     N = len(starts)
     for block in numba.prange(_BLOCKS):
         for tile in range(len(table)):
-            kernels = slice(tile * _TILE, (tile + 1) * _TILE)
+            kernels = slice(tile * TILE, (tile + 1) * TILE)
             for n in range(block * N // _BLOCKS, (block + 1) * N // _BLOCKS):
+                fetch_ahead(residues, starts[min(n + AHEAD, N - 1)])
                 L = lengths[n]
                 position_rows = position_table[tile, L * (L - 1) // 2 :]
                 best, at = maximum[n, kernels], window[n, kernels]
-                _best_windows(
+                best_windows(
                     residues, starts[n], L, residue_scale[n], position_scale[n], table[tile], position_rows, best, at
                 )
                 best += bias[kernels]
@@ -244,18 +288,21 @@ def _backward(
         of_residues, of_positions = residue_gradient[block].ravel(), position_gradient[block].ravel()
         sequence = np.empty(max_length + K, np.uint64)
         for n in range(block * N // _BLOCKS, (block + 1) * N // _BLOCKS):
+            fetch_ahead(residues, starts[min(n + AHEAD, N - 1)])
             start, L = uint64(starts[n]), uint64(lengths[n])
             for p in range(L):
                 sequence[uint64(p)] = residues[start + uint64(p)]
             sequence[lengths[n] : lengths[n] + K] = columns - 1
             first_row = L * (L - uint64(1)) // uint64(2)
-            for d in range(D):
-                p = uint64(window[n, d])
-                of_positions[(first_row + p) * uint64(D) + uint64(d)] += gradient[n, d] * position_scale[n]
-                g = gradient[n, d] * residue_scale[n]
-                at = uint64(d * K * columns)
-                for j in range(K):
-                    of_residues[at + sequence[p + uint64(j)]] += g
+            windows, gradients = window[n], gradient[n]
+            residue_factor, position_factor = residue_scale[n], position_scale[n]
+            at = uint64(0)
+            for d in range(uint64(D)):
+                p, g = uint64(windows[d]), gradients[d]
+                of_positions[(first_row + p) * uint64(D) + d] += g * position_factor
+                g *= residue_factor
+                for j in range(uint64(K)):
+                    of_residues[at + sequence[p + j]] += g
                     at += uint64(columns)
 
 

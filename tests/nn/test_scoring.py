@@ -1,0 +1,116 @@
+"""The one-pass form of scoring equals the network's operations one after another."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.nn import BatchMaker, DeepRC, RepertoireBatch
+
+
+def random_batch(lengths: list[int], seed: int) -> RepertoireBatch:
+    rng = np.random.default_rng(seed)
+    sizes = torch.tensor(lengths, dtype=torch.int64)
+    residues = torch.from_numpy(rng.integers(0, 20, int(sizes.sum())).astype(np.uint8))
+    scales = torch.from_numpy(rng.uniform(0.0, 3.0, (2, len(lengths))).astype(np.float32))
+    offsets = torch.tensor([0, len(lengths)])
+    return RepertoireBatch(residues, sizes.cumsum(0) - sizes, sizes, *scales, offsets, max(lengths, default=0))
+
+
+def both(network: DeepRC, batch: RepertoireBatch) -> list[tuple[Tensor, Tensor]]:
+    assert network._can_score_in_one_pass(batch) is False
+    by_operations = network.attend(batch)
+    with torch.no_grad():
+        assert network._can_score_in_one_pass(batch)
+        in_one_pass = network.attend(batch)
+        torch.testing.assert_close(network.score(batch), in_one_pass[1], atol=0, rtol=0)
+    return [in_one_pass, tuple(t.detach() for t in by_operations)]  # type: ignore[list-item]
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    lengths=st.lists(st.integers(1, 40), max_size=150),
+    n_kernels=st.sampled_from([1, 8, 32, 40, 70]),
+    kernel_size=st.integers(3, 15),
+    n_key_layers=st.integers(1, 3),
+    key_units=st.sampled_from([5, 32, 50]),
+    n_heads=st.integers(1, 3),
+    seed=st.integers(0, 1000),
+)
+def test_one_pass_equals_the_operations(
+    lengths: list[int],
+    n_kernels: int,
+    kernel_size: int,
+    n_key_layers: int,
+    key_units: int,
+    n_heads: int,
+    seed: int,
+) -> None:
+    torch.manual_seed(seed)
+    network = DeepRC(
+        n_kernels=n_kernels,
+        kernel_size=kernel_size,
+        n_key_layers=n_key_layers,
+        key_units=key_units,
+        n_heads=n_heads,
+        learn_beta=True,
+    )
+    for parameter in network.parameters():  # biases start as zero
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    found, expected = both(network, random_batch(lengths, seed))
+    assert found[0].shape == (len(lengths), n_kernels)
+    for f, e in zip(found, expected, strict=True):
+        torch.testing.assert_close(f, e, atol=1e-5, rtol=1e-5)
+
+
+def test_without_key_layers_the_values_are_the_keys() -> None:
+    torch.manual_seed(0)
+    network = DeepRC(n_kernels=12, key_units=12, n_key_layers=0, n_heads=2)
+    found, expected = both(network, random_batch([5, 9, 1, 14], 1))
+    torch.testing.assert_close(found[1], expected[1], atol=1e-6, rtol=1e-5)
+
+
+def test_long_sequences() -> None:
+    torch.manual_seed(0)
+    found, expected = both(DeepRC(n_kernels=8), random_batch([300, 257, 256, 2], 2))
+    for f, e in zip(found, expected, strict=True):
+        torch.testing.assert_close(f, e, atol=1e-5, rtol=1e-5)
+
+
+def test_selu_is_exact_over_its_whole_range() -> None:
+    bias = torch.cat([torch.linspace(-120, 30, 3001), -torch.logspace(-9, 0, 200), torch.zeros(1)])
+    network = DeepRC(n_kernels=len(bias))
+    with torch.no_grad():
+        network.embedding.weight.zero_()
+        network.embedding.bias.copy_(bias)
+        values, _ = network.attend(random_batch([4], 0))
+    expected = torch.selu(bias.double())
+    torch.testing.assert_close(values[0].double(), expected, atol=1e-12, rtol=4e-7)
+
+
+def test_sixteen_bits_are_the_same_in_one_pass() -> None:
+    torch.manual_seed(0)
+    found, expected = both(DeepRC(n_kernels=8, precision="bfloat16"), random_batch([7, 12, 30], 3))
+    torch.testing.assert_close(found[1], expected[1], atol=1e-5, rtol=1e-5)
+
+
+def test_what_is_no_number_stays_visible() -> None:
+    network = DeepRC(n_kernels=4)
+    with torch.no_grad():
+        network.embedding.weight[2] = float("nan")
+        values, logits = network.attend(random_batch([6, 11], 0))
+    assert torch.isnan(values).tolist() == [[False, False, True, False]] * 2
+    assert torch.isnan(logits).all()
+
+
+@pytest.mark.parametrize("top_fraction", [1.0, 0.2])
+def test_outputs_without_gradients_equal_those_with(cohort: RepertoireDataset, top_fraction: float) -> None:
+    torch.manual_seed(0)
+    network = DeepRC(n_kernels=16, n_heads=2).eval()
+    batch = BatchMaker(cohort, "log1p").sample(np.arange(5), 50, np.random.default_rng(0))
+    with torch.no_grad():
+        without = network(batch, top_fraction=top_fraction)
+    torch.testing.assert_close(without, network(batch, top_fraction=top_fraction).detach())
