@@ -8,7 +8,7 @@ units, H heads, T outputs.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -208,42 +208,38 @@ class DeepRC(nn.Module):
 
     def attend(self, batch: RepertoireBatch) -> tuple[Tensor, Tensor]:
         """Return the sequence representations, (N, D), and the attention logits, (N, H)."""
-        if self._can_score_in_one_pass(batch):
-            return self._score_in_one_pass(batch, with_values=True)
+        if self._has_one_pass_form(batch):
+            from deeprc.nn.attend_cpu import attend  # imports a compiler, only where it is used
+
+            return attend(*self._one_pass_arguments(batch))
         values: Tensor = self.embedding(batch)
         return values, self.pooling.logits(self.key_network(values))
 
     @torch.no_grad()
     def score(self, batch: RepertoireBatch) -> Tensor:
         """Return the attention logits without gradients, (N, H); memory does not grow with N D."""
-        if self._can_score_in_one_pass(batch):
-            return self._score_in_one_pass(batch, with_values=False)[1]
+        if self._has_one_pass_form(batch):
+            from deeprc.nn.attend_cpu import score
+
+            return score(*self._one_pass_arguments(batch))
         parts = [self.attend(part)[1] for part in batch.chunks(chunk_size(batch.starts.device))]
         return torch.cat(parts) if parts else self.pooling.queries.new_zeros((0, len(self.pooling.queries)))
 
-    def _can_score_in_one_pass(self, batch: RepertoireBatch) -> bool:
-        embedding = self.embedding
-        if torch.is_grad_enabled() or isinstance(embedding, LstmEmbedding) or embedding.implementation == "reference":
+    def _has_one_pass_form(self, batch: RepertoireBatch) -> bool:
+        """Say whether `attend` is compiled as a whole; what it computes is what its operations state."""
+        if isinstance(self.embedding, LstmEmbedding) or self.embedding.implementation == "reference":
             return False
-        return batch.residues.device.type == "cpu" and embedding.weight.dtype == torch.float32
+        return batch.residues.device.type == "cpu" and self.embedding.weight.dtype == torch.float32
 
-    def _score_in_one_pass(self, batch: RepertoireBatch, *, with_values: bool) -> tuple[Tensor, Tensor]:
-        """Compute what `attend` states, compiled for the CPU; without `with_values`, (0, D) stands for the values."""
-        from deeprc.nn.scoring_cpu import score  # imports a compiler, only where it is used
-
+    def _one_pass_arguments(self, batch: RepertoireBatch) -> tuple[Any, ...]:
         assert isinstance(self.embedding, MotifEmbedding)
-        return score(
-            batch.residues,
-            batch.starts,
-            batch.lengths,
-            batch.residue_scale,
-            batch.position_scale,
+        return (
+            (batch.residues, batch.starts, batch.lengths, batch.residue_scale, batch.position_scale),
             rounded(self.embedding.weight, self.embedding.precision),
             self.embedding.bias,
             [(layer.weight, layer.bias) for layer in self.key_network if isinstance(layer, nn.Linear)],
             self.pooling.scaled_queries(),
             batch.max_length,
-            with_values=with_values,
         )
 
     def forward(

@@ -27,12 +27,16 @@ from deeprc.nn.motif_convolution import tables
 
 __all__ = [
     "AHEAD",
+    "BLOCKS",
     "TILE",
+    "add_windows",
     "best_windows",
     "convolution_arrays",
     "fetch_ahead",
     "forward",
+    "gradient_buffers",
     "scale_gradients",
+    "sum_of_buffers",
     "weight_gradient",
 ]
 
@@ -40,7 +44,8 @@ TILE = 32
 """Kernels handled at a time."""
 AHEAD = 16
 """How many sequences ahead of use residues are fetched."""
-_BLOCKS = 16
+BLOCKS = 16
+"""Parts into which the sequences are cut for sums: fixed, so that results do not depend on the number of threads."""
 _Array = NDArray[Any]
 
 
@@ -97,12 +102,22 @@ def weight_gradient(
     max_length: int,
 ) -> Tensor:
     """Return the gradient of the kernels, (D, 23, K), from that of the maxima, (N, D)."""
-    D, _, K = weight.shape
-    residue_gradient = weight.new_zeros((_BLOCKS, D, K, N_AMINO_ACIDS + 1))  # beyond a sequence's end: the last column
-    position_gradient = weight.new_zeros((_BLOCKS, max_length * (max_length + 1) // 2, D))
+    residue_gradient, position_gradient = gradient_buffers(weight, max_length)
     sequences = (residues, starts, lengths, residue_scale.to(weight), position_scale.to(weight))
     arrays = (_numpy(t) for t in (*sequences, window, gradient))
     _backward(*arrays, max_length, residue_gradient.numpy(), position_gradient.numpy())
+    return sum_of_buffers(residue_gradient, position_gradient, max_length)
+
+
+def gradient_buffers(weight: Tensor, max_length: int) -> tuple[Tensor, Tensor]:
+    """Return zeros for the gradients of W, (C, D, K, 21), and P, (C, rows, D), of kernels (D, 23, K)."""
+    D, _, K = weight.shape
+    rows = max_length * (max_length + 1) // 2
+    return weight.new_zeros((BLOCKS, D, K, N_AMINO_ACIDS + 1)), weight.new_zeros((BLOCKS, rows, D))
+
+
+def sum_of_buffers(residue_gradient: Tensor, position_gradient: Tensor, max_length: int) -> Tensor:
+    """Return the gradient of the kernels, (D, 23, K), from the filled buffers."""
     of_residues = residue_gradient.sum(0)[..., :N_AMINO_ACIDS].transpose(1, 2)  # (D, K, 20) -> (D, 20, K)
     return tables.weight_gradient(of_residues, position_gradient.sum(0), max_length)
 
@@ -251,10 +266,10 @@ def _forward(
     window: _Array,
 ) -> None:
     N = len(starts)
-    for block in numba.prange(_BLOCKS):
+    for block in numba.prange(BLOCKS):
         for tile in range(len(table)):
             kernels = slice(tile * TILE, (tile + 1) * TILE)
-            for n in range(block * N // _BLOCKS, (block + 1) * N // _BLOCKS):
+            for n in range(block * N // BLOCKS, (block + 1) * N // BLOCKS):
                 fetch_ahead(residues, starts[min(n + AHEAD, N - 1)])
                 L = lengths[n]
                 position_rows = position_table[tile, L * (L - 1) // 2 :]
@@ -278,32 +293,60 @@ def _backward(
     residue_gradient: _Array,
     position_gradient: _Array,
 ) -> None:
-    """Add each gradient to the table rows of its window; every window has K of them, so that no branch depends on it.
-
-    Indices are unsigned: numba then omits Python's negative ones.
-    """
-    N, D = gradient.shape
-    _, _, K, columns = residue_gradient.shape
-    for block in numba.prange(_BLOCKS):
-        of_residues, of_positions = residue_gradient[block].ravel(), position_gradient[block].ravel()
+    N = len(starts)
+    K = residue_gradient.shape[2]
+    for block in numba.prange(BLOCKS):
         sequence = np.empty(max_length + K, np.uint64)
-        for n in range(block * N // _BLOCKS, (block + 1) * N // _BLOCKS):
+        for n in range(block * N // BLOCKS, (block + 1) * N // BLOCKS):
             fetch_ahead(residues, starts[min(n + AHEAD, N - 1)])
-            start, L = uint64(starts[n]), uint64(lengths[n])
-            for p in range(L):
-                sequence[uint64(p)] = residues[start + uint64(p)]
-            sequence[lengths[n] : lengths[n] + K] = columns - 1
-            first_row = L * (L - uint64(1)) // uint64(2)
-            windows, gradients = window[n], gradient[n]
-            residue_factor, position_factor = residue_scale[n], position_scale[n]
-            at = uint64(0)
-            for d in range(uint64(D)):
-                p, g = uint64(windows[d]), gradients[d]
-                of_positions[(first_row + p) * uint64(D) + d] += g * position_factor
-                g *= residue_factor
-                for j in range(uint64(K)):
-                    of_residues[at + sequence[p + j]] += g
-                    at += uint64(columns)
+            add_windows(
+                residues,
+                starts[n],
+                lengths[n],
+                residue_scale[n],
+                position_scale[n],
+                window[n],
+                gradient[n],
+                sequence,
+                residue_gradient[block],
+                position_gradient[block],
+            )
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def add_windows(
+    residues: _Array,
+    start: int,
+    length: int,
+    residue_scale: float,
+    position_scale: float,
+    window: _Array,
+    gradient: _Array,
+    sequence: _Array,
+    residue_gradient: _Array,
+    position_gradient: _Array,
+) -> None:
+    """Add one sequence's gradients (D,) to the table rows of its windows, (D, K, 21) and (rows, D).
+
+    Every window has K rows, so that no branch depends on it; those beyond the sequence's end have their own column.
+    `sequence` (max_length + K,) uint64 is scratch. Indices are unsigned: numba then omits Python's negative ones.
+    """
+    D, K, columns = residue_gradient.shape
+    of_residues, of_positions = residue_gradient.ravel(), position_gradient.ravel()
+    first, L = uint64(start), uint64(length)
+    for i in range(L):
+        sequence[i] = residues[first + i]
+    for i in range(uint64(K)):
+        sequence[L + i] = columns - 1
+    first_row = L * (L - uint64(1)) // uint64(2)
+    at = uint64(0)
+    for d in range(uint64(D)):
+        p, g = uint64(window[d]), gradient[d]
+        of_positions[(first_row + p) * uint64(D) + d] += g * position_scale
+        g *= residue_scale
+        for j in range(uint64(K)):
+            of_residues[at + sequence[p + j]] += g
+            at += uint64(columns)
 
 
 @numba.njit(parallel=True, cache=True, nogil=True)
