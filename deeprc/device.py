@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+from functools import cache
+from importlib.util import find_spec
 from typing import Literal
 
 import torch
 
 from deeprc.errors import InputError
 
-__all__ = ["resolve_device", "resolve_precision"]
+__all__ = ["has_triton", "resolve_device", "resolve_precision"]
+
+logger = logging.getLogger(__name__)
 
 
 def resolve_device(name: str = "auto") -> torch.device:
@@ -36,3 +41,12 @@ def resolve_precision(
     if precision == "auto":
         return "bfloat16" if device.type == "cuda" else "float32"
     return precision
+
+
+@cache
+def has_triton() -> bool:
+    """Say whether CUDA kernels can be compiled; it warns, once, that they cannot."""
+    if find_spec("triton") is None:
+        logger.warning("triton is not installed: CUDA takes slower, dense forms of the motif convolution and attention")
+        return False
+    return True

@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from deeprc.device import has_triton
+
 __all__ = ["segment_attention", "segment_ids", "segment_softmax", "segment_sum"]
 
 
@@ -53,12 +55,16 @@ def segment_attention(logits: Tensor, values: Tensor, offsets: Tensor) -> Tensor
     -------
     (B, H, d_v).
     """
+    apply = _attention_by_tensors
     if logits.device.type == "cpu":
-        from deeprc.hopfield.attention_cpu import SegmentAttention  # imports numba, only where it is used
+        from deeprc.hopfield.attention_cpu import SegmentAttention  # imports a compiler, only where it is used
 
-        pooled: Tensor = SegmentAttention.apply(logits, values, offsets)  # type: ignore[no-untyped-call]  # torch types no `apply`
-        return pooled
-    return _attention_by_tensors(logits, values, offsets)
+        apply = SegmentAttention.apply
+    elif logits.device.type == "cuda" and has_triton():
+        from deeprc.hopfield.attention_cuda import SegmentAttention as SegmentAttentionOnCuda
+
+        apply = SegmentAttentionOnCuda.apply
+    return apply(logits, values, offsets)
 
 
 def _attention_by_tensors(logits: Tensor, values: Tensor, offsets: Tensor) -> Tensor:

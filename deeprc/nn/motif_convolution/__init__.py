@@ -6,21 +6,17 @@ specification, `cpu` and `cuda` sum table rows instead.
 
 from __future__ import annotations
 
-import logging
-from functools import cache
-from importlib.util import find_spec
 from typing import Literal
 
 from torch import Tensor
 
+from deeprc.device import has_triton
 from deeprc.nn.motif_convolution import reference
 
 __all__ = ["Implementation", "Precision", "has_compiled_form", "motif_convolution", "rounded"]
 
 Implementation = Literal["auto", "reference", "compiled"]
 Precision = Literal["float32", "bfloat16"]
-
-logger = logging.getLogger(__name__)
 
 
 def motif_convolution(
@@ -88,10 +84,6 @@ def rounded(weight: Tensor, precision: Precision) -> Tensor:
     return weight.bfloat16().to(weight.dtype) if precision == "bfloat16" else weight
 
 
-@cache
 def has_compiled_form(device: str) -> bool:
-    """Say whether the convolution is compiled for devices of this type; a CUDA device without triton is warned of."""
-    if device == "cuda" and find_spec("triton") is None:
-        logger.warning("triton is not installed: the motif convolution takes its slow, dense form on CUDA")
-        return False
-    return device in ("cpu", "cuda")
+    """Say whether the convolution is compiled for devices of this type."""
+    return device == "cpu" or (device == "cuda" and has_triton())
