@@ -8,6 +8,8 @@ high-water mark of resident memory, which is reset after a warm-up on a small co
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import json
 import subprocess
 import sys
@@ -73,6 +75,7 @@ def _measure(case: str, implementation: Implementation, n_kernels: int, sequence
         make(small, implementation, n_kernels, option, device)()
         run = make(large, implementation, n_kernels, option, device)
         _read_all(large)
+        gc.collect()
         before = _reset_peak(device)
         for _ in range(3):
             run()
@@ -108,6 +111,7 @@ def _reset_peak(device: torch.device) -> int:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return torch.cuda.memory_allocated(device)
+    ctypes.CDLL(None).malloc_trim(0)  # memory that was freed, but kept, must not serve the work uncounted
     Path("/proc/self/clear_refs").write_text("5")
     return _status("VmRSS")
 

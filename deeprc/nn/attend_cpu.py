@@ -134,8 +134,11 @@ class _Attend(torch.autograd.Function):
             functional.pad(queries, (0, -n_keys % TILE)).view(len(queries), -1, TILE).transpose(0, 1)
         )  # (T, H, TILE)
         query_gradient = torch.zeros(BLOCKS, *heads.shape)
-        padded = (functional.pad(of_values, (0, W - D)), of_logits, values, activations, window)
-        arrays = (t.contiguous().numpy() for t in (*sequences, *padded, heads))
+        of_values = (
+            functional.pad(of_values, (0, W - D)) if W > D else of_values
+        )  # pad copies even when it adds nothing
+        kept = (of_values, of_logits, values, activations, window)
+        arrays = (t.contiguous().numpy() for t in (*sequences, *kept, heads))
         sums = (t.numpy() for t in (*buffers, layer_gradient, bias_gradient, query_gradient))
         _backward(*arrays, _backward_weights(layers, max(W, widest)), sizes, ctx.max_length, *sums)
         of_layers: list[Tensor] = []
