@@ -1,0 +1,39 @@
+"""The benchmarks run and print what their README says; how fast anything is, they do not test."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parent.parent / "benchmarks"
+COMMON = {"kernels", "ratio"}
+TIMES = COMMON | {"ours_ms", "dense_ms", "million_sequences_per_s"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "options", "columns", "limit"),
+    [
+        ("embedding", ["--drawn", "500"], TIMES | {"passes", "billion_additions_per_s"}, "matrix_product"),
+        ("training_step", ["--repertoires", "4"], TIMES | {"top_fraction", "draw_ms", "optimiser_ms"}, "copy"),
+        ("inference", [], TIMES | {"top_fraction"}, "copy"),
+        ("memory", [], COMMON | {"case", "ours_mb", "dense_mb"}, ""),
+    ],
+)
+def test_it_prints_a_table_and_a_json_line(name: str, options: list[str], columns: set[str], limit: str) -> None:
+    if name == "memory" and not Path("/proc/self/clear_refs").exists():
+        pytest.skip("needs Linux")
+    brief = [] if name == "memory" else ["--seconds", "0.05"]
+    command = [sys.executable, str(FOLDER / f"{name}.py"), "--device", "cpu", "--kernels", "8", "--sequences", "2000"]
+    output = subprocess.run([*command, *brief, *options], check=True, capture_output=True, text=True).stdout
+    result = json.loads(output.splitlines()[-1])
+    assert result["benchmark"] == name
+    assert result["machine"]["cpu"]
+    assert any(key.startswith(limit) for key in result)
+    for row in result["rows"]:
+        assert columns <= row.keys()
+        assert row["kernels"] == 8
+        assert row["ratio"] > 0
+    assert all(column in output.splitlines()[0] for column in columns)
