@@ -163,7 +163,8 @@ def _top_rows(
         for h in range(H):
             highest = logits[first:last, h].max()
             for n in range(last - first):
-                score[n] = max(score[n], logits[first + n, h] - highest)
+                above = logits[first + n, h] - highest
+                score[n] = np.inf if np.isnan(above) else max(score[n], above)  # no number compares with NaN
         threshold = np.partition(score, len(score) - keep)[len(score) - keep]
         equals = keep - np.sum(score > threshold)  # of those at the threshold, the first ones fill up
         at = bounds[b]
@@ -178,10 +179,12 @@ def _top_rows(
 def _top_rows_by_tensors(logits: Tensor, offsets: Tensor, fraction: float) -> tuple[Tensor, Tensor]:
     """Choose the top rows without a look at the numbers: the result's size follows from the shapes alone."""
     N, B = len(logits), len(offsets) - 1
+    if N == 0:
+        return offsets.new_empty(0), offsets
     owner = row_owners(offsets, N)  # (N,)
     score = logits[:, 0]
     if logits.shape[1] > 1:
-        first = offsets[:-1].clamp(max=max(N - 1, 0))
+        first = offsets[:-1].clamp(max=N - 1)
         highest = [by_head[_descending(by_head, owner).index_select(0, first)] for by_head in logits.unbind(1)]
         ceiling = torch.stack([*highest], dim=1)  # (B, H); of an empty repertoire it is never used
         ceiling = torch.cat([ceiling, ceiling.new_zeros(1, logits.shape[1])])  # for rows beyond the last offset
