@@ -24,6 +24,7 @@ from deeprc.cli import prepare_process
 from deeprc.datasets.container import ContainerWriter, SequenceTable
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 
+_WARM_UP = 6  # on CUDA the first updates run as they are, then one is recorded
 LENGTH_MEAN, LENGTH_DEVIATION = 14.5, 1.8  # of real TRB junctions, paper line 8755
 
 if "OMP_WAIT_POLICY" not in os.environ:  # it must be set before torch is imported, as `deeprc` does it: start anew
@@ -69,11 +70,11 @@ def alternate(
 ) -> dict[str, float]:
     """Run the functions in alternation and return the median seconds of each.
 
-    Every function is warmed up twice. Then each round runs every function, fast ones many times in a row, as in use,
+    Every function is warmed up. Then each round runs every function, fast ones many times in a row, as in use,
     with their data in the caches, until `seconds` have passed per function.
     """
     for function in functions.values():
-        for _ in range(2):
+        for _ in range(_WARM_UP):
             function()
     wait(device)
     inner = {name: max(1, int(0.3 / max(_once(function, device), 1e-9))) for name, function in functions.items()}

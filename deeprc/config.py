@@ -186,9 +186,13 @@ def _build(settings: Mapping[str, Any], problems: list[str], *, source: str) -> 
                 problems.append(f"{name}.{key}: {problem}, found {value!r}")
             values[key] = converted
         built[name] = values
-    if problems:
-        raise InputError(f"configuration {source}: " + "; ".join(problems))
-    return Config(NetworkConfig(**built["network"]), TrainingConfig(**built["training"]))
+    if not problems:
+        network = NetworkConfig(**built["network"])
+        if network.n_key_layers > 0 or network.key_units == network.n_kernels:
+            return Config(network, TrainingConfig(**built["training"]))
+        expected = f"expected n_kernels, {network.n_kernels}, where n_key_layers is 0"
+        problems.append(f"network.key_units: {expected}, found {network.key_units}")
+    raise InputError(f"configuration {source}: " + "; ".join(problems))
 
 
 def _override_value(text: str) -> Any:

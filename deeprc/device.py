@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import shutil
 from functools import cache
 from importlib.util import find_spec
 from typing import Literal
@@ -25,10 +27,9 @@ def resolve_device(name: str = "auto") -> torch.device:
         If the device does not exist here.
     """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        device = torch.device(name)
-        torch.empty(1, device=device).cpu()
+        device = torch.empty(1, device=name).device  # "cuda" becomes "cuda:0": tensors are compared by it
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise InputError(f"--device {name}: not available here: {str(error).splitlines()[0]}") from error
     return device
@@ -46,7 +47,11 @@ def resolve_precision(
 @cache
 def has_triton() -> bool:
     """Say whether CUDA kernels can be compiled; it warns, once, that they cannot."""
+    missing = None
     if find_spec("triton") is None:
-        logger.warning("triton is not installed: CUDA takes slower, dense forms of the motif convolution and attention")
-        return False
-    return True
+        missing = "triton is not installed"
+    elif not (os.environ.get("CC") or any(shutil.which(name) for name in ("gcc", "clang", "cc"))):
+        missing = "triton needs a C compiler (gcc or clang) and finds none"
+    if missing:
+        logger.warning("%s: CUDA takes slower, dense forms of the motif convolution and attention", missing)
+    return missing is None

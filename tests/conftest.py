@@ -6,9 +6,12 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tests' networks are too small to share out
 
+import hashlib
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numba
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,6 +19,15 @@ import pytest
 from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
 from deeprc.datasets.container import ContainerWriter, GeneCalls, SequenceTable
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+
+
+def pytest_configure() -> None:
+    """Compile anew for each state of the sources: by itself, numba looks at a caller's file, not at its callees'."""
+    sources = sorted((Path(__file__).parent.parent / "deeprc").rglob("*.py"))
+    compiled = [text for text in (source.read_bytes() for source in sources) if b"numba" in text]
+    state = hashlib.sha256(b"".join(compiled)).hexdigest()[:16]
+    folder = str(Path(tempfile.gettempdir()) / f"deeprc-numba-{state}")
+    numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"] = folder
 
 
 def random_sequences(rng: np.random.Generator, n: int, low: int = 5, high: int = 20) -> list[str]:

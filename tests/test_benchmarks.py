@@ -19,7 +19,7 @@ TIMES = COMMON | {"ours_ms", "dense_ms", "million_sequences_per_s"}
         ("embedding", ["--drawn", "500"], TIMES | {"passes", "billion_additions_per_s"}, "matrix_product"),
         ("training_step", ["--repertoires", "4"], TIMES | {"top_fraction", "draw_ms", "optimiser_ms"}, "copy"),
         ("inference", [], TIMES | {"top_fraction"}, "copy"),
-        ("memory", [], COMMON | {"case", "ours_mb", "dense_mb"}, ""),
+        ("memory", [], COMMON | {"case", "ours_mb", "dense_mb"}, "rows"),
     ],
 )
 def test_it_prints_a_table_and_a_json_line(name: str, options: list[str], columns: set[str], limit: str) -> None:

@@ -100,7 +100,8 @@ def prepare_process() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # glibc keeps up to 256 MB of freed memory instead of handing it back after every update: a third of an update's
     # time went into the kernel's clearing of the same pages.
-    with contextlib.suppress(OSError, AttributeError):  # another C library
-        set_option = ctypes.CDLL(None).mallopt
-        set_option(_MMAP_THRESHOLD, 32 << 20)
-        set_option(_TRIM_THRESHOLD, 256 << 20)
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):  # another C library
+            set_option = ctypes.CDLL(None).mallopt
+            set_option(_MMAP_THRESHOLD, 32 << 20)
+            set_option(_TRIM_THRESHOLD, 256 << 20)

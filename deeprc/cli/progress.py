@@ -39,7 +39,8 @@ def training_bar(n_updates: int) -> Iterator[Callable[[TrainingState, Tensor], N
                 progress = stack.enter_context(started)
             last = state.history[-1] if state.history else {}
             if terminal:
-                if time.monotonic() - shown_at > _SHOW_SECONDS:  # to look at the loss is to wait for the device
+                news = last.get("update") == state.update
+                if news or time.monotonic() - shown_at > _SHOW_SECONDS:  # to look at the loss is to wait for the device
                     shown = {"loss": f"{float(loss):.3f}"}
                     if "validation_auc" in last:
                         shown["validation_auc"] = f"{last['validation_auc']:.3f}"

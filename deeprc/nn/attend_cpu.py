@@ -70,7 +70,7 @@ def attend(
         values, logits = _Attend.apply(sequences, max_length, *parameters)  # type: ignore[no-untyped-call]  # torch types no `apply`
         return values, logits
     N, D = len(sequences[1]), len(weight)
-    kept = _Kept(torch.empty(N, D + -D % TILE), *_nothing())
+    kept = _Kept(torch.empty(N, D + -D % TILE, dtype=torch.float32), *_nothing())
     logits = _forward_pass(sequences, weight, bias, layers, queries, max_length, kept)
     return kept.values[:, :D], logits
 
@@ -84,7 +84,7 @@ def score(
     max_length: int,
 ) -> Tensor:
     """Return the attention logits alone, (N, H), without gradients; parameters as in `attend`."""
-    kept = _Kept(torch.empty(0, 0), *_nothing())
+    kept = _Kept(weight.new_empty(0, 0), *_nothing())
     return _forward_pass(sequences, weight, bias, layers, queries, max_length, kept)
 
 
@@ -99,7 +99,7 @@ class _Kept:
 
 def _nothing() -> tuple[Tensor, Tensor]:
     """Return activations and windows that are not kept."""
-    return torch.empty(0, 0, 0), torch.empty((0, 0), dtype=torch.uint8)
+    return torch.empty((0, 0, 0), dtype=torch.float32), torch.empty((0, 0), dtype=torch.uint8)
 
 
 class _Attend(torch.autograd.Function):
@@ -109,8 +109,8 @@ class _Attend(torch.autograd.Function):
         layers = list(zip(rest[::2], rest[1::2], strict=True))
         N, D = len(sequences[1]), len(weight)
         kept = _Kept(
-            torch.empty(N, D + -D % TILE),
-            torch.empty(len(layers), N, _padded_units(layers)),
+            torch.empty(N, D + -D % TILE, dtype=torch.float32),
+            torch.empty(len(layers), N, _padded_units(layers), dtype=torch.float32),
             torch.empty((N, D + -D % TILE), dtype=torch.uint8 if max_length <= 256 else torch.int32),
         )
         logits = _forward_pass(sequences, weight, bias, layers, queries, max_length, kept)
@@ -127,13 +127,13 @@ class _Attend(torch.autograd.Function):
         D, sizes = len(weight), _sizes(weight, layers)
         widest, W = _padded_units(layers), values.shape[1]
         buffers = gradient_buffers(weight, ctx.max_length)
-        layer_gradient = torch.zeros(BLOCKS, len(layers), widest // TILE, max(W, widest), TILE)
-        bias_gradient = torch.zeros(BLOCKS, len(layers) + 1, max(W, widest))
+        layer_gradient = weight.new_zeros(BLOCKS, len(layers), widest // TILE, max(W, widest), TILE)
+        bias_gradient = weight.new_zeros(BLOCKS, len(layers) + 1, max(W, widest))
         n_keys = queries.shape[1]
         heads = (
             functional.pad(queries, (0, -n_keys % TILE)).view(len(queries), -1, TILE).transpose(0, 1)
         )  # (T, H, TILE)
-        query_gradient = torch.zeros(BLOCKS, *heads.shape)
+        query_gradient = weight.new_zeros(BLOCKS, *heads.shape)
         of_values = (
             functional.pad(of_values, (0, W - D)) if W > D else of_values
         )  # pad copies even when it adds nothing
@@ -153,7 +153,7 @@ class _Attend(torch.autograd.Function):
 
 def _sizes(weight: Tensor, layers: _Layers) -> NDArray[np.int64]:
     """Return D and the units of each layer, (n_layers + 1,)."""
-    return np.array([len(weight), *(len(bias) for _, bias in layers)])
+    return np.array([len(weight), *(len(bias) for _, bias in layers)], np.int64)
 
 
 def _padded_units(layers: _Layers) -> int:
@@ -181,7 +181,7 @@ def _forward_pass(
         padded = functional.pad(layer_weight.detach().T, (0, U - n_out))  # (n_in, U)
         weights[number, :, :n_in] = padded.reshape(n_in, -1, TILE).transpose(0, 1).numpy()
         biases[number, :n_out] = layer_bias.detach().numpy()
-    logits = torch.empty((len(sequences[1]), len(queries)))
+    logits = weight.new_empty((len(sequences[1]), len(queries)))
     heads = queries.detach().contiguous().numpy()
     outputs = (t.numpy() for t in (kept.values, kept.activations, kept.window, logits))
     _forward(*arrays, weights, biases, sizes, heads, widest, *outputs)

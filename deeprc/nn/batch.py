@@ -19,7 +19,7 @@ from torch import Tensor
 from deeprc.datasets.container import Container
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn.features import ABUNDANCE_MODES, AbundanceMode, abundance_scale, inverse_standard_deviation
-from deeprc.nn.sampling import draw_rows
+from deeprc.nn.sampling import COMPILED_CODE, draw_rows
 
 __all__ = ["BatchMaker", "CacheChoice", "RepertoireBatch", "cache_device"]
 
@@ -131,7 +131,7 @@ class BatchMaker:
         bounds = torch.from_numpy(dataset.container.repertoire_offsets)
         self._first = bounds[dataset.rows].to(device)  # (B,)
         self._size = bounds.diff()[dataset.rows].to(device)  # (B,)
-        self._inverse_std = torch.full((len(dataset),), torch.nan)  # (B,); NaN until it is needed
+        self._inverse_std = torch.full((len(dataset),), torch.nan, dtype=torch.float32)  # (B,); NaN until it is needed
         if device.type != "cpu":
             self._know_inverse_std(np.arange(len(dataset)))
             self._inverse_std = self._inverse_std.to(device)
@@ -166,10 +166,14 @@ class BatchMaker:
         if self.device.type == "cpu":
             self._know_inverse_std(positions.numpy())
             inverse_std = self._inverse_std[positions]
-            looked_up = (torch.empty_like(at), torch.empty_like(at), torch.empty(len(at)), torch.empty(len(at)))
-            arrays = (t.numpy() for t in (at, owner, columns.offsets, columns.counts, inverse_std, *looked_up))
-            longest = _look_up(*arrays, ABUNDANCE_MODES.index(self.abundance))
-            return RepertoireBatch(columns.residues, *looked_up, offsets, _rounded_up(longest))
+            starts, lengths = torch.empty((2, len(at)), dtype=torch.int64)
+            scales = torch.empty((2, len(at)), dtype=torch.float32)
+            inputs = (at, owner, columns.offsets, columns.counts, inverse_std)
+            arrays = (t.numpy() for t in (*inputs, starts, lengths, *scales))
+            with COMPILED_CODE:
+                longest = _look_up(*arrays, ABUNDANCE_MODES.index(self.abundance))
+            max_length = _rounded_up(longest)
+            return RepertoireBatch(columns.residues, starts, lengths, scales[0], scales[1], offsets, max_length)
         assert columns.max_length is not None
         at = at.clamp(max=len(columns.counts) - 1)  # rows that only fill the batch may lie anywhere
         starts = columns.offsets.index_select(0, at)

@@ -1,4 +1,7 @@
-"""Outputs and attention of whole repertoires, in chunks: memory does not grow with the repertoire.
+"""Outputs and attention of whole repertoires, in chunks.
+
+Beyond one attention logit per sequence and head, where the top fraction is to be found, memory does not grow with the
+repertoire.
 
 Letters: N sequences of one repertoire, D dimensions of their representation, H heads, T outputs.
 """

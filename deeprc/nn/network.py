@@ -154,7 +154,8 @@ class DeepRC(nn.Module):
     n_kernels, kernel_size, convolution_gain
         Of the embedding; see `MotifEmbedding`. An LSTM has `n_kernels` units.
     n_key_layers, key_units
-        Of the key network h2: SELU layers and d_k units in each.
+        Of the key network h2: SELU layers and d_k units in each. Without layers the values are the keys, so `key_units`
+        must be `n_kernels`.
     n_heads, beta, learn_beta
         Of the attention; see `HopfieldPooling`.
     standardise
@@ -185,6 +186,8 @@ class DeepRC(nn.Module):
         precision: Precision = "float32",
     ) -> None:
         super().__init__()
+        if n_key_layers == 0 and key_units != n_kernels:
+            raise ValueError(f"key_units: without key layers the values are the keys: expected n_kernels, {n_kernels}")
         self.embedding: MotifEmbedding | LstmEmbedding
         if embedding == "lstm":
             self.embedding = LstmEmbedding(n_units=n_kernels)
@@ -226,9 +229,14 @@ class DeepRC(nn.Module):
         return torch.cat(parts) if parts else self.pooling.queries.new_zeros((0, len(self.pooling.queries)))
 
     def _has_one_pass_form(self, batch: RepertoireBatch) -> bool:
-        """Say whether `attend` is compiled as a whole; what it computes is what its operations state."""
+        """Say whether one pass computes what the operations of `attend` state."""
         if isinstance(self.embedding, LstmEmbedding) or self.embedding.implementation == "reference":
             return False
+        if batch.residue_scale.requires_grad or batch.position_scale.requires_grad:
+            return False
+        modules = (self.embedding, self.key_network, *self.key_network)
+        if any(module._forward_hooks or module._forward_pre_hooks for module in modules):
+            return False  # somebody wants to see the operations one by one
         return batch.residues.device.type == "cpu" and self.embedding.weight.dtype == torch.float32
 
     def _one_pass_arguments(self, batch: RepertoireBatch) -> tuple[Any, ...]:

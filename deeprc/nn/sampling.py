@@ -8,6 +8,8 @@ Letters: N sequences of all repertoires, n chosen ones, B repertoires, H heads.
 
 from __future__ import annotations
 
+import threading
+
 import numba
 import numpy as np
 import torch
@@ -15,15 +17,15 @@ from numba import uint64
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["draw_rows", "row_owners", "top_rows"]
+from deeprc.hopfield.functional import segment_ids
+
+__all__ = ["COMPILED_CODE", "draw_rows", "top_rows"]
+
+COMPILED_CODE = threading.Lock()
+"""Held while compiled code draws or looks up: not every threading layer of numba serves two threads at once."""
 
 _GOLDEN, _MIX_1, _MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _ROUNDING = 1e-6  # keeps the end of the last stratum at the repertoire's
-
-
-def row_owners(offsets: Tensor, total: int) -> Tensor:
-    """Return the repertoire of each of `total` rows, (total,) int64; beyond the last offset, (B + 1,), it is B."""
-    return torch.searchsorted(offsets[1:], torch.arange(total, device=offsets.device), right=True)
 
 
 def draw_rows(sizes: Tensor, most: int, keys: Tensor, *, total: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
@@ -53,7 +55,8 @@ def draw_rows(sizes: Tensor, most: int, keys: Tensor, *, total: int | None = Non
     offsets = torch.cat([drawn.new_zeros(1), drawn.cumsum(0)])
     if sizes.device.type == "cpu":
         rows, owners = np.empty((2, int(offsets[-1])), np.int64)
-        _draw_rows(sizes.numpy(), offsets.numpy(), keys.numpy().view(np.uint64), rows, owners)
+        with COMPILED_CODE:
+            _draw_rows(sizes.numpy(), offsets.numpy(), keys.numpy().view(np.uint64), rows, owners)
         return torch.from_numpy(rows), torch.from_numpy(owners), offsets
     return *_draw_rows_by_tensors(sizes, offsets, keys, int(offsets[-1]) if total is None else total), offsets
 
@@ -93,7 +96,7 @@ def _uniform(key: int, number: int) -> float:
 def _draw_rows_by_tensors(sizes: Tensor, offsets: Tensor, keys: Tensor, total: int) -> tuple[Tensor, Tensor]:
     """Draw what `_draw_rows` draws, on any device and without a look at the numbers."""
     drawn = offsets.diff()
-    owner = row_owners(offsets, total).clamp_(max=len(sizes) - 1)
+    owner = segment_ids(offsets, total).clamp_(max=len(sizes) - 1)
     stratum = torch.arange(total, device=sizes.device) - offsets.index_select(0, owner)
     stratum = torch.minimum(stratum, drawn.index_select(0, owner) - 1).clamp_(min=0)
     size, key = sizes.index_select(0, owner), keys.index_select(0, owner)
@@ -141,13 +144,14 @@ def top_rows(logits: Tensor, offsets: Tensor, fraction: float) -> tuple[Tensor, 
         kept = _kept(offsets.diff(), fraction)
         bounds = torch.cat([kept.new_zeros(1), kept.cumsum(0)])
         rows = np.empty(int(bounds[-1]), np.int64)
-        _top_rows(logits.detach().double().numpy(), offsets.numpy(), bounds.numpy(), rows)
+        with COMPILED_CODE:
+            _top_rows(logits.detach().double().numpy(), offsets.numpy(), bounds.numpy(), rows)
         return torch.from_numpy(rows), bounds
     return _top_rows_by_tensors(logits.detach(), offsets, fraction)
 
 
 def _kept(sizes: Tensor, fraction: float) -> Tensor:
-    return (sizes * fraction - 1e-9).ceil().clamp(min=1).minimum(sizes).long()
+    return (sizes.double() * fraction - 1e-9).ceil().clamp(min=1).minimum(sizes).long()
 
 
 @numba.njit(parallel=True, cache=True, nogil=True)
@@ -181,19 +185,19 @@ def _top_rows_by_tensors(logits: Tensor, offsets: Tensor, fraction: float) -> tu
     N, B = len(logits), len(offsets) - 1
     if N == 0:
         return offsets.new_empty(0), offsets
-    owner = row_owners(offsets, N)  # (N,)
+    owner = segment_ids(offsets, N)  # (N,)
     score = logits[:, 0]
     if logits.shape[1] > 1:
         first = offsets[:-1].clamp(max=N - 1)
         highest = [by_head[_descending(by_head, owner).index_select(0, first)] for by_head in logits.unbind(1)]
-        ceiling = torch.stack([*highest], dim=1)  # (B, H); of an empty repertoire it is never used
+        ceiling = torch.stack(highest, dim=1)  # (B, H); of an empty repertoire it is never used
         ceiling = torch.cat([ceiling, ceiling.new_zeros(1, logits.shape[1])])  # for rows beyond the last offset
         score = (logits - ceiling.index_select(0, owner)).amax(dim=1)
     order = _descending(score, owner)
     kept = _kept(offsets.diff(), fraction)
     bounds = torch.cat([kept.new_zeros(1), kept.cumsum(0)])
     total = min(N, int(N * fraction) + B)
-    kept_owner = row_owners(bounds, total).clamp_(max=B - 1)
+    kept_owner = segment_ids(bounds, total).clamp_(max=B - 1)
     rank = torch.arange(total, device=offsets.device) - bounds.index_select(0, kept_owner)
     at = offsets.index_select(0, kept_owner) + rank
     return order.index_select(0, at.clamp_(max=N - 1)), bounds

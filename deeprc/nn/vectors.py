@@ -151,7 +151,7 @@ def selu_gradient(_: Any, gradient: Any, activation: Any, total: Any) -> _Intrin
         )
         y = _load(build, result)
         negative = build.fadd(y, _number(_SCALE * _ALPHA))
-        slope = build.select(build.fcmp_ordered("<", y, _number(0.0)), negative, _number(_SCALE))
+        slope = build.select(build.fcmp_ordered("<=", y, _number(0.0)), negative, _number(_SCALE))
         product = build.fmul(_load(build, of_result), slope)
         build.store(product, of_result, align=4)
         build.store(build.fadd(_load(build, sum_so_far), product), sum_so_far, align=4)

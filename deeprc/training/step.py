@@ -109,6 +109,11 @@ class CapturedStep:
         if self._eager_updates is None:
             self._inputs.copy_(inputs)
             return self._update()
+        with torch.cuda.device(self._maker.device):  # whose streams are recorded
+            return self._on_device(inputs)
+
+    def _on_device(self, inputs: Tensor) -> Tensor:
+        assert self._eager_updates is not None
         self._inputs.copy_(inputs.pin_memory(), non_blocking=True)
         if self._graph is None and self._eager_updates == 0:
             self._capture()
@@ -134,13 +139,17 @@ class CapturedStep:
         return loss
 
     def _capture(self) -> None:
-        graph = torch.cuda.CUDAGraph()
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         self._step.optimizer.zero_grad()  # the graph then has gradients of its own
         try:
             with torch.cuda.graph(graph):
                 self._loss = self._update()
+        except torch.cuda.OutOfMemoryError:
+            raise
         except RuntimeError as error:
-            logger.warning("updates are not recorded in a CUDA graph and take longer: %s", str(error).splitlines()[0])
+            cause = error.__context__ or error  # leaving the recording fails too
+            logger.warning("updates are not recorded in a CUDA graph and take longer: %s", str(cause).splitlines()[0])
+            torch.cuda.set_stream(stream)
             self._step.optimizer.zero_grad()
             self._eager_updates = -1
         else:
@@ -161,6 +170,7 @@ class Prefetcher:
     def __init__(self, make: Callable[[int], RepertoireBatch], device: torch.device) -> None:
         self._make, self._device = make, device
         self._worker = ThreadPoolExecutor(1) if device.type == "cuda" else None
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._ahead: dict[int, Future[RepertoireBatch]] = {}
 
     def __call__(self, number: int) -> RepertoireBatch:
@@ -176,8 +186,8 @@ class Prefetcher:
         return batch
 
     def _on_side_stream(self, number: int) -> RepertoireBatch:
-        stream = torch.cuda.Stream(self._device)
-        with torch.cuda.stream(stream):
+        assert self._stream is not None
+        with torch.cuda.stream(self._stream):
             batch = self._make(number).to(self._device)
-        stream.synchronize()  # the worker waits, not the host's main thread
+        self._stream.synchronize()  # the worker waits, not the host's main thread
         return batch

@@ -288,7 +288,7 @@ class Trainer:
         parts: dict[str, dict[str, Any]] = {"network": {}, "best": {}, "losses": {}, "optimizer": {}}
         for key, tensor in tensors.items():
             part, name = key.split(".", 1)
-            # the optimiser puts its state where it belongs: moments to the device, steps on the CPU
+            # the optimiser puts its state where it belongs
             parts[part][name] = tensor if part == "optimizer" else tensor.to(self.device)
         self.network.load_state_dict(parts["network"])
         self._best = parts["best"]

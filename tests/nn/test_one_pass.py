@@ -1,5 +1,8 @@
 """The one-pass form of scoring equals the network's operations one after another."""
 
+from dataclasses import replace
+
+import numba
 import numpy as np
 import pytest
 import torch
@@ -7,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
 from deeprc.nn import BatchMaker, DeepRC, RepertoireBatch
 
 
@@ -126,3 +131,68 @@ def test_outputs_without_gradients_equal_those_with(cohort: RepertoireDataset, t
     with torch.no_grad():
         without = network(batch, top_fraction=top_fraction)
     torch.testing.assert_close(without, network(batch, top_fraction=top_fraction).detach())
+
+
+def test_a_training_batch_is_the_same_with_any_number_of_threads() -> None:
+    rng = np.random.default_rng(0)
+    lengths = np.clip(rng.normal(14.5, 1.8, 5000).round(), 5, 30).astype(int).tolist()
+    torch.manual_seed(0)
+    network = DeepRC(n_kernels=32, n_heads=2)
+    results = both(network, random_batch(lengths, 1))
+    for f, e in zip(results[0][2:], results[1][2:], strict=True):
+        assert (f - e).norm() <= 3e-5 * e.norm()
+    runs = []
+    for threads in (1, numba.config.NUMBA_NUM_THREADS):
+        numba.set_num_threads(threads)
+        runs.append(both(network, random_batch(lengths, 1))[0])
+    assert all(torch.equal(one, other) for one, other in zip(*runs, strict=True))
+
+
+def test_the_slope_of_selu_at_zero_is_torchs() -> None:
+    network = DeepRC(n_kernels=32, n_key_layers=1)
+    for parameter in network.parameters():
+        torch.nn.init.zeros_(parameter)
+    torch.nn.init.ones_(network.key_network[0].weight)  # type: ignore[arg-type]
+    torch.nn.init.ones_(network.pooling.queries)
+    found, expected = both(network, random_batch([5, 9], 0))
+    for f, e in zip(found, expected, strict=True):
+        torch.testing.assert_close(f, e)
+
+
+def test_hooks_and_gradients_of_scales_take_the_operations() -> None:
+    torch.manual_seed(0)
+    network, batch = DeepRC(n_kernels=8), random_batch([5, 9], 0)
+    seen = []
+    handle = network.key_network[0].register_forward_hook(lambda *_: seen.append(1))
+    with torch.no_grad():
+        network.attend(batch)
+    assert seen
+    handle.remove()
+    scale = batch.residue_scale.clone().requires_grad_()
+    logits = network.attend(replace(batch, residue_scale=scale))[1]
+    assert torch.autograd.grad(logits.sum(), scale)[0].abs().min() > 0
+
+
+def test_without_key_layers_the_sizes_must_agree() -> None:
+    with pytest.raises(ValueError, match="the values are the keys: expected n_kernels, 64"):
+        DeepRC(n_kernels=64, key_units=32, n_key_layers=0)
+    with pytest.raises(
+        InputError, match=r"network.key_units: expected n_kernels, 64, where n_key_layers is 0, found 32"
+    ):
+        load_config("deeprc", {"n_key_layers": 0, "n_kernels": 64})
+
+
+def test_a_sequence_longer_than_stated_is_refused() -> None:
+    network = DeepRC(n_kernels=8)
+    with pytest.raises(ValueError, match=r"lengths: expected 1 to 8 \(max_length\) residues, found 5 to 9"):
+        network.score(replace(random_batch([5, 9], 0), max_length=8))
+
+
+def test_no_sequences() -> None:
+    for implementation in ("auto", "reference"):
+        network = DeepRC(n_kernels=8, implementation=implementation)  # type: ignore[arg-type]
+        values, logits = network.attend(random_batch([], 0))
+        assert values.shape == (0, 8)
+        assert logits.shape == (0, 1)
+        logits.sum().backward()
+        assert network.score(random_batch([], 0)).shape == (0, 1)

@@ -89,7 +89,10 @@ def test_top_rows_of_several_heads_keeps_each_heads_best() -> None:
     assert rows.tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize(("n", "fraction", "kept"), [(30, 0.1, 3), (31, 0.1, 4), (1, 0.1, 1), (10, 1.0, 10)])
+@pytest.mark.parametrize(
+    ("n", "fraction", "kept"),
+    [(30, 0.1, 3), (31, 0.1, 4), (1, 0.1, 1), (10, 1.0, 10), (50, 0.3, 15), (100, 0.3, 30), (60, 0.15, 9)],
+)
 def test_top_rows_rounds_up(n: int, fraction: float, kept: int) -> None:
     assert len(top_rows(torch.rand(n, 1), torch.tensor([0, n]), fraction)[0]) == kept
 

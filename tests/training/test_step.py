@@ -130,7 +130,8 @@ def test_prefetcher_on_the_cpu_makes_each_batch_when_it_is_asked_for(cohort: Rep
 @pytest.mark.parametrize("device_cache", ["always", "never"])
 def test_cuda_learns_what_the_cpu_learns(cohort: RepertoireDataset, device_cache: str) -> None:
     settings = {**vars(TRAINING), "n_updates": 12, "device_cache": device_cache}
-    config = Config(CONFIG.network, TrainingConfig(**settings))
+    network = NetworkConfig(**{**vars(CONFIG.network), "precision": "float32"})
+    config = Config(network, TrainingConfig(**settings))
     histories = []
     for device in (CPU, torch.device("cuda")):
         train, validation = (Fold(part, labels(part)) for part in (cohort[:20], cohort[20:]))

@@ -81,7 +81,16 @@ def convolution_arrays(
     bias: Tensor,
     max_length: int,
 ) -> list[_Array]:
-    """Return the sequences, the tables W, (T, K, 20, TILE), and P, (T, rows, TILE), and the bias, padded to tiles."""
+    """Return the sequences, the tables W, (T, K, 20, TILE), and P, (T, rows, TILE), and the bias, padded to tiles.
+
+    Raises
+    ------
+    ValueError
+        If a sequence is empty or longer than `max_length`: the compiled code would leave its tables.
+    """
+    if len(lengths) > 0 and not (int(lengths.min()) >= 1 and int(lengths.max()) <= max_length):
+        found = f"{int(lengths.min())} to {int(lengths.max())}"
+        raise ValueError(f"lengths: expected 1 to {max_length} (max_length) residues, found {found}")
     padded = functional.pad(weight.detach(), (0, 0, 0, 0, 0, -len(weight) % TILE))  # (T * TILE, 23, K)
     tiles = padded.view(-1, TILE, *weight.shape[1:])[:, :, :N_AMINO_ACIDS].permute(0, 3, 2, 1)  # (T, K, 20, TILE)
     positional = tables.position_table(padded, max_length).view(-1, len(tiles), TILE).transpose(0, 1)

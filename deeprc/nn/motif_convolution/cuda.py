@@ -223,13 +223,14 @@ def _backward(
     known = n < N
     p = tl.load(window + pair, mask=known, other=0).to(tl.int32)
     g = tl.load(gradient + pair, mask=known, other=0)
+    known = known & (g != 0)  # sequences that only fill the batch are one and the same: they would wait for each other
     length = tl.load(lengths + n, mask=known, other=0)
     of_positions = g * tl.load(position_scale + n, mask=known, other=0)
     position_row = length * (length - 1) // 2 + p
     tl.atomic_add(position_gradient + position_row * D + d, of_positions, mask=known, sem="relaxed")
     of_residues = g * tl.load(residue_scale + n, mask=known, other=0)
     here = residues + tl.load(starts + n, mask=known, other=0) + p
-    left = length.to(tl.int32) - p  # 0 where n is not known
+    left = tl.where(known, length.to(tl.int32) - p, 0)
     copy = residue_gradient + (program % COPIES) * (K * _AMINO_ACIDS * D) + d
     for j in tl.static_range(K):
         residue = tl.load(here + j, mask=j < left, other=0).to(tl.int32)

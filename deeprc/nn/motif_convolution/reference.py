@@ -34,7 +34,7 @@ def forward(
     The parameters are those of `deeprc.nn.motif_convolution.motif_convolution`.
     """
     if len(starts) == 0:
-        return bias.expand(0, -1)
+        return bias + bias.new_zeros((0, len(bias)))
     parts = []
     for first in range(0, len(starts), CHUNK):
         of_chunk = (t[first : first + CHUNK] for t in (starts, lengths, residue_scale, position_scale))

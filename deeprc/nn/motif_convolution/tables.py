@@ -8,7 +8,7 @@ lengths: those of length L begin at row L (L - 1) / 2. Letters: K kernel width, 
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ def weight_gradient(residue_gradient: Tensor, position_gradient: Tensor, max_len
     return torch.cat([residue_gradient, positional.view(D, N_POSITIONAL, K)], dim=1)
 
 
-@lru_cache(maxsize=64)
+@cache  # never dropped: a CUDA graph may read them
 def _window_features(max_length: int, kernel_size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return the positional features of every window of every length, (rows, 3 * K)."""
     length, start = np.tril_indices(max_length)  # one row per (L - 1, p) with p < L
