@@ -32,6 +32,7 @@ from deeprc.nn.motif_convolution.cpu import (
     gradient_buffers,
     sum_of_buffers,
 )
+from deeprc.nn.motif_convolution.tables import rows_in_use
 from deeprc.nn.vectors import add_outer_product, add_row, linear_layer, selu_gradient, selu_layer, selu_row
 
 __all__ = ["attend", "score"]
@@ -126,7 +127,8 @@ class _Attend(torch.autograd.Function):
         layers = list(zip(rest[::2], rest[1::2], strict=True))
         D, sizes = len(weight), _sizes(weight, layers)
         widest, W = _padded_units(layers), values.shape[1]
-        buffers = gradient_buffers(weight, ctx.max_length)
+        rows, first_row = rows_in_use(sequences[2], ctx.max_length)
+        buffers = gradient_buffers(weight, rows)
         layer_gradient = weight.new_zeros(BLOCKS, len(layers), widest // TILE, max(W, widest), TILE)
         bias_gradient = weight.new_zeros(BLOCKS, len(layers) + 1, max(W, widest))
         n_keys = queries.shape[1]
@@ -138,14 +140,14 @@ class _Attend(torch.autograd.Function):
             functional.pad(of_values, (0, W - D)) if W > D else of_values
         )  # pad copies even when it adds nothing
         kept = (of_values, of_logits, values, activations, window)
-        arrays = (t.contiguous().numpy() for t in (*sequences, *kept, heads))
+        arrays = (t.contiguous().numpy() for t in (*sequences, *kept, first_row, heads))
         sums = (t.numpy() for t in (*buffers, layer_gradient, bias_gradient, query_gradient))
         _backward(*arrays, _backward_weights(layers, max(W, widest)), sizes, ctx.max_length, *sums)
         of_layers: list[Tensor] = []
         for number, (n_in, n_out) in enumerate(pairwise(sizes.tolist())):
             by_tile = layer_gradient[:, number].sum(0)[:, :n_in]  # (T, n_in, TILE)
             of_layers += [by_tile.permute(0, 2, 1).reshape(-1, n_in)[:n_out], bias_gradient[:, number, :n_out].sum(0)]
-        of_weight = sum_of_buffers(*buffers, ctx.max_length)
+        of_weight = sum_of_buffers(*buffers, ctx.max_length, rows)
         of_bias = bias_gradient[:, -1, :D].sum(0)
         of_queries = query_gradient.sum(0).transpose(0, 1).reshape(len(queries), -1)[:, :n_keys]
         return None, None, of_weight, of_bias, of_queries, *of_layers
@@ -207,6 +209,7 @@ def _forward(
     position_scale: _Array,
     table: _Array,
     position_table: _Array,
+    first_row: _Array,
     bias: _Array,
     weights: _Array,
     biases: _Array,
@@ -229,7 +232,7 @@ def _forward(
             for n in range(first, last):
                 fetch_ahead(residues, starts[min(n + AHEAD, N - 1)])
                 L, best = lengths[n], (values[n] if keep else of_block[n - first])[kernels]
-                rows, at = position_table[tile, L * (L - 1) // 2 :], window[n, kernels] if keep_all else nowhere
+                rows, at = position_table[tile, first_row[L] :], window[n, kernels] if keep_all else nowhere
                 best_windows(residues, starts[n], L, residue_scale[n], position_scale[n], table[tile], rows, best, at)
                 selu_row(best, bias[kernels])
         for n in range(first, last):
@@ -259,6 +262,7 @@ def _backward(
     values: _Array,
     activations: _Array,
     window: _Array,
+    first_row: _Array,
     queries: _Array,
     weights: _Array,
     sizes: _Array,
@@ -305,6 +309,7 @@ def _backward(
                 position_scale[n],
                 window[n],
                 gradient,
+                first_row[lengths[n]],
                 sequence,
                 residue_gradient[block],
                 position_gradient[block],

@@ -81,7 +81,7 @@ def convolution_arrays(
     bias: Tensor,
     max_length: int,
 ) -> list[_Array]:
-    """Return the sequences, the tables W, (T, K, 20, TILE), and P, (T, rows, TILE), and the bias, padded to tiles.
+    """Return the sequences, W, (T, K, 20, TILE), P, (T, rows, TILE), its rows' places, and the bias, padded to tiles.
 
     Raises
     ------
@@ -93,10 +93,11 @@ def convolution_arrays(
         raise ValueError(f"lengths: expected 1 to {max_length} (max_length) residues, found {found}")
     padded = functional.pad(weight.detach(), (0, 0, 0, 0, 0, -len(weight) % TILE))  # (T * TILE, 23, K)
     tiles = padded.view(-1, TILE, *weight.shape[1:])[:, :, :N_AMINO_ACIDS].permute(0, 3, 2, 1)  # (T, K, 20, TILE)
-    positional = tables.position_table(padded, max_length).view(-1, len(tiles), TILE).transpose(0, 1)
+    rows, first_row = tables.rows_in_use(lengths, max_length)
+    positional = tables.position_table(padded, max_length, rows).view(-1, len(tiles), TILE).transpose(0, 1)
     scales = (residue_scale.to(weight), position_scale.to(weight))
     padded_bias = functional.pad(bias, (0, -len(bias) % TILE))
-    return [_numpy(t) for t in (residues, starts, lengths, *scales, tiles, positional, padded_bias)]
+    return [_numpy(t) for t in (residues, starts, lengths, *scales, tiles, positional, first_row, padded_bias)]
 
 
 def weight_gradient(
@@ -111,24 +112,24 @@ def weight_gradient(
     max_length: int,
 ) -> Tensor:
     """Return the gradient of the kernels, (D, 23, K), from that of the maxima, (N, D)."""
-    residue_gradient, position_gradient = gradient_buffers(weight, max_length)
+    rows, first_row = tables.rows_in_use(lengths, max_length)
+    residue_gradient, position_gradient = gradient_buffers(weight, rows)
     sequences = (residues, starts, lengths, residue_scale.to(weight), position_scale.to(weight))
-    arrays = (_numpy(t) for t in (*sequences, window, gradient))
+    arrays = (_numpy(t) for t in (*sequences, window, gradient, first_row))
     _backward(*arrays, max_length, residue_gradient.numpy(), position_gradient.numpy())
-    return sum_of_buffers(residue_gradient, position_gradient, max_length)
+    return sum_of_buffers(residue_gradient, position_gradient, max_length, rows)
 
 
-def gradient_buffers(weight: Tensor, max_length: int) -> tuple[Tensor, Tensor]:
-    """Return zeros for the gradients of W, (C, D, K, 21), and P, (C, rows, D), of kernels (D, 23, K)."""
+def gradient_buffers(weight: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return zeros for the gradients of W, (C, D, K, 21), and these rows of P, (C, rows, D), of kernels (D, 23, K)."""
     D, _, K = weight.shape
-    rows = max_length * (max_length + 1) // 2
-    return weight.new_zeros((BLOCKS, D, K, N_AMINO_ACIDS + 1)), weight.new_zeros((BLOCKS, rows, D))
+    return weight.new_zeros((BLOCKS, D, K, N_AMINO_ACIDS + 1)), weight.new_zeros((BLOCKS, len(rows), D))
 
 
-def sum_of_buffers(residue_gradient: Tensor, position_gradient: Tensor, max_length: int) -> Tensor:
+def sum_of_buffers(residue_gradient: Tensor, position_gradient: Tensor, max_length: int, rows: Tensor) -> Tensor:
     """Return the gradient of the kernels, (D, 23, K), from the filled buffers."""
     of_residues = residue_gradient.sum(0)[..., :N_AMINO_ACIDS].transpose(1, 2)  # (D, K, 20) -> (D, 20, K)
-    return tables.weight_gradient(of_residues, position_gradient.sum(0), max_length)
+    return tables.weight_gradient(of_residues, position_gradient.sum(0), max_length, rows)
 
 
 def scale_gradients(
@@ -270,6 +271,7 @@ def _forward(
     position_scale: _Array,
     table: _Array,
     position_table: _Array,
+    first_row: _Array,
     bias: _Array,
     maximum: _Array,
     window: _Array,
@@ -281,7 +283,7 @@ def _forward(
             for n in range(block * N // BLOCKS, (block + 1) * N // BLOCKS):
                 fetch_ahead(residues, starts[min(n + AHEAD, N - 1)])
                 L = lengths[n]
-                position_rows = position_table[tile, L * (L - 1) // 2 :]
+                position_rows = position_table[tile, first_row[L] :]
                 best, at = maximum[n, kernels], window[n, kernels]
                 best_windows(
                     residues, starts[n], L, residue_scale[n], position_scale[n], table[tile], position_rows, best, at
@@ -298,6 +300,7 @@ def _backward(
     position_scale: _Array,
     window: _Array,
     gradient: _Array,
+    first_row: _Array,
     max_length: int,
     residue_gradient: _Array,
     position_gradient: _Array,
@@ -316,6 +319,7 @@ def _backward(
                 position_scale[n],
                 window[n],
                 gradient[n],
+                first_row[lengths[n]],
                 sequence,
                 residue_gradient[block],
                 position_gradient[block],
@@ -331,6 +335,7 @@ def add_windows(
     position_scale: float,
     window: _Array,
     gradient: _Array,
+    first_row: int,
     sequence: _Array,
     residue_gradient: _Array,
     position_gradient: _Array,
@@ -347,11 +352,10 @@ def add_windows(
         sequence[i] = residues[first + i]
     for i in range(uint64(K)):
         sequence[L + i] = columns - 1
-    first_row = L * (L - uint64(1)) // uint64(2)
-    at = uint64(0)
+    at, row = uint64(0), uint64(first_row)
     for d in range(uint64(D)):
         p, g = uint64(window[d]), gradient[d]
-        of_positions[(first_row + p) * uint64(D) + d] += g * position_scale
+        of_positions[(row + p) * uint64(D) + d] += g * position_scale
         g *= residue_scale
         for j in range(uint64(K)):
             of_residues[at + sequence[p + j]] += g

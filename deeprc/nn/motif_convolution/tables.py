@@ -16,21 +16,38 @@ from torch import Tensor
 
 from deeprc.nn.features import N_AMINO_ACIDS, N_POSITIONAL, positional_features
 
-__all__ = ["position_table", "weight_gradient"]
+__all__ = ["position_table", "rows_in_use", "weight_gradient"]
 
 
-def position_table(weight: Tensor, max_length: int) -> Tensor:
-    """Return P, (rows, D), of the kernels (D, 23, K) for sequences of up to `max_length` residues."""
+def rows_in_use(lengths: Tensor, max_length: int) -> tuple[Tensor, Tensor]:
+    """Return the rows of P that these lengths need, (n,), and where among them the windows of each length begin.
+
+    One long sequence in a repertoire makes the table long, though most of it is never read.
+    The second tensor is (max_length + 1,); both are int64.
+    """
+    present = torch.bincount(lengths, minlength=max_length + 1) > 0
+    windows = torch.arange(max_length + 1)
+    rows = present[1:].repeat_interleave(windows[1:]).nonzero().flatten()
+    sizes = windows * present
+    return rows, sizes.cumsum(0) - sizes
+
+
+def position_table(weight: Tensor, max_length: int, rows: Tensor | None = None) -> Tensor:
+    """Return P, (rows, D), of the kernels (D, 23, K) for up to `max_length` residues, or some rows of it."""
     D, _, K = weight.shape
     features = _window_features(max_length, K, weight.dtype, weight.device)
+    features = features if rows is None else features[rows]
     kernels = weight[:, N_AMINO_ACIDS:].reshape(D, N_POSITIONAL * K)
     return features @ kernels.T  # (rows, 3 * K) @ (3 * K, D) -> (rows, D)
 
 
-def weight_gradient(residue_gradient: Tensor, position_gradient: Tensor, max_length: int) -> Tensor:
-    """Return the gradient of the kernels, (D, 23, K), from those of W, (D, 20, K), and of P, (rows, D)."""
+def weight_gradient(
+    residue_gradient: Tensor, position_gradient: Tensor, max_length: int, rows: Tensor | None = None
+) -> Tensor:
+    """Return the gradient of the kernels, (D, 23, K), from those of W, (D, 20, K), and of P's rows, (rows, D)."""
     D, _, K = residue_gradient.shape
     features = _window_features(max_length, K, residue_gradient.dtype, residue_gradient.device)
+    features = features if rows is None else features[rows]
     positional = position_gradient.T @ features  # (D, rows) @ (rows, 3 * K) -> (D, 3 * K)
     return torch.cat([residue_gradient, positional.view(D, N_POSITIONAL, K)], dim=1)
 
