@@ -88,9 +88,11 @@ def convolution_arrays(
     ValueError
         If a sequence is empty or longer than `max_length`: the compiled code would leave its tables.
     """
-    if len(lengths) > 0 and not (int(lengths.min()) >= 1 and int(lengths.max()) <= max_length):
-        found = f"{int(lengths.min())} to {int(lengths.max())}"
-        raise ValueError(f"lengths: expected 1 to {max_length} (max_length) residues, found {found}")
+    if len(lengths) > 0:
+        shortest, longest = (int(length) for length in lengths.aminmax())
+        if shortest < 1 or longest > max_length:
+            found = f"{shortest} to {longest}"
+            raise ValueError(f"lengths: expected 1 to {max_length} (max_length) residues, found {found}")
     padded = functional.pad(weight.detach(), (0, 0, 0, 0, 0, -len(weight) % TILE))  # (T * TILE, 23, K)
     tiles = padded.view(-1, TILE, *weight.shape[1:])[:, :, :N_AMINO_ACIDS].permute(0, 3, 2, 1)  # (T, K, 20, TILE)
     rows, first_row = tables.rows_in_use(lengths, max_length)

@@ -18,14 +18,18 @@ from deeprc.nn.features import N_AMINO_ACIDS, N_POSITIONAL, positional_features
 
 __all__ = ["position_table", "rows_in_use", "weight_gradient"]
 
+_SHORT = 40
+
 
 def rows_in_use(lengths: Tensor, max_length: int) -> tuple[Tensor, Tensor]:
     """Return the rows of P that these lengths need, (n,), and where among them the windows of each length begin.
 
-    One long sequence in a repertoire makes the table long, though most of it is never read.
+    One long sequence in a repertoire makes the table long, though most of it is never read; a short one is used whole.
     The second tensor is (max_length + 1,); both are int64.
     """
-    present = torch.bincount(lengths, minlength=max_length + 1) > 0
+    present = torch.ones(max_length + 1, dtype=torch.bool)
+    if max_length > _SHORT:
+        present = torch.bincount(lengths, minlength=max_length + 1) > 0
     windows = torch.arange(max_length + 1)
     rows = present[1:].repeat_interleave(windows[1:]).nonzero().flatten()
     sizes = windows * present
