@@ -29,10 +29,11 @@ def resolve_device(name: str = "auto") -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        device = torch.empty(1, device=name).device  # "cuda" becomes "cuda:0": tensors are compared by it
+        probe = torch.empty(1, device=name)
+        probe.cpu()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise InputError(f"--device {name}: not available here: {str(error).splitlines()[0]}") from error
-    return device
+    return probe.device  # "cuda" has become "cuda:0", as tensors say it
 
 
 def resolve_precision(
