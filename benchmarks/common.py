@@ -24,7 +24,7 @@ from deeprc.cli import prepare_process
 from deeprc.datasets.container import ContainerWriter, SequenceTable
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 
-_WARM_UP = 6  # on CUDA the first updates run as they are, then one is recorded
+_WARM_UP = {"cpu": 2, "cuda": 6}  # on CUDA the first updates run as they are, then one is recorded
 LENGTH_MEAN, LENGTH_DEVIATION = 14.5, 1.8  # of real TRB junctions, paper line 8755
 
 if "OMP_WAIT_POLICY" not in os.environ:  # it must be set before torch is imported, as `deeprc` does it: start anew
@@ -74,7 +74,7 @@ def alternate(
     with their data in the caches, until `seconds` have passed per function.
     """
     for function in functions.values():
-        for _ in range(_WARM_UP):
+        for _ in range(_WARM_UP[device.type]):
             function()
     wait(device)
     inner = {name: max(1, int(0.3 / max(_once(function, device), 1e-9))) for name, function in functions.items()}
