@@ -84,23 +84,16 @@ def parts(one: Trainer) -> dict[str, float]:
     network, settings = one.network, one.config.training
     numbers = count()
     batch = one.sample(0)
-    few = torch.arange(len(batch.starts) // 10)
     functions = {
         "draw_ms": lambda: one.sample(next(numbers)),
-        "convolve_ms": lambda: _without_gradient(lambda: network.embedding(batch)),
+        "convolve_ms": torch.no_grad()(lambda: network.embedding(batch)),
         "score_ms": lambda: network.score(batch),
         "optimiser_ms": lambda: one.step.optimizer.step(),
-        "look_up_tenth_ms": lambda: batch.take(few, batch.offsets),
     }
     if settings.top_fraction == 1:
-        del functions["score_ms"], functions["look_up_tenth_ms"]
+        del functions["score_ms"]
     cpu = torch.device("cpu")
     return {name: 1e3 * alternate({name: function}, cpu, seconds=0.5)[name] for name, function in functions.items()}
-
-
-def _without_gradient(function: Callable[[], object]) -> object:
-    with torch.no_grad():
-        return function()
 
 
 if __name__ == "__main__":

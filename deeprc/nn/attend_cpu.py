@@ -142,7 +142,8 @@ class _Attend(torch.autograd.Function):
         kept = (of_values, of_logits, values, activations, window)
         arrays = (t.contiguous().numpy() for t in (*sequences, *kept, first_row, heads))
         sums = (t.numpy() for t in (*buffers, layer_gradient, bias_gradient, query_gradient))
-        _backward(*arrays, _backward_weights(layers, max(W, widest)), sizes, ctx.max_length, *sums)
+        weights = _by_tiles([layer_weight for layer_weight, _ in layers], widest, max(W, widest))
+        _backward(*arrays, weights, sizes, ctx.max_length, *sums)
         of_layers: list[Tensor] = []
         for number, (n_in, n_out) in enumerate(pairwise(sizes.tolist())):
             by_tile = layer_gradient[:, number].sum(0)[:, :n_in]  # (T, n_in, TILE)
@@ -176,13 +177,10 @@ def _forward_pass(
     arrays = convolution_arrays(*sequences, weight, bias, max_length)
     sizes, U = _sizes(weight, layers), _padded_units(layers)
     widest = max(len(weight) + -len(weight) % TILE, U)
-    weights = np.zeros((len(layers), U // TILE, widest, TILE), np.float32)
+    weights = _by_tiles([layer_weight.detach().T for layer_weight, _ in layers], widest, U)
     biases = np.zeros((len(layers), U), np.float32)
-    for number, (layer_weight, layer_bias) in enumerate(layers):
-        n_out, n_in = layer_weight.shape
-        padded = functional.pad(layer_weight.detach().T, (0, U - n_out))  # (n_in, U)
-        weights[number, :, :n_in] = padded.reshape(n_in, -1, TILE).transpose(0, 1).numpy()
-        biases[number, :n_out] = layer_bias.detach().numpy()
+    for number, (_, layer_bias) in enumerate(layers):
+        biases[number, : len(layer_bias)] = layer_bias.detach().numpy()
     logits = weight.new_empty((len(sequences[1]), len(queries)))
     heads = queries.detach().contiguous().numpy()
     outputs = (t.numpy() for t in (kept.values, kept.activations, kept.window, logits))
@@ -190,14 +188,14 @@ def _forward_pass(
     return logits
 
 
-def _backward_weights(layers: _Layers, widest: int) -> _Array:
-    """Return the layers' weights by tiles of their inputs, (n_layers, T, n_out, TILE), padded."""
-    weights = np.zeros((len(layers), widest // TILE, _padded_units(layers), TILE), np.float32)
-    for number, (layer_weight, _) in enumerate(layers):
-        n_out, n_in = layer_weight.shape
-        padded = functional.pad(layer_weight, (0, widest - n_in))  # (n_out, widest)
-        weights[number, :, :n_out] = padded.reshape(n_out, -1, TILE).transpose(0, 1).numpy()
-    return weights
+def _by_tiles(matrices: Sequence[Tensor], n_rows: int, n_columns: int) -> _Array:
+    """Return matrices (n, m) by tiles of their columns, (matrices, n_columns // TILE, n_rows, TILE), padded with 0."""
+    tiles = np.zeros((len(matrices), n_columns // TILE, n_rows, TILE), np.float32)
+    for number, matrix in enumerate(matrices):
+        n, m = matrix.shape
+        padded = functional.pad(matrix, (0, n_columns - m))  # (n, n_columns)
+        tiles[number, :, :n] = padded.reshape(n, -1, TILE).transpose(0, 1).numpy()
+    return tiles
 
 
 @numba.njit(parallel=True, cache=True, nogil=True, fastmath={"contract", "reassoc"})

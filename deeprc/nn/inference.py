@@ -46,7 +46,7 @@ def attention_logits(
     chunk
         Sequences in work at a time; None chooses by the device.
     """
-    parts = [network.attend(batch)[1].cpu() for batch in _chunks(network, maker, position, rows, chunk)]
+    parts = [network.score(batch).cpu() for batch in _chunks(network, maker, position, rows, chunk)]
     return torch.cat(parts) if parts else torch.zeros(0, network.pooling.queries.shape[0])
 
 
