@@ -56,7 +56,7 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 FORMAT = "deeprc-run"
-VERSION = 1
+VERSION = 2
 NEW = "new"
 """The split of a repertoire that the run has never seen."""
 

@@ -1,5 +1,5 @@
-"""Modern Hopfield networks as layers of deep networks."""
+"""Modern Hopfield networks: energy and update rule, the layers of deep networks, theory and analysis."""
 
-from deeprc.hopfield.layers import HopfieldPooling
+from deeprc.hopfield.layers import Hopfield, HopfieldLayer, HopfieldPooling
 
-__all__ = ["HopfieldPooling"]
+__all__ = ["Hopfield", "HopfieldLayer", "HopfieldPooling"]

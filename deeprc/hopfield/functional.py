@@ -1,74 +1,314 @@
-"""Softmax and association over ragged sets: every set is a segment of one flat array, nothing is padded.
+"""Modern Hopfield networks with continuous states: energy, update rule, retrieval, association (paper lines 402-670).
 
-Letters: N patterns of all sets end to end, B sets, H heads, d_k and d_v dimensions of keys and values.
+Patterns are rows: the paper's X = (x_1, ..., x_N), in columns, is `stored`, (..., N, d); `state` is (..., S, d).
+Letters: N stored patterns, S state patterns, H heads, B sets, d_k dimension of the associative space, d_v of the
+values, β inverse temperature, M largest norm of a stored pattern. All dimensions before the last two are called
+leading; the last of them is that of the heads.
+A mask follows `torch.nn.MultiheadAttention`: where a boolean mask is True, the pattern is left out; a mask of numbers
+is added to β xᵀ ξ.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from deeprc.device import has_triton
+from deeprc.hopfield.segments import segment_attention
 
-__all__ = ["segment_attention", "segment_ids", "segment_softmax", "segment_sum"]
+__all__ = ["PerHead", "Retrieval", "associate", "association_weights", "energy", "retrieve", "update"]
+
+PerHead = int | Sequence[int]
+"""One number for all heads, or one for each."""
 
 
-def segment_ids(offsets: Tensor, n: int) -> Tensor:
-    """Return the number of the set that each of n patterns belongs to, (n,) int64, from offsets (B + 1,) int64.
+class Retrieval(NamedTuple):
+    """What `retrieve` found.
 
-    Patterns beyond the last offset belong to no set; their number is B.
+    Attributes
+    ----------
+    state
+        The states after the last update, (..., S, d).
+    n_updates
+        How many updates each head made, (...,) int64, of the shape of the leading dimensions.
+    converged
+        Whether its last update moved no state by more than the tolerance, (...,) bool.
     """
-    return torch.searchsorted(offsets[1:], torch.arange(n, device=offsets.device), right=True)
+
+    state: Tensor
+    n_updates: Tensor
+    converged: Tensor
 
 
-def segment_sum(values: Tensor, offsets: Tensor) -> Tensor:
-    """Sum each set's rows: (N, ...) and offsets (B + 1,) give (B, ...); an empty set gives 0."""
-    total = values.new_zeros((len(offsets), *values.shape[1:]))
-    return total.index_add(0, segment_ids(offsets, len(values)), values)[:-1]
+def energy(state: Tensor, stored: Tensor, beta: float | Tensor) -> Tensor:
+    """Return E = -lse(β, Xᵀξ) + ξᵀξ/2 + β⁻¹ ln N + M²/2 (paper line 451).
 
-
-def segment_softmax(logits: Tensor, offsets: Tensor) -> Tensor:
-    """Softmax over each set: logits (N, H) and offsets (B + 1,) give weights (N, H) that sum to 1 in each set."""
-    segments = segment_ids(offsets, len(logits))
-    index = segments[:, None].expand_as(logits)  # (N, H)
-    lowest = logits.new_full((len(offsets), logits.shape[1]), -torch.inf)
-    maximum = lowest.scatter_reduce(0, index, logits.detach(), "amax")  # (B + 1, H)
-    exponential = torch.exp(logits - maximum.index_select(0, segments))
-    # index_select, not [segments]: the backward of the latter adds in an order that differs from run to run
-    total = torch.zeros_like(lowest).index_add(0, segments, exponential)
-    return exponential / total.index_select(0, segments)
-
-
-def segment_attention(logits: Tensor, values: Tensor, offsets: Tensor) -> Tensor:
-    """Average each set's values with the softmax of its logits; an empty set gives 0.
+    No energy is negative; that of a state no longer than M is at most 2 M² (lemma `th:energy`, line 1392).
 
     Parameters
     ----------
-    logits
-        (N, H).
-    values
-        (N, d_v).
-    offsets
-        (B + 1,) int64.
+    state
+        (..., S, d), or (d,) for one state.
+    stored
+        (..., N, d).
+    beta
+        A number, or one per head, (H,).
 
     Returns
     -------
-    (B, H, d_v).
+    (..., S), or a scalar for one state.
     """
-    apply = _attention_by_tensors
-    if logits.device.type == "cpu":
-        from deeprc.hopfield.attention_cpu import SegmentAttention  # imports a compiler, only where it is used
-
-        apply = SegmentAttention.apply
-    elif logits.device.type == "cuda" and has_triton():
-        from deeprc.hopfield.attention_cuda import SegmentAttention as SegmentAttentionOnCuda
-
-        apply = SegmentAttentionOnCuda.apply
-    return apply(logits, values, offsets)
+    logits = _logits(state, stored, beta, None)  # (..., S, N)
+    inverse = _per_state(1 / beta) if isinstance(beta, Tensor) else 1 / beta
+    largest_norm_squared = stored.square().sum(-1).amax(-1)
+    if state.ndim > 1:
+        largest_norm_squared = largest_norm_squared[..., None]  # M² of each head -> of each of its states
+    lse = inverse * torch.logsumexp(logits, dim=-1)
+    return -lse + state.square().sum(-1) / 2 + inverse * math.log(stored.shape[-2]) + largest_norm_squared / 2
 
 
-def _attention_by_tensors(logits: Tensor, values: Tensor, offsets: Tensor) -> Tensor:
-    """Compute `segment_attention` on any device, with sizes that follow from the shapes alone."""
-    weights = segment_softmax(logits, offsets)  # (N, H)
-    heads = [segment_sum(weights[:, h, None] * values, offsets) for h in range(weights.shape[1])]
-    return torch.stack(heads, dim=1)  # H times (B, d_v) -> (B, H, d_v)
+def update(state: Tensor, stored: Tensor, beta: float | Tensor, *, mask: Tensor | None = None) -> Tensor:
+    """Update the states once: ξ_new = X softmax(β Xᵀ ξ) (paper line 462).
+
+    Parameters
+    ----------
+    state
+        (..., S, d), or (d,) for one state.
+    stored
+        (..., N, d).
+    beta
+        A number, or one per head, (H,).
+    mask
+        Broadcastable to (..., S, N); see the module.
+
+    Returns
+    -------
+    The new states, of the shape of `state`. One for which all patterns are left out becomes 0.
+    """
+    if state.ndim == 1:
+        return update(state[None], stored, beta, mask=mask)[0]
+    return _attend(state, stored, stored, beta, mask, dropout=0.0)
+
+
+def retrieve(
+    state: Tensor,
+    stored: Tensor,
+    beta: float | Tensor,
+    *,
+    mask: Tensor | None = None,
+    max_updates: PerHead = 100,
+    tolerance: float = 1e-4,
+) -> Retrieval:
+    """Update the states until they rest (paper lines 7268-7281).
+
+    A head rests when its last update moved none of its states by more than the tolerance: the maximum of ‖ξ_new - ξ‖₂
+    over the states. Heads, and sets of a batch, rest independently of each other.
+
+    Parameters
+    ----------
+    state
+        (..., S, d), or (d,) for one state.
+    stored
+        (..., N, d).
+    beta
+        A number, or one per head, (H,).
+    mask
+        Broadcastable to (..., S, N); see the module.
+    max_updates
+        The most updates to make, per head by choice.
+    tolerance
+        In the units of the patterns.
+    """
+    if state.ndim == 1:
+        found = retrieve(state[None], stored, beta, mask=mask, max_updates=max_updates, tolerance=tolerance)
+        return Retrieval(found.state[0], found.n_updates, found.converged)
+    leading = torch.broadcast_shapes(state.shape[:-2], stored.shape[:-2])
+    state = state.expand(*leading, *state.shape[-2:])
+    limit = torch.tensor(max_updates, device=state.device).expand(leading)
+    n_updates = torch.zeros(leading, dtype=torch.int64, device=state.device)
+    converged = torch.zeros(leading, dtype=torch.bool, device=state.device)
+    for _ in range(max_updates if isinstance(max_updates, int) else max(max_updates, default=0)):
+        active = ~converged & (n_updates < limit)
+        if not torch.compiler.is_compiling() and not active.any():  # a compiled graph has all updates
+            break
+        new = update(state, stored, beta, mask=mask)
+        change = (new - state).detach().norm(dim=-1)  # (..., S)
+        moved = (change > tolerance).any(dim=-1)
+        state = torch.where(active[..., None, None], new, state)
+        n_updates = n_updates + active
+        converged = converged | (active & ~moved)
+    return Retrieval(state, n_updates, converged)
+
+
+def association_weights(
+    state: Tensor,
+    stored: Tensor,
+    *,
+    beta: float | Tensor,
+    mask: Tensor | None = None,
+    max_updates: PerHead = 1,
+    tolerance: float = 1e-4,
+) -> Tensor:
+    """Return p = softmax(β Xᵀ ξ), (..., S, N): how much of each stored pattern the last update takes.
+
+    The parameters are those of `associate`. Weights sum to 1, or are 0 where all patterns are left out.
+    """
+    state = _before_last_update(state, stored, beta, mask, max_updates, tolerance)
+    weights = torch.softmax(_logits(state, stored, beta, mask), dim=-1)
+    return weights if mask is None else weights.nan_to_num(0.0)
+
+
+def associate(
+    state: Tensor,
+    stored: Tensor,
+    values: Tensor | None = None,
+    *,
+    beta: float | Tensor,
+    mask: Tensor | None = None,
+    offsets: Tensor | None = None,
+    state_offsets: Tensor | None = None,
+    dropout: float = 0.0,
+    max_updates: PerHead = 1,
+    tolerance: float = 1e-4,
+) -> Tensor:
+    """Associate state with stored patterns: Z = softmax(β Q Kᵀ) V (paper line 643, 7262).
+
+    All updates but the last replace Q by softmax(β Q Kᵀ) K; the last takes the values. One update is one call of
+    `torch.nn.functional.scaled_dot_product_attention`.
+
+    Sets of different sizes are given end to end, with the offsets of each along the patterns' dimension; nothing is
+    padded. For one update of states that all sets share, all sets are one pass over the patterns; otherwise one set is
+    associated after the other.
+
+    Parameters
+    ----------
+    state
+        Q, (..., H, S, d_k).
+    stored
+        K, (..., H, N, d_k). A leading dimension of 1 is shared by all heads.
+    values
+        V, (..., H, N, d_v), likewise; None takes the stored patterns.
+    beta
+        A number, or one per head, (H,).
+    mask
+        Broadcastable to (..., H, S, N); see the module.
+    offsets
+        (B + 1,) int64: set b is stored[:, offsets[b]:offsets[b + 1]]. The patterns are then (H, N, d).
+    state_offsets
+        Likewise the states of each set; None: all sets are searched for the same states.
+    dropout
+        The share of weights that become 0 at random, while the others grow in proportion.
+    max_updates, tolerance
+        The most updates, at least 1, per head by choice, and when to stop before; see `retrieve`.
+
+    Returns
+    -------
+    (..., H, S, d_v); with offsets and common states (B, H, S, d_v). What has nothing to associate with becomes 0.
+    """
+    values = stored if values is None else values
+    if offsets is None:
+        state = _before_last_update(state, stored, beta, mask, max_updates, tolerance)
+        return _attend(state, stored, values, beta, mask, dropout)
+    if mask is not None:
+        raise ValueError("mask: expected None beside offsets; leave the patterns themselves out of the sets")
+    if not state.ndim == stored.ndim == values.ndim == 3:
+        dimensions = [tuple(patterns.shape) for patterns in (state, stored, values)]
+        raise ValueError(f"offsets: expected patterns end to end, of 3 dimensions with the heads, found {dimensions}")
+    if state_offsets is None and _is_one(max_updates) and not dropout:
+        return _associate_shared_states(state, stored, values, beta, offsets)
+    sets = list(pairwise(offsets.tolist()))
+    states = (
+        [state] * len(sets)
+        if state_offsets is None
+        else [state[:, first:last] for first, last in pairwise(state_offsets.tolist())]
+    )
+    results = [
+        associate(
+            own,
+            stored[:, first:last],
+            values[:, first:last],
+            beta=beta,
+            dropout=dropout,
+            max_updates=max_updates,
+            tolerance=tolerance,
+        )
+        for own, (first, last) in zip(states, sets, strict=True)
+    ]
+    return torch.stack(results) if state_offsets is None else torch.cat(results, dim=-2)
+
+
+def _associate_shared_states(
+    state: Tensor, stored: Tensor, values: Tensor, beta: float | Tensor, offsets: Tensor
+) -> Tensor:
+    """Search all sets for the same states (H, S, d_k), in one pass over the patterns: (B, H, S, d_v)."""
+    H, S, d_k = state.shape
+    B = len(offsets) - 1
+    scaled = state * (_per_pattern(beta) if isinstance(beta, Tensor) else beta)
+    if len(stored) == 1:
+        logits = stored[0] @ scaled.reshape(H * S, d_k).T  # (N, d_k) @ (d_k, H * S)
+    else:
+        logits = (stored @ scaled.mT).permute(1, 0, 2).flatten(1)  # (H, N, S) -> (N, H * S)
+    if len(values) == 1:
+        return segment_attention(logits, values[0], offsets).view(B, H, S, -1)  # (B, H * S, d_v)
+    own = logits.unflatten(1, (H, S)).unbind(1)  # H times (N, S)
+    heads = [segment_attention(logits, value, offsets) for logits, value in zip(own, values, strict=True)]
+    return torch.stack(heads, dim=1) if heads else values.new_zeros((B, H, S, values.shape[-1]))
+
+
+def _before_last_update(
+    state: Tensor, stored: Tensor, beta: float | Tensor, mask: Tensor | None, max_updates: PerHead, tolerance: float
+) -> Tensor:
+    if _is_one(max_updates):
+        return state
+    earlier = max_updates - 1 if isinstance(max_updates, int) else [n - 1 for n in max_updates]
+    return retrieve(state, stored, beta, mask=mask, max_updates=earlier, tolerance=tolerance).state
+
+
+def _attend(
+    state: Tensor, stored: Tensor, values: Tensor, beta: float | Tensor, mask: Tensor | None, dropout: float
+) -> Tensor:
+    """Return softmax(β Q Kᵀ) V of dense patterns, by the platform's fused kernels where they exist."""
+    leading = torch.broadcast_shapes(state.shape[:-2], stored.shape[:-2], values.shape[:-2])
+    if isinstance(beta, Tensor):
+        state, scale = state * _per_pattern(beta), 1.0
+    else:
+        scale = beta
+    # the fused kernels take four dimensions
+    query, key, value = (_four_dimensions(t.expand(*leading, *t.shape[-2:])) for t in (state, stored, values))
+    if mask is not None:
+        mask = _four_dimensions(mask.expand(*leading, *query.shape[-2:-1], *key.shape[-2:-1]))
+        mask = ~mask if mask.dtype == torch.bool else mask.to(query.dtype)
+    result = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout, scale=scale)
+    return result.reshape(*leading, *result.shape[-2:])
+
+
+def _four_dimensions(patterns: Tensor) -> Tensor:
+    if patterns.ndim < 4:
+        return patterns[(None,) * (4 - patterns.ndim)]
+    return patterns.flatten(0, -4)
+
+
+def _logits(state: Tensor, stored: Tensor, beta: float | Tensor, mask: Tensor | None) -> Tensor:
+    """Return β Xᵀ ξ, (..., S, N), minus infinity where a pattern is left out."""
+    logits = (state * (_per_pattern(beta) if isinstance(beta, Tensor) else beta)) @ stored.mT
+    if mask is None:
+        return logits
+    return logits.masked_fill(mask, -torch.inf) if mask.dtype == torch.bool else logits + mask
+
+
+def _per_pattern(beta: Tensor) -> Tensor:
+    """Give β of each head, (H,), the dimensions of patterns, (H, 1, 1); a scalar stays one."""
+    return beta[..., None, None] if beta.ndim else beta
+
+
+def _per_state(beta: Tensor) -> Tensor:
+    return beta[..., None] if beta.ndim else beta
+
+
+def _is_one(max_updates: PerHead) -> bool:
+    return max_updates == 1 if isinstance(max_updates, int) else all(n == 1 for n in max_updates)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from deeprc.hopfield import HopfieldPooling
+from deeprc.hopfield.segments import segment_attention
 from deeprc.nn.batch import RepertoireBatch
 from deeprc.nn.features import N_FEATURES
 from deeprc.nn.motif_convolution import Implementation, Precision, motif_convolution, rounded
@@ -200,7 +201,17 @@ class DeepRC(nn.Module):
                 precision=precision,
             )
         self.key_network = _selu_layers(self.embedding.out_features, [key_units] * n_key_layers)
-        self.pooling = HopfieldPooling(key_units, n_heads=n_heads, beta=beta, learn_beta=learn_beta)
+        self.pooling = HopfieldPooling(  # h2 is its map into the associative space
+            key_units,
+            self.embedding.out_features,
+            n_heads=n_heads,
+            project_stored=False,
+            values="raw",
+            project_output=False,
+            normalisation="none",
+            beta=beta,
+            learn_beta=learn_beta,
+        )
         pooled = n_heads * self.embedding.out_features
         hidden = [output_units] * (n_output_layers - 1)
         self.output_network = nn.Sequential(
@@ -216,7 +227,7 @@ class DeepRC(nn.Module):
 
             return attend(*self._one_pass_arguments(batch))
         values: Tensor = self.embedding(batch)
-        return values, self.pooling.logits(self.key_network(values))
+        return values, self.key_network(values) @ self._scaled_queries().T  # (N, d_k) @ (d_k, H)
 
     @torch.no_grad()
     def score(self, batch: RepertoireBatch) -> Tensor:
@@ -246,9 +257,12 @@ class DeepRC(nn.Module):
             rounded(self.embedding.weight, self.embedding.precision),
             self.embedding.bias,
             [(layer.weight, layer.bias) for layer in self.key_network if isinstance(layer, nn.Linear)],
-            self.pooling.scaled_queries(),
+            self._scaled_queries(),
             batch.max_length,
         )
+
+    def _scaled_queries(self) -> Tensor:
+        return self.pooling.scaled_queries()[:, 0]  # (H, 1, d_k) -> (H, d_k)
 
     def forward(
         self,
@@ -278,7 +292,7 @@ class DeepRC(nn.Module):
         if logit_noise:
             noise = torch.randn(logits.shape, generator=generator, device=logits.device)
             logits = logits + logit_noise * noise
-        pooled = self.pooling.pool(logits, values, batch.offsets)  # (B, H, D)
+        pooled = segment_attention(logits, values, batch.offsets)  # (B, H, D)
         outputs: Tensor = self.output_network(pooled.flatten(1))  # (B, H * D) -> (B, T)
         return outputs
 

@@ -17,7 +17,7 @@ from numba import uint64
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deeprc.hopfield.functional import segment_ids
+from deeprc.hopfield.segments import segment_ids
 
 __all__ = ["COMPILED_CODE", "draw_rows", "top_rows"]
 

@@ -210,10 +210,10 @@ def test_another_version_is_refused(run: Run, tmp_path: Path) -> None:
     old = tmp_path / "old"
     old.mkdir()
     text = (run.path / "config.yaml").read_text()
-    (old / "config.yaml").write_text(text.replace("version: 1", "version: 7", 1))
-    with pytest.raises(InputError, match=r"config\.yaml: expected format 'deeprc-run' version 1, found .* version 7"):
+    (old / "config.yaml").write_text(text.replace("version: 2", "version: 7", 1))
+    with pytest.raises(InputError, match=r"config\.yaml: expected format 'deeprc-run' version 2, found .* version 7"):
         load_run(old)
-    (old / "config.yaml").write_text("format: deeprc-run\nversion: 1\n")
+    (old / "config.yaml").write_text("format: deeprc-run\nversion: 2\n")
     with pytest.raises(InputError, match=r"config\.yaml: is damaged"):
         load_run(old)
     with pytest.raises(InputError, match=r"is not a run directory"):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from deeprc.hopfield.functional import _attention_by_tensors
+from deeprc.hopfield.segments import _attention_by_tensors
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

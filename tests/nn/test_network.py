@@ -32,7 +32,7 @@ def test_forward_equals_its_formula(cohort: RepertoireDataset) -> None:
     keys = z
     for layer in (network.key_network[0], network.key_network[2]):
         keys = torch.nn.functional.selu(keys @ layer.weight.T + layer.bias)
-    logits = keys @ network.pooling.queries[0] / 32**0.5
+    logits = keys @ network.pooling.queries[0, 0] / 32**0.5
     a, b = batch.offsets[:2].tolist(), batch.offsets[1:].tolist()
     expected = [network.output_network[0](torch.softmax(logits[i:j], 0) @ z[i:j]) for i, j in zip(a, b, strict=True)]
     torch.testing.assert_close(network(batch), torch.stack(expected))

@@ -3,8 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deeprc.hopfield import HopfieldPooling
-from deeprc.hopfield.functional import _attention_by_tensors, segment_attention, segment_softmax, segment_sum
+from deeprc.hopfield.segments import _attention_by_tensors, segment_attention, segment_softmax, segment_sum
 
 
 def test_segment_softmax_equals_softmax_of_each_segment() -> None:
@@ -20,47 +19,20 @@ def test_segment_sum_of_an_empty_segment_is_zero() -> None:
     assert total.tolist() == [[2.0, 4.0], [0.0, 0.0], [4.0, 5.0]]
 
 
-def test_equals_scaled_dot_product_attention() -> None:
-    torch.manual_seed(0)
-    layer = HopfieldPooling(8, n_heads=3)
-    keys, values = torch.randn(10, 8), torch.randn(10, 5)
-    pooled = layer(keys, values, torch.tensor([0, 6, 10]))
-    for b, rows in enumerate((slice(0, 6), slice(6, 10))):
-        expected = torch.nn.functional.scaled_dot_product_attention(
-            layer.queries[None], keys[None, rows], values[None, rows]
-        )[0]
-        torch.testing.assert_close(pooled[b], expected)
-
-
-def test_by_hand() -> None:
-    layer = HopfieldPooling(1, beta=2.0)
-    with torch.no_grad():
-        layer.queries.fill_(0.5)
-    keys = torch.tensor([[0.0], [float(torch.log(torch.tensor(3.0)))]])  # beta * query * key: 0 and log 3
-    pooled = layer(keys, torch.tensor([[4.0], [8.0]]), torch.tensor([0, 2]))
-    assert pooled.item() == pytest.approx(0.25 * 4 + 0.75 * 8)
-
-
-def test_learned_beta_is_positive_and_trained() -> None:
-    layer = HopfieldPooling(4, n_heads=2, learn_beta=True)
-    assert layer.beta.tolist() == pytest.approx([0.5, 0.5])
-    layer(torch.randn(5, 4), torch.randn(5, 3), torch.tensor([0, 5])).sum().backward()
-    assert layer.log_beta.grad is not None
-    assert dict(HopfieldPooling(4).named_parameters()).keys() == {"queries"}
-
-
-def test_beta_must_be_positive() -> None:
-    with pytest.raises(ValueError, match="expected a positive number, found 0"):
-        HopfieldPooling(4, beta=0.0)
-
-
 def test_segments_do_not_see_each_other() -> None:
-    torch.manual_seed(0)
-    layer = HopfieldPooling(8)
-    keys, values = torch.randn(7, 8), torch.randn(7, 4)
-    alone = layer(keys[:3], values[:3], torch.tensor([0, 3]))
-    together = layer(keys, values, torch.tensor([0, 3, 7]))
-    torch.testing.assert_close(alone[0], together[0])
+    generator = torch.Generator().manual_seed(0)
+    logits, values = torch.randn(7, 2, generator=generator), torch.randn(7, 4, generator=generator)
+    alone = segment_attention(logits[:3], values[:3], torch.tensor([0, 3]))
+    together = segment_attention(logits, values, torch.tensor([0, 3, 7]))
+    assert torch.equal(alone[0], together[0])
+
+
+def test_short_numbers_are_averaged_in_long_ones() -> None:
+    logits = torch.zeros(4096, 1, dtype=torch.bfloat16)
+    values = torch.ones(4096, 1, dtype=torch.bfloat16)
+    pooled = segment_attention(logits, values, torch.tensor([0, 4096]))  # a sum of bfloat16 ones stops at 256
+    assert pooled.dtype == torch.bfloat16
+    assert pooled.item() == 1.0
 
 
 def test_gradients_are_the_same_in_every_run() -> None:
@@ -69,13 +41,13 @@ def test_gradients_are_the_same_in_every_run() -> None:
     n = 37_001
     logits = torch.randn(n, 1, generator=generator).requires_grad_()
     values = torch.randn(n, 3, generator=generator).requires_grad_()
-    layer, offsets = HopfieldPooling(1), torch.tensor([0, 7000, 9000, 30_000, n])
+    offsets = torch.tensor([0, 7000, 9000, 30_000, n])
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
         runs = []
         for _ in range(150):
-            loss = layer.pool(logits, values, offsets).square().sum()
+            loss = segment_attention(logits, values, offsets).square().sum()
             runs.append(torch.autograd.grad(loss, [logits, values]))
     finally:
         torch.set_num_threads(threads)

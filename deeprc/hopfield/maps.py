@@ -1,0 +1,172 @@
+"""Maps into the associative space and out of it, and the order of dimensions there.
+
+Letters: N stored and S state patterns, B sets, H heads, d_k and d_v dimensions of each head's keys and values.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+__all__ = [
+    "Normalisation",
+    "PatternMap",
+    "Values",
+    "arranged",
+    "dimension_of_heads",
+    "heads_together",
+    "key_map",
+    "merged_mask",
+    "output_map",
+    "value_map",
+]
+
+Normalisation = Literal["inputs", "projected", "none"]
+"""Where patterns are brought to mean 0 and variance 1 (paper lines 7393-7401): as they come in, after the map into the
+associative space, or nowhere."""
+
+Values = Literal["projected", "raw", "associated"]
+"""What is averaged: the raw patterns mapped by W_V as in a transformer; the raw patterns themselves, the same for all
+heads; or the stored patterns in the associative space, so that the result is the retrieved state."""
+
+
+class PatternMap(nn.Module):
+    """Map raw patterns into the space of each head: (..., N, dim) gives (..., H, N, head_dim).
+
+    Parameters
+    ----------
+    dim
+        Of the raw patterns.
+    n_heads, head_dim
+        H, and the dimension of each head's space.
+    project
+        Map by a matrix per head, W_Q, W_K or W_V. Without, the raw patterns are the patterns, for all heads alike: H is
+        then 1 in what comes out, and `head_dim` is `dim`.
+    bias
+        Add a vector to what the matrix gives.
+    normalise_inputs, normalise_projected
+        Bring every pattern to mean 0 and variance 1 before, or in each head's space after. Nothing is learned for
+        this: the matrices and β scale.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        n_heads: int,
+        head_dim: int,
+        *,
+        project: bool = True,
+        bias: bool = True,
+        normalise_inputs: bool = False,
+        normalise_projected: bool = False,
+    ) -> None:
+        super().__init__()
+        if not project and head_dim != dim:
+            raise ValueError(f"patterns that are not projected keep their {dim} dimensions; expected {head_dim}")
+        self.n_heads = n_heads if project else 1
+        self.raw_dim = dim
+        self.head_dim = head_dim
+        self.normalise_inputs = normalise_inputs
+        self.normalise_projected = normalise_projected
+        self.linear = nn.Linear(dim, n_heads * head_dim, bias=bias) if project else None
+        if self.linear is not None:
+            nn.init.xavier_uniform_(self.linear.weight)
+            if bias:
+                nn.init.zeros_(self.linear.bias)
+
+    def normalised(self, raw: Tensor) -> Tensor:
+        """Return the raw patterns as the matrix takes them."""
+        return functional.layer_norm(raw, raw.shape[-1:]) if self.normalise_inputs else raw
+
+    def forward(self, raw: Tensor) -> Tensor:
+        """Map (..., N, dim) to (..., H, N, head_dim)."""
+        patterns = self.normalised(raw)
+        if self.linear is not None:
+            patterns = self.linear(patterns)
+        patterns = patterns.unflatten(-1, (self.n_heads, self.head_dim)).transpose(-2, -3)  # (..., H, N, head_dim)
+        return functional.layer_norm(patterns, patterns.shape[-1:]) if self.normalise_projected else patterns
+
+    def per_head(self) -> tuple[Tensor, Tensor | None]:
+        """Return the matrix of each head, (H, head_dim, dim), and its bias, (H, 1, head_dim) or None."""
+        assert self.linear is not None
+        weight = self.linear.weight.unflatten(0, (self.n_heads, self.head_dim))
+        bias = self.linear.bias
+        return weight, None if bias is None else bias.unflatten(0, (self.n_heads, 1, self.head_dim))
+
+
+def key_map(
+    dim: int, n_heads: int, key_dim: int, project: bool, bias: bool, normalisation: Normalisation
+) -> PatternMap:
+    """Return the map into the associative space."""
+    return PatternMap(
+        dim,
+        n_heads,
+        key_dim,
+        project=project,
+        bias=bias,
+        normalise_inputs=normalisation == "inputs",
+        normalise_projected=normalisation == "projected",
+    )
+
+
+def value_map(
+    dim: int, n_heads: int, value_dim: int, values: Values, bias: bool, normalisation: Normalisation
+) -> PatternMap | None:
+    """Return the map to what is averaged; None: the stored patterns in the associative space are."""
+    if values == "associated":
+        return None
+    if values == "raw":
+        return PatternMap(dim, n_heads, dim, project=False)
+    return PatternMap(dim, n_heads, value_dim, bias=bias, normalise_inputs=normalisation == "inputs")
+
+
+def output_map(pooled: int, output_dim: int, project: bool, bias: bool) -> nn.Module:
+    """Return the map of all heads' results together."""
+    if not project:
+        return nn.Identity()
+    layer = nn.Linear(pooled, output_dim, bias=bias)
+    if bias:
+        nn.init.zeros_(layer.bias)
+    return layer
+
+
+def arranged(patterns: Tensor, batch_first: bool) -> Tensor:
+    """Change between the caller's order of a batch and batch first."""
+    return patterns if batch_first or patterns.ndim < 3 else patterns.transpose(0, 1)
+
+
+def heads_together(result: Tensor) -> Tensor:
+    """Put the results of all heads side by side."""
+    return result.transpose(-2, -3).flatten(-2)  # (..., H, S, d_v) -> (..., S, H * d_v)
+
+
+def dimension_of_heads(name: str, given: int | None, total: int, n_heads: int) -> int:
+    """Return the dimension that each head has: as given, or an equal share of the total."""
+    if given is None and total % n_heads:
+        raise ValueError(f"{name}: {n_heads} heads cannot share {total} dimensions; expected it to be given")
+    return total // n_heads if given is None else given
+
+
+def merged_mask(padding: Tensor | None, association: Tensor | None, n_heads: int) -> Tensor | None:
+    """Merge a padding mask (..., N) with an association mask into one that fits (..., H, S, N).
+
+    The association mask is (S, N) for all sets, or (B * H, S, N) for each as in `torch.nn.MultiheadAttention`, or
+    anything of four dimensions that broadcasts.
+    """
+    if association is not None and association.ndim == 3:
+        association = association.unflatten(0, (-1, n_heads))
+    if padding is None or association is None:
+        return association if padding is None else padding[..., None, None, :]
+    padding = padding[..., None, None, :]
+    if padding.dtype == torch.bool and association.dtype == torch.bool:
+        return padding | association
+    return _as_numbers(padding) + _as_numbers(association)
+
+
+def _as_numbers(mask: Tensor) -> Tensor:
+    return (
+        torch.zeros(mask.shape, device=mask.device).masked_fill(mask, -torch.inf) if mask.dtype == torch.bool else mask
+    )
