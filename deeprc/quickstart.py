@@ -18,7 +18,7 @@ from deeprc.datasets.simulation import MotifCohort, write_motif_cohort
 from deeprc.evaluation.experiment import Progress, train_run
 from deeprc.evaluation.run import Run
 from deeprc.files import check_new_folder, write_text
-from deeprc.interpretation.attention import iterate_attention, write_attention
+from deeprc.interpretation.attention import heads_path, iterate_attention, write_attention
 
 __all__ = ["N_UPDATES", "TOP", "run_quickstart"]
 
@@ -83,6 +83,7 @@ def run_quickstart(
             "run directory": str(run.path),
             "predictions": str(run.path / "predictions.tsv"),
             "attention of every repertoire's top sequences": str(folder / "attention.tsv"),
+            "over how many sequences each head averages": str(heads_path(folder / "attention.tsv")),
             "most attended test sequences": str(folder / "top_sequences.tsv"),
         },
     }
@@ -93,7 +94,9 @@ def run_quickstart(
 def _most_attended(run: Run, container: Path, table: Path) -> pd.DataFrame:
     """Write every repertoire's top sequences and return the highest attention logits among test repertoires."""
     dataset = open_dataset(container)
-    tables = list(iterate_attention(run, dataset, top=TOP))
-    write_attention(table, tables)
-    test = pd.concat([part for part, side in zip(tables, run.split_of(dataset), strict=True) if side == "test"])
+    attention = list(iterate_attention(run, dataset, top=TOP))
+    write_attention(table, attention)
+    test = pd.concat(
+        [part.sequences for part, side in zip(attention, run.split_of(dataset), strict=True) if side == "test"]
+    )
     return test.nlargest(TOP, "attention_logit").reset_index(drop=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from deeprc.cli.progress import bar
+from deeprc.cli.tables import head_lines
 
 __all__ = ["attention"]
 
@@ -26,19 +25,26 @@ def attention(
     AIRR columns, then attention_weight (the softmax over the whole repertoire: sums to 1), attention_rank and
     attention_logit (comparable between repertoires); per head where there are several.
 
+    A second table, FILE with .heads.tsv in the place of .tsv, says for each repertoire and head over how many
+    sequences the head averages (metastable_size: the fewest whose weights sum to 0.90) and its operating class, from I
+    (more than half of the repertoire) to IV (at most a thirty-second). The medians are printed.
+
     \b
     Example:
       deeprc attention runs/cmv cohort.h5 -o attention.tsv.gz --top 100
     """
     from deeprc.datasets.dataset import open_dataset
     from deeprc.evaluation.run import load_run
-    from deeprc.files import check_table_output
-    from deeprc.interpretation.attention import iterate_attention, write_attention
+    from deeprc.interpretation.attention import check_attention_outputs, heads_path, iterate_attention, write_attention
 
-    check_table_output(Path(output), ["repertoire_id", "junction_aa", "attention_weight", "attention_rank"])
+    check_attention_outputs(output)
     trained = load_run(run, device=device)
     dataset = open_dataset(container)
     if repertoires:
         dataset = dataset.select(repertoires)
-    n = write_attention(output, iterate_attention(trained, dataset, bar(range(len(dataset)), "repertoire"), top=top))
-    click.echo(f"Wrote {n} sequences of {len(dataset)} repertoires to {output}")
+    tables = iterate_attention(trained, dataset, bar(range(len(dataset)), "repertoire"), top=top)
+    written = write_attention(output, tables)
+    for line in head_lines(written.heads):
+        click.echo(line)
+    click.echo(f"Wrote {written.n_sequences} sequences of {len(dataset)} repertoires to {output}")
+    click.echo(f"Wrote how many sequences each head averages over to {heads_path(output)}")

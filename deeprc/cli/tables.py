@@ -1,13 +1,16 @@
-"""Metrics as text."""
+"""Metrics and summaries as text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-__all__ = ["metrics_lines"]
+if TYPE_CHECKING:
+    from deeprc.hopfield.analysis import HeadSummary
+
+__all__ = ["head_lines", "metrics_lines"]
 
 _COLUMNS = ("n", "auc", "auc_ci", "f1", "balanced_accuracy", "accuracy", "r2", "mae", "loss")
 
@@ -21,6 +24,16 @@ def metrics_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str
     ]
     columns = ["split", "target", *(name for name in _COLUMNS if any(name in row for row in rows))]
     return pd.DataFrame(rows, columns=columns).fillna("").to_string(index=False)
+
+
+def head_lines(heads: Sequence[HeadSummary]) -> Iterator[str]:
+    """Say of each head, in a line, over how many sequences it averages."""
+    for head in heads:
+        size, low, high = (f"{value:,.0f}" for value in (head.median_size, head.lower_quartile, head.upper_quartile))
+        yield (
+            f"head {head.head}: averages over {size} sequences of a repertoire (median; quartiles {low} and {high}), "
+            f"{head.median_fraction:.1%}: operating class {head.operating_class}"
+        )
 
 
 def _text(value: Any) -> str:

@@ -83,15 +83,27 @@ def test_evaluate(run: Path, cohort: RepertoireDataset, deeprc: Callable[..., tu
 def test_attention(
     run: Path, cohort: RepertoireDataset, tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]]
 ) -> None:
-    code, _, _ = deeprc("attention", run, cohort.container.path, "-o", tmp_path / "a.tsv.gz")
+    code, out, _ = deeprc("attention", run, cohort.container.path, "-o", tmp_path / "a.tsv.gz")
     assert code == 0
     table = pd.read_csv(tmp_path / "a.tsv.gz", sep="\t")
     assert len(table) == int(cohort.n_sequences.sum())
     assert table.groupby("repertoire_id")["attention_weight"].sum().to_numpy() == pytest.approx(1, abs=1e-6)
+    heads = pd.read_csv(tmp_path / "a.heads.tsv", sep="\t")
+    assert heads["repertoire_id"].tolist() == list(cohort.repertoire_ids)
+    for row, (_, weights) in zip(heads.itertuples(), table.groupby("repertoire_id", sort=False), strict=True):
+        largest = weights["attention_weight"].sort_values(ascending=False).cumsum()
+        assert row.metastable_size == (largest < 0.9).sum() + 1
+        assert row.n_sequences == len(weights)
+        share = row.metastable_size / row.n_sequences
+        expected = "I" if share > 1 / 2 else "II" if share > 1 / 8 else "III" if share > 1 / 32 else "IV"
+        assert row.operating_class == expected
+    assert f"head 1: averages over {heads['metastable_size'].median():.0f} sequences" in out
     deeprc("attention", run, cohort.container.path, "-o", tmp_path / "b.tsv", "--top", 3, "--repertoire", "rep.4")
     few = pd.read_csv(tmp_path / "b.tsv", sep="\t")
     assert few["repertoire_id"].tolist() == ["rep.4"] * 3
     assert few["attention_rank"].tolist() == [1, 2, 3]
+    of_one = pd.read_csv(tmp_path / "b.heads.tsv", sep="\t")  # of all its sequences, not of the top
+    assert of_one.equals(heads[heads["repertoire_id"] == "rep.4"].reset_index(drop=True))
 
 
 @pytest.mark.parametrize(
@@ -157,8 +169,19 @@ def test_nothing_of_the_users_is_overwritten(
         assert deeprc(command, run, cohort.container.path, "-o", tmp_path)[0] == 2
         assert deeprc(command, run, cohort.container.path, "-o", tmp_path / command)[0] == 0
         assert deeprc(command, run, cohort.container.path, "-o", tmp_path / command)[0] == 0
+    mine = tmp_path / "b.heads.tsv"
+    mine.write_text("my\tnotes\n")
+    code, _, err = deeprc("attention", run, cohort.container.path, "-o", tmp_path / "b.tsv.gz")
+    assert (code, "b.heads.tsv: exists and is no table of this kind" in err) == (2, True)
+    mine.unlink()
     assert sheet.read_text() == "repertoire_id\na\n"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tsv", "attention", "predict", "sheet.tsv"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "a.tsv",
+        "attention",
+        "attention.heads.tsv",
+        "predict",
+        "sheet.tsv",
+    ]
 
 
 @pytest.mark.parametrize("options", [["--seed", "3"], ["n_updates=9"], ["--folds", "3"], ["--device", "cpu"]])

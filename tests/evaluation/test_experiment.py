@@ -18,7 +18,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.experiment import resume_run, train_run
 from deeprc.evaluation.run import Run, load_run
-from deeprc.interpretation.attention import attention_table
+from deeprc.interpretation.attention import attention_of, attention_table
 from deeprc.training.trainer import TrainingState
 
 SMALL = load_config(
@@ -99,6 +99,11 @@ def test_attention_sums_to_one_and_ranks(run: Run, cohort: RepertoireDataset) ->
     assert by_rank["attention_weight"].is_monotonic_decreasing
     top = attention_table(run, cohort, 3, top=5)
     pd.testing.assert_frame_equal(top, by_rank.head(5).reset_index(drop=True))
+    heads = attention_of(run, cohort, 3, top=5).heads
+    assert heads["head"].tolist() == [1, 2]
+    for head, size in zip(heads["head"], heads["metastable_size"], strict=True):
+        largest = table[f"attention_weight_{head}"].sort_values(ascending=False).cumsum()
+        assert size == (largest < 0.9).sum() + 1
 
 
 def test_a_cohort_without_labels_is_predicted(run: Run, cohort_factory: object) -> None:
