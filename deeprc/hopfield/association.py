@@ -117,7 +117,7 @@ class Association(nn.Module):
     def weights(self, state: Tensor, stored: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the weights of the last update, (..., H, S, N), without dropout."""
         return association_weights(
-            state, stored, beta=self.beta, mask=mask, max_updates=self.max_updates, tolerance=self.tolerance
+            state, stored, self.beta, mask=mask, max_updates=self.max_updates, tolerance=self.tolerance
         )
 
     def extra_repr(self) -> str:

@@ -35,14 +35,15 @@ class SegmentAttention(torch.autograd.Function):
         return pooled
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
-        """Return the gradients of the logits and of the values."""
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        """Return the gradients of the logits and, where it is wanted, of the values."""
         weights, values, pooled, offsets = ctx.saved_tensors
         sets, bounds = _pieces(offsets.numpy())
         arrays = (t.detach().contiguous().numpy() for t in (weights, values, pooled, gradient))
-        of_logits, of_values = torch.zeros_like(weights), torch.zeros_like(values)
+        wanted = ctx.needs_input_grad[1]
+        of_logits, of_values = torch.zeros_like(weights), torch.zeros_like(values if wanted else values[:0])
         _backward(*arrays, sets, bounds, of_logits.numpy(), of_values.numpy())
-        return of_logits, of_values, None
+        return of_logits, of_values if wanted else None, None
 
 
 def _pieces(offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -118,9 +119,12 @@ def _backward(
             for d in range(d_v):
                 mean += pooled[b, h, d] * direction[d]
             for n in range(bounds[piece, 0], bounds[piece, 1]):
-                weight, value, of_value = weights[n, h], values[n], of_values[n]
+                weight, value = weights[n, h], values[n]
                 match = values.dtype.type(0)
                 for d in range(d_v):
                     match += value[d] * direction[d]
-                    of_value[d] += weight * direction[d]
                 of_logits[n, h] = weight * (match - mean)
+                if len(of_values):  # else nobody wants their gradient
+                    of_value = of_values[n]
+                    for d in range(d_v):
+                        of_value[d] += weight * direction[d]

@@ -148,8 +148,8 @@ def retrieve(
 def association_weights(
     state: Tensor,
     stored: Tensor,
-    *,
     beta: float | Tensor,
+    *,
     mask: Tensor | None = None,
     max_updates: PerHead = 1,
     tolerance: float = 1e-4,
@@ -275,7 +275,7 @@ def _attend(
     """Return softmax(β Q Kᵀ) V of dense patterns, by the platform's fused kernels where they exist."""
     leading = torch.broadcast_shapes(state.shape[:-2], stored.shape[:-2], values.shape[:-2])
     if isinstance(beta, Tensor):
-        state, scale = state * _per_pattern(beta), 1.0
+        state, scale = state * _per_pattern(beta).to(state.dtype), 1.0
     else:
         scale = beta
     # the fused kernels take four dimensions

@@ -442,4 +442,4 @@ def _has_patterns(stored: Tensor, padding: Tensor | None, offsets: Tensor | None
         return offsets[1:] > offsets[:-1]
     if padding is not None:
         return ~(padding if padding.dtype == torch.bool else padding == -torch.inf).all(dim=-1)
-    return torch.tensor(stored.shape[-2] > 0, device=stored.device)
+    return torch.full((), stored.shape[-2] > 0, dtype=torch.bool, device=stored.device)

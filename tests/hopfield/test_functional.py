@@ -143,7 +143,7 @@ def test_several_updates_are_the_last_of_a_retrieval() -> None:
         moved = update(moved, stored[1], 1.5)
     expected = torch.softmax(1.5 * moved @ stored[1].T, dim=1)
     torch.testing.assert_close(found[1], expected @ values[1])
-    weights = association_weights(state, stored, beta=1.5, max_updates=[1, 4], tolerance=0.0)
+    weights = association_weights(state, stored, 1.5, max_updates=[1, 4], tolerance=0.0)
     torch.testing.assert_close(weights[1], expected)
 
 
@@ -154,7 +154,7 @@ def test_masked_patterns_are_as_if_absent(kind: str) -> None:
     mask = left_out if kind == "boolean" else torch.zeros(6).masked_fill(left_out, -math.inf)
     found = associate(state, stored, beta=1.0, mask=mask, max_updates=3)
     torch.testing.assert_close(found, associate(state, stored[:, ~left_out], beta=1.0, max_updates=3))
-    weights = association_weights(state, stored, beta=1.0, mask=mask)
+    weights = association_weights(state, stored, 1.0, mask=mask)
     assert (weights[..., left_out] == 0).all()
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 3, dtype=torch.float64))
 
@@ -173,8 +173,16 @@ def test_what_has_nothing_to_associate_with_becomes_zero() -> None:
     assert (found[:, 1] == 0).all()
     assert found[:, [0, 2]].abs().min() > 0
     assert torch.autograd.grad(found.sum(), state)[0].isfinite().all()
-    assert (association_weights(state, stored, beta=1.0, mask=mask)[:, 1] == 0).all()
+    assert (association_weights(state, stored, 1.0, mask=mask)[:, 1] == 0).all()
     assert (associate(state, stored[:, :0], beta=1.0) == 0).all()
+
+
+def test_short_numbers_take_a_long_beta() -> None:
+    state, stored = draw(0, 2, 3, 8).bfloat16(), draw(1, 2, 5, 8).bfloat16()
+    found = associate(state, stored, beta=torch.tensor([0.5, 1.0]))
+    assert found.dtype == torch.bfloat16
+    expected = associate(state.double(), stored.double(), beta=torch.tensor([0.5, 1.0]).double())
+    torch.testing.assert_close(found.double(), expected, atol=0.03, rtol=0.03)
 
 
 def test_dropout_keeps_the_mean() -> None:

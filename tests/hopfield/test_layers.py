@@ -386,6 +386,22 @@ def layers() -> list[tuple[nn.Module, tuple[Tensor, ...]]]:
     ]
 
 
+@pytest.mark.parametrize("kind", ["autocast", "converted"])
+def test_layers_work_in_16_bits(kind: str) -> None:
+    for layer, inputs in layers():
+        expected = layer(*inputs)
+        if kind == "autocast":
+            with torch.autocast("cpu", torch.bfloat16):
+                found = layer(*inputs)
+        else:
+            found = copy.deepcopy(layer).bfloat16()(*(x.bfloat16() for x in inputs))
+        torch.testing.assert_close(found.float(), expected, atol=0.1, rtol=0.1)
+    pooling, stored = HopfieldPooling(6, n_heads=2), draw(0, 12, 6)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = pooling(stored, offsets=OFFSETS)
+    torch.testing.assert_close(found.float(), pooling(stored, offsets=OFFSETS), atol=0.1, rtol=0.1)
+
+
 def test_state_dicts_go_round() -> None:
     for layer, inputs in layers():
         other = shaken(copy.deepcopy(layer))

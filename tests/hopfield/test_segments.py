@@ -86,6 +86,20 @@ def test_gradcheck_of_attention() -> None:
     assert torch.autograd.gradcheck(lambda a, b: segment_attention(a, b, offsets), (logits, values))
 
 
+def test_values_without_gradient_change_nothing_else() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(9, 2, generator=generator).requires_grad_()
+    values, offsets = torch.randn(9, 3, generator=generator), torch.tensor([0, 4, 4, 8])
+    gradients = []
+    for wanted in (True, False):
+        own = values.clone().requires_grad_(wanted)
+        segment_attention(logits, own, offsets).square().sum().backward()
+        assert (own.grad is not None) == wanted
+        gradients.append(logits.grad)
+        logits.grad = None
+    assert torch.equal(gradients[0], gradients[1])
+
+
 def test_large_logits_do_not_overflow() -> None:
     values = torch.tensor([[1.0], [2.0]])
     pooled = segment_attention(torch.tensor([[1e4], [1e4]]), values, torch.tensor([0, 2]))
