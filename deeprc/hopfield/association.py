@@ -126,6 +126,7 @@ class Association(nn.Module):
 
 
 def _one_per_head(name: str, given: Any, n_heads: int) -> list[Any]:
+    given = given.tolist() if isinstance(given, Tensor) else given
     each = [given] * n_heads if isinstance(given, int | float) else list(given)
     if len(each) != n_heads:
         raise ValueError(f"{name}: expected one number, or one for each of {n_heads} heads, found {len(each)}")

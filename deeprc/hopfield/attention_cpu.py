@@ -6,6 +6,7 @@ Letters: N patterns of all sets end to end, B sets, H heads, d_v dimensions of t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -17,6 +18,8 @@ from torch import Tensor
 __all__ = ["SegmentAttention"]
 
 _PIECE = 1024
+_WORTH_THREADS = 1 << 18  # numbers in the values: below, starting threads takes longer than the work
+_FAST = {"cache": True, "nogil": True, "fastmath": {"contract", "reassoc"}}
 _Array = NDArray[Any]
 
 
@@ -30,7 +33,9 @@ class SegmentAttention(torch.autograd.Function):
         arrays = [t.detach().contiguous().numpy() for t in (logits, values)]
         weights = torch.zeros_like(logits, memory_format=torch.contiguous_format)
         pooled = values.new_zeros((len(offsets) - 1, logits.shape[1], values.shape[1]))
-        _forward(*arrays, sets, bounds, weights.numpy(), pooled.numpy())
+        _run(
+            _forward_alone, _forward_by_threads, arrays[1].size, *arrays, sets, bounds, weights.numpy(), pooled.numpy()
+        )
         ctx.save_for_backward(weights, values, pooled, offsets)
         return pooled
 
@@ -39,10 +44,19 @@ class SegmentAttention(torch.autograd.Function):
         """Return the gradients of the logits and, where it is wanted, of the values."""
         weights, values, pooled, offsets = ctx.saved_tensors
         sets, bounds = _pieces(offsets.numpy())
-        arrays = (t.detach().contiguous().numpy() for t in (weights, values, pooled, gradient))
+        arrays = [t.detach().contiguous().numpy() for t in (weights, values, pooled, gradient)]
         wanted = ctx.needs_input_grad[1]
         of_logits, of_values = torch.zeros_like(weights), torch.zeros_like(values if wanted else values[:0])
-        _backward(*arrays, sets, bounds, of_logits.numpy(), of_values.numpy())
+        _run(
+            _backward_alone,
+            _backward_by_threads,
+            arrays[1].size,
+            *arrays,
+            sets,
+            bounds,
+            of_logits.numpy(),
+            of_values.numpy(),
+        )
         return of_logits, of_values if wanted else None, None
 
 
@@ -56,30 +70,74 @@ def _pieces(offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.i
     return sets, np.stack([first, np.minimum(first + _PIECE, offsets[sets + 1])], axis=1)
 
 
-@numba.njit(parallel=True, cache=True, nogil=True, fastmath={"contract", "reassoc"})
-def _forward(logits: _Array, values: _Array, sets: _Array, bounds: _Array, weights: _Array, pooled: _Array) -> None:
+def _run(alone: Callable[..., None], by_threads: Callable[..., None], size: int, *arrays: _Array) -> None:
+    """Call one of two forms; by itself numba would take all cores, and leave torch with as many threads."""
+    threads = torch.get_num_threads()
+    if threads == 1 or size < _WORTH_THREADS:
+        alone(*arrays)
+        return
+    numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
+    by_threads(*arrays)
+    torch.set_num_threads(threads)
+
+
+@numba.njit(**_FAST)
+def _forward_piece(
+    piece: int,
+    bounds: _Array,
+    logits: _Array,
+    values: _Array,
+    weights: _Array,
+    highest: _Array,
+    total: _Array,
+    part: _Array,
+) -> None:
+    """Write the exponentials of a piece's logits less their maximum, and sum them, and the values times them."""
+    first, last = bounds[piece]
+    for h in range(logits.shape[1]):
+        maximum = logits[first:last, h].max()
+        sum_of_weights, average = 0.0, part[piece, h]
+        for n in range(first, last):
+            weight = np.exp(logits[n, h] - maximum)
+            weights[n, h] = weight
+            sum_of_weights += weight
+            value = values[n]
+            for d in range(values.shape[1]):
+                average[d] += weight * value[d]
+        highest[piece, h], total[piece, h] = maximum, sum_of_weights
+
+
+@numba.njit(**_FAST)
+def _scale_piece(piece: int, bounds: _Array, weights: _Array, shares: _Array) -> None:
+    for n in range(bounds[piece, 0], bounds[piece, 1]):
+        for h in range(weights.shape[1]):
+            weights[n, h] *= shares[piece, h]
+
+
+@numba.njit(parallel=True, **_FAST)
+def _forward_by_threads(
+    logits: _Array, values: _Array, sets: _Array, bounds: _Array, weights: _Array, pooled: _Array
+) -> None:
     P, (_, H, d_v) = len(sets), pooled.shape
-    highest = np.full((P, H), -np.inf)
-    total = np.zeros((P, H))
-    part = np.zeros((P, H, d_v), values.dtype)
+    highest, total, part = np.full((P, H), -np.inf), np.zeros((P, H)), np.zeros((P, H, d_v), values.dtype)
     for piece in numba.prange(P):
-        first, last = bounds[piece]
-        for h in range(H):
-            maximum = logits[first:last, h].max()
-            sum_of_weights, average = 0.0, part[piece, h]
-            for n in range(first, last):
-                weight = np.exp(logits[n, h] - maximum)
-                weights[n, h] = weight
-                sum_of_weights += weight
-                value = values[n]
-                for d in range(d_v):
-                    average[d] += weight * value[d]
-            highest[piece, h], total[piece, h] = maximum, sum_of_weights
+        _forward_piece(piece, bounds, logits, values, weights, highest, total, part)
     shares = _combine(highest, total, part, sets, pooled)
     for piece in numba.prange(P):
-        for n in range(bounds[piece, 0], bounds[piece, 1]):
-            for h in range(H):
-                weights[n, h] *= shares[piece, h]
+        _scale_piece(piece, bounds, weights, shares)
+
+
+@numba.njit(**_FAST)
+def _forward_alone(
+    logits: _Array, values: _Array, sets: _Array, bounds: _Array, weights: _Array, pooled: _Array
+) -> None:
+    P, (_, H, d_v) = len(sets), pooled.shape
+    highest, total, part = np.full((P, H), -np.inf), np.zeros((P, H)), np.zeros((P, H, d_v), values.dtype)
+    for piece in range(P):
+        _forward_piece(piece, bounds, logits, values, weights, highest, total, part)
+    shares = _combine(highest, total, part, sets, pooled)
+    for piece in range(P):
+        _scale_piece(piece, bounds, weights, shares)
 
 
 @numba.njit(cache=True, nogil=True)  # not parallel: numba would start threads for every small array
@@ -100,8 +158,9 @@ def _combine(highest: _Array, total: _Array, part: _Array, sets: _Array, pooled:
     return shares
 
 
-@numba.njit(parallel=True, cache=True, nogil=True, fastmath={"contract", "reassoc"})
-def _backward(
+@numba.njit(**_FAST)
+def _backward_piece(
+    piece: int,
     weights: _Array,
     values: _Array,
     pooled: _Array,
@@ -111,20 +170,49 @@ def _backward(
     of_logits: _Array,
     of_values: _Array,
 ) -> None:
-    _, H, d_v = pooled.shape
-    for piece in numba.prange(len(sets)):
-        b = sets[piece]
-        for h in range(H):
-            direction, mean = gradient[b, h], values.dtype.type(0)
+    d_v = values.shape[1]
+    b = sets[piece]
+    for h in range(weights.shape[1]):
+        direction, mean = gradient[b, h], values.dtype.type(0)
+        for d in range(d_v):
+            mean += pooled[b, h, d] * direction[d]
+        for n in range(bounds[piece, 0], bounds[piece, 1]):
+            weight, value = weights[n, h], values[n]
+            match = values.dtype.type(0)
             for d in range(d_v):
-                mean += pooled[b, h, d] * direction[d]
-            for n in range(bounds[piece, 0], bounds[piece, 1]):
-                weight, value = weights[n, h], values[n]
-                match = values.dtype.type(0)
+                match += value[d] * direction[d]
+            of_logits[n, h] = weight * (match - mean)
+            if len(of_values):  # else nobody wants their gradient
+                of_value = of_values[n]
                 for d in range(d_v):
-                    match += value[d] * direction[d]
-                of_logits[n, h] = weight * (match - mean)
-                if len(of_values):  # else nobody wants their gradient
-                    of_value = of_values[n]
-                    for d in range(d_v):
-                        of_value[d] += weight * direction[d]
+                    of_value[d] += weight * direction[d]
+
+
+@numba.njit(parallel=True, **_FAST)
+def _backward_by_threads(
+    weights: _Array,
+    values: _Array,
+    pooled: _Array,
+    gradient: _Array,
+    sets: _Array,
+    bounds: _Array,
+    of_logits: _Array,
+    of_values: _Array,
+) -> None:
+    for piece in numba.prange(len(sets)):
+        _backward_piece(piece, weights, values, pooled, gradient, sets, bounds, of_logits, of_values)
+
+
+@numba.njit(**_FAST)
+def _backward_alone(
+    weights: _Array,
+    values: _Array,
+    pooled: _Array,
+    gradient: _Array,
+    sets: _Array,
+    bounds: _Array,
+    of_logits: _Array,
+    of_values: _Array,
+) -> None:
+    for piece in range(len(sets)):
+        _backward_piece(piece, weights, values, pooled, gradient, sets, bounds, of_logits, of_values)

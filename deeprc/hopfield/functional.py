@@ -107,7 +107,8 @@ def retrieve(
     """Update the states until they rest (paper lines 7268-7281).
 
     A head rests when its last update moved none of its states by more than the tolerance: the maximum of ‖ξ_new - ξ‖₂
-    over the states. Heads, and sets of a batch, rest independently of each other.
+    over the states. Heads, and sets of a batch, rest independently of each other; states that are to rest one by one
+    are given as sets of one, (S, 1, d).
 
     Parameters
     ----------
@@ -198,7 +199,8 @@ def associate(
     mask
         Broadcastable to (..., H, S, N); see the module.
     offsets
-        (B + 1,) int64: set b is stored[:, offsets[b]:offsets[b + 1]]. The patterns are then (H, N, d).
+        (B + 1,) int64: set b is stored[:, offsets[b]:offsets[b + 1]]. The patterns are then (H, N, d); those beyond the
+        last offset belong to no set.
     state_offsets
         Likewise the states of each set; None: all sets are searched for the same states.
     dropout

@@ -13,6 +13,7 @@ Letters: S state and N stored patterns, B sets, H heads, d_k and d_v dimensions 
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -282,10 +283,19 @@ class HopfieldPooling(nn.Module):
             result = self.association(self._states(), key, value, mask=mask, offsets=offsets)
         return arranged(self.output(heads_together(result)), self.batch_first)
 
-    def association_weights(self, stored: Tensor, *, stored_padding_mask: Tensor | None = None) -> Tensor:
-        """Return how much of each stored pattern each query takes in its last update, (..., H, S, N)."""
-        mask = merged_mask(stored_padding_mask, None, self.n_heads)
-        return self.association.weights(self._states(), self.map_stored(arranged(stored, self.batch_first)), mask)
+    def association_weights(
+        self, stored: Tensor, *, stored_padding_mask: Tensor | None = None, offsets: Tensor | None = None
+    ) -> Tensor:
+        """Return how much of each stored pattern each query takes in its last update, (..., H, S, N).
+
+        With `offsets`, the weights of each set sum to 1.
+        """
+        key, states = self.map_stored(arranged(stored, self.batch_first)), self._states()
+        if offsets is None:
+            return self.association.weights(states, key, merged_mask(stored_padding_mask, None, self.n_heads))
+        states = states.expand(self.n_heads, -1, -1)
+        sets = [self.association.weights(states, key[:, a:b]) for a, b in pairwise(offsets.tolist())]
+        return torch.cat(sets, dim=-1)
 
     def _states(self) -> Tensor:
         return functional.layer_norm(self.queries, self.queries.shape[-1:]) if self.normalise_queries else self.queries
@@ -379,7 +389,8 @@ class HopfieldLayer(nn.Module):
     ) -> Self:
         """Fill the memory with a reference set, so that the result is an average of the targets (lines 866-886).
 
-        Each state gives the average of the targets, weighted by how similar the state is to their patterns. With a
+        Each state gives the average of the targets, weighted by how similar the state is to their patterns, and is of
+        the patterns' precision. With a
         large β this is the target of the nearest pattern, with a smaller one a kernel average over the neighbourhood,
         like k nearest neighbours. With learned targets, and patterns that are not, it is a kernel machine, like a
         support vector machine; with few learned patterns, prototypes, it is like learning vector quantization.
@@ -389,7 +400,7 @@ class HopfieldLayer(nn.Module):
         patterns
             (N, d): the raw stored patterns. States are (..., S, d).
         targets
-            (N, T): one-hot classes, numbers, or anything to be averaged.
+            (N, T): one-hot classes, numbers, or anything to be averaged, in the precision of the patterns.
         learn_stored, learn_targets
             Whether training changes them.
         project
@@ -397,12 +408,17 @@ class HopfieldLayer(nn.Module):
             states and stored patterns. Without, patterns are compared as they are.
         normalisation, dynamics
             As in `Hopfield`. `inputs` or `projected` give all patterns the same norm, so that the most similar
-            pattern is the nearest one.
+            pattern is the nearest one among normalised ones: the one of highest correlation. The mean and the spread
+            of a pattern then count for nothing; docs/hopfield.md shows how to compare by distance instead.
         """
-        if len(patterns) != len(targets):
-            raise ValueError(f"targets: expected one for each of {len(patterns)} patterns, found {len(targets)}")
+        if targets.ndim != 2 or len(patterns) != len(targets):
+            expected = f"expected one for each of {len(patterns)} patterns, ({len(patterns)}, T)"
+            raise ValueError(f"targets: {expected}, found {tuple(targets.shape)}")
+        if key_dim is not None and not project:
+            raise ValueError("key_dim: patterns have an associative space of their own only with project=True")
         layer = cls(
             patterns.shape[1],
+            n_heads=1,
             n_stored=len(patterns),
             learn_stored=learn_stored,
             raw_value_dim=targets.shape[1],
@@ -413,20 +429,24 @@ class HopfieldLayer(nn.Module):
             project_output=False,
             normalisation=normalisation,
             **dynamics,
-        )
+        ).to(patterns.device, patterns.dtype)
         layer.stored.data.copy_(patterns)
-        layer.targets = nn.Parameter(targets.detach().clone(), requires_grad=learn_targets)
+        layer.targets = nn.Parameter(targets.detach().to(patterns, copy=True), requires_grad=learn_targets)
         layer.hopfield.map_stored.load_state_dict(layer.hopfield.map_states.state_dict())
         return layer
 
-    def forward(self, state: Tensor) -> Tensor:
-        """Return one result per state: (..., S, state_dim) gives (..., S, output_dim), or the targets' dimension."""
-        result: Tensor = self.hopfield(state, *self._memory(state))
+    def forward(self, state: Tensor, *, association_mask: Tensor | None = None) -> Tensor:
+        """Return one result per state: (..., S, state_dim) gives (..., S, output_dim), or the targets' dimension.
+
+        The mask is that of `Hopfield`. Where states are stored themselves, as in training, `torch.eye(N, dtype=bool)`
+        lets none find itself.
+        """
+        result: Tensor = self.hopfield(state, *self._memory(state), association_mask=association_mask)
         return result
 
-    def association_weights(self, state: Tensor) -> Tensor:
+    def association_weights(self, state: Tensor, *, association_mask: Tensor | None = None) -> Tensor:
         """Return how much of each stored pattern each state takes in its last update, (..., H, S, N)."""
-        return self.hopfield.association_weights(state, self._memory(state)[0])
+        return self.hopfield.association_weights(state, self._memory(state)[0], association_mask=association_mask)
 
     def _memory(self, state: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return stored patterns and targets with the dimensions of a batch, if the states have them."""

@@ -5,7 +5,7 @@ Letters: N stored and S state patterns, B sets, H heads, d_k and d_v dimensions 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -83,6 +83,10 @@ class PatternMap(nn.Module):
 
     def forward(self, raw: Tensor) -> Tensor:
         """Map (..., N, dim) to (..., H, N, head_dim)."""
+        if raw.ndim < 2 or raw.shape[-1] != self.raw_dim:
+            raise ValueError(
+                f"expected patterns of {self.raw_dim} dimensions, (..., N, {self.raw_dim}), found {tuple(raw.shape)}"
+            )
         patterns = self.normalised(raw)
         if self.linear is not None:
             patterns = self.linear(patterns)
@@ -101,6 +105,7 @@ def key_map(
     dim: int, n_heads: int, key_dim: int, project: bool, bias: bool, normalisation: Normalisation
 ) -> PatternMap:
     """Return the map into the associative space."""
+    _check_choice("normalisation", normalisation, get_args(Normalisation))
     return PatternMap(
         dim,
         n_heads,
@@ -116,6 +121,7 @@ def value_map(
     dim: int, n_heads: int, value_dim: int, values: Values, bias: bool, normalisation: Normalisation
 ) -> PatternMap | None:
     """Return the map to what is averaged; None: the stored patterns in the associative space are."""
+    _check_choice("values", values, get_args(Values))
     if values == "associated":
         return None
     if values == "raw":
@@ -164,6 +170,11 @@ def merged_mask(padding: Tensor | None, association: Tensor | None, n_heads: int
     if padding.dtype == torch.bool and association.dtype == torch.bool:
         return padding | association
     return _as_numbers(padding) + _as_numbers(association)
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name}: expected {', '.join(choices[:-1])} or {choices[-1]}, found {value!r}")
 
 
 def _as_numbers(mask: Tensor) -> Tensor:

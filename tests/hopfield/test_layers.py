@@ -84,6 +84,8 @@ def test_the_dimensions_are_free() -> None:
     assert Hopfield(6, n_heads=2, value_dim=5, project_output=False)(draw(0, 4, 6)).shape == (4, 10)
     with pytest.raises(ValueError, match="key_dim: 4 heads cannot share 6 dimensions"):
         Hopfield(6, n_heads=4)
+    with pytest.raises(ValueError, match=r"expected patterns of 6 dimensions, \(..., N, 6\), found \(6,\)"):
+        Hopfield(6)(draw(0, 6))
     with pytest.raises(ValueError, match="not projected keep their 6 dimensions; expected 3"):
         Hopfield(6, key_dim=3, project_states=False)
 
@@ -145,6 +147,7 @@ def test_updates_per_head_and_the_threshold() -> None:
 def test_beta_is_fixed_per_head_or_learned_and_positive() -> None:
     fixed = HopfieldPooling(4, n_heads=2, beta=[0.5, 2.0])
     assert fixed.association.beta.tolist() == pytest.approx([0.5, 2.0])
+    assert HopfieldPooling(4, n_heads=2, beta=torch.tensor(3.0)).association.beta.tolist() == pytest.approx([3.0, 3.0])
     assert not fixed.association.log_beta.requires_grad
     learned = HopfieldPooling(4, n_heads=2, learn_beta=True)
     assert learned.association.beta.tolist() == pytest.approx([2**-0.5] * 2)
@@ -168,6 +171,8 @@ def test_beta_is_fixed_per_head_or_learned_and_positive() -> None:
         ({"max_updates": 0}, "max_updates: expected a whole number from 1, found 0"),
         ({"max_updates": [1, 2, 3]}, "max_updates: expected one number, or one for each of 2 heads, found 3"),
         ({"dropout": 1.0}, "dropout: expected a number from 0, less than 1, found 1.0"),
+        ({"normalisation": "input"}, "normalisation: expected inputs, projected or none, found 'input'"),
+        ({"values": "raws"}, "values: expected projected, raw or associated, found 'raws'"),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, Any], message: str) -> None:
@@ -269,6 +274,11 @@ def test_pooling_of_other_values() -> None:
         weights = torch.softmax(layer.queries[0, 0] @ keys[rows].T / 2, dim=0)
         torch.testing.assert_close(found[b, 0], weights @ values[rows])
     assert (found[1] == 0).all()
+    together = layer.association_weights(keys, offsets=OFFSETS)
+    assert together.shape == (1, 1, 12)
+    for b in (0, 2):
+        rows = slice(int(OFFSETS[b]), int(OFFSETS[b + 1]))
+        torch.testing.assert_close(together[..., rows], layer.association_weights(keys[rows]))
     weights = layer.association_weights(keys[:5])
     torch.testing.assert_close(weights[0] @ values[:5], found[0])
 
@@ -371,8 +381,32 @@ def test_a_projected_memory_starts_with_one_map_for_both() -> None:
     weights = layer.association_weights(known)[0]
     own = weights.diagonal()
     assert (own > 0.99 * weights.amax(dim=1)).all()  # every pattern finds itself
-    with pytest.raises(ValueError, match="targets: expected one for each of 106 patterns, found 3"):
+    with pytest.raises(ValueError, match=r"targets: expected one for each of 106 patterns, \(106, T\), found \(3, 3\)"):
         HopfieldLayer.filled(known, torch.eye(3))
+    with pytest.raises(ValueError, match=r"found \(106,\)"):
+        HopfieldLayer.filled(known, of_known)
+    with pytest.raises(ValueError, match="key_dim: patterns have an associative space of their own only with project"):
+        HopfieldLayer.filled(known, targets, key_dim=8)
+
+
+def test_a_filled_memory_has_the_precision_of_its_patterns() -> None:
+    known, new, of_known, _ = wine()
+    layer = HopfieldLayer.filled(known.double(), nn.functional.one_hot(of_known), beta=2.0)
+    found = layer(new.double())
+    assert found.dtype == torch.float64
+    assert torch.equal(layer.stored, known.double())
+
+
+def test_a_mask_keeps_a_stored_pattern_from_finding_itself() -> None:
+    known, _, of_known, _ = wine()
+    layer = HopfieldLayer.filled(known, nn.functional.one_hot(of_known), beta=1e4)
+    own = torch.eye(len(known), dtype=torch.bool)
+    assert torch.equal(layer.association_weights(known)[0].argmax(1), torch.arange(len(known)))
+    assert (layer.association_weights(known, association_mask=own)[0].diagonal() == 0).all()
+    left_out = layer(known, association_mask=own)
+    for row in (0, 17):
+        others = HopfieldLayer.filled(known[~own[row]], nn.functional.one_hot(of_known[~own[row]]), beta=1e4)
+        torch.testing.assert_close(left_out[row], others(known[row : row + 1])[0])
 
 
 def layers() -> list[tuple[nn.Module, tuple[Tensor, ...]]]:

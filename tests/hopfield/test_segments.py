@@ -40,7 +40,7 @@ def test_gradients_are_the_same_in_every_run() -> None:
     generator = torch.Generator().manual_seed(0)
     n = 37_001
     logits = torch.randn(n, 1, generator=generator).requires_grad_()
-    values = torch.randn(n, 3, generator=generator).requires_grad_()
+    values = torch.randn(n, 8, generator=generator).requires_grad_()  # enough for several threads
     offsets = torch.tensor([0, 7000, 9000, 30_000, n])
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -104,3 +104,25 @@ def test_large_logits_do_not_overflow() -> None:
     values = torch.tensor([[1.0], [2.0]])
     pooled = segment_attention(torch.tensor([[1e4], [1e4]]), values, torch.tensor([0, 2]))
     assert pooled.item() == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("n", [100, 40_000])
+def test_threads_are_torchs_and_stay_so(threads: int, n: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(n, 1, generator=generator).requires_grad_()
+    values = torch.randn(n, 8, generator=generator).requires_grad_()
+    offsets = torch.tensor([0, n // 3, n])
+    before = torch.get_num_threads()
+    results = []
+    try:
+        for number in (threads, 1):
+            torch.set_num_threads(number)
+            pooled = segment_attention(logits, values, offsets)
+            gradients = torch.autograd.grad(pooled.square().sum(), [logits, values])
+            assert torch.get_num_threads() == number
+            results.append([pooled, *gradients])
+    finally:
+        torch.set_num_threads(before)
+    for found, expected in zip(*results, strict=True):
+        assert torch.equal(found, expected)
