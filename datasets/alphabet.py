@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["AMINO_ACIDS", "INVALID", "decode", "decode_many", "encode", "encode_many"]
+__all__ = ["AMINO_ACIDS", "INVALID", "decode", "decode_many", "encode", "encode_letters", "encode_many"]
 
 AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
 """The 20 amino acids in the order of their indices, one-letter codes, alphabetical."""
@@ -25,6 +25,11 @@ _INDEX[_LETTERS + 32] = np.arange(20, dtype=np.uint8)  # lower case
 def encode(sequence: str) -> NDArray[np.uint8]:
     """Return the residues of one sequence as indices, (R,) uint8; `INVALID` where it is no amino acid."""
     return _INDEX[np.frombuffer(sequence.encode("ascii", "replace"), dtype=np.uint8)]
+
+
+def encode_letters(letters: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return ASCII letters, (R,) uint8, as indices, (R,) uint8; `INVALID` where one is no amino acid."""
+    return _INDEX[letters]
 
 
 def encode_many(sequences: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

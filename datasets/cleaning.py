@@ -1,52 +1,112 @@
-"""From a file's rows to the sequences that are kept: productive, in frame, made of the 20 amino acids."""
+"""From a file's rows to the sequences that are kept: productive, in frame, of one chain, made of the 20 amino acids.
+
+Letters: N rows, R residues.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
-import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from deeprc.datasets.alphabet import INVALID, encode_many
+from deeprc.datasets.alphabet import INVALID, encode_letters
 from deeprc.datasets.container import GeneCalls, SequenceTable
-from deeprc.datasets.readers import Status
+from deeprc.datasets.genes import GeneMapping, locus_of, normalise_genes, normalise_locus
+from deeprc.datasets.readers import Rows, SequenceKind, Status
+from deeprc.datasets.readers.columns import Coded
 
-__all__ = ["DROP_REASONS", "CleanedTable", "clean"]
+__all__ = ["DROP_REASONS", "CleanedTable", "Cleaning", "Merge", "clean", "split"]
 
 DROP_REASONS = (
     "out_of_frame",
     "stop_codon",
     "unproductive",
+    "low_confidence",
     "empty",
     "ambiguous_residue",
     "too_short",
     "too_long",
+    "other_locus",
 )
 """Why a row is dropped.
 
 A row that several apply to has the first of: what the file says, empty, out of frame, stop codon, ambiguous
-residue, length. A row that the file calls unproductive without a reason has the one that its residues show.
+residue, length, locus. A row that the file calls unproductive without a reason has the one that its residues show.
 """
+
+Merge = Literal["genes", "junction", "none"]
+"""Which rows are one sequence: those with the same junction, V and J gene; those with the same junction; none."""
 
 _STATUS_REASONS = {
     Status.OUT_OF_FRAME: "out_of_frame",
     Status.STOP_CODON: "stop_codon",
     Status.UNPRODUCTIVE: "unproductive",
+    Status.LOW_CONFIDENCE: "low_confidence",
 }
-_STOP_CODON, _OUT_OF_FRAME = "*", "_~#"
 _KEPT = len(DROP_REASONS)
+_STOP_CODON, _OUT_OF_FRAME = b"*", b"_~#"
+_LARGEST_COUNT = int(np.iinfo(np.uint32).max)
+_TRYPTOPHAN_J = {"TRAJ33", "TRAJ38", "TRAJ55"}  # and those of IGH; IMGT position 118
+_MOSTLY = 0.9
+_C, _F, _W = b"CFW"
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """What is kept.
+
+    Attributes
+    ----------
+    min_length, max_length
+        Shortest and longest junction, in residues.
+    locus
+        The chain to keep, an AIRR locus (TRB, IGH, ...); None keeps all.
+    merge
+        Which rows are one sequence, whose counts are added.
+    """
+
+    min_length: int = 1
+    max_length: int = 50
+    locus: str | None = None
+    merge: Merge = "genes"
 
 
 @dataclass(frozen=True)
 class CleanedTable:
-    """The kept sequences of one file and what was done; rows read = kept + all dropped."""
+    """The kept sequences of one repertoire and what was done; rows read = kept + merged + all dropped.
+
+    Attributes
+    ----------
+    sequences
+        In the order of the rows, a merged one at its first row.
+    rows_read, dropped, merged
+        Rows of the file, those dropped by reason, and those that were added to another.
+    counts_from, counts_rounded
+        Of the rows that were not dropped: how many have their count from which column, and how many counts were no
+        whole number of at least 1.
+    sequences_from
+        Of the same rows: how many sequences were read from what, `junction_aa`, `cdr3_aa` (completed to junctions),
+        `cdr3_aa as junction_aa` (the column holds junctions) or `junction` (translated).
+    loci
+        Of the same rows and those of another locus: how many are of which locus, "" unknown.
+    genes
+        For `v_call` and `j_call`: the names as found and as stored.
+    """
 
     sequences: SequenceTable
     rows_read: int
     dropped: dict[str, int]
+    merged: int
     counts_from: dict[str, int]
     counts_rounded: int
+    sequences_from: dict[str, int]
+    loci: dict[str, int]
+    genes: dict[str, GeneMapping]
 
     @property
     def kept(self) -> int:
@@ -54,75 +114,217 @@ class CleanedTable:
         return len(self.sequences.lengths)
 
 
-def clean(table: pd.DataFrame, *, min_length: int = 1, max_length: int = 50) -> CleanedTable:
+def split(rows: Rows) -> Iterator[tuple[str, Rows]]:
+    """Yield the rows of each repertoire that the file names, in the order of their first rows; "" is one too."""
+    column = rows.repertoire
+    if column is None or len(column.values) <= 1:
+        yield column.values[0] if column is not None and column.values else "", rows
+        return
+    codes, first = np.unique(column.codes, return_index=True)
+    order = np.argsort(column.codes, kind="stable")
+    bounds = np.searchsorted(column.codes[order], np.append(codes, codes[-1] + 1))
+    for index in np.argsort(first):
+        yield column.values[codes[index]], _taken(rows, order[bounds[index] : bounds[index + 1]])
+
+
+def clean(rows: Rows, how: Cleaning | None = None) -> CleanedTable:
     """Keep the productive, in-frame rows made of the 20 amino acids; lower-case residues become upper case.
 
-    Rows are kept as the file has them: in its order, and rows with the same residues and genes are not
-    merged.
-
-    Parameters
-    ----------
-    table
-        What `deeprc.datasets.readers.read_table` returns.
-    min_length, max_length
-        Shortest and longest sequence kept, in residues.
+    CDR3s, which lack the two conserved residues of the junction, are completed: C before, and after the residue of the
+    J gene (W in IGH and a few TRAJ, else F). Where a column of CDR3s holds junctions, as many exports have it (at least
+    nine tenths begin with C and end with F or W), they are taken as they are.
     """
-    texts: list[str] = table["junction_aa"].tolist()
-    residues, offsets = encode_many(texts)
-    lengths = np.diff(offsets)
-    reason = _reasons(table["status"].to_numpy(), texts, residues, offsets, (min_length, max_length))
+    how = Cleaning() if how is None else how
+    genes = {name: normalise_genes(column.values) for name, column in _gene_columns(rows).items()}
+    loci, locus_codes = _loci(rows)
+    rows, sequences_from = _junctions(rows, genes, loci, locus_codes)
+    residues = encode_letters(rows.letters)
+    reason = _reasons(rows, residues, how)
+    fit = reason == _KEPT
+    if how.locus is not None:
+        others = [code for code, name in enumerate(loci) if name not in ("", how.locus)]
+        reason[fit & np.isin(locus_codes, others)] = DROP_REASONS.index("other_locus")
     keep = reason == _KEPT
-    kept = table[keep]
-    sources = kept["count_source"].value_counts(sort=False)
+    sequences, n_rows = _merged(rows, residues, keep, genes, how.merge)
+    sources = np.bincount(rows.count_source[keep], minlength=len(rows.count_sources))
     return CleanedTable(
-        SequenceTable(
-            residues=residues[np.repeat(keep, lengths)],
-            lengths=lengths[keep],
-            counts=kept["duplicate_count"].to_numpy(),
-            v_call=_gene_calls(kept, "v_call"),
-            j_call=_gene_calls(kept, "j_call"),
-        ),
-        rows_read=len(table),
+        sequences,
+        rows_read=len(rows),
         dropped={name: int(np.sum(reason == code)) for code, name in enumerate(DROP_REASONS)},
-        counts_from={str(name): int(n) for name, n in sources.items() if n},
-        counts_rounded=int(kept["count_rounded"].sum()),
+        merged=n_rows - len(sequences.lengths),
+        counts_from={name: int(n) for name, n in zip(rows.count_sources, sources, strict=True) if n},
+        counts_rounded=int(rows.count_rounded[keep].sum()),
+        sequences_from=_counted(sequences_from, rows.kinds[keep]),
+        loci=_counted(loci, locus_codes[fit]),
+        genes=genes,
     )
 
 
-def _reasons(
-    status: NDArray[np.uint8],
-    texts: list[str],
-    residues: NDArray[np.uint8],
-    offsets: NDArray[np.int64],
-    limits: tuple[int, int],
-) -> NDArray[np.uint8]:
+def _gene_columns(rows: Rows) -> dict[str, Coded]:
+    columns = {"v_call": rows.v_call, "j_call": rows.j_call}
+    return {name: column for name, column in columns.items() if column is not None}
+
+
+def _taken(rows: Rows, index: NDArray[np.int64]) -> Rows:
+    """Return some of the rows."""
+    lengths = np.diff(rows.offsets)[index]
+    offsets = np.concatenate([np.zeros(1, np.int64), lengths.cumsum()])
+    places = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - rows.offsets[index], lengths)
+    changed: dict[str, Any] = {"letters": rows.letters[places], "offsets": offsets}
+    for name in ("kinds", "counts", "count_source", "count_rounded", "status"):
+        changed[name] = getattr(rows, name)[index]
+    for name in ("v_call", "j_call", "repertoire", "locus", "cell"):
+        column = getattr(rows, name)
+        changed[name] = None if column is None else Coded([column.codes[index]], column.values)
+    return replace(rows, **changed)
+
+
+def _loci(rows: Rows) -> tuple[list[str], NDArray[np.int64]]:
+    """Return locus names, "" the first, and the index of each row's: as the file says, else that of its J or V gene.
+
+    J genes go first: TRA and TRD share V genes.
+    """
+    names = [""]
+    codes = np.zeros(len(rows), np.int64)
+    for column, named in ((rows.locus, normalise_locus), (rows.j_call, locus_of), (rows.v_call, locus_of)):
+        if column is None:
+            continue
+        of_value = []
+        for value in column.values:
+            name = named(value)
+            if name not in names:
+                names.append(name)
+            of_value.append(names.index(name))
+        if of_value:
+            codes = np.where(codes == 0, np.asarray(of_value)[column.codes], codes)
+    return names, codes
+
+
+def _junctions(
+    rows: Rows, genes: dict[str, GeneMapping], loci: list[str], locus_codes: NDArray[np.int64]
+) -> tuple[Rows, list[str]]:
+    """Complete CDR3s to junctions; return what the report calls each `SequenceKind`."""
+    names = [kind.name.lower() for kind in SequenceKind]
+    lengths = np.diff(rows.offsets)
+    is_cdr3 = (rows.kinds == SequenceKind.CDR3_AA) & (lengths > 0)
+    if not is_cdr3.any():
+        return rows, names
+    upper = rows.letters & 0xDF  # ASCII letters in upper case
+    first, last = upper[rows.offsets[:-1][is_cdr3]], upper[rows.offsets[1:][is_cdr3] - 1]
+    if np.mean((first == _C) & ((last == _F) | (last == _W))) >= _MOSTLY:
+        return rows, ["cdr3_aa as junction_aa" if name == "cdr3_aa" else name for name in names]
+    ends_with_w = np.array([locus == "IGH" for locus in loci])[locus_codes]
+    if rows.j_call is not None and rows.j_call.values:
+        mapping = genes["j_call"]
+        tryptophan = np.array([name in _TRYPTOPHAN_J for name in mapping.vocabulary])
+        ends_with_w |= tryptophan[mapping.codes][rows.j_call.codes]
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths + 2 * is_cdr3)])
+    letters = np.empty(offsets[-1], np.uint8)
+    starts = offsets[:-1] + is_cdr3
+    letters[np.arange(len(rows.letters)) + np.repeat(starts - rows.offsets[:-1], lengths)] = rows.letters
+    letters[offsets[:-1][is_cdr3]] = _C
+    letters[offsets[1:][is_cdr3] - 1] = np.where(ends_with_w[is_cdr3], _W, _F)
+    return replace(rows, letters=letters, offsets=offsets), names
+
+
+def _reasons(rows: Rows, residues: NDArray[np.uint8], how: Cleaning) -> NDArray[np.uint8]:
     """Return each row's reason, (N,) uint8 index of `DROP_REASONS` or `_KEPT`; the last assignment wins."""
-    lengths = np.diff(offsets)
+    lengths = np.diff(rows.offsets)
     reason = np.full(len(lengths), _KEPT, np.uint8)
-    reason[lengths > limits[1]] = DROP_REASONS.index("too_long")
-    reason[lengths < limits[0]] = DROP_REASONS.index("too_short")
-    invalid = np.searchsorted(offsets, np.flatnonzero(residues == INVALID), side="right") - 1
-    rows = np.unique(invalid)
-    reason[rows] = DROP_REASONS.index("ambiguous_residue")
+    reason[lengths > how.max_length] = DROP_REASONS.index("too_long")
+    reason[lengths < how.min_length] = DROP_REASONS.index("too_short")
+    invalid = np.flatnonzero(residues == INVALID)
+    row_of_invalid = np.searchsorted(rows.offsets, invalid, side="right") - 1
+    reason[row_of_invalid] = DROP_REASONS.index("ambiguous_residue")
     for marks, name in ((_STOP_CODON, "stop_codon"), (_OUT_OF_FRAME, "out_of_frame")):
-        marked = [row for row in rows.tolist() if any(mark in texts[row] for mark in marks)]
-        reason[marked] = DROP_REASONS.index(name)
+        marked = np.isin(rows.letters[invalid], np.frombuffer(marks, np.uint8))
+        reason[row_of_invalid[marked]] = DROP_REASONS.index(name)
     reason[lengths == 0] = DROP_REASONS.index("empty")
     of_residues = reason.copy()
     for value, name in _STATUS_REASONS.items():
-        reason[status == value] = DROP_REASONS.index(name)
+        reason[rows.status == value] = DROP_REASONS.index(name)
     explained = np.isin(of_residues, [DROP_REASONS.index("stop_codon"), DROP_REASONS.index("out_of_frame")])
-    bare = (status == Status.UNPRODUCTIVE) & explained  # the file says no, the residues say why
+    bare = (rows.status == Status.UNPRODUCTIVE) & explained  # the file says no, the residues say why
     reason[bare] = of_residues[bare]
     return reason
 
 
-def _gene_calls(table: pd.DataFrame, name: str) -> GeneCalls | None:
+def _merged(
+    rows: Rows, residues: NDArray[np.uint8], keep: NDArray[np.bool_], genes: dict[str, GeneMapping], merge: Merge
+) -> tuple[SequenceTable, int]:
+    """Return the kept rows as sequences, and how many rows they are."""
+    lengths = np.diff(rows.offsets)
+    index = np.flatnonzero(keep)
+    kept_lengths = lengths[index]
+    kept_residues = residues[np.repeat(keep, lengths)]
+    counts = rows.counts[index].astype(np.int64)
+    calls = {name: _gene_calls(column, genes[name], index) for name, column in _gene_columns(rows).items()}
+    if rows.cell is not None:
+        counts = np.ones(len(index), np.int64)
+    if merge == "none" or len(index) == 0:
+        chosen, n_rows = np.arange(len(index)), len(index)
+    else:
+        by: list[NDArray[Any]] = [call.codes for call in calls.values() if call is not None] if merge == "genes" else []
+        if rows.cell is not None:  # a cell counts once, however many rows it has
+            first, _ = _grouped(kept_residues, kept_lengths, [*by, _cells(rows.cell, index)], counts)
+            counts = np.isin(np.arange(len(index)), first).astype(np.int64)
+        chosen, counts = _grouped(kept_residues, kept_lengths, by, counts)
+        n_rows = len(index)
+    starts = np.cumsum(kept_lengths) - kept_lengths
+    new_lengths = kept_lengths[chosen]
+    new_starts = np.cumsum(new_lengths) - new_lengths
+    places = np.arange(new_lengths.sum()) + np.repeat(starts[chosen] - new_starts, new_lengths)
+    table = SequenceTable(
+        residues=kept_residues[places],
+        lengths=new_lengths,
+        counts=np.minimum(counts, _LARGEST_COUNT).astype(np.uint32),
+        v_call=_of_rows(calls.get("v_call"), chosen),
+        j_call=_of_rows(calls.get("j_call"), chosen),
+    )
+    return table, n_rows
+
+
+def _cells(column: Coded, index: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return a number per cell; a row without a name is a cell of its own."""
+    codes = column.codes[index].astype(np.int64)
+    unnamed = np.array([not name for name in column.values], bool)[codes]
+    return np.where(unnamed, -1 - np.arange(len(codes)), codes)
+
+
+def _grouped(
+    residues: NDArray[np.uint8], lengths: NDArray[np.int64], by: Sequence[NDArray[Any]], counts: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Group rows with the same residues and codes: the first row of each group, in order, and its sum of counts."""
+    offsets = np.concatenate([np.zeros(1, np.int64), lengths.cumsum()])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(residues)]
+    keys = {"residues": pa.Array.from_buffers(pa.large_binary(), len(lengths), buffers)}
+    keys |= {f"code {number}": pa.array(codes) for number, codes in enumerate(by)}
+    table = pa.table({**keys, "count": counts, "row": np.arange(len(lengths))})
+    groups = table.group_by(list(keys), use_threads=False).aggregate([("row", "min"), ("count", "sum")])
+    first, total = groups["row_min"].to_numpy(), groups["count_sum"].to_numpy()
+    order = np.argsort(first)
+    return first[order], total[order]
+
+
+def _gene_calls(column: Coded, mapping: GeneMapping, index: NDArray[np.int64]) -> GeneCalls | None:
     """Return the gene names of the kept rows, None where none of them has one."""
-    if name not in table:
+    if not mapping.vocabulary:
         return None
-    calls = table[name].cat.remove_unused_categories().cat
-    vocabulary = tuple(str(gene) for gene in calls.categories)
+    codes = mapping.codes[column.codes[index]]
+    used, codes = np.unique(codes, return_inverse=True)
+    vocabulary = tuple(mapping.vocabulary[code] for code in used)
     if not any(vocabulary):
         return None
-    return GeneCalls(calls.codes.to_numpy().astype(np.uint16), vocabulary)
+    return GeneCalls(codes.astype(np.uint16), vocabulary)
+
+
+def _of_rows(calls: GeneCalls | None, rows: NDArray[np.int64]) -> GeneCalls | None:
+    return None if calls is None else GeneCalls(calls.codes[rows], calls.vocabulary)
+
+
+def _counted(names: list[str], codes: NDArray[np.integer[Any]]) -> dict[str, int]:
+    counter: Counter[str] = Counter()
+    for name, n in zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True):
+        if n:
+            counter[name] += n
+    return dict(counter)

@@ -21,6 +21,7 @@ import pandas as pd
 from numpy.typing import DTypeLike, NDArray
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.datasets.journal import Journal
 from deeprc.errors import InputError
 from deeprc.versions import package_version
 
@@ -81,13 +82,23 @@ class ContainerWriter:
     ----------
     path
         The container's path. An existing file is replaced only by `finish`, in one rename.
+    resumable
+        Where the block is left by an interrupt, or the process killed, what was written until the last `checkpoint`
+        stays in a hidden folder beside `path`, and the next writer of the same path finds it as `checkpoints`: it goes
+        on after the first of them with `rewind`.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, resumable: bool = False) -> None:
         self.path = Path(path)
+        self.checkpoints: list[dict[str, Any]] = []
         if not self.path.parent.is_dir():
             raise InputError(f"{self.path}: the folder {self.path.parent} does not exist")
+        self._resumable = resumable
+        self._journal: Journal | None = None
         self._folder: Path | None = None
+        self._forget()
+
+    def _forget(self) -> None:
         self._repertoire_ids: dict[str, None] = {}
         self._n_sequences: list[int] = []
         self._vocabulary: dict[str, dict[str, int]] = {"v_call": {"": 0}, "j_call": {"": 0}}
@@ -95,17 +106,59 @@ class ContainerWriter:
 
     def __enter__(self) -> ContainerWriter:
         try:
-            self._folder = Path(tempfile.mkdtemp(prefix=f".{self.path.name}.", dir=self.path.parent))
+            if self._resumable:
+                self._folder = self.path.with_name(f".{self.path.name}.partial")
+                self._folder.mkdir(exist_ok=True)
+                self._journal = Journal(self._folder)
+                self.checkpoints = [entry["note"] for entry in self._journal.entries]
+            else:
+                self._folder = Path(tempfile.mkdtemp(prefix=f".{self.path.name}.", dir=self.path.parent))
         except OSError as error:
             raise InputError(f"{self.path}: cannot be written: {error.strerror}") from error
         return self
 
+    def rewind(self, n: int) -> None:
+        """Go back to the state of the first n of `checkpoints`, which must be done before anything is appended."""
+        assert self._journal is not None, "only a resumable writer has checkpoints"
+        self._forget()
+        for entry in self._journal.entries[:n]:
+            self._repertoire_ids |= dict.fromkeys(entry["repertoire_ids"])
+            self._n_sequences += entry["n_sequences"]
+            self._present = dict(entry["present"])
+            for name, genes in entry["vocabulary"].items():
+                known = self._vocabulary[name]
+                for gene in genes:
+                    known.setdefault(gene, len(known))
+        self._journal.rewind(n)
+        self.checkpoints = self.checkpoints[:n]
+
+    def checkpoint(self, note: Mapping[str, Any]) -> None:
+        """Remember all that was appended, with a note for whoever goes on from here."""
+        assert self._journal is not None, "only a resumable writer has checkpoints"
+        done = sum(len(entry["n_sequences"]) for entry in self._journal.entries)
+        known = {
+            name: sum(len(entry["vocabulary"][name]) for entry in self._journal.entries) for name in self._vocabulary
+        }
+        self._journal.add(
+            {
+                "repertoire_ids": list(self._repertoire_ids)[done:],
+                "n_sequences": self._n_sequences[done:],
+                "present": dict(self._present),
+                "vocabulary": {name: list(genes)[1 + known[name] :] for name, genes in self._vocabulary.items()},
+                "note": dict(note),
+            }
+        )
+        self.checkpoints.append(dict(note))
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._folder is not None:
+        if self._journal is not None:
+            self._journal.close()
+        interrupted = kind is not None and not issubclass(kind, Exception)
+        if self._folder is not None and not (self._resumable and interrupted and self.checkpoints):
             shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
+        self._folder = None
 
     def append(self, repertoire_id: str, table: SequenceTable) -> None:
         """Add one repertoire's sequences.

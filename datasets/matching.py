@@ -8,19 +8,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from deeprc.datasets.readers.text import PACKED
 from deeprc.errors import InputError
 
 __all__ = ["find_files", "match_files", "stems"]
 
-_ENDINGS = (".gz", ".bz2", ".xz", ".zip", ".tsv", ".txt", ".csv", ".clonotypes")
+_ENDINGS = (*PACKED, ".tsv", ".txt", ".csv", ".clonotypes")
 _SEARCHED = (".tsv", ".txt", ".csv")
 
 
 def find_files(sources: Iterable[str | os.PathLike[str]], *, exclude: Path | None = None) -> list[Path]:
     """List the repertoire files: every source that is a file, and in folders the tables.
 
-    Tables are `*.tsv`, `*.txt` and `*.csv`, also with `.gz`. Folders are searched with all folders in them;
-    hidden files and `exclude`, the metadata sheet, are left out.
+    Tables are `*.tsv`, `*.txt` and `*.csv`, also with `.gz`, `.bz2`, `.xz` or `.zip`. Folders are searched with all
+    folders in them; hidden files and `exclude`, the metadata sheet, are left out. HDF5 files are given by name.
 
     Raises
     ------
@@ -32,7 +33,9 @@ def find_files(sources: Iterable[str | os.PathLike[str]], *, exclude: Path | Non
         if source.is_dir():
             files = sorted(path for path in source.rglob("*") if _is_table(path, source))
             if not files:
-                raise InputError(f"{source}: no *.tsv, *.txt or *.csv file (or .gz of these) in this folder")
+                raise InputError(
+                    f"{source}: no *.tsv, *.txt or *.csv file (or .gz, .bz2, .xz, .zip of these) in this folder"
+                )
         elif source.exists():
             files = [source]
         else:
@@ -48,7 +51,9 @@ def find_files(sources: Iterable[str | os.PathLike[str]], *, exclude: Path | Non
 
 def _is_table(path: Path, folder: Path) -> bool:
     hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-    return not hidden and path.name.lower().removesuffix(".gz").endswith(_SEARCHED) and path.is_file()
+    name = path.name.lower()
+    unpacked = next((name.removesuffix(ending) for ending in PACKED if name.endswith(ending)), name)
+    return not hidden and unpacked.endswith(_SEARCHED) and path.is_file()
 
 
 def stems(name: str) -> list[str]:

@@ -8,6 +8,7 @@ import os
 import re
 import warnings
 import zipfile
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -18,6 +19,7 @@ import openpyxl
 import pandas as pd
 from openpyxl.utils.exceptions import InvalidFileException
 
+from deeprc.datasets.emerson2017 import add_tag_columns, is_sample_overview
 from deeprc.datasets.matching import stems
 from deeprc.datasets.readers.text import decode, open_text, split_header
 from deeprc.errors import InputError
@@ -51,6 +53,9 @@ _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _LEADING_ZERO = re.compile(r"[+-]?0\d")
 _INT64 = range(-(2**63), 2**63)
 _EXACT_IN_FLOAT = 2**53
+
+
+_BAD_WORKBOOK = (zipfile.BadZipFile, zlib.error, InvalidFileException, KeyError, ValueError, SyntaxError, OSError)
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,8 @@ def read_metadata(
 ) -> Metadata:
     """Read a metadata sheet; TSV, CSV or XLSX is found out from what is in it, not from its name.
 
+    An immunoSEQ sample overview gets the columns that its `sample_tags` hold: `cmv`, `age`, `sex`, `hla` ...
+
     Parameters
     ----------
     path
@@ -117,6 +124,8 @@ def read_metadata(
     if id_column is None and chosen == file_column:
         ids = [stems(value)[-1] for value in ids]
     _check_ids(path, chosen, ids, numbers)
+    if is_sample_overview(text):
+        text = add_tag_columns(path, text, numbers)
     table = pd.DataFrame(
         {name: pd.Series(values, dtype=object) if name == chosen else _typed(values) for name, values in text.items()},
         index=pd.RangeIndex(len(ids)),
@@ -132,10 +141,10 @@ def is_missing(value: str) -> bool:
 
 def _read_rows(path: Path, sheet: str | None) -> list[list[str]]:
     """Return all rows as text without blanks around the cells, the header first."""
+    if _is_workbook(path):
+        return _read_xlsx(path, path.read_bytes(), sheet)
     with open_text(path) as stream:
         data = stream.read()
-    if data.startswith(b"PK"):
-        return _read_xlsx(path, data, sheet)
     if data.startswith(b"\xd0\xcf\x11\xe0"):
         raise InputError(f"{path}: the old binary Excel format; save the sheet as XLSX, CSV or TSV")
     text = decode(data)
@@ -147,12 +156,23 @@ def _read_rows(path: Path, sheet: str | None) -> list[list[str]]:
     return [[cell.replace("\x00", "").strip() for cell in row] for row in rows]
 
 
+def _is_workbook(path: Path) -> bool:
+    """Tell an XLSX file, which is a zip file with a list of its parts, from a table in a zip file."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return "[Content_Types].xml" in archive.namelist()
+    except zipfile.BadZipFile:
+        return path.read_bytes()[:2] == b"PK"
+    except OSError:
+        return False  # whoever reads it next says why
+
+
 def _read_xlsx(path: Path, data: bytes, sheet: str | None) -> list[list[str]]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # openpyxl warns of styles and extensions that do not concern the values
             book = openpyxl.load_workbook(io.BytesIO(data), data_only=True)
-    except (zipfile.BadZipFile, InvalidFileException, KeyError, ValueError, OSError) as error:
+    except _BAD_WORKBOOK as error:
         raise InputError(f"{path}: cannot be read as XLSX: {error}") from error
     if sheet is not None and sheet not in book.sheetnames:
         raise InputError(f"{path}: no sheet {sheet!r}; the file has {', '.join(book.sheetnames)}")

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from deeprc.datasets.cleaning import DROP_REASONS, CleanedTable
+from deeprc.datasets.cleaning import DROP_REASONS, CleanedTable, Cleaning
 from deeprc.datasets.readers import COUNT_ONE
 
 __all__ = ["PreprocessingReport", "RepertoireReport", "format_table"]
 
 _SHOWN = 20
+_SEQUENCES_FROM = {
+    "junction_aa": "junction_aa",
+    "cdr3_aa": "cdr3_aa, completed with the conserved residues at both ends",
+    "cdr3_aa as junction_aa": "cdr3_aa, which holds junctions (they begin with C and end with F or W)",
+    "junction": "junction, translated",
+}
 
 
 @dataclass(frozen=True)
 class RepertoireReport:
-    """One file: its rows, how many are kept, and why the others are not.
+    """One repertoire: its rows, how many are kept, and why the others are not.
 
-    `dropped` has every reason, also with 0; `counts_from` says how many of the kept rows took their count
-    from which column ("one": no column had it, so it is 1); `counts_rounded` how many counts were no whole
-    number of at least 1.
+    `dropped` has the reasons that applied; `merged` are rows that were added to another; `counts_from` says how many of
+    the kept rows took their count from which column ("one": no column had it, so it is 1); `counts_rounded` how many
+    counts were no whole number of at least 1; `sequences_from` what the junctions were read from; `loci` how many rows
+    are of which chain ("" is unknown), and `locus` the one that was asked for; `genes`, for v_call and j_call, the
+    names that were changed, as found and as stored.
     """
 
     repertoire_id: str
@@ -29,59 +37,72 @@ class RepertoireReport:
     format: str
     rows_read: int
     kept: int
+    merged: int
     dropped: Mapping[str, int]
     counts_from: Mapping[str, int]
     counts_rounded: int
+    sequences_from: Mapping[str, int]
+    loci: Mapping[str, int]
+    locus: str | None
+    genes: Mapping[str, Mapping[str, str]]
 
     @classmethod
-    def of(cls, repertoire_id: str, file: str, reader_format: str, cleaned: CleanedTable) -> RepertoireReport:
-        """Return the report of one cleaned file."""
+    def of(
+        cls, repertoire_id: str, file: str, reader_format: str, cleaned: CleanedTable, locus: str | None
+    ) -> RepertoireReport:
+        """Return the report of one cleaned repertoire."""
         return cls(
             repertoire_id,
             file,
             reader_format,
             cleaned.rows_read,
             cleaned.kept,
-            cleaned.dropped,
+            cleaned.merged,
+            {reason: n for reason, n in cleaned.dropped.items() if n},
             cleaned.counts_from,
             cleaned.counts_rounded,
+            cleaned.sequences_from,
+            cleaned.loci,
+            locus,
+            {
+                name: {row.found: row.stored for row in mapping.rows if row.found != row.stored}
+                for name, mapping in cleaned.genes.items()
+            },
         )
 
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> RepertoireReport:
+        """Return the report that `to_dict` gave."""
+        return cls(**values)
+
     def to_dict(self) -> dict[str, Any]:
-        """Return what the container stores of this repertoire; reasons that never applied are left out."""
-        return {
-            "repertoire_id": self.repertoire_id,
-            "file": self.file,
-            "format": self.format,
-            "rows_read": self.rows_read,
-            "kept": self.kept,
-            "dropped": {reason: n for reason, n in self.dropped.items() if n},
-            "counts_from": dict(self.counts_from),
-            "counts_rounded": self.counts_rounded,
-        }
+        """Return the report as JSON knows it."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
 class PreprocessingReport:
-    """A cohort: one report per repertoire that has a file, in the order of the metadata sheet.
+    """A cohort: one report per repertoire that has a file.
 
     Attributes
     ----------
     repertoires
-        One report per file; those with nothing kept are not in the container.
+        In the order of the container; those with nothing kept are not in it.
     rows_without_file
         Ids of the sheet that were left out for want of a file.
     files_without_row
         Names of files that belong to no row of the sheet.
-    min_length, max_length
-        Limits of the sequences kept, in residues.
+    skipped_files
+        Files that could not be read, and why.
+    cleaning
+        What was kept.
     """
 
     repertoires: tuple[RepertoireReport, ...]
     rows_without_file: tuple[str, ...]
     files_without_row: tuple[str, ...]
-    min_length: int
-    max_length: int
+    skipped_files: Mapping[str, str]
+    cleaning: Cleaning
 
     @property
     def rows_read(self) -> int:
@@ -92,6 +113,11 @@ class PreprocessingReport:
     def kept(self) -> int:
         """All sequences in the container."""
         return sum(each.kept for each in self.repertoires)
+
+    @property
+    def merged(self) -> int:
+        """Rows added to another."""
+        return sum(each.merged for each in self.repertoires)
 
     @property
     def dropped(self) -> dict[str, int]:
@@ -109,39 +135,74 @@ class PreprocessingReport:
         """Kept rows whose count was no whole number of at least 1."""
         return sum(each.counts_rounded for each in self.repertoires)
 
+    @property
+    def sequences_from(self) -> dict[str, int]:
+        """Kept rows by what their junction was read from."""
+        return _sum(each.sequences_from for each in self.repertoires)
+
+    @property
+    def loci(self) -> dict[str, int]:
+        """Rows that would be kept of any chain, by chain; "" is unknown."""
+        return _sum(each.loci for each in self.repertoires)
+
+    @property
+    def genes(self) -> dict[str, dict[str, str]]:
+        """For v_call and j_call: the names that were changed, as found and as stored."""
+        return {name: _union(each.genes.get(name, {}) for each in self.repertoires) for name in ("v_call", "j_call")}
+
     def to_dict(self) -> dict[str, Any]:
         """Return the report as the container's attribute `preprocessing` stores it."""
+        repertoires = [each.to_dict() for each in self.repertoires]
         return {
-            "min_length": self.min_length,
-            "max_length": self.max_length,
+            **asdict(self.cleaning),
             "rows_read": self.rows_read,
             "kept": self.kept,
+            "merged": self.merged,
             "dropped": self.dropped,
             "counts_from": self.counts_from,
             "counts_rounded": self.counts_rounded,
+            "sequences_from": self.sequences_from,
+            "loci": self.loci,
+            "genes": self.genes,
             "rows_without_file": list(self.rows_without_file),
             "files_without_row": list(self.files_without_row),
-            "repertoires": [each.to_dict() for each in self.repertoires],
+            "skipped_files": dict(self.skipped_files),
+            "repertoires": [{name: value for name, value in each.items() if name != "genes"} for each in repertoires],
         }
 
     def to_text(self) -> str:
         """Return a table of the repertoires (the first few of a large cohort) and the total."""
         reasons = [reason for reason, n in self.dropped.items() if n]
-        rows: list[list[str | int]] = [["repertoire", "format", "rows read", "kept", *reasons]]
-        rows += [
-            [
-                each.repertoire_id,
-                each.format,
-                each.rows_read,
-                each.kept,
-                *map(each.dropped.__getitem__, reasons),
-            ]
-            for each in self.repertoires[:_SHOWN]
-        ]
+        merged = ["merged"] if self.merged else []
+        rows: list[list[str | int]] = [["repertoire", "format", "rows read", "kept", *merged, *reasons]]
+        for each in self.repertoires[:_SHOWN]:
+            numbers = [each.rows_read, each.kept, *([each.merged] if merged else [])]
+            rows.append(
+                [each.repertoire_id, each.format, *numbers, *(each.dropped.get(reason, 0) for reason in reasons)]
+            )
         if len(self.repertoires) > _SHOWN:
             rows.append([f"... {len(self.repertoires) - _SHOWN} more"])
-        rows.append(["total", "", self.rows_read, self.kept, *map(self.dropped.__getitem__, reasons)])
-        return "\n".join([format_table(rows), *describe_counts(self.counts_from, self.counts_rounded)])
+        numbers = [self.rows_read, self.kept, *([self.merged] if merged else [])]
+        rows.append(["total", "", *numbers, *map(self.dropped.__getitem__, reasons)])
+        return "\n".join([format_table(rows), *self._remarks()])
+
+    def _remarks(self) -> list[str]:
+        """Return lines on what a table of numbers does not say."""
+        lines = describe_counts(self.counts_from, self.counts_rounded)
+        if set(self.sequences_from) - {"junction_aa"}:
+            origins = (f"{_SEQUENCES_FROM[name]} ({n:,})" for name, n in self.sequences_from.items())
+            lines.append("junctions from: " + ", ".join(origins))
+        if set(self.loci) - {""}:
+            lines.append("chains: " + ", ".join(f"{name or 'unknown'} ({n:,})" for name, n in self.loci.items()))
+        for name, changed in self.genes.items():
+            if changed:
+                shown = [f"{found} -> {stored or 'unknown'}" for found, stored in list(changed.items())[:3]]
+                more = f" and {len(changed) - 3:,} more names" if len(changed) > 3 else ""
+                lines.append(f"{name} in IMGT's names: {', '.join(shown)}{more}")
+        if self.skipped_files:
+            lines.append(f"skipped {len(self.skipped_files)} files that cannot be read:")
+            lines += [f"  {reason}" for reason in self.skipped_files.values()]
+        return lines
 
 
 def describe_counts(counts_from: Mapping[str, int], counts_rounded: int) -> list[str]:
@@ -172,3 +233,10 @@ def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     for each in counts:
         total.update(each)
     return dict(total)
+
+
+def _union(changes: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    together: dict[str, str] = {}
+    for each in changes:
+        together.update(each)
+    return together

@@ -8,7 +8,7 @@ from deeprc.errors import InputError
 
 
 def test_presets_load() -> None:
-    assert presets() == ["deeprc", "paper"]
+    assert presets() == ["cmv", "deeprc", "paper"]
     for name in presets():
         assert isinstance(load_config(name), Config)
 
@@ -34,6 +34,12 @@ def test_the_paper_preset_is_the_paper() -> None:
         n_updates=100_000, batch_size=4, n_sequences=10_000, top_fraction=0.1, learning_rate=1e-4,
         adam_epsilon=1e-4, evaluate_every=5000, validation_sequences=None, patience=None,
     )  # fmt: skip
+
+
+def test_the_cmv_preset_is_the_default_for_large_repertoires_with_the_papers_abundance() -> None:
+    """Paper line 8595: the abundance scale is log; the rest of the difference is a longer and calmer training."""
+    changes = {"abundance": "log", "n_updates": 20_000, "evaluate_every": 500, "validation_sequences": 100_000}
+    assert load_config("cmv") == load_config("deeprc", changes)
 
 
 def test_overrides_with_and_without_section() -> None:
@@ -104,5 +110,5 @@ def test_files_that_cannot_be_used(tmp_path: Path, text: str, message: str) -> N
 
 
 def test_an_unknown_name_lists_the_presets() -> None:
-    with pytest.raises(InputError, match=r"neither a file nor a configuration .*: deeprc, paper"):
+    with pytest.raises(InputError, match=r"neither a file nor a configuration .*: cmv, deeprc, paper"):
         load_config("papr")

@@ -13,11 +13,14 @@ import pandas as pd
 
 from deeprc.datasets.readers.airr import AirrReader
 from deeprc.datasets.readers.generic import GenericReader
+from deeprc.datasets.readers.immunarch import ImmunarchReader
 from deeprc.datasets.readers.immunoseq import ImmunoseqReader
-from deeprc.datasets.readers.layout import Header, Layout, Reader, Status
+from deeprc.datasets.readers.layout import Header, Layout, Reader, SequenceKind, Status
+from deeprc.datasets.readers.mixcr import MixcrReader
 from deeprc.datasets.readers.original_deeprc import OriginalDeepRCReader
-from deeprc.datasets.readers.table import COUNT_ONE, read_table
+from deeprc.datasets.readers.table import COUNT_ONE, Rows, read_rows, to_frame
 from deeprc.datasets.readers.tcrex import TcrexReader
+from deeprc.datasets.readers.tenx import TenxReader
 from deeprc.datasets.readers.text import read_header
 from deeprc.datasets.readers.vdjtools import VdjtoolsReader
 from deeprc.errors import InputError
@@ -30,18 +33,23 @@ __all__ = [
     "Header",
     "Layout",
     "Reader",
+    "Rows",
+    "SequenceKind",
     "Status",
     "choose_reader",
     "find_reader",
     "read_header",
     "read_repertoire",
-    "read_table",
+    "read_rows",
 ]
 
 READERS: tuple[Reader, ...] = (
     AirrReader(),
     ImmunoseqReader(),
+    MixcrReader(),
+    TenxReader(),
     VdjtoolsReader(),
+    ImmunarchReader(),
     TcrexReader(),
     OriginalDeepRCReader(),
 )
@@ -103,6 +111,6 @@ def find_reader(header: Header, reader: Reader | None = None) -> tuple[Reader, L
 
 
 def read_repertoire(path: str | os.PathLike[str], *, reader: Reader | None = None) -> pd.DataFrame:
-    """Read one repertoire file, whatever its format; see `read_table` for the columns of the result."""
+    """Read one repertoire file, whatever its format; see `to_frame` for the columns of the result."""
     header = read_header(Path(path))
-    return read_table(header, find_reader(header, reader)[1])
+    return to_frame(read_rows(header, find_reader(header, reader)[1]))

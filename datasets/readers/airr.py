@@ -4,33 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from deeprc.datasets.readers.layout import Header, InvalidValueError, Layout, Status
+from deeprc.datasets.readers.layout import Header, Layout, Status, boolean
 
 __all__ = ["AirrReader"]
 
-_TRUE = frozenset({"t", "true", "1", "yes"})
-_FALSE = frozenset({"f", "false", "0", "no"})
+_COUNTS = ("duplicate_count", "templates", "umi_count", "consensus_count", "dupcount", "conscount")
+_FLAGS = ("productive", "vj_in_frame", "stop_codon", "is_cell", "functional", "in_frame", "stop")
+_CHANGEO = {"functional": "productive", "in_frame": "vj_in_frame", "stop": "stop_codon"}
 
 
 class AirrReader:
-    """Tables with AIRR field names; `junction_aa` is the one that is needed."""
+    """Tables with AIRR field names, the AIRR-ML-25 challenge's and Change-O's among them.
+
+    One of `junction_aa`, `cdr3_aa` and `junction` is needed; a row takes the first that it has.
+
+    Cells are counted, not the molecules of a contig in its cell, where the table is of single cells: it has a `cell_id`
+    and either `is_cell`, which Cell Ranger writes, or no `duplicate_count`. A `cell_id` alone tells nothing:
+    repositories write the column, empty, into tables of bulk sequencing.
+    """
 
     name = "airr"
-    recognised_by = "junction_aa"
+    recognised_by = "junction_aa | cdr3_aa | junction"
 
     def layout(self, header: Header) -> Layout | None:
         """Return the columns of an AIRR table."""
-        junction_aa = header.find("junction_aa")
-        if junction_aa is None:
+        junction_aa, cdr3_aa, junction = (header.find(name) for name in ("junction_aa", "cdr3_aa", "junction"))
+        if junction_aa is None and cdr3_aa is None and junction is None:
             return None
+        counts = header.find_all(*_COUNTS)
+        cell = header.find("cell_id")
+        if header.find("is_cell") is None and header.find("duplicate_count", "templates") is not None:
+            cell = None
         return Layout(
             junction_aa,
-            counts=header.find_all("duplicate_count", "umi_count", "consensus_count"),
-            v_call=header.find("v_call"),
-            j_call=header.find("j_call"),
-            status=header.find_all("productive", "vj_in_frame", "stop_codon"),
+            cdr3_aa,
+            junction,
+            counts=counts if cell is None else (),
+            negative_is_one=header.find("templates") is not None,
+            v_call=header.find_all("v_call"),
+            j_call=header.find_all("j_call"),
+            status=header.find_all(*_FLAGS),
             judge=_judge,
-            repertoire=header.find("repertoire_id"),
+            repertoire=header.find("repertoire_id", "sample_id", "sample_name", "sample"),
+            locus=header.find("locus"),
+            cell=cell,
         )
 
 
@@ -40,8 +57,10 @@ def _judge(values: Mapping[str, str]) -> Status:
     An empty `productive` leaves the decision to the other two and then to the residues. A rearrangement that
     is out of frame usually runs into a stop codon too: it counts as out of frame.
     """
-    flags = {column.lower(): _boolean(column, value) for column, value in values.items()}
+    flags = {_CHANGEO.get(column.lower(), column.lower()): boolean(column, value) for column, value in values.items()}
     productive = flags.get("productive")
+    if flags.get("is_cell") is False:
+        return Status.LOW_CONFIDENCE
     if productive:
         return Status.IN_FRAME
     if flags.get("vj_in_frame") is False:
@@ -49,14 +68,3 @@ def _judge(values: Mapping[str, str]) -> Status:
     if flags.get("stop_codon"):
         return Status.STOP_CODON
     return Status.UNKNOWN if productive is None else Status.UNPRODUCTIVE
-
-
-def _boolean(column: str, value: str) -> bool | None:
-    word = value.strip().lower()
-    if word in _TRUE:
-        return True
-    if word in _FALSE:
-        return False
-    if not word:
-        return None
-    raise InvalidValueError(column, value, "T, F (also true/false, yes/no, 1/0) or nothing")

@@ -1,4 +1,4 @@
-"""Adaptive's immunoSEQ Analyzer exports: the older camelCase layout and the newer snake_case one."""
+"""Adaptive's immunoSEQ Analyzer exports: pre-2014, camelCase, snake_case, 2020, and the short sample export."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from deeprc.datasets.readers.layout import Header, InvalidValueError, Layout, Status, is_missing
 
-__all__ = ["ImmunoseqReader"]
+__all__ = ["ImmunoseqReader", "has_immunoseq_columns"]
 
-_OLD_COUNTS = ("count (templates/reads)", "count (templates)", "count (reads)", "count")
+_SIGNS = ("frame_type", "rearrangement", "extended_rearrangement", "bio_identity", "v_gene", "v_family", "v_resolved")
+_OLD_COUNTS = ("count (templates/reads)", "count (templates)", "count (reads)", "count", "copy")
 _STATUS = {
     "in": Status.IN_FRAME,
     "productive": Status.IN_FRAME,
@@ -20,35 +21,57 @@ _STATUS = {
 
 
 class ImmunoseqReader:
-    """Tables with `aminoAcid` and a count, or with `amino_acid` and `frame_type`."""
+    """Tables with `aminoAcid` and a count, or with `amino_acid` and another column of immunoSEQ.
+
+    The sequence is the junction. Templates go before reads; the CMV cohort writes -1 where there are none. A gene that
+    is unresolved is given as the genes that it may be, or else as its family.
+    """
 
     name = "immunoseq"
-    recognised_by = "aminoAcid, count (templates/reads) | amino_acid, frame_type"
+    recognised_by = "aminoAcid and a count | amino_acid and frame_type, rearrangement, v_gene or v_resolved"
 
     def layout(self, header: Header) -> Layout | None:
-        """Return the columns of either layout; templates go before reads, genes before alleles."""
-        newer, frame_type = header.find("amino_acid"), header.find("frame_type")
-        if newer is not None and frame_type is not None:
+        """Return the columns of whichever layout it is."""
+        newer = header.find("amino_acid", "cdr3_amino_acid")
+        if newer is not None and has_immunoseq_columns(header):
             return Layout(
                 newer,
-                counts=header.find_all("templates", "reads"),
-                v_call=header.find("v_gene", "v_resolved"),
-                j_call=header.find("j_gene", "j_resolved"),
-                status=(frame_type,),
+                counts=header.find_all("templates", "reads", "seq_reads"),
+                negative_is_one=True,
+                v_call=header.find_all("v_gene", "v_gene_ties", "v_resolved", "v_family", "v_family_ties"),
+                j_call=header.find_all("j_gene", "j_gene_ties", "j_resolved", "j_family", "j_family_ties"),
+                status=header.find_all("frame_type"),
                 judge=_judge,
                 repertoire=header.find("sample_name"),
+                locus=header.find("locus"),
             )
         older, counts = header.find("aminoAcid"), header.find_all(*_OLD_COUNTS)
         if older is not None and counts:
             return Layout(
                 older,
                 counts=counts,
-                v_call=header.find("vGeneName", "vMaxResolved"),
-                j_call=header.find("jGeneName", "jMaxResolved"),
+                negative_is_one=True,
+                v_call=header.find_all(*_older_genes(header, "v")),
+                j_call=header.find_all(*_older_genes(header, "j")),
                 status=header.find_all("sequenceStatus"),
                 judge=_judge,
+                repertoire=header.find("sample_name"),
+                locus=header.find("locus"),
             )
         return None
+
+
+def has_immunoseq_columns(header: Header) -> bool:
+    """Tell whether a table with `amino_acid` has a column that only immunoSEQ's exports have."""
+    return header.find(*_SIGNS) is not None
+
+
+def _older_genes(header: Header, segment: str) -> tuple[str, ...]:
+    """Return the columns of a gene's name: pre-2014 exports give ties in one column, and families as bare numbers."""
+    if header.find(f"{segment}Ties") is not None:
+        return (f"{segment}GeneName", f"{segment}Ties")
+    columns = ("GeneName", "GeneNameTies", "MaxResolved", "FamilyName", "FamilyTies")
+    return tuple(f"{segment}{column}" for column in columns)
 
 
 def _judge(values: Mapping[str, str]) -> Status:

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from typing import Protocol
 
-__all__ = ["Header", "InvalidValueError", "Layout", "Reader", "Status", "is_missing"]
+__all__ = [
+    "MISSING",
+    "Header",
+    "InvalidValueError",
+    "Layout",
+    "Reader",
+    "SequenceKind",
+    "Status",
+    "boolean",
+    "is_missing",
+]
 
-_MISSING = frozenset({"", "null", "na", "n/a", "nan", "none", "no data", "unresolved", "unknown", "."})
+MISSING = frozenset(
+    {"", "null", "na", "n/a", "nan", "none", "no data", "unresolved", "unknown", "undefined", "(undefined)", "."}
+)
+"""Words, in lower case, that stand for a missing value."""
+
+_TRUE = frozenset({"t", "true", "1", "1.0", "yes", "y"})
+_FALSE = frozenset({"f", "false", "0", "0.0", "no", "n"})
 
 
 class Status(IntEnum):
@@ -21,6 +37,8 @@ class Status(IntEnum):
     OUT_OF_FRAME = 2
     STOP_CODON = 3
     UNPRODUCTIVE = 4
+    LOW_CONFIDENCE = 5
+    """No cell, or a contig that the file itself does not trust."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +68,14 @@ def _unknown(_: Mapping[str, str]) -> Status:
     return Status.UNKNOWN
 
 
+class SequenceKind(IntEnum):
+    """Which part of a receptor a sequence was read from; the container's is always the junction."""
+
+    JUNCTION_AA = 0
+    CDR3_AA = 1
+    JUNCTION = 2
+
+
 @dataclass(frozen=True)
 class Layout:
     """Which columns of a file hold what; only these are parsed.
@@ -57,26 +83,47 @@ class Layout:
     Attributes
     ----------
     junction_aa
-        The amino-acid sequence.
+        The amino-acid sequence with the conserved residues at both ends, as the container keeps it.
+    cdr3_aa, junction
+        Where the row has no `junction_aa`: the amino-acid sequence without them; or the nucleotides, to be translated.
+        One of the three is needed.
     counts
         Columns of abundances; a row's count is the first of them that is not missing there, else 1.
+    negative_is_one
+        A count of -1 is this format's way to say that none was given; it becomes 1.
     v_call, j_call
-        Gene names, where the file has them.
+        Columns of gene names; a row's is the first of them that is not missing there. A family stands behind the gene.
     status
         The columns that say whether a row is productive, and `judge` what their values mean: it gets the
         values by column, is asked once for each combination that occurs, and may raise `InvalidValueError`. A
         module's function, so that it can be sent to a worker process.
     repertoire
-        The column that names the repertoire; a file with several values is refused.
+        The column that names the repertoire of each row.
+    locus
+        The column that names the chain.
+    cell
+        The column that names the cell of each row; a sequence's count is then the number of its cells, and a row
+        without a name is a cell of its own.
     """
 
-    junction_aa: str
+    junction_aa: str | None = None
+    cdr3_aa: str | None = None
+    junction: str | None = None
     counts: tuple[str, ...] = ()
-    v_call: str | None = None
-    j_call: str | None = None
+    negative_is_one: bool = False
+    v_call: tuple[str, ...] = ()
+    j_call: tuple[str, ...] = ()
     status: tuple[str, ...] = ()
-    judge: Callable[[Mapping[str, str]], Status] = _unknown
+    judge: Callable[[Mapping[str, str]], Status] = field(default=_unknown, repr=False)  # its repr holds an address
     repertoire: str | None = None
+    locus: str | None = None
+    cell: str | None = None
+
+    @property
+    def sequences(self) -> dict[SequenceKind, str]:
+        """Return the columns of sequences in the order in which a row is asked for them."""
+        columns = (self.junction_aa, self.cdr3_aa, self.junction)
+        return {kind: name for kind, name in zip(SequenceKind, columns, strict=True) if name is not None}
 
 
 class Reader(Protocol):
@@ -103,4 +150,22 @@ class InvalidValueError(Exception):
 
 def is_missing(value: str) -> bool:
     """Tell whether a count, a gene or a sequence is one of the words that stand for a missing value."""
-    return value.strip().lower() in _MISSING
+    return value.strip().lower() in MISSING
+
+
+def boolean(column: str, value: str) -> bool | None:
+    """Return what a yes or no says, None where it is missing.
+
+    Raises
+    ------
+    InvalidValueError
+        If it is none of the known words.
+    """
+    word = value.strip().lower()
+    if word in _TRUE:
+        return True
+    if word in _FALSE:
+        return False
+    if word in MISSING:
+        return None
+    raise InvalidValueError(column, value, "T, F (also true/false, yes/no, 1/0) or nothing")

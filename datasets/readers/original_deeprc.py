@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from deeprc.datasets.readers.immunoseq import has_immunoseq_columns
 from deeprc.datasets.readers.layout import Header, Layout
 
 __all__ = ["OriginalDeepRCReader"]
 
 
 class OriginalDeepRCReader:
-    """Tables with `amino_acid` and `templates` but no `frame_type`, which would make them immunoSEQ's."""
+    """Tables with `amino_acid` and `templates`, and no column that would make them immunoSEQ's.
+
+    Counts of -1 are the CMV cohort's, from which the published tables were made.
+    """
 
     name = "deeprc"
-    recognised_by = "amino_acid, templates (no frame_type)"
+    recognised_by = "amino_acid, templates and no other column of immunoSEQ"
 
     def layout(self, header: Header) -> Layout | None:
         """Return the two columns."""
         sequence, count = header.find("amino_acid"), header.find("templates")
-        if sequence is None or count is None or header.find("frame_type") is not None:
+        if sequence is None or count is None or has_immunoseq_columns(header):
             return None
-        return Layout(sequence, counts=(count,))
+        return Layout(sequence, counts=(count,), negative_is_one=True)

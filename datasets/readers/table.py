@@ -1,139 +1,278 @@
-"""One repertoire file as a table with AIRR field names: the part of reading that all formats share."""
+"""One repertoire file as columns with AIRR field names: the part of reading that all formats share.
+
+Letters: N rows, R residues.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.datasets.readers.layout import Header, InvalidValueError, Layout, Status, is_missing
-from deeprc.datasets.readers.text import read_columns
+from deeprc.datasets.codons import translate
+from deeprc.datasets.readers.columns import Coded, Texts, read_columns
+from deeprc.datasets.readers.layout import MISSING, Header, InvalidValueError, Layout, SequenceKind, Status, is_missing
+from deeprc.datasets.readers.text import decode_name
 from deeprc.errors import InputError
 
-__all__ = ["COUNT_ONE", "read_table"]
+__all__ = ["COUNT_ONE", "Rows", "read_rows", "to_frame"]
 
 COUNT_ONE = "one"
-"""The `count_source` of a row whose count was missing everywhere and became 1."""
+"""The source of a count that was missing everywhere and became 1."""
 
 _MAX_COUNT = int(np.iinfo(np.uint32).max)
 _MISSING, _INVALID = -1.0, -2.0
-_LONGEST_MISSING = 10
+_LONGEST_MISSING = max(map(len, MISSING))
+_FIRST_OF_MISSING = np.array(sorted({ord(letter) for word in MISSING if word for letter in (word[0], word[0].upper())}))
+_SPACE = 32
 
 
-def read_table(header: Header, layout: Layout) -> pd.DataFrame:
+@dataclass(frozen=True)
+class Rows:
+    """The N rows of one file, in its order.
+
+    Attributes
+    ----------
+    letters, offsets
+        The sequences as ASCII, end to end, (R,) uint8, and their offsets, (N + 1,) int64; missing ones are empty.
+    kinds
+        What each was read from, (N,) uint8, a `SequenceKind`.
+    counts
+        (N,) uint32.
+    count_sources, count_source
+        The columns that a count may be from, `COUNT_ONE` the last, and the index of the one that each is from.
+    count_rounded
+        Whether the count was no whole number of at least 1, (N,) bool.
+    status
+        (N,) uint8, a `Status`.
+    v_call, j_call, repertoire, locus, cell
+        Where the file has them: names as found, "" where missing; each row without a cell has a code of its own.
+    """
+
+    letters: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+    kinds: NDArray[np.uint8]
+    counts: NDArray[np.uint32]
+    count_sources: tuple[str, ...]
+    count_source: NDArray[np.int8]
+    count_rounded: NDArray[np.bool_]
+    status: NDArray[np.uint8]
+    v_call: Coded | None = None
+    j_call: Coded | None = None
+    repertoire: Coded | None = None
+    locus: Coded | None = None
+    cell: Coded | None = None
+
+    def __len__(self) -> int:
+        """Return N."""
+        return len(self.offsets) - 1
+
+
+def read_rows(header: Header, layout: Layout) -> Rows:
     """Read the rows of one file, all of them, in the file's order.
-
-    Returns
-    -------
-    pandas.DataFrame
-        `junction_aa` (text; "" where missing), `duplicate_count` (uint32), `count_source` (category: the
-        column that the count is from, or `COUNT_ONE`), `count_rounded` (bool), `status` (uint8, a `Status`),
-        and where the file has them `v_call` and `j_call` (category; "" where missing).
 
     Raises
     ------
     InputError
         If a value cannot be used; the message names the file, the row (the header is row 1) and the column.
     """
-    genes = {"v_call": layout.v_call, "j_call": layout.j_call}
-    optional = (*genes.values(), layout.repertoire)
-    others = (*layout.counts, *layout.status, *(column for column in optional if column is not None))
-    raw = read_columns(header, layout.junction_aa, others)
-    if layout.repertoire is not None:
-        _check_one_repertoire(raw[layout.repertoire], layout.repertoire, header.path)
-    counts = _counts(raw, layout.counts, header.path)
-    columns: dict[str, Any] = {
-        "junction_aa": pd.Series(_sequences(raw[layout.junction_aa]), dtype=object),
-        "duplicate_count": counts.numbers,
-        "count_source": pd.Categorical.from_codes(counts.source, pd.Index([*layout.counts, COUNT_ONE])),
-        "count_rounded": counts.rounded,
-        "status": _status(raw, layout, header.path),
+    one = {name: getattr(layout, name) for name in ("repertoire", "locus", "cell")}
+    columns = {name: (column,) for name, column in one.items() if column is not None}
+    columns |= {name: found for name in ("v_call", "j_call") if (found := getattr(layout, name))}
+    needed = [*layout.counts, *layout.status, *(column for each in columns.values() for column in each)]
+    texts, coded = read_columns(header, list(layout.sequences.values()), needed)
+    n = len(next(iter(texts.values())))
+    letters, offsets, kinds = _sequences({kind: texts[column] for kind, column in layout.sequences.items()})
+    counts, source, rounded = _counts(coded, layout, n, header.path)
+    return Rows(
+        letters,
+        offsets,
+        kinds,
+        counts,
+        (*layout.counts, COUNT_ONE),
+        source,
+        rounded,
+        _status(coded, layout, n, header.path),
+        **{name: _names([coded[column] for column in each], name == "cell") for name, each in columns.items()},
+    )
+
+
+def to_frame(rows: Rows) -> pd.DataFrame:
+    """Return rows as a table.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `junction_aa` (text; "" where missing), `duplicate_count` (uint32), `count_source` (category: the
+        column that the count is from, or `COUNT_ONE`), `count_rounded` (bool), `status` (uint8, a `Status`),
+        and where the file has them `v_call`, `j_call`, `repertoire_id`, `locus` and `cell_id` (category; "" where
+        missing).
+    """
+    text = rows.letters.tobytes().decode("latin-1")
+    bounds = rows.offsets.tolist()
+    sequences = [text[start:stop] for start, stop in pairwise(bounds)]
+    columns = {
+        "junction_aa": pd.Series(sequences, dtype=object),
+        "duplicate_count": rows.counts,
+        "count_source": pd.Categorical.from_codes(rows.count_source, pd.Index(rows.count_sources)),
+        "count_rounded": rows.count_rounded,
+        "status": rows.status,
     }
-    for name, column in genes.items():
+    names = {"repertoire": "repertoire_id", "cell": "cell_id"}
+    for name in ("v_call", "j_call", "repertoire", "locus", "cell"):
+        column = getattr(rows, name)
         if column is not None:
-            columns[name] = _genes(raw[column])
+            values, place = np.unique(np.array(column.values, object), return_inverse=True)
+            columns[names.get(name, name)] = pd.Categorical.from_codes(place[column.codes], pd.Index(values))
     return pd.DataFrame(columns)
 
 
-def _check_one_repertoire(column: pd.Series, name: str, path: Path) -> None:
-    found = [str(value) for value in column.cat.categories if not is_missing(str(value))]
-    if len(found) > 1:
-        listed = ", ".join(found[:3]) + ", ..." * (len(found) > 3)
-        raise InputError(f"{path}: column {name!r} names {len(found)} repertoires ({listed}); expected one per file")
+def _sequences(
+    columns: dict[SequenceKind, Texts],
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint8]]:
+    """Take each row's sequence from the first column that has one."""
+    (first, texts), *others = columns.items()
+    letters, offsets = _present(texts)
+    if first == SequenceKind.JUNCTION:
+        letters, offsets = translate(letters, offsets)
+    kinds = np.full(len(offsets) - 1, first, np.uint8)
+    for kind, texts in others:
+        empty = np.diff(offsets) == 0
+        if not empty.any():
+            break
+        more, bounds = _present(texts)
+        if kind == SequenceKind.JUNCTION:
+            more, bounds = translate(more, bounds)
+        use = empty & (np.diff(bounds) > 0)
+        letters, offsets = _chosen(letters, offsets, more, bounds, use)
+        kinds[use] = kind
+    return letters, offsets, kinds
 
 
-def _sequences(column: pd.Series) -> list[str]:
-    stripped = (value.strip() for value in column)
-    return ["" if len(value) < _LONGEST_MISSING and is_missing(value) else value for value in stripped]
+def _chosen(
+    letters: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    others: NDArray[np.uint8],
+    bounds: NDArray[np.int64],
+    use: NDArray[np.bool_],
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return rows of which those in `use`, empty here, are taken from the others."""
+    lengths = np.where(use, np.diff(bounds), np.diff(offsets))
+    merged = np.empty(lengths.sum(), np.uint8)
+    from_others = np.repeat(use, lengths)
+    merged[~from_others] = letters
+    merged[from_others] = others[np.repeat(use, np.diff(bounds))]
+    return merged, _offsets(lengths)
 
 
-def _genes(column: pd.Series) -> pd.Categorical:
-    names = [str(name).strip() for name in column.cat.categories]
-    clean = ["" if is_missing(name) else name for name in names]
-    vocabulary = sorted(set(clean))
+def _present(texts: Texts) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return sequences without blanks at their ends, and without words that stand for a missing one."""
+    letters, offsets = texts.letters, texts.offsets
+    lengths = np.diff(offsets)
+    if not len(letters):
+        return letters, offsets
+    filled = lengths > 0
+    last = np.minimum(offsets[1:], len(letters)) - 1
+    first_letter, last_letter = letters[np.minimum(offsets[:-1], len(letters) - 1)], letters[last]
+    blank = (first_letter <= _SPACE) | (last_letter <= _SPACE)
+    maybe_missing = np.isin(first_letter, _FIRST_OF_MISSING) & (lengths <= _LONGEST_MISSING)
+    suspects = np.flatnonzero(filled & (blank | maybe_missing))
+    if not len(suspects):
+        return letters, offsets
+    keep = np.ones(len(letters), bool)
+    for row in suspects.tolist():
+        start, stop = int(offsets[row]), int(offsets[row + 1])
+        text = letters[start:stop].tobytes()
+        stripped = text.strip()
+        if is_missing(decode_name(stripped)):
+            keep[start:stop] = False
+        elif stripped != text:
+            begin = start + text.find(stripped)
+            keep[start:begin] = False
+            keep[begin + len(stripped) : stop] = False
+    kept = np.concatenate([[0], np.cumsum(keep)])
+    return letters[keep], kept[offsets]
+
+
+def _names(columns: Sequence[Coded], single: bool) -> Coded:
+    """Return each row's name, the first that is not missing; with `single`, rows without one share no code."""
+    named = [column.each(lambda value: "" if is_missing(value) else value.strip()) for column in columns]
+    vocabulary = sorted({"", *(name for names in named for name in names)})
     position = {name: code for code, name in enumerate(vocabulary)}
-    codes = np.array([position[name] for name in clean], np.int32)[column.cat.codes]
-    return pd.Categorical.from_codes(codes, pd.Index(vocabulary, dtype=object))
+    codes = np.zeros(len(columns[0].codes), np.int64)
+    for column, names in zip(columns, named, strict=True):
+        if names:
+            codes = np.where(codes == 0, np.array([position[name] for name in names])[column.codes], codes)
+    used, codes = np.unique(codes, return_inverse=True)
+    values = [vocabulary[code] for code in used.tolist()]
+    if single and values[:1] == [""]:
+        nameless = np.flatnonzero(codes == 0)
+        codes[nameless] = np.arange(len(values), len(values) + len(nameless))
+        values += [""] * len(nameless)
+    return Coded([codes.astype(np.int32)], values)
 
 
-@dataclass(frozen=True)
-class _Counts:
-    numbers: NDArray[np.uint32]
-    source: NDArray[np.int8]
-    rounded: NDArray[np.bool_]
-
-
-def _counts(raw: pd.DataFrame, columns: tuple[str, ...], path: Path) -> _Counts:
+def _counts(
+    coded: dict[str, Coded], layout: Layout, n: int, path: Path
+) -> tuple[NDArray[np.uint32], NDArray[np.int8], NDArray[np.bool_]]:
     """Return each row's count: the first of the columns that is not missing there, else 1."""
-    exact = np.full(len(raw), _MISSING)
-    source = np.full(len(raw), len(columns), np.int8)
-    for index, column in enumerate(columns):
-        values, codes = raw[column].cat.categories, raw[column].cat.codes.to_numpy()
-        if not len(values):
+    exact = np.full(n, _MISSING)
+    source = np.full(n, len(layout.counts), np.int8)
+    for index, name in enumerate(layout.counts):
+        column = coded[name]
+        of_value = column.each(lambda value: _parse_count(value, layout.negative_is_one))
+        if not of_value:
             continue
-        parsed = np.array([_parse_count(str(value)) for value in values])[codes]
+        parsed = np.array(of_value)[column.codes]
         here = (exact == _MISSING) & (parsed != _MISSING)
         wrong = np.flatnonzero(here & (parsed == _INVALID))
         if len(wrong):
             expected = f"a number from 0 to {_MAX_COUNT}, or nothing"
-            raise _error(path, int(wrong[0]), InvalidValueError(column, values[codes[wrong[0]]], expected))
+            raise _error(path, int(wrong[0]), InvalidValueError(name, column.at(wrong[0]), expected))
         exact[here], source[here] = parsed[here], index
     exact[exact == _MISSING] = 1
     whole = np.maximum(np.rint(exact), 1)
-    return _Counts(whole.astype(np.uint32), source, whole != exact)
+    return whole.astype(np.uint32), source, whole != exact
 
 
-def _parse_count(value: str) -> float:
+def _parse_count(value: str, negative_is_one: bool) -> float:
     if is_missing(value):
         return _MISSING
     try:
         count = float(value)
     except ValueError:
         return _INVALID
+    if negative_is_one and count == -1:
+        return _MISSING
     return count if 0 <= count <= _MAX_COUNT and "_" not in value else _INVALID
 
 
-def _status(raw: pd.DataFrame, layout: Layout, path: Path) -> NDArray[np.uint8]:
+def _status(coded: dict[str, Coded], layout: Layout, n: int, path: Path) -> NDArray[np.uint8]:
     """Ask the layout once for each combination of values that occurs."""
-    if not layout.status or raw.empty:
-        return np.full(len(raw), Status.UNKNOWN, np.uint8)
-    sizes = [len(raw[column].cat.categories) for column in layout.status]
-    codes = [raw[column].cat.codes.to_numpy(np.int64) for column in layout.status]
-    combined = np.ravel_multi_index(codes, sizes)
+    if not layout.status or n == 0:
+        return np.full(n, Status.UNKNOWN, np.uint8)
+    columns = [coded[name] for name in layout.status]
+    combined = np.ravel_multi_index(
+        [column.codes.astype(np.int64) for column in columns], [len(column.values) for column in columns]
+    )
     _, first, inverse = np.unique(combined, return_index=True, return_inverse=True)
     verdicts = np.zeros(len(first), np.uint8)
     for index in np.argsort(first):
         row = int(first[index])
-        values = {name: str(raw[name].iloc[row]) for name in layout.status}
         try:
-            verdicts[index] = layout.judge(values)
+            verdicts[index] = layout.judge({name: coded[name].at(row) for name in layout.status})
         except InvalidValueError as error:
             raise _error(path, row, error) from None
     return verdicts[inverse]
+
+
+def _offsets(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.concatenate([np.zeros(1, np.int64), lengths.cumsum()])
 
 
 def _error(path: Path, row: int, invalid: InvalidValueError) -> InputError:

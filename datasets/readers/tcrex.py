@@ -15,7 +15,7 @@ class TcrexReader:
 
     def layout(self, header: Header) -> Layout | None:
         """Return the columns of a TCRex table."""
-        sequence, v_call, j_call = (header.find(name) for name in ("CDR3_beta", "TRBV_gene", "TRBJ_gene"))
-        if sequence is None or v_call is None:
+        sequence, v_call = header.find("CDR3_beta"), header.find_all("TRBV_gene")
+        if sequence is None or not v_call:
             return None
-        return Layout(sequence, counts=header.find_all("count"), v_call=v_call, j_call=j_call)
+        return Layout(sequence, counts=header.find_all("count"), v_call=v_call, j_call=header.find_all("TRBJ_gene"))

@@ -1,42 +1,83 @@
-"""Delimited text files as bytes, headers and columns: gzip or plain, tab, comma or semicolon."""
+"""Delimited text files, packed or plain, as headers and blocks of whole lines; memory does not grow with the file."""
 
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
 import io
+import lzma
+import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import chain
 from pathlib import Path
+from typing import IO
 
 import numpy as np
-import pandas as pd
 
 from deeprc.datasets.readers.layout import Header
 from deeprc.errors import InputError
 
-__all__ = ["decode", "open_text", "read_columns", "read_header", "split_header"]
+__all__ = [
+    "PACKED",
+    "decode",
+    "decode_name",
+    "lines_in_blocks",
+    "open_text",
+    "ragged_row",
+    "read_header",
+    "split_header",
+]
 
-_BLOCK = 1 << 22
+PACKED = (".gz", ".bz2", ".xz", ".zip")
+"""Endings of packed files; what a file is, its first bytes tell."""
+
+_HEADER_BYTES = 1 << 22
+_BLOCK_BYTES = 1 << 24
+_START_BYTES = 1 << 16
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_UTF8_MARK = b"\xef\xbb\xbf"
 _DELIMITERS = "\t,;"
+_MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"PK\x03\x04": "zip", b"PK\x05\x06": "zip"}
+_DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError)
 
 
 @contextmanager
-def open_text(path: Path) -> Iterator[io.BufferedIOBase]:
-    """Open a file, gzip or plain by its first bytes; what goes wrong in the block becomes an `InputError`."""
+def open_text(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file, packed or plain by its first bytes; what goes wrong in the block becomes an `InputError`."""
+    kind = ""
     try:
-        with path.open("rb") as raw:
-            zipped = raw.peek(2)[:2] == b"\x1f\x8b"
-            with gzip.GzipFile(fileobj=raw) if zipped else raw as stream:
-                yield stream
+        with ExitStack() as stack:
+            raw = stack.enter_context(path.open("rb"))
+            start = raw.peek(6)
+            kind = next((name for magic, name in _MAGIC.items() if start.startswith(magic)), "")
+            yield stack.enter_context(_unpacked(raw, kind, path)) if kind else raw
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"{path}: the gzip file is damaged or cut short ({error})") from error
+    except _DAMAGED as error:
+        raise InputError(f"{path}: the {kind or 'packed'} file is damaged or cut short ({error})") from error
     except OSError as error:
+        if kind == "bzip2" and error.errno is None:  # what bz2 raises for damaged data
+            raise InputError(f"{path}: the bzip2 file is damaged or cut short ({error})") from error
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _unpacked(raw: IO[bytes], kind: str, path: Path) -> IO[bytes]:
+    if kind == "gzip":
+        return gzip.GzipFile(fileobj=raw)  # type: ignore[return-value]
+    if kind == "bzip2":
+        return bz2.BZ2File(raw)
+    if kind == "xz":
+        return lzma.LZMAFile(raw)
+    archive = zipfile.ZipFile(raw)
+    members = [info for info in archive.infolist() if not info.is_dir() and not info.filename.startswith("__MACOSX/")]
+    if len(members) != 1:
+        raise InputError(f"{path}: the zip file holds {len(members)} files; expected one, unpack it first")
+    if members[0].flag_bits & 1:
+        raise InputError(f"{path}: the zip file is encrypted")
+    return archive.open(members[0])
 
 
 def read_header(path: Path) -> Header:
@@ -48,7 +89,7 @@ def read_header(path: Path) -> Header:
         If the file is missing, empty, damaged or no text.
     """
     with open_text(path) as stream:
-        start = stream.read(_BLOCK)
+        start = stream.read(_HEADER_BYTES)
     return split_header(path, decode(start[: start.find(b"\n", 1 << 16) + 1] or start))
 
 
@@ -64,107 +105,78 @@ def split_header(path: Path, text: str) -> Header:
     return Header(path, tuple(name.strip() for name in names), delimiter)
 
 
-def read_columns(header: Header, text_column: str, other_columns: Sequence[str]) -> pd.DataFrame:
-    """Parse the needed columns of a table, nothing else.
+def lines_in_blocks(path: Path) -> Iterator[bytes]:
+    """Yield a file's lines after the first, many at a time: UTF-8 or another 8-bit code, newlines at their ends.
 
-    Returns
-    -------
-    pandas.DataFrame
-        `text_column` as text; the others, which repeat themselves, as categories of text. Nothing is missing:
-        an empty field is "".
+    A line in quotes may hold newlines; it is never cut.
 
     Raises
     ------
     InputError
-        If the file is damaged, or a row has more or fewer fields than the header; rows are numbered as in a
-        spreadsheet, the header being row 1.
+        If the file is damaged or no text.
     """
-    with open_text(header.path) as stream:
-        data = _unix(stream.read())
-    if b"\0" in data:
-        raise InputError(f"{header.path}: not a text table (it holds binary data)")
-    _check_fields(data, header)
-    positions = sorted(header.columns.index(name) for name in {text_column, *other_columns})
-    try:
-        table = pd.read_csv(
-            io.BytesIO(data),
-            sep=header.delimiter,
-            header=None,
-            skiprows=1,
-            names=list(range(len(header.columns))),
-            usecols=positions,
-            dtype=object,
-            index_col=False,
-            keep_default_na=False,
-            na_filter=False,
-            encoding=_encoding(data),
-        )
-    except pd.errors.EmptyDataError:
-        table = pd.DataFrame(columns=positions, dtype=object)
-    except pd.errors.ParserError as error:
-        raise InputError(f"{header.path}: cannot be read as a table: {error}") from error
-    table.columns = pd.Index([header.columns[position] for position in positions])
-    return table.astype(dict.fromkeys(set(other_columns), "category"))
+    with open_text(path) as stream:
+        rest, header = b"", True
+        for block in _as_unix(stream):
+            if b"\0" in block:
+                raise InputError(f"{path}: not a text table (it holds binary data)")
+            rest += block
+            whole = _end_of_last_line(rest)
+            if header and whole:
+                first = rest.find(b"\n") + 1
+                rest, whole, header = rest[first:], whole - first, False
+            if not header and whole > 0:
+                yield rest[:whole]
+                rest = rest[whole:]
+        if header:
+            rest = rest.partition(b"\n")[2]
+        if rest:
+            yield rest if rest.endswith(b"\n") else rest + b"\n"
 
 
-def _unix(data: bytes) -> bytes:
-    """Return UTF-8 or another 8-bit code, without byte-order mark, with a newline at each line's end."""
-    if data.startswith(_UTF16):
-        data = data.decode("utf-16", "ignore").encode()
-    data = data.removeprefix(b"\xef\xbb\xbf")
-    return data.replace(b"\r", b"\n") if b"\r" in data and b"\n" not in data else data
+def _as_unix(stream: IO[bytes]) -> Iterator[bytes]:
+    """Yield blocks without byte-order mark, UTF-16 made UTF-8, a lone carriage return made a newline."""
+    start = stream.read(_START_BYTES)
+    if start.startswith(_UTF16):
+        stream = io.BytesIO((start + stream.read()).decode("utf-16", "ignore").encode())
+        start = stream.read(_START_BYTES)
+    start = start.removeprefix(_UTF8_MARK)
+    old_macintosh = b"\r" in start and b"\n" not in start
+    pieces = (start[at : at + _BLOCK_BYTES] for at in range(0, len(start), _BLOCK_BYTES))
+    for block in chain(pieces, iter(lambda: stream.read(_BLOCK_BYTES), b"")):
+        yield block.replace(b"\r", b"\n") if old_macintosh else block
 
 
-def _encoding(data: bytes) -> str:
-    try:
-        if not data.isascii():
-            data.decode("utf-8")
-    except UnicodeDecodeError:
-        return "latin-1"
-    return "utf-8"
+def _end_of_last_line(data: bytes) -> int:
+    """Return where the last whole line ends, 0 if there is none; newlines between quotes end no line."""
+    if b'"' not in data:
+        return data.rfind(b"\n") + 1
+    letters = np.frombuffer(data, np.uint8)
+    outside = np.cumsum(letters == ord('"')) % 2 == 0
+    ends = np.flatnonzero((letters == ord("\n")) & outside)
+    return int(ends[-1]) + 1 if len(ends) else 0
+
+
+def ragged_row(block: bytes, delimiter: str, expected: int) -> tuple[int, int] | None:
+    """Find the first row whose number of fields is not as expected: its line in the block, from 0, and the number."""
+    lines = io.TextIOWrapper(io.BytesIO(block), "latin-1", newline="")
+    rows = csv.reader(lines, delimiter=delimiter)
+    start = 0
+    for row in rows:
+        if row and len(row) != expected:
+            return start, len(row)
+        start = rows.line_num
+    return None
 
 
 def decode(data: bytes) -> str:
-    """Return a file's bytes as text: UTF-8, UTF-16 with a byte-order mark, else Latin-1."""
-    data = _unix(data)
-    return data.decode(_encoding(data))
+    """Return a file's bytes as text: UTF-8, UTF-16 with a byte-order mark, else Latin-1; newlines at lines' ends."""
+    return decode_name(b"".join(_as_unix(io.BytesIO(data))))
 
 
-def _check_fields(data: bytes, header: Header) -> None:
-    """Check that every row has as many fields as the header; the C parser would drop or invent some."""
-    expected = len(header.columns)
-    rows = _quoted_rows(data, header) if b'"' in data else _plain_rows(data, header.delimiter, expected)
-    for row, found in rows:
-        if found != expected:
-            raise InputError(
-                f"{header.path}: row {row} has {found} field{'s' * (found != 1)}, the header has {expected}; "
-                "is the file cut short or damaged?"
-            )
-
-
-def _quoted_rows(data: bytes, header: Header) -> Iterator[tuple[int, int]]:
-    lines = io.TextIOWrapper(io.BytesIO(data), _encoding(data), newline="")
-    rows = csv.reader(lines, delimiter=header.delimiter)
+def decode_name(data: bytes) -> str:
+    """Return UTF-8 as text, or Latin-1 where it is none."""
     try:
-        yield from ((rows.line_num, len(row)) for row in rows if row)
-    except csv.Error as error:
-        raise InputError(f"{header.path}: row {rows.line_num}: {error}") from error
-
-
-def _plain_rows(data: bytes, delimiter: str, expected: int) -> Iterator[tuple[int, int]]:
-    """Yield the first row of each block that has another number of fields than expected."""
-    mark, newline = ord(delimiter), ord("\n")
-    view, start, row = np.frombuffer(data, np.uint8), 0, 1
-    while start < len(data):
-        stop = data.find(b"\n", start + _BLOCK) + 1 or len(data)
-        block = view[start:stop]
-        ends = np.flatnonzero(block == newline)
-        if not len(ends) or ends[-1] != len(block) - 1:
-            ends = np.append(ends, len(block))
-        fields = 1 + np.diff(np.searchsorted(np.flatnonzero(block == mark), ends), prepend=0)
-        room = np.diff(ends, prepend=-1)
-        blank = (room == 1) | ((room == 2) & (block[ends - 1] == ord("\r")))  # pandas skips these lines
-        wrong = np.flatnonzero((fields != expected) & ~blank)
-        if len(wrong):
-            yield row + int(wrong[0]), int(fields[wrong[0]])
-        start, row = stop, row + len(ends)
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return data.decode("latin-1")

@@ -8,7 +8,7 @@ __all__ = ["VdjtoolsReader"]
 
 
 class VdjtoolsReader:
-    """Tables `count freq cdr3nt cdr3aa v d j ...`; the sequence of a non-coding one has `*`, `_` or `~`."""
+    """Tables `count freq cdr3nt cdr3aa v d j ...`; `cdr3aa` is the junction, with `*`, `_` or `~` if non-coding."""
 
     name = "vdjtools"
     recognised_by = "count, cdr3aa"
@@ -18,4 +18,4 @@ class VdjtoolsReader:
         sequence, count = header.find("cdr3aa"), header.find("count")
         if sequence is None or count is None:
             return None
-        return Layout(sequence, counts=(count,), v_call=header.find("v"), j_call=header.find("j"))
+        return Layout(sequence, counts=(count,), v_call=header.find_all("v"), j_call=header.find_all("j"))

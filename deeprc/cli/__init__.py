@@ -20,6 +20,7 @@ __all__ = ["main", "prepare_process"]
 
 _COMMANDS = {
     "quickstart": "Run the whole job once on a small simulated cohort.",
+    "check": "Find what is wrong or suspicious about a cohort; writes nothing.",
     "preprocess": "Turn repertoire files and a metadata sheet into a container.",
     "info": "Show what a container holds.",
     "train": "Train a classifier.",

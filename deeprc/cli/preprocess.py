@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from deeprc.datasets.cleaning import Merge
+from deeprc.datasets.genes import LOCI
 from deeprc.datasets.preprocessing import preprocess as preprocess_cohort
 from deeprc.datasets.readers import FORMATS
 
@@ -35,15 +37,35 @@ __all__ = ["preprocess"]
 @click.option("--id-column", help="Column of the sheet with the repertoire ids.  [default: found by its name]")
 @click.option("--sequence-column", help="Read any other table: the column of the amino-acid sequences.")
 @click.option("--count-column", help="With --sequence-column: the column of the counts.  [default: each counts 1]")
+@click.option("--split-by", metavar="COLUMN", help="The files' column that names the repertoire of each row.")
+@click.option("--locus", type=click.Choice(LOCI), help="The chain to keep.  [default: the only one there is]")
+@click.option(
+    "--merge-by",
+    "merge",
+    type=click.Choice(["genes", "junction"]),
+    default="genes",
+    show_default=True,
+    help="Rows with the same junction, and V and J gene (genes) or not (junction), are one sequence; counts are added.",
+)
+@click.option("--keep-nucleotide-clonotypes", is_flag=True, help="Keep rows apart that have the same junction.")
 @click.option(
     "--allow-missing",
     is_flag=True,
     help="Leave out rows without a file, files without a row and repertoires without a kept sequence.",
 )
+@click.option("--skip-bad-files", is_flag=True, help="Leave out files that cannot be read, and list them.")
 @click.option("--min-length", type=int, default=1, show_default=True, help="Shortest sequence kept, in residues.")
 @click.option("--max-length", type=int, default=50, show_default=True, help="Longest sequence kept, in residues.")
 @click.option("--jobs", type=int, help="Worker processes.  [default: one per core]")
-def preprocess(sources: tuple[Path, ...], metadata: Path, output: Path, jobs: int | None, **options: Any) -> None:
+def preprocess(
+    sources: tuple[Path, ...],
+    metadata: Path,
+    output: Path,
+    jobs: int | None,
+    merge: Merge,
+    keep_nucleotide_clonotypes: bool,
+    **options: Any,
+) -> None:
     """Read repertoire files and write them, in the order of the metadata sheet, to one container.
 
     SOURCE is a file or a folder (searched with all folders in it), gzip or plain: AIRR, immunoSEQ, VDJtools,
@@ -62,7 +84,13 @@ def preprocess(sources: tuple[Path, ...], metadata: Path, output: Path, jobs: in
             bar.update(done - bar.n)
 
         report = preprocess_cohort(
-            sources, metadata, output, jobs=_cores() if jobs is None else jobs, progress=show, **options
+            sources,
+            metadata,
+            output,
+            jobs=_cores() if jobs is None else jobs,
+            merge="none" if keep_nucleotide_clonotypes else merge,
+            progress=show,
+            **options,
         )
     click.echo(report.to_text())
     click.echo(f"wrote {output}")

@@ -16,7 +16,7 @@ from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from deeprc.errors import InputError
 from deeprc.tasks import Task, labels
 
-__all__ = ["SPLITS", "Split", "make_split", "straddling_subjects"]
+__all__ = ["SPLITS", "Split", "make_split", "straddling_subjects", "subject_columns"]
 
 SPLITS = ("train", "validation", "test")
 _SUBJECT_COLUMNS = {"subject", "subjectid", "patient", "patientid", "donor", "donorid", "participant", "participantid"}
@@ -142,10 +142,15 @@ def straddling_subjects(metadata: pd.DataFrame, split: Split) -> dict[str, int]:
     for number, name in enumerate(SPLITS):
         side[getattr(split, name)] = number
     found = {}
-    for column in metadata.columns:
-        name = "".join(character for character in str(column).lower() if character.isalnum())
-        if name in _SUBJECT_COLUMNS or name.endswith(("subjectid", "patientid", "donorid")):
-            sides = pd.Series(side[side >= 0]).groupby(metadata[column].to_numpy()[side >= 0]).nunique()
-            if int((sides > 1).sum()):
-                found[str(column)] = int((sides > 1).sum())
+    for column in subject_columns(metadata):
+        sides = pd.Series(side[side >= 0]).groupby(metadata[column].to_numpy()[side >= 0]).nunique()
+        if int((sides > 1).sum()):
+            found[column] = int((sides > 1).sum())
     return found
+
+
+def subject_columns(metadata: pd.DataFrame) -> list[str]:
+    """Return the columns that by their name identify the subject, as `subject_id`, `Patient ID` or `donor`."""
+    names = {str(column): "".join(filter(str.isalnum, str(column).lower())) for column in metadata.columns}
+    ends = ("subjectid", "patientid", "donorid")
+    return [column for column, name in names.items() if name in _SUBJECT_COLUMNS or name.endswith(ends)]

@@ -1,26 +1,35 @@
-"""What is kept and what is dropped, and that every row has exactly one reason."""
+"""What is kept and what is dropped, that every row has exactly one reason, and which rows are one sequence."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, decode_many
-from deeprc.datasets.cleaning import DROP_REASONS, clean
-from deeprc.datasets.readers import Status
+from deeprc.datasets.cleaning import DROP_REASONS, Cleaning, clean, split
+from deeprc.datasets.readers import Rows, SequenceKind, Status
+from deeprc.datasets.readers.columns import Coded
 
 
-def table_of(texts, status=Status.UNKNOWN, counts=None, **genes):
+def coded(names):
+    vocabulary = sorted(set(names))
+    return Coded([np.array([vocabulary.index(name) for name in names], np.int32)], vocabulary)
+
+
+def rows_of(texts, status=Status.UNKNOWN, counts=None, kind=SequenceKind.JUNCTION_AA, **columns):
     n = len(texts)
-    columns = {
-        "junction_aa": pd.Series(texts, dtype=object),
-        "duplicate_count": np.ones(n, np.uint32) if counts is None else np.asarray(counts, np.uint32),
-        "count_source": pd.Categorical(["templates"] * n, categories=["templates", "one"]),
-        "count_rounded": np.zeros(n, bool),
-        "status": np.broadcast_to(np.asarray(status, np.uint8), n),
-    }
-    return pd.DataFrame(columns | {name: pd.Categorical(values) for name, values in genes.items()})
+    encoded = [text.encode("latin-1", "replace") for text in texts]
+    return Rows(
+        letters=np.frombuffer(b"".join(encoded), np.uint8),
+        offsets=np.cumsum([0, *map(len, encoded)]),
+        kinds=np.full(n, kind, np.uint8),
+        counts=np.ones(n, np.uint32) if counts is None else np.asarray(counts, np.uint32),
+        count_sources=("templates", "reads", "one"),
+        count_source=np.zeros(n, np.int8),
+        count_rounded=np.zeros(n, bool),
+        status=np.broadcast_to(np.asarray(status, np.uint8), n),
+        **{name: coded(values) for name, values in columns.items()},
+    )
 
 
 def kept(cleaned):
@@ -58,59 +67,156 @@ def kept(cleaned):
     ],
 )
 def test_one_row_has_one_reason(text, status, reason):
-    cleaned = clean(table_of(["CW", text, "CY"], [Status.UNKNOWN, status, Status.UNKNOWN]))
+    cleaned = clean(rows_of(["CW", text, "CY"], [Status.UNKNOWN, status, Status.UNKNOWN]))
     assert kept(cleaned) == (["CW", "CY"] if reason else ["CW", text.upper(), "CY"])
     assert cleaned.dropped == {name: int(name == reason) for name in DROP_REASONS}
 
 
 def test_length_limits_can_be_chosen():
-    cleaned = clean(table_of(["C", "CA", "CAF", "CASF"]), min_length=2, max_length=3)
+    cleaned = clean(rows_of(["C", "CA", "CAF", "CASF"]), Cleaning(min_length=2, max_length=3))
     assert kept(cleaned) == ["CA", "CAF"]
     assert cleaned.dropped["too_short"] == cleaned.dropped["too_long"] == 1
 
 
-def test_rows_are_not_merged_and_keep_their_order_counts_and_genes():
-    table = table_of(
-        ["CW", "CA*", "CA", "CW", "CA"],
-        counts=[5, 9, 3, 5, 2],
-        v_call=["V1", "V9", "", "V1", "V2"],
-        j_call=[""] * 5,
-    )
-    cleaned = clean(table)
-    assert kept(cleaned) == ["CW", "CA", "CW", "CA"]
-    assert cleaned.sequences.counts.tolist() == [5, 3, 5, 2]
-    assert cleaned.sequences.v_call.names().tolist() == ["V1", "", "V1", "V2"]
-    assert "V9" not in cleaned.sequences.v_call.vocabulary
+MERGED = {
+    "texts": ["CW", "CA*", "CA", "cw", "CA", "CW"],
+    "counts": [5, 9, 3, 4, 2, 1],
+    "v_call": ["TRBV2", "TRBV9", "", "TRBV2*01", "TRBV3-1", "TRBV2"],
+    "j_call": ["TRBJ1-1", "", "", "TRBJ1-1", "", "TRBJ2-7"],
+}
+
+
+@pytest.mark.parametrize(
+    ("merge", "sequences", "counts", "v_call", "j_call"),
+    [
+        ("genes", ["CW", "CA", "CA", "CW"], [9, 3, 2, 1], ["TRBV2", "", "TRBV3-1", "TRBV2"], ["1-1", "", "", "2-7"]),
+        ("junction", ["CW", "CA"], [10, 5], ["TRBV2", ""], ["1-1", ""]),
+        (
+            "none",
+            ["CW", "CA", "CW", "CA", "CW"],
+            [5, 3, 4, 2, 1],
+            ["TRBV2", "", "TRBV2", "TRBV3-1", "TRBV2"],
+            ["1-1", "", "1-1", "", "2-7"],
+        ),
+    ],
+)
+def test_rows_of_one_sequence_are_merged_at_the_first_and_counts_added(merge, sequences, counts, v_call, j_call):
+    cleaned = clean(rows_of(**MERGED), Cleaning(merge=merge))
+    assert kept(cleaned) == sequences
+    assert cleaned.sequences.counts.tolist() == counts
+    assert cleaned.sequences.v_call.names().tolist() == v_call
+    assert cleaned.sequences.j_call.names().tolist() == [name and f"TRBJ{name}" for name in j_call]
+    assert "TRBV9" not in cleaned.sequences.v_call.vocabulary
+    assert cleaned.merged == 5 - len(sequences)
+
+
+def test_without_genes_there_is_nothing_to_store():
+    cleaned = clean(rows_of(["CW", "CA"], v_call=["", ""]))
+    assert cleaned.sequences.v_call is None
     assert cleaned.sequences.j_call is None
 
 
+def test_counts_that_add_up_to_too_much_stop_at_the_largest():
+    cleaned = clean(rows_of(["CW", "CW"], counts=[2**32 - 1, 2**32 - 1]))
+    assert cleaned.sequences.counts.tolist() == [2**32 - 1]
+
+
+def test_cells_are_counted_once_for_each_sequence():
+    cleaned = clean(
+        rows_of(["CW", "CW", "CW", "CA", "CW"], counts=[9, 9, 9, 9, 9], cell=["a", "a", "b", "a", ""]),
+    )
+    assert kept(cleaned) == ["CW", "CA"]
+    assert cleaned.sequences.counts.tolist() == [3, 1]
+
+
 def test_the_sources_of_the_kept_counts_are_reported():
-    table = table_of(["CW", "CA", "C*", "CY"])
-    table["count_source"] = pd.Categorical(["templates", "reads", "reads", "one"], ["templates", "reads", "one"])
-    table["count_rounded"] = [True, False, True, True]
-    cleaned = clean(table)
+    rows = rows_of(["CW", "CA", "C*", "CY"])
+    rows.count_source[:] = [0, 1, 1, 2]
+    rows.count_rounded[:] = [True, False, True, True]
+    cleaned = clean(rows)
     assert cleaned.counts_from == {"templates": 1, "reads": 1, "one": 1}
     assert cleaned.counts_rounded == 2
 
 
+def test_cdr3s_become_junctions():
+    rows = rows_of(
+        ["ASSL", "AVRD", "ARDY", "ASS", "", "AS*", "AST"],
+        kind=SequenceKind.CDR3_AA,
+        j_call=["TRBJ1-1", "TRAJ33*01", "IGHJ4", "", "TRBJ1-1", "TRBJ1-1", "TRBJ1-1"],
+    )
+    cleaned = clean(rows)
+    assert kept(cleaned) == ["CASSLF", "CAVRDW", "CARDYW", "CASSF", "CASTF"]
+    assert cleaned.dropped["empty"] == cleaned.dropped["stop_codon"] == 1
+    assert cleaned.sequences_from == {"cdr3_aa": 5}
+
+
+def test_a_column_of_cdr3s_that_holds_junctions_is_taken_as_it_is():
+    rows = rows_of(["CASSF"] * 8 + ["CARW", "ASSL"], kind=SequenceKind.CDR3_AA)
+    cleaned = clean(rows)
+    assert kept(cleaned) == ["CASSF", "CARW", "ASSL"]
+    assert cleaned.sequences_from == {"cdr3_aa as junction_aa": 10}
+
+
+def test_another_chain_is_dropped_when_one_is_chosen():
+    rows = rows_of(
+        ["CA", "CW", "CY", "CF", "CD"],
+        locus=["TRA", "", "", "TRB", ""],
+        v_call=["TRBV2", "TRBV2", "TRAV29DV5", "", ""],
+        j_call=["", "", "TRDJ1", "", ""],
+    )
+    everything = clean(rows)
+    assert everything.kept == 5
+    assert everything.loci == {"TRA": 1, "TRB": 2, "TRD": 1, "": 1}
+    cleaned = clean(rows, Cleaning(locus="TRB"))
+    assert kept(cleaned) == ["CW", "CF", "CD"]  # one of an unknown chain stays
+    assert cleaned.dropped["other_locus"] == 2
+    assert cleaned.loci == everything.loci
+
+
+def test_gene_names_are_those_of_imgt():
+    rows = rows_of(["CA", "CW"], v_call=["TCRBV06-02*01", "TCRBV06-02/06-03*01"])
+    cleaned = clean(rows)
+    assert cleaned.sequences.v_call.names().tolist() == ["TRBV6-2", "TRBV6-2,TRBV6-3"]
+    assert {row.found: row.stored for row in cleaned.genes["v_call"].rows} == {
+        "TCRBV06-02*01": "TRBV6-2",
+        "TCRBV06-02/06-03*01": "TRBV6-2,TRBV6-3",
+    }
+
+
+def test_a_file_is_split_by_its_repertoires():
+    rows = rows_of(["CY", "CAA", "", "CW"], counts=[1, 2, 3, 4], repertoire=["y", "x", "y", "y"], v_call=list("abcd"))
+    parts = dict(split(rows))
+    assert list(parts) == ["y", "x"]
+    assert [len(part) for part in parts.values()] == [3, 1]
+    cleaned = clean(parts["y"])
+    assert kept(cleaned) == ["CY", "CW"]
+    assert cleaned.sequences.counts.tolist() == [1, 4]
+    assert cleaned.sequences.v_call.names().tolist() == ["a", "d"]
+    assert kept(clean(parts["x"])) == ["CAA"]
+    assert [name for name, _ in split(rows_of(["CA"]))] == [""]
+
+
 def test_no_rows():
-    cleaned = clean(table_of([], []))
+    cleaned = clean(rows_of([], [], v_call=[], cell=[]))
     assert cleaned.rows_read == cleaned.kept == sum(cleaned.dropped.values()) == 0
 
 
-rows = st.lists(
+LISTS = st.lists(
     st.tuples(st.text(AMINO_ACIDS + "acd*_~XBZ.ß", max_size=12), st.sampled_from(list(Status))), max_size=30
 )
 
 
-@given(rows)
-def test_read_is_kept_plus_dropped_and_kept_is_what_a_loop_keeps(rows):
-    cleaned = clean(table_of([text for text, _ in rows], [status for _, status in rows]), max_length=8)
-    assert cleaned.rows_read == len(rows) == cleaned.kept + sum(cleaned.dropped.values())
-    assert kept(cleaned) == [
+@given(LISTS, st.sampled_from(["junction", "none"]))
+def test_read_is_kept_merged_or_dropped_and_kept_is_what_a_loop_keeps(rows, merge):
+    how = Cleaning(max_length=8, merge=merge)
+    cleaned = clean(rows_of([text for text, _ in rows], [status for _, status in rows]), how)
+    assert cleaned.rows_read == len(rows) == cleaned.kept + cleaned.merged + sum(cleaned.dropped.values())
+    expected = [
         text.upper()
         for text, status in rows
         if status in (Status.UNKNOWN, Status.IN_FRAME)
         and 1 <= len(text) <= 8
         and all(letter in AMINO_ACIDS + "acd" for letter in text)
     ]
+    assert kept(cleaned) == (expected if merge == "none" else list(dict.fromkeys(expected)))
+    assert cleaned.sequences.counts.sum() == len(expected)

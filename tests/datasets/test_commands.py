@@ -66,7 +66,8 @@ def test_an_input_error_passes_through_to_the_group(cohort):
 def test_an_unknown_format_lists_the_known_ones(cohort):
     result = run(preprocess, cohort, "--metadata", "m", "-o", "c.h5", "--format", "arr")
     assert result.exit_code == 2
-    assert "'auto', 'airr', 'immunoseq', 'vdjtools', 'tcrex', 'deeprc', 'generic'" in result.output
+    formats = "'auto', 'airr', 'immunoseq', 'mixcr', '10x', 'vdjtools', 'immunarch', 'tcrex', 'deeprc', 'generic'"
+    assert formats in result.output
 
 
 @pytest.mark.parametrize("command", [preprocess, info])

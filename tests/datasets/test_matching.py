@@ -19,6 +19,7 @@ def match(ids, files, named=None):
         ("a/b/HD.01.tsv.gz", ["HD.01.tsv.gz", "HD.01.tsv", "HD.01"]),
         ("C:\\data\\HD.01.TXT", ["HD.01.TXT", "HD.01"]),
         ("x.clonotypes.csv", ["x.clonotypes.csv", "x.clonotypes", "x"]),
+        ("a.tsv.zip", ["a.tsv.zip", "a.tsv", "a"]),
         ("1.2.3", ["1.2.3"]),
         ("a.json", ["a.json"]),
     ],
@@ -68,11 +69,15 @@ def test_one_file_for_two_rows():
 
 def test_folders_are_searched_with_all_folders_in_them(tmp_path):
     names = ["b.tsv", "sub/a.txt.gz", "c.CSV", ".hidden.tsv", ".git/x.tsv", "d.h5", "meta.tsv", "e.tsv.bak"]
+    names += ["sub/f.tsv.BZ2", "sub/g.csv.xz", "sub/h.txt.zip", "sub/i.zip", "sub/j.h5", "sub/k.fasta.gz"]
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     found = find_files([tmp_path, tmp_path / "d.h5", tmp_path / "b.tsv"], exclude=tmp_path / "meta.tsv")
-    assert [str(path.relative_to(tmp_path)) for path in found] == ["b.tsv", "c.CSV", "sub/a.txt.gz", "d.h5"]
+    assert [str(path.relative_to(tmp_path)) for path in found] == [
+        *("b.tsv", "c.CSV", "sub/a.txt.gz", "sub/f.tsv.BZ2", "sub/g.csv.xz", "sub/h.txt.zip"),
+        "d.h5",
+    ]
 
 
 def test_what_is_not_there(tmp_path):

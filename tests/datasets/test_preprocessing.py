@@ -3,6 +3,8 @@
 import gzip
 import json
 import logging
+import subprocess
+import sys
 
 import h5py
 import numpy as np
@@ -56,13 +58,18 @@ def test_the_report(cohort):
         "dropped": dropped,
         "counts_from": {"duplicate_count": 1},
         "counts_rounded": 0,
+        "merged": 0,
+        "sequences_from": {"junction_aa": 1},
+        "loci": {"TRB": 1},
+        "locus": None,
+        "genes": {"v_call": {}, "j_call": {}},
     }
     assert report.rows_read == 7
     assert report.kept == 4
     assert {reason: n for reason, n in report.dropped.items() if n} == {**dropped, "stop_codon": 1}
     stored = Container(cohort / "cohort.h5").preprocessing
     assert stored == json.loads(json.dumps(report.to_dict()))
-    assert stored["rows_read"] == stored["kept"] + sum(stored["dropped"].values())
+    assert stored["rows_read"] == stored["kept"] + stored["merged"] + sum(stored["dropped"].values())
     assert report.to_text().splitlines() == [
         "repertoire  format  rows read  kept  stop_codon  empty  ambiguous_residue",
         "c           airr            3     1           0      1                  1",
@@ -70,6 +77,7 @@ def test_the_report(cohort):
         "b           airr            2     1           1      0                  0",
         "total                       7     4           1      1                  1",
         "counts from: duplicate_count (4)",
+        "chains: TRB (4)",
     ]
 
 
@@ -108,19 +116,165 @@ def test_progress(cohort):
     assert seen == [(1, 3), (2, 3), (3, 3)]
 
 
+def interrupt(done, total):
+    if done == 2:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_after_an_interrupt_the_next_call_goes_on(cohort, jobs, caplog):
+    run(cohort)
+    whole = (cohort / "cohort.h5").read_bytes()
+    report = run(cohort).to_dict()
+    (cohort / "cohort.h5").unlink()
+    with pytest.raises(KeyboardInterrupt):
+        run(cohort, progress=interrupt, jobs=jobs)
+    assert not (cohort / "cohort.h5").exists()
+    assert (cohort / ".cohort.h5.partial").is_dir()
+    seen = []
+    again = run(cohort, progress=lambda done, total: seen.append(done), jobs=jobs)
+    assert seen == [2, 3]
+    assert caplog.messages == [f"{cohort}/cohort.h5: goes on after 2 of 3 files, done before"]
+    assert again.to_dict() == report
+    assert (cohort / "cohort.h5").read_bytes() == whole
+    assert not (cohort / ".cohort.h5.partial").exists()
+
+
 def test_an_interrupt_leaves_the_old_container(cohort):
     run(cohort)
     old = (cohort / "cohort.h5").read_bytes()
-    before = sorted(cohort.iterdir())
+    with pytest.raises(KeyboardInterrupt):
+        run(cohort, progress=interrupt)
+    assert (cohort / "cohort.h5").read_bytes() == old
 
-    def interrupt(done, total):
-        raise KeyboardInterrupt
 
-    for jobs in (1, 2):
-        with pytest.raises(KeyboardInterrupt):
-            run(cohort, progress=interrupt, jobs=jobs)
-        assert (cohort / "cohort.h5").read_bytes() == old
-        assert sorted(cohort.iterdir()) == before
+@pytest.mark.parametrize("change", ["file", "options"])
+def test_what_was_done_otherwise_is_done_again(cohort, write_table, change):
+    with pytest.raises(KeyboardInterrupt):
+        run(cohort, progress=interrupt)
+    if change == "file":
+        write_table(cohort / "files" / "c.tsv.gz", AIRR, [("CWWW", "T", 9)])
+    seen = []
+    options = {} if change == "file" else {"max_length": 4}
+    run(cohort, progress=lambda done, total: seen.append(done), allow_missing=True, **options)
+    assert seen == [1, 2, 3]
+    first = RepertoireDataset(cohort / "cohort.h5")[0]
+    assert first.sequences() == (["CWWW"] if change == "file" else ["CASK"])
+
+
+def test_a_killed_process_leaves_no_container_and_the_next_goes_on(cohort):
+    program = (
+        "import os, signal, sys\n"
+        "from deeprc.datasets.preprocessing import preprocess\n"
+        "def kill(done, total):\n"
+        "    if done == 2: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "preprocess(['files'], 'metadata.tsv', 'cohort.h5', progress=kill)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program], cwd=cohort, check=False).returncode == -9
+    assert not (cohort / "cohort.h5").exists()
+    with (cohort / ".cohort.h5.partial" / "residues.bin").open("ab") as file:
+        file.write(b"what came after the last step")
+    with (cohort / ".cohort.h5.partial" / "journal.jsonl").open("ab") as file:
+        file.write(b'{"note": {"cut')
+    seen = []
+    preprocess(
+        [cohort / "files"], cohort / "metadata.tsv", cohort / "cohort.h5", progress=lambda done, _: seen.append(done)
+    )
+    resumed = (cohort / "cohort.h5").read_bytes()
+    run(cohort)
+    assert resumed == (cohort / "cohort.h5").read_bytes()
+
+
+def test_two_at_once_do_not_write_into_each_other(cohort):
+    def second(done, total):
+        with pytest.raises(InputError, match=r"partial: another process is writing here; wait for its end"):
+            run(cohort)
+
+    run(cohort, progress=second)
+    assert len(RepertoireDataset(cohort / "cohort.h5")) == 3
+
+
+COLUMNS = ("repertoire_id", "junction_aa", "duplicate_count", "v_call")
+
+
+def test_one_file_of_many_repertoires(tmp_path, write_table):
+    rows = [("b", "CASSF", 3, "TRBV2"), ("a", "CAF", 1, "TRBV2"), ("b", "CATF", 2, ""), ("x", "CAWF", 2, "")]
+    write_table(tmp_path / "files" / "all.tsv", COLUMNS, rows)
+    write_table(tmp_path / "files" / "c.tsv", COLUMNS[1:], [("CWWF", 4, "TRBV3-1")])
+    write_table(tmp_path / "metadata.tsv", ("ID", "y"), [("a", 1), ("c", 2), ("b", 3)])
+    report = run(tmp_path)
+    dataset = RepertoireDataset(tmp_path / "cohort.h5")
+    assert dataset.repertoire_ids.tolist() == dataset.metadata["ID"].tolist() == ["b", "a", "c"]
+    assert [repertoire.sequences() for repertoire in dataset] == [["CASSF", "CATF"], ["CAF"], ["CWWF"]]
+    assert dataset.metadata["y"].tolist() == [3, 1, 2]
+    assert [each.file for each in report.repertoires] == ["all.tsv", "all.tsv", "c.tsv"]
+
+
+def test_any_column_can_split(tmp_path, write_table):
+    columns = ("donor", *COLUMNS[1:])
+    write_table(tmp_path / "files" / "a.tsv", columns, [("p", "CASSF", 3, ""), ("q", "CAF", 1, "")])
+    write_table(tmp_path / "metadata.tsv", ("ID",), ["q", "p"])
+    run(tmp_path, split_by="Donor")
+    dataset = RepertoireDataset(tmp_path / "cohort.h5")
+    assert {each.repertoire_id: each.sequences() for each in dataset} == {"p": ["CASSF"], "q": ["CAF"]}
+    assert "a.tsv: no column 'sample' to split by; the file's columns are donor, junction_aa" in fails(
+        tmp_path, split_by="sample"
+    )
+
+
+def test_a_file_of_many_is_never_made_one(tmp_path, write_table):
+    write_table(tmp_path / "files" / "a.tsv", COLUMNS, [("p", "CASSF", 3, ""), ("q", "CAF", 1, "")])
+    write_table(tmp_path / "metadata.tsv", ("ID",), ["a"])
+    assert fails(tmp_path) == (
+        f"{tmp_path}/files/a.tsv: column 'repertoire_id' names 2 repertoires (p, q); the sheet gives the whole file to "
+        "'a'. --split-by repertoire_id takes them apart"
+    )
+
+
+def test_two_files_with_one_repertoire(tmp_path, write_table):
+    for name in "ab":
+        write_table(tmp_path / "files" / f"all_{name}.tsv", COLUMNS, [("p", "CASSF", 3, "")])
+    write_table(tmp_path / "metadata.tsv", ("ID",), ["p"])
+    assert "two files hold the repertoire 'p': " in fails(tmp_path)
+
+
+def test_a_mixture_of_chains_asks_for_a_choice(cohort, write_table):
+    rows = [("CAWF", "T", 1, "TRAV1-1"), ("CASF", "T", 1, "TRBV2")]
+    write_table(cohort / "files" / "c.tsv.gz", (*AIRR, "v_call"), rows)
+    assert fails(cohort) == (
+        "the files hold several chains, TRA (repertoire 'c') and TRB (repertoire 'c'); choose one with --locus"
+    )
+    write_table(cohort / "files" / "c.tsv.gz", (*AIRR, "v_call"), rows[:1])
+    message = "the files hold several chains, TRA (repertoire 'c') and TRB (repertoire 'a'); choose one with --locus"
+    assert fails(cohort) == message
+    report = run(cohort, locus="TRB", allow_missing=True)
+    assert report.dropped["other_locus"] == 1
+    assert RepertoireDataset(cohort / "cohort.h5").repertoire_ids.tolist() == ["a", "b"]
+
+
+def test_bad_files_can_be_skipped(cohort, write_table, caplog):
+    write_table(cohort / "files" / "c.tsv.gz", ("x", "y"), [(1, 2)])
+    write_table(cohort / "files" / "a.tsv.gz", AIRR, [("CAF", "T", "abc")])
+    report = run(cohort, skip_bad_files=True)
+    assert [each.repertoire_id for each in report.repertoires] == ["b"]
+    reasons = list(report.skipped_files.values())
+    assert reasons[0].startswith(f"{cohort}/files/c.tsv.gz: no reader knows this header")
+    assert reasons[1].startswith(f"{cohort}/files/a.tsv.gz: row 2, column 'duplicate_count'")
+    assert sum("skipped" in message for message in caplog.messages) == 2
+    lines = report.to_text().splitlines()
+    assert lines[-3] == "skipped 2 files that cannot be read:"
+    assert Container(cohort / "cohort.h5").preprocessing["skipped_files"] == dict(report.skipped_files)
+
+
+def test_counts_of_one_sequence_are_added(cohort, write_table):
+    rows = [("CAF", "T", 1), ("CAF", "T", 4), ("CWF", "T", 2)]
+    write_table(cohort / "files" / "c.tsv.gz", AIRR, rows)
+    report = run(cohort)
+    assert report.merged == 1
+    assert RepertoireDataset(cohort / "cohort.h5")[0].counts.tolist() == [5, 2]
+    assert report.to_text().splitlines()[0].endswith("rows read  kept  merged  stop_codon")
+    run(cohort, merge="none")
+    assert RepertoireDataset(cohort / "cohort.h5")[0].counts.tolist() == [1, 4, 2]
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing(cohort, monkeypatch):
@@ -266,3 +420,22 @@ def test_outputs_that_cannot_be_written(cohort):
     ):
         with pytest.raises(InputError, match=message):
             preprocess([cohort / "files"], cohort / "metadata.tsv", output)
+
+
+def test_an_original_container_is_a_source(tmp_path, write_table):
+    path = tmp_path / "files" / "published.h5"
+    path.parent.mkdir()
+    with h5py.File(path, "w") as file:
+        file["metadata/aas"] = b"ACDEFGHIKLMNPQRSTVWY"
+        file["metadata/sample_keys"] = np.array([b"p.tsv", b"q.tsv"])
+        file["sampledata/amino_acid_sequences"] = np.array([[1, 0, 4, -1], [1, 0, 0, 4], [1, 4, -1, -1]], np.int8)
+        file["sampledata/counts_per_sequence"] = np.array([3, 1, 2])
+        file["sampledata/sample_sequences_start_end"] = np.array([[0, 2], [2, 3]])
+    write_table(tmp_path / "metadata.tsv", ("ID", "y"), [("q", 1), ("p", 2)])
+    report = preprocess([path], tmp_path / "metadata.tsv", tmp_path / "cohort.h5")
+    assert report.repertoires[0].format == "deeprc-hdf5"
+    dataset = RepertoireDataset(tmp_path / "cohort.h5")
+    assert {each.repertoire_id: each.sequences() for each in dataset} == {"p": ["CAF", "CAAF"], "q": ["CF"]}
+    assert {each.repertoire_id: each.counts.tolist() for each in dataset} == {"p": [3, 1], "q": [2]}
+    labels = dict(zip(dataset.metadata["ID"], dataset.metadata["y"], strict=True))
+    assert [labels[name] for name in dataset.repertoire_ids] == dataset.metadata["y"].tolist()

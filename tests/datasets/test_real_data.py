@@ -11,7 +11,6 @@ import pytest
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.metadata import read_metadata
 from deeprc.datasets.preprocessing import preprocess
-from deeprc.datasets.readers import find_reader, read_header
 
 # file: format, columns of sequence, status and count (the value kept), rows read, rows kept
 FILES = {
@@ -25,9 +24,6 @@ FILES = {
         101,
         79,
     ),
-    "airr/scirpy_rearrangement_ig.tsv": ("airr", "junction_aa", "productive", "umi_count", 4, 4),
-    "airr/scirpy_rearrangement_tra.tsv": ("airr", "junction_aa", "productive", "umi_count", 4, 4),
-    "airr/scirpy_rearrangement_trb.tsv": ("airr", "junction_aa", "productive", "umi_count", 4, 4),
     "immunoseq/clustcr_HIP05763.tsv.gz": ("immunoseq", "amino_acid", "frame_type", "templates", 1492, 1110),
     "immunoseq/immunarch_immunoseq_1.txt": ("immunoseq", "amino_acid", "frame_type", "templates", 1, 1),
     "immunoseq/tcrdist3_Adaptive2020.tsv.gz": (
@@ -95,7 +91,7 @@ def test_every_file_is_read_as_the_csv_module_reads_it(real_data, tmp_path, name
     expected_format, sequence, status, count, n_read, n_kept = FILES[name]
     path = real_data / "formats" / name
     (tmp_path / "m.tsv").write_text(f"filename\n{path.name}\n")
-    report = preprocess([path], tmp_path / "m.tsv", tmp_path / "c.h5")
+    report = preprocess([path], tmp_path / "m.tsv", tmp_path / "c.h5", merge="none")
     rows = rows_of(path)
     assert report.repertoires[0].format == expected_format
     assert report.rows_read == len(rows) == n_read == report.kept + sum(report.dropped.values())
@@ -104,13 +100,13 @@ def test_every_file_is_read_as_the_csv_module_reads_it(real_data, tmp_path, name
     repertoire = RepertoireDataset(tmp_path / "c.h5")[0]
     found = Counter(zip(repertoire.sequences(), repertoire.counts.tolist(), strict=True))
     assert found == kept_by_hand(rows, sequence, status, count)
-
-
-def test_formats_that_no_reader_knows_are_refused_and_not_guessed(real_data):
-    for folder in ("mixcr", "tenx"):
-        for path in (real_data / "formats" / folder).glob("*.gz"):
-            with pytest.raises(ValueError, match="no reader knows this header"):
-                find_reader(read_header(path))
+    merged = preprocess([path], tmp_path / "m.tsv", tmp_path / "c.h5", merge="junction")
+    totals = Counter()
+    for (junction, n), times in found.items():
+        totals[junction] += n * times
+    repertoire = RepertoireDataset(tmp_path / "c.h5")[0]
+    assert dict(zip(repertoire.sequences(), repertoire.counts.tolist(), strict=True)) == dict(totals)
+    assert merged.merged == n_kept - len(totals)
 
 
 def test_covidtcrs(real_data, tmp_path):
@@ -118,7 +114,7 @@ def test_covidtcrs(real_data, tmp_path):
     sheet = folder / "metadata_TRB_10umi_filter_MiXCR_to_VDJtools.txt"
     with pytest.raises(ValueError, match=r"no file for 120 rows: .*for 2 files: SOURCE\.txt, clean_IMSEQ_age\.tsv"):
         preprocess([folder], sheet, tmp_path / "c.h5")
-    report = preprocess([folder], sheet, tmp_path / "c.h5", allow_missing=True)
+    report = preprocess([folder], sheet, tmp_path / "c.h5", allow_missing=True, merge="none")
     dataset = RepertoireDataset(tmp_path / "c.h5")
     assert len(dataset) == 60
     assert dataset.metadata["T-cell_type"].value_counts().to_dict() == {"cd4": 30, "cd8": 30}
@@ -142,26 +138,31 @@ def test_covidtcrs(real_data, tmp_path):
     assert (report.rows_read, report.kept) == (478_902, 456_614)
 
 
+def test_cells_of_single_cell_tables_are_counted(real_data, tmp_path):
+    path = real_data / "formats" / "airr" / "scirpy_rearrangement_ig.tsv"
+    (tmp_path / "m.tsv").write_text(f"filename\n{path.name}\n")
+    with pytest.raises(ValueError, match=r"several chains, IGH .* and IGK .* and IGL .*; choose one with --locus"):
+        preprocess([path], tmp_path / "m.tsv", tmp_path / "c.h5")
+    report = preprocess([path], tmp_path / "m.tsv", tmp_path / "c.h5", locus="IGH")
+    assert (report.rows_read, report.kept, report.dropped["other_locus"]) == (4, 2, 2)
+    heavy = [row for row in rows_of(path) if row["v_call"].startswith("IGH")]
+    repertoire = RepertoireDataset(tmp_path / "c.h5")[0]
+    assert repertoire.sequences() == [row["junction_aa"] for row in heavy]
+    assert repertoire.counts.tolist() == [1, 1]
+
+
 def test_immuneml_quickstart(real_data, tmp_path):
     with zipfile.ZipFile(real_data / "formats" / "airr" / "immuneML_quickstart_data.zip") as archive:
         archive.extractall(tmp_path / "data")
     sheet = next((tmp_path / "data").rglob("metadata.csv"))
-    with pytest.raises(ValueError, match=r"empty \d+\); are the sequences in another column\? Name it with --seq"):
-        preprocess([tmp_path / "data"], sheet, tmp_path / "c.h5")
-    report = preprocess(
-        [tmp_path / "data"],
-        sheet,
-        tmp_path / "c.h5",
-        sequence_column="cdr3_aa",
-        count_column="duplicate_count",
-        allow_missing=True,
-    )
+    report = preprocess([tmp_path / "data"], sheet, tmp_path / "c.h5", allow_missing=True, merge="none")
     dataset = RepertoireDataset(tmp_path / "c.h5")
     assert len(dataset) == 100
     assert dataset.repertoire_ids.tolist()[:3] == ["1", "2", "3"]
+    assert set(report.sequences_from) == {"cdr3_aa"}  # its junction_aa is empty everywhere
     for name, repertoire in zip(dataset.metadata["filename"], dataset, strict=True):
         rows = rows_of(next((tmp_path / "data").rglob(name)))
-        expected = [row["cdr3_aa"] for row in rows if AMINO_ACIDS.fullmatch(row["cdr3_aa"])]
+        expected = [f"C{row['cdr3_aa']}W" for row in rows if AMINO_ACIDS.fullmatch(row["cdr3_aa"])]
         assert repertoire.sequences() == expected
     assert report.rows_read == report.kept + sum(report.dropped.values())
 
@@ -171,5 +172,6 @@ def test_sheets_of_the_cmv_cohort(real_data):
     overview = read_metadata(next(folder.glob("SampleOverview*.tsv")))
     assert overview.id_column == "sample_name"
     assert len(overview.repertoire_ids) == 786
+    assert overview.table["cmv"].value_counts().to_dict() == {"+": 340, "-": 421}
     with pytest.raises(ValueError, match="no column of repertoire ids among V gene, CDR3"):
         read_metadata(folder / "ng.3822-S3.xlsx")

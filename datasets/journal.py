@@ -1,0 +1,91 @@
+"""What a writer that was stopped had done: a line of JSON per step, beside the files that it appended to."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from deeprc.errors import InputError
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - Windows: two writers of one file are then not noticed
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["Journal"]
+
+_NAME = "journal.jsonl"
+
+
+class Journal:
+    """The steps done in a folder, whose files only grow.
+
+    Every entry holds the sizes that the folder's files had at its end, so that what came after can be cut off.
+
+    Parameters
+    ----------
+    folder
+        Where the files are. What is found there and fits no entry is cut off by `rewind`.
+
+    Raises
+    ------
+    InputError
+        If another process is writing there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.entries: list[dict[str, Any]] = []
+        self._file = (folder / _NAME).open("a+b")
+        if fcntl is not None:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                self._file.close()
+                raise InputError(f"{folder}: another process is writing here; wait for its end") from None
+        self._read()
+
+    def _read(self) -> None:
+        self._file.seek(0)
+        for line in self._file:
+            try:
+                entry = json.loads(line)
+                fits = line.endswith(b"\n") and all(self._size(name) >= size for name, size in entry["sizes"].items())
+            except (ValueError, KeyError, TypeError):
+                fits = False
+            if not fits:  # the process, or the machine, stopped while it wrote this
+                break
+            self.entries.append(entry)
+
+    def add(self, entry: dict[str, Any]) -> None:
+        """Note a step whose files are written."""
+        names = sorted(path.name for path in self.folder.iterdir() if path.name != _NAME)
+        entry = {**entry, "sizes": {name: self._size(name) for name in names}}
+        self._file.write(json.dumps(entry).encode() + b"\n")
+        self._file.flush()
+        self.entries.append(entry)
+
+    def rewind(self, n: int) -> None:
+        """Keep the first n entries; files become what they were at the end of the last of them."""
+        self.entries = self.entries[:n]
+        sizes = self.entries[-1]["sizes"] if self.entries else {}
+        for path in self.folder.iterdir():
+            if path.name == _NAME:
+                continue
+            if path.name in sizes:
+                os.truncate(path, sizes[path.name])
+            else:
+                path.unlink()
+        self._file.truncate(0)
+        self._file.write(b"".join(json.dumps(entry).encode() + b"\n" for entry in self.entries))
+        self._file.flush()
+
+    def close(self) -> None:
+        """Let others write there."""
+        self._file.close()
+
+    def _size(self, name: str) -> int:
+        path = self.folder / name
+        return path.stat().st_size if path.exists() else -1

@@ -1,0 +1,135 @@
+"""The needed columns of a table, block after block, by Arrow's parser: values that repeat themselves become codes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+from numpy.typing import NDArray
+
+from deeprc.datasets.readers.layout import Header
+from deeprc.datasets.readers.text import decode_name, lines_in_blocks, ragged_row
+from deeprc.errors import InputError
+
+__all__ = ["Coded", "Texts", "read_columns"]
+
+T = TypeVar("T")
+
+
+class Texts:
+    """A column of texts that seldom repeat: all letters end to end, (R,) uint8, and their offsets, (N + 1,) int64."""
+
+    def __init__(self, parts: Sequence[tuple[NDArray[np.uint8], NDArray[np.int64]]]) -> None:
+        self.letters = np.concatenate([np.empty(0, np.uint8), *(letters for letters, _ in parts)])
+        lengths = [np.diff(offsets) for _, offsets in parts]
+        self.offsets = np.concatenate([np.zeros(1, np.int64), *lengths]).cumsum()
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.offsets) - 1
+
+    def bytes_at(self, row: int) -> bytes:
+        """Return one row's text."""
+        return self.letters[self.offsets[row] : self.offsets[row + 1]].tobytes()
+
+
+class Coded:
+    """A column of texts that repeat: `codes` (N,) int32 index `values`, in the order in which they appear."""
+
+    def __init__(self, parts: Sequence[NDArray[np.int32]], values: Sequence[str]) -> None:
+        self.codes = np.concatenate([np.empty(0, np.int32), *parts])
+        self.values = tuple(values)
+
+    def at(self, row: int) -> str:
+        """Return one row's text."""
+        return self.values[int(self.codes[row])]
+
+    def each(self, function: Callable[[str], T]) -> list[T]:
+        """Return what a function makes of each value."""
+        return [function(value) for value in self.values]
+
+
+def read_columns(
+    header: Header, texts: Sequence[str], coded: Sequence[str]
+) -> tuple[dict[str, Texts], dict[str, Coded]]:
+    """Parse the needed columns of a table, nothing else; an empty field is "".
+
+    Raises
+    ------
+    InputError
+        If the file is damaged, or a row has more or fewer fields than the header; rows are numbered as in a
+        spreadsheet, the header being row 1.
+    """
+    position = {name: header.columns.index(name) for name in {*texts, *coded}}
+    letters: dict[str, list[tuple[NDArray[np.uint8], NDArray[np.int64]]]] = {name: [] for name in texts}
+    codes: dict[str, list[NDArray[np.int32]]] = {name: [] for name in coded}
+    known: dict[str, dict[bytes, int]] = {name: {} for name in coded}
+    for table in _tables(header, {position[name] for name in texts}, {position[name] for name in coded}):
+        for name in texts:
+            for chunk in table.column(str(position[name])).chunks:
+                letters[name].append(_letters(chunk))
+        for name in coded:
+            for chunk in table.column(str(position[name])).chunks:
+                codes[name].append(_codes(chunk, known[name]))
+    return (
+        {name: Texts(parts) for name, parts in letters.items()},
+        {name: Coded(parts, [decode_name(value) for value in known[name]]) for name, parts in codes.items()},
+    )
+
+
+def _tables(header: Header, texts: set[int], coded: set[int]) -> Iterator[pa.Table]:
+    positions = sorted(texts | coded)
+    repeated = pa.dictionary(pa.int32(), pa.binary())
+    convert = pyarrow.csv.ConvertOptions(
+        include_columns=[str(position) for position in positions],
+        column_types={str(position): pa.binary() if position in texts else repeated for position in positions},
+        null_values=[],
+        strings_can_be_null=False,
+        check_utf8=False,
+    )
+    row = 2
+    for block in lines_in_blocks(header.path):
+        if block.isspace() and header.delimiter.encode() not in block:
+            row += block.count(b"\n")
+            continue  # Arrow does not read nothing
+        quoted = b'"' in block
+        try:
+            yield pyarrow.csv.read_csv(
+                pa.BufferReader(block),
+                read_options=pyarrow.csv.ReadOptions(
+                    column_names=[str(position) for position in range(len(header.columns))],
+                    use_threads=False,
+                    block_size=len(block) + 1,
+                ),
+                parse_options=pyarrow.csv.ParseOptions(
+                    delimiter=header.delimiter, quote_char='"' if quoted else False, newlines_in_values=quoted
+                ),
+                convert_options=convert,
+            )
+        except pa.ArrowInvalid as error:
+            found = ragged_row(block, header.delimiter, len(header.columns))
+            if found is None:
+                raise InputError(f"{header.path}: cannot be read as a table: {error}") from error
+            raise InputError(
+                f"{header.path}: row {row + found[0]} has {found[1]} field{'s' * (found[1] != 1)}, the header has "
+                f"{len(header.columns)}; is the file cut short or damaged?"
+            ) from error
+        row += block.count(b"\n")
+
+
+def _letters(chunk: pa.BinaryArray) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    _, offsets, data = chunk.buffers()
+    bounds = np.frombuffer(offsets, np.int32, len(chunk) + 1, 4 * chunk.offset).astype(np.int64)
+    letters = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    return letters[bounds[0] : bounds[-1]].copy(), bounds - bounds[0]
+
+
+def _codes(chunk: pa.DictionaryArray, known: dict[bytes, int]) -> NDArray[np.int32]:
+    values = [known.setdefault(value, len(known)) for value in chunk.dictionary.to_pylist()]
+    if not values:
+        return np.empty(0, np.int32)
+    codes: NDArray[np.int32] = np.asarray(values, np.int32)[chunk.indices.to_numpy(zero_copy_only=False)]
+    return codes

@@ -1,0 +1,236 @@
+"""The published HDF5 containers of the original DeepRC: many repertoires in one file.
+
+Letters: B repertoires, N sequences, n sequences of one repertoire, L positions.
+
+    /sampledata/sequences                   or `amino_acid_sequences`: int8 (N, L), the index in `aas`, -1 behind the
+                                            end; or text (N,)
+    /sampledata/seq_lens                    int (N,), optional
+    /sampledata/sequence_counts             or `duplicates_per_sequence`, `counts_per_sequence`: (N,), optional
+    /sampledata/sample_sequences_start_end  int (B, 2)
+    /metadata/sample_keys                   text (B,)
+    /metadata/aas                           text: the amino acids in the order of their indices
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.datasets.readers.layout import SequenceKind, Status
+from deeprc.datasets.readers.table import COUNT_ONE, Rows
+from deeprc.errors import InputError
+
+__all__ = ["is_original_container", "original_repertoire_ids", "read_original_container"]
+
+_SEQUENCES = ("sampledata/sequences", "sampledata/amino_acid_sequences")
+_COUNTS = (
+    "sampledata/sequence_counts",
+    "sampledata/duplicates_per_sequence",
+    "sampledata/counts_per_sequence",
+)
+_BOUNDS, _LENGTHS = "sampledata/sample_sequences_start_end", "sampledata/seq_lens"
+_KEYS, _AMINO_ACIDS = "metadata/sample_keys", "metadata/aas"
+_MAX_COUNT = int(np.iinfo(np.uint32).max)
+_DAMAGED = (OSError, RuntimeError, KeyError, TypeError, ValueError, OverflowError, MemoryError)
+"""What h5py raises for a file whose structure is damaged."""
+
+
+def is_original_container(path: Path) -> bool:
+    """Tell whether a file is HDF5 with the original's groups.
+
+    So counts HDF5 that is damaged: whoever reads it then learns why it cannot be read.
+    """
+    if not h5py.is_hdf5(path):
+        return False
+    try:
+        with h5py.File(path, "r") as file:
+            return "sampledata" in file and "metadata" in file
+    except _DAMAGED:
+        return True
+
+
+def original_repertoire_ids(path: Path) -> tuple[str, ...]:
+    """Return the repertoires' ids in the file's order: the names of the files that they were made from.
+
+    Raises
+    ------
+    InputError
+        If the file is damaged or lacks them.
+    """
+    with _opened(path) as file:
+        return _repertoire_ids(path, file)
+
+
+def read_original_container(path: Path) -> Iterator[tuple[str, Rows]]:
+    """Yield each repertoire's id and its sequences, in the file's order; one repertoire is in memory at a time.
+
+    A count of less than 1, as the CMV cohort has it, becomes 1; the file says nothing of genes or of reading frames.
+
+    Raises
+    ------
+    InputError
+        If the file is damaged or is not laid out as expected; the message names the dataset.
+    """
+    with _opened(path) as file:
+        ids = _repertoire_ids(path, file)
+        sequences, lengths = _dataset(path, file, *_SEQUENCES), _optional(file, _LENGTHS)
+        counts = _optional(file, *_COUNTS)
+        bounds = _bounds(path, file, len(ids), len(sequences))
+        for each in (lengths, counts):
+            if each is not None and each.shape != sequences.shape[:1]:
+                raise _error(path, each, f"expected {len(sequences)} values, one for each sequence, found {each.shape}")
+        alphabet = _alphabet(path, file) if sequences.dtype.kind in "iu" else None
+        for name, (start, stop) in zip(ids, bounds.tolist(), strict=True):
+            letters, offsets = _letters(path, sequences, _part(path, sequences, start, stop), alphabet)
+            if lengths is not None and not np.array_equal(_part(path, lengths, start, stop), np.diff(offsets)):
+                raise _error(path, lengths, f"does not fit the sequences of repertoire {name!r}")
+            yield name, _rows(path, letters, offsets, counts, start, stop)
+
+
+@contextmanager
+def _opened(path: Path) -> Generator[h5py.File, None, None]:
+    try:
+        file = h5py.File(path, "r")
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read as HDF5: {error}") from error
+    try:
+        with file:
+            yield file
+    except InputError:
+        raise
+    except _DAMAGED as error:
+        raise InputError(f"{path}: the HDF5 file is damaged: {error}") from error
+
+
+def _optional(file: h5py.File, *names: str) -> Any:
+    return next((file[name] for name in names if isinstance(file.get(name), h5py.Dataset)), None)
+
+
+def _dataset(path: Path, file: h5py.File, *names: str) -> Any:
+    found = _optional(file, *names)
+    if found is None:
+        raise InputError(f"{path}: no dataset /{' or /'.join(names)}; is this a container of the original DeepRC?")
+    return found
+
+
+def _part(path: Path, dataset: Any, start: int | None = None, stop: int | None = None) -> Any:
+    """Return rows of a dataset, all of it without bounds."""
+    try:
+        return dataset[()] if start is None else dataset[start:stop]
+    except _DAMAGED as error:  # a damaged block, a filter that is missing, no UTF-8
+        raise _error(path, dataset, f"cannot be read: {error}") from error
+
+
+def _repertoire_ids(path: Path, file: h5py.File) -> tuple[str, ...]:
+    dataset = _dataset(path, file, _KEYS)
+    values = np.ravel(_part(path, dataset)).tolist()
+    ids = tuple(_text(path, dataset, value) for value in values)
+    if not ids:
+        raise _error(path, dataset, "names no repertoire")
+    if len(set(ids)) < len(ids):
+        double = next(name for at, name in enumerate(ids) if name in ids[:at])
+        raise _error(path, dataset, f"names {double!r} twice")
+    return ids
+
+
+def _alphabet(path: Path, file: h5py.File) -> NDArray[np.uint8]:
+    dataset = _dataset(path, file, _AMINO_ACIDS)
+    value = _part(path, dataset)
+    text = "".join(_text(path, dataset, each) for each in np.ravel(value).tolist())
+    if not text.isascii() or not text.isalpha() or len(set(text)) < len(text):
+        raise _error(path, dataset, f"expected the amino acids in the order of their indices, found {text!r}")
+    return np.frombuffer(text.encode(), np.uint8)
+
+
+def _text(path: Path, dataset: Any, value: object) -> str:
+    try:
+        text = value.decode() if isinstance(value, bytes) else value
+    except UnicodeDecodeError:
+        text = None
+    if not isinstance(text, str):
+        raise _error(path, dataset, f"expected text, found {value!r}")
+    return text
+
+
+def _bounds(path: Path, file: h5py.File, n_repertoires: int, n_sequences: int) -> NDArray[np.int64]:
+    dataset = _dataset(path, file, _BOUNDS)
+    if dataset.shape != (n_repertoires, 2) or dataset.dtype.kind not in "iu":
+        expected = f"expected integers of shape ({n_repertoires}, 2), first and last + 1 of each repertoire"
+        raise _error(path, dataset, f"{expected}; found {dataset.dtype} of shape {dataset.shape}")
+    bounds: NDArray[np.int64] = _part(path, dataset).astype(np.int64)
+    wrong = (bounds[:, 0] < 0) | (bounds[:, 0] > bounds[:, 1]) | (bounds[:, 1] > n_sequences)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise _error(path, dataset, f"row {row} is {bounds[row].tolist()}, but there are {n_sequences} sequences")
+    return bounds
+
+
+def _letters(
+    path: Path, dataset: Any, part: Any, alphabet: NDArray[np.uint8] | None
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return sequences as ASCII, end to end, and their offsets."""
+    if alphabet is None:
+        return _from_text(path, dataset, part)
+    if part.ndim != 2:
+        raise _error(path, dataset, f"expected indices of shape (N, L), found shape {dataset.shape}")
+    inside = part != -1  # (n, L)
+    lengths = inside.sum(axis=1)
+    behind = np.arange(part.shape[1]) >= lengths[:, None]  # (n, L)
+    values = part[inside]
+    if (inside & behind).any() or (len(values) and (values.min() < 0 or values.max() >= len(alphabet))):
+        raise _error(path, dataset, f"expected indices from 0 to {len(alphabet) - 1}, then -1 up to the end")
+    return alphabet[values], _offsets(lengths)
+
+
+def _from_text(path: Path, dataset: Any, part: Any) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    if part.dtype.kind == "S" and len(part):
+        width = part.dtype.itemsize * int(np.prod(part.shape[1:]))
+        letters = np.ascontiguousarray(part).view(np.uint8).reshape(len(part), width)  # (n, L), 0 behind the end
+        inside = letters != 0
+        return letters[inside], _offsets(inside.sum(axis=1))
+    if part.dtype.kind not in "SO" or part.ndim != 1:
+        raise _error(path, dataset, f"expected int8 or text, found {dataset.dtype} of shape {dataset.shape}")
+    texts = [_text(path, dataset, value).encode("ascii", "replace") for value in part.tolist()]
+    return np.frombuffer(b"".join(texts), np.uint8), _offsets(np.array([len(text) for text in texts], np.int64))
+
+
+def _rows(
+    path: Path, letters: NDArray[np.uint8], offsets: NDArray[np.int64], dataset: Any, start: int, stop: int
+) -> Rows:
+    n = stop - start
+    sources: Sequence[str] = () if dataset is None else (dataset.name.rpartition("/")[2],)
+    given = np.zeros(n) if dataset is None else _part(path, dataset, start, stop)
+    if given.dtype.kind not in "iuf":
+        raise _error(path, dataset, f"expected numbers, found {dataset.dtype}")
+    exact = given.astype(np.float64)
+    if n and np.nanmax(exact, initial=0) > _MAX_COUNT:
+        raise _error(path, dataset, f"expected counts up to {_MAX_COUNT}, found {np.nanmax(exact):.0f}")
+    missing = ~(exact >= 0) if sources else np.ones(n, bool)  # NaN is missing too
+    exact[missing] = 1
+    counts = np.maximum(np.rint(exact), 1)
+    return Rows(
+        letters,
+        offsets,
+        np.full(n, SequenceKind.JUNCTION_AA, np.uint8),
+        counts.astype(np.uint32),
+        (*sources, COUNT_ONE),
+        np.where(missing, len(sources), 0).astype(np.int8),
+        counts != exact,
+        np.full(n, Status.UNKNOWN, np.uint8),
+    )
+
+
+def _offsets(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.concatenate([np.zeros(1, np.int64), lengths.cumsum()])
+
+
+def _error(path: Path, dataset: Any, problem: str) -> InputError:
+    return InputError(f"{path}: dataset {dataset.name}: {problem}")

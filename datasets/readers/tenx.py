@@ -1,0 +1,46 @@
+"""Cell Ranger's `*_contig_annotations.csv`: one row for each contig of each cell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from deeprc.datasets.readers.layout import Header, Layout, Status, boolean
+
+__all__ = ["TenxReader"]
+
+
+class TenxReader:
+    """Tables `barcode is_cell contig_id high_confidence ... chain v_gene ... productive cdr3 ...`.
+
+    `cdr3` is the junction. A sequence's count is the number of its cells, not that of the molecules or reads seen in
+    them; rows that are no cell, or of which Cell Ranger is not sure, are not taken.
+    """
+
+    name = "10x"
+    recognised_by = "barcode, contig_id, cdr3"
+
+    def layout(self, header: Header) -> Layout | None:
+        """Return the columns of a table of contigs."""
+        barcode, contig, sequence = (header.find(name) for name in ("barcode", "contig_id", "cdr3"))
+        if barcode is None or contig is None or sequence is None:
+            return None
+        return Layout(
+            sequence,
+            v_call=header.find_all("v_gene"),
+            j_call=header.find_all("j_gene"),
+            status=header.find_all("is_cell", "high_confidence", "productive"),
+            judge=_judge,
+            repertoire=header.find("sample", "sample_id", "sample_name"),
+            locus=header.find("chain"),
+            cell=barcode,
+        )
+
+
+def _judge(values: Mapping[str, str]) -> Status:
+    """Return whether a contig counts; `None`, a contig that does not reach from V to J, is not productive."""
+    flags = {column.lower(): boolean(column, value) for column, value in values.items()}
+    if flags.get("is_cell") is False or flags.get("high_confidence") is False:
+        return Status.LOW_CONFIDENCE
+    if "productive" not in flags:
+        return Status.UNKNOWN
+    return Status.IN_FRAME if flags["productive"] else Status.UNPRODUCTIVE

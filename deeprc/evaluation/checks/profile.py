@@ -1,0 +1,194 @@
+"""What is remembered of one repertoire: figures, gene usage and fingerprints, never its sequences.
+
+Letters: N sequences, R residues.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.datasets.cleaning import CleanedTable
+from deeprc.datasets.container import GeneCalls, SequenceTable
+from deeprc.datasets.genes import LOCI, normalise_gene
+from deeprc.datasets.plan import Reading
+from deeprc.datasets.report import RepertoireReport
+
+__all__ = ["LARGEST_COUNT", "SKETCH_SIZE", "TOP_SIZE", "RepertoireProfile", "hash_sequences"]
+
+SKETCH_SIZE = 4096
+"""How many of a repertoire's smallest hashes are kept: a random sample, of all repertoires at the same sequences."""
+
+TOP_SIZE = 100
+"""How many of its largest sequences are remembered by their hash."""
+
+LARGEST_COUNT = int(np.iinfo(np.uint32).max)
+
+_LONGEST = 256
+_SHARED_LOCI = [LOCI.index(locus) + 1 for locus in ("TRA", "TRD")]  # these two share V genes
+_RESIDUE_HASHES = np.random.default_rng(20200716).integers(0, 2**64, (_LONGEST, 20), np.uint64)  # by position, residue
+_MIX = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # of splitmix64
+_V, _J, _COUNT = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0xD6E8FEB86659FD93)
+
+
+@dataclass(frozen=True)
+class RepertoireProfile:
+    """One repertoire without its sequences.
+
+    Attributes
+    ----------
+    report
+        Rows, kept and dropped.
+    path
+        Its file.
+    counts_cells
+        Whether its counts are numbers of cells, not from a column.
+    total_count, largest_count
+        The sum of its sequences' counts, and the largest.
+    usage
+        For `v_call` and `j_call` how many kept sequences have which name; "" is unknown. Empty without the column.
+    unrecognised, of_mice
+        Names among them that are not understood, and of these the names that only mouse genes have.
+    contradicting
+        How many kept sequences have a gene of another chain than their locus or their other gene.
+    digest
+        Of the kept (residues, genes, counts) in any order; "" if nothing is kept.
+    sketch
+        The `SKETCH_SIZE` smallest of the hashes of its (residues, genes), uint64, in order.
+    top
+        The hashes of its `TOP_SIZE` sequences with the largest counts, in order.
+    n_distinct
+        How many different hashes there are.
+    """
+
+    report: RepertoireReport
+    path: Path
+    counts_cells: bool
+    total_count: int
+    largest_count: int
+    usage: Mapping[str, Mapping[str, int]]
+    unrecognised: Mapping[str, int]
+    of_mice: Mapping[str, int]
+    contradicting: int
+    digest: str
+    sketch: NDArray[np.uint64]
+    top: NDArray[np.uint64]
+    n_distinct: int
+
+    @classmethod
+    def of(cls, cleaned: CleanedTable, report: RepertoireReport, reading: Reading) -> RepertoireProfile:
+        """Return the profile of one cleaned repertoire of a reading."""
+        table = cleaned.sequences
+        usage = {
+            name: _usage(calls)
+            for name, calls in (("v_call", table.v_call), ("j_call", table.j_call))
+            if calls is not None
+        }
+        mice = {name.strip() for mapping in cleaned.genes.values() for name in mapping.mouse}
+        unrecognised = {
+            name: n
+            for counts in usage.values()
+            for name, n in counts.items()
+            if normalise_gene(name).level == "unrecognised"
+        }
+        hashes = hash_sequences(table)
+        distinct = np.unique(hashes)
+        return cls(
+            report,
+            reading.path,
+            counts_cells=reading.layout is not None and reading.layout.cell is not None,
+            total_count=int(table.counts.sum(dtype=np.int64)),
+            largest_count=int(table.counts.max(initial=0)),
+            usage=usage,
+            unrecognised=unrecognised,
+            of_mice={name: n for name, n in unrecognised.items() if name in mice},
+            contradicting=_contradicting(table, report),
+            digest=_digest(hashes, table.counts),
+            sketch=distinct[:SKETCH_SIZE].copy(),
+            top=np.unique(hashes[np.lexsort((hashes, -table.counts.astype(np.int64)))[:TOP_SIZE]]),
+            n_distinct=len(distinct),
+        )
+
+    @property
+    def repertoire_id(self) -> str:
+        """Its id."""
+        return self.report.repertoire_id
+
+    @property
+    def kept(self) -> int:
+        """The number of sequences that are kept."""
+        return self.report.kept
+
+    def named(self, column: str) -> int:
+        """Return how many kept sequences have a gene name in this column."""
+        return sum(n for name, n in self.usage.get(column, {}).items() if name)
+
+
+def hash_sequences(table: SequenceTable) -> NDArray[np.uint64]:
+    """Return a number for each sequence, (N,) uint64: the same for the same residues and gene names, in any table."""
+    n = len(table.lengths)
+    if n == 0:
+        return np.empty(0, np.uint64)
+    starts = np.cumsum(table.lengths) - table.lengths
+    position = np.arange(len(table.residues)) - np.repeat(starts, table.lengths)
+    hashes = np.add.reduceat(_RESIDUE_HASHES[position, table.residues], starts)  # (R,) -> (N,); no sequence is empty
+    for calls, factor in ((table.v_call, _V), (table.j_call, _J)):
+        if calls is not None:
+            names = np.array([_hash_name(name) for name in calls.vocabulary], np.uint64)
+            hashes += names[calls.codes] * factor
+    return _mixed(hashes)
+
+
+def _mixed(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Spread numbers evenly over all 64 bits (splitmix64's last step), one to one."""
+    hashes = (hashes ^ (hashes >> np.uint64(30))) * _MIX[0]
+    hashes = (hashes ^ (hashes >> np.uint64(27))) * _MIX[1]
+    return hashes ^ (hashes >> np.uint64(31))
+
+
+@lru_cache(maxsize=1 << 14)
+def _hash_name(name: str) -> int:
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") if name else 0
+
+
+def _digest(hashes: NDArray[np.uint64], counts: NDArray[np.uint32]) -> str:
+    if not len(hashes):
+        return ""
+    with_counts = _mixed(hashes + counts.astype(np.uint64) * _COUNT)
+    return hashlib.sha256(np.sort(with_counts).tobytes()).hexdigest()
+
+
+def _usage(calls: GeneCalls) -> dict[str, int]:
+    numbers = np.bincount(calls.codes, minlength=len(calls.vocabulary)).tolist()
+    return {name: n for name, n in zip(calls.vocabulary, numbers, strict=True) if n}
+
+
+def _contradicting(table: SequenceTable, report: RepertoireReport) -> int:
+    """Count kept sequences whose genes are of two chains, or of another than the file says."""
+    named = [name for name in report.loci if name]
+    said = _locus_code(report.locus or (named[0] if len(named) == 1 else ""))
+    v, j = (
+        np.zeros(len(table.lengths), np.int8)
+        if calls is None
+        else np.array([_locus_code(normalise_gene(name).locus) for name in calls.vocabulary], np.int8)[calls.codes]
+        for calls in (table.v_call, table.j_call)
+    )
+    wrong_j = (j != 0) & (said != 0) & (j != said)
+    return int((wrong_j | _differ(v, j) | _differ(v, np.full_like(v, said))).sum())
+
+
+def _locus_code(locus: str) -> int:
+    return LOCI.index(locus) + 1 if locus else 0
+
+
+def _differ(v: NDArray[np.int8], other: NDArray[np.int8]) -> NDArray[np.bool_]:
+    """Tell where the locus of a V gene is none that the other's can be; 0 is unknown."""
+    shared = np.isin(v, _SHARED_LOCI) & np.isin(other, _SHARED_LOCI)
+    differ: NDArray[np.bool_] = (v != 0) & (other != 0) & (v != other) & ~shared
+    return differ

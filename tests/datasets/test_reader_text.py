@@ -1,0 +1,269 @@
+"""Tables as text: packing, encodings, delimiters, newlines, quotes, blocks; and what cannot be read."""
+
+import bz2
+import csv
+import gzip
+import io
+import lzma
+import zipfile
+
+import pandas as pd
+import pytest
+
+from deeprc.datasets.readers import find_reader, read_header, read_repertoire
+from deeprc.datasets.readers import text as text_module
+from deeprc.datasets.readers.columns import read_columns
+from deeprc.errors import InputError
+
+
+def zipped(data, *names):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in names or ("r.tsv",):
+            archive.writestr(name, b"" if name.endswith("/") or "MACOSX" in name else data)
+    return stream.getvalue()
+
+
+TEXT = "amino_acid{d}templates{d}note{n}CASSF{d}2{d}é{n}CAF{d}3{d}x{n}"
+
+
+@pytest.mark.parametrize("delimiter", ["\t", ",", ";"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "utf-16"])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress, lzma.compress, zipped])
+def test_delimiters_newlines_encodings_and_packing(tmp_path, delimiter, newline, encoding, pack):
+    path = tmp_path / "whatever"
+    path.write_bytes(pack(TEXT.format(d=delimiter, n=newline).encode(encoding)))
+    table = read_repertoire(path)
+    assert table["junction_aa"].tolist() == ["CASSF", "CAF"]
+    assert table["duplicate_count"].tolist() == [2, 3]
+
+
+def test_no_newline_at_the_end_and_blank_lines(tmp_path):
+    path = tmp_path / "r.tsv"
+    path.write_bytes(b"amino_acid\ttemplates\r\n\r\nCASSF\t2\r\n\r\n\nCAF\t3")
+    assert read_repertoire(path)["duplicate_count"].tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+@pytest.mark.parametrize(("row", "found"), [("CAF", "1 field,"), ("CAF\t1\t2", "3 fields,"), ("C", "1 field,")])
+def test_ragged_rows_are_named(tmp_path, row, found, quote):
+    path = tmp_path / "r.tsv"
+    path.write_text(f"{quote}amino_acid{quote}\ttemplates\nCASSF\t2\n\n{row}\nCAF\t3\n")
+    with pytest.raises(InputError, match=rf"r\.tsv: row 4 has {found} the header has 2; is the file cut short"):
+        read_repertoire(path)
+
+
+def test_a_ragged_row_far_down_a_long_file(tmp_path):
+    rows = [b"CASSF\t2\n"] * 1_200_000
+    rows[1_100_000] = b"CASSF\n"
+    (tmp_path / "r.tsv").write_bytes(b"amino_acid\ttemplates\n" + b"".join(rows))
+    with pytest.raises(InputError, match="row 1100002 has 1 field"):
+        read_repertoire(tmp_path / "r.tsv")
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(InputError, match=r"no\.tsv: no such file"):
+        read_repertoire(tmp_path / "no.tsv")
+
+
+@pytest.mark.parametrize("data", [b"", b"\n\n", gzip.compress(b""), b"\xef\xbb\xbf"])
+def test_an_empty_file(tmp_path, data):
+    (tmp_path / "r.tsv").write_bytes(data)
+    with pytest.raises(InputError, match=r"r\.tsv: the file is empty"):
+        read_repertoire(tmp_path / "r.tsv")
+
+
+@pytest.mark.parametrize("keep", [3, 15, 0.5, 0.99])
+def test_a_truncated_gzip(tmp_path, keep):
+    rows = "".join(f"CASS{'ACDEFGHIKL'[i % 10]}F\t{i * i}\n" for i in range(1, 50_000))
+    data = gzip.compress(f"amino_acid\ttemplates\n{rows}".encode())
+    path = tmp_path / "r.tsv.gz"
+    path.write_bytes(data[: keep if keep > 1 else int(keep * len(data))])
+    with pytest.raises(InputError, match=r"r\.tsv\.gz: the gzip file is damaged or cut short"):
+        read_repertoire(path)
+
+
+def test_a_damaged_gzip(tmp_path):
+    data = bytearray(gzip.compress(b"amino_acid\ttemplates\n" + b"CASSF\t2\n" * 1000))
+    data[-6] ^= 0xFF
+    (tmp_path / "r.tsv.gz").write_bytes(bytes(data))
+    with pytest.raises(InputError, match="damaged or cut short"):
+        read_repertoire(tmp_path / "r.tsv.gz")
+
+
+def test_a_binary_file(tmp_path):
+    for data in (b"\x7fELF\x02\n\x00\x00", b"junction_aa\tv_call\nCAF\tTRBV\0\n"):
+        (tmp_path / "r.tsv").write_bytes(data)
+        with pytest.raises(InputError, match="not a text table"):
+            read_repertoire(tmp_path / "r.tsv")
+
+
+@pytest.mark.parametrize(
+    ("pack", "kind"), [(bz2.compress, "bzip2"), (lzma.compress, "xz"), (zipped, "zip")], ids=["bzip2", "xz", "zip"]
+)
+@pytest.mark.parametrize("keep", [10, 0.5, 0.99])
+def test_other_packed_files_that_are_cut_short(tmp_path, pack, kind, keep):
+    rows = "".join(f"CASS{'ACDEFGHIKL'[i % 10]}F\t{i * i}\n" for i in range(1, 20_000))
+    data = pack(f"amino_acid\ttemplates\n{rows}".encode())
+    (tmp_path / "r").write_bytes(data[: keep if keep > 1 else int(keep * len(data))])
+    with pytest.raises(InputError, match=rf"r: the {kind} file is damaged or cut short"):
+        read_repertoire(tmp_path / "r")
+
+
+def test_a_damaged_bzip2(tmp_path):
+    data = bytearray(bz2.compress(b"amino_acid\ttemplates\n" + b"CASSF\t2\n" * 100_000))
+    data[len(data) // 2] ^= 0xFF
+    (tmp_path / "r.tsv.bz2").write_bytes(bytes(data))
+    with pytest.raises(InputError, match=r"r\.tsv\.bz2: the bzip2 file is damaged or cut short"):
+        read_repertoire(tmp_path / "r.tsv.bz2")
+
+
+def test_a_zip_holds_one_file(tmp_path):
+    path = tmp_path / "r.zip"
+    text = "amino_acid\ttemplates\nCASSF\t2\n"
+    path.write_bytes(zipped(text.encode(), "__MACOSX/._r.tsv", "folder/", "folder/r.tsv"))
+    assert read_repertoire(path)["junction_aa"].tolist() == ["CASSF"]
+    for members, n in ((["a.tsv", "b.tsv"], 2), ([], 0)):
+        path.write_bytes(zipped(text.encode(), *members) if members else zipped(b"", "folder/"))
+        with pytest.raises(InputError, match=rf"r\.zip: the zip file holds {n} files; expected one, unpack it first"):
+            read_repertoire(path)
+
+
+def test_the_start_of_a_zip_without_a_zip(tmp_path):
+    (tmp_path / "r.tsv").write_bytes(b"PK\x03\x04\n\x00\x00")
+    with pytest.raises(InputError, match=r"r\.tsv: the zip file is damaged or cut short"):
+        read_repertoire(tmp_path / "r.tsv")
+
+
+def test_a_folder_is_no_file(tmp_path):
+    with pytest.raises(InputError, match="cannot be read: Is a directory"):
+        read_repertoire(tmp_path)
+
+
+def test_only_the_needed_columns_are_parsed(write_table, tmp_path):
+    path = write_table(tmp_path / "r.tsv", ["a", "b", "a", "c"], [(1, 2, 3, "x"), (4, 5, 6, ""), (1, 8, 9, "yz")])
+    texts, coded = read_columns(read_header(path), ["c"], ["a"])
+    assert list(texts) == ["c"]
+    assert [texts["c"].bytes_at(row) for row in range(3)] == [b"x", b"", b"yz"]
+    assert list(coded) == ["a"]
+    assert coded["a"].each(str) == ["1", "4"]
+    assert coded["a"].codes.tolist() == [0, 1, 0]
+    assert coded["a"].each(int) == [1, 4]
+
+
+# --- blocks ---------------------------------------------------------------------------------------------
+
+# format: header, and what the columns of one row may hold; quoted ones hold delimiters, quotes and newlines
+AWKWARD = ["plain", "", 'a "b" c', "two\nlines", "tab\tcomma,semicolon;", '"', "\n\n", "é", "x" * 40, '","', "\r\n"]
+FORMATS = {
+    "airr": ("note junction_aa cdr3_aa junction v_call productive duplicate_count remark", "T F"),
+    "immunoseq": ("note aminoAcid vGeneName vFamilyName count sequenceStatus remark", "In Out Stop"),
+    "mixcr": ("note aaSeqCDR3 allVHitsWithScore cloneCount remark", ""),
+    "10x": ("note barcode contig_id chain v_gene cdr3 productive remark", "True False None"),
+    "vdjtools": ("note count cdr3aa v j remark", ""),
+    "immunarch": ("note Clones CDR3.aa V.name remark", ""),
+    "tcrex": ("note CDR3_beta TRBV_gene count remark", ""),
+    "deeprc": ("note amino_acid templates remark", ""),
+}
+SEQUENCES = ["CASSF", "", "CASSLGQF", "C", "NA", "CA*F", "CASSPGQGNEQFF"]
+
+
+def awkward_rows(header, statuses, n=40):
+    rows = []
+    for number in range(n):
+        row = []
+        for place, name in enumerate(header.split()):
+            if name in ("note", "remark"):
+                row.append(AWKWARD[(number * (place + 1)) % len(AWKWARD)])
+            elif "count" in name.lower() or name in ("templates", "Clones"):
+                row.append(str(number % 5 + 1))
+            elif name in ("productive", "sequenceStatus"):
+                row.append(statuses.split()[number % len(statuses.split())])
+            elif name == "junction":
+                row.append("TGTGCC"[: number % 7])
+            elif name in ("junction_aa", "cdr3_aa", "aminoAcid", "aaSeqCDR3", "cdr3", "cdr3aa", "CDR3.aa", "CDR3_beta"):
+                row.append(SEQUENCES[(number + 2 * place) % len(SEQUENCES)])
+            elif name == "amino_acid":
+                row.append(SEQUENCES[number % len(SEQUENCES)])
+            else:
+                row.append(f"{name[:1]}{number % 3}" if number % 4 else "")
+        rows.append(row)
+    return rows
+
+
+def as_text(header, rows, delimiter, newline, quoting):
+    stream = io.StringIO()
+    writer = csv.writer(stream, delimiter=delimiter, lineterminator=newline, quoting=quoting)
+    writer.writerows([header.split(), *rows])
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("size", [1, 2, 7, 64])
+def test_the_size_of_a_block_changes_nothing(tmp_path, monkeypatch, name, size):
+    header, statuses = FORMATS[name]
+    rows = awkward_rows(header, statuses)
+    path = tmp_path / "r.tsv"
+    path.write_bytes(as_text(header, rows, "\t", "\n", csv.QUOTE_MINIMAL).encode())
+    reader, layout = find_reader(read_header(path))
+    assert reader.name == name
+    whole = read_repertoire(path)
+    monkeypatch.setattr(text_module, "_BLOCK_BYTES", size)
+    assert len(list(text_module.lines_in_blocks(path))) >= 20
+    pd.testing.assert_frame_equal(read_repertoire(path), whole)
+    column = header.split().index(next(iter(layout.sequences.values())))
+    missing = ("", "NA")
+    if len(layout.sequences) == 1:
+        assert whole["junction_aa"].tolist() == ["" if row[column] in missing else row[column] for row in rows]
+
+
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL], ids=["some", "all"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"], ids=["lf", "crlf"])
+@pytest.mark.parametrize("delimiter", ["\t", ",", ";"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
+@pytest.mark.parametrize("size", [3, 1 << 24])
+def test_quoted_fields_are_read_as_the_csv_module_reads_them(
+    tmp_path, monkeypatch, quoting, newline, delimiter, encoding, size
+):
+    header, statuses = FORMATS["airr"]
+    rows = awkward_rows(header, statuses)
+    path = tmp_path / "r.tsv"
+    path.write_bytes(as_text(header, rows, delimiter, newline, quoting).encode(encoding))
+    monkeypatch.setattr(text_module, "_BLOCK_BYTES", size)
+    texts, coded = read_columns(read_header(path), ["junction_aa"], ["note", "remark"])
+    names = header.split()
+    assert [texts["junction_aa"].bytes_at(row).decode() for row in range(len(rows))] == [
+        row[names.index("junction_aa")] for row in rows
+    ]
+    for name in ("note", "remark"):
+        assert [coded[name].at(row) for row in range(len(rows))] == [row[names.index(name)] for row in rows]
+
+
+@pytest.mark.parametrize("size", [1, 5, 1 << 24])
+def test_a_quote_inside_a_field_is_a_letter(tmp_path, monkeypatch, size):
+    monkeypatch.setattr(text_module, "_BLOCK_BYTES", size)
+    path = tmp_path / "r.tsv"
+    path.write_text('amino_acid\ttemplates\tnote\nCAF\t1\t5" long\nCASSF\t2\tx\nCATF\t3\t7" long\nCAAF\t4\ty\n')
+    table = read_repertoire(path)
+    assert table["junction_aa"].tolist() == ["CAF", "CASSF", "CATF", "CAAF"]
+    assert table["duplicate_count"].tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("size", [1, 5, 1 << 24])
+def test_rows_are_numbered_across_blocks(tmp_path, monkeypatch, size):
+    monkeypatch.setattr(text_module, "_BLOCK_BYTES", size)
+    path = tmp_path / "r.tsv"
+    path.write_text("amino_acid\ttemplates\n" + "CASSF\t2\n" * 20 + "CASSF\n")
+    with pytest.raises(InputError, match="row 22 has 1 field, the header has 2"):
+        read_repertoire(path)
+    path.write_text("amino_acid\ttemplates\n" + "CASSF\t2\n" * 20 + "CASSF\tx\n")
+    with pytest.raises(InputError, match="row 22, column 'templates'"):
+        read_repertoire(path)
+
+
+def test_a_quote_that_never_ends(tmp_path):
+    path = tmp_path / "r.tsv"
+    path.write_text('amino_acid\ttemplates\nCASSF\t2\n"CATF\t3\nCAF\t1\n')
+    with pytest.raises(InputError, match=r"r\.tsv: "):
+        read_repertoire(path)
