@@ -257,7 +257,7 @@ class HopfieldClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             project=self.learn == "projection",
             normalisation="none" if self.similarity == "distance" else self.similarity,
             beta=self.beta,
-        ).double()
+        )
         if self.learn:
             self._descend(self._states(known), labels)
         return self
@@ -280,7 +280,7 @@ class HopfieldClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         chosen = [parameter for parameter in layer.parameters() if parameter.requires_grad]
         optimiser = torch.optim.Adam(chosen, lr=rate)
         for _ in range(50):
-            result = layer.hopfield(states, layer.stored, layer.targets, association_mask=own)
+            result = layer(states, association_mask=own)
             if self.learn == "targets":
                 loss = functional.cross_entropy(result, labels)
             else:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import hopfield_examples as examples
-import numba
 import numpy as np
 import torch
 from hopfield_examples import Part
@@ -266,7 +265,6 @@ def main(output: Path) -> None:
     if importlib.util.find_spec("matplotlib") is None:
         click.echo("Error: the pictures need matplotlib: pip install 'deeprc[docs]'", err=True)
         raise SystemExit(2)
-    numba.set_num_threads(1)  # first, as numba makes torch use all cores
     torch.set_num_threads(1)
     output.mkdir(parents=True, exist_ok=True)
     numbers = {}

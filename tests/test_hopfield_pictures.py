@@ -10,7 +10,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numba
 import pytest
 import torch
 from click.testing import CliRunner
@@ -25,13 +24,11 @@ SAVED = json.loads((DOCS / "pictures" / "figures.json").read_text(encoding="utf-
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Compute as the script does: without, ragged sets and what follows them would keep all cores spinning."""
-    threads = numba.get_num_threads(), torch.get_num_threads()
-    numba.set_num_threads(1)  # first, as numba makes torch use all cores
+    """Compute as the script does."""
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
-    numba.set_num_threads(threads[0])
-    torch.set_num_threads(threads[1])
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

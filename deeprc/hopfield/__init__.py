@@ -1,5 +1,6 @@
 """Modern Hopfield networks: energy and update rule, the layers of deep networks, theory and analysis."""
 
-from deeprc.hopfield.layers import Hopfield, HopfieldLayer, HopfieldPooling
+from deeprc.hopfield.layers import Hopfield, HopfieldLayer
+from deeprc.hopfield.pooling import HopfieldPooling
 
 __all__ = ["Hopfield", "HopfieldLayer", "HopfieldPooling"]

@@ -58,7 +58,7 @@ def metastable_sizes(weights: Tensor, *, mass: float = 0.90, dim: int = -1) -> T
 
     Returns
     -------
-    int64, of the shape of `weights` without `dim`; 0 where N = 0.
+    int64, of the shape of `weights` without `dim`; 0 where N = 0 or all weights are 0.
 
     Raises
     ------
@@ -67,16 +67,17 @@ def metastable_sizes(weights: Tensor, *, mass: float = 0.90, dim: int = -1) -> T
     """
     if not 0 < mass <= 1:
         raise ValueError(f"mass: expected a number in (0, 1], found {mass}")
+    weights = weights.detach()
     cumulative = weights.sort(dim=dim, descending=True).values.cumsum(dim, dtype=torch.float64)
     if weights.numel() == 0:
         return cumulative.sum(dim).long()
     total = cumulative.select(dim, -1)
-    defect = float((total - 1).abs().max())
+    defect = float(((total - 1).abs() * (total != 0)).max())  # a state whose patterns are all left out has weights of 0
     if not defect <= _LARGEST_DEFECT or weights.min() < 0:  # `not` also finds NaN
         found = f"sums from {float(total.min())} to {float(total.max())} and a minimum of {float(weights.min())}"
         raise ValueError(f"weights: expected none below 0 and sums of 1 along dimension {dim}, found {found}")
     threshold = mass * (1 - _ROUNDING) * total.unsqueeze(dim)
-    return (cumulative < threshold).sum(dim) + 1
+    return ((cumulative < threshold).sum(dim) + 1) * (total != 0)
 
 
 def segment_metastable_sizes(weights: Tensor, offsets: Tensor, *, mass: float = 0.90) -> Tensor:

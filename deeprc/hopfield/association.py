@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Number
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -63,32 +64,35 @@ class Association(nn.Module):
     ) -> None:
         super().__init__()
         each = _one_per_head("beta", key_dim**-0.5 if beta is None else beta, n_heads)
-        if not all(number > 0 for number in each):
+        if not all(0 < number < math.inf for number in each):
             raise ValueError(f"beta: expected a positive number, found {beta}")
-        updates = _one_per_head("max_updates", max_updates, n_heads)
-        if not all(isinstance(number, int) and number >= 1 for number in updates):
+        updates = [int(number) for number in _one_per_head("max_updates", max_updates, n_heads)]
+        if not all(number >= 1 for number in updates):
             raise ValueError(f"max_updates: expected a whole number from 1, found {max_updates}")
+        if not tolerance >= 0:
+            raise ValueError(f"tolerance: expected a number from 0, found {tolerance}")
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout: expected a number from 0, less than 1, found {dropout}")
-        log_beta = torch.tensor([math.log(number) for number in each])
-        self.log_beta: Tensor
-        if learn_beta:
-            self.log_beta = nn.Parameter(log_beta)
-        else:
-            self.register_buffer("log_beta", log_beta)
-        self.max_updates: PerHead = max_updates if isinstance(max_updates, int) else [int(n) for n in updates]
+        self.fixed_beta: Tensor | None
+        self.log_beta: nn.Parameter | None
+        self.register_parameter("log_beta", nn.Parameter(torch.tensor(each).log()) if learn_beta else None)
+        self.register_buffer("fixed_beta", None if learn_beta else torch.tensor([float(number) for number in each]))
+        self.max_updates: PerHead = updates[0] if len(set(updates)) == 1 else updates
         self.tolerance = tolerance
         self.dropout = dropout
 
     @property
     def beta(self) -> Tensor:
         """The inverse temperature of each head, (H,)."""
+        if self.fixed_beta is not None:
+            return self.fixed_beta
+        assert self.log_beta is not None
         return self.log_beta.exp()
 
     @property
     def takes_one_update(self) -> bool:
         """Whether no head makes a second update."""
-        return self.max_updates == 1 or (not isinstance(self.max_updates, int) and max(self.max_updates) == 1)
+        return self.max_updates == 1
 
     def forward(
         self,
@@ -127,7 +131,7 @@ class Association(nn.Module):
 
 def _one_per_head(name: str, given: Any, n_heads: int) -> list[Any]:
     given = given.tolist() if isinstance(given, Tensor) else given
-    each = [given] * n_heads if isinstance(given, int | float) else list(given)
+    each = [given] * n_heads if isinstance(given, Number) else list(given)
     if len(each) != n_heads:
         raise ValueError(f"{name}: expected one number, or one for each of {n_heads} heads, found {len(each)}")
     return each

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 __all__ = ["SegmentAttention"]
 
@@ -40,6 +41,7 @@ class SegmentAttention(torch.autograd.Function):
         return pooled
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
         """Return the gradients of the logits and, where it is wanted, of the values."""
         weights, values, pooled, offsets = ctx.saved_tensors
@@ -76,9 +78,13 @@ def _run(alone: Callable[..., None], by_threads: Callable[..., None], size: int,
     if threads == 1 or size < _WORTH_THREADS:
         alone(*arrays)
         return
-    numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
-    by_threads(*arrays)
-    torch.set_num_threads(threads)
+    own = numba.get_num_threads()
+    numba.set_num_threads(min(threads, own))
+    try:
+        by_threads(*arrays)
+    finally:
+        numba.set_num_threads(own)
+        torch.set_num_threads(threads)
 
 
 @numba.njit(**_FAST)

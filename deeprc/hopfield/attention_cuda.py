@@ -22,6 +22,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 __all__ = ["SegmentAttention"]
 
@@ -68,6 +69,7 @@ class SegmentAttention(torch.autograd.Function):
         return pooled
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
         """Return the gradients of the logits and of the values."""
         logits, values, offsets, *results = ctx.saved_tensors

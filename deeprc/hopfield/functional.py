@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from deeprc.hopfield.segments import segment_attention
+from deeprc.hopfield.segments import check_offsets, segment_attention
 
-__all__ = ["PerHead", "Retrieval", "associate", "association_weights", "energy", "retrieve", "update"]
+__all__ = ["PerHead", "Retrieval", "associate", "association_weights", "check_mask", "energy", "retrieve", "update"]
 
 PerHead = int | Sequence[int]
 """One number for all heads, or one for each."""
@@ -61,13 +61,13 @@ def energy(state: Tensor, stored: Tensor, beta: float | Tensor) -> Tensor:
 
     Returns
     -------
-    (..., S), or a scalar for one state.
+    (..., S); for one state the leading dimensions of `stored`, a scalar if it has none.
     """
+    if state.ndim == 1:
+        return energy(state[None], stored, beta)[..., 0]
     logits = _logits(state, stored, beta, None)  # (..., S, N)
-    inverse = _per_state(1 / beta) if isinstance(beta, Tensor) else 1 / beta
-    largest_norm_squared = stored.square().sum(-1).amax(-1)
-    if state.ndim > 1:
-        largest_norm_squared = largest_norm_squared[..., None]  # M² of each head -> of each of its states
+    inverse = _per_state(1 / beta).to(logits.dtype) if isinstance(beta, Tensor) else 1 / beta
+    largest_norm_squared = stored.square().sum(-1).amax(-1)[..., None]  # M² of each head -> of each of its states
     lse = inverse * torch.logsumexp(logits, dim=-1)
     return -lse + state.square().sum(-1) / 2 + inverse * math.log(stored.shape[-2]) + largest_norm_squared / 2
 
@@ -139,7 +139,7 @@ def retrieve(
             break
         new = update(state, stored, beta, mask=mask)
         change = (new - state).detach().norm(dim=-1)  # (..., S)
-        moved = (change > tolerance).any(dim=-1)
+        moved = (~(change <= tolerance)).any(dim=-1)  # what is no number has not come to rest
         state = torch.where(active[..., None, None], new, state)
         n_updates = n_updates + active
         converged = converged | (active & ~moved)
@@ -214,21 +214,24 @@ def associate(
     """
     values = stored if values is None else values
     if offsets is None:
+        if state_offsets is not None:
+            raise ValueError("state_offsets: expected beside offsets, which say where the stored sets begin")
         state = _before_last_update(state, stored, beta, mask, max_updates, tolerance)
         return _attend(state, stored, values, beta, mask, dropout)
     if mask is not None:
         raise ValueError("mask: expected None beside offsets; leave the patterns themselves out of the sets")
+    check_offsets(offsets, stored.shape[-2])
     if not state.ndim == stored.ndim == values.ndim == 3:
         dimensions = [tuple(patterns.shape) for patterns in (state, stored, values)]
         raise ValueError(f"offsets: expected patterns end to end, of 3 dimensions with the heads, found {dimensions}")
     if state_offsets is None and _is_one(max_updates) and not dropout:
         return _associate_shared_states(state, stored, values, beta, offsets)
     sets = list(pairwise(offsets.tolist()))
-    states = (
-        [state] * len(sets)
-        if state_offsets is None
-        else [state[:, first:last] for first, last in pairwise(state_offsets.tolist())]
-    )
+    states = [state] * len(sets) if state_offsets is None else _cut(state, state_offsets, len(sets))
+    if not sets:
+        H = max(len(state), len(stored), len(values))
+        size = (H, 0, values.shape[-1]) if state_offsets is not None else (0, H, state.shape[1], values.shape[-1])
+        return values.new_zeros(size)
     results = [
         associate(
             own,
@@ -250,13 +253,13 @@ def _associate_shared_states(
     """Search all sets for the same states (H, S, d_k), in one pass over the patterns: (B, H, S, d_v)."""
     H, S, d_k = state.shape
     B = len(offsets) - 1
-    scaled = state * (_per_pattern(beta) if isinstance(beta, Tensor) else beta)
+    scaled = _scaled(state, beta)
     if len(stored) == 1:
         logits = stored[0] @ scaled.reshape(H * S, d_k).T  # (N, d_k) @ (d_k, H * S)
     else:
         logits = (stored @ scaled.mT).permute(1, 0, 2).flatten(1)  # (H, N, S) -> (N, H * S)
     if len(values) == 1:
-        return segment_attention(logits, values[0], offsets).view(B, H, S, -1)  # (B, H * S, d_v)
+        return segment_attention(logits, values[0], offsets).view(B, H, S, values.shape[-1])  # (B, H * S, d_v)
     own = logits.unflatten(1, (H, S)).unbind(1)  # H times (N, S)
     heads = [segment_attention(logits, value, offsets) for logits, value in zip(own, values, strict=True)]
     return torch.stack(heads, dim=1) if heads else values.new_zeros((B, H, S, values.shape[-1]))
@@ -277,14 +280,16 @@ def _attend(
     """Return softmax(β Q Kᵀ) V of dense patterns, by the platform's fused kernels where they exist."""
     leading = torch.broadcast_shapes(state.shape[:-2], stored.shape[:-2], values.shape[:-2])
     if isinstance(beta, Tensor):
-        state, scale = state * _per_pattern(beta).to(state.dtype), 1.0
+        state, scale = _scaled(state, beta), 1.0
     else:
+        _check_beta(beta)
         scale = beta
     # the fused kernels take four dimensions
     query, key, value = (_four_dimensions(t.expand(*leading, *t.shape[-2:])) for t in (state, stored, values))
     if mask is not None:
+        check_mask(mask)
+        mask = ~mask if mask.dtype == torch.bool else mask.to(query.dtype)  # before it is spread out
         mask = _four_dimensions(mask.expand(*leading, *query.shape[-2:-1], *key.shape[-2:-1]))
-        mask = ~mask if mask.dtype == torch.bool else mask.to(query.dtype)
     result = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout, scale=scale)
     return result.reshape(*leading, *result.shape[-2:])
 
@@ -297,15 +302,37 @@ def _four_dimensions(patterns: Tensor) -> Tensor:
 
 def _logits(state: Tensor, stored: Tensor, beta: float | Tensor, mask: Tensor | None) -> Tensor:
     """Return β Xᵀ ξ, (..., S, N), minus infinity where a pattern is left out."""
-    logits = (state * (_per_pattern(beta) if isinstance(beta, Tensor) else beta)) @ stored.mT
+    logits = _scaled(state, beta) @ stored.mT
     if mask is None:
         return logits
+    check_mask(mask)
     return logits.masked_fill(mask, -torch.inf) if mask.dtype == torch.bool else logits + mask
 
 
-def _per_pattern(beta: Tensor) -> Tensor:
-    """Give β of each head, (H,), the dimensions of patterns, (H, 1, 1); a scalar stays one."""
-    return beta[..., None, None] if beta.ndim else beta
+def check_mask(mask: Tensor) -> None:
+    """Refuse a mask of integers, of which nobody knows whether 1 is yes or a number to add."""
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise ValueError(f"mask: expected bool or floating-point numbers, found {mask.dtype}")
+
+
+def _scaled(state: Tensor, beta: float | Tensor) -> Tensor:
+    """Return β ξ: β of each head, (H,), gets the dimensions of patterns, (H, 1, 1); a scalar stays one."""
+    if not isinstance(beta, Tensor):
+        _check_beta(beta)
+        return state * beta
+    return state * (beta[..., None, None] if beta.ndim else beta).to(state.dtype)
+
+
+def _check_beta(beta: float) -> None:
+    if not 0 < beta < math.inf:
+        raise ValueError(f"beta: expected a positive number, found {beta}")
+
+
+def _cut(state: Tensor, offsets: Tensor, n_sets: int) -> list[Tensor]:
+    check_offsets(offsets, state.shape[-2], "state_offsets")
+    if len(offsets) - 1 != n_sets:
+        raise ValueError(f"state_offsets: expected those of {n_sets} sets, as offsets have, found {len(offsets) - 1}")
+    return [state[:, first:last] for first, last in pairwise(offsets.tolist())]
 
 
 def _per_state(beta: Tensor) -> Tensor:
@@ -313,4 +340,6 @@ def _per_state(beta: Tensor) -> Tensor:
 
 
 def _is_one(max_updates: PerHead) -> bool:
+    if not (max_updates >= 1 if isinstance(max_updates, int) else all(n >= 1 for n in max_updates)):
+        raise ValueError(f"max_updates: expected a whole number from 1, found {max_updates}")
     return max_updates == 1 if isinstance(max_updates, int) else all(n == 1 for n in max_updates)

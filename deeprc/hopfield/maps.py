@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from deeprc.hopfield.functional import check_mask
+
 __all__ = [
     "Normalisation",
     "PatternMap",
@@ -20,6 +22,7 @@ __all__ = [
     "heads_together",
     "key_map",
     "merged_mask",
+    "normalised_together",
     "output_map",
     "value_map",
 ]
@@ -79,15 +82,17 @@ class PatternMap(nn.Module):
 
     def normalised(self, raw: Tensor) -> Tensor:
         """Return the raw patterns as the matrix takes them."""
+        if raw.ndim < 2 or raw.shape[-1] != self.raw_dim:
+            expected = f"expected patterns of {self.raw_dim} dimensions, (..., N, {self.raw_dim})"
+            raise ValueError(f"{expected}, found {tuple(raw.shape)}")
         return functional.layer_norm(raw, raw.shape[-1:]) if self.normalise_inputs else raw
 
     def forward(self, raw: Tensor) -> Tensor:
         """Map (..., N, dim) to (..., H, N, head_dim)."""
-        if raw.ndim < 2 or raw.shape[-1] != self.raw_dim:
-            raise ValueError(
-                f"expected patterns of {self.raw_dim} dimensions, (..., N, {self.raw_dim}), found {tuple(raw.shape)}"
-            )
-        patterns = self.normalised(raw)
+        return self.mapped(self.normalised(raw))
+
+    def mapped(self, patterns: Tensor) -> Tensor:
+        """Map patterns as `normalised` returns them."""
         if self.linear is not None:
             patterns = self.linear(patterns)
         patterns = patterns.unflatten(-1, (self.n_heads, self.head_dim)).transpose(-2, -3)  # (..., H, N, head_dim)
@@ -118,22 +123,33 @@ def key_map(
 
 
 def value_map(
-    dim: int, n_heads: int, value_dim: int, values: Values, bias: bool, normalisation: Normalisation
+    dim: int,
+    n_heads: int,
+    key_dim: int,
+    value_dim: int | None,
+    values: Values,
+    bias: bool,
+    normalisation: Normalisation,
 ) -> PatternMap | None:
     """Return the map to what is averaged; None: the stored patterns in the associative space are."""
     _check_choice("values", values, get_args(Values))
+    if values != "projected" and value_dim is not None:
+        raise ValueError(f"value_dim: expected None, since values={values!r} have their own dimension")
     if values == "associated":
         return None
     if values == "raw":
         return PatternMap(dim, n_heads, dim, project=False)
-    return PatternMap(dim, n_heads, value_dim, bias=bias, normalise_inputs=normalisation == "inputs")
+    head_dim = key_dim if value_dim is None else value_dim
+    return PatternMap(dim, n_heads, head_dim, bias=bias, normalise_inputs=normalisation == "inputs")
 
 
-def output_map(pooled: int, output_dim: int, project: bool, bias: bool) -> nn.Module:
+def output_map(pooled: int, output_dim: int | None, default: int, project: bool, bias: bool) -> nn.Module:
     """Return the map of all heads' results together."""
     if not project:
+        if output_dim is not None:
+            raise ValueError("output_dim: expected None with project_output=False")
         return nn.Identity()
-    layer = nn.Linear(pooled, output_dim, bias=bias)
+    layer = nn.Linear(pooled, default if output_dim is None else output_dim, bias=bias)
     if bias:
         nn.init.zeros_(layer.bias)
     return layer
@@ -149,21 +165,40 @@ def heads_together(result: Tensor) -> Tensor:
     return result.transpose(-2, -3).flatten(-2)  # (..., H, S, d_v) -> (..., S, H * d_v)
 
 
+def normalised_together(*pairs: tuple[PatternMap, Tensor]) -> list[Tensor]:
+    """Return what each map's `normalised` gives of the raw patterns beside it, computed once where both agree."""
+    known: dict[tuple[int, bool], Tensor] = {}
+    for pattern_map, raw in pairs:
+        key = (id(raw), pattern_map.normalise_inputs)
+        if key not in known:
+            known[key] = pattern_map.normalised(raw)
+    return [known[id(raw), pattern_map.normalise_inputs] for pattern_map, raw in pairs]
+
+
 def dimension_of_heads(name: str, given: int | None, total: int, n_heads: int) -> int:
     """Return the dimension that each head has: as given, or an equal share of the total."""
+    if n_heads < 1 or (given is not None and given < 1):
+        raise ValueError(f"n_heads, {name}: expected whole numbers from 1, found {n_heads} and {given}")
     if given is None and total % n_heads:
         raise ValueError(f"{name}: {n_heads} heads cannot share {total} dimensions; expected it to be given")
     return total // n_heads if given is None else given
 
 
-def merged_mask(padding: Tensor | None, association: Tensor | None, n_heads: int) -> Tensor | None:
+def merged_mask(
+    padding: Tensor | None, association: Tensor | None, n_heads: int, *, batched: bool = True
+) -> Tensor | None:
     """Merge a padding mask (..., N) with an association mask into one that fits (..., H, S, N).
 
     The association mask is (S, N) for all sets, or (B * H, S, N) for each as in `torch.nn.MultiheadAttention`, or
     anything of four dimensions that broadcasts.
     """
-    if association is not None and association.ndim == 3:
-        association = association.unflatten(0, (-1, n_heads))
+    for mask in (padding, association):
+        if mask is not None:
+            check_mask(mask)
+    if association is not None and association.ndim == 3 and batched:
+        association = association.unflatten(
+            0, (-1, n_heads)
+        )  # (B * H, S, N) -> (B, H, S, N); unbatched it is (H, S, N)
     if padding is None or association is None:
         return association if padding is None else padding[..., None, None, :]
     padding = padding[..., None, None, :]

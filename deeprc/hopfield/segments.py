@@ -10,7 +10,27 @@ from torch import Tensor
 
 from deeprc.device import has_triton
 
-__all__ = ["segment_attention", "segment_ids", "segment_softmax", "segment_sum"]
+__all__ = ["check_offsets", "segment_attention", "segment_ids", "segment_softmax", "segment_sum"]
+
+
+def check_offsets(offsets: Tensor, n: int, name: str = "offsets") -> None:
+    """Refuse offsets that do not cut n patterns into sets.
+
+    Their values are looked at on the CPU only: other devices would have to be waited for.
+
+    Raises
+    ------
+    ValueError
+        Unless they are (B + 1,) int64, begin with 0, never fall, and end with n at most.
+    """
+    if offsets.ndim != 1 or len(offsets) == 0 or offsets.dtype != torch.int64:
+        raise ValueError(f"{name}: expected (B + 1,) int64, found {tuple(offsets.shape)} {offsets.dtype}")
+    if offsets.device.type != "cpu" or torch.compiler.is_compiling():
+        return
+    values = offsets.numpy()
+    if values[0] != 0 or values[-1] > n or (values[1:] < values[:-1]).any():
+        found = f"from {values[0]} to {values[-1]}" + (", falling" if (values[1:] < values[:-1]).any() else "")
+        raise ValueError(f"{name}: expected to rise from 0 to {n} at most, found {found}")
 
 
 def segment_ids(offsets: Tensor, n: int) -> Tensor:
@@ -54,7 +74,13 @@ def segment_attention(logits: Tensor, values: Tensor, offsets: Tensor) -> Tensor
     Returns
     -------
     (B, H, d_v).
+
+    Raises
+    ------
+    ValueError
+        As `check_offsets`.
     """
+    check_offsets(offsets, len(logits))
     if not logits.dtype == values.dtype in (torch.float32, torch.float64):  # the exponentials need the digits
         common = torch.promote_types(torch.promote_types(logits.dtype, values.dtype), torch.float32)
         return segment_attention(logits.to(common), values.to(common), offsets).to(values.dtype)

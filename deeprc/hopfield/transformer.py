@@ -8,6 +8,7 @@ option off and the weights copied, they compute the same.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -23,12 +24,16 @@ if TYPE_CHECKING:
     from deeprc.hopfield.association import Updates
     from deeprc.hopfield.maps import Normalisation
 
-    class AttentionOptions(Updates, total=False):
+    class SameWeights(Updates, total=False):
+        """What a `Hopfield` layer can do beyond the attention of a transformer, with the same weights."""
+
+        normalisation: Normalisation
+
+    class AttentionOptions(SameWeights, total=False):
         """What a `Hopfield` layer can do beyond the attention of a transformer."""
 
         key_dim: int | None
         value_dim: int | None
-        normalisation: Normalisation
 
 
 __all__ = ["HopfieldDecoderLayer", "HopfieldEncoderLayer", "copy_attention"]
@@ -83,15 +88,23 @@ class _TransformerLayer(nn.Module):
 
     @classmethod
     def from_torch(
-        cls, layer: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer, **options: Unpack[AttentionOptions]
+        cls, layer: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer, **options: Unpack[SameWeights]
     ) -> Self:
-        """Return a layer with the weights of torch's, which computes the same unless an option is given."""
+        """Return a layer with the weights of torch's, which computes the same unless an option is given.
+
+        Raises
+        ------
+        ValueError
+            For `key_dim` and `value_dim`, to which the weights would not fit.
+        """
+        if {"key_dim", "value_dim"} & options.keys():
+            raise ValueError("key_dim, value_dim: torch's weights have dimensions of their own; expected neither")
         own = cls(
             layer.linear1.in_features,
             layer.self_attn.num_heads,
             layer.linear1.out_features,
             layer.dropout.p,
-            layer.activation,
+            copy.deepcopy(layer.activation),  # it may be a module with weights
             layer.norm1.eps,
             layer.self_attn.batch_first,
             layer.norm_first,

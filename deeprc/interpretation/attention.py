@@ -146,9 +146,10 @@ def iterate_attention(
 
 def heads_path(path: str | os.PathLike[str]) -> Path:
     """Return where the table of heads goes, beside that of sequences: attention.tsv.gz gives attention.heads.tsv."""
-    target = Path(path)
-    stem = target.with_suffix("") if target.suffix == ".gz" else target
-    return stem.with_name(f"{stem.stem}.heads.tsv")
+    name = Path(path).name
+    for ending in (".gz", ".tsv", ".txt", ".csv"):
+        name = name.removesuffix(ending)
+    return Path(path).with_name(f"{name}.heads.tsv")
 
 
 def check_attention_outputs(path: str | os.PathLike[str]) -> None:

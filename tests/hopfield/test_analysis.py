@@ -156,3 +156,8 @@ def test_summaries_need_sets_and_shapes_that_fit() -> None:
             ValueError, match=f"expected 1 to the number of patterns of the set, found {size} to {size}"
         ):
             summarise_heads(torch.tensor([[size]]), torch.tensor([4]))
+
+
+def test_a_state_whose_patterns_are_all_left_out_averages_over_none() -> None:
+    weights = torch.tensor([[0.0, 0.0], [0.95, 0.05]], requires_grad=True)
+    assert metastable_sizes(weights).tolist() == [0, 1]

@@ -1,6 +1,7 @@
 """The energy never rises, retrieval finds what theory says, and association is attention."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -261,3 +262,67 @@ def test_gradcheck(max_updates: int) -> None:
     assert torch.autograd.gradcheck(dense, (*inputs, beta))
     assert torch.autograd.gradcheck(ragged, (*inputs, beta))
     assert torch.autograd.gradcheck(lambda a, b: energy(a, b, 0.7), inputs[:2])
+
+
+def test_energy_of_one_state_has_one_value_per_head() -> None:
+    stored, state, beta = draw(0, 3, 7, 4), draw(1, 4), torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
+    found = energy(state, stored, beta)
+    assert found.shape == (3,)
+    for h in range(3):
+        assert found[h].item() == pytest.approx(energy(state, stored[h], beta[h].item()).item())
+
+
+def test_a_state_that_is_no_number_does_not_rest() -> None:
+    found = retrieve(torch.full((1, 2, 4), math.nan), draw(0, 1, 5, 4).float(), 1.0, max_updates=3)
+    assert not found.converged.any() or found.state.isfinite().all()
+    far = retrieve(draw(0, 1, 2, 4), torch.full((1, 5, 4), math.nan, dtype=torch.float64), 1.0, max_updates=3)
+    assert not far.converged.any()
+    assert far.n_updates.item() == 3
+
+
+def test_no_sets_at_all() -> None:
+    state, stored = draw(0, 2, 3, 4), draw(1, 2, 0, 4)
+    none = torch.tensor([0])
+    for max_updates in (1, 2):
+        found = associate(state, stored, draw(2, 2, 0, 5), beta=1.0, offsets=none, max_updates=max_updates)
+        assert found.shape == (0, 2, 3, 5)
+    both = associate(state[:, :0], stored, beta=1.0, offsets=none, state_offsets=none)
+    assert both.shape == (2, 0, 4)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_everything_takes_short_numbers_and_a_long_beta(dtype: torch.dtype) -> None:
+    beta = torch.tensor([0.5, 1.0])
+    state, stored = draw(0, 2, 3, 8), draw(1, 2, 5, 8)
+    short = (state.to(dtype), stored.to(dtype))
+    offsets = torch.tensor([0, 2, 5])
+    for function in (
+        lambda a, b, beta: energy(a, b, beta),
+        lambda a, b, beta: association_weights(a, b, beta),
+        lambda a, b, beta: associate(a, b, beta=beta, offsets=offsets),
+    ):
+        expected = function(state, stored, beta.double())
+        torch.testing.assert_close(function(*short, beta).double(), expected, atol=0.1, rtol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"state_offsets": torch.tensor([0, 3])}, "state_offsets: expected beside offsets"),
+        ({"offsets": torch.tensor([0, 7])}, "offsets: expected to rise from 0 to 6 at most, found from 0 to 7"),
+        ({"offsets": torch.tensor([2, 6])}, "found from 2 to 6"),
+        ({"offsets": torch.tensor([0, 4, 2, 6])}, "found from 0 to 6, falling"),
+        ({"offsets": torch.tensor([0, 6], dtype=torch.int32)}, r"expected \(B \+ 1,\) int64, found \(2,\) torch.int32"),
+        ({"offsets": torch.tensor([0, 6]), "state_offsets": torch.tensor([0, 4])}, "state_offsets: expected to rise"),
+        ({"offsets": torch.tensor([0, 2, 6]), "state_offsets": torch.tensor([0, 3])}, "those of 2 sets, .* found 1"),
+        (
+            {"mask": torch.zeros(6, dtype=torch.int64)},
+            "mask: expected bool or floating-point numbers, found torch.int64",
+        ),
+        ({"beta": -1.0}, "beta: expected a positive number, found -1.0"),
+        ({"max_updates": 0}, "max_updates: expected a whole number from 1, found 0"),
+    ],
+)
+def test_what_makes_no_sense_is_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        associate(draw(0, 2, 3, 4), draw(1, 2, 6, 4), **{"beta": 1.0, **options})

@@ -4,6 +4,7 @@ import copy
 import warnings
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -148,7 +149,7 @@ def test_beta_is_fixed_per_head_or_learned_and_positive() -> None:
     fixed = HopfieldPooling(4, n_heads=2, beta=[0.5, 2.0])
     assert fixed.association.beta.tolist() == pytest.approx([0.5, 2.0])
     assert HopfieldPooling(4, n_heads=2, beta=torch.tensor(3.0)).association.beta.tolist() == pytest.approx([3.0, 3.0])
-    assert not fixed.association.log_beta.requires_grad
+    assert dict(fixed.association.named_parameters()) == {}
     learned = HopfieldPooling(4, n_heads=2, learn_beta=True)
     assert learned.association.beta.tolist() == pytest.approx([2**-0.5] * 2)
     optimiser = torch.optim.SGD(learned.parameters(), lr=1e3)
@@ -187,7 +188,8 @@ def test_dropout_is_for_training_only() -> None:
         inputs = (draw(1, 2, 6), stored) if isinstance(layer, Hopfield) else (stored,)
         assert not torch.equal(layer(*inputs), layer(*inputs))
         if isinstance(layer, HopfieldPooling):
-            assert not torch.equal(layer(*inputs, offsets=torch.tensor([0, 20])), layer(*inputs)[None])
+            offsets = torch.tensor([0, 20])
+            assert not torch.equal(layer(stored, offsets=offsets), layer(stored, offsets=offsets))
         layer.eval()
         assert torch.equal(layer(*inputs), layer(*inputs))
 
@@ -205,7 +207,7 @@ def test_pooling_is_the_same_padded_ragged_or_alone(
             n_queries=2,
             n_heads=3,
             key_dim=4,
-            value_dim=5,
+            value_dim=5 if values == "projected" else None,
             output_dim=7,
             values=values,
             normalisation=normalisation,
@@ -434,6 +436,83 @@ def test_layers_work_in_16_bits(kind: str) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         found = pooling(stored, offsets=OFFSETS)
     torch.testing.assert_close(found.float(), pooling(stored, offsets=OFFSETS), atol=0.1, rtol=0.1)
+
+
+def test_a_filled_memory_is_restored_without_its_data() -> None:
+    filled = HopfieldLayer.filled(draw(2, 5, 6), draw(3, 5, 2), beta=2.0)
+    plain: Any = {"project_states": False, "project_stored": False, "project_output": False}
+    empty = HopfieldLayer(6, n_stored=5, target_dim=2, **plain)
+    empty.load_state_dict(filled.state_dict())
+    assert torch.equal(empty(draw(0, 4, 6)), filled(draw(0, 4, 6)))
+
+
+def test_a_mask_per_head_for_one_set_is_that_of_multihead_attention() -> None:
+    attention = shaken(nn.MultiheadAttention(12, 3, batch_first=True))
+    layer = Hopfield(12, n_heads=3, normalisation="none")
+    copy_attention(attention, layer)
+    state, stored, mask = draw(1, 5, 12), draw(2, 7, 12), draw(3, 3, 5, 7)
+    expected = attention(state, stored, stored, attn_mask=mask)[0]
+    torch.testing.assert_close(layer(state, stored, association_mask=mask), expected)
+    assert layer.association_weights(state, stored, association_mask=mask).shape == (3, 5, 7)
+
+
+def test_pooling_takes_an_association_mask() -> None:
+    torch.manual_seed(0)
+    layer, stored = shaken(HopfieldPooling(6, n_queries=2, n_heads=2)), draw(0, 3, 7, 6)
+    left_out = torch.zeros(2, 7, dtype=torch.bool)
+    left_out[:, 4:] = True
+    torch.testing.assert_close(layer(stored, association_mask=left_out), layer(stored[:, :4]))
+
+
+def test_with_offsets_results_are_sets_first_whatever_the_batch() -> None:
+    layer = HopfieldPooling(6, n_queries=3, batch_first=False)
+    stored = draw(0, 12, 6)
+    assert layer(stored, offsets=OFFSETS).shape == (3, 3, 6)
+    assert layer(draw(1, 7, 2, 6)).shape == (3, 2, 6)
+    assert HopfieldPooling(6)(stored[:0], offsets=torch.tensor([0])).shape == (0, 1, 6)
+
+
+def test_self_association_of_ragged_sets_takes_either_name() -> None:
+    layer, stored = Hopfield(6, n_heads=2), draw(0, 12, 6)
+    found = layer(stored, offsets=OFFSETS)
+    assert torch.equal(found, layer(stored, state_offsets=OFFSETS))
+    torch.testing.assert_close(found[5:], layer(stored[5:]), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"values": "raw", "value_dim": 3}, "value_dim: expected None, since values='raw' have their own dimension"),
+        ({"values": "associated", "raw_value_dim": 9}, "raw_value_dim: expected None with values='associated'"),
+        ({"project_output": False, "output_dim": 3}, "output_dim: expected None with project_output=False"),
+        ({"n_heads": 0}, "n_heads, key_dim: expected whole numbers from 1, found 0 and None"),
+        ({"beta": float("inf")}, "beta: expected a positive number, found inf"),
+        ({"tolerance": -1.0}, "tolerance: expected a number from 0, found -1.0"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(options: dict[str, Any], message: str) -> None:
+    for layer in (Hopfield, HopfieldPooling):
+        with pytest.raises(ValueError, match=message):
+            layer(6, **options)
+
+
+def test_values_and_masks_that_would_be_ignored_are_refused() -> None:
+    stored, padding = draw(0, 12, 6), torch.zeros(12, dtype=torch.bool)
+    for layer in (Hopfield(6, values="associated"), HopfieldPooling(6, values="associated")):
+        with pytest.raises(ValueError, match="values: expected None with values='associated'"):
+            layer(stored, values=stored)
+    pooling = HopfieldPooling(6)
+    for function in (pooling, pooling.association_weights):
+        with pytest.raises(ValueError, match="masks: expected none beside offsets"):
+            function(stored, stored_padding_mask=padding, offsets=OFFSETS)
+    with pytest.raises(ValueError, match=r"mask: expected bool or floating-point numbers, found torch\.int32"):
+        pooling(stored, stored_padding_mask=padding.int())
+    assert (pooling.association_weights(stored, offsets=torch.tensor([0, 5]))[..., 5:] == 0).all()
+
+
+def test_beta_keeps_its_value_in_short_numbers() -> None:
+    assert HopfieldPooling(4, beta=1e4).bfloat16().association.beta.item() == pytest.approx(1e4, rel=4e-3)
+    assert HopfieldPooling(4, max_updates=np.int64(3)).association.max_updates == 3
 
 
 def test_state_dicts_go_round() -> None:

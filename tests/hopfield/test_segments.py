@@ -126,3 +126,17 @@ def test_threads_are_torchs_and_stay_so(threads: int, n: int) -> None:
         torch.set_num_threads(before)
     for found, expected in zip(*results, strict=True):
         assert torch.equal(found, expected)
+
+
+def test_second_derivatives_are_refused_and_never_zero_by_mistake() -> None:
+    logits, values = torch.randn(5, 1, requires_grad=True), torch.randn(5, 2)
+    pooled = segment_attention(logits, values, torch.tensor([0, 5]))
+    (first,) = torch.autograd.grad(pooled.square().sum(), logits, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.square().sum().backward()
+
+
+@pytest.mark.parametrize("bounds", [[0, 4000], [2, 6], [0, 4, 2, 6], [[0, 6]]])
+def test_offsets_outside_the_patterns_are_refused(bounds: list[int]) -> None:
+    with pytest.raises(ValueError, match="offsets: expected"):
+        segment_attention(torch.zeros(6, 1), torch.zeros(6, 4), torch.tensor(bounds))

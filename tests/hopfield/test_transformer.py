@@ -132,6 +132,15 @@ def test_options_of_the_hopfield_layer_change_it() -> None:
     assert wide.self_attn.association.beta.dtype == torch.float64
 
 
+def test_an_activation_with_weights_is_copied() -> None:
+    torchs = nn.TransformerEncoderLayer(12, 4, activation=nn.PReLU())
+    own = HopfieldEncoderLayer.from_torch(torchs)
+    assert own.activation is not torchs.activation
+    assert {"activation.weight"} <= dict(own.named_parameters()).keys()
+    with pytest.raises(ValueError, match="key_dim, value_dim: torch's weights have dimensions of their own"):
+        HopfieldEncoderLayer.from_torch(torchs, key_dim=3)  # type: ignore[call-arg]
+
+
 def test_wrong_use_is_named() -> None:
     with pytest.raises(ValueError, match="activation: expected relu, gelu or a function, found 'tanh'"):
         HopfieldEncoderLayer(12, 4, activation="tanh")
