@@ -7,13 +7,18 @@ for the other two.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+
 import click
 import torch
 from common import alternate, copy_bandwidth, report, seconds_option
 from torch import Tensor, nn
+from torch.nn import functional
 
 from deeprc.device import resolve_device
 from deeprc.hopfield import HopfieldPooling
+from deeprc.hopfield.maps import Normalisation
 
 SHARES = {"one set": (1.0,), "four sets": (0.5, 0.25, 0.15, 0.1)}
 
@@ -32,32 +37,23 @@ def main(device: str, keys: int, dim: int, heads: tuple[int, ...], seconds: floa
         sizes = [round(share * keys) for share in shares]
         stored = torch.randn(sum(sizes), dim, device=where, requires_grad=True)  # as from an embedding
         offsets = torch.tensor([0, *sizes], device=where).cumsum(0)
-        padded = nn.utils.rnn.pad_sequence(list(stored.split(sizes)), batch_first=True)
+        padded = nn.utils.rnn.pad_sequence(list(stored.detach().split(sizes)), batch_first=True).requires_grad_()
         padding = torch.arange(max(sizes), device=where) >= torch.tensor(sizes, device=where)[:, None]
         mask = padding if len(sizes) > 1 else None
-        for n_heads in heads:
-            pooling = HopfieldPooling(dim, n_heads=n_heads, normalisation="none").to(where)
-            attention = nn.MultiheadAttention(dim, n_heads, batch_first=True, device=where)
-            queries = _copy(pooling, attention, len(sizes))
-            ways = {
-                "ours": lambda pooling=pooling, stored=stored, offsets=offsets: pooling(stored, offsets=offsets),
-                "softmax_matmul": lambda pooling=pooling, padded=padded, mask=mask: _plain(pooling, padded, mask),
-                "multihead_attention": lambda attention=attention, queries=queries, padded=padded, mask=mask: attention(
-                    queries, padded, padded, key_padding_mask=mask, need_weights=False
-                )[0],
-            }
+        for n_heads, normalisation in itertools.product(heads, ("none", "inputs")):
+            ways = _ways(stored, offsets, padded, mask, n_heads, normalisation)
             results = [way().detach() for way in ways.values()]
             for result in results[1:]:
                 torch.testing.assert_close(result, results[0], atol=1e-4, rtol=1e-3)
             for passes in ("forward", "forward + backward"):
-                measured = alternate(
-                    {way: _passes(function, passes) for way, function in ways.items()}, where, seconds=seconds
-                )
+                timed = {way: _passes(function, passes) for way, function in ways.items()}
+                measured = alternate(timed, where, seconds=seconds)
                 ours = measured["ours"]
                 rows.append(
                     {
                         "sets": name,
                         "heads": n_heads,
+                        "normalisation": normalisation,
                         "passes": passes,
                         **{f"{way}_ms": 1e3 * value for way, value in measured.items()},
                         "ratio_softmax_matmul": measured["softmax_matmul"] / ours,
@@ -65,6 +61,25 @@ def main(device: str, keys: int, dim: int, heads: tuple[int, ...], seconds: floa
                     }
                 )
     report("hopfield", rows, where, copy_gb_per_s=copy_bandwidth(where) / 1e9)
+
+
+def _ways(
+    stored: Tensor, offsets: Tensor, padded: Tensor, mask: Tensor | None, n_heads: int, normalisation: Normalisation
+) -> dict[str, Callable[[], Tensor]]:
+    dim, where = stored.shape[1], stored.device
+    pooling = HopfieldPooling(dim, n_heads=n_heads, normalisation=normalisation).to(where)
+    attention = nn.MultiheadAttention(dim, n_heads, batch_first=True, device=where)
+    queries = _copy(pooling, attention, len(offsets) - 1)
+
+    def attend() -> Tensor:
+        patterns = functional.layer_norm(padded, (dim,)) if normalisation == "inputs" else padded
+        return attention(queries, patterns, patterns, key_padding_mask=mask, need_weights=False)[0]
+
+    return {
+        "ours": lambda: pooling(stored, offsets=offsets),
+        "softmax_matmul": lambda: _plain(pooling, padded, mask),
+        "multihead_attention": attend,
+    }
 
 
 def _copy(pooling: HopfieldPooling, attention: nn.MultiheadAttention, n_sets: int) -> Tensor:
@@ -84,7 +99,8 @@ def _copy(pooling: HopfieldPooling, attention: nn.MultiheadAttention, n_sets: in
 
 def _plain(pooling: HopfieldPooling, padded: Tensor, mask: Tensor | None) -> Tensor:
     assert pooling.map_values is not None
-    key, value = pooling.map_stored(padded), pooling.map_values(padded)  # (B, H, N, d)
+    patterns = pooling.map_stored.normalised(padded)
+    key, value = pooling.map_stored.mapped(patterns), pooling.map_values.mapped(patterns)  # (B, H, N, d)
     logits = pooling.scaled_queries() @ key.mT  # (B, H, 1, N)
     if mask is not None:
         logits = logits.masked_fill(mask[:, None, None], -torch.inf)
@@ -92,7 +108,7 @@ def _plain(pooling: HopfieldPooling, padded: Tensor, mask: Tensor | None) -> Ten
     return pooling.output(pooled.transpose(1, 2).flatten(2))
 
 
-def _passes(function: object, passes: str) -> object:
+def _passes(function: Callable[[], Tensor], passes: str) -> Callable[[], object]:
     if passes == "forward":
 
         def forward() -> None:

@@ -37,3 +37,23 @@ def test_it_prints_a_table_and_a_json_line(name: str, options: list[str], column
         assert row["kernels"] == 8
         assert row["ratio"] > 0
     assert all(column in output.splitlines()[0] for column in columns)
+
+
+@pytest.mark.slow
+def test_the_layers_are_compared_in_one_run() -> None:
+    command = [sys.executable, str(FOLDER / "hopfield.py"), "--device", "cpu", "--keys", "1000", "--seconds", "0.05"]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    rows = json.loads(output.splitlines()[-1])["rows"]
+    assert len(rows) == 16
+    assert all(row["ratio_multihead_attention"] > 0 for row in rows)
+
+
+@pytest.mark.slow
+def test_reading_is_measured_and_extrapolated() -> None:
+    for name, options in (("preprocess", ["--rows", "300"]), ("cohort_scale", ["--repertoires", "4"])):
+        sequences = ["--sequences", "300"] if name == "cohort_scale" else []
+        command = [sys.executable, str(FOLDER / f"{name}.py"), *options, *sequences]
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        result = json.loads(output.splitlines()[-1])
+        assert result["benchmark"] == name
+        assert all(row["seconds"] > 0 for row in result["rows"])
