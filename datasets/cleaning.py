@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -19,8 +20,9 @@ from deeprc.datasets.container import GeneCalls, SequenceTable
 from deeprc.datasets.genes import GeneMapping, locus_of, normalise_genes, normalise_locus
 from deeprc.datasets.readers import Rows, SequenceKind, Status
 from deeprc.datasets.readers.columns import Coded
+from deeprc.errors import InputError
 
-__all__ = ["DROP_REASONS", "CleanedTable", "Cleaning", "Merge", "clean", "split"]
+__all__ = ["DROP_REASONS", "CleanedTable", "Cleaning", "Merge", "cdr3s_are_junctions", "clean", "split"]
 
 DROP_REASONS = (
     "out_of_frame",
@@ -53,6 +55,7 @@ _STOP_CODON, _OUT_OF_FRAME = b"*", b"_~#"
 _LARGEST_COUNT = int(np.iinfo(np.uint32).max)
 _TRYPTOPHAN_J = {"TRAJ33", "TRAJ38", "TRAJ55"}  # and those of IGH; IMGT position 118
 _MOSTLY = 0.9
+_FEWEST_CDR3S = 10
 _C, _F, _W = b"CFW"
 
 
@@ -127,17 +130,47 @@ def split(rows: Rows) -> Iterator[tuple[str, Rows]]:
         yield column.values[codes[index]], _taken(rows, order[bounds[index] : bounds[index + 1]])
 
 
-def clean(rows: Rows, how: Cleaning | None = None) -> CleanedTable:
+def cdr3s_are_junctions(rows: Rows, path: Path | str = "") -> bool:
+    """Tell whether a file's column of CDR3s holds junctions, as many exports have it.
+
+    It does where at least nine tenths of its productive CDR3s of valid letters begin with C and end with F or W; of
+    CDR3s proper hardly any do.
+
+    Raises
+    ------
+    InputError
+        If there are both, more than a tenth of each among ten or more.
+    """
+    lengths = np.diff(rows.offsets)
+    invalid = encode_letters(rows.letters) == INVALID
+    wrong = np.zeros(len(lengths), bool)
+    wrong[np.searchsorted(rows.offsets, np.flatnonzero(invalid), side="right") - 1] = True
+    bad = np.isin(rows.status, [int(status) for status in _STATUS_REASONS])
+    judged = (rows.kinds == SequenceKind.CDR3_AA) & (lengths > 0) & ~wrong & ~bad
+    n = int(judged.sum())
+    if n < _FEWEST_CDR3S:
+        return False
+    upper = rows.letters & 0xDF  # ASCII letters in upper case
+    first, last = upper[rows.offsets[:-1][judged]], upper[rows.offsets[1:][judged] - 1]
+    n_junctions = int(((first == _C) & ((last == _F) | (last == _W))).sum())
+    if 1 - _MOSTLY < n_junctions / n < _MOSTLY:
+        raise InputError(
+            f"{path}: the column of CDR3s holds {n_junctions:,} that look like junctions (C...F or C...W) and "
+            f"{n - n_junctions:,} that do not; expected one kind. --sequence-column takes a column as it is"
+        )
+    return n_junctions / n >= _MOSTLY
+
+
+def clean(rows: Rows, how: Cleaning | None = None, *, cdr3s_are_junctions: bool = False) -> CleanedTable:
     """Keep the productive, in-frame rows made of the 20 amino acids; lower-case residues become upper case.
 
     CDR3s, which lack the two conserved residues of the junction, are completed: C before, and after the residue of the
-    J gene (W in IGH and a few TRAJ, else F). Where a column of CDR3s holds junctions, as many exports have it (at least
-    nine tenths begin with C and end with F or W), they are taken as they are.
+    J gene (W in IGH and a few TRAJ, else F), unless `cdr3s_are_junctions`, which the function of that name tells.
     """
     how = Cleaning() if how is None else how
     genes = {name: normalise_genes(column.values) for name, column in _gene_columns(rows).items()}
     loci, locus_codes = _loci(rows)
-    rows, sequences_from = _junctions(rows, genes, loci, locus_codes)
+    rows, sequences_from = _junctions(rows, genes, loci, locus_codes, cdr3s_are_junctions)
     residues = encode_letters(rows.letters)
     reason = _reasons(rows, residues, how)
     fit = reason == _KEPT
@@ -201,7 +234,7 @@ def _loci(rows: Rows) -> tuple[list[str], NDArray[np.int64]]:
 
 
 def _junctions(
-    rows: Rows, genes: dict[str, GeneMapping], loci: list[str], locus_codes: NDArray[np.int64]
+    rows: Rows, genes: dict[str, GeneMapping], loci: list[str], locus_codes: NDArray[np.int64], are_junctions: bool
 ) -> tuple[Rows, list[str]]:
     """Complete CDR3s to junctions; return what the report calls each `SequenceKind`."""
     names = [kind.name.lower() for kind in SequenceKind]
@@ -209,9 +242,7 @@ def _junctions(
     is_cdr3 = (rows.kinds == SequenceKind.CDR3_AA) & (lengths > 0)
     if not is_cdr3.any():
         return rows, names
-    upper = rows.letters & 0xDF  # ASCII letters in upper case
-    first, last = upper[rows.offsets[:-1][is_cdr3]], upper[rows.offsets[1:][is_cdr3] - 1]
-    if np.mean((first == _C) & ((last == _F) | (last == _W))) >= _MOSTLY:
+    if are_junctions:
         return rows, ["cdr3_aa as junction_aa" if name == "cdr3_aa" else name for name in names]
     ends_with_w = np.array([locus == "IGH" for locus in loci])[locus_codes]
     if rows.j_call is not None and rows.j_call.values:

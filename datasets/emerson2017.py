@@ -14,15 +14,12 @@ import logging
 import os
 import re
 import warnings
-import zipfile
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import openpyxl
 import pandas as pd
-from openpyxl.utils.exceptions import InvalidFileException
 
 from deeprc.errors import InputError
 
@@ -315,9 +312,10 @@ def _read_sheet(path: Path) -> tuple[list[str], list[tuple[int, tuple[Any, ...]]
             book = openpyxl.load_workbook(io.BytesIO(path.read_bytes()), data_only=True)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
-    except (zipfile.BadZipFile, zlib.error, InvalidFileException, SyntaxError, KeyError, ValueError, OSError) as error:
-        # a damaged sheet's XML is a SyntaxError
+    except Exception as error:  # openpyxl lets whatever it meets in a damaged file through
         raise InputError(f"{path}: cannot be read as XLSX: {error}") from error
+    if not book.worksheets:
+        raise InputError(f"{path}: the workbook has no sheet with cells")
     cells = [tuple(map(_stripped, row)) for row in book.worksheets[0].iter_rows(values_only=True)]
     rows = [(number, row) for number, row in enumerate(cells, 1) if any(value is not None for value in row)]
     header = ["" if name is None else str(name) for name in rows[0][1]] if rows else []

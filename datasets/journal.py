@@ -53,7 +53,7 @@ class Journal:
             try:
                 entry = json.loads(line)
                 fits = line.endswith(b"\n") and all(self._size(name) >= size for name, size in entry["sizes"].items())
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, AttributeError):
                 fits = False
             if not fits:  # the process, or the machine, stopped while it wrote this
                 break

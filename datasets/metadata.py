@@ -8,7 +8,6 @@ import os
 import re
 import warnings
 import zipfile
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -17,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import openpyxl
 import pandas as pd
-from openpyxl.utils.exceptions import InvalidFileException
 
 from deeprc.datasets.emerson2017 import add_tag_columns, is_sample_overview
 from deeprc.datasets.matching import stems
@@ -53,9 +51,6 @@ _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _LEADING_ZERO = re.compile(r"[+-]?0\d")
 _INT64 = range(-(2**63), 2**63)
 _EXACT_IN_FLOAT = 2**53
-
-
-_BAD_WORKBOOK = (zipfile.BadZipFile, zlib.error, InvalidFileException, KeyError, ValueError, SyntaxError, OSError)
 
 
 @dataclass(frozen=True)
@@ -161,7 +156,7 @@ def _is_workbook(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return "[Content_Types].xml" in archive.namelist()
-    except zipfile.BadZipFile:
+    except (zipfile.BadZipFile, NotImplementedError):
         return path.read_bytes()[:2] == b"PK"
     except OSError:
         return False  # whoever reads it next says why
@@ -172,8 +167,10 @@ def _read_xlsx(path: Path, data: bytes, sheet: str | None) -> list[list[str]]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # openpyxl warns of styles and extensions that do not concern the values
             book = openpyxl.load_workbook(io.BytesIO(data), data_only=True)
-    except _BAD_WORKBOOK as error:
+    except Exception as error:  # openpyxl lets whatever it meets in a damaged file through
         raise InputError(f"{path}: cannot be read as XLSX: {error}") from error
+    if not book.worksheets:
+        raise InputError(f"{path}: the workbook has no sheet with cells")
     if sheet is not None and sheet not in book.sheetnames:
         raise InputError(f"{path}: no sheet {sheet!r}; the file has {', '.join(book.sheetnames)}")
     cells = (book[sheet] if sheet is not None else book.worksheets[0]).iter_rows()

@@ -6,17 +6,17 @@ import hashlib
 import multiprocessing
 import signal
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from deeprc.datasets.cleaning import CleanedTable, Cleaning, clean, split
+from deeprc.datasets.cleaning import CleanedTable, Cleaning, cdr3s_are_junctions, clean, split
 from deeprc.datasets.matching import match_files, stems
 from deeprc.datasets.metadata import Metadata
-from deeprc.datasets.readers import Header, Layout, Reader, Rows, find_reader, read_header, read_rows
+from deeprc.datasets.readers import Header, Layout, Reader, Rows, find_reader, read_header, read_rows, repertoire_names
 from deeprc.datasets.readers.columns import read_columns
 from deeprc.datasets.readers.original_hdf5 import (
     is_original_container,
@@ -72,9 +72,10 @@ class Reading:
 
 @dataclass(frozen=True)
 class ReadResult:
-    """The repertoires of one file, or why it cannot be read."""
+    """The repertoires of one file and the `key` that it was read with, or why it cannot be read."""
 
     repertoires: list[tuple[str, CleanedTable]] = field(default_factory=list)
+    key: str = ""
     error: str | None = None
 
 
@@ -90,6 +91,8 @@ class Plan:
         Ids of the sheet for which there is no file.
     left
         Files that belong to no row.
+    unknown
+        Repertoires, by file, that belong to no row, of files that hold others that do.
     skipped
         Files whose header cannot be used, with the reason, where that is no error.
     """
@@ -97,6 +100,7 @@ class Plan:
     readings: tuple[Reading, ...]
     missing: tuple[str, ...]
     left: tuple[Path, ...]
+    unknown: Mapping[Path, tuple[str, ...]]
     skipped: Mapping[str, str]
 
 
@@ -140,16 +144,25 @@ def plan_readings(
     bad = {name for name, file in zip(sheet.repertoire_ids, matched, strict=True) if file in errors}
     planned = _owners(readings).keys() | bad
     missing = [name for name in sheet.repertoire_ids if name not in planned]
-    return Plan(readings, tuple(missing), tuple(planner.left), {str(file): text for file, text in errors.items()})
+    skipped = {str(file): text for file, text in errors.items()}
+    return Plan(readings, tuple(missing), tuple(planner.left), planner.unknown, skipped)
 
 
 def read_file(reading: Reading) -> ReadResult:
     """Read and clean one file; what is wrong with it becomes the result's error."""
     try:
-        parts = [(reading.repertoires[name], clean(rows, reading.cleaning)) for name, rows in _parts(reading)]
+        key = reading.key()
+        parts = [
+            (reading.repertoires[name], clean(rows, reading.cleaning, cdr3s_are_junctions=junctions))
+            for name, rows, junctions in _parts(reading)
+        ]
+        if reading.key() != key:
+            raise InputError(f"{reading.path}: changed while it was read")
     except InputError as error:
         return ReadResult(error=str(error))
-    return ReadResult(parts)
+    except FileNotFoundError:
+        return ReadResult(error=f"{reading.path}: no such file; it was there before")
+    return ReadResult(parts, key)
 
 
 def read_files(
@@ -194,22 +207,25 @@ def listed(names: Sequence[str], one: str, many: str) -> str:
     return f"{len(names)} {one if len(names) == 1 else many}: {', '.join(names[:_SHOWN])}{more}"
 
 
-def _parts(reading: Reading) -> Iterable[tuple[str, Rows]]:
+def _parts(reading: Reading) -> Iterable[tuple[str, Rows, bool]]:
+    """Yield the wanted repertoires of a file, and whether its column of CDR3s holds junctions."""
     if reading.format == _ORIGINAL:
-        return ((name, rows) for name, rows in read_original_container(reading.path) if name in reading.repertoires)
+        every = read_original_container(reading.path)
+        return ((name, rows, False) for name, rows in every if name in reading.repertoires)
     assert reading.header is not None
     assert reading.layout is not None
     rows = read_rows(reading.header, reading.layout)
+    junctions = cdr3s_are_junctions(rows, reading.path)
     if "" not in reading.repertoires:
-        return ((name, part) for name, part in split(rows) if name in reading.repertoires)
+        return ((name, part, junctions) for name, part in split(rows) if name in reading.repertoires)
     named = [] if rows.repertoire is None else [name for name in rows.repertoire.values if name]
     if len(named) > 1:
-        column, listing = reading.layout.repertoire, ", ".join(named[:3]) + ", ..." * (len(named) > 3)
+        column, listing = reading.layout.repertoire[0], ", ".join(named[:3]) + ", ..." * (len(named) > 3)
         raise InputError(
             f"{reading.path}: column {column!r} names {len(named)} repertoires ({listing}); the sheet gives the whole "
             f"file to {reading.repertoires['']!r}. --split-by {column} takes them apart"
         )
-    return [("", rows)]
+    return [("", rows, junctions)]
 
 
 class _Planner:
@@ -222,6 +238,7 @@ class _Planner:
         self.split_by = split_by
         self.errors: dict[Path, str] = {}
         self.left: list[Path] = []
+        self.unknown: dict[Path, tuple[str, ...]] = {}
         self._readings: list[Reading] = []
 
     def readings(self) -> tuple[Reading, ...]:
@@ -239,47 +256,60 @@ class _Planner:
             self.errors[file] = str(error)
             return
         if self.split_by is not None:
-            layout = replace(layout, repertoire=header.find(self.split_by))
+            column = header.find(self.split_by)
+            layout = replace(layout, repertoire=() if column is None else (column,))
         self._readings.append(Reading(file, found.name, repertoires, self.cleaning, header, layout))
 
     def add_split_table(self, file: Path) -> None:
         """Plan to read the repertoires that a table's column names, if the sheet has them."""
         try:
-            known = [name for name in self._named(file) if name in self.row_of]
+            named = self._named(file)
+            known = [name for name in named if name in self.row_of]
         except InputError as error:
             if self.split_by is not None:
                 self.errors[file] = str(error)
                 return
-            known = []  # a file of another kind, which nobody has asked for
+            named, known = (), []  # a file of another kind, which nobody has asked for
         if known:
             self.add_table(file, {name: name for name in known})
+            self._note_unknown(file, named, known)
         else:
             self.left.append(file)
 
     def add_original(self, file: Path) -> None:
         """Plan to read an original container; its keys are file names, whose endings the sheet may leave out."""
         known = {}
-        for key in original_repertoire_ids(file):
+        keys = original_repertoire_ids(file)
+        for key in keys:
             name = next((stem for stem in stems(key) if stem in self.row_of), None)
             if name is not None:
                 known[key] = name
         if known:
             self._readings.append(Reading(file, _ORIGINAL, known, self.cleaning))
+            self._note_unknown(file, keys, known)
         else:
             self.left.append(file)
 
-    def _named(self, file: Path) -> list[str]:
+    def _note_unknown(self, file: Path, named: Sequence[str], known: Container[str]) -> None:
+        """Remember the repertoires of a file that the sheet does not know."""
+        unknown = [name or "(no name)" for name in named if name not in known]
+        if unknown:
+            self.unknown[file] = tuple(unknown)
+
+    def _named(self, file: Path) -> tuple[str, ...]:
         header = read_header(file)
         if self.split_by is None:
-            column = find_reader(header, self.reader)[1].repertoire
-            if column is None:
-                return []
+            columns = find_reader(header, self.reader)[1].repertoire
+            if not columns:
+                return ()
         else:
             column = header.find(self.split_by)
             if column is None:
-                columns = ", ".join(header.columns[:_SHOWN])
-                raise InputError(f"{file}: no column {self.split_by!r} to split by; the file's columns are {columns}")
-        return [value.strip() for value in read_columns(header, (), [column])[1][column].values]
+                listing = ", ".join(header.columns[:_SHOWN])
+                raise InputError(f"{file}: no column {self.split_by!r} to split by; the file's columns are {listing}")
+            columns = (column,)
+        found = read_columns(header, (), columns)[1]
+        return repertoire_names([found[column] for column in columns]).values
 
 
 def _owners(readings: Sequence[Reading]) -> dict[str, Path]:

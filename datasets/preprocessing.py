@@ -108,6 +108,7 @@ def preprocess(
             tuple(done.repertoires),
             rows_without_file=plan.missing,
             files_without_row=tuple(file.name for file in plan.left),
+            repertoires_without_row={file.name: names for file, names in plan.unknown.items()},
             skipped_files={**plan.skipped, **done.skipped},
             cleaning=cleaning,
         )
@@ -152,6 +153,8 @@ def _report_unmatched(sheet: Metadata, plan: Plan, allow_missing: bool) -> None:
     if plan.left:
         names = [file.name for file in plan.left]
         parts.append(f"no row of {sheet.path} for {listed(names, 'file', 'files')}")
+    for file, unknown in plan.unknown.items():
+        parts.append(f"no row of {sheet.path} for {listed(unknown, 'repertoire', 'repertoires')} of {file.name}")
     if len(plan.missing) == len(sheet.repertoire_ids):
         raise InputError("; ".join(parts) + ". Not one file matches: is --id-column right?")
     if parts and not allow_missing:
@@ -206,7 +209,7 @@ def _write_repertoires(
                 else:
                     _report_empty(reading.path, report, allow_missing)
             done.add(reports, reading, result.error)
-            note = {"reading": reading.key(), "reports": [each.to_dict() for each in reports], "error": result.error}
+            note = {"reading": result.key, "reports": [each.to_dict() for each in reports], "error": result.error}
             writer.checkpoint(note)
             if progress is not None:
                 progress(number, len(readings))
@@ -217,8 +220,10 @@ def _resume(writer: ContainerWriter, readings: Sequence[Reading], done: _Done, a
     """Take over what an interrupted call did of the same files in the same way; return how many readings that are."""
     start = 0
     for reading, note in zip(readings, writer.checkpoints, strict=False):
+        if note.get("reading") != reading.key():  # also what was skipped: its key is empty
+            break
         reports = [RepertoireReport.from_dict(each) for each in note["reports"]]
-        if note["reading"] != reading.key() or (not allow_missing and any(not each.kept for each in reports)):
+        if not allow_missing and any(not each.kept for each in reports):
             break
         done.add(reports, reading, note["error"])
         start += 1

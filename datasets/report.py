@@ -92,6 +92,8 @@ class PreprocessingReport:
         Ids of the sheet that were left out for want of a file.
     files_without_row
         Names of files that belong to no row of the sheet.
+    repertoires_without_row
+        By file, the repertoires that belong to none, where others of the file do.
     skipped_files
         Files that could not be read, and why.
     cleaning
@@ -101,6 +103,7 @@ class PreprocessingReport:
     repertoires: tuple[RepertoireReport, ...]
     rows_without_file: tuple[str, ...]
     files_without_row: tuple[str, ...]
+    repertoires_without_row: Mapping[str, tuple[str, ...]]
     skipped_files: Mapping[str, str]
     cleaning: Cleaning
 
@@ -166,6 +169,7 @@ class PreprocessingReport:
             "genes": self.genes,
             "rows_without_file": list(self.rows_without_file),
             "files_without_row": list(self.files_without_row),
+            "repertoires_without_row": {file: list(names) for file, names in self.repertoires_without_row.items()},
             "skipped_files": dict(self.skipped_files),
             "repertoires": [{name: value for name, value in each.items() if name != "genes"} for each in repertoires],
         }

@@ -18,7 +18,7 @@ from deeprc.datasets.readers.immunoseq import ImmunoseqReader
 from deeprc.datasets.readers.layout import Header, Layout, Reader, SequenceKind, Status
 from deeprc.datasets.readers.mixcr import MixcrReader
 from deeprc.datasets.readers.original_deeprc import OriginalDeepRCReader
-from deeprc.datasets.readers.table import COUNT_ONE, Rows, read_rows, to_frame
+from deeprc.datasets.readers.table import COUNT_ONE, Rows, read_rows, repertoire_names, to_frame
 from deeprc.datasets.readers.tcrex import TcrexReader
 from deeprc.datasets.readers.tenx import TenxReader
 from deeprc.datasets.readers.text import read_header
@@ -41,6 +41,7 @@ __all__ = [
     "read_header",
     "read_repertoire",
     "read_rows",
+    "repertoire_names",
 ]
 
 READERS: tuple[Reader, ...] = (

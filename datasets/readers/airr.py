@@ -45,7 +45,7 @@ class AirrReader:
             j_call=header.find_all("j_call"),
             status=header.find_all(*_FLAGS),
             judge=_judge,
-            repertoire=header.find("repertoire_id", "sample_id", "sample_name", "sample"),
+            repertoire=header.repertoires(),
             locus=header.find("locus"),
             cell=cell,
         )

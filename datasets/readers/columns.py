@@ -16,6 +16,8 @@ from deeprc.errors import InputError
 
 __all__ = ["Coded", "Texts", "read_columns"]
 
+_QUOTE = ord('"')
+
 T = TypeVar("T")
 
 
@@ -67,20 +69,21 @@ def read_columns(
     letters: dict[str, list[tuple[NDArray[np.uint8], NDArray[np.int64]]]] = {name: [] for name in texts}
     codes: dict[str, list[NDArray[np.int32]]] = {name: [] for name in coded}
     known: dict[str, dict[bytes, int]] = {name: {} for name in coded}
-    for table in _tables(header, {position[name] for name in texts}, {position[name] for name in coded}):
+    for table, quoted in _tables(header, {position[name] for name in texts}, {position[name] for name in coded}):
         for name in texts:
             for chunk in table.column(str(position[name])).chunks:
-                letters[name].append(_letters(chunk))
+                texts_of_chunk = _letters(chunk)
+                letters[name].append(texts_of_chunk if quoted else _unquoted(*texts_of_chunk))
         for name in coded:
             for chunk in table.column(str(position[name])).chunks:
-                codes[name].append(_codes(chunk, known[name]))
+                codes[name].append(_codes(chunk, known[name], quoted))
     return (
         {name: Texts(parts) for name, parts in letters.items()},
         {name: Coded(parts, [decode_name(value) for value in known[name]]) for name, parts in codes.items()},
     )
 
 
-def _tables(header: Header, texts: set[int], coded: set[int]) -> Iterator[pa.Table]:
+def _tables(header: Header, texts: set[int], coded: set[int]) -> Iterator[tuple[pa.Table, bool]]:
     positions = sorted(texts | coded)
     repeated = pa.dictionary(pa.int32(), pa.binary())
     convert = pyarrow.csv.ConvertOptions(
@@ -91,13 +94,12 @@ def _tables(header: Header, texts: set[int], coded: set[int]) -> Iterator[pa.Tab
         check_utf8=False,
     )
     row = 2
-    for block in lines_in_blocks(header.path):
+    for block, quoted in lines_in_blocks(header):
         if block.isspace() and header.delimiter.encode() not in block:
             row += block.count(b"\n")
             continue  # Arrow does not read nothing
-        quoted = b'"' in block
         try:
-            yield pyarrow.csv.read_csv(
+            table = pyarrow.csv.read_csv(
                 pa.BufferReader(block),
                 read_options=pyarrow.csv.ReadOptions(
                     column_names=[str(position) for position in range(len(header.columns))],
@@ -118,6 +120,7 @@ def _tables(header: Header, texts: set[int], coded: set[int]) -> Iterator[pa.Tab
                 f"{len(header.columns)}; is the file cut short or damaged?"
             ) from error
         row += block.count(b"\n")
+        yield table, quoted
 
 
 def _letters(chunk: pa.BinaryArray) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -127,8 +130,29 @@ def _letters(chunk: pa.BinaryArray) -> tuple[NDArray[np.uint8], NDArray[np.int64
     return letters[bounds[0] : bounds[-1]].copy(), bounds - bounds[0]
 
 
-def _codes(chunk: pa.DictionaryArray, known: dict[bytes, int]) -> NDArray[np.int32]:
-    values = [known.setdefault(value, len(known)) for value in chunk.dictionary.to_pylist()]
+def _unquoted(letters: NDArray[np.uint8], offsets: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Take the quotes off texts that stand between them."""
+    if _QUOTE not in letters:
+        return letters, offsets
+    lengths = np.diff(offsets)
+    long = lengths > 1
+    first, last = offsets[:-1], offsets[1:] - 1
+    between = np.zeros(len(lengths), bool)
+    between[long] = (letters[first[long]] == _QUOTE) & (letters[last[long]] == _QUOTE)
+    keep = np.ones(len(letters), bool)
+    keep[first[between]] = keep[last[between]] = False
+    return letters[keep], np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths - 2 * between)])
+
+
+def _plain(value: bytes) -> bytes:
+    if len(value) > 1 and value[:1] == value[-1:] == b'"':
+        return value[1:-1].replace(b'""', b'"')
+    return value
+
+
+def _codes(chunk: pa.DictionaryArray, known: dict[bytes, int], quoted: bool) -> NDArray[np.int32]:
+    found = chunk.dictionary.to_pylist()
+    values = [known.setdefault(value if quoted else _plain(value), len(known)) for value in found]
     if not values:
         return np.empty(0, np.int32)
     codes: NDArray[np.int32] = np.asarray(values, np.int32)[chunk.indices.to_numpy(zero_copy_only=False)]

@@ -42,7 +42,7 @@ class ImmunoseqReader:
                 j_call=header.find_all("j_gene", "j_gene_ties", "j_resolved", "j_family", "j_family_ties"),
                 status=header.find_all("frame_type"),
                 judge=_judge,
-                repertoire=header.find("sample_name"),
+                repertoire=header.repertoires(),
                 locus=header.find("locus"),
             )
         older, counts = header.find("aminoAcid"), header.find_all(*_OLD_COUNTS)
@@ -55,7 +55,7 @@ class ImmunoseqReader:
                 j_call=header.find_all(*_older_genes(header, "j")),
                 status=header.find_all("sequenceStatus"),
                 judge=_judge,
-                repertoire=header.find("sample_name"),
+                repertoire=header.repertoires(),
                 locus=header.find("locus"),
             )
         return None

@@ -29,6 +29,9 @@ _TRUE = frozenset({"t", "true", "1", "1.0", "yes", "y"})
 _FALSE = frozenset({"f", "false", "0", "0.0", "no", "n"})
 
 
+_REPERTOIRE_COLUMNS = ("repertoire_id", "sample_id", "sample_name", "sample")
+
+
 class Status(IntEnum):
     """What a file says about one rearrangement, before its residues are looked at."""
 
@@ -58,6 +61,10 @@ class Header:
             if name.lower() in lower:
                 return lower[name.lower()]
         return None
+
+    def repertoires(self, *others: str) -> tuple[str, ...]:
+        """Return the columns that may name the repertoire of each row: the standard ones, and a format's own."""
+        return self.find_all(*_REPERTOIRE_COLUMNS, *others)
 
     def find_all(self, *names: str) -> tuple[str, ...]:
         """Return the columns of these names that are there, in the order of the names."""
@@ -98,7 +105,7 @@ class Layout:
         values by column, is asked once for each combination that occurs, and may raise `InvalidValueError`. A
         module's function, so that it can be sent to a worker process.
     repertoire
-        The column that names the repertoire of each row.
+        The columns that may name the repertoire of each row: the first that is not empty does.
     locus
         The column that names the chain.
     cell
@@ -115,7 +122,7 @@ class Layout:
     j_call: tuple[str, ...] = ()
     status: tuple[str, ...] = ()
     judge: Callable[[Mapping[str, str]], Status] = field(default=_unknown, repr=False)  # its repr holds an address
-    repertoire: str | None = None
+    repertoire: tuple[str, ...] = ()
     locus: str | None = None
     cell: str | None = None
 

@@ -55,6 +55,6 @@ class MixcrReader:
             counts=header.find_all(*_COUNTS),
             v_call=header.find_all(*(name.format("V") for name in _GENES)),
             j_call=header.find_all(*(name.format("J") for name in _GENES)),
-            repertoire=header.find("sample", "sample_name", "sample_id", "tagValueSAMPLE"),
+            repertoire=header.repertoires("tagValueSAMPLE"),
             locus=header.find("topChains", "chains"),
         )

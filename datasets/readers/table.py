@@ -20,7 +20,7 @@ from deeprc.datasets.readers.layout import MISSING, Header, InvalidValueError, L
 from deeprc.datasets.readers.text import decode_name
 from deeprc.errors import InputError
 
-__all__ = ["COUNT_ONE", "Rows", "read_rows", "to_frame"]
+__all__ = ["COUNT_ONE", "Rows", "read_rows", "repertoire_names", "to_frame"]
 
 COUNT_ONE = "one"
 """The source of a count that was missing everywhere and became 1."""
@@ -81,9 +81,9 @@ def read_rows(header: Header, layout: Layout) -> Rows:
     InputError
         If a value cannot be used; the message names the file, the row (the header is row 1) and the column.
     """
-    one = {name: getattr(layout, name) for name in ("repertoire", "locus", "cell")}
+    one = {name: getattr(layout, name) for name in ("locus", "cell")}
     columns = {name: (column,) for name, column in one.items() if column is not None}
-    columns |= {name: found for name in ("v_call", "j_call") if (found := getattr(layout, name))}
+    columns |= {name: found for name in ("v_call", "j_call", "repertoire") if (found := getattr(layout, name))}
     needed = [*layout.counts, *layout.status, *(column for each in columns.values() for column in each)]
     texts, coded = read_columns(header, list(layout.sequences.values()), needed)
     n = len(next(iter(texts.values())))
@@ -98,7 +98,12 @@ def read_rows(header: Header, layout: Layout) -> Rows:
         source,
         rounded,
         _status(coded, layout, n, header.path),
-        **{name: _names([coded[column] for column in each], name == "cell") for name, each in columns.items()},
+        **{
+            name: repertoire_names([coded[column] for column in each])
+            if name == "repertoire"
+            else _names([coded[column] for column in each], name)
+            for name, each in columns.items()
+        },
     )
 
 
@@ -199,9 +204,22 @@ def _present(texts: Texts) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     return letters[keep], kept[offsets]
 
 
-def _names(columns: Sequence[Coded], single: bool) -> Coded:
-    """Return each row's name, the first that is not missing; with `single`, rows without one share no code."""
-    named = [column.each(lambda value: "" if is_missing(value) else value.strip()) for column in columns]
+def repertoire_names(columns: Sequence[Coded]) -> Coded:
+    """Return the name of each row's repertoire, from the first column that is not empty.
+
+    It may be `NA`: no word stands for a missing name.
+    """
+    filled = (column for column in columns if any(column.each(str.strip)))
+    return _names([next(filled, columns[0])], "repertoire")
+
+
+def _names(columns: Sequence[Coded], what: str) -> Coded:
+    """Return each row's name, the first that is not missing; cells without one share no code."""
+
+    def clean(value: str) -> str:
+        return "" if what != "repertoire" and is_missing(value) else value.strip()
+
+    named = [column.each(clean) for column in columns]
     vocabulary = sorted({"", *(name for names in named for name in names)})
     position = {name: code for code, name in enumerate(vocabulary)}
     codes = np.zeros(len(columns[0].codes), np.int64)
@@ -210,7 +228,7 @@ def _names(columns: Sequence[Coded], single: bool) -> Coded:
             codes = np.where(codes == 0, np.array([position[name] for name in names])[column.codes], codes)
     used, codes = np.unique(codes, return_inverse=True)
     values = [vocabulary[code] for code in used.tolist()]
-    if single and values[:1] == [""]:
+    if what == "cell" and values[:1] == [""]:
         nameless = np.flatnonzero(codes == 0)
         codes[nameless] = np.arange(len(values), len(values) + len(nameless))
         values += [""] * len(nameless)
@@ -248,7 +266,7 @@ def _parse_count(value: str, negative_is_one: bool) -> float:
     except ValueError:
         return _INVALID
     if negative_is_one and count == -1:
-        return _MISSING
+        return 1.0
     return count if 0 <= count <= _MAX_COUNT and "_" not in value else _INVALID
 
 
@@ -256,10 +274,9 @@ def _status(coded: dict[str, Coded], layout: Layout, n: int, path: Path) -> NDAr
     """Ask the layout once for each combination of values that occurs."""
     if not layout.status or n == 0:
         return np.full(n, Status.UNKNOWN, np.uint8)
-    columns = [coded[name] for name in layout.status]
-    combined = np.ravel_multi_index(
-        [column.codes.astype(np.int64) for column in columns], [len(column.values) for column in columns]
-    )
+    combined = np.zeros(n, np.int64)
+    for name in layout.status:  # one after the other: together they could be more than numbers are
+        combined = np.unique(combined * len(coded[name].values) + coded[name].codes, return_inverse=True)[1]
     _, first, inverse = np.unique(combined, return_index=True, return_inverse=True)
     verdicts = np.zeros(len(first), np.uint8)
     for index in np.argsort(first):

@@ -18,4 +18,10 @@ class TcrexReader:
         sequence, v_call = header.find("CDR3_beta"), header.find_all("TRBV_gene")
         if sequence is None or not v_call:
             return None
-        return Layout(sequence, counts=header.find_all("count"), v_call=v_call, j_call=header.find_all("TRBJ_gene"))
+        return Layout(
+            sequence,
+            counts=header.find_all("count"),
+            v_call=v_call,
+            j_call=header.find_all("TRBJ_gene"),
+            repertoire=header.repertoires(),
+        )

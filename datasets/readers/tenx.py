@@ -30,7 +30,7 @@ class TenxReader:
             j_call=header.find_all("j_gene"),
             status=header.find_all("is_cell", "high_confidence", "productive"),
             judge=_judge,
-            repertoire=header.find("sample", "sample_id", "sample_name"),
+            repertoire=header.repertoires(),
             locus=header.find("chain"),
             cell=barcode,
         )

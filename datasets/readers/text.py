@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from deeprc.datasets.readers.layout import Header
 from deeprc.errors import InputError
@@ -40,6 +41,9 @@ _START_BYTES = 1 << 16
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _UTF8_MARK = b"\xef\xbb\xbf"
 _DELIMITERS = "\t,;"
+_LONGEST_FIELD = 1 << 27
+_LONGEST_DOUBT = 1 << 25
+csv.field_size_limit(_LONGEST_FIELD)
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"PK\x03\x04": "zip", b"PK\x05\x06": "zip"}
 _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError)
 
@@ -105,33 +109,44 @@ def split_header(path: Path, text: str) -> Header:
     return Header(path, tuple(name.strip() for name in names), delimiter)
 
 
-def lines_in_blocks(path: Path) -> Iterator[bytes]:
-    """Yield a file's lines after the first, many at a time: UTF-8 or another 8-bit code, newlines at their ends.
+def lines_in_blocks(header: Header) -> Iterator[tuple[bytes, bool]]:
+    """Yield a table's lines after the first, many at a time, and whether quotes bind fields together in them.
 
-    A line in quotes may hold newlines; it is never cut.
+    Lines are UTF-8 or another 8-bit code, with newlines at their ends. Where every line has as many fields as the
+    header when quotes are letters like others, that is what they are. Otherwise fields in quotes may hold delimiters
+    and newlines, and are never cut.
 
     Raises
     ------
     InputError
-        If the file is damaged or no text.
+        If the file is damaged or no text, or a quoted field never ends.
     """
+    path = header.path
     with open_text(path) as stream:
-        rest, header = b"", True
+        rest, at_header, minded = b"", True, False
         for block in _as_unix(stream):
             if b"\0" in block:
                 raise InputError(f"{path}: not a text table (it holds binary data)")
             rest += block
-            whole = _end_of_last_line(rest)
-            if header and whole:
+            if at_header:
                 first = rest.find(b"\n") + 1
-                rest, whole, header = rest[first:], whole - first, False
-            if not header and whole > 0:
-                yield rest[:whole]
+                if not first:
+                    continue
+                rest, at_header = rest[first:], False
+            whole, minded = _whole_lines(rest, header, minded=minded, at_end=False)
+            if whole:
+                yield rest[:whole], minded
                 rest = rest[whole:]
-        if header:
+            elif len(rest) > _LONGEST_FIELD:
+                raise InputError(f"{path}: a line or a field in quotes is longer than {_LONGEST_FIELD:,} bytes")
+        if at_header:
             rest = rest.partition(b"\n")[2]
         if rest:
-            yield rest if rest.endswith(b"\n") else rest + b"\n"
+            rest = rest if rest.endswith(b"\n") else rest + b"\n"
+            whole, minded = _whole_lines(rest, header, minded=minded, at_end=True)
+            if whole != len(rest):
+                raise InputError(f"{path}: a field in quotes never ends; is there a stray quote?")
+            yield rest, minded
 
 
 def _as_unix(stream: IO[bytes]) -> Iterator[bytes]:
@@ -147,14 +162,34 @@ def _as_unix(stream: IO[bytes]) -> Iterator[bytes]:
         yield block.replace(b"\r", b"\n") if old_macintosh else block
 
 
-def _end_of_last_line(data: bytes) -> int:
-    """Return where the last whole line ends, 0 if there is none; newlines between quotes end no line."""
-    if b'"' not in data:
-        return data.rfind(b"\n") + 1
-    letters = np.frombuffer(data, np.uint8)
-    outside = np.cumsum(letters == ord('"')) % 2 == 0
-    ends = np.flatnonzero((letters == ord("\n")) & outside)
-    return int(ends[-1]) + 1 if len(ends) else 0
+def _whole_lines(data: bytes, header: Header, *, minded: bool, at_end: bool) -> tuple[int, bool]:
+    """Return where the last whole line ends, 0 if there is none, and whether quotes have to be minded.
+
+    Once they had to be in a file, they are `minded` in all of it. Until then, lines with a quote without its partner
+    are kept back until what follows tells whether a field goes on in the next line, or for long enough.
+    """
+    end = data.rfind(b"\n") + 1
+    if b'"' not in data and not minded:
+        return end, False
+    letters = np.frombuffer(data, np.uint8)[:end]
+    quotes = np.cumsum(letters == ord('"'))
+    ends = np.flatnonzero(letters == ord("\n"))
+    if not minded and _are_regular(letters, ends, header):
+        odd = np.flatnonzero(np.diff(quotes[ends], prepend=0) % 2)
+        if at_end or end > _LONGEST_DOUBT or not len(odd) or quotes[-1] % 2 == 0:
+            return end, False
+        return (int(ends[odd[-1] - 1]) + 1 if odd[-1] else 0), False
+    outside = ends[quotes[ends] % 2 == 0]
+    return (int(outside[-1]) + 1 if len(outside) else 0), True
+
+
+def _are_regular(letters: NDArray[np.uint8], ends: NDArray[np.int64], header: Header) -> bool:
+    """Tell whether every line has the header's number of fields, quotes being letters; blank lines do not count."""
+    marks = np.flatnonzero(letters == ord(header.delimiter))
+    fields = 1 + np.diff(np.searchsorted(marks, ends), prepend=0)
+    room = np.diff(ends, prepend=-1)
+    blank = (room == 1) | ((room == 2) & (letters[ends - 1] == ord("\r")))
+    return bool(((fields == len(header.columns)) | blank).all())
 
 
 def ragged_row(block: bytes, delimiter: str, expected: int) -> tuple[int, int] | None:

@@ -18,4 +18,10 @@ class VdjtoolsReader:
         sequence, count = header.find("cdr3aa"), header.find("count")
         if sequence is None or count is None:
             return None
-        return Layout(sequence, counts=(count,), v_call=header.find_all("v"), j_call=header.find_all("j"))
+        return Layout(
+            sequence,
+            counts=(count,),
+            v_call=header.find_all("v"),
+            j_call=header.find_all("j"),
+            repertoire=header.repertoires(),
+        )

@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
+from deeprc.datasets import plan
 from deeprc.datasets.container import Container, ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.preprocessing import preprocess
@@ -202,12 +203,75 @@ def test_one_file_of_many_repertoires(tmp_path, write_table):
     write_table(tmp_path / "files" / "all.tsv", COLUMNS, rows)
     write_table(tmp_path / "files" / "c.tsv", COLUMNS[1:], [("CWWF", 4, "TRBV3-1")])
     write_table(tmp_path / "metadata.tsv", ("ID", "y"), [("a", 1), ("c", 2), ("b", 3)])
-    report = run(tmp_path)
+    assert "metadata.tsv for 1 repertoire: x of all.tsv. Give what is missing" in fails(tmp_path)
+    report = run(tmp_path, allow_missing=True)
+    assert report.repertoires_without_row == {"all.tsv": ("x",)}
     dataset = RepertoireDataset(tmp_path / "cohort.h5")
     assert dataset.repertoire_ids.tolist() == dataset.metadata["ID"].tolist() == ["b", "a", "c"]
     assert [repertoire.sequences() for repertoire in dataset] == [["CASSF", "CATF"], ["CAF"], ["CWWF"]]
     assert dataset.metadata["y"].tolist() == [3, 1, 2]
     assert [each.file for each in report.repertoires] == ["all.tsv", "all.tsv", "c.tsv"]
+
+
+def test_a_repertoire_may_be_called_na(tmp_path, write_table):
+    rows = [("NA", "CASSF", 3, ""), ("p", "CAF", 1, "")]
+    write_table(tmp_path / "files" / "all.tsv", COLUMNS, rows)
+    write_table(tmp_path / "metadata.tsv", ("ID", "y"), [("p", 1), ("NA", 2)])
+    run(tmp_path)
+    dataset = RepertoireDataset(tmp_path / "cohort.h5")
+    assert {each.repertoire_id: each.sequences() for each in dataset} == {"NA": ["CASSF"], "p": ["CAF"]}
+
+
+@pytest.mark.parametrize("header", ["repertoire_id sample_id junction_aa", "count x sample_id cdr3aa"])
+def test_repertoires_are_found_by_whichever_standard_column_is_filled(tmp_path, write_table, header):
+    columns = header.split()
+    rows = [
+        [{"sample_id": name, "junction_aa": text, "cdr3aa": text, "count": 1}.get(column, "") for column in columns]
+        for name, text in (("p", "CASSF"), ("q", "CAF"))
+    ]
+    write_table(tmp_path / "files" / "all.tsv", columns, rows)
+    write_table(tmp_path / "metadata.tsv", ("ID", "y"), [("p", 1), ("q", 2)])
+    run(tmp_path)
+    dataset = RepertoireDataset(tmp_path / "cohort.h5")
+    assert {each.repertoire_id: each.sequences() for each in dataset} == {"p": ["CASSF"], "q": ["CAF"]}
+
+
+def test_a_stray_quote_swallows_nothing(tmp_path, write_table):
+    (tmp_path / "files").mkdir()
+    text = 'junction_aa\tnote\nCASSF\t"x\n"CASSLF"\tq\nCASSQF\tw"\n'
+    (tmp_path / "files" / "r.tsv").write_text(text)
+    write_table(tmp_path / "metadata.tsv", ("ID",), ["r"])
+    report = run(tmp_path)
+    assert report.rows_read == 3
+    assert RepertoireDataset(tmp_path / "cohort.h5")[0].sequences() == ["CASSF", "CASSLF", "CASSQF"]
+
+
+def test_a_quoted_field_that_never_ends_is_an_error(tmp_path, write_table):
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "r.tsv").write_text('junction_aa\tnote\nCASSF\t"x\ty\nCASSLF\tq\n')
+    write_table(tmp_path / "metadata.tsv", ("ID",), ["r"])
+    assert "a field in quotes never ends; is there a stray quote?" in fails(tmp_path)
+
+
+def test_a_line_longer_than_csv_allows(tmp_path, write_table):
+    rows = [("CASSF", "A" * 200_000)]
+    write_table(tmp_path / "files" / "r.tsv", ("junction_aa", "x"), rows)
+    write_table(tmp_path / "metadata.tsv", ("ID",), ["r"])
+    assert run(tmp_path).kept == 1
+
+
+def test_a_file_that_changes_while_it_is_read(cohort, monkeypatch):
+    times = iter(range(100))
+    monkeypatch.setattr(plan.Reading, "key", lambda self: str(next(times)))
+    assert fails(cohort).endswith("c.tsv.gz: changed while it was read")
+
+
+def test_skipped_files_are_tried_again(cohort, write_table):
+    write_table(cohort / "files" / "c.tsv.gz", AIRR, [("CAF", "T", "abc")])
+    with pytest.raises(KeyboardInterrupt):
+        run(cohort, skip_bad_files=True, progress=interrupt)
+    with pytest.raises(InputError, match="row 2, column 'duplicate_count'"):
+        run(cohort)
 
 
 def test_any_column_can_split(tmp_path, write_table):

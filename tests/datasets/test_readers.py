@@ -266,7 +266,7 @@ def test_airr_challenge_files(write_table, tmp_path):
     header = "junction_aa v_call j_call templates"
     table = read(write_table, tmp_path, header, "CASSF|TRBV19|TRBJ2-1|4", "CATTF|TRBV2|TRBJ1-1|-1")
     assert table["duplicate_count"].tolist() == [4, 1]
-    assert names(table, "count_source") == ["templates", "one"]
+    assert names(table, "count_source") == ["templates", "templates"]
 
 
 def test_changeo(write_table, tmp_path):
@@ -299,7 +299,7 @@ def test_immunoseq_camel_case(write_table, tmp_path, count):
     table = read_repertoire(write_table(tmp_path / "r.tsv", header, rows))
     assert table["junction_aa"].tolist() == ["CASSF", "", "CA*F", ""]
     assert table["duplicate_count"].tolist() == [12, 3, 1, 1]
-    assert names(table, "count_source") == [count, count, "one", "one"]
+    assert names(table, "count_source") == [count, count, "one", count]
     assert names(table, "v_call") == ["TCRBV19-01", "TCRBV06-02,TCRBV06-03", "TCRBV12-03,TCRBV12-04", ""]
     assert names(table, "j_call") == ["TCRBJ01-01", "TCRBJ01-02", "TCRBJ02", ""]
     assert statuses(table) == ["IN_FRAME", "OUT_OF_FRAME", "STOP_CODON", "UNKNOWN"]
@@ -331,8 +331,8 @@ def test_immunoseq_snake_case(write_table, tmp_path):
     ]
     table = read(write_table, tmp_path, header, *rows)
     assert table["junction_aa"].tolist() == ["CASSF", "CAF", "", "CATF"]
-    assert table["duplicate_count"].tolist() == [654, 40, 1, 7]
-    assert names(table, "count_source") == ["templates", "reads", "one", "reads"]
+    assert table["duplicate_count"].tolist() == [654, 40, 1, 1]
+    assert names(table, "count_source") == ["templates", "reads", "templates", "templates"]
     assert names(table, "v_call") == ["TCRBV19-01", "TCRBV06", "", ""]
     assert names(table, "locus") == ["TCRB", "TCRB", "", ""]
     assert names(table, "repertoire_id") == ["HIP1"] * 4

@@ -153,6 +153,7 @@ def check_cohort(
         tuple(each.report for each in read.profiles),
         rows_without_file=plan.missing,
         files_without_row=tuple(file.name for file in plan.left),
+        repertoires_without_row={file.name: names for file, names in plan.unknown.items()},
         skipped_files={**plan.skipped, **read.failed},
         cleaning=cleaning,
     )
@@ -220,6 +221,9 @@ def _unmatched(sheet: Metadata, plan: Plan, allow_missing: bool) -> list[Finding
     if plan.left:
         message = f"no row of the sheet for {listed([file.name for file in plan.left], 'file', 'files')}"
         found.append(Finding(severity, "file-without-row", message, advice, tuple(map(str, plan.left))))
+    for file, unknown in plan.unknown.items():
+        message = f"no row of the sheet for {listed(unknown, 'repertoire', 'repertoires')} of {file.name}"
+        found.append(Finding(severity, "file-without-row", message, advice, (str(file),), unknown))
     return found
 
 
