@@ -182,7 +182,7 @@ class HopfieldPooling(nn.Module):
         if map_values.linear is None:
             return pooled
         weight, bias = map_values.per_head()
-        result = pooled @ weight.mT  # (..., H, S, raw) @ (H, raw, d_v)
+        result = torch.einsum("...hsr,hdr->...hsd", pooled, weight)  # a product would copy the matrices for each set
         if bias is None:
             return result
         return result + bias * _has_patterns(stored, padding, offsets)[..., None, None, None]
