@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["AMINO_ACIDS", "INVALID", "decode", "decode_many", "encode", "encode_letters", "encode_many"]
+__all__ = ["AMINO_ACIDS", "INVALID", "decode", "decode_many", "encode", "encode_letters", "encode_many", "offsets_of"]
 
 AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
 """The 20 amino acids in the order of their indices, one-letter codes, alphabetical."""
@@ -32,12 +32,17 @@ def encode_letters(letters: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return _INDEX[letters]
 
 
+def offsets_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where each of N things that lie end to end begins, and where the last ends: (N,) gives (N + 1,)."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
 def encode_many(sequences: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return the residues of N sequences end to end, (R,) uint8, and their offsets, (N + 1,) int64."""
-    offsets = np.zeros(len(sequences) + 1, dtype=np.int64)
     lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
-    np.cumsum(lengths, out=offsets[1:])
-    return encode("".join(sequences)), offsets
+    return encode("".join(sequences)), offsets_of(lengths)
 
 
 def decode(residues: NDArray[np.uint8]) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from deeprc.datasets.alphabet import INVALID, encode_letters
+from deeprc.datasets.alphabet import INVALID, encode_letters, offsets_of
 from deeprc.datasets.container import GeneCalls, SequenceTable
 from deeprc.datasets.genes import GeneMapping, locus_of, normalise_genes, normalise_locus
 from deeprc.datasets.readers import Rows, SequenceKind, Status
@@ -201,7 +201,7 @@ def _gene_columns(rows: Rows) -> dict[str, Coded]:
 def _taken(rows: Rows, index: NDArray[np.int64]) -> Rows:
     """Return some of the rows."""
     lengths = np.diff(rows.offsets)[index]
-    offsets = np.concatenate([np.zeros(1, np.int64), lengths.cumsum()])
+    offsets = offsets_of(lengths)
     places = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - rows.offsets[index], lengths)
     changed: dict[str, Any] = {"letters": rows.letters[places], "offsets": offsets}
     for name in ("kinds", "counts", "count_source", "count_rounded", "status"):
@@ -249,7 +249,7 @@ def _junctions(
         mapping = genes["j_call"]
         tryptophan = np.array([name in _TRYPTOPHAN_J for name in mapping.vocabulary])
         ends_with_w |= tryptophan[mapping.codes][rows.j_call.codes]
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths + 2 * is_cdr3)])
+    offsets = offsets_of(lengths + 2 * is_cdr3)
     letters = np.empty(offsets[-1], np.uint8)
     starts = offsets[:-1] + is_cdr3
     letters[np.arange(len(rows.letters)) + np.repeat(starts - rows.offsets[:-1], lengths)] = rows.letters
@@ -326,7 +326,7 @@ def _grouped(
     residues: NDArray[np.uint8], lengths: NDArray[np.int64], by: Sequence[NDArray[Any]], counts: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Group rows with the same residues and codes: the first row of each group, in order, and its sum of counts."""
-    offsets = np.concatenate([np.zeros(1, np.int64), lengths.cumsum()])
+    offsets = offsets_of(lengths)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(residues)]
     keys = {"residues": pa.Array.from_buffers(pa.large_binary(), len(lengths), buffers)}
     keys |= {f"code {number}": pa.array(codes) for number, codes in enumerate(by)}

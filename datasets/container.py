@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import DTypeLike, NDArray
 
-from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
 from deeprc.datasets.journal import Journal
 from deeprc.errors import InputError
 from deeprc.versions import package_version
@@ -214,7 +214,7 @@ class ContainerWriter:
             file.attrs["source"] = source
             file.attrs["preprocessing"] = json.dumps(dict(preprocessing or {}))
             file.create_dataset("repertoire_ids", data=list(self._repertoire_ids), dtype=_STRING)
-            file.create_dataset("repertoire_offsets", data=_offsets(np.asarray(self._n_sequences, np.int64)))
+            file.create_dataset("repertoire_offsets", data=offsets_of(np.asarray(self._n_sequences, np.int64)))
             self._write_sequences(file)
             _write_metadata(file.create_group("metadata"), metadata)
         partial.replace(self.path)
@@ -368,12 +368,6 @@ def is_container(path: Path) -> bool:
             return bool(file.attrs.get("format") == FORMAT)
     except OSError:
         return False
-
-
-def _offsets(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return offsets
 
 
 def _contiguous(file: h5py.File, name: str, length: int, dtype: DTypeLike) -> h5py.Dataset:

@@ -229,7 +229,7 @@ def _parts(reading: Reading) -> Iterable[tuple[str, Rows, bool]]:
 
 
 class _Planner:
-    """Tasks, and the files that become none."""
+    """Readings, and the files that become none."""
 
     def __init__(self, sheet: Metadata, reader: Reader | None, cleaning: Cleaning, split_by: str | None) -> None:
         self.row_of = {name: row for row, name in enumerate(sheet.repertoire_ids)}

@@ -170,11 +170,6 @@ class _Done:
     repertoires: list[RepertoireReport] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
 
-    def add(self, repertoires: Iterable[RepertoireReport], reading: Reading, error: str | None) -> None:
-        self.repertoires += repertoires
-        if error is not None:
-            self.skipped[str(reading.path)] = error
-
 
 def _write_repertoires(
     writer: ContainerWriter,
@@ -197,6 +192,7 @@ def _write_repertoires(
                 if not skip_bad_files:
                     raise InputError(result.error)
                 _LOGGER.warning("%s: skipped", result.error)
+                done.skipped[str(reading.path)] = result.error
             reports = []
             for repertoire_id, cleaned in result.repertoires:
                 report = RepertoireReport.of(
@@ -208,9 +204,8 @@ def _write_repertoires(
                     writer.append(repertoire_id, cleaned.sequences)
                 else:
                     _report_empty(reading.path, report, allow_missing)
-            done.add(reports, reading, result.error)
-            note = {"reading": result.key, "reports": [each.to_dict() for each in reports], "error": result.error}
-            writer.checkpoint(note)
+            done.repertoires += reports
+            writer.checkpoint({"reading": result.key, "reports": [each.to_dict() for each in reports]})
             if progress is not None:
                 progress(number, len(readings))
     return done
@@ -225,7 +220,7 @@ def _resume(writer: ContainerWriter, readings: Sequence[Reading], done: _Done, a
         reports = [RepertoireReport.from_dict(each) for each in note["reports"]]
         if not allow_missing and any(not each.kept for each in reports):
             break
-        done.add(reports, reading, note["error"])
+        done.repertoires += reports
         start += 1
     writer.rewind(start)
     if start:

@@ -22,6 +22,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.readers.layout import SequenceKind, Status
 from deeprc.datasets.readers.table import COUNT_ONE, Rows
 from deeprc.errors import InputError
@@ -187,7 +188,7 @@ def _letters(
     values = part[inside]
     if (inside & behind).any() or (len(values) and (values.min() < 0 or values.max() >= len(alphabet))):
         raise _error(path, dataset, f"expected indices from 0 to {len(alphabet) - 1}, then -1 up to the end")
-    return alphabet[values], _offsets(lengths)
+    return alphabet[values], offsets_of(lengths)
 
 
 def _from_text(path: Path, dataset: Any, part: Any) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -195,11 +196,11 @@ def _from_text(path: Path, dataset: Any, part: Any) -> tuple[NDArray[np.uint8], 
         width = part.dtype.itemsize * int(np.prod(part.shape[1:]))
         letters = np.ascontiguousarray(part).view(np.uint8).reshape(len(part), width)  # (n, L), 0 behind the end
         inside = letters != 0
-        return letters[inside], _offsets(inside.sum(axis=1))
+        return letters[inside], offsets_of(inside.sum(axis=1))
     if part.dtype.kind not in "SO" or part.ndim != 1:
         raise _error(path, dataset, f"expected int8 or text, found {dataset.dtype} of shape {dataset.shape}")
     texts = [_text(path, dataset, value).encode("ascii", "replace") for value in part.tolist()]
-    return np.frombuffer(b"".join(texts), np.uint8), _offsets(np.array([len(text) for text in texts], np.int64))
+    return np.frombuffer(b"".join(texts), np.uint8), offsets_of(np.array([len(text) for text in texts], np.int64))
 
 
 def _rows(
@@ -226,10 +227,6 @@ def _rows(
         counts != exact,
         np.full(n, Status.UNKNOWN, np.uint8),
     )
-
-
-def _offsets(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.concatenate([np.zeros(1, np.int64), lengths.cumsum()])
 
 
 def _error(path: Path, dataset: Any, problem: str) -> InputError:

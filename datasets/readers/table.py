@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.codons import translate
 from deeprc.datasets.readers.columns import Coded, Texts, read_columns
 from deeprc.datasets.readers.layout import MISSING, Header, InvalidValueError, Layout, SequenceKind, Status, is_missing
@@ -172,7 +173,7 @@ def _chosen(
     from_others = np.repeat(use, lengths)
     merged[~from_others] = letters
     merged[from_others] = others[np.repeat(use, np.diff(bounds))]
-    return merged, _offsets(lengths)
+    return merged, offsets_of(lengths)
 
 
 def _present(texts: Texts) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -286,10 +287,6 @@ def _status(coded: dict[str, Coded], layout: Layout, n: int, path: Path) -> NDAr
         except InvalidValueError as error:
             raise _error(path, row, error) from None
     return verdicts[inverse]
-
-
-def _offsets(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.concatenate([np.zeros(1, np.int64), lengths.cumsum()])
 
 
 def _error(path: Path, row: int, invalid: InvalidValueError) -> InputError:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
+from deeprc.cli.reading import cores, file_bar, reading_options
 from deeprc.datasets.cleaning import Merge
-from deeprc.datasets.genes import LOCI
-from deeprc.datasets.readers import FORMATS
 
 __all__ = ["check"]
 
@@ -34,28 +31,7 @@ __all__ = ["check"]
     "  [default: the columns that look like labels]",
 )
 @click.option("--group-by", metavar="COLUMN", help="Whose a repertoire is.  [default: found by its name]")
-@click.option(
-    "--format",
-    "reader_format",
-    type=click.Choice(FORMATS),
-    default="auto",
-    show_default=True,
-    help="The format of the files; auto recognises each by its header.",
-)
-@click.option("--id-column", help="Column of the sheet with the repertoire ids.  [default: found by its name]")
-@click.option("--sequence-column", help="Read any other table: the column of the amino-acid sequences.")
-@click.option("--count-column", help="With --sequence-column: the column of the counts.  [default: each counts 1]")
-@click.option("--split-by", metavar="COLUMN", help="The files' column that names the repertoire of each row.")
-@click.option("--locus", type=click.Choice(LOCI), help="The chain to keep.  [default: the only one there is]")
-@click.option(
-    "--merge-by",
-    "merge",
-    type=click.Choice(["genes", "junction"]),
-    default="genes",
-    show_default=True,
-    help="Rows with the same junction, and V and J gene (genes) or not (junction), are one sequence.",
-)
-@click.option("--keep-nucleotide-clonotypes", is_flag=True, help="Keep rows apart that have the same junction.")
+@reading_options
 @click.option(
     "--allow-missing",
     is_flag=True,
@@ -101,30 +77,18 @@ def check(
     Example:
       deeprc check exports/ --metadata samples.xlsx --target 'CMV=+'
     """
-    from tqdm import tqdm
-
     from deeprc.evaluation.checks import check_cohort
 
     if options["min_length"] > options["max_length"]:
         raise click.UsageError("--min-length is larger than --max-length")
-    with tqdm(unit="file", disable=not sys.stderr.isatty()) as bar:
-
-        def show(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
+    with file_bar() as show:
         found = check_cohort(
             sources,
             metadata,
-            jobs=_cores() if jobs is None else jobs,
+            jobs=cores() if jobs is None else jobs,
             merge="none" if keep_nucleotide_clonotypes else merge,
             progress=show,
             **options,
         )
     click.echo(json.dumps(found.to_dict(), indent=2) if as_json else found.to_text())
     click.get_current_context().exit(0 if found.ok else 1)
-
-
-def _cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

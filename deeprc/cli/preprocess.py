@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
+from deeprc.cli.reading import cores, file_bar, reading_options
 from deeprc.datasets.cleaning import Merge
-from deeprc.datasets.genes import LOCI
 from deeprc.datasets.preprocessing import preprocess as preprocess_cohort
-from deeprc.datasets.readers import FORMATS
 
 __all__ = ["preprocess"]
 
@@ -26,28 +23,7 @@ __all__ = ["preprocess"]
     help="The metadata sheet (TSV, CSV or XLSX): one row per repertoire.",
 )
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The container to write.")
-@click.option(
-    "--format",
-    "reader_format",
-    type=click.Choice(FORMATS),
-    default="auto",
-    show_default=True,
-    help="The format of the files; auto recognises each by its header.",
-)
-@click.option("--id-column", help="Column of the sheet with the repertoire ids.  [default: found by its name]")
-@click.option("--sequence-column", help="Read any other table: the column of the amino-acid sequences.")
-@click.option("--count-column", help="With --sequence-column: the column of the counts.  [default: each counts 1]")
-@click.option("--split-by", metavar="COLUMN", help="The files' column that names the repertoire of each row.")
-@click.option("--locus", type=click.Choice(LOCI), help="The chain to keep.  [default: the only one there is]")
-@click.option(
-    "--merge-by",
-    "merge",
-    type=click.Choice(["genes", "junction"]),
-    default="genes",
-    show_default=True,
-    help="Rows with the same junction, and V and J gene (genes) or not (junction), are one sequence; counts are added.",
-)
-@click.option("--keep-nucleotide-clonotypes", is_flag=True, help="Keep rows apart that have the same junction.")
+@reading_options
 @click.option(
     "--allow-missing",
     is_flag=True,
@@ -76,27 +52,15 @@ def preprocess(
     Example:
       deeprc preprocess repertoires/ --metadata metadata.tsv --output cohort.h5
     """
-    from tqdm import tqdm
-
-    with tqdm(unit="file", disable=not sys.stderr.isatty()) as bar:
-
-        def show(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
+    with file_bar() as show:
         report = preprocess_cohort(
             sources,
             metadata,
             output,
-            jobs=_cores() if jobs is None else jobs,
+            jobs=cores() if jobs is None else jobs,
             merge="none" if keep_nucleotide_clonotypes else merge,
             progress=show,
             **options,
         )
     click.echo(report.to_text())
     click.echo(f"wrote {output}")
-
-
-def _cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
