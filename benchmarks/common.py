@@ -21,8 +21,9 @@ import pandas as pd
 import torch
 
 from deeprc.cli import prepare_process
-from deeprc.datasets.container import ContainerWriter, SequenceTable
+from deeprc.datasets.container import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.sequences import SequenceTable
 
 _WARM_UP = {"cpu": 2, "cuda": 6}  # on CUDA the first updates run as they are, then one is recorded
 LENGTH_MEAN, LENGTH_DEVIATION = 14.5, 1.8  # of real TRB junctions, paper line 8755

@@ -16,10 +16,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import INVALID, encode_letters, offsets_of
-from deeprc.datasets.container import GeneCalls, SequenceTable
 from deeprc.datasets.genes import GeneMapping, locus_of, normalise_genes, normalise_locus
 from deeprc.datasets.readers import Rows, SequenceKind, Status
 from deeprc.datasets.readers.columns import Coded
+from deeprc.datasets.sequences import GeneCalls, SequenceTable
 from deeprc.errors import InputError
 
 __all__ = ["DROP_REASONS", "CleanedTable", "Cleaning", "Merge", "cdr3s_are_junctions", "clean", "split"]
@@ -92,6 +92,8 @@ class CleanedTable:
     counts_from, counts_rounded
         Of the rows that were not dropped: how many have their count from which column, and how many counts were no
         whole number of at least 1.
+    counts_capped
+        How many sequences have a sum of counts that is too large to be stored; they get the largest number there is.
     sequences_from
         Of the same rows: how many sequences were read from what, `junction_aa`, `cdr3_aa` (completed to junctions),
         `cdr3_aa as junction_aa` (the column holds junctions) or `junction` (translated).
@@ -107,6 +109,7 @@ class CleanedTable:
     merged: int
     counts_from: dict[str, int]
     counts_rounded: int
+    counts_capped: int
     sequences_from: dict[str, int]
     loci: dict[str, int]
     genes: dict[str, GeneMapping]
@@ -178,15 +181,16 @@ def clean(rows: Rows, how: Cleaning | None = None, *, cdr3s_are_junctions: bool 
         others = [code for code, name in enumerate(loci) if name not in ("", how.locus)]
         reason[fit & np.isin(locus_codes, others)] = DROP_REASONS.index("other_locus")
     keep = reason == _KEPT
-    sequences, n_rows = _merged(rows, residues, keep, genes, how.merge)
+    sequences, n_capped = _merged(rows, residues, keep, genes, how.merge)
     sources = np.bincount(rows.count_source[keep], minlength=len(rows.count_sources))
     return CleanedTable(
         sequences,
         rows_read=len(rows),
         dropped={name: int(np.sum(reason == code)) for code, name in enumerate(DROP_REASONS)},
-        merged=n_rows - len(sequences.lengths),
+        merged=int(keep.sum()) - len(sequences.lengths),
         counts_from={name: int(n) for name, n in zip(rows.count_sources, sources, strict=True) if n},
         counts_rounded=int(rows.count_rounded[keep].sum()),
+        counts_capped=n_capped,
         sequences_from=_counted(sequences_from, rows.kinds[keep]),
         loci=_counted(loci, locus_codes[fit]),
         genes=genes,
@@ -208,7 +212,7 @@ def _taken(rows: Rows, index: NDArray[np.int64]) -> Rows:
         changed[name] = getattr(rows, name)[index]
     for name in ("v_call", "j_call", "repertoire", "locus", "cell"):
         column = getattr(rows, name)
-        changed[name] = None if column is None else Coded([column.codes[index]], column.values)
+        changed[name] = None if column is None else column.taken(index)
     return replace(rows, **changed)
 
 
@@ -283,7 +287,7 @@ def _reasons(rows: Rows, residues: NDArray[np.uint8], how: Cleaning) -> NDArray[
 def _merged(
     rows: Rows, residues: NDArray[np.uint8], keep: NDArray[np.bool_], genes: dict[str, GeneMapping], merge: Merge
 ) -> tuple[SequenceTable, int]:
-    """Return the kept rows as sequences, and how many rows they are."""
+    """Return the kept rows as sequences, and how many of them have a sum of counts that is too large to be stored."""
     lengths = np.diff(rows.offsets)
     index = np.flatnonzero(keep)
     kept_lengths = lengths[index]
@@ -293,14 +297,13 @@ def _merged(
     if rows.cell is not None:
         counts = np.ones(len(index), np.int64)
     if merge == "none" or len(index) == 0:
-        chosen, n_rows = np.arange(len(index)), len(index)
+        chosen = np.arange(len(index))
     else:
         by: list[NDArray[Any]] = [call.codes for call in calls.values() if call is not None] if merge == "genes" else []
         if rows.cell is not None:  # a cell counts once, however many rows it has
             first, _ = _grouped(kept_residues, kept_lengths, [*by, _cells(rows.cell, index)], counts)
             counts = np.isin(np.arange(len(index)), first).astype(np.int64)
         chosen, counts = _grouped(kept_residues, kept_lengths, by, counts)
-        n_rows = len(index)
     starts = np.cumsum(kept_lengths) - kept_lengths
     new_lengths = kept_lengths[chosen]
     new_starts = np.cumsum(new_lengths) - new_lengths
@@ -312,29 +315,34 @@ def _merged(
         v_call=_of_rows(calls.get("v_call"), chosen),
         j_call=_of_rows(calls.get("j_call"), chosen),
     )
-    return table, n_rows
+    return table, int((counts > _LARGEST_COUNT).sum())
 
 
 def _cells(column: Coded, index: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return a number per cell; a row without a name is a cell of its own."""
+    """Return a number per cell, 0 the least; a row without a name is a cell of its own."""
     codes = column.codes[index].astype(np.int64)
     unnamed = np.array([not name for name in column.values], bool)[codes]
-    return np.where(unnamed, -1 - np.arange(len(codes)), codes)
+    return np.where(unnamed, len(column.values) + np.arange(len(codes)), codes)
 
 
 def _grouped(
     residues: NDArray[np.uint8], lengths: NDArray[np.int64], by: Sequence[NDArray[Any]], counts: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Group rows with the same residues and codes: the first row of each group, in order, and its sum of counts."""
-    offsets = offsets_of(lengths)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(residues)]
-    keys = {"residues": pa.Array.from_buffers(pa.large_binary(), len(lengths), buffers)}
-    keys |= {f"code {number}": pa.array(codes) for number, codes in enumerate(by)}
-    table = pa.table({**keys, "count": counts, "row": np.arange(len(lengths))})
-    groups = table.group_by(list(keys), use_threads=False).aggregate([("row", "min"), ("count", "sum")])
-    first, total = groups["row_min"].to_numpy(), groups["count_sum"].to_numpy()
-    order = np.argsort(first)
-    return first[order], total[order]
+    buffers = [None, pa.py_buffer(offsets_of(lengths)), pa.py_buffer(residues)]
+    group = _numbered(pa.Array.from_buffers(pa.large_binary(), len(lengths), buffers))
+    for codes in by:
+        group = _numbered(pa.array(group * (int(codes.max(initial=0)) + 1) + codes))
+    first = np.flatnonzero(np.diff(np.maximum.accumulate(group), prepend=-1))
+    total = np.zeros(len(first), np.int64)
+    np.add.at(total, group, counts)
+    return first, total
+
+
+def _numbered(values: pa.Array) -> NDArray[np.int64]:
+    """Return the number of each value, (N,): 0 for the first and its likes, 1 for the next that is new ..."""
+    numbers: NDArray[np.int64] = values.dictionary_encode().indices.to_numpy().astype(np.int64)
+    return numbers
 
 
 def _gene_calls(column: Coded, mapping: GeneMapping, index: NDArray[np.int64]) -> GeneCalls | None:

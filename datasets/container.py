@@ -10,7 +10,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -22,10 +21,11 @@ from numpy.typing import DTypeLike, NDArray
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
 from deeprc.datasets.journal import Journal
+from deeprc.datasets.sequences import GeneCalls, SequenceTable
 from deeprc.errors import InputError
 from deeprc.versions import package_version
 
-__all__ = ["FORMAT", "VERSION", "Container", "ContainerWriter", "GeneCalls", "SequenceTable", "is_container"]
+__all__ = ["FORMAT", "VERSION", "Container", "ContainerWriter", "is_container"]
 
 FORMAT = "deeprc-repertoires"
 VERSION = 1
@@ -40,35 +40,10 @@ _SEQUENCE_DTYPES: dict[str, DTypeLike] = {
 }
 _OPTIONAL = ("v_call", "j_call", "witness")
 _COPY_BYTES = 1 << 24
+_WORTH_KEEPING = 1 << 24
+"""Bytes; after an error less is read again in a moment."""
+
 _STRING = h5py.string_dtype("utf-8")
-
-
-@dataclass(frozen=True)
-class GeneCalls:
-    """Gene names of N sequences: `codes` (N,) uint16 index `vocabulary`, where "" is an unknown gene."""
-
-    codes: NDArray[np.uint16]
-    vocabulary: tuple[str, ...]
-
-    def names(self) -> NDArray[np.object_]:
-        """Return the N names as text, (N,) object."""
-        return np.asarray(self.vocabulary, dtype=object)[self.codes]
-
-
-@dataclass(frozen=True)
-class SequenceTable:
-    """The N sequences of one repertoire, ready to be stored: what a reader's table becomes after cleaning.
-
-    `residues` (R,) uint8 holds them end to end, `lengths` (N,) int64 their lengths, `counts` (N,) uint32
-    their abundances; genes and `witness` (N,) uint8, the ground truth of a simulation, are optional.
-    """
-
-    residues: NDArray[np.uint8]
-    lengths: NDArray[np.int64]
-    counts: NDArray[np.uint32]
-    v_call: GeneCalls | None = None
-    j_call: GeneCalls | None = None
-    witness: NDArray[np.uint8] | None = None
 
 
 class ContainerWriter:
@@ -83,9 +58,9 @@ class ContainerWriter:
     path
         The container's path. An existing file is replaced only by `finish`, in one rename.
     resumable
-        Where the block is left by an interrupt, or the process killed, what was written until the last `checkpoint`
-        stays in a hidden folder beside `path`, and the next writer of the same path finds it as `checkpoints`: it goes
-        on after the first of them with `rewind`.
+        Where the process is killed, or the block is left by an interrupt, or by an error after some megabytes, what was
+        written until the last `checkpoint` stays in a hidden folder beside `path`, `kept_in`, and the next writer of
+        the same path finds it as `checkpoints`: it goes on after the first of them with `rewind`.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, resumable: bool = False) -> None:
@@ -107,7 +82,7 @@ class ContainerWriter:
     def __enter__(self) -> ContainerWriter:
         try:
             if self._resumable:
-                self._folder = self.path.with_name(f".{self.path.name}.partial")
+                self._folder = self.kept_in
                 self._folder.mkdir(exist_ok=True)
                 self._journal = Journal(self._folder)
                 self.checkpoints = [entry["note"] for entry in self._journal.entries]
@@ -116,6 +91,11 @@ class ContainerWriter:
         except OSError as error:
             raise InputError(f"{self.path}: cannot be written: {error.strerror}") from error
         return self
+
+    @property
+    def kept_in(self) -> Path:
+        """The folder in which a resumable writer leaves its checkpoints."""
+        return self.path.with_name(f".{self.path.name}.partial")
 
     def rewind(self, n: int) -> None:
         """Go back to the state of the first n of `checkpoints`, which must be done before anything is appended."""
@@ -155,10 +135,15 @@ class ContainerWriter:
     ) -> None:
         if self._journal is not None:
             self._journal.close()
-        interrupted = kind is not None and not issubclass(kind, Exception)
-        if self._folder is not None and not (self._resumable and interrupted and self.checkpoints):
+        if self._folder is not None and not (kind is not None and self._is_worth_keeping(kind)):
             shutil.rmtree(self._folder, ignore_errors=True)
         self._folder = None
+
+    def _is_worth_keeping(self, kind: type[BaseException]) -> bool:
+        if not self._resumable or not self.checkpoints:
+            return False
+        interrupted = not issubclass(kind, Exception)
+        return interrupted or sum(path.stat().st_size for path in self.kept_in.iterdir()) >= _WORTH_KEEPING
 
     def append(self, repertoire_id: str, table: SequenceTable) -> None:
         """Add one repertoire's sequences.

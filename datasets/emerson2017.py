@@ -1,271 +1,27 @@
-"""The CMV cohort of Emerson et al. 2017 (Nature Genetics 49:659): its sample overview and its associated sequences.
+"""The CMV cohort of Emerson et al. 2017 (Nature Genetics 49:659): its associated sequences.
 
-The immunoSEQ Analyzer's sample overview has one row per sample and hides what is known of the donor in `sample_tags`,
-tags between commas. Both spellings that the provider has used are read, and mixtures of them, of any study:
-
-    41 Years, Cohort 01, Cytomegalovirus -, HLA-A*24, Inferred CMV -, Male
-    Age:41 Years,Biological Sex:Male,Cohort:Cohort 01,HLA MHC class I:HLA-A*24,Virus Diseases:Cytomegalovirus -
+Its sample overview is read by `deeprc.datasets.overview`.
 """
 
 from __future__ import annotations
 
-import io
-import logging
 import os
 import re
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import openpyxl
 import pandas as pd
 
+from deeprc.datasets.genes import normalise_gene
+from deeprc.datasets.workbook import open_workbook
 from deeprc.errors import InputError
 
-__all__ = ["add_tag_columns", "is_sample_overview", "read_associated_sequences"]
-
-_LOGGER = logging.getLogger(__name__)
-
-# --- the sample overview ---
-
-_TAG_COLUMNS = ("sampletags", "samplecatalogtags")
-_FIRST = ("cohort", "cmv", "age", "sex", "race", "ethnicity", "species", "hla")  # columns that come before the others
-_OTHER = "other_tags"
-_KEYS = {
-    "age": "age",
-    "biological sex": "sex",
-    "sex": "sex",
-    "gender": "sex",
-    "cohort": "cohort",
-    "racial group": "race",
-    "race": "race",
-    "ethnic group": "ethnicity",
-    "ethnicity": "ethnicity",
-}
-_BARE = {  # tags without a key that say by themselves what they are
-    "male": "sex",
-    "female": "sex",
-    "human": "species",
-    "mouse": "species",
-    "caucasian": "race",
-    "asian or pacific islander": "race",
-    "black or african american": "race",
-    "native american or alaska native": "race",
-    "unknown racial group": "race",
-    "hispanic or latino": "ethnicity",
-    "non-hispanic or latino": "ethnicity",
-    "unknown ethnicity": "ethnicity",
-}
-_SEXES = {"m": "Male", "male": "Male", "f": "Female", "female": "Female"}
-_CMV = {"cytomegalovirus", "human_cytomegalovirus", "hcmv"}
-_MINUS = str.maketrans("\u2212\u2013\u2014", "---")
-
-_ALLELE = re.compile(r"(?P<inferred>inferred\s+)?HLA-(?P<allele>[A-Z]+\d*\*\d[\w:]*|[A-Z]+\d+)", re.IGNORECASE)
-_AGE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>years?|yrs?|months?)?", re.IGNORECASE)
-_COHORT = re.compile(r"cohort\s+0*(?P<number>\d+)", re.IGNORECASE)
-_STATUS = re.compile(r"(?P<name>(?:[^+]*[^+\s-])?)\s*(?P<sign>[+-]|\b(?:sero)?(?:positive|negative))", re.IGNORECASE)
-_DISEASES = re.compile(
-    r"disease|infection|virus|viral|serology", re.IGNORECASE
-)  # keys whose values name what is tested
-
-
-class _Tag(NamedTuple):
-    """Where a tag belongs: a column, the value there ("" if unknown), and whether two values contradict each other."""
-
-    column: str
-    value: str
-    single: bool = False
-
-
-def is_sample_overview(columns: Iterable[str]) -> bool:
-    """Tell by its header whether a sheet is an immunoSEQ sample overview: `sample_name` and `sample_tags`."""
-    names = {_plain(name) for name in columns}
-    return "samplename" in names and not names.isdisjoint(_TAG_COLUMNS)
-
-
-def add_tag_columns(path: Path, text: Mapping[str, Sequence[str]], numbers: Sequence[int]) -> dict[str, list[str]]:
-    """Add to an overview's columns those that its tags hold; the tags stay as they are.
-
-    `cohort`, `age` (years), `sex`, `race`, `ethnicity`, one column of `+` and `-` per tested state (`cmv`;
-    `inferred_cmv` is a classifier's guess), `hla` and `inferred_hla` (alleles between commas), `hla_<allele>` for every
-    allele of `hla`, a column per other key, and `other_tags`. A column that the sheet has itself is not replaced.
-
-    Parameters
-    ----------
-    path
-        The overview, for messages.
-    text
-        Its columns as text.
-    numbers
-        The rows' numbers as a spreadsheet counts them, for messages.
-
-    Returns
-    -------
-    dict
-        The sheet's columns as text, then the new ones; "" is missing. Where a row's tags contradict each other (`cmv`
-        both + and -) the value is missing, and one warning names all such rows.
-    """
-    columns = {name: list(values) for name, values in text.items()}
-    tagged = [columns[name] for name in columns if _plain(name) in _TAG_COLUMNS]
-    rows = [[_place(tag) for cell in cells for tag in _split(cell)] for cells in zip(*tagged, strict=True)]
-    found = {tag.column for row in rows for tag in row}
-    ordered = [name for name in _FIRST if name in found]
-    ordered += sorted(found.difference(_FIRST, [_OTHER])) + sorted(found.intersection([_OTHER]))
-    added = {name: [_value(name, row) for row in rows] for name in ordered}
-    _warn_of_contradictions(path, rows, numbers)
-    taken = {_plain(name) for name in columns}
-    alleles = _allele_columns([[tag.value for tag in row if tag.column == "hla"] for row in rows])
-    added = {name: values for name, values in {**added, **alleles}.items() if _plain(name) not in taken}
-    if added:
-        shown = [name for name in added if name not in alleles]
-        shown += [f"hla_ALLELE ({len(alleles)} alleles)"] if alleles else []
-        _LOGGER.info("%s: an immunoSEQ sample overview; columns from its tags: %s", path, ", ".join(shown))
-    return {**columns, **added}
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[\W_]", "", name.lower())
-
-
-def _split(cell: str) -> list[str]:
-    return [tag for tag in (part.strip() for part in cell.translate(_MINUS).split(",")) if tag.strip("-")]
-
-
-def _place(tag: str) -> _Tag:
-    """Return the column that a tag belongs to."""
-    key, colon, value = (part.strip() for part in tag.partition(":"))
-    bare = _ALLELE.fullmatch(tag) or not colon or not key  # HLA-A*02:01 has a colon of its own
-    placed = _place_bare(tag) if bare else _place_keyed(key, value, tag)
-    return placed if placed.column else _Tag(_OTHER, tag)
-
-
-def _place_bare(tag: str) -> _Tag:
-    """Place a tag of the older spelling, which says by itself what it is."""
-    if allele := _ALLELE.fullmatch(tag):
-        return _Tag("inferred_hla" if allele["inferred"] else "hla", allele["allele"])
-    if (age := _AGE.fullmatch(tag)) and (age["unit"] or "").lower().startswith("y"):  # months may be a time point
-        return _Tag("age", _years(age), single=True)
-    if cohort := _COHORT.fullmatch(tag):
-        return _Tag("cohort", cohort["number"])
-    if tag.lower() in _BARE:
-        column = _BARE[tag.lower()]
-        return _Tag(column, _known(tag), single=column == "sex")
-    if (status := _STATUS.fullmatch(tag)) and status["name"]:
-        return _Tag(_status_column(status["name"]), _sign(status), single=True)
-    return _Tag(_OTHER, tag)
-
-
-def _place_keyed(key: str, value: str, tag: str) -> _Tag:
-    """Place a tag of the newer spelling, `Key:Value`."""
-    column = _KEYS.get(key.lower())
-    if column == "age":
-        age = _AGE.fullmatch(value)
-        return _Tag("age", _years(age), single=True) if age or not _known(value) else _Tag(_OTHER, tag)
-    if column == "sex":
-        return _Tag("sex", _SEXES.get(value.lower(), _known(value)), single=True)
-    if column == "cohort":
-        cohort = _COHORT.fullmatch(value)
-        return _Tag("cohort", cohort["number"] if cohort else _known(value))
-    if column is not None:
-        return _Tag(column, _known(value))
-    if re.search(r"\bhla\b", key, re.IGNORECASE):
-        allele = _ALLELE.fullmatch(value)
-        inferred = "inferred" in key.lower()
-        return _Tag("inferred_hla" if inferred else "hla", allele["allele"] if allele else _known(value))
-    status = _STATUS.fullmatch(value)
-    return _place_status(key, status) if status else _Tag(_snake(key), _known(value))
-
-
-def _place_status(key: str, status: re.Match[str]) -> _Tag:
-    """Place a keyed tag whose value ends in a sign."""
-    of_key, of_value = _status_column(key), _status_column(status["name"])
-    if of_value and _DISEASES.search(key) and "inferred" not in key.lower():  # Virus Diseases:Cytomegalovirus -
-        return _Tag(of_value, _sign(status), single=True)
-    if of_key.startswith(of_value):  # CMV:+, CMV status:CMV +, Inferred CMV status (cross-validation): Inferred CMV -
-        return _Tag(of_key, _sign(status), single=True)
-    return _Tag(_snake(key), status[0])  # Cell type:CD4+
-
-
-def _known(value: str) -> str:
-    return "" if value.lower().startswith("unknown") else value
-
-
-def _sign(status: re.Match[str]) -> str:
-    return "+" if status["sign"].lower().endswith(("+", "positive")) else "-"
-
-
-def _years(age: re.Match[str] | None) -> str:
-    if age is None:
-        return ""
-    months = (age["unit"] or "").lower().startswith("month")
-    return f"{float(age['number']) / (12 if months else 1):g}"
-
-
-def _snake(name: str) -> str:
-    return re.sub(r"\W+", "_", name.lower()).strip("_")
-
-
-def _status_column(name: str) -> str:
-    """Return the column of a tested state: `Cytomegalovirus` and `CMV status` are `cmv`."""
-    column = _snake(re.sub(r"\b(?:sero)?status\b", " ", name, flags=re.IGNORECASE))
-    inferred = "inferred_" if column.startswith("inferred_") else ""
-    state = column.removeprefix(inferred)
-    return inferred + ("cmv" if state in _CMV else state)
-
-
-def _values(column: str, row: Iterable[_Tag]) -> list[str]:
-    """Return a row's different values of a column, in their order."""
-    return list(dict.fromkeys(tag.value for tag in row if tag.column == column and tag.value))
-
-
-def _contradicts(column: str, row: Sequence[_Tag]) -> bool:
-    single = any(tag.single for tag in row if tag.column == column)
-    return single and len(_values(column, row)) > 1
-
-
-def _value(column: str, row: Sequence[_Tag]) -> str:
-    return "" if _contradicts(column, row) else ", ".join(_values(column, row))
-
-
-def _warn_of_contradictions(path: Path, rows: Sequence[Sequence[_Tag]], numbers: Sequence[int]) -> None:
-    found = [
-        f"row {number} ({column}: {', '.join(_values(column, row))})"
-        for number, row in zip(numbers, rows, strict=True)
-        for column in dict.fromkeys(tag.column for tag in row)
-        if _contradicts(column, row)
-    ]
-    if found:
-        more = f" and {len(found) - 10} more" if len(found) > 10 else ""
-        _LOGGER.warning("%s: tags that contradict each other count as missing: %s%s", path, "; ".join(found[:10]), more)
-
-
-def _allele_columns(typed: Sequence[Sequence[str]]) -> dict[str, list[str]]:
-    """Return, for every allele that occurs, who carries it: 1, 0, or "" where the donor's gene was not typed."""
-    alleles = sorted({allele for row in typed for allele in row if allele})
-    return {f"hla_{allele}": [_carries(allele, row) for row in typed] for allele in alleles}
-
-
-def _carries(allele: str, typed: Sequence[str]) -> str:
-    """Tell whether a donor carries an allele; A*02:01 is also an A*02, and an A*02 may be an A*02:01."""
-    if any(each == allele or each.startswith(f"{allele}:") for each in typed):
-        return "1"
-    may_be = any(allele.startswith(f"{each}:") for each in typed)
-    return "0" if not may_be and _gene(allele) in map(_gene, typed) else ""
-
-
-def _gene(allele: str) -> str:
-    return allele.partition("*")[0] if "*" in allele else allele.rstrip("0123456789")
-
-
-# --- the associated sequences ---
+__all__ = ["read_associated_sequences"]
 
 _SEQUENCE_COLUMNS = ("CDR3", "V gene", "J gene")
 _NUMBER_COLUMNS = ("Incidence in CMV+ subjects", "Incidence in CMV- subjects", "P-value")
 _AMINO_ACIDS = re.compile("[ACDEFGHIKLMNPQRSTVWY]+")
-_GENE = re.compile(r"TCR(?P<kind>[ABDG][VDJ])(?P<family>\d+)(?:-(?P<gene>\d+))?(?P<allele>\*\d+)?")
-# IMGT names the only gene of these TRBV families without a number: TRBV9, not TRBV9-1.
-_ONE_GENE = frozenset({1, 2, 9, 13, 14, 15, 16, 17, 18, 19, 26, 27, 28, 30})
 
 
 def read_associated_sequences(path: str | os.PathLike[str]) -> pd.DataFrame:
@@ -280,7 +36,7 @@ def read_associated_sequences(path: str | os.PathLike[str]) -> pd.DataFrame:
         `junction_aa`, `v_call`, `j_call`, then the sheet's columns with their names and values: `V gene`, `CDR3`,
         `J gene`, `Incidence in CMV+ subjects`, `Incidence in CMV- subjects`, `P-value`, `HLA restriction` (None where
         there is none). The calls are IMGT names: TCRBV05-01*01 is TRBV5-1*01, TCRBV09-01 is TRBV9 (the only gene of
-        its family), and a family, TCRBV24, stays one, TRBV24.
+        its family), and a family, TCRBV24, stays one, TRBV24; "unresolved" is "".
 
     Raises
     ------
@@ -306,17 +62,8 @@ def read_associated_sequences(path: str | os.PathLike[str]) -> pd.DataFrame:
 
 def _read_sheet(path: Path) -> tuple[list[str], list[tuple[int, tuple[Any, ...]]]]:
     """Return the first sheet's header and its rows that are not blank, each with its number."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # openpyxl warns of styles and extensions that do not concern the values
-            book = openpyxl.load_workbook(io.BytesIO(path.read_bytes()), data_only=True)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except Exception as error:  # openpyxl lets whatever it meets in a damaged file through
-        raise InputError(f"{path}: cannot be read as XLSX: {error}") from error
-    if not book.worksheets:
-        raise InputError(f"{path}: the workbook has no sheet with cells")
-    cells = [tuple(map(_stripped, row)) for row in book.worksheets[0].iter_rows(values_only=True)]
+    sheet = open_workbook(path).worksheets[0]
+    cells = [tuple(map(_stripped, row)) for row in sheet.iter_rows(values_only=True)]
     rows = [(number, row) for number, row in enumerate(cells, 1) if any(value is not None for value in row)]
     header = ["" if name is None else str(name) for name in rows[0][1]] if rows else []
     missing = [name for name in (*_SEQUENCE_COLUMNS, *_NUMBER_COLUMNS) if name not in header]
@@ -344,11 +91,6 @@ def _check_sequence(path: Path, number: int, row: Mapping[str, Any]) -> None:
 
 
 def _imgt(name: str) -> str:
-    """Return the IMGT name of an Adaptive gene, allele or family; any other name as it is."""
-    match = _GENE.fullmatch(name)
-    if match is None:
-        return name
-    family, gene = int(match["family"]), match["gene"]
-    alone = match["kind"] == "BV" and family in _ONE_GENE and gene is not None and int(gene) == 1
-    number = "" if gene is None or alone else f"-{int(gene)}"
-    return f"TR{match['kind']}{family}{number}{match['allele'] or ''}"
+    """Return the IMGT name of an Adaptive gene or family, and its allele."""
+    gene, star, allele = name.partition("*")
+    return normalise_gene(gene).name + star + allele

@@ -38,6 +38,7 @@ __all__ = [
     "GeneName",
     "GeneRow",
     "Level",
+    "best_hits",
     "locus_of",
     "normalise_gene",
     "normalise_genes",
@@ -123,6 +124,11 @@ def normalise_gene(name: str) -> GeneName:
     if text.lower() in _UNKNOWN:
         return GeneName("", "", "unknown")
     return _read_calls(_best_calls(text.upper())) or _as_found(text)
+
+
+def best_hits(name: str) -> str:
+    """Return MiXCR's hits with scores as the names of the best of them, without scores; any other name as it is."""
+    return ",".join(_best_calls(name)) if "(" in name and _SCORE.search(name) else name
 
 
 def normalise_genes(names: Sequence[str]) -> GeneMapping:

@@ -6,7 +6,6 @@ import csv
 import io
 import os
 import re
-import warnings
 import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,12 +13,12 @@ from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
-import openpyxl
 import pandas as pd
 
-from deeprc.datasets.emerson2017 import add_tag_columns, is_sample_overview
 from deeprc.datasets.matching import stems
+from deeprc.datasets.overview import add_tag_columns, is_sample_overview
 from deeprc.datasets.readers.text import decode, open_text, split_header
+from deeprc.datasets.workbook import open_workbook
 from deeprc.errors import InputError
 
 __all__ = ["Metadata", "read_metadata"]
@@ -137,7 +136,7 @@ def is_missing(value: str) -> bool:
 def _read_rows(path: Path, sheet: str | None) -> list[list[str]]:
     """Return all rows as text without blanks around the cells, the header first."""
     if _is_workbook(path):
-        return _read_xlsx(path, path.read_bytes(), sheet)
+        return _read_xlsx(path, sheet)
     with open_text(path) as stream:
         data = stream.read()
     if data.startswith(b"\xd0\xcf\x11\xe0"):
@@ -162,15 +161,8 @@ def _is_workbook(path: Path) -> bool:
         return False  # whoever reads it next says why
 
 
-def _read_xlsx(path: Path, data: bytes, sheet: str | None) -> list[list[str]]:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # openpyxl warns of styles and extensions that do not concern the values
-            book = openpyxl.load_workbook(io.BytesIO(data), data_only=True)
-    except Exception as error:  # openpyxl lets whatever it meets in a damaged file through
-        raise InputError(f"{path}: cannot be read as XLSX: {error}") from error
-    if not book.worksheets:
-        raise InputError(f"{path}: the workbook has no sheet with cells")
+def _read_xlsx(path: Path, sheet: str | None) -> list[list[str]]:
+    book = open_workbook(path)
     if sheet is not None and sheet not in book.sheetnames:
         raise InputError(f"{path}: no sheet {sheet!r}; the file has {', '.join(book.sheetnames)}")
     cells = (book[sheet] if sheet is not None else book.worksheets[0]).iter_rows()

@@ -1,82 +1,26 @@
-"""Which repertoires are read from which file, and how: what `deeprc preprocess` and `deeprc check` share."""
+"""Which repertoires are read from which file: what `deeprc preprocess` and `deeprc check` share."""
 
 from __future__ import annotations
 
-import hashlib
-import multiprocessing
-import signal
-from collections import deque
-from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field, replace
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
-from deeprc.datasets.cleaning import CleanedTable, Cleaning, cdr3s_are_junctions, clean, split
+from deeprc.datasets.cleaning import Cleaning
 from deeprc.datasets.matching import match_files, stems
 from deeprc.datasets.metadata import Metadata
-from deeprc.datasets.readers import Header, Layout, Reader, Rows, find_reader, read_header, read_rows, repertoire_names
+from deeprc.datasets.readers import Reader, find_reader, read_header, repertoire_names
 from deeprc.datasets.readers.columns import read_columns
-from deeprc.datasets.readers.original_hdf5 import (
-    is_original_container,
-    original_repertoire_ids,
-    read_original_container,
-)
+from deeprc.datasets.readers.original_hdf5 import is_original_container, original_repertoire_ids
+from deeprc.datasets.reading import ORIGINAL, Reading
 from deeprc.errors import InputError
-from deeprc.versions import package_version
 
-__all__ = ["Plan", "ReadResult", "Reading", "listed", "plan_readings", "read_file", "read_files"]
+__all__ = ["NEVER", "Plan", "listed", "plan_readings"]
 
-_Result = TypeVar("_Result")
+NEVER = "none"
+"""What `split_by` is for files that are each one repertoire, whatever their columns say."""
 
 _SHOWN = 10
-_ORIGINAL = "deeprc-hdf5"
-_AHEAD = 2
-"""Files per worker that may be read before they are asked for: this bounds the memory."""
-
-
-@dataclass(frozen=True)
-class Reading:
-    """One file to read.
-
-    Attributes
-    ----------
-    path
-        The file.
-    format
-        What the format is called.
-    repertoires
-        The id of each repertoire to take from the file, by the name that the file's column has for it; "" is the
-        only repertoire of a file without such a column.
-    cleaning
-        What is kept.
-    header, layout
-        Of a table.
-    """
-
-    path: Path
-    format: str
-    repertoires: Mapping[str, str]
-    cleaning: Cleaning
-    header: Header | None = None
-    layout: Layout | None = None
-
-    def key(self) -> str:
-        """Return a digest of what decides the result; a file is known by its size and its time."""
-        state = self.path.stat()
-        parts = (self.path.absolute(), state.st_size, state.st_mtime_ns, self.format, sorted(self.repertoires.items()))
-        text = repr((*parts, self.cleaning, self.layout and repr(self.layout), package_version("deeprc")))
-        return hashlib.sha256(text.encode()).hexdigest()
-
-
-@dataclass(frozen=True)
-class ReadResult:
-    """The repertoires of one file and the `key` that it was read with, or why it cannot be read."""
-
-    repertoires: list[tuple[str, CleanedTable]] = field(default_factory=list)
-    key: str = ""
-    error: str | None = None
 
 
 @dataclass(frozen=True)
@@ -116,7 +60,8 @@ def plan_readings(
     """Find each repertoire's file, and read every header before the first file is parsed.
 
     A file belongs to the row of the sheet that names it; see `match_files`. One that belongs to none, but has a column
-    that names repertoires, holds those of its values that are ids of the sheet; with `split_by` every file does.
+    that names repertoires, holds those of its values that are ids of the sheet; with `split_by` every file does, or no
+    file if that is `NEVER`.
 
     Raises
     ------
@@ -126,13 +71,14 @@ def plan_readings(
     """
     original = [file for file in files if is_original_container(file)]
     tables = [file for file in files if file not in original]
-    names = [""] * len(sheet.repertoire_ids) if split_by else sheet.files
-    matched, left = match_files(sheet.repertoire_ids, names, [] if split_by else tables)
+    by_column = split_by not in (None, NEVER)
+    names = [""] * len(sheet.repertoire_ids) if by_column else sheet.files
+    matched, left = match_files(sheet.repertoire_ids, names, [] if by_column else tables)
     planner = _Planner(sheet, reader, cleaning, split_by)
     for name, file in zip(sheet.repertoire_ids, matched, strict=True):
         if file is not None:
             planner.add_table(file, {"": name})
-    for file in tables if split_by else left:
+    for file in tables if by_column else left:
         planner.add_split_table(file)
     for file in original:
         planner.add_original(file)
@@ -148,84 +94,10 @@ def plan_readings(
     return Plan(readings, tuple(missing), tuple(planner.left), planner.unknown, skipped)
 
 
-def read_file(reading: Reading) -> ReadResult:
-    """Read and clean one file; what is wrong with it becomes the result's error."""
-    try:
-        key = reading.key()
-        parts = [
-            (reading.repertoires[name], clean(rows, reading.cleaning, cdr3s_are_junctions=junctions))
-            for name, rows, junctions in _parts(reading)
-        ]
-        if reading.key() != key:
-            raise InputError(f"{reading.path}: changed while it was read")
-    except InputError as error:
-        return ReadResult(error=str(error))
-    except FileNotFoundError:
-        return ReadResult(error=f"{reading.path}: no such file; it was there before")
-    return ReadResult(parts, key)
-
-
-def read_files(
-    readings: Sequence[Reading], workers: int, function: Callable[[Reading], _Result]
-) -> Generator[_Result, None, None]:
-    """Yield a function's results of the readings, in order, from several processes.
-
-    A few results per worker are in memory at once. Close the generator to end the workers.
-    """
-    if workers <= 1:
-        yield from map(function, readings)
-        return
-    executor = ProcessPoolExecutor(
-        workers,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=signal.signal,
-        initargs=(
-            signal.SIGINT,
-            signal.SIG_IGN,
-        ),  # on Ctrl-C this process ends them, and they need not say so
-    )
-    pending: deque[Future[_Result]] = deque()
-    try:
-        for reading in readings:
-            pending.append(executor.submit(function, reading))
-            if len(pending) >= workers * _AHEAD:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-    except BrokenProcessPool as error:
-        raise InputError(
-            "a worker process ended unexpectedly: out of memory, or a script without "
-            "`if __name__ == '__main__':`? One process does without: jobs=1"
-        ) from error
-    finally:
-        executor.shutdown(cancel_futures=True)
-
-
 def listed(names: Sequence[str], one: str, many: str) -> str:
     """Return how many there are, and the first of them."""
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"{len(names)} {one if len(names) == 1 else many}: {', '.join(names[:_SHOWN])}{more}"
-
-
-def _parts(reading: Reading) -> Iterable[tuple[str, Rows, bool]]:
-    """Yield the wanted repertoires of a file, and whether its column of CDR3s holds junctions."""
-    if reading.format == _ORIGINAL:
-        every = read_original_container(reading.path)
-        return ((name, rows, False) for name, rows in every if name in reading.repertoires)
-    assert reading.header is not None
-    assert reading.layout is not None
-    rows = read_rows(reading.header, reading.layout)
-    junctions = cdr3s_are_junctions(rows, reading.path)
-    if "" not in reading.repertoires:
-        return ((name, part, junctions) for name, part in split(rows) if name in reading.repertoires)
-    named = [] if rows.repertoire is None else [name for name in rows.repertoire.values if name]
-    if len(named) > 1:
-        column, listing = reading.layout.repertoire[0], ", ".join(named[:3]) + ", ..." * (len(named) > 3)
-        raise InputError(
-            f"{reading.path}: column {column!r} names {len(named)} repertoires ({listing}); the sheet gives the whole "
-            f"file to {reading.repertoires['']!r}. --split-by {column} takes them apart"
-        )
-    return [("", rows, junctions)]
 
 
 class _Planner:
@@ -262,6 +134,9 @@ class _Planner:
 
     def add_split_table(self, file: Path) -> None:
         """Plan to read the repertoires that a table's column names, if the sheet has them."""
+        if self.split_by == NEVER:
+            self.left.append(file)
+            return
         try:
             named = self._named(file)
             known = [name for name in named if name in self.row_of]
@@ -277,7 +152,10 @@ class _Planner:
             self.left.append(file)
 
     def add_original(self, file: Path) -> None:
-        """Plan to read an original container; its keys are file names, whose endings the sheet may leave out."""
+        """Plan to read an original container, repertoire by repertoire.
+
+        Its keys are file names, whose endings the sheet may leave out.
+        """
         known = {}
         keys = original_repertoire_ids(file)
         for key in keys:
@@ -285,7 +163,7 @@ class _Planner:
             if name is not None:
                 known[key] = name
         if known:
-            self._readings.append(Reading(file, _ORIGINAL, known, self.cleaning))
+            self._readings += [Reading(file, ORIGINAL, {key: name}, self.cleaning) for key, name in known.items()]
             self._note_unknown(file, keys, known)
         else:
             self.left.append(file)

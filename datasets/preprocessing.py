@@ -14,8 +14,9 @@ from deeprc.datasets.container import ContainerWriter, is_container
 from deeprc.datasets.genes import LOCI
 from deeprc.datasets.matching import find_files
 from deeprc.datasets.metadata import Metadata, read_metadata
-from deeprc.datasets.plan import Plan, Reading, listed, plan_readings, read_file, read_files
+from deeprc.datasets.plan import Plan, listed, plan_readings
 from deeprc.datasets.readers import choose_reader
+from deeprc.datasets.reading import Reading, read_file, read_files
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
 from deeprc.errors import InputError
 
@@ -41,7 +42,7 @@ def preprocess(
     merge: Merge = "genes",
     allow_missing: bool = False,
     skip_bad_files: bool = False,
-    jobs: int = 1,
+    jobs: int | None = 1,
     min_length: int = 1,
     max_length: int = 50,
     progress: Progress | None = None,
@@ -50,8 +51,8 @@ def preprocess(
 
     Productive, in-frame sequences made of the 20 amino acids are kept; rows with the same junction and genes are
     merged. Repertoires are in the order of the metadata sheet, those of one file together. The container appears when
-    it is complete, or not at all; it does not depend on `jobs`. After an interrupt, a second call with the same
-    arguments goes on with the first file that was not done.
+    it is complete, or not at all; it does not depend on `jobs`. After an interrupt, or an error when much was done, a
+    second call with the same arguments goes on with the first file that was not done.
 
     Parameters
     ----------
@@ -69,7 +70,7 @@ def preprocess(
         The columns of any other table.
     split_by
         The files' column that names the repertoire of each row. None: a file that belongs to no row of the sheet is
-        split by the column that its format has for this.
+        split by the column that its format has for this. "none": each file is one repertoire.
     locus
         The chain to keep, an AIRR locus (TRB, IGH, ...); None: the only one there is, a mixture is an error.
     merge
@@ -80,7 +81,8 @@ def preprocess(
     skip_bad_files
         Leave out files that cannot be read, with a warning.
     jobs
-        Worker processes. More than 1 needs an importable main module, as always with `multiprocessing`.
+        Worker processes, None: one per core, fewer where there is little to read. More than 1 needs an importable main
+        module, as always with `multiprocessing`.
     min_length, max_length
         Shortest and longest sequence kept, in residues.
     progress
@@ -89,7 +91,7 @@ def preprocess(
     Raises
     ------
     InputError
-        If anything that was given cannot be used; the message names it, and nothing is written.
+        If anything that was given cannot be used; the message names it, and no container is written.
     """
     output, sheet_path = Path(output), Path(metadata)
     _check_options(output, jobs, min_length, max_length, locus)
@@ -99,7 +101,8 @@ def preprocess(
     cleaning = Cleaning(min_length, max_length, locus, merge)
     plan = plan_readings(sheet, files, reader, cleaning, split_by=split_by, skip_bad_files=skip_bad_files)
     _report_unmatched(sheet, plan, allow_missing)
-    with _name_write_errors(output), ContainerWriter(output, resumable=True) as writer:
+    writer = ContainerWriter(output, resumable=True)
+    with _say_what_is_kept(writer), _name_write_errors(output), writer:
         done = _write_repertoires(writer, plan.readings, jobs, allow_missing, skip_bad_files, progress)
         kept = [each for each in done.repertoires if each.kept]
         if not kept:
@@ -122,6 +125,17 @@ def preprocess(
 
 
 @contextmanager
+def _say_what_is_kept(writer: ContainerWriter) -> Generator[None, None, None]:
+    try:
+        yield
+    except BaseException:
+        if writer.checkpoints and writer.kept_in.exists():
+            message = "%s: not written; what was read of %d files is kept in %s, where the same command goes on"
+            _LOGGER.warning(message, writer.path, len(writer.checkpoints), writer.kept_in)
+        raise
+
+
+@contextmanager
 def _name_write_errors(output: Path) -> Generator[None, None, None]:
     """Let a full disk and the like name the container; errors of reading name their file by themselves."""
     try:
@@ -130,12 +144,12 @@ def _name_write_errors(output: Path) -> Generator[None, None, None]:
         raise InputError(f"{output}: cannot be written: {error.strerror or error}") from error
 
 
-def _check_options(output: Path, jobs: int, min_length: int, max_length: int, locus: str | None) -> None:
+def _check_options(output: Path, jobs: int | None, min_length: int, max_length: int, locus: str | None) -> None:
     if output.is_dir():
         raise InputError(f"{output}: the output is a folder; expected the name of a file to write")
     if output.exists() and not is_container(output):
         raise InputError(f"{output}: exists and is no container; choose another --output")
-    if jobs < 1:
+    if jobs is not None and jobs < 1:
         raise InputError(f"--jobs: expected at least 1, found {jobs}")
     if not 1 <= min_length <= max_length <= _LONGEST:
         raise InputError(
@@ -174,7 +188,7 @@ class _Done:
 def _write_repertoires(
     writer: ContainerWriter,
     readings: Sequence[Reading],
-    jobs: int,
+    jobs: int | None,
     allow_missing: bool,
     skip_bad_files: bool,
     progress: Progress | None,
@@ -186,13 +200,13 @@ def _write_repertoires(
         _check_loci(loci, each)
     if progress is not None and start:
         progress(start, len(readings))
-    with closing(read_files(readings[start:], min(jobs, len(readings) - start), read_file)) as results:
+    with closing(read_files(readings[start:], jobs, read_file)) as results:
         for number, (reading, result) in enumerate(zip(readings[start:], results, strict=True), start=start + 1):
             if result.error is not None:
                 if not skip_bad_files:
                     raise InputError(result.error)
                 _LOGGER.warning("%s: skipped", result.error)
-                done.skipped[str(reading.path)] = result.error
+                done.skipped.setdefault(str(reading.path), result.error)
             reports = []
             for repertoire_id, cleaned in result.repertoires:
                 report = RepertoireReport.of(

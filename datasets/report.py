@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from deeprc.datasets.cleaning import DROP_REASONS, CleanedTable, Cleaning
-from deeprc.datasets.readers import COUNT_ONE
+from deeprc.datasets.readers import COUNT_CELLS, COUNT_ONE
 
 __all__ = ["PreprocessingReport", "RepertoireReport", "format_table"]
 
@@ -27,9 +27,10 @@ class RepertoireReport:
 
     `dropped` has the reasons that applied; `merged` are rows that were added to another; `counts_from` says how many of
     the kept rows took their count from which column ("one": no column had it, so it is 1); `counts_rounded` how many
-    counts were no whole number of at least 1; `sequences_from` what the junctions were read from; `loci` how many rows
-    are of which chain ("" is unknown), and `locus` the one that was asked for; `genes`, for v_call and j_call, the
-    names that were changed, as found and as stored.
+    counts were no whole number of at least 1, and `counts_capped` how many sums are too large to be stored;
+    `sequences_from` what the junctions were read from; `loci` how many rows are of which chain ("" is unknown), and
+    `locus` the one that was asked for; `genes`, for v_call and j_call, the names that were changed, as found and as
+    stored.
     """
 
     repertoire_id: str
@@ -41,6 +42,7 @@ class RepertoireReport:
     dropped: Mapping[str, int]
     counts_from: Mapping[str, int]
     counts_rounded: int
+    counts_capped: int
     sequences_from: Mapping[str, int]
     loci: Mapping[str, int]
     locus: str | None
@@ -61,6 +63,7 @@ class RepertoireReport:
             {reason: n for reason, n in cleaned.dropped.items() if n},
             cleaned.counts_from,
             cleaned.counts_rounded,
+            cleaned.counts_capped,
             cleaned.sequences_from,
             cleaned.loci,
             locus,
@@ -139,6 +142,11 @@ class PreprocessingReport:
         return sum(each.counts_rounded for each in self.repertoires)
 
     @property
+    def counts_capped(self) -> int:
+        """Sequences whose sum of counts is too large to be stored."""
+        return sum(each.counts_capped for each in self.repertoires)
+
+    @property
     def sequences_from(self) -> dict[str, int]:
         """Kept rows by what their junction was read from."""
         return _sum(each.sequences_from for each in self.repertoires)
@@ -164,6 +172,7 @@ class PreprocessingReport:
             "dropped": self.dropped,
             "counts_from": self.counts_from,
             "counts_rounded": self.counts_rounded,
+            "counts_capped": self.counts_capped,
             "sequences_from": self.sequences_from,
             "loci": self.loci,
             "genes": self.genes,
@@ -192,7 +201,7 @@ class PreprocessingReport:
 
     def _remarks(self) -> list[str]:
         """Return lines on what a table of numbers does not say."""
-        lines = describe_counts(self.counts_from, self.counts_rounded)
+        lines = describe_counts(self.counts_from, self.counts_rounded, self.counts_capped)
         if set(self.sequences_from) - {"junction_aa"}:
             origins = (f"{_SEQUENCES_FROM[name]} ({n:,})" for name, n in self.sequences_from.items())
             lines.append("junctions from: " + ", ".join(origins))
@@ -209,13 +218,15 @@ class PreprocessingReport:
         return lines
 
 
-def describe_counts(counts_from: Mapping[str, int], counts_rounded: int) -> list[str]:
+def describe_counts(counts_from: Mapping[str, int], rounded: int, capped: int) -> list[str]:
     """Return lines that say where the counts are from."""
-    names = {COUNT_ONE: "1, none given"}
+    names = {COUNT_ONE: "1, none given", COUNT_CELLS: "the number of cells"}
     origins = (f"{names.get(name, name)} ({n:,})" for name, n in counts_from.items())
     lines = ["counts from: " + ", ".join(origins)]
-    if counts_rounded:
-        lines.append(f"counts rounded to a whole number of at least 1: {counts_rounded:,}")
+    if rounded:
+        lines.append(f"counts rounded to a whole number of at least 1: {rounded:,}")
+    if capped:
+        lines.append(f"sums of counts too large to be stored, set to 4,294,967,295: {capped:,}")
     return lines
 
 

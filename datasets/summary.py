@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.datasets.container import GeneCalls
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.report import describe_counts, format_table
+from deeprc.datasets.sequences import GeneCalls
 
 __all__ = ["render_summary", "summarise"]
 
@@ -155,7 +155,10 @@ def _describe_preprocessing(report: Mapping[str, Any]) -> list[str]:
     rows += [[f"  dropped: {reason}", n] for reason, n in dropped.items()]
     lines += [
         format_table(rows),
-        *("  " + line for line in describe_counts(report["counts_from"], report["counts_rounded"])),
+        *(
+            "  " + line
+            for line in describe_counts(*(report.get(f"counts_{name}", 0) for name in ("from", "rounded", "capped")))
+        ),
     ]
     for key, words in (
         ("rows_without_file", "rows without a file"),

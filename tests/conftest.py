@@ -17,8 +17,9 @@ import pandas as pd
 import pytest
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
-from deeprc.datasets.container import ContainerWriter, GeneCalls, SequenceTable
+from deeprc.datasets.container import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.sequences import GeneCalls, SequenceTable
 
 
 def pytest_configure() -> None:

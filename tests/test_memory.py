@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from deeprc.datasets.container import ContainerWriter, SequenceTable
+from deeprc.datasets.container import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.sequences import SequenceTable
 
 GIGABYTE = 1024**3
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from deeprc.datasets.readers.airr import AirrReader
 from deeprc.datasets.readers.generic import GenericReader
@@ -18,14 +17,18 @@ from deeprc.datasets.readers.immunoseq import ImmunoseqReader
 from deeprc.datasets.readers.layout import Header, Layout, Reader, SequenceKind, Status
 from deeprc.datasets.readers.mixcr import MixcrReader
 from deeprc.datasets.readers.original_deeprc import OriginalDeepRCReader
-from deeprc.datasets.readers.table import COUNT_ONE, Rows, read_rows, repertoire_names, to_frame
+from deeprc.datasets.readers.table import COUNT_CELLS, COUNT_ONE, Rows, read_rows, repertoire_names
 from deeprc.datasets.readers.tcrex import TcrexReader
 from deeprc.datasets.readers.tenx import TenxReader
 from deeprc.datasets.readers.text import read_header
 from deeprc.datasets.readers.vdjtools import VdjtoolsReader
 from deeprc.errors import InputError
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 __all__ = [
+    "COUNT_CELLS",
     "COUNT_ONE",
     "FORMATS",
     "READERS",
@@ -92,11 +95,12 @@ def find_reader(header: Header, reader: Reader | None = None) -> tuple[Reader, L
     Raises
     ------
     InputError
-        If no reader knows the header, or more than one does.
+        If no reader knows the header, or more than one does, or a column that is needed is there twice.
     """
     candidates = READERS if reader is None else (reader,)
     found = [(each, layout) for each in candidates if (layout := each.layout(header)) is not None]
     if len(found) == 1:
+        _check_names(header, found[0][1])
         return found[0]
     if found:
         names = " and ".join(each.name for each, _ in found)
@@ -111,7 +115,17 @@ def find_reader(header: Header, reader: Reader | None = None) -> tuple[Reader, L
     )
 
 
+def _check_names(header: Header, layout: Layout) -> None:
+    """Refuse a file with two columns of a name that is needed: which one is meant, nobody knows."""
+    for name in layout.columns:
+        n = header.columns.count(name)
+        if n > 1:
+            raise InputError(f"{header.path}: {n} columns are named {name!r}; expected one, remove the others")
+
+
 def read_repertoire(path: str | os.PathLike[str], *, reader: Reader | None = None) -> pd.DataFrame:
     """Read one repertoire file, whatever its format; see `to_frame` for the columns of the result."""
+    from deeprc.datasets.readers.frame import to_frame  # pandas, which reading a cohort does not need
+
     header = read_header(Path(path))
     return to_frame(read_rows(header, find_reader(header, reader)[1]))

@@ -45,6 +45,11 @@ class Coded:
         self.codes = np.concatenate([np.empty(0, np.int32), *parts])
         self.values = tuple(values)
 
+    def taken(self, rows: NDArray[np.int64]) -> Coded:
+        """Return some of the rows, and of the values only theirs."""
+        used, codes = np.unique(self.codes[rows], return_inverse=True)
+        return Coded([codes.astype(np.int32)], [self.values[code] for code in used.tolist()])
+
     def at(self, row: int) -> str:
         """Return one row's text."""
         return self.values[int(self.codes[row])]
@@ -93,10 +98,8 @@ def _tables(header: Header, texts: set[int], coded: set[int]) -> Iterator[tuple[
         strings_can_be_null=False,
         check_utf8=False,
     )
-    row = 2
     for block, quoted in lines_in_blocks(header):
         if block.isspace() and header.delimiter.encode() not in block:
-            row += block.count(b"\n")
             continue  # Arrow does not read nothing
         try:
             table = pyarrow.csv.read_csv(
@@ -112,14 +115,13 @@ def _tables(header: Header, texts: set[int], coded: set[int]) -> Iterator[tuple[
                 convert_options=convert,
             )
         except pa.ArrowInvalid as error:
-            found = ragged_row(block, header.delimiter, len(header.columns))
+            found = ragged_row(header)
             if found is None:
                 raise InputError(f"{header.path}: cannot be read as a table: {error}") from error
             raise InputError(
-                f"{header.path}: row {row + found[0]} has {found[1]} field{'s' * (found[1] != 1)}, the header has "
+                f"{header.path}: row {found[0]} has {found[1]} field{'s' * (found[1] != 1)}, the header has "
                 f"{len(header.columns)}; is the file cut short or damaged?"
             ) from error
-        row += block.count(b"\n")
         yield table, quoted
 
 

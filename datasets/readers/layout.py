@@ -132,6 +132,13 @@ class Layout:
         columns = (self.junction_aa, self.cdr3_aa, self.junction)
         return {kind: name for kind, name in zip(SequenceKind, columns, strict=True) if name is not None}
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Return all columns that are needed, each once."""
+        one = (self.locus, self.cell)
+        lists = (self.sequences.values(), self.counts, self.v_call, self.j_call, self.status, self.repertoire)
+        return tuple(dict.fromkeys([*(name for names in lists for name in names), *filter(None, one)]))
+
 
 class Reader(Protocol):
     """One file format. A new format is one module with such an object, named in `deeprc.datasets.readers`."""

@@ -13,7 +13,7 @@ Letters: B repertoires, N sequences, n sequences of one repertoire, L positions.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -68,8 +68,10 @@ def original_repertoire_ids(path: Path) -> tuple[str, ...]:
         return _repertoire_ids(path, file)
 
 
-def read_original_container(path: Path) -> Iterator[tuple[str, Rows]]:
-    """Yield each repertoire's id and its sequences, in the file's order; one repertoire is in memory at a time.
+def read_original_container(path: Path, only: Collection[str] | None = None) -> Iterator[tuple[str, Rows]]:
+    """Yield each repertoire's id, or those of `only`, and its sequences, in the file's order.
+
+    One repertoire is in memory at a time.
 
     A count of less than 1, as the CMV cohort has it, becomes 1; the file says nothing of genes or of reading frames.
 
@@ -88,6 +90,8 @@ def read_original_container(path: Path) -> Iterator[tuple[str, Rows]]:
                 raise _error(path, each, f"expected {len(sequences)} values, one for each sequence, found {each.shape}")
         alphabet = _alphabet(path, file) if sequences.dtype.kind in "iu" else None
         for name, (start, stop) in zip(ids, bounds.tolist(), strict=True):
+            if only is not None and name not in only:
+                continue
             letters, offsets = _letters(path, sequences, _part(path, sequences, start, stop), alphabet)
             if lengths is not None and not np.array_equal(_part(path, lengths, start, stop), np.diff(offsets)):
                 raise _error(path, lengths, f"does not fit the sequences of repertoire {name!r}")

@@ -7,24 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.codons import translate
+from deeprc.datasets.genes import best_hits
 from deeprc.datasets.readers.columns import Coded, Texts, read_columns
 from deeprc.datasets.readers.layout import MISSING, Header, InvalidValueError, Layout, SequenceKind, Status, is_missing
-from deeprc.datasets.readers.text import decode_name
+from deeprc.datasets.readers.text import decode_name, number_of_row
 from deeprc.errors import InputError
 
-__all__ = ["COUNT_ONE", "Rows", "read_rows", "repertoire_names", "to_frame"]
+__all__ = ["COUNT_CELLS", "COUNT_ONE", "Rows", "read_rows", "repertoire_names"]
 
 COUNT_ONE = "one"
 """The source of a count that was missing everywhere and became 1."""
+
+COUNT_CELLS = "cells"
+"""The source of counts in a file of single cells."""
 
 _MAX_COUNT = int(np.iinfo(np.uint32).max)
 _MISSING, _INVALID = -1.0, -2.0
@@ -46,7 +47,8 @@ class Rows:
     counts
         (N,) uint32.
     count_sources, count_source
-        The columns that a count may be from, `COUNT_ONE` the last, and the index of the one that each is from.
+        The columns that a count may be from, `COUNT_ONE` or `COUNT_CELLS` the last, and the index of the one that each
+        is from.
     count_rounded
         Whether the count was no whole number of at least 1, (N,) bool.
     status
@@ -89,16 +91,16 @@ def read_rows(header: Header, layout: Layout) -> Rows:
     texts, coded = read_columns(header, list(layout.sequences.values()), needed)
     n = len(next(iter(texts.values())))
     letters, offsets, kinds = _sequences({kind: texts[column] for kind, column in layout.sequences.items()})
-    counts, source, rounded = _counts(coded, layout, n, header.path)
+    counts, source, rounded = _counts(coded, layout, n, header)
     return Rows(
         letters,
         offsets,
         kinds,
         counts,
-        (*layout.counts, COUNT_ONE),
+        (*layout.counts, COUNT_ONE if layout.cell is None else COUNT_CELLS),
         source,
         rounded,
-        _status(coded, layout, n, header.path),
+        _status(coded, layout, n, header),
         **{
             name: repertoire_names([coded[column] for column in each])
             if name == "repertoire"
@@ -106,36 +108,6 @@ def read_rows(header: Header, layout: Layout) -> Rows:
             for name, each in columns.items()
         },
     )
-
-
-def to_frame(rows: Rows) -> pd.DataFrame:
-    """Return rows as a table.
-
-    Returns
-    -------
-    pandas.DataFrame
-        `junction_aa` (text; "" where missing), `duplicate_count` (uint32), `count_source` (category: the
-        column that the count is from, or `COUNT_ONE`), `count_rounded` (bool), `status` (uint8, a `Status`),
-        and where the file has them `v_call`, `j_call`, `repertoire_id`, `locus` and `cell_id` (category; "" where
-        missing).
-    """
-    text = rows.letters.tobytes().decode("latin-1")
-    bounds = rows.offsets.tolist()
-    sequences = [text[start:stop] for start, stop in pairwise(bounds)]
-    columns = {
-        "junction_aa": pd.Series(sequences, dtype=object),
-        "duplicate_count": rows.counts,
-        "count_source": pd.Categorical.from_codes(rows.count_source, pd.Index(rows.count_sources)),
-        "count_rounded": rows.count_rounded,
-        "status": rows.status,
-    }
-    names = {"repertoire": "repertoire_id", "cell": "cell_id"}
-    for name in ("v_call", "j_call", "repertoire", "locus", "cell"):
-        column = getattr(rows, name)
-        if column is not None:
-            values, place = np.unique(np.array(column.values, object), return_inverse=True)
-            columns[names.get(name, name)] = pd.Categorical.from_codes(place[column.codes], pd.Index(values))
-    return pd.DataFrame(columns)
 
 
 def _sequences(
@@ -215,12 +187,18 @@ def repertoire_names(columns: Sequence[Coded]) -> Coded:
 
 
 def _names(columns: Sequence[Coded], what: str) -> Coded:
-    """Return each row's name, the first that is not missing; cells without one share no code."""
+    """Return each row's name, the first that is not missing; cells without one share no code.
+
+    Of genes with scores, which make every name another, the best are the name.
+    """
 
     def clean(value: str) -> str:
         return "" if what != "repertoire" and is_missing(value) else value.strip()
 
-    named = [column.each(clean) for column in columns]
+    def clean_gene(value: str) -> str:
+        return best_hits(clean(value))
+
+    named = [column.each(clean_gene if what in ("v_call", "j_call") else clean) for column in columns]
     vocabulary = sorted({"", *(name for names in named for name in names)})
     position = {name: code for code, name in enumerate(vocabulary)}
     codes = np.zeros(len(columns[0].codes), np.int64)
@@ -237,7 +215,7 @@ def _names(columns: Sequence[Coded], what: str) -> Coded:
 
 
 def _counts(
-    coded: dict[str, Coded], layout: Layout, n: int, path: Path
+    coded: dict[str, Coded], layout: Layout, n: int, header: Header
 ) -> tuple[NDArray[np.uint32], NDArray[np.int8], NDArray[np.bool_]]:
     """Return each row's count: the first of the columns that is not missing there, else 1."""
     exact = np.full(n, _MISSING)
@@ -252,7 +230,7 @@ def _counts(
         wrong = np.flatnonzero(here & (parsed == _INVALID))
         if len(wrong):
             expected = f"a number from 0 to {_MAX_COUNT}, or nothing"
-            raise _error(path, int(wrong[0]), InvalidValueError(name, column.at(wrong[0]), expected))
+            raise _error(header, int(wrong[0]), InvalidValueError(name, column.at(wrong[0]), expected))
         exact[here], source[here] = parsed[here], index
     exact[exact == _MISSING] = 1
     whole = np.maximum(np.rint(exact), 1)
@@ -271,7 +249,7 @@ def _parse_count(value: str, negative_is_one: bool) -> float:
     return count if 0 <= count <= _MAX_COUNT and "_" not in value else _INVALID
 
 
-def _status(coded: dict[str, Coded], layout: Layout, n: int, path: Path) -> NDArray[np.uint8]:
+def _status(coded: dict[str, Coded], layout: Layout, n: int, header: Header) -> NDArray[np.uint8]:
     """Ask the layout once for each combination of values that occurs."""
     if not layout.status or n == 0:
         return np.full(n, Status.UNKNOWN, np.uint8)
@@ -285,10 +263,9 @@ def _status(coded: dict[str, Coded], layout: Layout, n: int, path: Path) -> NDAr
         try:
             verdicts[index] = layout.judge({name: coded[name].at(row) for name in layout.status})
         except InvalidValueError as error:
-            raise _error(path, row, error) from None
+            raise _error(header, row, error) from None
     return verdicts[inverse]
 
 
-def _error(path: Path, row: int, invalid: InvalidValueError) -> InputError:
-    """Name the row as a spreadsheet does: the header is row 1."""
-    return InputError(f"{path}: row {row + 2}, {invalid}")
+def _error(header: Header, row: int, invalid: InvalidValueError) -> InputError:
+    return InputError(f"{header.path}: row {number_of_row(header, row)}, {invalid}")

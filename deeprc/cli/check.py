@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from deeprc.cli.reading import cores, file_bar, reading_options
+from deeprc.cli.reading import file_bar, reading_options
 from deeprc.datasets.cleaning import Merge
 
 __all__ = ["check"]
@@ -51,7 +51,7 @@ __all__ = ["check"]
     show_default=True,
     help="Longest sequence kept, in residues.",
 )
-@click.option("--jobs", type=click.IntRange(1), help="Worker processes.  [default: one per core]")
+@click.option("--jobs", type=click.IntRange(1), help="Worker processes.  [default: one per core, fewer for little]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 def check(
     sources: tuple[Path, ...],
@@ -85,7 +85,7 @@ def check(
         found = check_cohort(
             sources,
             metadata,
-            jobs=cores() if jobs is None else jobs,
+            jobs=jobs,
             merge="none" if keep_nucleotide_clonotypes else merge,
             progress=show,
             **options,

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from deeprc.cli.reading import cores, file_bar, reading_options
+from deeprc.cli.reading import file_bar, reading_options
 from deeprc.datasets.cleaning import Merge
 from deeprc.datasets.preprocessing import preprocess as preprocess_cohort
 
@@ -32,7 +32,7 @@ __all__ = ["preprocess"]
 @click.option("--skip-bad-files", is_flag=True, help="Leave out files that cannot be read, and list them.")
 @click.option("--min-length", type=int, default=1, show_default=True, help="Shortest sequence kept, in residues.")
 @click.option("--max-length", type=int, default=50, show_default=True, help="Longest sequence kept, in residues.")
-@click.option("--jobs", type=int, help="Worker processes.  [default: one per core]")
+@click.option("--jobs", type=int, help="Worker processes.  [default: one per core, fewer for little]")
 def preprocess(
     sources: tuple[Path, ...],
     metadata: Path,
@@ -57,7 +57,7 @@ def preprocess(
             sources,
             metadata,
             output,
-            jobs=cores() if jobs is None else jobs,
+            jobs=jobs,
             merge="none" if keep_nucleotide_clonotypes else merge,
             progress=show,
             **options,

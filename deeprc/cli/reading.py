@@ -1,8 +1,7 @@
-"""What the commands share that read repertoire files: options, the number of processes, the bar."""
+"""What the commands share that read repertoire files: options, and the bar."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ import click
 from deeprc.datasets.genes import LOCI
 from deeprc.datasets.readers import FORMATS
 
-__all__ = ["cores", "file_bar", "reading_options"]
+__all__ = ["file_bar", "reading_options"]
 
 
 def reading_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -32,7 +31,12 @@ def reading_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--count-column", help="With --sequence-column: the column of the counts.  [default: each counts 1]"
         ),
-        click.option("--split-by", metavar="COLUMN", help="The files' column that names the repertoire of each row."),
+        click.option(
+            "--split-by",
+            metavar="COLUMN|none",
+            help="The files' column that names the repertoire of each row; none: each file is one repertoire.  "
+            "[default: found by its name, in files that belong to no row of the sheet]",
+        ),
         click.option("--locus", type=click.Choice(LOCI), help="The chain to keep.  [default: the only one there is]"),
         click.option(
             "--merge-by",
@@ -62,8 +66,3 @@ def file_bar() -> Iterator[Callable[[int, int], None]]:
             bar.update(done - bar.n)
 
         yield show
-
-
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.emerson2017 import add_tag_columns, is_sample_overview, read_associated_sequences
+from deeprc.datasets.emerson2017 import read_associated_sequences
 from deeprc.datasets.metadata import read_metadata
+from deeprc.datasets.overview import add_tag_columns, is_sample_overview
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.errors import InputError
 from deeprc.tasks import parse_tasks
@@ -278,7 +279,7 @@ def test_associated_sequences(tmp_path):
     assert list(table) == ["junction_aa", "v_call", "j_call", *COLUMNS]
     assert table["junction_aa"].tolist() == table["CDR3"].tolist() == ["CASSWF", "CAWF", "CAF", "CAF"]
     assert table["v_call"].tolist() == ["TRBV5-1*01", "TRBV9", "TRBV24", "TRBV14*02"]
-    assert table["j_call"].tolist() == ["TRBJ1-2*01", "TRBJ2-7", "unresolved", "TRBJ2"]
+    assert table["j_call"].tolist() == ["TRBJ1-2*01", "TRBJ2-7", "", "TRBJ2"]
     assert table["V gene"].tolist() == ["TCRBV05-01*01", "TCRBV09-01", "TCRBV24", "TCRBV14-01*02"]
     assert table["Incidence in CMV+ subjects"].dtype == "int64"
     assert table["P-value"].tolist() == [1e-6, 2e-5, 1, 1]

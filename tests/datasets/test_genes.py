@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deeprc.datasets import genes
-from deeprc.datasets.container import GeneCalls
 from deeprc.datasets.genes import (
     LEVELS,
     LOCI,
@@ -22,6 +21,7 @@ from deeprc.datasets.genes import (
     normalise_genes,
     normalise_locus,
 )
+from deeprc.datasets.sequences import GeneCalls
 
 GENES = {
     # IMGT and AIRR

@@ -4,7 +4,8 @@ import h5py
 import numpy as np
 import pytest
 
-from deeprc.datasets.readers import COUNT_ONE, SequenceKind, Status, to_frame
+from deeprc.datasets.readers import COUNT_ONE, SequenceKind, Status
+from deeprc.datasets.readers.frame import to_frame
 from deeprc.datasets.readers.original_hdf5 import (
     is_original_container,
     original_repertoire_ids,

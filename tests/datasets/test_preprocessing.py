@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
-from deeprc.datasets import plan
+from deeprc.datasets import container, reading
 from deeprc.datasets.container import Container, ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.preprocessing import preprocess
@@ -59,6 +59,7 @@ def test_the_report(cohort):
         "dropped": dropped,
         "counts_from": {"duplicate_count": 1},
         "counts_rounded": 0,
+        "counts_capped": 0,
         "merged": 0,
         "sequences_from": {"junction_aa": 1},
         "loci": {"TRB": 1},
@@ -132,11 +133,35 @@ def test_after_an_interrupt_the_next_call_goes_on(cohort, jobs, caplog):
         run(cohort, progress=interrupt, jobs=jobs)
     assert not (cohort / "cohort.h5").exists()
     assert (cohort / ".cohort.h5.partial").is_dir()
+    assert caplog.messages == [
+        f"{cohort}/cohort.h5: not written; what was read of 2 files is kept in {cohort}/.cohort.h5.partial, where the "
+        "same command goes on"
+    ]
+    caplog.clear()
     seen = []
     again = run(cohort, progress=lambda done, total: seen.append(done), jobs=jobs)
     assert seen == [2, 3]
     assert caplog.messages == [f"{cohort}/cohort.h5: goes on after 2 of 3 files, done before"]
     assert again.to_dict() == report
+    assert (cohort / "cohort.h5").read_bytes() == whole
+    assert not (cohort / ".cohort.h5.partial").exists()
+
+
+def test_after_a_late_error_the_next_call_goes_on(cohort, write_table, monkeypatch):
+    run(cohort)
+    whole = (cohort / "cohort.h5").read_bytes()
+    (cohort / "cohort.h5").unlink()
+    good = (cohort / "files" / "b.tsv.gz").read_bytes()
+    write_table(cohort / "files" / "b.tsv.gz", AIRR, [("CAF", "T", "abc")])
+    assert "found 'abc'" in fails(cohort)  # so little is not kept
+    monkeypatch.setattr(container, "_WORTH_KEEPING", 60)
+    with pytest.raises(InputError, match="found 'abc'"):
+        run(cohort)
+    assert not (cohort / "cohort.h5").exists()
+    (cohort / "files" / "b.tsv.gz").write_bytes(good)
+    seen = []
+    run(cohort, progress=lambda done, total: seen.append(done))
+    assert seen == [2, 3]
     assert (cohort / "cohort.h5").read_bytes() == whole
     assert not (cohort / ".cohort.h5.partial").exists()
 
@@ -262,7 +287,7 @@ def test_a_line_longer_than_csv_allows(tmp_path, write_table):
 
 def test_a_file_that_changes_while_it_is_read(cohort, monkeypatch):
     times = iter(range(100))
-    monkeypatch.setattr(plan.Reading, "key", lambda self: str(next(times)))
+    monkeypatch.setattr(reading.Reading, "key", lambda self: str(next(times)))
     assert fails(cohort).endswith("c.tsv.gz: changed while it was read")
 
 
@@ -291,8 +316,19 @@ def test_a_file_of_many_is_never_made_one(tmp_path, write_table):
     write_table(tmp_path / "metadata.tsv", ("ID",), ["a"])
     assert fails(tmp_path) == (
         f"{tmp_path}/files/a.tsv: column 'repertoire_id' names 2 repertoires (p, q); the sheet gives the whole file to "
-        "'a'. --split-by repertoire_id takes them apart"
+        "'a'. --split-by repertoire_id takes them apart, --split-by none keeps them together"
     )
+    run(tmp_path, split_by="none")
+    dataset = RepertoireDataset(tmp_path / "cohort.h5")
+    assert [(each.repertoire_id, each.sequences()) for each in dataset] == [("a", ["CASSF", "CAF"])]
+
+
+def test_files_of_many_are_left_alone_where_nothing_is_split(tmp_path, write_table):
+    write_table(tmp_path / "files" / "all.tsv", COLUMNS, [("p", "CASSF", 3, ""), ("q", "CAF", 1, "")])
+    write_table(tmp_path / "metadata.tsv", ("ID",), [("p",), ("q",)])
+    run(tmp_path)
+    (tmp_path / "cohort.h5").unlink()
+    assert "Not one file matches" in fails(tmp_path, split_by="none")
 
 
 def test_two_files_with_one_repertoire(tmp_path, write_table):
@@ -499,6 +535,7 @@ def test_an_original_container_is_a_source(tmp_path, write_table):
     report = preprocess([path], tmp_path / "metadata.tsv", tmp_path / "cohort.h5")
     assert report.repertoires[0].format == "deeprc-hdf5"
     dataset = RepertoireDataset(tmp_path / "cohort.h5")
+    assert dataset.repertoire_ids.tolist() == ["q", "p"]
     assert {each.repertoire_id: each.sequences() for each in dataset} == {"p": ["CAF", "CAAF"], "q": ["CF"]}
     assert {each.repertoire_id: each.counts.tolist() for each in dataset} == {"p": [3, 1], "q": [2]}
     labels = dict(zip(dataset.metadata["ID"], dataset.metadata["y"], strict=True))

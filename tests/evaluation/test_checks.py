@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
-from deeprc.datasets.container import GeneCalls, SequenceTable
 from deeprc.datasets.preprocessing import preprocess
+from deeprc.datasets.sequences import GeneCalls, SequenceTable
 from deeprc.errors import InputError
 from deeprc.evaluation.checks import CODES, check_cohort
 from deeprc.evaluation.checks.profile import hash_sequences

@@ -13,8 +13,9 @@ import yaml
 import deeprc
 from deeprc.config import load_config
 from deeprc.datasets.alphabet import encode_many
-from deeprc.datasets.container import ContainerWriter, SequenceTable
+from deeprc.datasets.container import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.sequences import SequenceTable
 from deeprc.errors import InputError
 from deeprc.evaluation.experiment import resume_run, train_run
 from deeprc.evaluation.run import Run, load_run

@@ -12,8 +12,9 @@ from typing import Any
 from deeprc.datasets.cleaning import Cleaning, Merge
 from deeprc.datasets.matching import find_files
 from deeprc.datasets.metadata import Metadata, read_metadata
-from deeprc.datasets.plan import Plan, Reading, listed, plan_readings, read_file, read_files
+from deeprc.datasets.plan import Plan, listed, plan_readings
 from deeprc.datasets.readers import choose_reader
+from deeprc.datasets.reading import Reading, read_file, read_files
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport, format_table
 from deeprc.errors import InputError
 from deeprc.evaluation.checks.contents import check_contents
@@ -92,7 +93,7 @@ def check_cohort(
     locus: str | None = None,
     merge: Merge = "genes",
     allow_missing: bool = False,
-    jobs: int = 1,
+    jobs: int | None = 1,
     min_length: int = 1,
     max_length: int = 50,
     progress: Progress | None = None,
@@ -171,12 +172,12 @@ def _without(sheet: Metadata, missing: Sequence[str]) -> Metadata:
     )
 
 
-def _read(plan: Plan, jobs: int, progress: Progress | None) -> _Read:
+def _read(plan: Plan, jobs: int | None, progress: Progress | None) -> _Read:
     done = _Read()
-    with closing(read_files(plan.readings, min(jobs, len(plan.readings)), _profiles)) as results:
+    with closing(read_files(plan.readings, jobs, _profiles)) as results:
         for number, (reading, (profiles, error)) in enumerate(zip(plan.readings, results, strict=True), start=1):
             if error is not None:
-                done.failed[str(reading.path)] = error
+                done.failed.setdefault(str(reading.path), error)
             done.profiles += profiles
             if progress is not None:
                 progress(number, len(plan.readings))

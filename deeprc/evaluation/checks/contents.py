@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.cleaning import DROP_REASONS
 from deeprc.datasets.plan import listed
-from deeprc.datasets.readers import COUNT_ONE
+from deeprc.datasets.readers import COUNT_CELLS, COUNT_ONE
 from deeprc.evaluation.checks.findings import Finding, Severity
 from deeprc.evaluation.checks.profile import LARGEST_COUNT, RepertoireProfile
 
@@ -186,16 +186,12 @@ def _count_columns(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     sources: dict[str, list[RepertoireProfile]] = {}
     for each in profiles:
         main = max(each.report.counts_from, key=lambda name: each.report.counts_from[name], default=COUNT_ONE)
-        sources.setdefault("cells" if each.counts_cells else main, []).append(each)
+        sources.setdefault(main, []).append(each)
     without = sources.pop(COUNT_ONE, [])
     if without and not sources:
         advice = "nothing, if abundance is not needed; else name the column with --sequence-column and --count-column"
         yield Finding("note", "no-counts", "no file gives counts: each sequence counts 1", advice)
-    partly = [
-        each
-        for each in profiles
-        if each not in without and not each.counts_cells and each.report.counts_from.get(COUNT_ONE, 0)
-    ]
+    partly = [each for each in profiles if each not in without and each.report.counts_from.get(COUNT_ONE, 0)]
     if sources and (without or partly):
         n = sum(each.report.counts_from.get(COUNT_ONE, 0) for each in [*without, *partly])
         yield Finding(
@@ -218,7 +214,9 @@ def _count_columns(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
 
 def _counts(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     """Look at the counts themselves."""
-    counted = [each for each in profiles if set(each.report.counts_from) - {COUNT_ONE} and each.kept >= _FEW]
+    counted = [
+        each for each in profiles if set(each.report.counts_from) - {COUNT_ONE, COUNT_CELLS} and each.kept >= _FEW
+    ]
     ones = [each for each in counted if each.largest_count == 1]
     if ones:
         yield Finding(

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.cleaning import CleanedTable
-from deeprc.datasets.container import GeneCalls, SequenceTable
 from deeprc.datasets.genes import LOCI, normalise_gene
-from deeprc.datasets.plan import Reading
+from deeprc.datasets.reading import Reading
 from deeprc.datasets.report import RepertoireReport
+from deeprc.datasets.sequences import GeneCalls, SequenceTable
 
 __all__ = ["LARGEST_COUNT", "SKETCH_SIZE", "TOP_SIZE", "RepertoireProfile", "hash_sequences"]
 
@@ -47,8 +47,6 @@ class RepertoireProfile:
         Rows, kept and dropped.
     path
         Its file.
-    counts_cells
-        Whether its counts are numbers of cells, not from a column.
     total_count, largest_count
         The sum of its sequences' counts, and the largest.
     usage
@@ -69,7 +67,6 @@ class RepertoireProfile:
 
     report: RepertoireReport
     path: Path
-    counts_cells: bool
     total_count: int
     largest_count: int
     usage: Mapping[str, Mapping[str, int]]
@@ -102,7 +99,6 @@ class RepertoireProfile:
         return cls(
             report,
             reading.path,
-            counts_cells=reading.layout is not None and reading.layout.cell is not None,
             total_count=int(table.counts.sum(dtype=np.int64)),
             largest_count=int(table.counts.max(initial=0)),
             usage=usage,

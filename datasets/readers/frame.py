@@ -1,0 +1,42 @@
+"""A file's rows as a pandas table."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+
+from deeprc.datasets.readers.table import Rows
+
+__all__ = ["to_frame"]
+
+
+def to_frame(rows: Rows) -> pd.DataFrame:
+    """Return rows as a table.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `junction_aa` (text; "" where missing), `duplicate_count` (uint32), `count_source` (category: the
+        column that the count is from, `COUNT_ONE` or `COUNT_CELLS`), `count_rounded` (bool), `status` (uint8, a
+        `Status`), and where the file has them `v_call`, `j_call`, `repertoire_id`, `locus` and `cell_id` (category; ""
+        where missing).
+    """
+    text = rows.letters.tobytes().decode("latin-1")
+    bounds = rows.offsets.tolist()
+    sequences = [text[start:stop] for start, stop in pairwise(bounds)]
+    columns = {
+        "junction_aa": pd.Series(sequences, dtype=object),
+        "duplicate_count": rows.counts,
+        "count_source": pd.Categorical.from_codes(rows.count_source, pd.Index(rows.count_sources)),
+        "count_rounded": rows.count_rounded,
+        "status": rows.status,
+    }
+    names = {"repertoire": "repertoire_id", "cell": "cell_id"}
+    for name in ("v_call", "j_call", "repertoire", "locus", "cell"):
+        column = getattr(rows, name)
+        if column is not None:
+            values, place = np.unique(np.array(column.values, object), return_inverse=True)
+            columns[names.get(name, name)] = pd.Categorical.from_codes(place[column.codes], pd.Index(values))
+    return pd.DataFrame(columns)

@@ -1,0 +1,167 @@
+"""One file read and cleaned, and many of them in several processes.
+
+What a worker process imports with this module is what its start costs: neither pandas nor h5py are among it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+import signal
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from deeprc.datasets.cleaning import CleanedTable, Cleaning, cdr3s_are_junctions, clean, split
+from deeprc.datasets.readers import Header, Layout, Rows, read_rows
+from deeprc.errors import InputError
+from deeprc.versions import package_version
+
+__all__ = ["ORIGINAL", "ReadResult", "Reading", "read_file", "read_files"]
+
+_Result = TypeVar("_Result")
+
+ORIGINAL = "deeprc-hdf5"
+"""What the format of the original's containers is called."""
+
+_AHEAD = 2
+"""Files per worker that may be read before they are asked for: this bounds the memory."""
+
+_WORTH_A_WORKER = 1 << 24
+"""Bytes of files; to read fewer takes less than to start a process."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One file to read, or one repertoire of an original container.
+
+    Attributes
+    ----------
+    path
+        The file.
+    format
+        What the format is called.
+    repertoires
+        The id of each repertoire to take from the file, by the name that the file's column has for it; "" is the
+        only repertoire of a file without such a column.
+    cleaning
+        What is kept.
+    header, layout
+        Of a table.
+    """
+
+    path: Path
+    format: str
+    repertoires: Mapping[str, str]
+    cleaning: Cleaning
+    header: Header | None = None
+    layout: Layout | None = None
+
+    def key(self) -> str:
+        """Return a digest of what decides the result; a file is known by its size and its time."""
+        state = self.path.stat()
+        parts = (self.path.absolute(), state.st_size, state.st_mtime_ns, self.format, sorted(self.repertoires.items()))
+        text = repr((*parts, self.cleaning, self.layout and repr(self.layout), package_version("deeprc")))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class ReadResult:
+    """The repertoires of one file and the `key` that it was read with, or why it cannot be read."""
+
+    repertoires: list[tuple[str, CleanedTable]] = field(default_factory=list)
+    key: str = ""
+    error: str | None = None
+
+
+def read_file(reading: Reading) -> ReadResult:
+    """Read and clean one file; what is wrong with it becomes the result's error."""
+    try:
+        key = reading.key()
+        parts = [
+            (reading.repertoires[name], clean(rows, reading.cleaning, cdr3s_are_junctions=junctions))
+            for name, rows, junctions in _parts(reading)
+        ]
+        if reading.key() != key:
+            raise InputError(f"{reading.path}: changed while it was read")
+    except InputError as error:
+        return ReadResult(error=str(error))
+    except FileNotFoundError:
+        return ReadResult(error=f"{reading.path}: no such file; it was there before")
+    return ReadResult(parts, key)
+
+
+def read_files(
+    readings: Sequence[Reading], jobs: int | None, function: Callable[[Reading], _Result]
+) -> Generator[_Result, None, None]:
+    """Yield a function's results of the readings, in order, from several processes.
+
+    A few results per process are in memory at once. Close the generator to end the processes.
+
+    Parameters
+    ----------
+    readings, function
+        What is read, and how: a module's function.
+    jobs
+        Processes; None takes one per core, fewer where there is little to read.
+    """
+    workers = min(_worth(readings) if jobs is None else jobs, len(readings))
+    if workers <= 1:
+        yield from map(function, readings)
+        return
+    executor = ProcessPoolExecutor(
+        workers,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=signal.signal,
+        initargs=(signal.SIGINT, signal.SIG_IGN),  # on Ctrl-C this process ends them, and they need not say so
+    )
+    pending: deque[Future[_Result]] = deque()
+    try:
+        for reading in readings:
+            pending.append(executor.submit(function, reading))
+            if len(pending) >= workers * _AHEAD:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    except BrokenProcessPool as error:
+        raise InputError(
+            "a worker process ended unexpectedly: out of memory, or a script without "
+            "`if __name__ == '__main__':`? One process does without: jobs=1"
+        ) from error
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+def _worth(readings: Sequence[Reading]) -> int:
+    """Return one process per core, but none for less than `_WORTH_A_WORKER`."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    paths = {reading.path for reading in readings}
+    return min(cores, sum(path.stat().st_size for path in paths if path.exists()) // _WORTH_A_WORKER)
+
+
+def _parts(reading: Reading) -> Iterable[tuple[str, Rows, bool]]:
+    """Yield the wanted repertoires of a file, and whether its column of CDR3s holds junctions."""
+    if reading.format == ORIGINAL:
+        from deeprc.datasets.readers.original_hdf5 import read_original_container  # h5py is for this one format
+
+        return ((name, rows, False) for name, rows in read_original_container(reading.path, reading.repertoires))
+    assert reading.header is not None
+    assert reading.layout is not None
+    rows = read_rows(reading.header, reading.layout)
+    junctions = cdr3s_are_junctions(rows, reading.path)
+    if "" not in reading.repertoires:
+        return ((name, part, junctions) for name, part in split(rows) if name in reading.repertoires)
+    named = [] if rows.repertoire is None else [name for name in rows.repertoire.values if name]
+    if len(named) > 1:
+        column, listing = reading.layout.repertoire[0], ", ".join(named[:3]) + ", ..." * (len(named) > 3)
+        raise InputError(
+            f"{reading.path}: column {column!r} names {len(named)} repertoires ({listing}); the sheet gives the whole "
+            f"file to {reading.repertoires['']!r}. --split-by {column} takes them apart, --split-by none keeps them "
+            "together"
+        )
+    return [("", rows, junctions)]
