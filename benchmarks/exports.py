@@ -1,6 +1,7 @@
-"""Files in the layout of an immunoSEQ export of a cohort, with random content: what the CMV cohort's files look like.
+"""Repertoire files with random content.
 
-83 columns, about 1,000 bytes a row, most of them the same in all rows of a file, as in the export.
+`write_export`: the layout of an immunoSEQ export of a cohort, as the CMV cohort's files have it: 83 columns, about 840
+bytes a row, most of them the same in all rows of a file. `write_two_columns`: sequences and counts, nothing else.
 """
 
 from __future__ import annotations
@@ -78,6 +79,18 @@ def write_export(path: Path, n_rows: int, seed: int) -> int:
             text = _rows(rng, min(50_000, n_rows - start), constant)
             written += file.write(text.encode())
     return written
+
+
+def write_two_columns(path: Path, n_rows: int, seed: int) -> int:
+    """Write one repertoire of sequences and counts, in the original DeepRC's layout; return the bytes of text."""
+    rng = np.random.default_rng(seed)
+    lengths = np.clip(np.round(rng.normal(14.5, 1.8, n_rows)), 8, 26).astype(int).tolist()
+    residues = rng.choice(np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY", np.uint8), (n_rows, 26)).tobytes().decode()
+    counts = rng.geometric(0.75, n_rows).tolist()
+    rows = (f"{residues[26 * i : 26 * i + length]}\t{counts[i]}\n" for i, length in enumerate(lengths))
+    text = "amino_acid\ttemplates\n" + "".join(rows)
+    with gzip.open(path, "wb", compresslevel=4) if path.suffix == ".gz" else path.open("wb") as file:
+        return file.write(text.encode())
 
 
 def _rows(rng: np.random.Generator, n: int, constant: str) -> str:

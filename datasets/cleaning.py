@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import INVALID, encode_letters, offsets_of
 from deeprc.datasets.genes import GeneMapping, locus_of, normalise_genes, normalise_locus
 from deeprc.datasets.readers import Rows, SequenceKind, Status
-from deeprc.datasets.readers.columns import Coded
+from deeprc.datasets.readers.columns import Coded, first_of_each, likes_of, likes_of_texts, used_codes
 from deeprc.datasets.sequences import GeneCalls, SequenceTable
 from deeprc.errors import InputError
 
@@ -126,11 +125,11 @@ def split(rows: Rows) -> Iterator[tuple[str, Rows]]:
     if column is None or len(column.values) <= 1:
         yield column.values[0] if column is not None and column.values else "", rows
         return
-    codes, first = np.unique(column.codes, return_index=True)
     order = np.argsort(column.codes, kind="stable")
-    bounds = np.searchsorted(column.codes[order], np.append(codes, codes[-1] + 1))
-    for index in np.argsort(first):
-        yield column.values[codes[index]], _taken(rows, order[bounds[index] : bounds[index + 1]])
+    bounds = offsets_of(np.bincount(column.codes, minlength=len(column.values)))
+    for row in first_of_each(likes_of(column.codes.astype(np.int64))):
+        code = column.codes[row]
+        yield column.values[code], _taken(rows, order[bounds[code] : bounds[code + 1]])
 
 
 def cdr3s_are_junctions(rows: Rows, path: Path | str = "") -> bool:
@@ -329,20 +328,13 @@ def _grouped(
     residues: NDArray[np.uint8], lengths: NDArray[np.int64], by: Sequence[NDArray[Any]], counts: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Group rows with the same residues and codes: the first row of each group, in order, and its sum of counts."""
-    buffers = [None, pa.py_buffer(offsets_of(lengths)), pa.py_buffer(residues)]
-    group = _numbered(pa.Array.from_buffers(pa.large_binary(), len(lengths), buffers))
+    group = likes_of_texts(residues, offsets_of(lengths))
     for codes in by:
-        group = _numbered(pa.array(group * (int(codes.max(initial=0)) + 1) + codes))
-    first = np.flatnonzero(np.diff(np.maximum.accumulate(group), prepend=-1))
+        group = likes_of(group * (int(codes.max(initial=0)) + 1) + codes)
+    first = first_of_each(group)
     total = np.zeros(len(first), np.int64)
     np.add.at(total, group, counts)
     return first, total
-
-
-def _numbered(values: pa.Array) -> NDArray[np.int64]:
-    """Return the number of each value, (N,): 0 for the first and its likes, 1 for the next that is new ..."""
-    numbers: NDArray[np.int64] = values.dictionary_encode().indices.to_numpy().astype(np.int64)
-    return numbers
 
 
 def _gene_calls(column: Coded, mapping: GeneMapping, index: NDArray[np.int64]) -> GeneCalls | None:
@@ -350,7 +342,7 @@ def _gene_calls(column: Coded, mapping: GeneMapping, index: NDArray[np.int64]) -
     if not mapping.vocabulary:
         return None
     codes = mapping.codes[column.codes[index]]
-    used, codes = np.unique(codes, return_inverse=True)
+    used, codes = used_codes(codes, len(mapping.vocabulary))
     vocabulary = tuple(mapping.vocabulary[code] for code in used)
     if not any(vocabulary):
         return None

@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from deeprc.datasets.cleaning import CleanedTable, Cleaning, cdr3s_are_junctions, clean, split
 from deeprc.datasets.readers import Header, Layout, Rows, read_rows
+from deeprc.datasets.readers.text import PACKED
 from deeprc.errors import InputError
 from deeprc.versions import package_version
 
@@ -32,8 +33,11 @@ ORIGINAL = "deeprc-hdf5"
 _AHEAD = 2
 """Files per worker that may be read before they are asked for: this bounds the memory."""
 
-_WORTH_A_WORKER = 1 << 24
-"""Bytes of files; to read fewer takes less than to start a process."""
+_WORTH_A_WORKER = 1 << 26
+"""Bytes of text; to read fewer takes less than to start a process."""
+
+_PACKED = 8
+"""How many bytes of text are in one of a packed file, about."""
 
 
 @dataclass(frozen=True)
@@ -140,8 +144,9 @@ def read_files(
 def _worth(readings: Sequence[Reading]) -> int:
     """Return one process per core, but none for less than `_WORTH_A_WORKER`."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    paths = {reading.path for reading in readings}
-    return min(cores, sum(path.stat().st_size for path in paths if path.exists()) // _WORTH_A_WORKER)
+    paths = {reading.path for reading in readings if reading.path.exists()}
+    text = sum(path.stat().st_size * (_PACKED if path.suffix.lower() in PACKED else 1) for path in paths)
+    return min(cores, text // _WORTH_A_WORKER)
 
 
 def _parts(reading: Reading) -> Iterable[tuple[str, Rows, bool]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ from deeprc.datasets.readers.layout import Header
 from deeprc.datasets.readers.text import decode_name, lines_in_blocks, ragged_row
 from deeprc.errors import InputError
 
-__all__ = ["Coded", "Texts", "read_columns"]
+__all__ = ["Coded", "Texts", "first_of_each", "likes_of", "likes_of_texts", "read_columns", "used_codes"]
 
 _QUOTE = ord('"')
 
@@ -47,7 +47,7 @@ class Coded:
 
     def taken(self, rows: NDArray[np.int64]) -> Coded:
         """Return some of the rows, and of the values only theirs."""
-        used, codes = np.unique(self.codes[rows], return_inverse=True)
+        used, codes = used_codes(self.codes[rows], len(self.values))
         return Coded([codes.astype(np.int32)], [self.values[code] for code in used.tolist()])
 
     def at(self, row: int) -> str:
@@ -57,6 +57,30 @@ class Coded:
     def each(self, function: Callable[[str], T]) -> list[T]:
         """Return what a function makes of each value."""
         return [function(value) for value in self.values]
+
+
+def used_codes(codes: NDArray[np.integer[Any]], n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return which of the codes from 0 to n - 1 occur, in order, and each row's place among these, (N,)."""
+    used = np.flatnonzero(np.bincount(codes, minlength=n))
+    place = np.zeros(max(n, 1), np.int64)
+    place[used] = np.arange(len(used))
+    return used, place[codes]
+
+
+def likes_of(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return a code for each row, (N,): 0 for the first and those with the same number, 1 for the next new one ..."""
+    return _likes(pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)]))
+
+
+def likes_of_texts(letters: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return such codes of N texts that lie end to end."""
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(letters)]
+    return _likes(pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers))
+
+
+def first_of_each(likes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the first row of each of these codes, in order."""
+    return np.flatnonzero(np.diff(np.maximum.accumulate(likes), prepend=-1))
 
 
 def read_columns(
@@ -157,5 +181,15 @@ def _codes(chunk: pa.DictionaryArray, known: dict[bytes, int], quoted: bool) -> 
     values = [known.setdefault(value if quoted else _plain(value), len(known)) for value in found]
     if not values:
         return np.empty(0, np.int32)
-    codes: NDArray[np.int32] = np.asarray(values, np.int32)[chunk.indices.to_numpy(zero_copy_only=False)]
+    codes: NDArray[np.int32] = np.asarray(values, np.int32)[_indices(chunk)]
     return codes
+
+
+def _likes(values: pa.Array) -> NDArray[np.int64]:
+    return _indices(values.dictionary_encode()).astype(np.int64)
+
+
+def _indices(array: pa.DictionaryArray) -> NDArray[np.int32]:
+    """Return the indices without Arrow's own way, for which it imports pandas: that takes longer than a small file."""
+    indices = array.indices
+    return np.frombuffer(indices.buffers()[1] or b"", np.int32, len(indices), 4 * indices.offset)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.codons import translate
 from deeprc.datasets.genes import best_hits
-from deeprc.datasets.readers.columns import Coded, Texts, read_columns
+from deeprc.datasets.readers.columns import Coded, Texts, first_of_each, likes_of, read_columns, used_codes
 from deeprc.datasets.readers.layout import MISSING, Header, InvalidValueError, Layout, SequenceKind, Status, is_missing
 from deeprc.datasets.readers.text import decode_name, number_of_row
 from deeprc.errors import InputError
@@ -205,7 +205,7 @@ def _names(columns: Sequence[Coded], what: str) -> Coded:
     for column, names in zip(columns, named, strict=True):
         if names:
             codes = np.where(codes == 0, np.array([position[name] for name in names])[column.codes], codes)
-    used, codes = np.unique(codes, return_inverse=True)
+    used, codes = used_codes(codes, len(vocabulary))
     values = [vocabulary[code] for code in used.tolist()]
     if what == "cell" and values[:1] == [""]:
         nameless = np.flatnonzero(codes == 0)
@@ -255,16 +255,15 @@ def _status(coded: dict[str, Coded], layout: Layout, n: int, header: Header) -> 
         return np.full(n, Status.UNKNOWN, np.uint8)
     combined = np.zeros(n, np.int64)
     for name in layout.status:  # one after the other: together they could be more than numbers are
-        combined = np.unique(combined * len(coded[name].values) + coded[name].codes, return_inverse=True)[1]
-    _, first, inverse = np.unique(combined, return_index=True, return_inverse=True)
-    verdicts = np.zeros(len(first), np.uint8)
-    for index in np.argsort(first):
-        row = int(first[index])
-        try:
-            verdicts[index] = layout.judge({name: coded[name].at(row) for name in layout.status})
-        except InvalidValueError as error:
-            raise _error(header, row, error) from None
-    return verdicts[inverse]
+        combined = likes_of(combined * len(coded[name].values) + coded[name].codes)
+    row = 0
+    try:
+        verdicts = []
+        for row in first_of_each(combined).tolist():
+            verdicts.append(layout.judge({name: coded[name].at(row) for name in layout.status}))
+    except InvalidValueError as error:
+        raise _error(header, row, error) from None
+    return np.array(verdicts, np.uint8)[combined]
 
 
 def _error(header: Header, row: int, invalid: InvalidValueError) -> InputError:

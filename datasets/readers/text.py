@@ -154,7 +154,7 @@ def _as_unix(stream: IO[bytes]) -> Iterator[bytes]:
     """Yield blocks without byte-order mark, UTF-16 made UTF-8, a lone carriage return made a newline."""
     start = stream.read(_START_BYTES)
     if start.startswith(_UTF16):
-        stream = io.BytesIO((start + stream.read()).decode("utf-16", "ignore").encode())
+        stream = io.BytesIO((start + stream.read()).decode("utf-16", "replace").encode())
         start = stream.read(_START_BYTES)
     start = start.removeprefix(_UTF8_MARK)
     old_macintosh = b"\r" in start and b"\n" not in start

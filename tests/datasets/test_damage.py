@@ -10,6 +10,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+import openpyxl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -60,6 +61,15 @@ def published():
         container["sampledata/amino_acid_sequences"] = np.array([[1, 0, 4, -1], [1, 0, 0, 4], [1, 4, -1, -1]], np.int8)
         container["sampledata/counts_per_sequence"] = np.array([3, 1, 2])
         container["sampledata/sample_sequences_start_end"] = np.array([[0, 2], [2, 3]])
+    return file.getvalue()
+
+
+def workbook(data):
+    """Return a table as an XLSX file."""
+    book, file = openpyxl.Workbook(), io.BytesIO()
+    for line in data.decode().splitlines():
+        book.active.append(line.split("\t"))
+    book.save(file)
     return file.getvalue()
 
 
@@ -149,11 +159,11 @@ def test_damaged_containers_of_the_original(ways):
     assert done is None or agrees(*done)
 
 
-@pytest.mark.parametrize("packing", ["plain", "gzip"])
+@pytest.mark.parametrize("packing", ["plain", "gzip", "zip", "workbook"])
 @settings(max_examples=20, deadline=None)
 @given(ways=st.lists(WAYS, min_size=1, max_size=3))
 def test_damaged_sheets(packing, ways):
-    sheet = damaged(PACKINGS[packing](SHEET.encode()), ways)
+    sheet = damaged({**PACKINGS, "workbook": workbook}[packing](SHEET.encode()), ways)
     done = preprocess_or_say_why({"r.tsv": TABLES["airr"].encode()}, sheet)
     assert done is None or agrees(*done)
 
