@@ -15,13 +15,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import INVALID, encode_letters, offsets_of
-from deeprc.datasets.genes import GeneMapping, locus_of, normalise_genes, normalise_locus
+from deeprc.datasets.genes import GeneMapping, locus_of, mouse_genes, normalise_genes, normalise_locus
 from deeprc.datasets.readers import Rows, SequenceKind, Status
 from deeprc.datasets.readers.columns import Coded, first_of_each, likes_of, likes_of_texts, used_codes
 from deeprc.datasets.sequences import GeneCalls, SequenceTable
 from deeprc.errors import InputError
 
-__all__ = ["DROP_REASONS", "CleanedTable", "Cleaning", "Merge", "cdr3s_are_junctions", "clean", "split"]
+__all__ = [
+    "DROP_REASONS",
+    "CleanedTable",
+    "Cleaning",
+    "Merge",
+    "cdr3s_are_junctions",
+    "clean",
+    "columns_of_mice",
+    "split",
+]
 
 DROP_REASONS = (
     "out_of_frame",
@@ -52,6 +61,7 @@ _STATUS_REASONS = {
 _KEPT = len(DROP_REASONS)
 _STOP_CODON, _OUT_OF_FRAME = b"*", b"_~#"
 _LARGEST_COUNT = int(np.iinfo(np.uint32).max)
+_MOST_GENES = int(np.iinfo(np.uint16).max)
 _TRYPTOPHAN_J = {"TRAJ33", "TRAJ38", "TRAJ55"}  # and those of IGH; IMGT position 118
 _MOSTLY = 0.9
 _FEWEST_CDR3S = 10
@@ -163,14 +173,29 @@ def cdr3s_are_junctions(rows: Rows, path: Path | str = "") -> bool:
     return n_junctions / n >= _MOSTLY
 
 
-def clean(rows: Rows, how: Cleaning | None = None, *, cdr3s_are_junctions: bool = False) -> CleanedTable:
+def columns_of_mice(rows: Rows) -> frozenset[str]:
+    """Return which of a file's columns of genes, `v_call` and `j_call`, have genes that only mice have."""
+    return frozenset(name for name, column in _gene_columns(rows).items() if mouse_genes(column.values))
+
+
+def clean(
+    rows: Rows,
+    how: Cleaning | None = None,
+    *,
+    cdr3s_are_junctions: bool = False,
+    of_mice: frozenset[str] | None = None,
+) -> CleanedTable:
     """Keep the productive, in-frame rows made of the 20 amino acids; lower-case residues become upper case.
 
     CDR3s, which lack the two conserved residues of the junction, are completed: C before, and after the residue of the
-    J gene (W in IGH and a few TRAJ, else F), unless `cdr3s_are_junctions`, which the function of that name tells.
+    J gene (W in IGH and a few TRAJ, else F), unless `cdr3s_are_junctions`, which the function of that name tells of the
+    whole file, as `columns_of_mice` tells `of_mice`; None: these rows are the file.
     """
     how = Cleaning() if how is None else how
-    genes = {name: normalise_genes(column.values) for name, column in _gene_columns(rows).items()}
+    of_mice = columns_of_mice(rows) if of_mice is None else of_mice
+    genes = {
+        name: normalise_genes(column.values, of_mice=name in of_mice) for name, column in _gene_columns(rows).items()
+    }
     loci, locus_codes = _loci(rows)
     rows, sequences_from = _junctions(rows, genes, loci, locus_codes, cdr3s_are_junctions)
     residues = encode_letters(rows.letters)
@@ -346,6 +371,8 @@ def _gene_calls(column: Coded, mapping: GeneMapping, index: NDArray[np.int64]) -
     vocabulary = tuple(mapping.vocabulary[code] for code in used)
     if not any(vocabulary):
         return None
+    if len(vocabulary) > _MOST_GENES:
+        raise InputError(f"a column of genes has more than {_MOST_GENES:,} different names; is it one?")
     return GeneCalls(codes.astype(np.uint16), vocabulary)
 
 

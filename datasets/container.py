@@ -10,6 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -73,11 +74,17 @@ class ContainerWriter:
         self._folder: Path | None = None
         self._forget()
 
+    def _note_all(self) -> None:
+        """Remember how much of everything the journal has."""
+        self._noted = {"repertoires": len(self._n_sequences)}
+        self._noted |= {name: len(genes) for name, genes in self._vocabulary.items()}
+
     def _forget(self) -> None:
         self._repertoire_ids: dict[str, None] = {}
         self._n_sequences: list[int] = []
         self._vocabulary: dict[str, dict[str, int]] = {"v_call": {"": 0}, "j_call": {"": 0}}
         self._present: dict[str, bool] = dict.fromkeys(_OPTIONAL, False)
+        self._note_all()
 
     def __enter__(self) -> ContainerWriter:
         try:
@@ -109,25 +116,25 @@ class ContainerWriter:
                 known = self._vocabulary[name]
                 for gene in genes:
                     known.setdefault(gene, len(known))
+        self._note_all()
         self._journal.rewind(n)
         self.checkpoints = self.checkpoints[:n]
 
     def checkpoint(self, note: Mapping[str, Any]) -> None:
         """Remember all that was appended, with a note for whoever goes on from here."""
         assert self._journal is not None, "only a resumable writer has checkpoints"
-        done = sum(len(entry["n_sequences"]) for entry in self._journal.entries)
-        known = {
-            name: sum(len(entry["vocabulary"][name]) for entry in self._journal.entries) for name in self._vocabulary
-        }
         self._journal.add(
             {
-                "repertoire_ids": list(self._repertoire_ids)[done:],
-                "n_sequences": self._n_sequences[done:],
+                "repertoire_ids": list(islice(self._repertoire_ids, self._noted["repertoires"], None)),
+                "n_sequences": self._n_sequences[self._noted["repertoires"] :],
                 "present": dict(self._present),
-                "vocabulary": {name: list(genes)[1 + known[name] :] for name, genes in self._vocabulary.items()},
+                "vocabulary": {
+                    name: list(islice(genes, self._noted[name], None)) for name, genes in self._vocabulary.items()
+                },
                 "note": dict(note),
             }
         )
+        self._note_all()
         self.checkpoints.append(dict(note))
 
     def __exit__(
@@ -175,7 +182,14 @@ class ContainerWriter:
             with self._spool(name).open("ab") as file:
                 np.ascontiguousarray(values, dtype=_SEQUENCE_DTYPES[name]).tofile(file)
 
-    def finish(self, metadata: pd.DataFrame, *, source: str, preprocessing: Mapping[str, Any] | None = None) -> None:
+    def finish(
+        self,
+        metadata: pd.DataFrame,
+        *,
+        source: str,
+        preprocessing: Mapping[str, Any] | None = None,
+        simulation: Mapping[str, Any] | None = None,
+    ) -> None:
         """Write the container and give it its name.
 
         Parameters
@@ -186,6 +200,8 @@ class ContainerWriter:
             What the cohort was made from, in words.
         preprocessing
             What was kept and dropped, stored as JSON.
+        simulation
+            The recipe of a simulated cohort, likewise.
         """
         if len(metadata) != len(self._repertoire_ids):
             raise ValueError(f"{len(metadata)} rows of metadata for {len(self._repertoire_ids)} repertoires")
@@ -198,6 +214,8 @@ class ContainerWriter:
             file.attrs["created_by"] = f"deeprc {package_version('deeprc') or 'unknown'}"
             file.attrs["source"] = source
             file.attrs["preprocessing"] = json.dumps(dict(preprocessing or {}))
+            if simulation is not None:
+                file.attrs["simulation"] = json.dumps(dict(simulation))
             file.create_dataset("repertoire_ids", data=list(self._repertoire_ids), dtype=_STRING)
             file.create_dataset("repertoire_offsets", data=offsets_of(np.asarray(self._n_sequences, np.int64)))
             self._write_sequences(file)
@@ -300,6 +318,7 @@ class Container:
         self.created_by = str(file.attrs["created_by"])
         self.source = str(file.attrs["source"])
         self.preprocessing: dict[str, Any] = json.loads(file.attrs["preprocessing"])
+        self.simulation: dict[str, Any] | None = json.loads(file.attrs.get("simulation", "null"))
         self.repertoire_ids: NDArray[np.object_] = file["repertoire_ids"].asstr()[:]
         self.repertoire_offsets: NDArray[np.int64] = file["repertoire_offsets"][:]
         self.residues: NDArray[np.uint8] = self._map(file["residues"], np.uint8)

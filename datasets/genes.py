@@ -40,6 +40,7 @@ __all__ = [
     "Level",
     "best_hits",
     "locus_of",
+    "mouse_genes",
     "normalise_gene",
     "normalise_genes",
     "normalise_locus",
@@ -128,19 +129,25 @@ def normalise_gene(name: str) -> GeneName:
 
 def best_hits(name: str) -> str:
     """Return MiXCR's hits with scores as the names of the best of them, without scores; any other name as it is."""
-    return ",".join(_best_calls(name)) if "(" in name and _SCORE.search(name) else name
+    calls = _best_calls(name) if "(" in name else ()
+    return name if any(_SCORE.search(call) for call in calls) else ",".join(calls) or name
 
 
-def normalise_genes(names: Sequence[str]) -> GeneMapping:
-    """Normalise a vocabulary, the distinct names of a file; `names[i]` becomes `vocabulary[codes[i]]`.
+def mouse_genes(names: Sequence[str]) -> tuple[str, ...]:
+    """Return those of a file's names that only mouse genes have."""
+    return tuple(name for name in names if normalise_gene(name).level == "unrecognised" and _is_of_mice(name))
 
-    If there are genes among them that only mice have, immunoSEQ's names are left as they were found: `TCRBV13-01` is
-    TRBV13 of man and TRBV13-1 of mice.
+
+def normalise_genes(names: Sequence[str], *, of_mice: bool | None = None) -> GeneMapping:
+    """Normalise distinct names; `names[i]` becomes `vocabulary[codes[i]]`.
+
+    If the file has genes that only mice have, immunoSEQ's names are left as they were found: `TCRBV13-01` is TRBV13 of
+    man and TRBV13-1 of mice. `of_mice` says whether it has; None: the names are all of the file's.
     """
     genes = [normalise_gene(name) for name in names]
     pairs = list(zip(names, genes, strict=True))
-    mouse = tuple(name for name, gene in pairs if gene.level == "unrecognised" and _is_of_mice(name))
-    if mouse:
+    mouse = mouse_genes(names)
+    if mouse if of_mice is None else of_mice:
         genes = [_as_found(name.strip()) if name.strip().upper().startswith("TCR") else gene for name, gene in pairs]
     vocabulary = sorted({gene.name for gene in genes}, key=_natural)
     position = {name: code for code, name in enumerate(vocabulary)}

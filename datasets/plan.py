@@ -9,8 +9,8 @@ from pathlib import Path
 from deeprc.datasets.cleaning import Cleaning
 from deeprc.datasets.matching import match_files, stems
 from deeprc.datasets.metadata import Metadata
-from deeprc.datasets.readers import Reader, find_reader, read_header, repertoire_names
-from deeprc.datasets.readers.columns import read_columns
+from deeprc.datasets.readers import NoTableError, Reader, find_reader, read_header, repertoire_names
+from deeprc.datasets.readers.columns import check_columns, read_columns
 from deeprc.datasets.readers.original_hdf5 import is_original_container, original_repertoire_ids
 from deeprc.datasets.reading import ORIGINAL, Reading
 from deeprc.errors import InputError
@@ -124,12 +124,13 @@ class _Planner:
         try:
             header = read_header(file)
             found, layout = find_reader(header, self.reader)
+            if self.split_by is not None:
+                column = None if self.split_by == NEVER else header.find(self.split_by)
+                layout = replace(layout, repertoire=() if column is None else (column,))
+            check_columns(header, layout.columns)
         except InputError as error:
             self.errors[file] = str(error)
             return
-        if self.split_by is not None:
-            column = header.find(self.split_by)
-            layout = replace(layout, repertoire=() if column is None else (column,))
         self._readings.append(Reading(file, found.name, repertoires, self.cleaning, header, layout))
 
     def add_split_table(self, file: Path) -> None:
@@ -141,7 +142,7 @@ class _Planner:
             named = self._named(file)
             known = [name for name in named if name in self.row_of]
         except InputError as error:
-            if self.split_by is not None:
+            if self.split_by is not None or not isinstance(error, NoTableError):
                 self.errors[file] = str(error)
                 return
             named, known = (), []  # a file of another kind, which nobody has asked for
@@ -157,7 +158,11 @@ class _Planner:
         Its keys are file names, whose endings the sheet may leave out.
         """
         known = {}
-        keys = original_repertoire_ids(file)
+        try:
+            keys = original_repertoire_ids(file)
+        except InputError as error:
+            self.errors[file] = str(error)
+            return
         for key in keys:
             name = next((stem for stem in stems(key) if stem in self.row_of), None)
             if name is not None:
@@ -187,7 +192,7 @@ class _Planner:
                 raise InputError(f"{file}: no column {self.split_by!r} to split by; the file's columns are {listing}")
             columns = (column,)
         found = read_columns(header, (), columns)[1]
-        return repertoire_names([found[column] for column in columns]).values
+        return repertoire_names(found, columns).values
 
 
 def _owners(readings: Sequence[Reading]) -> dict[str, Path]:

@@ -16,7 +16,7 @@ from deeprc.datasets.matching import find_files
 from deeprc.datasets.metadata import Metadata, read_metadata
 from deeprc.datasets.plan import Plan, listed, plan_readings
 from deeprc.datasets.readers import choose_reader
-from deeprc.datasets.reading import Reading, read_file, read_files
+from deeprc.datasets.reading import Reading, note_failure, read_file, read_files
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
 from deeprc.errors import InputError
 
@@ -50,7 +50,7 @@ def preprocess(
     """Read a cohort's repertoire files and write them to one container.
 
     Productive, in-frame sequences made of the 20 amino acids are kept; rows with the same junction and genes are
-    merged. Repertoires are in the order of the metadata sheet, those of one file together. The container appears when
+    merged. Repertoires are in the order of the metadata sheet, those of one table together. The container appears when
     it is complete, or not at all; it does not depend on `jobs`. After an interrupt, or an error when much was done, a
     second call with the same arguments goes on with the first file that was not done.
 
@@ -130,8 +130,8 @@ def _say_what_is_kept(writer: ContainerWriter) -> Generator[None, None, None]:
         yield
     except BaseException:
         if writer.checkpoints and writer.kept_in.exists():
-            message = "%s: not written; what was read of %d files is kept in %s, where the same command goes on"
-            _LOGGER.warning(message, writer.path, len(writer.checkpoints), writer.kept_in)
+            message = "%s: not written; %s keeps what was read, for a call that reads the same; it may be deleted"
+            _LOGGER.warning(message, writer.path, writer.kept_in)
         raise
 
 
@@ -194,7 +194,7 @@ def _write_repertoires(
     progress: Progress | None,
 ) -> _Done:
     done = _Done()
-    start = _resume(writer, readings, done, allow_missing)
+    start = _resume(writer, readings, done, allow_missing, skip_bad_files)
     loci: dict[str, str] = {}
     for each in done.repertoires:
         _check_loci(loci, each)
@@ -205,8 +205,8 @@ def _write_repertoires(
             if result.error is not None:
                 if not skip_bad_files:
                     raise InputError(result.error)
-                _LOGGER.warning("%s: skipped", result.error)
-                done.skipped.setdefault(str(reading.path), result.error)
+                if note_failure(done.skipped, reading, result.error):
+                    _LOGGER.warning("%s: skipped", result.error)
             reports = []
             for repertoire_id, cleaned in result.repertoires:
                 report = RepertoireReport.of(
@@ -219,26 +219,34 @@ def _write_repertoires(
                 else:
                     _report_empty(reading.path, report, allow_missing)
             done.repertoires += reports
-            writer.checkpoint({"reading": result.key, "reports": [each.to_dict() for each in reports]})
+            note = {"reading": result.key, "reports": [each.to_dict() for each in reports], "error": result.error}
+            writer.checkpoint(note)
             if progress is not None:
                 progress(number, len(readings))
     return done
 
 
-def _resume(writer: ContainerWriter, readings: Sequence[Reading], done: _Done, allow_missing: bool) -> int:
+def _resume(
+    writer: ContainerWriter, readings: Sequence[Reading], done: _Done, allow_missing: bool, skip_bad_files: bool
+) -> int:
     """Take over what an interrupted call did of the same files in the same way; return how many readings that are."""
     start = 0
     for reading, note in zip(readings, writer.checkpoints, strict=False):
-        if note.get("reading") != reading.key():  # also what was skipped: its key is empty
+        if note.get("reading") != reading.key():
             break
         reports = [RepertoireReport.from_dict(each) for each in note["reports"]]
         if not allow_missing and any(not each.kept for each in reports):
             break
+        if note["error"] is not None:
+            if not skip_bad_files:
+                break
+            if note_failure(done.skipped, reading, note["error"]):
+                _LOGGER.warning("%s: skipped", note["error"])
         done.repertoires += reports
         start += 1
     writer.rewind(start)
     if start:
-        _LOGGER.warning("%s: goes on after %d of %d files, done before", writer.path, start, len(readings))
+        _LOGGER.warning("%s: goes on after %d of %d readings, done before", writer.path, start, len(readings))
     return start
 
 

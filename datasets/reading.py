@@ -10,20 +10,20 @@ import multiprocessing
 import os
 import signal
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from deeprc.datasets.cleaning import CleanedTable, Cleaning, cdr3s_are_junctions, clean, split
-from deeprc.datasets.readers import Header, Layout, Rows, read_rows
+from deeprc.datasets.cleaning import CleanedTable, Cleaning, cdr3s_are_junctions, clean, columns_of_mice, split
+from deeprc.datasets.readers import Header, Layout, read_rows
 from deeprc.datasets.readers.text import PACKED
 from deeprc.errors import InputError
 from deeprc.versions import package_version
 
-__all__ = ["ORIGINAL", "ReadResult", "Reading", "read_file", "read_files"]
+__all__ = ["ORIGINAL", "ReadResult", "Reading", "note_failure", "read_file", "read_files"]
 
 _Result = TypeVar("_Result")
 
@@ -76,7 +76,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class ReadResult:
-    """The repertoires of one file and the `key` that it was read with, or why it cannot be read."""
+    """The repertoires of one file or why it cannot be read, and the `key` that it was read with."""
 
     repertoires: list[tuple[str, CleanedTable]] = field(default_factory=list)
     key: str = ""
@@ -85,19 +85,29 @@ class ReadResult:
 
 def read_file(reading: Reading) -> ReadResult:
     """Read and clean one file; what is wrong with it becomes the result's error."""
+    key = ""
     try:
         key = reading.key()
-        parts = [
-            (reading.repertoires[name], clean(rows, reading.cleaning, cdr3s_are_junctions=junctions))
-            for name, rows, junctions in _parts(reading)
-        ]
+        parts = [(reading.repertoires[name], cleaned) for name, cleaned in _parts(reading)]
         if reading.key() != key:
             raise InputError(f"{reading.path}: changed while it was read")
     except InputError as error:
-        return ReadResult(error=str(error))
+        text = str(error) if str(reading.path) in str(error) else f"{reading.path}: {error}"
+        return ReadResult(key=key, error=text)
     except FileNotFoundError:
         return ReadResult(error=f"{reading.path}: no such file; it was there before")
+    except OSError as error:
+        return ReadResult(error=f"{reading.path}: cannot be read: {error.strerror or error}")
     return ReadResult(parts, key)
+
+
+def note_failure(failed: dict[str, str], reading: Reading, error: str) -> bool:
+    """Add an error to those by file, and by repertoire where a file has several; return whether it is new."""
+    if error in failed.values():  # the whole file's, which each of its repertoires meets
+        return False
+    path = str(reading.path)
+    failed[path if path not in failed else f"{path}: {', '.join(reading.repertoires)}"] = error
+    return True
 
 
 def read_files(
@@ -149,24 +159,32 @@ def _worth(readings: Sequence[Reading]) -> int:
     return min(cores, text // _WORTH_A_WORKER)
 
 
-def _parts(reading: Reading) -> Iterable[tuple[str, Rows, bool]]:
-    """Yield the wanted repertoires of a file, and whether its column of CDR3s holds junctions."""
+def _parts(reading: Reading) -> Iterator[tuple[str, CleanedTable]]:
+    """Yield the wanted repertoires of a file by the names that the file has for them."""
     if reading.format == ORIGINAL:
         from deeprc.datasets.readers.original_hdf5 import read_original_container  # h5py is for this one format
 
-        return ((name, rows, False) for name, rows in read_original_container(reading.path, reading.repertoires))
+        for name, rows in read_original_container(reading.path, reading.repertoires):
+            yield name, clean(rows, reading.cleaning)
+        return
     assert reading.header is not None
     assert reading.layout is not None
     rows = read_rows(reading.header, reading.layout)
-    junctions = cdr3s_are_junctions(rows, reading.path)
+    of_file: dict[str, Any] = {
+        "cdr3s_are_junctions": cdr3s_are_junctions(rows, reading.path),
+        "of_mice": columns_of_mice(rows),
+    }
     if "" not in reading.repertoires:
-        return ((name, part, junctions) for name, part in split(rows) if name in reading.repertoires)
+        for name, part in split(rows):
+            if name in reading.repertoires:
+                yield name, clean(part, reading.cleaning, **of_file)
+        return
     named = [] if rows.repertoire is None else [name for name in rows.repertoire.values if name]
     if len(named) > 1:
-        column, listing = reading.layout.repertoire[0], ", ".join(named[:3]) + ", ..." * (len(named) > 3)
+        column, listing = rows.repertoire_column, ", ".join(named[:3]) + ", ..." * (len(named) > 3)
         raise InputError(
             f"{reading.path}: column {column!r} names {len(named)} repertoires ({listing}); the sheet gives the whole "
             f"file to {reading.repertoires['']!r}. --split-by {column} takes them apart, --split-by none keeps them "
             "together"
         )
-    return [("", rows, junctions)]
+    yield "", clean(rows, reading.cleaning, **of_file)

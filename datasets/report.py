@@ -26,7 +26,7 @@ class RepertoireReport:
     """One repertoire: its rows, how many are kept, and why the others are not.
 
     `dropped` has the reasons that applied; `merged` are rows that were added to another; `counts_from` says how many of
-    the kept rows took their count from which column ("one": no column had it, so it is 1); `counts_rounded` how many
+    the kept rows took their count from which column ("(one)": no column had it, so it is 1); `counts_rounded` how many
     counts were no whole number of at least 1, and `counts_capped` how many sums are too large to be stored;
     `sequences_from` what the junctions were read from; `loci` how many rows are of which chain ("" is unknown), and
     `locus` the one that was asked for; `genes`, for v_call and j_call, the names that were changed, as found and as

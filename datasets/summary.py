@@ -157,7 +157,7 @@ def _describe_preprocessing(report: Mapping[str, Any]) -> list[str]:
         format_table(rows),
         *(
             "  " + line
-            for line in describe_counts(*(report.get(f"counts_{name}", 0) for name in ("from", "rounded", "capped")))
+            for line in describe_counts(report["counts_from"], report["counts_rounded"], report.get("counts_capped", 0))
         ),
     ]
     for key, words in (

@@ -14,7 +14,7 @@ from deeprc.datasets.readers.airr import AirrReader
 from deeprc.datasets.readers.generic import GenericReader
 from deeprc.datasets.readers.immunarch import ImmunarchReader
 from deeprc.datasets.readers.immunoseq import ImmunoseqReader
-from deeprc.datasets.readers.layout import Header, Layout, Reader, SequenceKind, Status
+from deeprc.datasets.readers.layout import Header, Layout, NoTableError, Reader, SequenceKind, Status
 from deeprc.datasets.readers.mixcr import MixcrReader
 from deeprc.datasets.readers.original_deeprc import OriginalDeepRCReader
 from deeprc.datasets.readers.table import COUNT_CELLS, COUNT_ONE, Rows, read_rows, repertoire_names
@@ -35,6 +35,7 @@ __all__ = [
     "GenericReader",
     "Header",
     "Layout",
+    "NoTableError",
     "Reader",
     "Rows",
     "SequenceKind",
@@ -95,12 +96,11 @@ def find_reader(header: Header, reader: Reader | None = None) -> tuple[Reader, L
     Raises
     ------
     InputError
-        If no reader knows the header, or more than one does, or a column that is needed is there twice.
+        If no reader knows the header (`NoTableError`), or more than one does.
     """
     candidates = READERS if reader is None else (reader,)
     found = [(each, layout) for each in candidates if (layout := each.layout(header)) is not None]
     if len(found) == 1:
-        _check_names(header, found[0][1])
         return found[0]
     if found:
         names = " and ".join(each.name for each, _ in found)
@@ -108,19 +108,11 @@ def find_reader(header: Header, reader: Reader | None = None) -> tuple[Reader, L
     shown = ", ".join(column[:_SHOWN_LETTERS] for column in header.columns[:_SHOWN_COLUMNS])
     more = ", ..." if len(header.columns) > _SHOWN_COLUMNS else ""
     known = "; ".join(f"{each.name} ({each.recognised_by})" for each in candidates)
-    raise InputError(
+    raise NoTableError(
         f"{header.path}: no reader knows this header; its first columns are "
         f"{shown}{more}. Known formats: {known}. "
         "Any other table is read with --sequence-column and --count-column."
     )
-
-
-def _check_names(header: Header, layout: Layout) -> None:
-    """Refuse a file with two columns of a name that is needed: which one is meant, nobody knows."""
-    for name in layout.columns:
-        n = header.columns.count(name)
-        if n > 1:
-            raise InputError(f"{header.path}: {n} columns are named {name!r}; expected one, remove the others")
 
 
 def read_repertoire(path: str | os.PathLike[str], *, reader: Reader | None = None) -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,7 +14,16 @@ from deeprc.datasets.readers.layout import Header
 from deeprc.datasets.readers.text import decode_name, lines_in_blocks, ragged_row
 from deeprc.errors import InputError
 
-__all__ = ["Coded", "Texts", "first_of_each", "likes_of", "likes_of_texts", "read_columns", "used_codes"]
+__all__ = [
+    "Coded",
+    "Texts",
+    "check_columns",
+    "first_of_each",
+    "likes_of",
+    "likes_of_texts",
+    "read_columns",
+    "used_codes",
+]
 
 _QUOTE = ord('"')
 
@@ -39,7 +48,7 @@ class Texts:
 
 
 class Coded:
-    """A column of texts that repeat: `codes` (N,) int32 index `values`, in the order in which they appear."""
+    """A column of texts that repeat: `codes` (N,) int32 index `values`."""
 
     def __init__(self, parts: Sequence[NDArray[np.int32]], values: Sequence[str]) -> None:
         self.codes = np.concatenate([np.empty(0, np.int32), *parts])
@@ -83,6 +92,20 @@ def first_of_each(likes: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.flatnonzero(np.diff(np.maximum.accumulate(likes), prepend=-1))
 
 
+def check_columns(header: Header, names: Iterable[str]) -> None:
+    """Refuse a file with two columns of a name that is needed: which one is meant, nobody knows.
+
+    Raises
+    ------
+    InputError
+        If there are.
+    """
+    for name in names:
+        n = header.columns.count(name)
+        if n > 1:
+            raise InputError(f"{header.path}: {n} columns are named {name!r}; expected one, remove the others")
+
+
 def read_columns(
     header: Header, texts: Sequence[str], coded: Sequence[str]
 ) -> tuple[dict[str, Texts], dict[str, Coded]]:
@@ -91,9 +114,10 @@ def read_columns(
     Raises
     ------
     InputError
-        If the file is damaged, or a row has more or fewer fields than the header; rows are numbered as in a
-        spreadsheet, the header being row 1.
+        If the file is damaged, a column is there twice, or a row has more or fewer fields than the header; rows are
+        numbered as in a spreadsheet, the header being row 1.
     """
+    check_columns(header, {*texts, *coded})
     position = {name: header.columns.index(name) for name in {*texts, *coded}}
     letters: dict[str, list[tuple[NDArray[np.uint8], NDArray[np.int64]]]] = {name: [] for name in texts}
     codes: dict[str, list[NDArray[np.int32]]] = {name: [] for name in coded}

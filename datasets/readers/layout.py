@@ -8,11 +8,14 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Protocol
 
+from deeprc.errors import InputError
+
 __all__ = [
     "MISSING",
     "Header",
     "InvalidValueError",
     "Layout",
+    "NoTableError",
     "Reader",
     "SequenceKind",
     "Status",
@@ -153,6 +156,10 @@ class Reader(Protocol):
 
     def layout(self, header: Header) -> Layout | None:
         """Return where this format keeps its values, or None if the header is not of this format."""
+
+
+class NoTableError(InputError):
+    """A file that is no repertoire table of a known format; it need not be damaged."""
 
 
 class InvalidValueError(Exception):

@@ -92,10 +92,14 @@ def read_original_container(path: Path, only: Collection[str] | None = None) -> 
         for name, (start, stop) in zip(ids, bounds.tolist(), strict=True):
             if only is not None and name not in only:
                 continue
-            letters, offsets = _letters(path, sequences, _part(path, sequences, start, stop), alphabet)
-            if lengths is not None and not np.array_equal(_part(path, lengths, start, stop), np.diff(offsets)):
-                raise _error(path, lengths, f"does not fit the sequences of repertoire {name!r}")
-            yield name, _rows(path, letters, offsets, counts, start, stop)
+            try:
+                letters, offsets = _letters(path, sequences, _part(path, sequences, start, stop), alphabet)
+                if lengths is not None and not np.array_equal(_part(path, lengths, start, stop), np.diff(offsets)):
+                    raise _error(path, lengths, "does not fit the sequences")
+                rows = _rows(path, letters, offsets, counts, start, stop)
+            except InputError as error:
+                raise InputError(f"{error}; repertoire {name!r}") from error
+            yield name, rows
 
 
 @contextmanager

@@ -5,7 +5,7 @@ Letters: N rows, R residues.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,10 +21,10 @@ from deeprc.errors import InputError
 
 __all__ = ["COUNT_CELLS", "COUNT_ONE", "Rows", "read_rows", "repertoire_names"]
 
-COUNT_ONE = "one"
+COUNT_ONE = "(one)"
 """The source of a count that was missing everywhere and became 1."""
 
-COUNT_CELLS = "cells"
+COUNT_CELLS = "(cells)"
 """The source of counts in a file of single cells."""
 
 _MAX_COUNT = int(np.iinfo(np.uint32).max)
@@ -55,6 +55,8 @@ class Rows:
         (N,) uint8, a `Status`.
     v_call, j_call, repertoire, locus, cell
         Where the file has them: names as found, "" where missing; each row without a cell has a code of its own.
+    repertoire_column
+        The column that names the repertoires.
     """
 
     letters: NDArray[np.uint8]
@@ -68,6 +70,7 @@ class Rows:
     v_call: Coded | None = None
     j_call: Coded | None = None
     repertoire: Coded | None = None
+    repertoire_column: str = ""
     locus: Coded | None = None
     cell: Coded | None = None
 
@@ -101,8 +104,9 @@ def read_rows(header: Header, layout: Layout) -> Rows:
         source,
         rounded,
         _status(coded, layout, n, header),
+        repertoire_column=repertoire_column(coded, layout.repertoire) if layout.repertoire else "",
         **{
-            name: repertoire_names([coded[column] for column in each])
+            name: repertoire_names(coded, each)
             if name == "repertoire"
             else _names([coded[column] for column in each], name)
             for name, each in columns.items()
@@ -177,13 +181,17 @@ def _present(texts: Texts) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     return letters[keep], kept[offsets]
 
 
-def repertoire_names(columns: Sequence[Coded]) -> Coded:
-    """Return the name of each row's repertoire, from the first column that is not empty.
+def repertoire_column(coded: Mapping[str, Coded], columns: Sequence[str]) -> str:
+    """Return the first of the columns that is not empty, the first of all if they all are."""
+    return next((name for name in columns if any(coded[name].each(str.strip))), columns[0])
+
+
+def repertoire_names(coded: Mapping[str, Coded], columns: Sequence[str]) -> Coded:
+    """Return the name of each row's repertoire, from the `repertoire_column`.
 
     It may be `NA`: no word stands for a missing name.
     """
-    filled = (column for column in columns if any(column.each(str.strip)))
-    return _names([next(filled, columns[0])], "repertoire")
+    return _names([coded[repertoire_column(coded, columns)]], "repertoire")
 
 
 def _names(columns: Sequence[Coded], what: str) -> Coded:

@@ -18,7 +18,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.datasets.readers.layout import Header
+from deeprc.datasets.readers.layout import Header, NoTableError
 from deeprc.errors import InputError
 
 __all__ = [
@@ -102,9 +102,9 @@ def split_header(path: Path, text: str) -> Header:
     """Return the header of a table's text: column names, and the delimiter that separates most of them."""
     line = text.partition("\n")[0].removeprefix("#")
     if not line.strip():
-        raise InputError(f"{path}: the file is empty" if not text.strip() else f"{path}: the first line is empty")
+        raise NoTableError(f"{path}: the file is empty" if not text.strip() else f"{path}: the first line is empty")
     if any(letter < " " for letter in line.rstrip("\r").replace("\t", "")):
-        raise InputError(f"{path}: not a text table (the first line holds binary data)")
+        raise NoTableError(f"{path}: not a text table (the first line holds binary data)")
     delimiter = max(_DELIMITERS, key=lambda mark: (mark == "\t" and mark in line, line.count(mark)))
     names = next(csv.reader([line], delimiter=delimiter))
     return Header(path, tuple(name.strip() for name in names), delimiter)
@@ -124,7 +124,7 @@ def lines_in_blocks(header: Header) -> Iterator[tuple[bytes, bool]]:
     """
     path = header.path
     with open_text(path) as stream:
-        rest, at_header, minded = b"", True, False
+        rest, at_header, minded, enough = b"", True, False, 0
         for block in _as_unix(stream):
             if b"\0" in block:
                 raise InputError(f"{path}: not a text table (it holds binary data)")
@@ -134,11 +134,14 @@ def lines_in_blocks(header: Header) -> Iterator[tuple[bytes, bool]]:
                 if not first:
                     continue
                 rest, at_header = rest[first:], False
+            if len(rest) < enough:
+                continue
             whole, minded = _whole_lines(rest, header, minded=minded, at_end=False)
             if whole:
                 yield rest[:whole], minded
                 rest = rest[whole:]
-            elif len(rest) > _LONGEST_FIELD:
+            enough = 2 * len(rest) if len(rest) > 2 * _BLOCK_BYTES else 0  # what was kept back is not looked at often
+            if len(rest) > _LONGEST_FIELD:
                 raise InputError(f"{path}: a line or a field in quotes is longer than {_LONGEST_FIELD:,} bytes")
         if at_header:
             rest = rest.partition(b"\n")[2]
@@ -173,14 +176,15 @@ def _whole_lines(data: bytes, header: Header, *, minded: bool, at_end: bool) -> 
     if b'"' not in data and not minded:
         return end, False
     letters = np.frombuffer(data, np.uint8)[:end]
-    quotes = np.cumsum(letters == ord('"'))
+    quotes = np.flatnonzero(letters == ord('"'))
     ends = np.flatnonzero(letters == ord("\n"))
+    before = np.searchsorted(quotes, ends)  # quotes before the end of each line
     if not minded and _are_regular(letters, ends, header):
-        odd = np.flatnonzero(np.diff(quotes[ends], prepend=0) % 2)
-        if at_end or end > _LONGEST_DOUBT or not len(odd) or quotes[-1] % 2 == 0:
+        odd = np.flatnonzero(np.diff(before, prepend=0) % 2)
+        if at_end or end > _LONGEST_DOUBT or not len(odd) or len(quotes) % 2 == 0:
             return end, False
         return (int(ends[odd[-1] - 1]) + 1 if odd[-1] else 0), False
-    outside = ends[quotes[ends] % 2 == 0]
+    outside = ends[before % 2 == 0]
     return (int(outside[-1]) + 1 if len(outside) else 0), True
 
 

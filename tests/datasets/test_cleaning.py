@@ -25,7 +25,7 @@ def rows_of(texts, status=Status.UNKNOWN, counts=None, kind=SequenceKind.JUNCTIO
         offsets=np.cumsum([0, *map(len, encoded)]),
         kinds=np.full(n, kind, np.uint8),
         counts=np.ones(n, np.uint32) if counts is None else np.asarray(counts, np.uint32),
-        count_sources=("templates", "reads", "one"),
+        count_sources=("templates", "reads", "(one)"),
         count_source=np.zeros(n, np.int8),
         count_rounded=np.zeros(n, bool),
         status=np.broadcast_to(np.asarray(status, np.uint8), n),
@@ -135,7 +135,7 @@ def test_the_sources_of_the_kept_counts_are_reported():
     rows.count_source[:] = [0, 1, 1, 2]
     rows.count_rounded[:] = [True, False, True, True]
     cleaned = clean(rows)
-    assert cleaned.counts_from == {"templates": 1, "reads": 1, "one": 1}
+    assert cleaned.counts_from == {"templates": 1, "reads": 1, "(one)": 1}
     assert cleaned.counts_rounded == 2
 
 

@@ -142,3 +142,12 @@ print([name for name in ("pandas", "h5py", "torch", "numba", "openpyxl") if name
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_column_of_genes_that_is_none(tmp_path, write_table):
+    rows = [("CASSF", f"gene {number}") for number in range(65_536 + 1)]
+    write_table(tmp_path / "files" / "a.tsv", ("junction_aa", "v_call"), rows)
+    write_table(tmp_path / "metadata.tsv", ("ID",), ["a"])
+    assert message(tmp_path) == (
+        f"{tmp_path}/files/a.tsv: a column of genes has more than 65,535 different names; is it one?"
+    )

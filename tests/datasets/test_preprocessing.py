@@ -134,14 +134,14 @@ def test_after_an_interrupt_the_next_call_goes_on(cohort, jobs, caplog):
     assert not (cohort / "cohort.h5").exists()
     assert (cohort / ".cohort.h5.partial").is_dir()
     assert caplog.messages == [
-        f"{cohort}/cohort.h5: not written; what was read of 2 files is kept in {cohort}/.cohort.h5.partial, where the "
-        "same command goes on"
+        f"{cohort}/cohort.h5: not written; {cohort}/.cohort.h5.partial keeps what was read, for a call that reads the "
+        "same; it may be deleted"
     ]
     caplog.clear()
     seen = []
     again = run(cohort, progress=lambda done, total: seen.append(done), jobs=jobs)
     assert seen == [2, 3]
-    assert caplog.messages == [f"{cohort}/cohort.h5: goes on after 2 of 3 files, done before"]
+    assert caplog.messages == [f"{cohort}/cohort.h5: goes on after 2 of 3 readings, done before"]
     assert again.to_dict() == report
     assert (cohort / "cohort.h5").read_bytes() == whole
     assert not (cohort / ".cohort.h5.partial").exists()
@@ -299,6 +299,56 @@ def test_skipped_files_are_tried_again(cohort, write_table):
         run(cohort)
 
 
+def test_skipped_files_do_not_stop_the_next_call_from_going_on(cohort, write_table):
+    write_table(cohort / "files" / "c.tsv.gz", AIRR, [("CAF", "T", "abc")])
+    with pytest.raises(KeyboardInterrupt):
+        run(cohort, skip_bad_files=True, progress=interrupt)
+    seen = []
+    report = run(cohort, skip_bad_files=True, progress=lambda done, total: seen.append(done))
+    assert seen == [2, 3]
+    assert [each.repertoire_id for each in report.repertoires] == ["a", "b"]
+    assert list(report.skipped_files) == [f"{cohort}/files/c.tsv.gz"]
+
+
+def test_mouse_genes_of_one_repertoire_are_the_whole_files(tmp_path, write_table):
+    columns = ("sample_name", "amino_acid", "v_gene", "templates")
+    rows = [("p", "CASSF", "TCRBV13-01", 1), ("p", "CASSAF", "TRBV13-2", 1), ("q", "CASSF", "TCRBV13-01", 1)]
+    write_table(tmp_path / "files" / "all.tsv", columns, rows)
+    write_table(tmp_path / "metadata.tsv", ("ID",), ["p", "q"])
+    run(tmp_path)
+    genes = [each.to_frame()["v_call"].tolist() for each in RepertoireDataset(tmp_path / "cohort.h5")]
+    assert genes == [["TCRBV13-01", "TRBV13-2"], ["TCRBV13-01"]]
+
+
+def test_a_damaged_file_of_many_repertoires_is_named(tmp_path, write_table):
+    rows = [("p", "CASSF", 3, ""), ("q", "CAF", 1, "")]
+    path = write_table(tmp_path / "files" / "many.tsv.gz", COLUMNS, rows)
+    path.write_bytes(path.read_bytes()[:40])
+    write_table(tmp_path / "metadata.tsv", ("ID",), [("p",), ("q",)])
+    assert fails(tmp_path).startswith(f"{path}: the gzip file is damaged or cut short")
+    path.unlink()
+    path = write_table(tmp_path / "files" / "many.tsv", (*COLUMNS, "junction_aa"), [(*row, "CF") for row in rows])
+    assert fails(tmp_path) == f"{path}: 2 columns are named 'junction_aa'; expected one, remove the others"
+    path = write_table(tmp_path / "files" / "many.tsv", ("donor", *COLUMNS, "donor"), [("p", *rows[0], "q")])
+    double = f"{path}: 2 columns are named 'donor'; expected one, remove the others"
+    assert fails(tmp_path, split_by="donor") == double
+
+
+def test_two_columns_that_are_not_needed_may_have_one_name(tmp_path, write_table):
+    columns = ("sample_name", "junction_aa", "sample_name")
+    write_table(tmp_path / "files" / "a.tsv", columns, [("p", "CASSF", "q")])
+    write_table(tmp_path / "metadata.tsv", ("ID",), ["a"])
+    assert "2 columns are named 'sample_name'" in fails(tmp_path)
+    assert run(tmp_path, split_by="none").kept == 1
+
+
+def test_the_column_that_names_repertoires_is_the_one_that_is_named(tmp_path, write_table):
+    columns = ("repertoire_id", "sample_name", "junction_aa")
+    write_table(tmp_path / "files" / "a.tsv", columns, [("", "p", "CASSF"), ("", "q", "CAF")])
+    write_table(tmp_path / "metadata.tsv", ("ID",), ["a"])
+    assert "column 'sample_name' names 2 repertoires (p, q)" in fails(tmp_path)
+
+
 def test_any_column_can_split(tmp_path, write_table):
     columns = ("donor", *COLUMNS[1:])
     write_table(tmp_path / "files" / "a.tsv", columns, [("p", "CASSF", 3, ""), ("q", "CAF", 1, "")])
@@ -402,7 +452,7 @@ def test_a_table_of_any_kind(tmp_path, write_table):
     write_table(tmp_path / "metadata.tsv", ("ID", "y"), [("r", 1)])
     report = run(tmp_path, sequence_column="cdr3", count_column="n")
     assert report.repertoires[0].format == "generic"
-    assert report.counts_from == {"n": 1, "one": 1}
+    assert report.counts_from == {"n": 1, "(one)": 1}
 
 
 def test_length_limits(cohort):
@@ -540,3 +590,47 @@ def test_an_original_container_is_a_source(tmp_path, write_table):
     assert {each.repertoire_id: each.counts.tolist() for each in dataset} == {"p": [3, 1], "q": [2]}
     labels = dict(zip(dataset.metadata["ID"], dataset.metadata["y"], strict=True))
     assert [labels[name] for name in dataset.repertoire_ids] == dataset.metadata["y"].tolist()
+
+
+def published(path, names):
+    """Write an original container of repertoires of one sequence each."""
+    path.parent.mkdir(exist_ok=True)
+    with h5py.File(path, "w") as file:
+        file["metadata/aas"] = b"ACDEFGHIKLMNPQRSTVWY"
+        file["metadata/sample_keys"] = np.array([f"{name}.tsv".encode() for name in names])
+        file["sampledata/sequences"] = np.tile(np.array([[1, 0, 4, -1]], np.int8), (len(names), 1))
+        file["sampledata/sample_sequences_start_end"] = np.stack(
+            [np.arange(len(names)), np.arange(1, len(names) + 1)], 1
+        )
+    return path
+
+
+def test_damaged_repertoires_of_an_original_container_are_skipped_one_by_one(tmp_path, write_table, caplog):
+    path = published(tmp_path / "files" / "o.h5", "abcd")
+    with h5py.File(path, "r+") as file:
+        file["sampledata/sequences"][1:3, 0] = 77
+    write_table(tmp_path / "metadata.tsv", ("ID",), [(name,) for name in "abcd"])
+    report = preprocess([path], tmp_path / "metadata.tsv", tmp_path / "cohort.h5", skip_bad_files=True)
+    assert [each.repertoire_id for each in report.repertoires] == ["a", "d"]
+    problem = f"{path}: dataset /sampledata/sequences: expected indices from 0 to 19, then -1 up to the end; repertoire"
+    assert report.skipped_files == {str(path): f"{problem} 'b.tsv'", f"{path}: c.tsv": f"{problem} 'c.tsv'"}
+    assert sum("skipped" in message for message in caplog.messages) == 2
+
+
+def test_an_original_container_cut_short_is_one_bad_file(tmp_path, write_table):
+    path = published(tmp_path / "files" / "o.h5", "ab")
+    path.write_bytes(path.read_bytes()[:1000])
+    good = write_table(tmp_path / "files" / "c.tsv", AIRR, [("CAF", "T", 1)])
+    write_table(tmp_path / "metadata.tsv", ("ID",), [(name,) for name in "abc"])
+    options = {"skip_bad_files": True, "allow_missing": True}
+    report = preprocess([path, good], tmp_path / "metadata.tsv", tmp_path / "cohort.h5", **options)
+    assert [each.repertoire_id for each in report.repertoires] == ["c"]
+    assert list(report.skipped_files) == [str(path)]
+
+
+def test_an_error_of_the_disk_is_the_files(cohort, monkeypatch):
+    def failing(self):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(reading.Reading, "key", failing)
+    assert fails(cohort) == f"{cohort}/files/c.tsv.gz: cannot be read: Input/output error"

@@ -192,7 +192,7 @@ def test_airr_counts_fall_back_row_by_row(write_table, tmp_path):
     table = read(write_table, tmp_path, header, *rows)
     assert table["junction_aa"].tolist() == ["CA", "CC", "CD", "CE"]
     assert table["duplicate_count"].tolist() == [5, 7, 9, 1]
-    assert table["count_source"].tolist() == ["duplicate_count", "umi_count", "consensus_count", "one"]
+    assert table["count_source"].tolist() == ["duplicate_count", "umi_count", "consensus_count", "(one)"]
     assert names(table, "v_call") == ["V1", "", "V2", ""]
     assert names(table, "j_call") == ["J1", "", "J1", "J2"]
     assert statuses(table) == ["UNKNOWN"] * 4
@@ -299,7 +299,7 @@ def test_immunoseq_camel_case(write_table, tmp_path, count):
     table = read_repertoire(write_table(tmp_path / "r.tsv", header, rows))
     assert table["junction_aa"].tolist() == ["CASSF", "", "CA*F", ""]
     assert table["duplicate_count"].tolist() == [12, 3, 1, 1]
-    assert names(table, "count_source") == [count, count, "one", count]
+    assert names(table, "count_source") == [count, count, "(one)", count]
     assert names(table, "v_call") == ["TCRBV19-01", "TCRBV06-02,TCRBV06-03", "TCRBV12-03,TCRBV12-04", ""]
     assert names(table, "j_call") == ["TCRBJ01-01", "TCRBJ01-02", "TCRBJ02", ""]
     assert statuses(table) == ["IN_FRAME", "OUT_OF_FRAME", "STOP_CODON", "UNKNOWN"]
@@ -493,7 +493,7 @@ def test_tcrex_with_an_unnamed_index(write_table, tmp_path):
 def test_tcrex_without_a_count(write_table, tmp_path):
     table = read(write_table, tmp_path, "TRBV_gene CDR3_beta TRBJ_gene", "V1|CASSF|J1")
     assert table["duplicate_count"].tolist() == [1]
-    assert table["count_source"].tolist() == ["one"]
+    assert table["count_source"].tolist() == ["(one)"]
 
 
 def test_immunarch(write_table, tmp_path):
