@@ -6,7 +6,8 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from pathlib import Path
+from typing import Any, Protocol, overload
 
 import numpy as np
 import pandas as pd
@@ -14,9 +15,23 @@ from numpy.typing import ArrayLike, NDArray
 
 from deeprc.datasets.alphabet import decode_many
 from deeprc.datasets.container import Container
+from deeprc.datasets.sequences import GeneCalls
 from deeprc.errors import InputError
 
-__all__ = ["Repertoire", "RepertoireDataset", "open_dataset"]
+__all__ = ["Repertoire", "RepertoireDataset", "SequenceStore", "open_dataset"]
+
+
+class SequenceStore(Protocol):
+    """Where the sequences of a repertoire are: a container, or memory; see `Container` for the columns."""
+
+    path: Path
+    digests: dict[tuple[int, int], str]
+    residues: NDArray[np.uint8]
+    sequence_offsets: NDArray[np.int64]
+    counts: NDArray[np.uint32]
+    v_call: GeneCalls | None
+    j_call: GeneCalls | None
+    witness: NDArray[np.uint8] | None
 
 
 @dataclass(frozen=True)
@@ -29,6 +44,8 @@ class Repertoire:
         The id of the metadata sheet.
     start, stop
         The repertoire's sequences are `start` to `stop` of the container.
+    container
+        Where they are.
     metadata
         The repertoire's row of the metadata sheet.
     """
@@ -36,7 +53,7 @@ class Repertoire:
     repertoire_id: str
     start: int
     stop: int
-    container: Container
+    container: SequenceStore
     metadata: dict[str, Any]
 
     def __len__(self) -> int:
@@ -172,7 +189,7 @@ class RepertoireDataset:
             key = key[0]  # scikit-learn's `_safe_indexing` asks for `dataset[rows, ...]`
         if isinstance(key, int | np.integer):
             return self._repertoire(int(self.rows[key]))
-        view = object.__new__(RepertoireDataset)
+        view = object.__new__(type(self))
         view.container = self.container
         view.rows = self.rows[np.asarray(key, np.int64) if not isinstance(key, slice) and len(key) == 0 else key]
         return view

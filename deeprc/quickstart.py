@@ -14,7 +14,7 @@ import pandas as pd
 from deeprc.config import load_config
 from deeprc.datasets.dataset import open_dataset
 from deeprc.datasets.preprocessing import preprocess
-from deeprc.datasets.simulation import MotifCohort, write_motif_cohort
+from deeprc.datasets.simulation import Cohort, load_recipe, write_airr
 from deeprc.evaluation.experiment import Progress, train_run
 from deeprc.evaluation.run import Run
 from deeprc.files import check_new_folder, write_text
@@ -30,7 +30,7 @@ _OVERRIDES = (f"n_updates={N_UPDATES}",)
 def run_quickstart(
     output: str | os.PathLike[str],
     *,
-    cohort: MotifCohort | None = None,
+    cohort: Cohort | None = None,
     say: Callable[[str], None] = lambda _: None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def run_quickstart(
     output
         The folder to write; must not exist, or be empty.
     cohort
-        What to simulate; the default takes under a minute on 2 cores.
+        What to simulate; the default, the recipe `quickstart`, takes under a minute on 2 cores.
     say
         Takes a line of text before each step.
     progress
@@ -53,13 +53,15 @@ def run_quickstart(
     highest attention logit carry the motif; `seconds`; and the names of the files left.
     """
     started = time.monotonic()
-    folder, cohort = Path(output), cohort or MotifCohort()
+    folder, cohort = Path(output), cohort or load_recipe("quickstart")[0]
+    (signal,) = cohort.signals
+    motif = signal.motifs[0].pattern
     check_new_folder(folder)
     say(
-        f"1. Simulate {cohort.n_repertoires} repertoires of {cohort.n_sequences} sequences;"
-        f" in half of them {cohort.witness_rate:.1%} of the sequences carry the motif {cohort.motif}."
+        f"1. Simulate {cohort.n_repertoires} repertoires of {cohort.sizes.mean:g} sequences;"
+        f" in half of them {signal.witness_rate:.1%} of the sequences carry the motif {motif}."
     )
-    sheet = write_motif_cohort(folder, cohort)
+    sheet = write_airr(cohort, folder)
     container = folder / "cohort.h5"
     say(f"2. deeprc preprocess {folder}/repertoires --metadata {sheet} --output {container}")
     preprocess([folder / "repertoires"], sheet, container)
@@ -69,13 +71,13 @@ def run_quickstart(
     metrics = json.loads((run.path / "metrics.json").read_text(encoding="utf-8"))
     say(f"4. deeprc attention {folder}/run {container} -o {folder}/attention.tsv --top {TOP}")
     top = _most_attended(run, container, folder / "attention.tsv")
-    top["carries_motif"] = top["junction_aa"].str.contains(cohort.motif, regex=False)
+    top["carries_motif"] = top["junction_aa"].str.contains(motif, regex=False)
     write_text(folder / "top_sequences.tsv", top.to_csv(sep="\t", index=False))
     summary = {
         "test_auc": metrics["test"]["status"]["auc"],
         "witnesses_in_top_100": int(top["carries_motif"].sum()),
         "seconds": round(time.monotonic() - started, 1),
-        "motif": cohort.motif,
+        "motif": motif,
         "files": {
             "repertoire files": str(folder / "repertoires"),
             "metadata sheet": str(sheet),

@@ -49,11 +49,36 @@ def test_the_layers_are_compared_in_one_run() -> None:
 
 
 @pytest.mark.slow
-def test_reading_is_measured_and_extrapolated() -> None:
-    for name, options in (("preprocess", ["--rows", "300"]), ("cohort_scale", ["--repertoires", "4"])):
-        sequences = ["--sequences", "300"] if name == "cohort_scale" else []
-        command = [sys.executable, str(FOLDER / f"{name}.py"), *options, *sequences]
-        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        result = json.loads(output.splitlines()[-1])
-        assert result["benchmark"] == name
-        assert all(row["seconds"] > 0 for row in result["rows"])
+@pytest.mark.parametrize(
+    ("name", "options", "title"),
+    [
+        ("preprocess", ["--rows", "300"], "preprocess, export"),
+        ("preprocess", ["--rows", "300", "--layout", "two-columns", "--plain"], "preprocess, two-columns"),
+        ("cohort_scale", ["--repertoires", "4", "--sequences", "300"], "cohort_scale"),
+        ("simulate", ["--sequences", "20000", "--repertoires", "1"], "simulate"),
+    ],
+)
+def test_reading_and_simulating_are_measured(name: str, options: list[str], title: str) -> None:
+    command = [sys.executable, str(FOLDER / f"{name}.py"), *options]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    result = json.loads(output.splitlines()[-1])
+    assert result["benchmark"] == title
+    assert all(row["seconds"] > 0 for row in result["rows"])
+
+
+@pytest.mark.slow
+def test_whoever_knows_the_motif_is_measured() -> None:
+    overrides = ["sizes.mean=500", "sizes.sd=0", "sizes.minimum=1", "witness_rate=0.05"]
+    command = [
+        sys.executable,
+        str(FOLDER / "known_motif.py"),
+        "--recipe",
+        "simulated-0",
+        "--scale",
+        "0.008",
+        *overrides,
+    ]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    (row,) = json.loads(output.splitlines()[-1])["rows"]
+    assert (row["repertoires"], row["sequences"], row["paper_binary"]) == (40, 20_000, 1)
+    assert row["binary"] > 0.99

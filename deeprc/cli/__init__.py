@@ -20,6 +20,7 @@ __all__ = ["main", "prepare_process"]
 
 _COMMANDS = {
     "quickstart": "Run the whole job once on a small simulated cohort.",
+    "simulate": "Make a cohort with an implanted signal.",
     "check": "Find what is wrong or suspicious about a cohort; writes nothing.",
     "preprocess": "Turn repertoire files and a metadata sheet into a container.",
     "info": "Show what a container holds.",

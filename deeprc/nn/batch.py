@@ -18,6 +18,7 @@ from torch import Tensor
 
 from deeprc.datasets.container import Container
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.simulation.dataset import SimulatedDataset
 from deeprc.nn.features import ABUNDANCE_MODES, AbundanceMode, abundance_scale, inverse_standard_deviation
 from deeprc.nn.sampling import COMPILED_CODE, draw_rows
 
@@ -120,14 +121,15 @@ class BatchMaker:
         The abundance scale of the one-hot features.
     device
         Where the container's sequences are read from and batches are made: the CPU, where they stay memory-mapped, or a
-        device to which they are all copied once, see `cache_device`.
+        device to which they are all copied once, see `cache_device`. Those of a simulated dataset are made on the CPU.
     """
 
     def __init__(self, dataset: RepertoireDataset, abundance: AbundanceMode, *, device: torch.device = CPU) -> None:
         self.dataset = dataset
         self.abundance = abundance
         self.device = device
-        self._columns = _columns_on(dataset.container, device)
+        virtual = isinstance(dataset, SimulatedDataset)
+        self._columns = None if virtual else _columns_on(dataset.container, device)
         bounds = torch.from_numpy(dataset.container.repertoire_offsets)
         self._first = bounds[dataset.rows].to(device)  # (B,)
         self._size = bounds.diff()[dataset.rows].to(device)  # (B,)
@@ -163,6 +165,8 @@ class BatchMaker:
     def _batch(self, positions: Tensor, at: Tensor, owner: Tensor, offsets: Tensor) -> RepertoireBatch:
         """Look up the sequences at (N,) of the container; owner (N,) says which of the positions (B,) each is of."""
         columns = self._columns
+        if columns is None:
+            return self._made(positions, at, owner, offsets)
         if self.device.type == "cpu":
             self._know_inverse_std(positions.numpy())
             inverse_std = self._inverse_std[positions]
@@ -184,6 +188,18 @@ class BatchMaker:
         max_length = _rounded_up(columns.max_length)
         return RepertoireBatch(columns.residues, starts, lengths, scale, inverse_std, offsets, max_length)
 
+    def _made(self, positions: Tensor, at: Tensor, owner: Tensor, offsets: Tensor) -> RepertoireBatch:
+        """Make the sequences of a simulated dataset at (N,)."""
+        assert isinstance(self.dataset, SimulatedDataset)
+        self._know_inverse_std(positions.numpy())
+        inverse_std = self._inverse_std[positions][owner]
+        with COMPILED_CODE:
+            residues, lengths, counts = map(torch.from_numpy, self.dataset.container.look_up(at.numpy()))
+        starts = lengths.cumsum(0) - lengths
+        scale = abundance_scale(counts.long(), self.abundance) * inverse_std
+        max_length = _rounded_up(int(lengths.max()) if len(lengths) else 0)
+        return RepertoireBatch(residues, starts, lengths, scale, inverse_std, offsets, max_length)
+
     def inverse_std(self, position: int) -> float:
         """Return 1 / the standard deviation of the features of one whole repertoire; computed once."""
         if self.device.type == "cpu":
@@ -193,7 +209,8 @@ class BatchMaker:
     def _know_inverse_std(self, positions: NDArray[np.int64]) -> None:
         for position in positions:
             if torch.isnan(self._inverse_std[position]):
-                repertoire = self.dataset[int(position)]
+                with COMPILED_CODE:  # makes the sequences of a simulated dataset
+                    repertoire = self.dataset[int(position)]
                 self._inverse_std[position] = inverse_standard_deviation(
                     repertoire.lengths, repertoire.counts, self.abundance
                 )
@@ -260,20 +277,21 @@ def _columns_on(container: Container, device: torch.device) -> _Columns:
     return known[device]
 
 
-def cache_device(container: Container, choice: CacheChoice, device: torch.device) -> torch.device:
-    """Return where training reads a container's sequences from: the device, or the CPU.
+def cache_device(dataset: RepertoireDataset, choice: CacheChoice, device: torch.device) -> torch.device:
+    """Return where training reads a dataset's sequences from: the device, or the CPU.
 
     Parameters
     ----------
-    container
-        The sequences.
+    dataset
+        The sequences; the CPU makes those of a simulated dataset.
     choice
         `auto` is the device where they take at most half of its free memory; `always` and `never` say what they mean.
     device
         Where the network is.
     """
-    if device.type != "cuda" or choice == "never":
+    if device.type != "cuda" or choice == "never" or isinstance(dataset, SimulatedDataset):
         return CPU
+    container = dataset.container
     if choice == "always" or device in _ON_DEVICES.get(container, {}):
         return device
     size = container.residues.nbytes + container.sequence_offsets.nbytes + container.counts.nbytes

@@ -135,7 +135,7 @@ class Trainer:
 
     def _maker(self, dataset: RepertoireDataset) -> BatchMaker:
         choice = "never" if self._changes_batches else self.config.training.device_cache
-        device = cache_device(dataset.container, choice, self.device)
+        device = cache_device(dataset, choice, self.device)
         return BatchMaker(dataset, self.config.network.abundance, device=device)
 
     @property

@@ -1,0 +1,165 @@
+"""Backgrounds: where the sequences of a simulated repertoire come from, before anything is implanted.
+
+Letters: n sequences, R residues.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+import numba
+import numpy as np
+from numba import uint64
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
+from deeprc.datasets.sequences import GeneCalls
+from deeprc.datasets.simulation.counters import word
+from deeprc.errors import InputError
+
+__all__ = ["RESIDUE_WEIGHTS", "Background", "DrawnSequences", "IndependentBackground"]
+
+RESIDUE_WEIGHTS: Mapping[str, int] = {
+    # of 65,536 residues
+    "A": 6653,
+    "C": 4536,
+    "D": 1903,
+    "E": 3682,
+    "F": 6639,
+    "G": 6401,
+    "H": 797,
+    "I": 875,
+    "K": 614,
+    "L": 2631,
+    "M": 225,
+    "N": 1900,
+    "P": 2009,
+    "Q": 4298,
+    "R": 2732,
+    "S": 9506,
+    "T": 4357,
+    "V": 1416,
+    "W": 428,
+    "Y": 3934,
+}
+"""How often each amino acid occurs in human TRB junctions: 62,015,656 residues of 4,248,766 distinct sequences, pooled
+from the 57 studies of TCR-BERT (https://github.com/wukevin/tcr-bert, data/tcrdb, commit 63aa483, Apache-2.0)."""
+
+_BITS = 16
+_LONGEST = 64
+
+
+@dataclass(frozen=True)
+class DrawnSequences:
+    """Sequences end to end: `residues` (R,) uint8, `lengths` (n,) int64, and their genes if the background has any."""
+
+    residues: NDArray[np.uint8]
+    lengths: NDArray[np.int64]
+    v_call: GeneCalls | None = None
+    j_call: GeneCalls | None = None
+
+
+class Background(Protocol):
+    """A source of sequences: any sequence of any repertoire can be drawn alone and is always the same."""
+
+    def draw(self, key: int, rows: NDArray[np.int64]) -> DrawnSequences:
+        """Return the sequences at these rows, (n,), of the endless repertoire that a key of 64 bits stands for."""
+
+
+@dataclass(frozen=True)
+class IndependentBackground:
+    """Residues drawn independently of each other and of their position; lengths from a normal distribution, rounded.
+
+    Attributes
+    ----------
+    mean_length, sd_length
+        Of the distribution of lengths; of what is rounded to less than 1 or more than 64, 1 or 64 is taken.
+    weights
+        How often each amino acid occurs, in parts of 65,536.
+    """
+
+    mean_length: float = 14.5
+    sd_length: float = 1.8
+    weights: Mapping[str, int] = field(default_factory=lambda: RESIDUE_WEIGHTS)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.mean_length <= _LONGEST or not 0 <= self.sd_length <= _LONGEST:
+            raise InputError(
+                f"background: expected a mean_length of 1 to {_LONGEST} and an sd_length of 0 to {_LONGEST}, found "
+                f"{self.mean_length} and {self.sd_length}"
+            )
+        valid = set(self.weights) <= set(AMINO_ACIDS) and min(self.weights.values(), default=0) >= 0
+        if not valid or sum(self.weights.values()) != 1 << _BITS:
+            raise InputError(f"background: expected weights of amino acids that sum to {1 << _BITS}")
+
+    @cached_property
+    def _residue_table(self) -> NDArray[np.uint8]:
+        """The amino acid of each number of 16 bits."""
+        return np.repeat(np.arange(20, dtype=np.uint8), [self.weights.get(letter, 0) for letter in AMINO_ACIDS])
+
+    @cached_property
+    def length_probabilities(self) -> NDArray[np.float64]:
+        """The probability of each length from 0 to 64."""
+        if self.sd_length == 0:
+            return np.asarray(np.arange(_LONGEST + 1) == math.floor(self.mean_length + 0.5), np.float64)
+        below: NDArray[np.float64] = ndtr((np.arange(_LONGEST) + 0.5 - self.mean_length) / self.sd_length)
+        below[0] = 0.0  # no sequence is empty
+        probabilities: NDArray[np.float64] = np.diff(below, prepend=0.0, append=1.0)
+        return probabilities
+
+    @cached_property
+    def _length_bounds(self) -> NDArray[np.uint64]:
+        """Of numbers of 32 bits, those below the bound of a length, and not below that of the one before, give it."""
+        return np.rint(np.cumsum(self.length_probabilities) * 2.0**32).astype(np.uint64)
+
+    def draw(self, key: int, rows: NDArray[np.int64]) -> DrawnSequences:
+        """Return the sequences at these rows."""
+        lengths = np.empty(len(rows), np.int64)
+        _draw_lengths(np.uint64(key), rows, self._length_bounds, lengths)
+        offsets = offsets_of(lengths)
+        residues = np.empty(offsets[-1], np.uint8)
+        _draw_residues(np.uint64(key), rows, offsets, self._residue_table, residues)
+        return DrawnSequences(residues, lengths)
+
+
+@numba.njit(parallel=True, cache=True, nogil=True)
+def _draw_lengths(key: int, rows: NDArray[np.int64], bounds: NDArray[np.uint64], lengths: NDArray[np.int64]) -> None:
+    """Take the last 32 bits of a sequence's first random number."""
+    middle = 0
+    while middle < len(bounds) - 1 and bounds[middle] < np.uint64(1 << 31):
+        middle += 1
+    for n in numba.prange(len(rows)):
+        bits = word(word(key, rows[n]), 0) & uint64(0xFFFFFFFF)
+        length = middle
+        while bits >= bounds[length]:
+            length += 1
+        while length > 0 and bits < bounds[length - 1]:
+            length -= 1
+        lengths[n] = length
+
+
+@numba.njit(parallel=True, cache=True, nogil=True)
+def _draw_residues(
+    key: int,
+    rows: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    table: NDArray[np.uint8],
+    residues: NDArray[np.uint8],
+) -> None:
+    """Take 4 residues of 16 bits from each of a sequence's random numbers but the first."""
+    for n in numba.prange(len(rows)):
+        own = word(key, rows[n])
+        at, stop, counter = offsets[n], offsets[n + 1], 1
+        while at < stop:
+            bits = word(own, counter)
+            counter += 1
+            last = min(at + 4, stop)
+            while at < last:
+                residues[at] = table[bits & uint64(0xFFFF)]
+                bits >>= uint64(16)
+                at += 1

@@ -1,0 +1,56 @@
+"""Random numbers that are functions of where they are used, not of what was drawn before.
+
+A number is the hash of a key and a counter: splitmix64's (Steele et al. 2014), which passes the usual test batteries. A
+key is made of a seed and of what it is for (the repertoire, the stream), so anything can be drawn alone, in any order
+and on any number of threads, and is always the same.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from numba import uint64
+from numpy.typing import NDArray
+
+__all__ = ["key_of", "uniforms", "word", "words"]
+
+_GOLDEN, _MIX_1, _MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_ALL = (1 << 64) - 1
+
+
+def key_of(seed: int, *parts: int) -> int:
+    """Return the key, 64 bits, of a seed and of integers that say what it is for."""
+    key = seed & _ALL
+    for part in parts:
+        key = _mixed((_mixed(key + _GOLDEN & _ALL) ^ part) + _GOLDEN & _ALL)
+    return key
+
+
+def _mixed(z: int) -> int:
+    z = (z ^ (z >> 30)) * _MIX_1 & _ALL
+    z = (z ^ (z >> 27)) * _MIX_2 & _ALL
+    return z ^ (z >> 31)
+
+
+def words(key: int | NDArray[np.uint64], counters: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return 64 random bits for each counter, of one key or of a key each."""
+    with np.errstate(over="ignore"):
+        z = np.uint64(key) + (counters + 1).astype(np.uint64) * np.uint64(_GOLDEN)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(_MIX_1)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(_MIX_2)
+        bits: NDArray[np.uint64] = z ^ (z >> np.uint64(31))
+    return bits
+
+
+def uniforms(key: int | NDArray[np.uint64], counters: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return numbers in [0, 1) of 53 bits."""
+    return (words(key, counters) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+@numba.njit(cache=True)
+def word(key: int, counter: int) -> int:
+    """Return one of `words`, for compiled code; both are 64 bits without a sign."""
+    z = uint64(key) + uint64(counter + 1) * uint64(_GOLDEN)
+    z = (z ^ (z >> uint64(30))) * uint64(_MIX_1)
+    z = (z ^ (z >> uint64(27))) * uint64(_MIX_2)
+    return z ^ (z >> uint64(31))  # type: ignore[no-any-return]

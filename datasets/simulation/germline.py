@@ -1,0 +1,104 @@
+"""TRB-like sequences with genes: germline ends around a random loop. For examples, and where genes are to matter."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numba
+import numpy as np
+from numba import uint64
+from numpy.typing import NDArray
+
+from deeprc.datasets.alphabet import encode, offsets_of
+from deeprc.datasets.sequences import GeneCalls
+from deeprc.datasets.simulation.background import DrawnSequences
+from deeprc.datasets.simulation.counters import uniforms, word, words
+from deeprc.errors import InputError
+
+__all__ = ["GermlineBackground"]
+
+# Frequent ends of human TRB junctions.
+_V_ENDS = {"TRBV5-1": "CASSL", "TRBV7-9": "CASSL", "TRBV19": "CASSI", "TRBV20-1": "CSAR", "TRBV28": "CASS"}
+_J_ENDS = {"TRBJ1-1": "NTEAFF", "TRBJ1-2": "YGYTF", "TRBJ2-1": "NEQFF", "TRBJ2-3": "DTQYF", "TRBJ2-7": "YEQYF"}
+_LONGEST = 40
+
+
+@dataclass(frozen=True)
+class GermlineBackground:
+    """The start that a V gene gives, a loop of uniformly drawn residues, the end that a J gene gives.
+
+    Attributes
+    ----------
+    shortest_loop, longest_loop
+        The loop's length is one of these or between, all equally likely.
+    v_genes, j_genes
+        How often each gene is used, relative to the others.
+    """
+
+    shortest_loop: int = 4
+    longest_loop: int = 9
+    v_genes: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(_V_ENDS, 1.0))
+    j_genes: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(_J_ENDS, 1.0))
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.shortest_loop <= self.longest_loop <= _LONGEST:
+            raise InputError(f"background: expected 0 <= shortest_loop <= longest_loop <= {_LONGEST}")
+        for usage, known in ((self.v_genes, _V_ENDS), (self.j_genes, _J_ENDS)):
+            valid = set(usage) <= set(known) and all(each >= 0 for each in usage.values())
+            if not valid or not 0 < sum(usage.values()) < math.inf:
+                raise InputError(f"background: expected the usage of some of {', '.join(known)}, found {dict(usage)}")
+
+    def draw(self, key: int, rows: NDArray[np.int64]) -> DrawnSequences:
+        """Return the sequences at these rows."""
+        own = words(key, rows)
+        v, j = _drawn(self.v_genes, own, 0), _drawn(self.j_genes, own, 1)
+        n_loops = self.longest_loop - self.shortest_loop + 1
+        loops = self.shortest_loop + (uniforms(own, np.full(len(rows), 2)) * n_loops).astype(np.int64)
+        starts, ends = [_V_ENDS[gene] for gene in self.v_genes], [_J_ENDS[gene] for gene in self.j_genes]
+        start_lengths, end_lengths = (np.array(list(map(len, each)), np.int64) for each in (starts, ends))
+        lengths = start_lengths[v] + loops + end_lengths[j]
+        offsets = offsets_of(lengths)
+        residues = np.empty(offsets[-1], np.uint8)
+        _fill(own, offsets, v, j, _padded(starts), start_lengths, _padded(ends), end_lengths, residues)
+        v_call, j_call = (
+            GeneCalls(codes.astype(np.uint16), tuple(usage)) for codes, usage in ((v, self.v_genes), (j, self.j_genes))
+        )
+        return DrawnSequences(residues, lengths, v_call, j_call)
+
+
+def _drawn(usage: Mapping[str, float], own: NDArray[np.uint64], counter: int) -> NDArray[np.int64]:
+    bounds = np.cumsum(list(usage.values())) / sum(usage.values())
+    return np.searchsorted(bounds[:-1], uniforms(own, np.full(len(own), counter)), side="right")
+
+
+def _padded(texts: list[str]) -> NDArray[np.uint8]:
+    table = np.zeros((len(texts), max(map(len, texts))), np.uint8)
+    for row, text in enumerate(texts):
+        table[row, : len(text)] = encode(text)
+    return table
+
+
+@numba.njit(parallel=True, cache=True, nogil=True)
+def _fill(
+    own: NDArray[np.uint64],
+    offsets: NDArray[np.int64],
+    v: NDArray[np.int64],
+    j: NDArray[np.int64],
+    starts: NDArray[np.uint8],
+    start_lengths: NDArray[np.int64],
+    ends: NDArray[np.uint8],
+    end_lengths: NDArray[np.int64],
+    residues: NDArray[np.uint8],
+) -> None:
+    """Write the ends, and between them a residue for each random number but the first three."""
+    for n in numba.prange(len(own)):
+        first, last = offsets[n] + start_lengths[v[n]], offsets[n + 1] - end_lengths[j[n]]
+        for i in range(start_lengths[v[n]]):
+            residues[offsets[n] + i] = starts[v[n], i]
+        for at in range(first, last):
+            bits = word(own[n], 3 + at - first) >> uint64(32)
+            residues[at] = (bits * uint64(20)) >> uint64(32)
+        for i in range(end_lengths[j[n]]):
+            residues[last + i] = ends[j[n], i]

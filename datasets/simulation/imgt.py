@@ -1,0 +1,39 @@
+"""IMGT numbering of junctions (Lefranc et al. 2003): which residue stands at which position of the CDR3.
+
+Position 104 is the conserved C, 118 the conserved F or W; between them lies the CDR3. One of 13 residues fills 105 to
+117. A shorter one lacks positions from the middle, 111 first, then 112, 110, 113 and so on; a longer one has more of
+them there, 112.1 first, then 111.1, 112.2, 111.2 and so on. So of n residues the first (n + 1) // 2 are numbered from
+105 upwards, the others down from 117.
+"""
+
+from __future__ import annotations
+
+__all__ = ["imgt_index", "imgt_positions"]
+
+_FIRST, _LAST_FROM_FRONT, _FIRST_FROM_BACK, _LAST = 104, 111, 112, 118
+
+
+def imgt_positions(length: int) -> list[str]:
+    """Return the position of each residue of a junction, conserved ones included: 104, 105, ..., 118.
+
+    Raises
+    ------
+    ValueError
+        If the junction has less than its 2 conserved residues.
+    """
+    if length < 2:
+        raise ValueError(f"a junction has at least 2 residues, found {length}")
+    n = length - 2
+    front, back = (n + 1) // 2, n // 2
+    room = _LAST_FROM_FRONT - _FIRST  # as there is from the back, less one
+    before = [str(_FIRST + 1 + i) for i in range(min(front, room))]
+    before += [f"{_LAST_FROM_FRONT}.{i + 1}" for i in range(front - room)]
+    after = [f"{_FIRST_FROM_BACK}.{i}" for i in range(back - room + 1, 0, -1)]
+    after += [str(_LAST - i) for i in range(min(back, room - 1), 0, -1)]
+    return [str(_FIRST), *before, *after, str(_LAST)]
+
+
+def imgt_index(position: str, length: int) -> int | None:
+    """Return where a position (text, as "107" or "111.1") is in a junction, from 0; None if the junction lacks it."""
+    positions = imgt_positions(length)
+    return positions.index(position) if position in positions else None

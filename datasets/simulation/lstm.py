@@ -1,0 +1,118 @@
+"""A background of sequences that an LSTM writes residue by residue (paper lines 8784-8803).
+
+Letters: n sequences, R residues, H units, T tokens, P prefixes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.simulation.background import DrawnSequences
+from deeprc.datasets.simulation.lstm_kernel import LOGITS, Prefixes, Weights, advance, pack, write_sequences
+from deeprc.datasets.simulation.lstm_model import BOUNDARY, MAX_LENGTH, SHIPPED, LstmModel, load_model
+from deeprc.datasets.simulation.lstm_product import blocks_of
+from deeprc.errors import InputError
+
+__all__ = ["LstmBackground"]
+
+_DEEPEST = MAX_LENGTH - 1  # after this, only the end may follow
+
+
+@dataclass(frozen=True)
+class LstmBackground:
+    """Sequences of an LSTM trained on next-residue prediction: a start token, residues, an end token.
+
+    Sequence i of a draw is a function of the model, the key and `rows[i]`: the same bits on every machine, in any order
+    and on any number of threads. A sequence has at least one residue (the end is not drawn first) and at most
+    `MAX_LENGTH`, 40, where the end is forced.
+
+    Attributes
+    ----------
+    path
+        A model made by `deeprc simulate train-lstm`; None is the one of the package, of human TRB junctions.
+    shared
+        States after prefixes that are at least this probable are computed once; 1 turns that off. The sequences do not
+        depend on it.
+
+    Raises
+    ------
+    InputError
+        If the file is no such model.
+    """
+
+    path: Path | None = None
+    shared: float = field(default=1e-4, kw_only=True, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.shared > 0:
+            raise InputError(f"background: expected a `shared` above 0, found {self.shared}")
+        _ = self.model  # what is wrong with a file is told now
+
+    def __reduce__(self) -> tuple[partial[LstmBackground], tuple[Path | None]]:
+        """Pickle as the path: a worker process reads the file by itself."""
+        return partial(LstmBackground, shared=self.shared), (self.path,)
+
+    @cached_property
+    def model(self) -> LstmModel:
+        """The weights."""
+        return load_model(SHIPPED if self.path is None else self.path)
+
+    @cached_property
+    def _weights(self) -> Weights:
+        return _weights_of(self.model)
+
+    @cached_property
+    def _prefixes(self) -> Prefixes:
+        return _likely_prefixes(self._weights, self.model.hidden, self.shared)
+
+    def draw(self, key: int, rows: NDArray[np.int64]) -> DrawnSequences:
+        """Return the sequences at these rows, (n,), of the endless repertoire that a key of 64 bits stands for."""
+        padded = np.empty((len(rows), MAX_LENGTH), np.uint8)
+        lengths = np.zeros(len(rows), np.int64)
+        rows = np.ascontiguousarray(rows, np.int64)
+        write_sequences(np.uint64(key), rows, self._weights, self._prefixes, padded, lengths)
+        offsets = offsets_of(lengths)
+        residues = np.empty(offsets[-1], np.uint8)
+        pack(padded, offsets, residues)
+        return DrawnSequences(residues, lengths)
+
+
+def _weights_of(model: LstmModel) -> Weights:
+    """Lay the weights out as the recurrence reads them: halved for sigmoids, in blocks of gates, tokens padded."""
+    H = model.hidden
+    halved = np.repeat(np.array([0.5, 0.5, 1.0, 0.5], np.float32), H)  # exact: input, forget, cell, output
+    padding = LOGITS - len(model.bias)
+    return Weights(
+        np.ascontiguousarray(model.inputs * halved),
+        blocks_of(model.recurrent * halved),
+        blocks_of(np.pad(model.outputs, ((0, 0), (0, padding)))),
+        np.pad(model.bias, (0, padding)),
+    )
+
+
+def _likely_prefixes(weights: Weights, hidden: int, shared: float) -> Prefixes:
+    """Return the states after all prefixes that are at least so probable, level by level; the empty one always."""
+    states, cells = np.zeros((1, hidden), np.float32), np.zeros((1, hidden), np.float32)
+    tokens, probabilities = np.array([BOUNDARY]), np.ones(1)
+    levels, n = [], 0
+    for depth in range(_DEEPEST + 1):
+        cumulated = np.zeros((len(tokens), LOGITS), np.float32)
+        advance(weights, tokens, states, cells, cumulated)
+        n += len(tokens)
+        next_ones = np.diff(cumulated[:, : BOUNDARY + 1].astype(np.float64), prepend=0.0)
+        total = next_ones.sum(1, keepdims=True) - (next_ones[:, BOUNDARY:] if depth == 0 else 0.0)
+        likely = probabilities[:, None] * next_ones[:, :BOUNDARY] / total  # (P, 20)
+        parents, tokens = np.nonzero(likely >= shared) if depth < _DEEPEST else np.nonzero(likely > np.inf)
+        children = np.full((len(likely), BOUNDARY), -1, np.int32)
+        children[parents, tokens] = n + np.arange(len(parents))
+        levels.append(Prefixes(states, cells, cumulated, children))
+        states, cells, probabilities = states[parents], cells[parents], likely[parents, tokens]
+        if not len(parents):
+            break
+    return Prefixes(*(np.concatenate(arrays) for arrays in zip(*levels, strict=True)))

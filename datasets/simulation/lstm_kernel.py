@@ -1,0 +1,298 @@
+"""The LSTM's recurrence as compiled code whose results are the same bits everywhere.
+
+A sequence depends on the weights, its key and its row alone: every sum has one order, nothing is contracted or
+reassociated (no fastmath), and the exponential and the hyperbolic tangent are made of additions, multiplications and
+divisions in float32, which IEEE 754 defines to the last bit; no mathematical library is asked. So neither the number of
+threads, nor the other sequences of a batch, nor the width of the processor's vectors has a say.
+
+Letters: n sequences, S lanes (sequences that are written side by side), H units, T tokens, P prefixes in the tree.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+from numba import uint64
+from numpy.typing import NDArray
+
+from deeprc.datasets.simulation.counters import word
+from deeprc.datasets.simulation.lstm_model import BOUNDARY, MAX_LENGTH
+from deeprc.datasets.simulation.lstm_product import TILE_LANES, add_product
+
+__all__ = ["LOGITS", "Prefixes", "Weights", "advance", "pack", "write_sequences"]
+
+_Array = NDArray[Any]
+_EXACT: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}  # no test for divisors of zero
+_float = np.float32
+
+LOGITS = 32
+"""Tokens and padding: whole vectors."""
+
+_LANES = 16
+_CHUNK = 512  # sequences that a thread takes at a time
+
+_LARGEST_TANH = _float(7.90531110763549805)  # from here on, tanh is 1
+# tanh(x) = x (a1 + a3 x^2 + ...) / (b0 + b2 x^2 + ...), to 3e-7; Eigen's coefficients.
+_A13, _A11, _A9 = _float(-2.76076847742355e-16), _float(2.00018790482477e-13), _float(-8.60467152213735e-11)
+_A7, _A5, _A3 = _float(5.12229709037114e-08), _float(1.48572235717979e-05), _float(6.37261928875436e-04)
+_A1 = _float(4.89352455891786e-03)
+_B6, _B4 = _float(1.19825839466702e-06), _float(1.18534705686654e-04)
+_B2, _B0 = _float(2.26843463243900e-03), _float(4.89352518554385e-03)
+# exp(x) = 1 + x + x^2 (e2 + e3 x + ...) for |x| <= ln(2) / 2; Cephes's coefficients.
+_E7, _E6, _E5 = _float(1.9875691500e-4), _float(1.3981999507e-3), _float(8.3334519073e-3)
+_E4, _E3, _E2 = _float(4.1665795894e-2), _float(1.6666665459e-1), _float(5.0000001201e-1)
+_LOG2_E, _LN2_HIGH, _LN2_LOW = _float(1.44269504088896341), _float(0.693359375), _float(-2.12194440e-4)
+_ROUND = _float(12582912.0)  # 1.5 * 2 ** 23: adding it leaves no bits for a fraction
+_LEAST_EXP = _float(-80.0)
+_HALF, _ONE = _float(0.5), _float(1.0)
+_ULP = _float(2.0**-24)
+
+
+class Weights(NamedTuple):
+    """An LSTM's weights as the recurrence reads them; those of the three sigmoid gates are halved.
+
+    Attributes
+    ----------
+    inputs
+        (T, 4 H) float32.
+    recurrent
+        (H, 4 H) float32 in blocks.
+    outputs, bias
+        (H, 32) in blocks and (32,) float32, padded.
+    """
+
+    inputs: _Array
+    recurrent: _Array
+    outputs: _Array
+    bias: _Array
+
+
+class Prefixes(NamedTuple):
+    """The states after the likeliest prefixes, so that what sequences have in common is computed once.
+
+    Attributes
+    ----------
+    states, cells
+        (P, H) float32. The first prefix is the empty one: the state after the start.
+    cumulated
+        Sums of the weights of the next tokens, (P, 32) float32.
+    children
+        The prefix that is one residue longer, (P, 20) int32; -1 where it has no place in the tree.
+    """
+
+    states: _Array
+    cells: _Array
+    cumulated: _Array
+    children: _Array
+
+
+@numba.njit(inline="always", error_model="numpy")
+def _tanh(x: Any) -> Any:
+    x = min(max(x, -_LARGEST_TANH), _LARGEST_TANH)
+    y = x * x
+    above = (((((_A13 * y + _A11) * y + _A9) * y + _A7) * y + _A5) * y + _A3) * y + _A1
+    below = ((_B6 * y + _B4) * y + _B2) * y + _B0
+    return x * above / below
+
+
+@numba.njit(inline="always", error_model="numpy")
+def _exp(x: Any) -> Any:
+    """Return the exponential of a number that is not positive; that of -80 for less."""
+    x = max(x, _LEAST_EXP)
+    power = (x * _LOG2_E + _ROUND) - _ROUND
+    x = x - power * _LN2_HIGH - power * _LN2_LOW
+    y = ((((_E7 * x + _E6) * x + _E5) * x + _E4) * x + _E3) * x + _E2
+    y = y * x * x + x + _ONE
+    return y * np.int32((np.int32(power) + np.int32(127)) << np.int32(23)).view(np.float32)
+
+
+@numba.njit(**_EXACT)
+def _activate(gates: _Array, state: _Array, cell: _Array) -> None:
+    """Go from one lane's gates, (4 H,), and cell to its next cell and state; sigmoid(2 x) is (1 + tanh(x)) / 2."""
+    H = len(cell)
+    of_input, of_forget, of_cell, of_output = gates[:H], gates[H : 2 * H], gates[2 * H : 3 * H], gates[3 * H :]
+    for j in range(H):
+        kept = (_HALF + _HALF * _tanh(of_forget[j])) * cell[j]
+        cell[j] = kept + (_HALF + _HALF * _tanh(of_input[j])) * _tanh(of_cell[j])
+    for j in range(H):
+        state[j] = (_HALF + _HALF * _tanh(of_output[j])) * _tanh(cell[j])
+
+
+@numba.njit(**_EXACT)
+def _cumulate(cumulated: _Array) -> None:
+    """Turn logits, (32,), into the sums of the weights of the tokens, in their order; the likeliest weighs 1."""
+    largest = cumulated[0]
+    for t in range(1, BOUNDARY + 1):
+        largest = max(largest, cumulated[t])
+    for t in range(LOGITS):
+        cumulated[t] = _exp(min(cumulated[t] - largest, _float(0.0)))
+    total = _float(0.0)
+    for t in range(BOUNDARY + 1):
+        total += cumulated[t]
+        cumulated[t] = total
+
+
+@numba.njit(**_EXACT)
+def advance(weights: Weights, tokens: _Array, states: _Array, cells: _Array, cumulated: _Array) -> None:
+    """Advance n sequences by one token each, in place.
+
+    Parameters
+    ----------
+    weights
+        Of the LSTM.
+    tokens
+        (n,) int64.
+    states, cells
+        (n, H) float32; become those after the token.
+    cumulated
+        Is set to the sums of the weights of the next tokens, (n, 32) float32.
+    """
+    H = states.shape[1]
+    gates, some = np.zeros((TILE_LANES, 4 * H), _float), np.zeros((TILE_LANES, H), _float)
+    logits = np.zeros((TILE_LANES, LOGITS), _float)
+    for i in range(len(tokens)):
+        gates[0], some[0] = weights.inputs[tokens[i]], states[i]
+        add_product(gates, some, weights.recurrent, 1)
+        _activate(gates[0], states[i], cells[i])
+        logits[0], some[0] = weights.bias, states[i]
+        add_product(logits, some, weights.outputs, 1)
+        _cumulate(logits[0])
+        cumulated[i] = logits[0]
+
+
+@numba.njit(inline="always", error_model="numpy")
+def _drawn(cumulated: Any, key: Any, place: Any) -> Any:
+    """Return the token at a place of the sequence of a key; no sequence is empty, or longer than it may be."""
+    if place >= MAX_LENGTH:
+        return BOUNDARY
+    last = BOUNDARY if place else BOUNDARY - 1
+    mark = _float(word(key, place) >> uint64(40)) * _ULP * cumulated[last]
+    token = 0
+    for t in range(last):
+        token += cumulated[t] <= mark
+    return token
+
+
+class _Lanes(NamedTuple):
+    """S sequences in the making: row (-1 after its end), place, last token, key, (S,); states, cells (S, H)."""
+
+    rows: _Array
+    places: _Array
+    tokens: _Array
+    keys: _Array
+    states: _Array
+    cells: _Array
+
+
+@numba.njit(**_EXACT)
+def _begin(
+    own_key: Any, row: int, prefixes: Prefixes, lanes: _Lanes, lane: int, residues: _Array, lengths: _Array
+) -> bool:
+    """Write a sequence as far as the tree of prefixes reaches; return whether it goes on, in this lane."""
+    prefix, place = 0, 0
+    token = _drawn(prefixes.cumulated[0], own_key, 0)
+    while token != BOUNDARY:
+        residues[row, place] = token
+        place += 1
+        longer = prefixes.children[prefix, token]
+        if longer < 0:
+            lanes.rows[lane], lanes.places[lane], lanes.tokens[lane], lanes.keys[lane] = row, place, token, own_key
+            lanes.states[lane], lanes.cells[lane] = prefixes.states[prefix], prefixes.cells[prefix]
+            return True
+        prefix = longer
+        token = _drawn(prefixes.cumulated[prefix], own_key, place)
+    lengths[row] = place
+    return False
+
+
+@numba.njit(**_EXACT)
+def _move(lanes: _Lanes, source: int, to: int) -> None:
+    lanes.rows[to], lanes.places[to] = lanes.rows[source], lanes.places[source]
+    lanes.tokens[to], lanes.keys[to] = lanes.tokens[source], lanes.keys[source]
+    lanes.states[to], lanes.cells[to] = lanes.states[source], lanes.cells[source]
+
+
+@numba.njit(**_EXACT)
+def _fill(
+    key: Any,
+    rows: _Array,
+    following: int,
+    n: int,
+    prefixes: Prefixes,
+    lanes: _Lanes,
+    residues: _Array,
+    lengths: _Array,
+) -> tuple[int, int]:
+    """Give lanes that have ended, of n, and those beyond to the following rows; return the next row, and n again.
+
+    Where no rows are left, the last lanes take the places of those that have ended.
+    """
+    lane = 0
+    while lane < _LANES:
+        if lane < n and lanes.rows[lane] >= 0:
+            lane += 1
+        elif following < len(rows):
+            if _begin(word(key, rows[following]), following, prefixes, lanes, lane, residues, lengths):
+                n = max(n, lane + 1)
+            following += 1
+        elif lane < n:
+            n -= 1
+            _move(lanes, n, lane)
+        else:
+            break
+    return following, n
+
+
+@numba.njit(**_EXACT)
+def _write_chunk(
+    key: Any, rows: _Array, weights: Weights, prefixes: Prefixes, residues: _Array, lengths: _Array
+) -> None:
+    """Write the sequences of some rows, (n,), into the rows of `residues`, (n, 40), and `lengths`, (n,).
+
+    Sequences are written side by side in lanes; one that ends makes way for the next.
+    """
+    H = prefixes.states.shape[1]
+    gates, cumulated = np.zeros((_LANES, 4 * H), _float), np.zeros((_LANES, LOGITS), _float)
+    numbers = np.zeros((3, _LANES), np.int64)
+    vectors = np.zeros((2, _LANES, H), _float)
+    lanes = _Lanes(numbers[0], numbers[1], numbers[2], np.zeros(_LANES, np.uint64), vectors[0], vectors[1])
+    following, n = _fill(key, rows, 0, 0, prefixes, lanes, residues, lengths)
+    while n:
+        for s in range(n):
+            gates[s] = weights.inputs[lanes.tokens[s]]
+        add_product(gates, lanes.states, weights.recurrent, n)
+        for s in range(n):
+            _activate(gates[s], lanes.states[s], lanes.cells[s])
+            cumulated[s] = weights.bias
+        add_product(cumulated, lanes.states, weights.outputs, n)
+        for s in range(n):
+            _cumulate(cumulated[s])
+            token = _drawn(cumulated[s], lanes.keys[s], lanes.places[s])
+            if token == BOUNDARY:
+                lengths[lanes.rows[s]] = lanes.places[s]
+                lanes.rows[s] = -1
+            else:
+                residues[lanes.rows[s], lanes.places[s]] = token
+                lanes.tokens[s] = token
+                lanes.places[s] += 1
+        following, n = _fill(key, rows, following, n, prefixes, lanes, residues, lengths)
+
+
+@numba.njit(parallel=True, **_EXACT)
+def write_sequences(
+    key: Any, rows: _Array, weights: Weights, prefixes: Prefixes, residues: _Array, lengths: _Array
+) -> None:
+    """Write the sequences of rows, (n,) int64, into `residues`, (n, 40) uint8, and `lengths`, (n,) int64."""
+    for chunk in numba.prange((len(rows) + _CHUNK - 1) // _CHUNK):
+        here = slice(chunk * _CHUNK, min((chunk + 1) * _CHUNK, len(rows)))
+        _write_chunk(key, rows[here], weights, prefixes, residues[here], lengths[here])
+
+
+@numba.njit(parallel=True, **_EXACT)
+def pack(padded: _Array, offsets: _Array, residues: _Array) -> None:
+    """Put the sequences in the rows of `padded`, (n, 40), end to end into `residues`, (R,)."""
+    for i in numba.prange(len(padded)):
+        for place in range(offsets[i + 1] - offsets[i]):
+            residues[offsets[i] + place] = padded[i, place]

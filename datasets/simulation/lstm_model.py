@@ -1,0 +1,141 @@
+"""The weights of an LSTM that writes sequences residue by residue, and their file.
+
+Letters: H units, T = 21 tokens: the 20 amino acids in the alphabet's order, then the boundary, which is the start as an
+input and the end as an output.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.errors import InputError
+from deeprc.files import write_aside
+
+__all__ = ["BOUNDARY", "MAX_LENGTH", "N_TOKENS", "SHIPPED", "LstmModel", "load_model", "save_model"]
+
+MAX_LENGTH = 40
+"""Residues of the longest sequence that is learned from or written; there, the end is forced."""
+
+BOUNDARY = len(AMINO_ACIDS)
+"""The token of the start, as an input, and of the end, as an output."""
+
+N_TOKENS = len(AMINO_ACIDS) + 1
+
+SHIPPED = Path(__file__).with_name("trb_lstm.safetensors")
+"""The model that comes with the package: human TRB junctions; docs/simulation.md tells how it was made."""
+
+_UNITS = 16
+_MOST_UNITS = 1024
+
+
+@dataclass(frozen=True)
+class LstmModel:
+    """A trained LSTM of one layer; all arrays are float32. Gates are in torch's order: input, forget, cell, output.
+
+    Attributes
+    ----------
+    inputs
+        What each input token adds to the gates, their biases included, (T, 4 H).
+    recurrent
+        What each unit adds to them, (H, 4 H).
+    outputs, bias
+        From units to the logits of the next token, (H, T) and (T,).
+    about
+        How it was made: `source`, `sequences`, `held_out_loss` (nats per token), `deeprc`.
+    """
+
+    inputs: NDArray[np.float32]
+    recurrent: NDArray[np.float32]
+    outputs: NDArray[np.float32]
+    bias: NDArray[np.float32]
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def hidden(self) -> int:
+        """The number of units, H."""
+        return len(self.recurrent)
+
+    @property
+    def tensors(self) -> dict[str, NDArray[np.float32]]:
+        """The arrays by name."""
+        return {name: getattr(self, name) for name in _shapes(self.hidden)}
+
+
+def _shapes(hidden: int) -> dict[str, tuple[int, ...]]:
+    return {
+        "inputs": (N_TOKENS, 4 * hidden),
+        "recurrent": (hidden, 4 * hidden),
+        "outputs": (hidden, N_TOKENS),
+        "bias": (N_TOKENS,),
+    }
+
+
+def save_model(path: Path, model: LstmModel) -> None:
+    """Write a model as a safetensors file, aside first, then renamed."""
+    about = {"alphabet": AMINO_ACIDS, "hidden": model.hidden, **model.about}
+    with write_aside(path) as aside:
+        aside.touch()
+        mode = aside.stat().st_mode  # safetensors makes files that only their owner may read
+        tensors = {name: np.ascontiguousarray(tensor) for name, tensor in model.tensors.items()}
+        save_file(tensors, aside, metadata={"lstm": json.dumps(about)})
+        aside.chmod(mode)
+
+
+def load_model(path: Path = SHIPPED) -> LstmModel:
+    """Read what `save_model` wrote.
+
+    Raises
+    ------
+    InputError
+        If the file is missing or damaged, or its tensors are not those of a model.
+    """
+    try:
+        with safe_open(path, framework="np") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+            about = json.loads((file.metadata() or {}).get("lstm", "{}"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; expected a model made by `deeprc simulate train-lstm`") from None
+    except (SafetensorError, OSError, TypeError, json.JSONDecodeError) as error:
+        # TypeError is for types that numpy lacks.
+        raise InputError(f"{path}: is damaged or no safetensors file: {error}") from error
+    _check(path, tensors, about)
+    return LstmModel(**tensors, about=about)
+
+
+def _check(path: Path, tensors: dict[str, NDArray[Any]], about: Any) -> None:
+    recurrent = tensors.get("recurrent")
+    hidden = len(recurrent) if recurrent is not None and recurrent.ndim else 0
+    shapes = _shapes(hidden)
+    if set(tensors) != set(shapes):
+        raise InputError(f"{path}: expected the tensors {_listed(shapes)}, found {_listed(tensors) or 'none'}")
+    check_hidden(hidden, f"{path}: the tensor 'recurrent'")
+    for name, shape in shapes.items():
+        found = tensors[name]
+        if found.dtype != np.float32 or found.shape != shape:
+            raise InputError(
+                f"{path}: the tensor {name!r} is {found.dtype} of shape {found.shape}; expected float32 of {shape}"
+            )
+        if not np.isfinite(found).all():
+            raise InputError(f"{path}: the tensor {name!r} holds numbers that are not finite")
+    if not isinstance(about, dict) or about.get("alphabet", AMINO_ACIDS) != AMINO_ACIDS:
+        raise InputError(f"{path}: expected a model of the alphabet {AMINO_ACIDS}")
+
+
+def check_hidden(hidden: int, what: str = "hidden") -> None:
+    """Refuse a number of units that the compiled recurrence is not written for."""
+    if hidden % _UNITS or not _UNITS <= hidden <= _MOST_UNITS:
+        raise InputError(f"{what} has {hidden} units; expected a multiple of {_UNITS} up to {_MOST_UNITS}")
+
+
+def _listed(names: Mapping[str, Any]) -> str:
+    return ", ".join(sorted(names))

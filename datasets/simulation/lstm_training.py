@@ -1,0 +1,188 @@
+"""Training of the LSTM that writes sequences: the next residue from those before it (paper lines 8786-8797).
+
+Letters: N sequences, L positions with the boundary, B sequences of a batch, H units, T tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 (torch's custom)
+
+from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.simulation.lstm_model import BOUNDARY, MAX_LENGTH, N_TOKENS, LstmModel, check_hidden, save_model
+from deeprc.datasets.simulation.source import read_source
+from deeprc.errors import InputError
+from deeprc.versions import package_version
+
+__all__ = ["NextResidue", "train_lstm"]
+
+_HELD_OUT = 100  # one in so many
+_PADDING = -100  # no target
+_PIECES = 4  # of a batch
+_WARM_UP = 0.02  # of all steps
+_LONGEST_GRADIENT = 1.0
+
+
+class NextResidue(nn.Module):
+    """An LSTM of one layer from one-hot tokens to the logits of the next."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(N_TOKENS, hidden)
+        self.output = nn.Linear(hidden, N_TOKENS)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return logits, (L, B, T), from tokens, (L, B)."""
+        states, _ = self.lstm(F.one_hot(tokens, N_TOKENS).to(self.output.weight.dtype))
+        logits: Tensor = self.output(states)
+        return logits
+
+    def to_model(self, **about: object) -> LstmModel:
+        """Return the weights as arrays, torch's two biases of each gate added to the inputs'."""
+        of = dict(self.named_parameters())
+        inputs = of["lstm.weight_ih_l0"].T + of["lstm.bias_ih_l0"] + of["lstm.bias_hh_l0"]
+        tensors = (inputs, of["lstm.weight_hh_l0"].T, of["output.weight"].T, of["output.bias"])
+        arrays = [tensor.detach().float().contiguous().numpy() for tensor in tensors]
+        return LstmModel(arrays[0], arrays[1], arrays[2], arrays[3], about)
+
+
+def train_lstm(
+    source: Path,
+    output: Path,
+    *,
+    hidden: int = 96,
+    epochs: int = 3,
+    seed: int = 0,
+    batch_size: int = 1000,
+    learning_rate: float = 5e-3,
+    limit: int | None = None,
+    progress: Callable[[int, float], None] | None = None,
+) -> list[float]:
+    """Train an LSTM on next-residue prediction and write it as a safetensors file.
+
+    The last of a hundred sequences, after a shuffle by the seed, are held out. Adam's learning rate rises over the
+    first 2% of the steps and falls along a cosine to zero. The same seed, number of threads and version of torch give
+    the same model.
+
+    Parameters
+    ----------
+    source
+        A container, a table or a list of sequences, as `read_source` reads it; those longer than 40 residues are left
+        out. A row is a sequence, whatever its count.
+    output
+        The file to write; its folder exists.
+    hidden
+        Units, a multiple of 16.
+    epochs
+        Passes over the sequences.
+    seed
+        Of the first weights and of the order of the sequences.
+    batch_size, learning_rate
+        Sequences of a step, and the highest learning rate.
+    limit
+        Use only the first so many sequences of the source.
+    progress
+        Is called after each epoch with its number, from 1, and the held-out loss.
+
+    Returns
+    -------
+    The held-out loss after each epoch: nats per token, the end being one.
+
+    Raises
+    ------
+    InputError
+        If the source has fewer than 100 usable sequences, an option is out of range, or `output` cannot be written.
+    """
+    check_hidden(hidden)
+    if min(epochs, batch_size) < 1 or not learning_rate > 0:
+        raise InputError("expected at least one epoch, one sequence per batch and a learning rate above zero")
+    if limit is not None and limit < _HELD_OUT:
+        raise InputError(f"expected a limit of {_HELD_OUT} sequences or more, found {limit}")
+    if not output.parent.is_dir():
+        raise InputError(f"{output}: the folder {output.parent} does not exist")
+    found = read_source(source, longest=MAX_LENGTH)
+    lengths = found.lengths[:limit]
+    tokens = _padded(found.residues[: lengths.sum()], lengths)
+    if len(lengths) < _HELD_OUT:
+        raise InputError(
+            f"{source}: {len(lengths)} sequences of 1 to {MAX_LENGTH} residues; expected {_HELD_OUT} or more"
+        )
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(lengths))
+    training, held_out = np.split(order, [len(order) - len(order) // _HELD_OUT])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = NextResidue(hidden)
+    optimizer = torch.optim.Adam(network.parameters())
+    n_steps = epochs * math.ceil(len(training) / batch_size)
+    losses: list[float] = []
+    for epoch in range(epochs):
+        for number, batch in enumerate(_batches(rng.permutation(training), batch_size)):
+            step = epoch * (n_steps // epochs) + number
+            optimizer.param_groups[0]["lr"] = learning_rate * _decay(step / n_steps)
+            _step(network, optimizer, tokens[batch], lengths[batch])
+        losses.append(_loss(network, tokens[held_out], lengths[held_out], batch_size))
+        if progress is not None:
+            progress(epoch + 1, losses[-1])
+    about = {"source": source.name, "sequences": len(lengths), "epochs": epochs, "seed": seed}
+    save_model(output, network.to_model(**about, held_out_loss=losses[-1], deeprc=package_version("deeprc")))
+    return losses
+
+
+def _padded(residues: NDArray[np.uint8], lengths: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Return tokens, (N, MAX_LENGTH + 2) uint8: the boundary, the residues, the boundary to the end."""
+    tokens = np.full((len(lengths), MAX_LENGTH + 2), BOUNDARY, np.uint8)
+    places = np.arange(len(residues)) - np.repeat(offsets_of(lengths)[:-1], lengths)
+    tokens[np.repeat(np.arange(len(lengths)), lengths), places + 1] = residues
+    return tokens
+
+
+def _batches(rows: NDArray[np.int64], size: int) -> Iterator[NDArray[np.int64]]:
+    return (rows[start : start + size] for start in range(0, len(rows), size))
+
+
+def _inputs_and_targets(tokens: NDArray[np.uint8], lengths: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    """Return input tokens and the next ones, both (L, B) int64; targets after the end are padding."""
+    longest = int(lengths.max()) + 1
+    by_place = torch.from_numpy(tokens[:, : longest + 1].astype(np.int64).T.copy())
+    inputs, targets = by_place[:-1], by_place[1:].clone()
+    targets[torch.arange(longest)[:, None] > torch.from_numpy(lengths)[None]] = _PADDING
+    return inputs, targets
+
+
+def _decay(done: float) -> float:
+    """Return the share of the highest learning rate when so much of the training is done."""
+    return min(done / _WARM_UP + 1e-3, 0.5 + 0.5 * math.cos(math.pi * done))
+
+
+def _step(
+    network: NextResidue, optimizer: torch.optim.Optimizer, tokens: NDArray[np.uint8], lengths: NDArray[np.int64]
+) -> None:
+    """Take one step on a batch, in pieces of similar length, which hold little padding: 1.7 times as fast."""
+    optimizer.zero_grad(set_to_none=True)
+    n_targets = int(lengths.sum()) + len(lengths)
+    for rows in np.array_split(np.argsort(lengths, kind="stable"), min(_PIECES, len(lengths))):
+        inputs, targets = _inputs_and_targets(tokens[rows], lengths[rows])
+        loss = F.cross_entropy(network(inputs).flatten(0, 1), targets.flatten(), ignore_index=_PADDING, reduction="sum")
+        (loss / n_targets).backward()
+    nn.utils.clip_grad_norm_(network.parameters(), _LONGEST_GRADIENT)
+    optimizer.step()
+
+
+@torch.no_grad()
+def _loss(network: NextResidue, tokens: NDArray[np.uint8], lengths: NDArray[np.int64], batch_size: int) -> float:
+    """Return the mean loss of the tokens, nats."""
+    total, n = 0.0, 0
+    for batch in _batches(np.arange(len(lengths)), batch_size):
+        inputs, targets = _inputs_and_targets(tokens[batch], lengths[batch])
+        logits = network(inputs).flatten(0, 1)  # (L B, T)
+        total += float(F.cross_entropy(logits, targets.flatten(), ignore_index=_PADDING, reduction="sum"))
+        n += int((targets != _PADDING).sum())
+    return total / n

@@ -1,0 +1,120 @@
+"""Motifs: what is implanted, and how it varies from one witness to the next.
+
+Letters: V variants of a motif, L positions of the longest.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import NamedTuple
+
+from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.errors import InputError
+
+__all__ = ["GAP", "WILDCARD", "Motif", "Variant"]
+
+WILDCARD, GAP = 20, 21
+"""Codes of positions that are no amino acid: any residue, drawn anew for each witness; the background's own residue."""
+
+_TOKEN = re.compile(r"(?P<letter>[A-Z])(?P<removable>\(d\))?|(?P<gap>-)")
+_MOST = 32
+_MOST_CHOICES = 6
+
+
+class Variant(NamedTuple):
+    """One form of a motif: how likely it is, the code of each position, and each position's place in the pattern."""
+
+    probability: float
+    codes: tuple[int, ...]
+    places: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Motif:
+    """A short pattern of residues.
+
+    Attributes
+    ----------
+    pattern
+        Amino acids; `Z`, a wildcard; `(d)` behind a position that is left out with `deletion_probability`; `-`, a gap
+        that keeps the background's residues: SFEN, SF(d)ZN, GL-N.
+    deletion_probability
+        Of a position marked `(d)`.
+    gap_lengths
+        How many residues a gap may have, all equally likely.
+    substitutions
+        For each position of the pattern the probability that this one is altered, to another amino acid; at most one of
+        a witness is. Their sum is at most 1. Empty: none is.
+    alteration_rate
+        The share of the witnesses that alterations apply to.
+    noise
+        The probability of each amino acid of the motif that the background's residue stays in its place.
+    weight
+        How often a signal of several motifs takes this one, relative to the others.
+    """
+
+    pattern: str
+    deletion_probability: float = 0.5
+    gap_lengths: tuple[int, ...] = (0, 1, 2)
+    substitutions: tuple[float, ...] = ()
+    alteration_rate: float = 1.0
+    noise: float = 0.0
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        tokens = [match[0] for match in _TOKEN.finditer(self.pattern)]
+        letters = {letter for token in tokens for letter in token[:1] if letter != "-"}
+        if not tokens or "".join(tokens) != self.pattern or not letters <= {*AMINO_ACIDS, "Z"}:
+            raise InputError(
+                f"motif {self.pattern!r}: expected amino acids ({AMINO_ACIDS}), Z for any, (d) behind a position that "
+                "may be left out and - for a gap"
+            )
+        if self.substitutions and len(self.substitutions) != len(tokens):
+            raise InputError(
+                f"motif {self.pattern!r}: expected {len(tokens)} substitutions, one per position, found "
+                f"{len(self.substitutions)}"
+            )
+        if not (sum(self.substitutions) <= 1 + 1e-9 and all(each >= 0 for each in self.substitutions)):
+            raise InputError(f"motif {self.pattern!r}: expected substitutions of 0 to 1 in total")
+        for name in ("deletion_probability", "alteration_rate", "noise"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"motif {self.pattern!r}: {name}: expected 0 to 1, found {getattr(self, name)}")
+        if not 0 < self.weight < math.inf or not self.gap_lengths or not all(0 <= n <= _MOST for n in self.gap_lengths):
+            raise InputError(f"motif {self.pattern!r}: expected a weight above 0 and gap_lengths of 0 to {_MOST}")
+        if self.pattern.count("(d)") + self.pattern.count("-") > _MOST_CHOICES:
+            raise InputError(f"motif {self.pattern!r}: expected at most {_MOST_CHOICES} of (d) and gaps")
+        if not self.variants or max(len(each.codes) for each in self.variants) > _MOST:
+            raise InputError(f"motif {self.pattern!r}: expected 1 to {_MOST} positions")
+
+    @cached_property
+    def variants(self) -> tuple[Variant, ...]:
+        """The forms that deletions and gaps give, the same one only once; their probabilities sum to 1."""
+        choices = [list(self._choices(place, match)) for place, match in enumerate(_TOKEN.finditer(self.pattern))]
+        found: dict[tuple[tuple[int, ...], tuple[int, ...]], float] = {}
+        for combination in product(*choices):
+            codes = tuple(code for _, part in combination for code, _ in part)
+            places = tuple(place for _, part in combination for _, place in part)
+            probability = 1.0
+            for each, _ in combination:
+                probability *= each
+            if codes and probability:
+                found[codes, places] = found.get((codes, places), 0) + probability
+        total = sum(found.values())
+        return tuple(Variant(value / total, *forms) for forms, value in found.items())
+
+    def _choices(self, place: int, match: re.Match[str]) -> Iterator[tuple[float, list[tuple[int, int]]]]:
+        """Yield what a position may become: the probability, and the codes with their place."""
+        if match["gap"]:
+            for n in self.gap_lengths:
+                yield 1 / len(self.gap_lengths), [(GAP, place)] * n
+            return
+        code = WILDCARD if match["letter"] == "Z" else AMINO_ACIDS.index(match["letter"])
+        removed = self.deletion_probability if match["removable"] else 0.0
+        yield 1 - removed, [(code, place)]
+        if removed:
+            yield removed, []

@@ -1,0 +1,86 @@
+"""Real sequences as a background: a container's or a list's, drawn without replacement within a repertoire."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numba
+import numpy as np
+from numba import uint64
+from numpy.typing import NDArray
+
+from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.sequences import GeneCalls
+from deeprc.datasets.simulation.background import DrawnSequences
+from deeprc.datasets.simulation.counters import word
+from deeprc.errors import InputError
+
+__all__ = ["SequencePool"]
+
+_ROUNDS = 6
+
+
+@dataclass(frozen=True)
+class SequencePool:
+    """The sequences of a file.
+
+    Attributes
+    ----------
+    path
+        A container, whose repertoires are pooled, or a table or a list of sequences.
+    """
+
+    path: Path
+
+    @cached_property
+    def sequences(self) -> DrawnSequences:
+        """All sequences of the pool, read when they are first needed."""
+        from deeprc.datasets.simulation.source import read_source
+
+        found = read_source(self.path)
+        if not len(found.lengths):
+            raise InputError(f"{self.path}: holds no sequence")
+        return found
+
+    @cached_property
+    def _offsets(self) -> NDArray[np.int64]:
+        return offsets_of(self.sequences.lengths)
+
+    def __len__(self) -> int:
+        """Return the number of sequences."""
+        return len(self.sequences.lengths)
+
+    def draw(self, key: int, rows: NDArray[np.int64]) -> DrawnSequences:
+        """Return the sequences that a shuffled pool has at these rows; it is shuffled anew where rows exceed it."""
+        places = np.empty(len(rows), np.int64)
+        _shuffled(np.uint64(key), rows, len(self), places)
+        lengths = self.sequences.lengths[places]
+        offsets = offsets_of(lengths)
+        shift = np.repeat(self._offsets[places] - offsets[:-1], lengths)
+        v_call, j_call = (
+            None if calls is None else GeneCalls(calls.codes[places], calls.vocabulary)
+            for calls in (self.sequences.v_call, self.sequences.j_call)
+        )
+        return DrawnSequences(self.sequences.residues[np.arange(len(shift)) + shift], lengths, v_call, j_call)
+
+
+@numba.njit(parallel=True, cache=True, nogil=True)
+def _shuffled(key: int, rows: NDArray[np.int64], n: int, places: NDArray[np.int64]) -> None:
+    """Permute the numbers below n: a Feistel network over an even number of bits, walked until it hits one of them."""
+    half = 1
+    while (uint64(1) << uint64(2 * half)) < uint64(n):
+        half += 1
+    mask = (uint64(1) << uint64(half)) - uint64(1)
+    for i in numba.prange(len(rows)):
+        own = word(key, rows[i] // n)
+        place = uint64(rows[i] % n)
+        while True:
+            left, right = place >> uint64(half), place & mask
+            for number in range(_ROUNDS):
+                left, right = right, left ^ (word(own + uint64(number), right) & mask)
+            place = (left << uint64(half)) | right
+            if place < uint64(n):
+                break
+        places[i] = place

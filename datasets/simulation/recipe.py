@@ -1,0 +1,240 @@
+"""Recipes: cohorts as YAML files, the ones that come with the package and anyone's own."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import yaml
+
+from deeprc.datasets.simulation.background import Background, IndependentBackground
+from deeprc.datasets.simulation.cohort import Cohort
+from deeprc.datasets.simulation.germline import GermlineBackground
+from deeprc.datasets.simulation.lstm import LstmBackground
+from deeprc.datasets.simulation.motif import Motif
+from deeprc.datasets.simulation.pool import SequencePool
+from deeprc.datasets.simulation.recombination import RecombinationBackground
+from deeprc.errors import InputError
+
+__all__ = ["BACKGROUNDS", "cohort_from_mapping", "load_recipe", "read_recipe", "recipes"]
+
+BACKGROUNDS: Mapping[str, type[Any]] = {
+    "independent": IndependentBackground,
+    "germline": GermlineBackground,
+    "lstm": LstmBackground,
+    "sequences": SequencePool,
+    "recombination": RecombinationBackground,
+}
+"""The kinds of background, by what a recipe calls them."""
+
+_FOLDER = "simulated"
+_EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?e[+-]?\d+", re.IGNORECASE)
+_SUGGESTIONS = 3
+
+
+def recipes() -> dict[str, str]:
+    """Return the recipes that come with the package: what each is, by its name."""
+    found = {}
+    for path in files("deeprc.configs").joinpath(_FOLDER).iterdir():
+        if path.name.endswith(".yaml"):
+            first = path.read_text(encoding="utf-8").partition("\n")[0]
+            found[path.name.removesuffix(".yaml")] = first.removeprefix("#").strip()
+    return dict(sorted(found.items(), key=lambda item: _natural(item[0])))
+
+
+def load_recipe(
+    name: str,
+    overrides: Sequence[str] = (),
+    *,
+    seed: int | None = None,
+    scale: float = 1.0,
+    background: Path | None = None,
+) -> tuple[Cohort, dict[str, Any]]:
+    """Return a cohort, and the mapping that describes it wholly.
+
+    Parameters
+    ----------
+    name
+        A recipe that comes with the package, or a YAML file.
+    overrides
+        `key=value`, where the key is a path of names and numbers, `sizes.mean`, `signals.0.witness_rate`; with a single
+        signal `witness_rate` says the same.
+    seed
+        In the place of the recipe's.
+    scale
+        Of the number of repertoires; what remains is the same.
+    background
+        The file of real sequences that a recipe asks for.
+
+    Raises
+    ------
+    InputError
+        If the recipe or a value cannot be used; the message names the key.
+    """
+    mapping = read_recipe(name)
+    for override in overrides:
+        _override(mapping, override)
+    if seed is not None:
+        mapping["seed"] = seed
+    if not 0 < scale < math.inf:
+        raise InputError(f"--scale: expected more than 0, found {scale:g}")
+    if background is not None:
+        mapping["background"] = {"kind": "sequences", "path": str(background)}
+    mapping.setdefault("name", Path(name).name.removesuffix(".yaml").removesuffix(".yml"))
+    cohort = cohort_from_mapping(mapping)
+    n = max(round(scale * cohort.n_repertoires), min(2, cohort.n_repertoires))
+    mapping["n_repertoires"] = n
+    return replace(cohort, n_repertoires=n), mapping
+
+
+def read_recipe(name: str) -> dict[str, Any]:
+    """Read a recipe's YAML.
+
+    Raises
+    ------
+    InputError
+        If there is no such recipe, or the file is no YAML mapping.
+    """
+    known = recipes()
+    if name in known:
+        text = files("deeprc.configs").joinpath(_FOLDER, f"{name}.yaml").read_text(encoding="utf-8")
+    elif name.endswith((".yaml", ".yml")):
+        try:
+            text = Path(name).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "no UTF-8 text"
+            raise InputError(f"{name}: cannot be read: {reason}") from error
+    else:
+        raise InputError(f"no recipe {name!r}{_suggestion(name, known)}; `deeprc simulate --list` shows all")
+    try:
+        mapping = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InputError(f"{name}: no YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(mapping, dict):
+        raise InputError(f"{name}: expected a mapping of names to values")
+    return mapping
+
+
+def cohort_from_mapping(mapping: Mapping[str, Any]) -> Cohort:
+    """Return the cohort that a mapping, as YAML gives it, describes.
+
+    Raises
+    ------
+    InputError
+        If a key is unknown or a value has another type than expected.
+    """
+    cohort = _built(Cohort, mapping, "")
+    assert isinstance(cohort, Cohort)
+    return cohort
+
+
+def _built(kind: Any, value: Any, key: str) -> Any:
+    """Return a value of a type from what YAML gives for it; the key says where it stands, for messages."""
+    if kind is Background:
+        return _background(value, key)
+    if kind is Motif and isinstance(value, str):
+        return Motif(value)
+    if is_dataclass(kind):
+        return _dataclass(kind, value, key)
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        return _built(next(each for each in arguments if each is not type(None)), value, key)
+    if origin is Literal:
+        if value not in arguments:
+            raise InputError(f"{key}: expected one of {', '.join(arguments)}, found {value!r}")
+        return value
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise InputError(f"{key}: expected a list, found {value!r}")
+        return tuple(_built(arguments[0], each, f"{key}.{place}") for place, each in enumerate(value))
+    if origin is not None:  # a mapping
+        if not isinstance(value, Mapping):
+            raise InputError(f"{key}: expected names and values, found {value!r}")
+        return {str(name): _built(arguments[1], each, f"{key}.{name}") for name, each in value.items()}
+    return _scalar(kind, value, key)
+
+
+def _scalar(kind: type, value: Any, key: str) -> Any:
+    if kind is float and isinstance(value, str) and _EXPONENT.fullmatch(value):
+        value = float(value)  # YAML 1.1 takes 1e5 for text
+    fits = isinstance(value, int | float) if kind is float else isinstance(value, str if kind is Path else kind)
+    if isinstance(value, bool) and kind is not bool:
+        fits = False
+    if not fits:
+        names = {float: "a number", int: "a whole number", str: "text", bool: "true or false", Path: "a file"}
+        raise InputError(f"{key}: expected {names[kind]}, found {value!r}")
+    return kind(value)
+
+
+def _dataclass(kind: Any, value: Any, key: str) -> Any:
+    if not isinstance(value, Mapping):
+        raise InputError(f"{key or 'recipe'}: expected names and values, found {value!r}")
+    types_of = get_type_hints(kind)
+    known = {field.name: field for field in fields(kind)}
+    for name in value:
+        if name not in known:
+            raise InputError(f"{_joined(key, name)}: no such key{_suggestion(str(name), known)}")
+    for name, each in known.items():
+        if name not in value and each.default is MISSING and each.default_factory is MISSING:
+            raise InputError(f"{_joined(key, name)}: is missing")
+    return kind(**{name: _built(types_of[name], each, _joined(key, name)) for name, each in value.items()})
+
+
+def _background(value: Any, key: str) -> Any:
+    if not isinstance(value, Mapping) or value.get("kind") not in list(BACKGROUNDS):
+        raise InputError(f"{key}.kind: expected one of {', '.join(BACKGROUNDS)}, found {value!r}")
+    options = {name: each for name, each in value.items() if name != "kind"}
+    if value["kind"] == "sequences" and options.get("path") is None:
+        raise InputError(f"{key}.path: this recipe needs real sequences: --background FILE")
+    return _dataclass(BACKGROUNDS[value["kind"]], options, key)
+
+
+def _override(mapping: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise InputError(f"{override!r}: expected key=value")
+    signals = mapping.get("signals")
+    parts = key.strip().split(".")
+    if parts == ["witness_rate"] and isinstance(signals, list) and len(signals) == 1:
+        parts = ["signals", "0", "witness_rate"]
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InputError(f"{override!r}: no YAML value") from error
+    place: Any = mapping
+    for part in parts[:-1]:
+        if isinstance(place, list) and part.isdigit() and int(part) < len(place):
+            place = place[int(part)]
+        elif isinstance(place, dict):
+            place = place.setdefault(part, {})
+        else:
+            raise InputError(f"{key}: there is no {part!r}")
+    last = parts[-1]
+    if isinstance(place, list) and last.isdigit() and int(last) < len(place):
+        place[int(last)] = value
+    elif isinstance(place, dict):
+        place[last] = value
+    else:
+        raise InputError(f"{key}: there is no {last!r}")
+
+
+def _joined(key: str, name: object) -> str:
+    return f"{key}.{name}" if key else str(name)
+
+
+def _suggestion(name: str, known: Mapping[str, Any]) -> str:
+    close = difflib.get_close_matches(name, known, _SUGGESTIONS)
+    return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in name.replace(".", "-").split("-")]

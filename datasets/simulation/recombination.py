@@ -1,0 +1,71 @@
+"""Sequences of a V(D)J recombination model, made by righor (https://github.com/Thopic/righor, MIT): the extra `vdj`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.datasets.alphabet import encode_many
+from deeprc.datasets.genes import normalise_genes
+from deeprc.datasets.sequences import GeneCalls
+from deeprc.datasets.simulation.background import DrawnSequences
+from deeprc.datasets.simulation.counters import key_of
+from deeprc.errors import InputError
+
+__all__ = ["RecombinationBackground"]
+
+_BLOCK = 256
+"""Sequences of one of righor's generators: a row's block is made whole."""
+
+
+@dataclass(frozen=True)
+class RecombinationBackground:
+    """Productive junctions with their V and J genes.
+
+    Attributes
+    ----------
+    chain, species
+        Of righor's models: trb, tra, igh of human, trb, tra of mouse.
+    """
+
+    chain: str = "trb"
+    species: str = "human"
+
+    @cached_property
+    def _model(self) -> Any:
+        try:
+            import righor
+        except ImportError:
+            raise InputError("background: recombination needs righor: pip install 'deeprc[vdj]'") from None
+        try:
+            return righor.load_model(self.species, self.chain)
+        except (RuntimeError, ValueError, OSError) as error:
+            raise InputError(f"background: righor has no model of {self.species} {self.chain}: {error}") from error
+
+    def draw(self, key: int, rows: NDArray[np.int64]) -> DrawnSequences:
+        """Return the sequences at these rows."""
+        blocks, block_of_row = np.unique(rows // _BLOCK, return_inverse=True)
+        made = [self._block(key, int(block)) for block in blocks]
+        places = zip(block_of_row.tolist(), (rows % _BLOCK).tolist(), strict=True)
+        chosen = [made[block][place] for block, place in places]
+        residues, offsets = encode_many([junction for junction, _, _ in chosen])
+        return DrawnSequences(
+            residues, np.diff(offsets), _calls([v for _, v, _ in chosen]), _calls([j for _, _, j in chosen])
+        )
+
+    def _block(self, key: int, number: int) -> list[tuple[str, str, str]]:
+        generator = self._model.generator(seed=key_of(key, number))
+        made = (generator.generate_without_errors(functional=True) for _ in range(_BLOCK))
+        return [(each.junction_aa, each.v_gene, each.j_gene) for each in made]
+
+
+def _calls(names: list[str]) -> GeneCalls:
+    """Return IMGT names without alleles."""
+    found = sorted(set(names))
+    mapping = normalise_genes(found)
+    place = dict(zip(found, mapping.codes.tolist(), strict=True))
+    return GeneCalls(np.array([place[name] for name in names], np.uint16), mapping.vocabulary)

@@ -1,0 +1,79 @@
+"""Which sequences hold a motif: what someone sees who knows what was implanted (paper lines 8912-8931).
+
+Letters: N sequences, R residues, V variants, L positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.simulation.motif import GAP, WILDCARD, Motif
+
+__all__ = ["Matches", "find_motifs"]
+
+
+class Matches(NamedTuple):
+    """What was found in each of N sequences.
+
+    Attributes
+    ----------
+    whole
+        Whether it holds one of the motifs, (N,) bool. Wildcards and gaps fit any residue, gaps take any of their
+        lengths; deletions and alterations are not considered.
+    overlap
+        At the best place of any of them, how many of the motif's amino acids are there, (N,) uint8; wildcards and gaps
+        do not count.
+    """
+
+    whole: NDArray[np.bool_]
+    overlap: NDArray[np.uint8]
+
+
+def find_motifs(
+    motifs: Sequence[Motif], residues: NDArray[np.uint8], lengths: NDArray[np.int64], *, inside: bool = False
+) -> Matches:
+    """Look for motifs in sequences end to end, (R,) uint8 and (N,) int64; `inside` the first and last residue only."""
+    variants = [codes for motif in motifs for codes in _complete(motif)]
+    codes = np.full((len(variants), max(map(len, variants), default=1)), GAP, np.uint8)
+    for row, variant in enumerate(variants):
+        codes[row, : len(variant)] = variant
+    codes[codes == WILDCARD] = GAP
+    found = Matches(np.zeros(len(lengths), np.bool_), np.zeros(len(lengths), np.uint8))
+    sizes = np.array([len(variant) for variant in variants], np.int64)
+    _find(residues, offsets_of(lengths), codes, sizes, (codes != GAP).sum(axis=1), int(inside), *found)
+    return found
+
+
+def _complete(motif: Motif) -> list[tuple[int, ...]]:
+    """Return the forms that lack nothing but residues in gaps."""
+    letters = [{place for place, code in zip(v.places, v.codes, strict=True) if code != GAP} for v in motif.variants]
+    most = max(map(len, letters))
+    return [variant.codes for variant, places in zip(motif.variants, letters, strict=True) if len(places) == most]
+
+
+@numba.njit(parallel=True, cache=True, nogil=True)
+def _find(
+    residues: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    codes: NDArray[np.uint8],
+    sizes: NDArray[np.int64],
+    n_letters: NDArray[np.int64],
+    margin: int,
+    whole: NDArray[np.bool_],
+    overlap: NDArray[np.uint8],
+) -> None:
+    for n in numba.prange(len(whole)):
+        for variant in range(len(sizes)):
+            size = sizes[variant]
+            for start in range(offsets[n] + margin, offsets[n + 1] - margin - size + 1):
+                same = 0
+                for i in range(size):
+                    same += residues[start + i] == codes[variant, i]
+                overlap[n] = max(overlap[n], same)
+                whole[n] |= same == n_letters[variant]

@@ -1,0 +1,314 @@
+"""Signals: motifs that the sequences of some repertoires carry, and the compiled code that implants them.
+
+Letters: n sequences, R residues, S signals, M motifs of all signals, V variants of all motifs, L positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.datasets.simulation.counters import word
+from deeprc.datasets.simulation.imgt import imgt_positions
+from deeprc.datasets.simulation.motif import GAP, WILDCARD, Motif
+from deeprc.errors import InputError
+
+__all__ = ["Implanter", "Implants", "Signal"]
+
+_LONGEST = 256
+_ANYWHERE, _CENTRE, _IMGT = range(3)
+_UNIT = 2.0**-53
+_SUM = 1e-9
+
+
+@dataclass(frozen=True)
+class Signal:
+    """What the repertoires of one class carry; a sequence carries at most one signal.
+
+    Attributes
+    ----------
+    motifs
+        A witness gets one of them, by their weights.
+    witness_rate
+        The probability that a sequence of a carrying repertoire gets it.
+    position
+        `anywhere`: every place at which the motif fits, equally likely; `centre`; or `imgt`: IMGT positions of a
+        junction by `imgt_positions`, which leaves the conserved residues at its ends.
+    imgt_positions
+        Probabilities of the position of the motif's first residue; with what is missing to 1, and where the motif does
+        not fit behind the position that is drawn, any other position.
+    status
+        The class whose repertoires carry it.
+    prevalence
+        The share of this class's repertoires that do.
+    name
+        What the truth calls it.
+    """
+
+    motifs: tuple[Motif, ...]
+    witness_rate: float
+    position: Literal["anywhere", "centre", "imgt"] = "anywhere"
+    imgt_positions: Mapping[str, float] = field(default_factory=dict)
+    status: Literal["positive", "negative"] = "positive"
+    prevalence: float = 1.0
+    name: str = "signal"
+
+    def __post_init__(self) -> None:
+        if not self.motifs:
+            raise InputError(f"signal {self.name!r}: expected at least one motif")
+        for name in ("witness_rate", "prevalence"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"signal {self.name!r}: {name}: expected 0 to 1, found {getattr(self, name)}")
+        if bool(self.imgt_positions) != (self.position == "imgt"):
+            raise InputError(f"signal {self.name!r}: imgt_positions belong to position: imgt, and are needed there")
+        known = set(imgt_positions(_LONGEST)[1:-1])
+        for name, probability in self.imgt_positions.items():
+            if name not in known or not 0 <= probability <= 1:
+                raise InputError(
+                    f"signal {self.name!r}: imgt_positions: expected positions of the CDR3, 105 to 117, and "
+                    f"probabilities; found {name!r}: {probability}"
+                )
+        if sum(self.imgt_positions.values()) > 1 + _SUM:
+            raise InputError(f"signal {self.name!r}: imgt_positions: expected at most 1 in total")
+
+
+class Implants(NamedTuple):
+    """The truth about n sequences.
+
+    Attributes
+    ----------
+    signal
+        (n,) uint8: 0, or the number of the signal that it carries, from 1.
+    motif, start
+        (n,) int16, of witnesses: the number of the motif among those of all signals, from 0, and the index of its first
+        residue.
+    """
+
+    signal: NDArray[np.uint8]
+    motif: NDArray[np.int16]
+    start: NDArray[np.int16]
+
+
+class _Tables(NamedTuple):
+    """Signals as arrays for compiled code; `first_*` are offsets of the children of each parent."""
+
+    modes: NDArray[np.int64]  # (S,)
+    first_motifs: NDArray[np.int64]  # (S + 1,)
+    motif_bounds: NDArray[np.float64]  # (M,) cumulated within the signal
+    first_variants: NDArray[np.int64]  # (M + 1,)
+    variant_bounds: NDArray[np.float64]  # (V,) cumulated within the motif
+    codes: NDArray[np.int8]  # (V, L)
+    places: NDArray[np.int8]  # (V, L)
+    code_lengths: NDArray[np.int64]  # (V,)
+    substitution_bounds: NDArray[np.float64]  # (M, L) cumulated
+    alteration_rates: NDArray[np.float64]  # (M,)
+    noises: NDArray[np.float64]  # (M,)
+    starts: NDArray[np.int64]  # (S, _LONGEST + 1, K): index of each IMGT position by the junction's length, or -1
+    start_bounds: NDArray[np.float64]  # (S, K) cumulated
+
+
+class Implanter:
+    """Implants a cohort's signals; made once, as it compiles them to tables."""
+
+    def __init__(self, signals: Sequence[Signal]) -> None:
+        self.signals = tuple(signals)
+        self._tables = _compiled(self.signals)
+
+    def implant(
+        self,
+        key: int,
+        rows: NDArray[np.int64],
+        residues: NDArray[np.uint8],
+        lengths: NDArray[np.int64],
+        carried: Sequence[bool],
+    ) -> Implants:
+        """Implant into sequences, in place.
+
+        Parameters
+        ----------
+        key
+            Of the repertoire and of this stream.
+        rows
+            Of the sequences in the repertoire, (n,).
+        residues, lengths
+            The sequences end to end, (R,) and (n,).
+        carried
+            Which of the signals the repertoire carries, (S,).
+        """
+        rates = [each.witness_rate * here for each, here in zip(self.signals, carried, strict=True)]
+        n = len(rows)
+        found = Implants(np.zeros(n, np.uint8), np.zeros(n, np.int16), np.zeros(n, np.int16))
+        if n and any(rates):
+            offsets = np.concatenate([[0], np.cumsum(lengths)])
+            bounds = np.cumsum(rates)
+            _implant(np.uint64(key), rows, residues, offsets, bounds, *self._tables, *found)
+        return found
+
+
+def _compiled(signals: Sequence[Signal]) -> _Tables:
+    motifs = [motif for signal in signals for motif in signal.motifs]
+    variants = [variant for motif in motifs for variant in motif.variants]
+    longest = max((len(variant.codes) for variant in variants), default=1)
+    codes, places = (np.full((len(variants), longest), -1, np.int8) for _ in range(2))
+    for number, variant in enumerate(variants):
+        codes[number, : len(variant.codes)] = variant.codes
+        places[number, : len(variant.places)] = variant.places
+    pattern_length = max((len(motif.substitutions) for motif in motifs), default=0)
+    substitutions = np.zeros((len(motifs), pattern_length))
+    for number, motif in enumerate(motifs):
+        substitutions[number, : len(motif.substitutions)] = motif.substitutions
+    names = max((len(signal.imgt_positions) for signal in signals), default=0)
+    starts = np.full((len(signals), _LONGEST + 1, names), -1)
+    start_bounds = np.zeros((len(signals), names))
+    for number, signal in enumerate(signals):
+        for place, (name, probability) in enumerate(signal.imgt_positions.items()):
+            start_bounds[number, place] = probability
+            for length in range(2, _LONGEST + 1):
+                positions = imgt_positions(length)
+                starts[number, length, place] = positions.index(name) if name in positions else -1
+    modes = {"anywhere": _ANYWHERE, "centre": _CENTRE, "imgt": _IMGT}
+    return _Tables(
+        modes=np.array([modes[signal.position] for signal in signals], np.int64),
+        first_motifs=_offsets([len(signal.motifs) for signal in signals]),
+        motif_bounds=_cumulated([[motif.weight for motif in signal.motifs] for signal in signals]),
+        first_variants=_offsets([len(motif.variants) for motif in motifs]),
+        variant_bounds=_cumulated([[variant.probability for variant in motif.variants] for motif in motifs]),
+        codes=codes,
+        places=places,
+        code_lengths=np.array([len(variant.codes) for variant in variants], np.int64),
+        substitution_bounds=np.cumsum(substitutions, axis=1),
+        alteration_rates=np.array([motif.alteration_rate for motif in motifs], np.float64),
+        noises=np.array([motif.noise for motif in motifs], np.float64),
+        starts=starts,
+        start_bounds=np.cumsum(start_bounds, axis=1),
+    )
+
+
+def _offsets(lengths: list[int]) -> NDArray[np.int64]:
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(np.array(lengths, np.int64))])
+
+
+def _cumulated(groups: list[list[float]]) -> NDArray[np.float64]:
+    """Return weights as cumulated probabilities within their groups; the last of each is above 1."""
+    parts = []
+    for group in groups:
+        bounds = np.cumsum(group) / np.sum(group)
+        bounds[-1] = 2.0
+        parts.append(bounds)
+    return np.concatenate([np.zeros(0), *parts])
+
+
+@numba.njit(cache=True)
+def _uniform(key: int, counter: int) -> float:
+    return (word(key, counter) >> np.uint64(11)) * _UNIT  # type: ignore[no-any-return]
+
+
+@numba.njit(cache=True)
+def _chosen(bounds: NDArray[np.float64], first: int, stop: int, u: float) -> int:
+    """Return the first of the cumulated bounds that is above u, `stop` if none is."""
+    for at in range(first, stop):
+        if u < bounds[at]:
+            return at
+    return stop
+
+
+@numba.njit(cache=True)
+def _start(mode: int, length: int, size: int, starts: NDArray[np.int64], bounds: NDArray[np.float64], key: int) -> int:
+    """Return where a motif of this size begins in a sequence, -1 where it does not fit."""
+    if mode == _CENTRE:
+        return (length - size) // 2 if size <= length else -1
+    if mode == _ANYWHERE:
+        return int(_uniform(key, 3) * (length - size + 1)) if size <= length else -1
+    room = length - 2 - size + 1  # the conserved residues at both ends stay
+    if room < 1 or length >= len(starts):
+        return -1
+    place = _chosen(bounds, 0, len(bounds), _uniform(key, 3))
+    if place < len(bounds) and 1 <= starts[length, place] <= room:
+        return starts[length, place]  # type: ignore[no-any-return]
+    others = 0
+    for start in range(1, room + 1):
+        others += not _is_one_of(start, starts[length])
+    if others == 0:
+        return 1 + int(_uniform(key, 4) * room)
+    which = int(_uniform(key, 4) * others)
+    for start in range(1, room + 1):
+        if not _is_one_of(start, starts[length]):
+            if which == 0:
+                return start
+            which -= 1
+    return -1
+
+
+@numba.njit(cache=True)
+def _is_one_of(value: int, values: NDArray[np.int64]) -> bool:
+    found = False
+    for each in values:
+        found |= each == value
+    return found
+
+
+@numba.njit(parallel=True, cache=True, nogil=True)
+def _implant(
+    key: int,
+    rows: NDArray[np.int64],
+    residues: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    bounds: NDArray[np.float64],
+    modes: NDArray[np.int64],
+    first_motifs: NDArray[np.int64],
+    motif_bounds: NDArray[np.float64],
+    first_variants: NDArray[np.int64],
+    variant_bounds: NDArray[np.float64],
+    codes: NDArray[np.int8],
+    places: NDArray[np.int8],
+    code_lengths: NDArray[np.int64],
+    substitution_bounds: NDArray[np.float64],
+    alteration_rates: NDArray[np.float64],
+    noises: NDArray[np.float64],
+    starts: NDArray[np.int64],
+    start_bounds: NDArray[np.float64],
+    signal_of: NDArray[np.uint8],
+    motif_of: NDArray[np.int16],
+    start_of: NDArray[np.int16],
+) -> None:
+    """Draw for each sequence whether it is a witness, and write the motif into those that are.
+
+    Of a witness's own random numbers, 1 and 2 say which motif and variant, 3 and 4 where, 5 to 7 which position is
+    altered to what, 16 and more the residues of wildcards, 48 and more where noise keeps the background's.
+    """
+    for n in numba.prange(len(rows)):
+        u = (word(key, rows[n]) >> np.uint64(11)) * _UNIT
+        if u >= bounds[-1]:
+            continue
+        signal = _chosen(bounds, 0, len(bounds), u)
+        own = word(key ^ np.uint64(0xA5A5A5A5A5A5A5A5), rows[n])
+        motif = _chosen(motif_bounds, first_motifs[signal], first_motifs[signal + 1], _uniform(own, 1))
+        variant = _chosen(variant_bounds, first_variants[motif], first_variants[motif + 1], _uniform(own, 2))
+        size = code_lengths[variant]
+        length = offsets[n + 1] - offsets[n]
+        start = _start(modes[signal], length, size, starts[signal], start_bounds[signal], own)
+        if start < 0:
+            continue
+        altered = -1
+        if substitution_bounds.shape[1] and _uniform(own, 5) < alteration_rates[motif]:
+            place = _chosen(substitution_bounds[motif], 0, substitution_bounds.shape[1], _uniform(own, 6))
+            altered = place if place < substitution_bounds.shape[1] else -1
+        for i in range(size):
+            code = codes[variant, i]
+            if code == GAP:
+                continue
+            if code == WILDCARD:
+                code = int(_uniform(own, 16 + i) * 20)
+            elif places[variant, i] == altered:
+                code = (code + 1 + int(_uniform(own, 7) * 19)) % 20
+            elif noises[motif] > 0 and _uniform(own, 48 + i) < noises[motif]:
+                continue
+            residues[offsets[n] + start + i] = code
+        signal_of[n] = signal + 1
+        motif_of[n] = motif
+        start_of[n] = start

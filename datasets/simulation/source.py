@@ -1,0 +1,85 @@
+"""Real sequences for a simulation: of a container, a repertoire file of any format, or a plain list."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from deeprc.datasets.alphabet import INVALID, encode_letters
+from deeprc.datasets.cleaning import Cleaning, cdr3s_are_junctions, clean
+from deeprc.datasets.readers import NoTableError, find_reader, read_header, read_rows
+from deeprc.datasets.readers.columns import read_columns
+from deeprc.datasets.readers.layout import Header
+from deeprc.datasets.readers.text import number_of_row
+from deeprc.datasets.simulation.background import DrawnSequences
+from deeprc.errors import InputError
+
+__all__ = ["read_source"]
+
+_LONGEST = 40
+_SHOWN = 40
+
+
+def read_source(path: Path, *, longest: int = _LONGEST) -> DrawnSequences:
+    """Read the productive sequences of a file.
+
+    Parameters
+    ----------
+    path
+        A container, whose repertoires are pooled; a repertoire file of a format that is recognised; or a list of
+        sequences, one in each line, without a header.
+    longest
+        In residues; longer ones are left out.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, or a list holds something that is no sequence.
+    """
+    from deeprc.datasets.container import Container, is_container
+
+    if path.is_file() and is_container(path):
+        container = Container(path)
+        lengths = np.diff(container.sequence_offsets)
+        fit = lengths <= longest
+        residues = container.residues if fit.all() else container.residues[np.repeat(fit, lengths)]
+        genes = (
+            None if calls is None else type(calls)(calls.codes[fit], calls.vocabulary)
+            for calls in (container.v_call, container.j_call)
+        )
+        return DrawnSequences(np.asarray(residues), lengths[fit], *genes)
+    header = read_header(path)
+    if len(header.columns) == 1 and _is_sequence(header.columns[0]):
+        return _read_list(header, longest)
+    try:
+        layout = find_reader(header)[1]
+    except NoTableError:
+        raise InputError(
+            f"{path}: expected a container, a repertoire file of a known format, or a list of sequences, one in each "
+            f"line; the first line begins with {header.columns[0][:_SHOWN]!r}"
+        ) from None
+    rows = read_rows(header, layout)
+    junctions = cdr3s_are_junctions(rows, path)
+    found = clean(rows, Cleaning(max_length=longest, merge="none"), cdr3s_are_junctions=junctions).sequences
+    return DrawnSequences(found.residues, found.lengths, found.v_call, found.j_call)
+
+
+def _is_sequence(text: str) -> bool:
+    return text.isascii() and text.isupper() and INVALID not in encode_letters(np.frombuffer(text.encode(), np.uint8))
+
+
+def _read_list(header: Header, longest: int) -> DrawnSequences:
+    """Read lines, of which the first is a sequence too."""
+    first = np.frombuffer(header.columns[0].encode(), np.uint8)
+    texts = read_columns(header, header.columns, ())[0][header.columns[0]]
+    lengths = np.concatenate([[len(first)], np.diff(texts.offsets)])
+    residues = encode_letters(np.concatenate([first, texts.letters]))
+    wrong = np.flatnonzero(residues == INVALID)
+    if len(wrong):
+        row = int(np.searchsorted(np.cumsum(lengths), wrong[0], side="right"))
+        text = texts.bytes_at(row - 1).decode("latin-1")
+        number = number_of_row(header, row - 1)
+        raise InputError(f"{header.path}: row {number}: expected an amino-acid sequence, found {text!r}")
+    fit = (lengths > 0) & (lengths <= longest)
+    return DrawnSequences(residues[np.repeat(fit, lengths)], lengths[fit])

@@ -1,0 +1,124 @@
+"""Simulated cohorts on the disk: a container, or AIRR files and a sheet."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from deeprc.datasets.alphabet import decode_many, offsets_of
+from deeprc.datasets.container import ContainerWriter
+from deeprc.datasets.genes import locus_of
+from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.simulation.cohort import Cohort
+from deeprc.datasets.simulation.signal import Implants
+from deeprc.errors import InputError
+
+__all__ = ["check_airr_folder", "write_airr", "write_container"]
+
+Progress = Callable[[int, int], None]
+
+
+def write_container(
+    cohort: Cohort,
+    path: str | os.PathLike[str],
+    *,
+    recipe: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Write a cohort to a container; `/witness` has the truth, the attribute `simulation` the recipe.
+
+    Raises
+    ------
+    InputError
+        If the container cannot be written.
+    """
+    try:
+        with ContainerWriter(path) as writer:
+            for number in range(cohort.n_repertoires):
+                writer.append(cohort.repertoire_id(number), cohort.draw(number)[0])
+                if progress is not None:
+                    progress(number + 1, cohort.n_repertoires)
+            writer.finish(cohort.metadata(), source=f"simulated: {cohort.name}", simulation=recipe)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def write_airr(cohort: Cohort, folder: Path, *, progress: Progress | None = None) -> Path:
+    """Write a cohort as AIRR Rearrangement files into a new folder, or one that is empty; all of it or nothing.
+
+    `repertoires/<repertoire_id>.tsv.gz` have the columns of AIRR and, of witnesses, the truth: `signal`, its name,
+    `motif`, the pattern, and `motif_start`, from 1 in the junction.
+
+    Returns
+    -------
+    The path of the sheet, `metadata.tsv`.
+
+    Raises
+    ------
+    InputError
+        If the folder is not empty, or cannot be written.
+    """
+    check_airr_folder(folder)
+    partial = folder.with_name(f".{folder.name}.{os.getpid()}")
+    try:
+        (partial / "repertoires").mkdir(parents=True)
+        for number in range(cohort.n_repertoires):
+            name = cohort.repertoire_id(number)
+            table = _airr(cohort, name, *cohort.draw(number))
+            packed = io.BytesIO()
+            with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=4, mtime=0) as file:
+                file.write(table.to_csv(sep="\t", index=False, lineterminator="\n").encode())
+            (partial / "repertoires" / f"{name}.tsv.gz").write_bytes(packed.getvalue())
+            if progress is not None:
+                progress(number + 1, cohort.n_repertoires)
+        rows = cohort.metadata()
+        rows.insert(1, "filename", [f"{name}.tsv.gz" for name in rows["repertoire_id"]])
+        text = rows.to_csv(sep="\t", index=False, lineterminator="\n")
+        (partial / "metadata.tsv").write_text(text, encoding="utf-8")
+        if folder.exists():
+            folder.rmdir()  # it is empty
+        partial.rename(folder)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return folder / "metadata.tsv"
+
+
+def check_airr_folder(folder: Path) -> None:
+    """Refuse a folder in which there is something.
+
+    Raises
+    ------
+    InputError
+        If it exists and is not empty.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder}: exists and is not empty; expected a new folder")
+
+
+def _airr(cohort: Cohort, name: str, table: SequenceTable, implants: Implants) -> pd.DataFrame:
+    n = len(table.lengths)
+    columns: dict[str, Any] = {"sequence_id": [f"{name}.{row + 1}" for row in range(n)], "productive": "T"}
+    for column, calls in (("v_call", table.v_call), ("j_call", table.j_call)):
+        if calls is not None:
+            columns[column] = calls.names()
+    if table.j_call is not None:
+        columns["locus"] = np.array([locus_of(gene) for gene in table.j_call.vocabulary], object)[table.j_call.codes]
+    columns["junction_aa"] = decode_many(table.residues, offsets_of(table.lengths))
+    columns["duplicate_count"] = table.counts
+    signals = ["", *(signal.name for signal in cohort.signals)]
+    patterns = [motif.pattern for signal in cohort.signals for motif in signal.motifs]
+    witness = implants.signal > 0
+    columns["signal"] = np.array(signals, object)[implants.signal]
+    columns["motif"] = np.where(witness, np.array([*patterns, ""], object)[implants.motif], "")
+    columns["motif_start"] = np.where(witness, (implants.start + 1).astype(object), "")
+    return pd.DataFrame(columns)

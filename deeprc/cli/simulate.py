@@ -1,0 +1,120 @@
+"""`deeprc simulate`: cohorts with implanted signals, and the LSTM that some of them are made with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from deeprc.cli.reading import file_bar
+from deeprc.errors import InputError
+
+__all__ = ["simulate"]
+
+_COHORT = "cohort"
+
+
+class _Group(click.Group):
+    """A group whose first word may also be a recipe."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] not in ("-h", "--help")):
+            args = [_COHORT, *args]
+        return super().parse_args(ctx, args)
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_usage(ctx.command_path, "RECIPE|FILE.yaml -o COHORT.h5 [OPTIONS] [KEY=VALUE]...")
+        formatter.write_usage(ctx.command_path, "--list")
+        formatter.write_usage(ctx.command_path, "train-lstm BACKGROUND -o MODEL.safetensors [OPTIONS]")
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.commands[_COHORT].format_options(ctx, formatter)
+
+
+@click.group(cls=_Group)
+def simulate() -> None:
+    """Simulate a cohort whose repertoires of one class carry an implanted signal.
+
+    RECIPE is one of the paper's cohorts (--list) or a YAML file like theirs; KEY=VALUE changes it. The truth, which
+    sequences carry the signal, is stored in the container.
+
+    \b
+    Examples:
+      deeprc simulate simulated-4 -o cohort.h5 --scale 0.01
+      deeprc simulate simulated-0 -o cohort.h5 n_repertoires=200 sizes.mean=10000 sizes.sd=0 witness_rate=0.005
+      deeprc simulate implanted-om-1 -o cohort.h5 --background real_cohort.h5
+    """
+
+
+@simulate.command(_COHORT, hidden=True)
+@click.argument("recipe", required=False, metavar="RECIPE|FILE.yaml")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The container to write.")
+@click.option("--as-airr", type=click.Path(path_type=Path), metavar="FOLDER", help="Write AIRR files and a sheet, too.")
+@click.option("--seed", type=int, help="Of every random choice.  [default: the recipe's, 0]")
+@click.option("--scale", type=float, default=1.0, show_default=True, help="Of the number of repertoires.")
+@click.option("--background", type=click.Path(path_type=Path), help="Real sequences: a container, a table, a list.")
+@click.option("--list", "show", is_flag=True, help="Show the recipes that come with deeprc.")
+def cohort(
+    recipe: str | None,
+    overrides: tuple[str, ...],
+    output: Path | None,
+    as_airr: Path | None,
+    seed: int | None,
+    scale: float,
+    background: Path | None,
+    show: bool,
+) -> None:
+    """Simulate a cohort."""
+    from deeprc.datasets.container import is_container
+    from deeprc.datasets.simulation import load_recipe, recipes, write_airr, write_container
+    from deeprc.datasets.simulation.write import check_airr_folder
+
+    if show:
+        for name, what in recipes().items():
+            click.echo(f"{name:<16} {what}")
+        return
+    if recipe is None or (output is None and as_airr is None):
+        raise InputError("expected a recipe (`deeprc simulate --list` shows them) and --output, or --as-airr, or both")
+    if output is not None and output.exists() and not is_container(output):
+        raise InputError(f"{output}: exists and is no container; choose another --output")
+    if output is not None and not output.parent.is_dir():
+        raise InputError(f"{output}: cannot be written: the folder {output.parent} does not exist")
+    if as_airr is not None:
+        check_airr_folder(as_airr)
+    simulated, mapping = load_recipe(recipe, overrides, seed=seed, scale=scale, background=background)
+    if as_airr is not None:
+        with file_bar() as show_progress:
+            sheet = write_airr(simulated, as_airr, progress=show_progress)
+        click.echo(f"wrote {simulated.n_repertoires} repertoires to {as_airr}/repertoires, and {sheet}")
+    if output is not None:
+        with file_bar() as show_progress:
+            write_container(simulated, output, recipe=mapping, progress=show_progress)
+        n = int(simulated.all_sizes.sum())
+        click.echo(f"wrote {simulated.n_repertoires} repertoires of {n:,} sequences to {output}")
+
+
+@simulate.command("train-lstm")
+@click.argument("background", type=click.Path(path_type=Path))
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The model to write.")
+@click.option("--hidden", type=int, default=96, show_default=True, help="Units, a multiple of 16.")
+@click.option("--epochs", type=int, default=3, show_default=True, help="Passes over the sequences.")
+@click.option("--limit", type=int, help="Learn only from the first so many sequences.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of every random choice.")
+def train_lstm(background: Path, output: Path, hidden: int, epochs: int, limit: int | None, seed: int) -> None:
+    """Train an LSTM to make sequences like those of BACKGROUND: a container, a table or a list.
+
+    A recipe takes the model with `background.path=MODEL.safetensors`.
+    """
+    from deeprc.datasets.simulation.lstm_training import train_lstm as train
+
+    train(
+        background,
+        output,
+        hidden=hidden,
+        epochs=epochs,
+        limit=limit,
+        seed=seed,
+        progress=lambda epoch, loss: click.echo(f"epoch {epoch}: {loss:.4f} nats per residue, held out"),
+    )
+    click.echo(f"wrote {output}")

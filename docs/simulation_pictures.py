@@ -1,0 +1,119 @@
+"""The pictures of docs/simulation.md: sizes, lengths and 3-mers of each background.
+
+python docs/simulation_pictures.py --real FILE [--output docs/pictures]
+
+FILE holds real sequences: a container, a repertoire file or a list.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+from scipy.stats import norm
+
+from deeprc.datasets.simulation import (
+    Background,
+    DrawnSequences,
+    GermlineBackground,
+    IndependentBackground,
+    LstmBackground,
+    SequencePool,
+    load_recipe,
+)
+from deeprc.datasets.simulation.comparison import kmer_counts
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours, which colour-blind people tell apart
+COLOURS = {"real": "#000000", "independent": "#D55E00", "germline": "#CC79A7", "LSTM": "#0072B2"}
+N = 500_000
+SETTINGS: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "svg.hashsalt": "deeprc",
+}
+
+
+@click.command()
+@click.option("--real", required=True, type=click.Path(path_type=Path), help="Real sequences.")
+@click.option("--output", default=Path("docs/pictures"), type=click.Path(path_type=Path), help="Where to write.")
+def main(real: Path, output: Path) -> None:
+    """Draw all pictures."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    backgrounds: dict[str, Background] = {
+        "real": SequencePool(real),
+        "independent": IndependentBackground(),
+        "germline": GermlineBackground(),
+        "LSTM": LstmBackground(),
+    }
+    drawn = {name: background.draw(1, np.arange(N)) for name, background in backgrounds.items()}
+    with mpl.rc_context(SETTINGS):
+        for name, figure in (
+            ("simulated_sizes", draw_sizes()),
+            ("simulated_lengths", draw_lengths(drawn)),
+            ("simulated_kmers", draw_kmers(drawn)),
+        ):
+            figure.savefig(output / f"{name}.png", dpi=110, metadata={"Software": None})
+
+
+def draw_sizes() -> Figure:
+    """Draw the sizes of the repertoires of two recipes, and what they are drawn from."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(7.5, 2.6), layout="constrained", sharex=True)
+    for axis, name in zip(axes, ("simulated-0", "lstm-0"), strict=True):
+        cohort, _ = load_recipe(name)
+        sizes = cohort.sizes
+        edges = np.linspace(0, 900_000, 46)
+        axis.hist(cohort.all_sizes, edges, color="0.75", label=f"{cohort.n_repertoires:,} repertoires")
+        at = np.linspace(sizes.minimum, 900_000, 300)
+        density = norm.pdf(at, sizes.mean, sizes.sd) / norm.sf(sizes.minimum, sizes.mean, sizes.sd)
+        expected = density * cohort.n_repertoires * (edges[1] - edges[0])
+        axis.plot(at, expected, color=COLOURS["LSTM"], label=f"N({sizes.mean:,.0f}, {sizes.sd:,.0f}), from 5,000 up")
+        axis.set(title=name, xlabel="sequences", xticks=[0, 300_000, 600_000, 900_000])
+        axis.set_ylim(0, 1.35 * axis.get_ylim()[1])
+        axis.legend(loc="upper right")
+    axes[0].set(ylabel="repertoires")
+    return figure
+
+
+def draw_lengths(drawn: dict[str, DrawnSequences]) -> Figure:
+    """Draw how long the sequences are."""
+    import matplotlib.pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(5, 2.8), layout="constrained")
+    marks = {"real": "o", "independent": "s", "germline": "^", "LSTM": "x"}
+    for name, sequences in drawn.items():
+        share = np.bincount(sequences.lengths, minlength=28)[:28] / len(sequences.lengths)
+        axis.plot(share, color=COLOURS[name], marker=marks[name], markersize=4, linewidth=1, label=name)
+    axis.set(xlabel="residues", ylabel="share of the sequences", xlim=(5, 26), xticks=range(6, 27, 2))
+    axis.legend()
+    return figure
+
+
+def draw_kmers(drawn: dict[str, DrawnSequences]) -> Figure:
+    """Draw how often each 3-mer is among real sequences and among those of each background."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 3, figsize=(8, 3), layout="constrained", sharex=True, sharey=True)
+    counts = {name: kmer_counts(each.residues, each.lengths, 3) for name, each in drawn.items()}
+    share = {name: np.maximum(each, 0.5) / each.sum() for name, each in counts.items()}  # 0.5: those that never occur
+    for axis, name in zip(axes, list(drawn)[1:], strict=True):
+        axis.scatter(share["real"], share[name], s=2, alpha=0.3, color=COLOURS[name], linewidths=0)
+        axis.plot([1e-7, 1e-1], [1e-7, 1e-1], color="0.5", linewidth=0.8)
+        axis.set(xscale="log", yscale="log", title=name, xlabel="share among real 3-mers")
+    axes[0].set(ylabel="share among simulated 3-mers")
+    return figure
+
+
+if __name__ == "__main__":
+    main()

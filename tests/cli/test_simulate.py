@@ -1,0 +1,174 @@
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from deeprc.cli import main
+from deeprc.datasets.dataset import open_dataset
+from deeprc.datasets.simulation import SimulatedDataset, load_recipe, lstm_training, recipes
+
+Run = Callable[..., tuple[int, str, str]]
+SMALL = ["n_repertoires=4", "sizes={mean: 20}", "witness_rate=0.3"]
+
+
+@pytest.fixture
+def deeprc(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command line in this process: exit code, standard output, standard error."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return int(end.value.code or 0), captured.out, captured.err
+
+    return call
+
+
+def test_the_list_shows_every_recipe(deeprc: Run) -> None:
+    code, out, err = deeprc("simulate", "--list")
+    assert (code, err) == (0, "")
+    assert [line.split(maxsplit=1) for line in out.splitlines()] == [[name, what] for name, what in recipes().items()]
+
+
+def test_help_shows_the_options_and_the_examples(deeprc: Run) -> None:
+    code, out, _ = deeprc("simulate", "--help")
+    assert code == 0
+    for text in ("--output", "--as-airr", "--seed", "--scale", "--background", "--list", "train-lstm"):
+        assert text in out
+    assert "simulate" in deeprc("--help")[1]
+    assert "--hidden" in deeprc("simulate", "train-lstm", "--help")[1]
+
+
+def test_a_run_writes_the_recipes_cohort(deeprc: Run, tmp_path: Path) -> None:
+    code, out, err = deeprc("simulate", "simulated-0", "-o", tmp_path / "c.h5", *SMALL)
+    assert code == 0
+    assert out == f"wrote 4 repertoires of 80 sequences to {tmp_path}/c.h5\n"
+    assert "Traceback" not in err
+    dataset, expected = open_dataset(tmp_path / "c.h5"), SimulatedDataset(load_recipe("simulated-0", SMALL)[0])
+    assert [each.digest() for each in dataset] == [each.digest() for each in expected]
+    assert dataset.metadata["status"].tolist() == expected.metadata["status"].tolist()
+    assert dataset.container.simulation == load_recipe("simulated-0", SMALL)[1]
+    assert [path.name for path in tmp_path.iterdir()] == ["c.h5"]
+
+
+def test_options_may_stand_anywhere(deeprc: Run, tmp_path: Path) -> None:
+    assert deeprc("simulate", "-o", tmp_path / "a.h5", "simulated-0", *SMALL)[0] == 0
+    assert deeprc("simulate", "simulated-0", *SMALL, "--seed", 0, "--output", tmp_path / "b.h5")[0] == 0
+    assert [each.digest() for each in open_dataset(tmp_path / "a.h5")] == [
+        each.digest() for each in open_dataset(tmp_path / "b.h5")
+    ]
+
+
+def test_another_seed_is_another_cohort_and_the_same_is_the_same(deeprc: Run, tmp_path: Path) -> None:
+    for name, seed in (("a", 1), ("b", 2), ("c", 1)):
+        assert deeprc("simulate", "simulated-0", "-o", tmp_path / f"{name}.h5", "--seed", seed, *SMALL)[0] == 0
+    a, b, c = ([each.digest() for each in open_dataset(tmp_path / f"{name}.h5")] for name in "abc")
+    assert not set(a) & set(b)
+    assert a == c
+    assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "c.h5").read_bytes()
+
+
+def test_scale_leaves_out_the_last_repertoires(deeprc: Run, tmp_path: Path) -> None:
+    assert deeprc("simulate", "simulated-0", "-o", tmp_path / "whole.h5", *SMALL)[0] == 0
+    assert deeprc("simulate", "simulated-0", "-o", tmp_path / "half.h5", "--scale", 0.5, *SMALL)[0] == 0
+    whole, half = open_dataset(tmp_path / "whole.h5"), open_dataset(tmp_path / "half.h5")
+    assert [each.digest() for each in half] == [each.digest() for each in whole[:2]]
+
+
+def test_as_airr_alone_and_beside_a_container(deeprc: Run, tmp_path: Path) -> None:
+    code, out, _ = deeprc("simulate", "quickstart", "--as-airr", tmp_path / "airr", *SMALL)
+    assert code == 0
+    assert out == f"wrote 4 repertoires to {tmp_path}/airr/repertoires, and {tmp_path}/airr/metadata.tsv\n"
+    sheet = pd.read_csv(tmp_path / "airr" / "metadata.tsv", sep="\t")
+    assert deeprc("simulate", "quickstart", "--as-airr", tmp_path / "b", "-o", tmp_path / "b.h5", *SMALL)[0] == 0
+    dataset = open_dataset(tmp_path / "b.h5")
+    assert dataset.repertoire_ids.tolist() == sheet["repertoire_id"].tolist()
+    for folder in ("airr", "b"):
+        table = pd.read_csv(tmp_path / folder / "repertoires" / sheet["filename"][2], sep="\t")
+        assert table["junction_aa"].tolist() == dataset[2].sequences()
+
+
+def test_real_sequences_are_given_as_a_file(deeprc: Run, tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("CASSYYYYF\nCASSYYYYYYF\n")
+    arguments = ("simulate", "implanted-om-1", "-o", tmp_path / "c.h5", "--background", tmp_path / "list.txt")
+    assert deeprc(*arguments, "n_repertoires=2", "sizes.mean=10", "witness_rate=0")[0] == 0
+    sequences = [text for repertoire in open_dataset(tmp_path / "c.h5") for text in repertoire.sequences()]
+    assert sorted(sequences) == ["CASSYYYYF"] * 10 + ["CASSYYYYYYF"] * 10
+
+
+def test_a_file_of_ones_own(deeprc: Run, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("{n_repertoires: 2, sizes: {mean: 3}}")
+    assert deeprc("simulate", tmp_path / "mine.yaml", "-o", tmp_path / "c.h5")[0] == 0
+    assert open_dataset(tmp_path / "c.h5").n_sequences.tolist() == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["simulatd-0", "-o", "c.h5"], "no recipe 'simulatd-0'; did you mean"),
+        (["simulated-0"], "expected a recipe .* and --output, or --as-airr, or both"),
+        ([], "expected a recipe"),
+        (["-o", "c.h5"], "expected a recipe"),
+        (["simulated-0", "-o", "c.h5", "n_repertoire=3"], "n_repertoire: no such key; did you mean n_repertoires?"),
+        (["simulated-0", "-o", "c.h5", "sizes.mean=x"], "sizes.mean: expected a number, found 'x'"),
+        (["simulated-0", "-o", "c.h5", "sizes.mean=.nan"], "sizes: expected"),
+        (["simulated-0", "-o", "c.h5", "--scale", "0"], "--scale: expected more than 0, found 0"),
+        (["simulated-0", "-o", "c.h5", "--scale", "inf"], "--scale: expected"),
+        (["simulated-0", "-o", "none/c.h5", *SMALL], "the folder .*none does not exist"),
+        (["simulated-0", "--as-airr", "airr", "-o", "none/c.h5", *SMALL], "the folder .*none does not exist"),
+        (["implanted-om-1", "-o", "c.h5"], "background.path: this recipe needs real sequences: --background FILE"),
+        (["implanted-om-1", "-o", "c.h5", "--background", "none.tsv"], "none.tsv"),
+        (["implanted-om-1", "--as-airr", "airr", "--background", "none.tsv"], "none.tsv"),
+        (["mine.yaml", "-o", "c.h5"], "mine.yaml: cannot be read: No such file or directory"),
+        (["simulated-0", "--as-airr", "airr", *SMALL, "gene_shift={v_genes: [TRBV28], strength: 1}"], "no V genes"),
+        (["train-lstm", "none.tsv", "-o", "m.safetensors"], "none.tsv"),
+    ],
+)
+def test_errors_are_one_line_and_leave_nothing(
+    deeprc: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = deeprc("simulate", *arguments)
+    assert code == 2
+    assert out == ""
+    lines = [line for line in err.splitlines() if line]
+    assert len(lines) == 1
+    assert lines[0].startswith("Error: ")
+    assert re.search(message, lines[0])
+    assert [path.name for path in tmp_path.iterdir()] == []
+
+
+def test_an_existing_file_that_is_no_container_is_left_alone(deeprc: Run, tmp_path: Path) -> None:
+    (tmp_path / "thesis.h5").write_text("mine")
+    for place in (tmp_path / "thesis.h5", tmp_path):
+        code, _, err = deeprc("simulate", "simulated-0", "-o", place, *SMALL)
+        assert (code, err) == (2, f"Error: {place}: exists and is no container; choose another --output\n")
+    assert (tmp_path / "thesis.h5").read_text() == "mine"
+    code, _, err = deeprc("simulate", "simulated-0", "--as-airr", tmp_path, *SMALL)
+    assert code == 2
+    assert "exists and is not empty" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.h5"]
+
+
+def test_a_container_is_replaced(deeprc: Run, tmp_path: Path) -> None:
+    for n in (4, 2):
+        assert deeprc("simulate", "simulated-0", "-o", tmp_path / "c.h5", *SMALL, f"n_repertoires={n}")[0] == 0
+        assert len(open_dataset(tmp_path / "c.h5")) == n
+
+
+def test_train_lstm_is_given_its_options(deeprc: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+
+    def train(background: Path, output: Path, *, progress: Callable[[int, float], None], **options: object) -> None:
+        seen.extend([background, output, options])
+        progress(1, 2.34567)
+
+    monkeypatch.setattr(lstm_training, "train_lstm", train)
+    code, out, _ = deeprc("simulate", "train-lstm", "b.tsv", "-o", tmp_path / "m", "--hidden", 8, "--seed", 5)
+    assert code == 0
+    assert seen == [Path("b.tsv"), tmp_path / "m", {"hidden": 8, "epochs": 3, "limit": None, "seed": 5}]
+    assert "epoch 1: 2.3457" in out
+    assert out.endswith(f"wrote {tmp_path}/m\n")
