@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
+from deeprc.datasets.counters import word
 from deeprc.datasets.sequences import GeneCalls
-from deeprc.datasets.simulation.counters import word
 from deeprc.errors import InputError
 
 __all__ = ["RESIDUE_WEIGHTS", "Background", "DrawnSequences", "IndependentBackground"]

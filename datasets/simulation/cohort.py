@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.counters import key_of, uniforms
 from deeprc.datasets.genes import normalise_gene
 from deeprc.datasets.sequences import GeneCalls, SequenceTable
 from deeprc.datasets.simulation.background import Background, DrawnSequences, IndependentBackground
-from deeprc.datasets.simulation.counters import key_of, uniforms
 from deeprc.datasets.simulation.signal import Implanter, Implants, Signal
 from deeprc.errors import InputError
 

@@ -12,9 +12,9 @@ from numba import uint64
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import encode, offsets_of
+from deeprc.datasets.counters import uniforms, word, words
 from deeprc.datasets.sequences import GeneCalls
 from deeprc.datasets.simulation.background import DrawnSequences
-from deeprc.datasets.simulation.counters import uniforms, word, words
 from deeprc.errors import InputError
 
 __all__ = ["GermlineBackground"]

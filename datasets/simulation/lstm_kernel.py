@@ -17,7 +17,7 @@ import numpy as np
 from numba import uint64
 from numpy.typing import NDArray
 
-from deeprc.datasets.simulation.counters import word
+from deeprc.datasets.counters import word
 from deeprc.datasets.simulation.lstm_model import BOUNDARY, MAX_LENGTH
 from deeprc.datasets.simulation.lstm_product import TILE_LANES, add_product
 

@@ -12,9 +12,9 @@ from numba import uint64
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.counters import word
 from deeprc.datasets.sequences import GeneCalls
 from deeprc.datasets.simulation.background import DrawnSequences
-from deeprc.datasets.simulation.counters import word
 from deeprc.errors import InputError
 
 __all__ = ["SequencePool"]

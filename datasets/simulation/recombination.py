@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import encode_many
+from deeprc.datasets.counters import key_of
 from deeprc.datasets.genes import normalise_genes
 from deeprc.datasets.sequences import GeneCalls
 from deeprc.datasets.simulation.background import DrawnSequences
-from deeprc.datasets.simulation.counters import key_of
 from deeprc.errors import InputError
 
 __all__ = ["RecombinationBackground"]

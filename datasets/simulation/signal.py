@@ -13,7 +13,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.datasets.simulation.counters import word
+from deeprc.datasets.counters import uniform, word
 from deeprc.datasets.simulation.imgt import imgt_positions
 from deeprc.datasets.simulation.motif import GAP, WILDCARD, Motif
 from deeprc.errors import InputError
@@ -22,7 +22,6 @@ __all__ = ["Implanter", "Implants", "Signal"]
 
 _LONGEST = 256
 _ANYWHERE, _CENTRE, _IMGT = range(3)
-_UNIT = 2.0**-53
 _SUM = 1e-9
 
 
@@ -204,11 +203,6 @@ def _cumulated(groups: list[list[float]]) -> NDArray[np.float64]:
 
 
 @numba.njit(cache=True)
-def _uniform(key: int, counter: int) -> float:
-    return (word(key, counter) >> np.uint64(11)) * _UNIT  # type: ignore[no-any-return]
-
-
-@numba.njit(cache=True)
 def _chosen(bounds: NDArray[np.float64], first: int, stop: int, u: float) -> int:
     """Return the first of the cumulated bounds that is above u, `stop` if none is."""
     for at in range(first, stop):
@@ -223,19 +217,19 @@ def _start(mode: int, length: int, size: int, starts: NDArray[np.int64], bounds:
     if mode == _CENTRE:
         return (length - size) // 2 if size <= length else -1
     if mode == _ANYWHERE:
-        return int(_uniform(key, 3) * (length - size + 1)) if size <= length else -1
+        return int(uniform(key, 3) * (length - size + 1)) if size <= length else -1
     room = length - 2 - size + 1  # the conserved residues at both ends stay
     if room < 1 or length >= len(starts):
         return -1
-    place = _chosen(bounds, 0, len(bounds), _uniform(key, 3))
+    place = _chosen(bounds, 0, len(bounds), uniform(key, 3))
     if place < len(bounds) and 1 <= starts[length, place] <= room:
         return starts[length, place]  # type: ignore[no-any-return]
     others = 0
     for start in range(1, room + 1):
         others += not _is_one_of(start, starts[length])
     if others == 0:
-        return 1 + int(_uniform(key, 4) * room)
-    which = int(_uniform(key, 4) * others)
+        return 1 + int(uniform(key, 4) * room)
+    which = int(uniform(key, 4) * others)
     for start in range(1, room + 1):
         if not _is_one_of(start, starts[length]):
             if which == 0:
@@ -282,31 +276,31 @@ def _implant(
     altered to what, 16 and more the residues of wildcards, 48 and more where noise keeps the background's.
     """
     for n in numba.prange(len(rows)):
-        u = (word(key, rows[n]) >> np.uint64(11)) * _UNIT
+        u = uniform(key, rows[n])
         if u >= bounds[-1]:
             continue
         signal = _chosen(bounds, 0, len(bounds), u)
         own = word(key ^ np.uint64(0xA5A5A5A5A5A5A5A5), rows[n])
-        motif = _chosen(motif_bounds, first_motifs[signal], first_motifs[signal + 1], _uniform(own, 1))
-        variant = _chosen(variant_bounds, first_variants[motif], first_variants[motif + 1], _uniform(own, 2))
+        motif = _chosen(motif_bounds, first_motifs[signal], first_motifs[signal + 1], uniform(own, 1))
+        variant = _chosen(variant_bounds, first_variants[motif], first_variants[motif + 1], uniform(own, 2))
         size = code_lengths[variant]
         length = offsets[n + 1] - offsets[n]
         start = _start(modes[signal], length, size, starts[signal], start_bounds[signal], own)
         if start < 0:
             continue
         altered = -1
-        if substitution_bounds.shape[1] and _uniform(own, 5) < alteration_rates[motif]:
-            place = _chosen(substitution_bounds[motif], 0, substitution_bounds.shape[1], _uniform(own, 6))
+        if substitution_bounds.shape[1] and uniform(own, 5) < alteration_rates[motif]:
+            place = _chosen(substitution_bounds[motif], 0, substitution_bounds.shape[1], uniform(own, 6))
             altered = place if place < substitution_bounds.shape[1] else -1
         for i in range(size):
             code = codes[variant, i]
             if code == GAP:
                 continue
             if code == WILDCARD:
-                code = int(_uniform(own, 16 + i) * 20)
+                code = int(uniform(own, 16 + i) * 20)
             elif places[variant, i] == altered:
-                code = (code + 1 + int(_uniform(own, 7) * 19)) % 20
-            elif noises[motif] > 0 and _uniform(own, 48 + i) < noises[motif]:
+                code = (code + 1 + int(uniform(own, 7) * 19)) % 20
+            elif noises[motif] > 0 and uniform(own, 48 + i) < noises[motif]:
                 continue
             residues[offsets[n] + start + i] = code
         signal_of[n] = signal + 1

@@ -13,10 +13,10 @@ import threading
 import numba
 import numpy as np
 import torch
-from numba import uint64
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deeprc.datasets.counters import GOLDEN, MIX_1, MIX_2, uniform
 from deeprc.hopfield.segments import segment_ids
 
 __all__ = ["COMPILED_CODE", "draw_rows", "top_rows"]
@@ -24,7 +24,6 @@ __all__ = ["COMPILED_CODE", "draw_rows", "top_rows"]
 COMPILED_CODE = threading.Lock()
 """Held while compiled code draws or looks up: not every threading layer of numba serves two threads at once."""
 
-_GOLDEN, _MIX_1, _MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _ROUNDING = 1e-6  # keeps the end of the last stratum at the repertoire's
 
 
@@ -73,24 +72,14 @@ def _draw_rows(
         drawn = offsets[b + 1] - offsets[b]
         if drawn == 0:
             continue
-        turn = int(_uniform(keys[b], -1) * sizes[b])
+        turn = int(uniform(keys[b], -1) * sizes[b])
         width = sizes[b] / drawn
         high = 0
         for stratum in range(drawn):
             low, high = high, int((stratum + 1) * width + _ROUNDING)
-            row = low + int(_uniform(keys[b], stratum) * (high - low)) + turn
+            row = low + int(uniform(keys[b], stratum) * (high - low)) + turn
             rows[offsets[b] + stratum] = row - sizes[b] if row >= sizes[b] else row
             owners[offsets[b] + stratum] = b
-
-
-@numba.njit(cache=True)
-def _uniform(key: int, number: int) -> float:
-    """Return a number in [0, 1) for a pair of integers: the hash of splitmix64 (Steele et al. 2014)."""
-    z = uint64(key) + uint64(number + 1) * uint64(_GOLDEN)
-    z = (z ^ (z >> uint64(30))) * uint64(_MIX_1)
-    z = (z ^ (z >> uint64(27))) * uint64(_MIX_2)
-    z ^= z >> uint64(31)
-    return float(z >> uint64(11)) * 2.0**-53
 
 
 def _draw_rows_by_tensors(sizes: Tensor, offsets: Tensor, keys: Tensor, total: int) -> tuple[Tensor, Tensor]:
@@ -108,8 +97,8 @@ def _draw_rows_by_tensors(sizes: Tensor, offsets: Tensor, keys: Tensor, total: i
 
 
 def _uniform_tensor(keys: Tensor, numbers: Tensor) -> Tensor:
-    """Return `_uniform` of each pair of int64, float64."""
-    golden, *factors = (value - 2**64 for value in (_GOLDEN, _MIX_1, _MIX_2))  # the same bits, with a sign
+    """Return `uniform` of each pair of int64, float64."""
+    golden, *factors = (value - 2**64 for value in (GOLDEN, MIX_1, MIX_2))  # the same bits, with a sign
     z = keys + (numbers + 1) * golden
     for bits, factor in zip((30, 27), factors, strict=True):
         z = (z ^ _shifted(z, bits)) * factor

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, decode_many, offsets_of
+from deeprc.datasets.counters import key_of
 from deeprc.datasets.simulation.background import RESIDUE_WEIGHTS, DrawnSequences, IndependentBackground
-from deeprc.datasets.simulation.counters import key_of
 from deeprc.errors import InputError
 
 ROWS = np.arange(50_000)

@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, decode_many, offsets_of
+from deeprc.datasets.counters import key_of
 from deeprc.datasets.simulation.background import DrawnSequences
-from deeprc.datasets.simulation.counters import key_of
 from deeprc.datasets.simulation.germline import GermlineBackground
 from deeprc.errors import InputError
 

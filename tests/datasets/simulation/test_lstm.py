@@ -18,8 +18,8 @@ from safetensors.numpy import save_file
 from scipy import stats
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, decode_many, offsets_of
+from deeprc.datasets.counters import key_of, uniforms, words
 from deeprc.datasets.simulation import lstm_kernel
-from deeprc.datasets.simulation.counters import key_of, uniforms, words
 from deeprc.datasets.simulation.lstm import LstmBackground, _weights_of
 from deeprc.datasets.simulation.lstm_model import BOUNDARY, MAX_LENGTH, LstmModel, load_model, save_model
 from deeprc.datasets.simulation.lstm_training import NextResidue, train_lstm

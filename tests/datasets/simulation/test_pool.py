@@ -11,9 +11,9 @@ from scipy import stats
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, decode_many, encode_many, offsets_of
 from deeprc.datasets.container import ContainerWriter
+from deeprc.datasets.counters import key_of
 from deeprc.datasets.sequences import GeneCalls, SequenceTable
 from deeprc.datasets.simulation.background import DrawnSequences
-from deeprc.datasets.simulation.counters import key_of
 from deeprc.datasets.simulation.pool import SequencePool
 from deeprc.errors import InputError
 

@@ -19,7 +19,7 @@ class Generator:
 
     def generate_without_errors(self, functional: bool) -> SimpleNamespace:
         assert functional
-        middle = "".join(self.rng.choice(list("ADGNS"), 8))
+        middle = "".join(self.rng.choice(list("ADGNSTVYQE"), 12))
         return SimpleNamespace(junction_aa=f"CAS{middle}F", v_gene="TRBV6-2*01", j_gene="TRBJ1-1*01")
 
 

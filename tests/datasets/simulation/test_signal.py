@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, decode_many, encode_many
-from deeprc.datasets.simulation.counters import key_of
+from deeprc.datasets.counters import key_of
 from deeprc.datasets.simulation.imgt import imgt_index
 from deeprc.datasets.simulation.motif import Motif
 from deeprc.datasets.simulation.signal import Implanter, Implants, Signal

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from deeprc.datasets.simulation.counters import key_of, uniforms, word, words
+from deeprc.datasets.counters import key_of, uniforms, word, words
 
 # The first numbers of the published splitmix64 for the seed 1234567.
 PUBLISHED = [

@@ -12,9 +12,11 @@ import numpy as np
 from numba import uint64
 from numpy.typing import NDArray
 
-__all__ = ["key_of", "uniforms", "word", "words"]
+__all__ = ["GOLDEN", "MIX_1", "MIX_2", "key_of", "uniform", "uniforms", "word", "words"]
 
-_GOLDEN, _MIX_1, _MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+GOLDEN, MIX_1, MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+"""The constants of splitmix64."""
+
 _ALL = (1 << 64) - 1
 
 
@@ -22,22 +24,22 @@ def key_of(seed: int, *parts: int) -> int:
     """Return the key, 64 bits, of a seed and of integers that say what it is for."""
     key = seed & _ALL
     for part in parts:
-        key = _mixed((_mixed(key + _GOLDEN & _ALL) ^ part) + _GOLDEN & _ALL)
+        key = _mixed((_mixed(key + GOLDEN & _ALL) ^ part) + GOLDEN & _ALL)
     return key
 
 
 def _mixed(z: int) -> int:
-    z = (z ^ (z >> 30)) * _MIX_1 & _ALL
-    z = (z ^ (z >> 27)) * _MIX_2 & _ALL
+    z = (z ^ (z >> 30)) * MIX_1 & _ALL
+    z = (z ^ (z >> 27)) * MIX_2 & _ALL
     return z ^ (z >> 31)
 
 
 def words(key: int | NDArray[np.uint64], counters: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Return 64 random bits for each counter, of one key or of a key each."""
     with np.errstate(over="ignore"):
-        z = np.uint64(key) + (counters + 1).astype(np.uint64) * np.uint64(_GOLDEN)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(_MIX_1)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(_MIX_2)
+        z = np.uint64(key) + (counters + 1).astype(np.uint64) * np.uint64(GOLDEN)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(MIX_1)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(MIX_2)
         bits: NDArray[np.uint64] = z ^ (z >> np.uint64(31))
     return bits
 
@@ -50,7 +52,13 @@ def uniforms(key: int | NDArray[np.uint64], counters: NDArray[np.int64]) -> NDAr
 @numba.njit(cache=True)
 def word(key: int, counter: int) -> int:
     """Return one of `words`, for compiled code; both are 64 bits without a sign."""
-    z = uint64(key) + uint64(counter + 1) * uint64(_GOLDEN)
-    z = (z ^ (z >> uint64(30))) * uint64(_MIX_1)
-    z = (z ^ (z >> uint64(27))) * uint64(_MIX_2)
+    z = uint64(key) + uint64(counter + 1) * uint64(GOLDEN)
+    z = (z ^ (z >> uint64(30))) * uint64(MIX_1)
+    z = (z ^ (z >> uint64(27))) * uint64(MIX_2)
     return z ^ (z >> uint64(31))  # type: ignore[no-any-return]
+
+
+@numba.njit(cache=True)
+def uniform(key: int, counter: int) -> float:
+    """Return one of `uniforms`, for compiled code."""
+    return float(word(key, counter) >> uint64(11)) * 2.0**-53
