@@ -178,8 +178,13 @@ class ContainerWriter:
             "witness": np.zeros(n, np.uint8) if table.witness is None else table.witness,
         }
         self._present["witness"] |= table.witness is not None
+        before = sum(self._n_sequences) - n
         for name, values in columns.items():
+            if not self._present.get(name, True):
+                continue
             with self._spool(name).open("ab") as file:
+                if name in _OPTIONAL and file.tell() == 0:  # the repertoires before had none
+                    np.zeros(before, _SEQUENCE_DTYPES[name]).tofile(file)
                 np.ascontiguousarray(values, dtype=_SEQUENCE_DTYPES[name]).tofile(file)
 
     def finish(
@@ -231,6 +236,7 @@ class ContainerWriter:
             ends = np.cumsum(lengths) + total
             offsets[position : position + len(ends)] = ends
             position, total = position + len(ends), int(ends[-1])
+        self._drop("lengths")
         for name in _SEQUENCE_DTYPES:
             if name == "lengths" or (name in _OPTIONAL and not self._present[name]):
                 continue
@@ -239,6 +245,7 @@ class ContainerWriter:
             for values in self._spooled(name):
                 target[position : position + len(values)] = values
                 position += len(values)
+            self._drop(name)
             if name in self._vocabulary:
                 target.attrs.create("vocabulary", list(self._vocabulary[name]), dtype=_STRING)
 
@@ -257,6 +264,11 @@ class ContainerWriter:
     def _spool(self, name: str) -> Path:
         assert self._folder is not None, "ContainerWriter is used as a context manager"
         return self._folder / f"{name}.bin"
+
+    def _drop(self, name: str) -> None:
+        """Delete what is copied, so that the disk holds little more than the container; a resumed call may need it."""
+        if not self._resumable:
+            self._spool(name).unlink(missing_ok=True)
 
     def _spooled(self, name: str) -> Iterator[NDArray[Any]]:
         dtype = np.dtype(_SEQUENCE_DTYPES[name])

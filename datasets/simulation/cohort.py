@@ -29,6 +29,10 @@ __all__ = ["Batch", "Cohort", "Counts", "GeneShift", "Sizes", "Stream"]
 _OTHER_ROWS = 1 << 40
 _MOST_TRIES = 10_000
 _SUM = 1e-9
+_LARGEST = 1_000_000_000  # sequences of a repertoire
+_MOST_SIGNALS = 255  # what uint8 tells apart
+_LOOKED_AT = 4096
+_SHOWN = 5
 _LARGEST_COUNT = int(np.iinfo(np.uint32).max)
 _POSITIVE, _NEGATIVE = "positive", "negative"
 
@@ -56,10 +60,10 @@ class Sizes:
     minimum: int = 1
 
     def __post_init__(self) -> None:
-        if not (1 <= self.mean < math.inf and 0 <= self.sd < math.inf and 1 <= self.minimum <= self.mean + self.sd):
+        if not (1 <= self.mean <= _LARGEST and 0 <= self.sd <= _LARGEST and 1 <= self.minimum <= self.mean + self.sd):
             raise InputError(
-                f"sizes: expected a mean of at least 1, an sd of at least 0 and a minimum of 1 to mean + sd, found "
-                f"{self.mean:g}, {self.sd:g} and {self.minimum}"
+                f"sizes: expected a mean of 1 to {_LARGEST:,}, an sd of at least 0 and a minimum of 1 to mean + sd, "
+                f"found {self.mean:g}, {self.sd:g} and {self.minimum}"
             )
 
 
@@ -165,9 +169,20 @@ class Cohort:
         for status in (_POSITIVE, _NEGATIVE):
             if sum(signal.witness_rate for signal in self.signals if signal.status == status) > 1 + _SUM:
                 raise InputError(f"signals: the witness rates of the {status} class sum to more than 1")
-        shifts = self.gene_shift is not None or (self.batch is not None and self.batch.gene_shift is not None)
-        if shifts and self.background.draw(0, np.zeros(1, np.int64)).v_call is None:
+        if len(self.signals) > _MOST_SIGNALS:
+            raise InputError(f"signals: expected at most {_MOST_SIGNALS}, found {len(self.signals)}")
+        for shift in (self.gene_shift, None if self.batch is None else self.batch.gene_shift):
+            self._check_shift(shift)
+
+    def _check_shift(self, shift: GeneShift | None) -> None:
+        if shift is None:
+            return
+        drawn = self.background.draw(0, np.arange(_LOOKED_AT))
+        if drawn.v_call is None:
             raise InputError("gene_shift: the background has no V genes")
+        if not set(shift.v_genes) & set(drawn.v_call.vocabulary):
+            found = ", ".join(sorted(filter(None, drawn.v_call.vocabulary))[:_SHOWN])
+            raise InputError(f"gene_shift: the background has none of {', '.join(shift.v_genes)}; it has {found}, ...")
 
     def repertoire_id(self, number: int) -> str:
         """Return the id of a repertoire, numbered from 0."""
@@ -248,6 +263,20 @@ class Cohort:
         )
         return table, implants
 
+    def lengths_and_counts(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
+        """Return those of a whole repertoire, (n,), without its residues; signals do not change them."""
+        rows = np.arange(self.size(number))
+        if any(self._shifts(number)):
+            lengths = self.draw(number)[0].lengths
+        else:
+            lengths = self.background.draw_lengths(self._key(Stream.BACKGROUND, number), rows)
+        return lengths, self._counts(number, rows)
+
+    def _shifts(self, number: int) -> tuple[GeneShift | None, GeneShift | None]:
+        """Return the shifts of a repertoire's class and of its batch."""
+        of_batch = self.batch.gene_shift if self.batch is not None and self.is_of_second_batch(number) else None
+        return self.gene_shift if self.is_positive(number) else None, of_batch
+
     @cached_property
     def _implanter(self) -> Implanter:
         return Implanter(self.signals)
@@ -261,9 +290,7 @@ class Cohort:
         return np.minimum(counts, self.counts.maximum).astype(np.uint32)
 
     def _with_shifted_genes(self, number: int, rows: NDArray[np.int64], drawn: DrawnSequences) -> DrawnSequences:
-        of_batch = self.batch.gene_shift if self.batch is not None and self.is_of_second_batch(number) else None
-        of_class = self.gene_shift if self.is_positive(number) else None
-        for part, shift in enumerate((of_class, of_batch)):
+        for part, shift in enumerate(self._shifts(number)):
             if shift is None:
                 continue
             assert drawn.v_call is not None

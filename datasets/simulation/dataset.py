@@ -25,7 +25,7 @@ class SimulatedDataset(RepertoireDataset):
     """A cohort as a `RepertoireDataset` whose sequences are made when they are looked at, each time anew.
 
     Slices, `select`, splitters and training work as with a container, and a container written from the cohort holds the
-    same sequences. A worker process that receives the dataset makes them by itself.
+    same sequences. A worker process that receives the dataset makes them by itself; it must be spawned, not forked.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class SimulatedDataset(RepertoireDataset):
     def _repertoire(self, row: int) -> Repertoire:
         table, _ = self.cohort.draw(row)
         metadata = {str(name): self.container.metadata[name].iloc[row] for name in self.container.metadata}
-        made = MadeSequences(self.container.path, table)
+        made = MadeSequences(self.container.path, table, self.container.digests.setdefault(row, {}))
         return Repertoire(self.cohort.repertoire_id(row), 0, len(table.lengths), made, metadata)
 
 
@@ -63,6 +63,8 @@ class VirtualContainer:
         self.repertoire_ids = np.array([cohort.repertoire_id(i) for i in range(cohort.n_repertoires)], object)
         self.repertoire_offsets = offsets_of(cohort.all_sizes)
         self.metadata: pd.DataFrame = cohort.metadata()
+        self.digests: dict[int, dict[tuple[int, int], str]] = {}  # by repertoire, as a container's
+        self.inverse_stds: dict[tuple[int, str], float] = {}  # by repertoire and abundance
 
     def look_up(self, at: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint32]]:
         """Make some sequences: residues (R,), lengths (n,) and counts (n,).
@@ -92,9 +94,9 @@ class VirtualContainer:
 class MadeSequences:
     """The sequences of one repertoire, with a container's names."""
 
-    def __init__(self, path: Path, table: SequenceTable) -> None:
+    def __init__(self, path: Path, table: SequenceTable, digests: dict[tuple[int, int], str]) -> None:
         self.path = path
-        self.digests: dict[tuple[int, int], str] = {}
+        self.digests = digests
         self.residues: NDArray[np.uint8] = table.residues
         self.sequence_offsets: NDArray[np.int64] = offsets_of(table.lengths)
         self.counts: NDArray[np.uint32] = table.counts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numba
@@ -50,26 +50,32 @@ class GermlineBackground:
             if not valid or not 0 < sum(usage.values()) < math.inf:
                 raise InputError(f"background: expected the usage of some of {', '.join(known)}, found {dict(usage)}")
 
+    def draw_lengths(self, key: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return only their lengths."""
+        return self.draw(key, rows).lengths
+
     def draw(self, key: int, rows: NDArray[np.int64]) -> DrawnSequences:
         """Return the sequences at these rows."""
         own = words(key, rows)
-        v, j = _drawn(self.v_genes, own, 0), _drawn(self.j_genes, own, 1)
+        v_genes, j_genes = sorted(self.v_genes), sorted(self.j_genes)  # the order of a mapping means nothing
+        v = _drawn([self.v_genes[gene] for gene in v_genes], own, 0)
+        j = _drawn([self.j_genes[gene] for gene in j_genes], own, 1)
         n_loops = self.longest_loop - self.shortest_loop + 1
         loops = self.shortest_loop + (uniforms(own, np.full(len(rows), 2)) * n_loops).astype(np.int64)
-        starts, ends = [_V_ENDS[gene] for gene in self.v_genes], [_J_ENDS[gene] for gene in self.j_genes]
+        starts, ends = [_V_ENDS[gene] for gene in v_genes], [_J_ENDS[gene] for gene in j_genes]
         start_lengths, end_lengths = (np.array(list(map(len, each)), np.int64) for each in (starts, ends))
         lengths = start_lengths[v] + loops + end_lengths[j]
         offsets = offsets_of(lengths)
         residues = np.empty(offsets[-1], np.uint8)
         _fill(own, offsets, v, j, _padded(starts), start_lengths, _padded(ends), end_lengths, residues)
         v_call, j_call = (
-            GeneCalls(codes.astype(np.uint16), tuple(usage)) for codes, usage in ((v, self.v_genes), (j, self.j_genes))
+            GeneCalls(codes.astype(np.uint16), tuple(genes)) for codes, genes in ((v, v_genes), (j, j_genes))
         )
         return DrawnSequences(residues, lengths, v_call, j_call)
 
 
-def _drawn(usage: Mapping[str, float], own: NDArray[np.uint64], counter: int) -> NDArray[np.int64]:
-    bounds = np.cumsum(list(usage.values())) / sum(usage.values())
+def _drawn(usage: Sequence[float], own: NDArray[np.uint64], counter: int) -> NDArray[np.int64]:
+    bounds = np.cumsum(usage) / sum(usage)
     return np.searchsorted(bounds[:-1], uniforms(own, np.full(len(own), counter)), side="right")
 
 

@@ -71,6 +71,10 @@ class LstmBackground:
     def _prefixes(self) -> Prefixes:
         return _likely_prefixes(self._weights, self.model.hidden, self.shared)
 
+    def draw_lengths(self, key: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return only their lengths."""
+        return self.draw(key, rows).lengths
+
     def draw(self, key: int, rows: NDArray[np.int64]) -> DrawnSequences:
         """Return the sequences at these rows, (n,), of the endless repertoire that a key of 64 bits stands for."""
         padded = np.empty((len(rows), MAX_LENGTH), np.uint8)

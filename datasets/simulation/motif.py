@@ -79,6 +79,9 @@ class Motif:
                 f"motif {self.pattern!r}: expected {len(tokens)} substitutions, one per position, found "
                 f"{len(self.substitutions)}"
             )
+        fixed = [token[0] in "Z-" for token in tokens]
+        if any(each and none for each, none in zip(self.substitutions, fixed, strict=False)):
+            raise InputError(f"motif {self.pattern!r}: a wildcard or a gap cannot be altered; expected 0 there")
         if not (sum(self.substitutions) <= 1 + 1e-9 and all(each >= 0 for each in self.substitutions)):
             raise InputError(f"motif {self.pattern!r}: expected substitutions of 0 to 1 in total")
         for name in ("deletion_probability", "alteration_rate", "noise"):

@@ -54,8 +54,7 @@ class SequencePool:
 
     def draw(self, key: int, rows: NDArray[np.int64]) -> DrawnSequences:
         """Return the sequences that a shuffled pool has at these rows; it is shuffled anew where rows exceed it."""
-        places = np.empty(len(rows), np.int64)
-        _shuffled(np.uint64(key), rows, len(self), places)
+        places = self._places(key, rows)
         lengths = self.sequences.lengths[places]
         offsets = offsets_of(lengths)
         shift = np.repeat(self._offsets[places] - offsets[:-1], lengths)
@@ -64,6 +63,19 @@ class SequencePool:
             for calls in (self.sequences.v_call, self.sequences.j_call)
         )
         return DrawnSequences(self.sequences.residues[np.arange(len(shift)) + shift], lengths, v_call, j_call)
+
+    def draw_lengths(self, key: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return only their lengths."""
+        return self.sequences.lengths[self._places(key, rows)]
+
+    def _places(self, key: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        places = np.empty(len(rows), np.int64)
+        _shuffled(np.uint64(key), rows, len(self), places)
+        return places
+
+    def __reduce__(self) -> tuple[type[SequencePool], tuple[Path]]:
+        """Pickle as the path: a worker process reads the file by itself."""
+        return SequencePool, (self.path,)
 
 
 @numba.njit(parallel=True, cache=True, nogil=True)

@@ -6,7 +6,7 @@ import difflib
 import math
 import re
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -23,7 +23,7 @@ from deeprc.datasets.simulation.pool import SequencePool
 from deeprc.datasets.simulation.recombination import RecombinationBackground
 from deeprc.errors import InputError
 
-__all__ = ["BACKGROUNDS", "cohort_from_mapping", "load_recipe", "read_recipe", "recipes"]
+__all__ = ["BACKGROUNDS", "cohort_from_mapping", "cohort_to_mapping", "load_recipe", "read_recipe", "recipes"]
 
 BACKGROUNDS: Mapping[str, type[Any]] = {
     "independent": IndependentBackground,
@@ -90,8 +90,8 @@ def load_recipe(
     mapping.setdefault("name", Path(name).name.removesuffix(".yaml").removesuffix(".yml"))
     cohort = cohort_from_mapping(mapping)
     n = max(round(scale * cohort.n_repertoires), min(2, cohort.n_repertoires))
-    mapping["n_repertoires"] = n
-    return replace(cohort, n_repertoires=n), mapping
+    cohort = replace(cohort, n_repertoires=n)
+    return cohort, cohort_to_mapping(cohort)
 
 
 def read_recipe(name: str) -> dict[str, Any]:
@@ -133,6 +133,24 @@ def cohort_from_mapping(mapping: Mapping[str, Any]) -> Cohort:
     cohort = _built(Cohort, mapping, "")
     assert isinstance(cohort, Cohort)
     return cohort
+
+
+def cohort_to_mapping(cohort: Cohort) -> dict[str, Any]:
+    """Return what describes a cohort wholly, its seed and everything else that was left to the defaults."""
+    (kind,) = (name for name, each in BACKGROUNDS.items() if isinstance(cohort.background, each))
+    mapping: dict[str, Any] = _plain(cohort)
+    return {**mapping, "background": {"kind": kind, **mapping["background"]}}
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as YAML and JSON know it."""
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    return str(value) if isinstance(value, Path) else value
 
 
 def _built(kind: Any, value: Any, key: str) -> Any:
@@ -182,7 +200,8 @@ def _dataclass(kind: Any, value: Any, key: str) -> Any:
     known = {field.name: field for field in fields(kind)}
     for name in value:
         if name not in known:
-            raise InputError(f"{_joined(key, name)}: no such key{_suggestion(str(name), known)}")
+            names = [*known, "witness_rate"] if kind is Cohort else list(known)  # which an override may say
+            raise InputError(f"{_joined(key, name)}: no such key{_suggestion(str(name), names)}")
     for name, each in known.items():
         if name not in value and each.default is MISSING and each.default_factory is MISSING:
             raise InputError(f"{_joined(key, name)}: is missing")
@@ -204,7 +223,9 @@ def _override(mapping: dict[str, Any], override: str) -> None:
         raise InputError(f"{override!r}: expected key=value")
     signals = mapping.get("signals")
     parts = key.strip().split(".")
-    if parts == ["witness_rate"] and isinstance(signals, list) and len(signals) == 1:
+    if parts == ["witness_rate"]:
+        if not isinstance(signals, list) or len(signals) != 1:
+            raise InputError("witness_rate: the recipe has not one signal; name it: signals.0.witness_rate")
         parts = ["signals", "0", "witness_rate"]
     try:
         value = yaml.safe_load(text)
@@ -213,6 +234,8 @@ def _override(mapping: dict[str, Any], override: str) -> None:
     place: Any = mapping
     for part in parts[:-1]:
         if isinstance(place, list) and part.isdigit() and int(part) < len(place):
+            if isinstance(place[int(part)], str):
+                place[int(part)] = {"pattern": place[int(part)]}  # a motif
             place = place[int(part)]
         elif isinstance(place, dict):
             place = place.setdefault(part, {})
@@ -231,8 +254,8 @@ def _joined(key: str, name: object) -> str:
     return f"{key}.{name}" if key else str(name)
 
 
-def _suggestion(name: str, known: Mapping[str, Any]) -> str:
-    close = difflib.get_close_matches(name, known, _SUGGESTIONS)
+def _suggestion(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), _SUGGESTIONS)
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 

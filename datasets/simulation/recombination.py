@@ -46,6 +46,10 @@ class RecombinationBackground:
         except (RuntimeError, ValueError, OSError) as error:
             raise InputError(f"background: righor has no model of {self.species} {self.chain}: {error}") from error
 
+    def draw_lengths(self, key: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return only their lengths."""
+        return self.draw(key, rows).lengths
+
     def draw(self, key: int, rows: NDArray[np.int64]) -> DrawnSequences:
         """Return the sequences at these rows."""
         blocks, block_of_row = np.unique(rows // _BLOCK, return_inverse=True)

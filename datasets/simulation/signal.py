@@ -13,6 +13,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.counters import uniform, word
 from deeprc.datasets.simulation.imgt import imgt_positions
 from deeprc.datasets.simulation.motif import GAP, WILDCARD, Motif
@@ -143,7 +144,7 @@ class Implanter:
         n = len(rows)
         found = Implants(np.zeros(n, np.uint8), np.zeros(n, np.int16), np.zeros(n, np.int16))
         if n and any(rates):
-            offsets = np.concatenate([[0], np.cumsum(lengths)])
+            offsets = offsets_of(lengths)
             bounds = np.cumsum(rates)
             _implant(np.uint64(key), rows, residues, offsets, bounds, *self._tables, *found)
         return found
@@ -165,7 +166,7 @@ def _compiled(signals: Sequence[Signal]) -> _Tables:
     starts = np.full((len(signals), _LONGEST + 1, names), -1)
     start_bounds = np.zeros((len(signals), names))
     for number, signal in enumerate(signals):
-        for place, (name, probability) in enumerate(signal.imgt_positions.items()):
+        for place, (name, probability) in enumerate(sorted(signal.imgt_positions.items())):  # the order means nothing
             start_bounds[number, place] = probability
             for length in range(2, _LONGEST + 1):
                 positions = imgt_positions(length)
@@ -173,9 +174,9 @@ def _compiled(signals: Sequence[Signal]) -> _Tables:
     modes = {"anywhere": _ANYWHERE, "centre": _CENTRE, "imgt": _IMGT}
     return _Tables(
         modes=np.array([modes[signal.position] for signal in signals], np.int64),
-        first_motifs=_offsets([len(signal.motifs) for signal in signals]),
+        first_motifs=offsets_of(np.array([len(signal.motifs) for signal in signals], np.int64)),
         motif_bounds=_cumulated([[motif.weight for motif in signal.motifs] for signal in signals]),
-        first_variants=_offsets([len(motif.variants) for motif in motifs]),
+        first_variants=offsets_of(np.array([len(motif.variants) for motif in motifs], np.int64)),
         variant_bounds=_cumulated([[variant.probability for variant in motif.variants] for motif in motifs]),
         codes=codes,
         places=places,
@@ -186,10 +187,6 @@ def _compiled(signals: Sequence[Signal]) -> _Tables:
         starts=starts,
         start_bounds=np.cumsum(start_bounds, axis=1),
     )
-
-
-def _offsets(lengths: list[int]) -> NDArray[np.int64]:
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(np.array(lengths, np.int64))])
 
 
 def _cumulated(groups: list[list[float]]) -> NDArray[np.float64]:

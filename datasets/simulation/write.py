@@ -40,6 +40,7 @@ def write_container(
     InputError
         If the container cannot be written.
     """
+    cohort.draw(0, np.arange(1))  # what cannot be drawn is not the container's fault
     try:
         with ContainerWriter(path) as writer:
             for number in range(cohort.n_repertoires):
@@ -67,6 +68,8 @@ def write_airr(cohort: Cohort, folder: Path, *, progress: Progress | None = None
         If the folder is not empty, or cannot be written.
     """
     check_airr_folder(folder)
+    cohort.draw(0, np.arange(1))  # what cannot be drawn is not the folder's fault
+    folder = folder.absolute()
     partial = folder.with_name(f".{folder.name}.{os.getpid()}")
     try:
         (partial / "repertoires").mkdir(parents=True)

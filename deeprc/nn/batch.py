@@ -209,11 +209,18 @@ class BatchMaker:
     def _know_inverse_std(self, positions: NDArray[np.int64]) -> None:
         for position in positions:
             if torch.isnan(self._inverse_std[position]):
-                with COMPILED_CODE:  # makes the sequences of a simulated dataset
-                    repertoire = self.dataset[int(position)]
-                self._inverse_std[position] = inverse_standard_deviation(
-                    repertoire.lengths, repertoire.counts, self.abundance
-                )
+                self._inverse_std[position] = self._inverse_std_of(int(position))
+
+    def _inverse_std_of(self, position: int) -> float:
+        if not isinstance(self.dataset, SimulatedDataset):
+            repertoire = self.dataset[position]
+            return inverse_standard_deviation(repertoire.lengths, repertoire.counts, self.abundance)
+        number, known = int(self.dataset.rows[position]), self.dataset.container.inverse_stds
+        if (number, self.abundance) not in known:
+            with COMPILED_CODE:
+                lengths, counts = self.dataset.cohort.lengths_and_counts(number)
+            known[number, self.abundance] = inverse_standard_deviation(lengths, counts, self.abundance)
+        return known[number, self.abundance]
 
 
 def _rounded_up(length: int) -> int:

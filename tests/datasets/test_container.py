@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -242,3 +243,32 @@ def test_a_compressed_dataset_is_refused(container):
         file.create_dataset("counts", data=np.ones(3, np.uint32), compression="gzip")
     with pytest.raises(InputError, match="/counts: expected a contiguous, uncompressed dataset"):
         Container(container)
+
+
+def test_genes_that_come_late_belong_to_their_sequences(tmp_path):
+    genes = GeneCalls(np.array([1, 0], np.uint16), ("TRBV2", "TRBV9"))
+    without = SequenceTable(np.array([1, 2, 3], np.uint8), np.array([2, 1]), np.array([1, 1], np.uint32))
+    with ContainerWriter(tmp_path / "c.h5") as writer:
+        writer.append("a", without)
+        writer.append("b", replace(without, v_call=genes))
+        writer.append("c", without)
+        writer.finish(pd.DataFrame({"id": list("abc")}), source="test")
+    container = Container(tmp_path / "c.h5")
+    assert container.v_call.names().tolist() == ["", "", "TRBV9", "TRBV2", "", ""]
+    assert container.j_call is None
+    assert container.witness is None
+
+
+def test_what_is_copied_is_deleted_while_the_container_is_written(tmp_path, monkeypatch):
+    left = []
+    drop = ContainerWriter._drop
+
+    def seen(self, name):
+        drop(self, name)
+        left.append(sorted(path.name for path in self._folder.glob("*.bin")))
+
+    monkeypatch.setattr(ContainerWriter, "_drop", seen)
+    with ContainerWriter(tmp_path / "c.h5") as writer:
+        writer.append("a", SequenceTable(np.array([1], np.uint8), np.array([1]), np.array([1], np.uint32)))
+        writer.finish(pd.DataFrame({"id": ["a"]}), source="test")
+    assert left == [["counts.bin", "residues.bin"], ["counts.bin"], []]

@@ -6,7 +6,7 @@ from scipy import stats
 
 from deeprc.datasets.alphabet import decode_many, offsets_of
 from deeprc.datasets.sequences import SequenceTable
-from deeprc.datasets.simulation.background import IndependentBackground
+from deeprc.datasets.simulation.background import Background, IndependentBackground
 from deeprc.datasets.simulation.cohort import Batch, Cohort, Counts, GeneShift, Sizes
 from deeprc.datasets.simulation.germline import GermlineBackground
 from deeprc.datasets.simulation.motif import Motif
@@ -362,7 +362,7 @@ NAN = float("nan")
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Sizes(0.5), "sizes: expected a mean of at least 1"),
+        (lambda: Sizes(0.5), "sizes: expected a mean of 1 to 1,000,000,000"),
         (lambda: Sizes(10, -1), "found 10, -1 and 1"),
         (lambda: Sizes(10, 1, 0), "a minimum of 1 to mean"),
         (lambda: Sizes(NAN), "sizes: expected"),
@@ -405,3 +405,30 @@ def test_rates_that_sum_to_more_than_1_by_rounding_alone_are_no_more() -> None:
     cohort = Cohort(2, Sizes(500), signals=signals)
     _, implants = cohort.draw(0 if cohort.is_positive(0) else 1)
     assert implants.signal.all()
+
+
+def test_a_shift_to_genes_that_the_background_lacks_is_refused() -> None:
+    with pytest.raises(InputError, match="gene_shift: the background has none of TRBV2; it has TRBV19, TRBV20-1, "):
+        Cohort(4, background=GermlineBackground(), gene_shift=GeneShift(("TRBV2",), 1.0))
+    with pytest.raises(InputError, match="expected V genes by their IMGT names, found 'TRBV5'"):
+        GeneShift(("TRBV5",), 1.0)
+
+
+def test_there_are_no_more_signals_than_a_byte_tells_apart() -> None:
+    signals = tuple(Signal((Motif("SFEN"),), 0.001, name=f"{number}") for number in range(256))
+    with pytest.raises(InputError, match="signals: expected at most 255, found 256"):
+        Cohort(4, signals=signals)
+
+
+@pytest.mark.parametrize("background", [IndependentBackground(), GermlineBackground()])
+@pytest.mark.parametrize("shift", [None, GeneShift(("TRBV28",), 0.5)])
+def test_lengths_and_counts_are_those_of_the_sequences(background: Background, shift: GeneShift | None) -> None:
+    if shift is not None and isinstance(background, IndependentBackground):
+        pytest.skip("it has no genes")
+    signal = Signal((Motif("SF(d)EN"),), 0.5)
+    cohort = Cohort(4, Sizes(50, 10), background, (signal,), Counts(2.0), gene_shift=shift)
+    for number in range(4):
+        table, _ = cohort.draw(number)
+        lengths, counts = cohort.lengths_and_counts(number)
+        assert lengths.tolist() == table.lengths.tolist()
+        assert counts.tolist() == table.counts.tolist()

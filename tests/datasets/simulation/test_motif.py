@@ -104,3 +104,9 @@ def test_not_a_number_is_refused(options: dict[str, object]) -> None:
 def test_the_longest_motif_that_is_allowed() -> None:
     assert forms(Motif("A" * 32)) == {"A" * 32: 1}
     assert forms(Motif("L-R", gap_lengths=(30,))) == {"L" + "-" * 30 + "R": 1}
+
+
+@pytest.mark.parametrize(("pattern", "substitutions"), [("SZN", (0, 1, 0)), ("GL-N", (0, 0, 0.5, 0))])
+def test_wildcards_and_gaps_cannot_be_altered(pattern: str, substitutions: tuple[float, ...]) -> None:
+    with pytest.raises(InputError, match="a wildcard or a gap cannot be altered; expected 0 there"):
+        Motif(pattern, substitutions=substitutions)

@@ -1,4 +1,5 @@
 import gzip
+import pickle
 from itertools import permutations, product
 from pathlib import Path
 
@@ -161,3 +162,12 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         SequencePool(tmp_path / "none.tsv").draw(1, np.arange(2))
     with pytest.raises(InputError, match=str(tmp_path)):
         SequencePool(tmp_path).draw(1, np.arange(2))
+
+
+def test_a_pool_is_sent_to_other_processes_as_its_path(tmp_path: Path) -> None:
+    path = tmp_path / "list.txt"
+    path.write_text("CASSF\n" * 1000)
+    pool = SequencePool(path)
+    assert len(pool) == 1000
+    assert len(pickle.dumps(pool)) < 500
+    assert pickle.loads(pickle.dumps(pool)) == pool

@@ -271,3 +271,26 @@ def test_the_mapping_describes_the_cohort_wholly(tmp_path: Path) -> None:
     assert cohort_from_mapping(recipe) == cohort
     (tmp_path / "other.yaml").write_text(yaml.safe_dump(recipe))
     assert load(str(tmp_path / "other.yaml")) == cohort
+
+
+def test_an_override_reaches_into_a_motif_that_is_only_a_pattern() -> None:
+    (signal,) = load("simulated-3", "signals.0.motifs.0.noise=0.2").signals
+    assert signal.motifs == (Motif("SF(d)EN", noise=0.2),)
+
+
+def test_the_short_witness_rate_needs_a_single_signal() -> None:
+    with pytest.raises(
+        InputError, match=r"witness_rate: the recipe has not one signal; name it: signals\.0\.witness_rate"
+    ):
+        load("simulated-0", "signals=[]", "witness_rate=0.1")
+    with pytest.raises(InputError, match="witness_rte: no such key; did you mean witness_rate"):
+        load("simulated-0", "witness_rte=0.1")
+
+
+def test_what_was_left_to_the_defaults_is_in_the_mapping_too() -> None:
+    _, mapping = load_recipe("simulated-4", scale=0.01)
+    assert (mapping["seed"], mapping["n_repertoires"], mapping["name"]) == (0, 50, "simulated-4")
+    assert mapping["background"]["kind"] == "independent"
+    assert mapping["background"]["weights"]["C"] == 4536
+    assert mapping["signals"][0]["motifs"][0]["deletion_probability"] == 0.5
+    assert cohort_from_mapping(mapping) == load("simulated-4", scale=0.01)
