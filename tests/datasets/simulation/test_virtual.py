@@ -1,4 +1,6 @@
+import multiprocessing
 import pickle
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -110,8 +112,15 @@ def test_single_repertoires(virtual: SimulatedDataset, written: RepertoireDatase
         virtual[12]
 
 
-def test_a_worker_process_makes_the_same(virtual: SimulatedDataset) -> None:
+def test_a_pickled_dataset_makes_the_same(virtual: SimulatedDataset) -> None:
     assert_same_datasets(pickle.loads(pickle.dumps(virtual[3:6])), virtual[3:6])
+
+
+@pytest.mark.slow
+def test_a_spawned_process_makes_the_same(virtual: SimulatedDataset) -> None:
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
+        made = executor.submit(virtual.__getitem__, 4).result()
+    assert made.sequences() == virtual[4].sequences()
 
 
 def test_it_is_called_what_the_cohort_is_called() -> None:
