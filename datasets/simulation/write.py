@@ -69,8 +69,8 @@ def write_airr(cohort: Cohort, folder: Path, *, progress: Progress | None = None
     """
     check_airr_folder(folder)
     cohort.draw(0, np.arange(1))  # what cannot be drawn is not the folder's fault
-    folder = folder.absolute()
-    partial = folder.with_name(f".{folder.name}.{os.getpid()}")
+    place = folder.absolute()  # of "." the name, too
+    partial = place.with_name(f".{place.name}.{os.getpid()}")
     try:
         (partial / "repertoires").mkdir(parents=True)
         for number in range(cohort.n_repertoires):
@@ -86,9 +86,9 @@ def write_airr(cohort: Cohort, folder: Path, *, progress: Progress | None = None
         rows.insert(1, "filename", [f"{name}.tsv.gz" for name in rows["repertoire_id"]])
         text = rows.to_csv(sep="\t", index=False, lineterminator="\n")
         (partial / "metadata.tsv").write_text(text, encoding="utf-8")
-        if folder.exists():
-            folder.rmdir()  # it is empty
-        partial.rename(folder)
+        if place.exists():
+            place.rmdir()  # it is empty
+        partial.rename(place)
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from error
     finally:
