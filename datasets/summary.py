@@ -39,6 +39,7 @@ def summarise(dataset: RepertoireDataset) -> dict[str, Any]:
         "witnesses": None if container.witness is None else _witnesses(dataset, container.witness),
         "metadata": {str(name): _column(values) for name, values in dataset.metadata.items()},
         "preprocessing": {name: value for name, value in container.preprocessing.items() if name != "repertoires"},
+        "simulation": container.simulation,
     }
 
 
@@ -61,6 +62,8 @@ def render_summary(summary: Mapping[str, Any]) -> str:
         rows.append(["witnesses", f"{summary['witnesses']:,}"])
     lines = [format_table(rows), "", "metadata"]
     lines.append(format_table([["  " + name, *_describe(column)] for name, column in summary["metadata"].items()]))
+    if summary["simulation"] is not None:
+        return "\n".join([*lines, "", *_describe_simulation(summary["simulation"])])
     return "\n".join([*lines, "", *_describe_preprocessing(summary["preprocessing"])])
 
 
@@ -144,6 +147,16 @@ def _describe(column: Mapping[str, Any]) -> list[str]:
     else:
         values = f"{column['distinct']:,} different values"
     return [column["type"], values, missing]
+
+
+def _describe_simulation(recipe: Mapping[str, Any]) -> list[str]:
+    """Return what was implanted into what; --json has the whole recipe."""
+    lines = ["simulation", f"  background  {recipe['background']['kind']}", f"  seed        {recipe['seed']}"]
+    for signal in recipe["signals"]:
+        motifs = ", ".join(motif["pattern"] for motif in signal["motifs"])
+        rate = f"{100 * signal['witness_rate']:g}% of the sequences of {signal['status']} repertoires"
+        lines.append(f"  {signal['name']:<11} {motifs} in {rate}")
+    return lines
 
 
 def _describe_preprocessing(report: Mapping[str, Any]) -> list[str]:

@@ -9,6 +9,7 @@ import yaml
 
 from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.container import Container, ContainerWriter
+from deeprc.datasets.dataset import open_dataset
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.datasets.sequences import GeneCalls, SequenceTable
 from deeprc.datasets.simulation import (
@@ -24,6 +25,7 @@ from deeprc.datasets.simulation import (
     write_airr,
     write_container,
 )
+from deeprc.datasets.summary import render_summary, summarise
 from deeprc.errors import InputError
 
 SIGNALS = (
@@ -205,3 +207,15 @@ def test_what_cannot_be_made_leaves_no_folder_behind(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none\.tsv: no such file"):
         write_airr(cohort, tmp_path / "airr")
     assert [*tmp_path.iterdir()] == []
+
+
+def test_a_summary_says_what_was_simulated(tmp_path: Path) -> None:
+    cohort, recipe = load_recipe("quickstart", ["n_repertoires=4", "sizes.mean=50"], seed=7)
+    write_container(cohort, tmp_path / "c.h5", recipe=recipe)
+    text = render_summary(summarise(open_dataset(tmp_path / "c.h5")))
+    assert text.splitlines()[-4:] == [
+        "simulation",
+        "  background  germline",
+        "  seed        7",
+        "  signal      LDRW in 1% of the sequences of positive repertoires",
+    ]
