@@ -14,6 +14,7 @@ import click
 import numpy as np
 from scipy.stats import norm
 
+from deeprc.datasets.kmers import count_kmers
 from deeprc.datasets.simulation import (
     Background,
     DrawnSequences,
@@ -23,7 +24,6 @@ from deeprc.datasets.simulation import (
     SequencePool,
     load_recipe,
 )
-from deeprc.datasets.simulation.comparison import kmer_counts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -105,7 +105,7 @@ def draw_kmers(drawn: dict[str, DrawnSequences]) -> Figure:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 3, figsize=(8, 3), layout="constrained", sharex=True, sharey=True)
-    counts = {name: kmer_counts(each.residues, each.lengths, 3) for name, each in drawn.items()}
+    counts = {name: count_kmers(each.residues, each.lengths, range(3)) for name, each in drawn.items()}
     share = {name: np.maximum(each, 0.5) / each.sum() for name, each in counts.items()}  # 0.5: those that never occur
     for axis, name in zip(axes, list(drawn)[1:], strict=True):
         axis.scatter(share["real"], share[name], s=2, alpha=0.3, color=COLOURS[name], linewidths=0)

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
+from deeprc.datasets.kmers import count_kmers
 
-__all__ = ["compare_sequences", "jensen_shannon", "kmer_counts"]
+__all__ = ["compare_sequences", "jensen_shannon"]
 
 _Sequences = tuple[NDArray[np.uint8], NDArray[np.int64]]
 _N_LETTERS = len(AMINO_ACIDS)
-_PIECE = 1 << 20  # sequences whose k-mers are counted at a time, so that memory does not grow with a set
+_PIECE = 1 << 20  # sequences whose residues are counted at a time, so that memory does not grow with a set
 
 
 def jensen_shannon(a: NDArray[np.int64], b: NDArray[np.int64]) -> float:
@@ -62,7 +63,7 @@ def compare_sequences(a: _Sequences, b: _Sequences) -> dict[str, float]:
     ValueError
         If a set has no k-mers.
     """
-    result = {f"{k}-mers": jensen_shannon(kmer_counts(*a, k), kmer_counts(*b, k)) for k in (3, 4)}
+    result = {f"{k}-mers": jensen_shannon(count_kmers(*a, range(k)), count_kmers(*b, range(k))) for k in (3, 4)}
     longest = int(max(a[1].max(), b[1].max()))
     of_length = [np.bincount(lengths, minlength=longest + 1) for _, lengths in (a, b)]
     result["lengths"] = jensen_shannon(*of_length)
@@ -72,27 +73,6 @@ def compare_sequences(a: _Sequences, b: _Sequences) -> dict[str, float]:
         chosen = (_of_length(*each, typical) for each in (a, b))
         result[f"positions of length {typical}"] = _of_positions(*(_position_counts(*each, typical) for each in chosen))
     return result
-
-
-def kmer_counts(residues: NDArray[np.uint8], lengths: NDArray[np.int64], k: int) -> NDArray[np.int64]:
-    """Count the k-mers within sequences, (20^k,)."""
-    counts = np.zeros(_N_LETTERS**k, np.int64)
-    offsets = offsets_of(lengths)
-    for first in range(0, len(lengths), _PIECE):
-        bounds = offsets[first : first + _PIECE + 1]
-        piece = residues[bounds[0] : bounds[-1]]
-        n = len(piece) - k + 1
-        if n < 1:
-            continue
-        code = np.zeros(n, np.int32)
-        for j in range(k):
-            code = code * _N_LETTERS + piece[j : j + n]
-        fits = np.ones(len(piece), bool)  # where a k-mer may start
-        for j in range(1, k):
-            ends = bounds[1:] - j
-            fits[ends[ends >= bounds[:-1]] - bounds[0]] = False
-        counts += np.bincount(code[fits[:n]], minlength=len(counts))
-    return counts
 
 
 def _position_counts(residues: NDArray[np.uint8], lengths: NDArray[np.int64], longest: int) -> NDArray[np.int64]:

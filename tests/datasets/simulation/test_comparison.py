@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from deeprc.datasets.alphabet import encode_many
-from deeprc.datasets.simulation import comparison
 from deeprc.datasets.simulation.comparison import compare_sequences, jensen_shannon
 
 
@@ -36,28 +35,6 @@ def test_divergence_refuses_what_cannot_be_compared():
         jensen_shannon(np.ones(2, np.int64), np.ones(3, np.int64))
     with pytest.raises(ValueError, match="at least one count"):
         jensen_shannon(np.zeros(2, np.int64), np.ones(2, np.int64))
-
-
-def test_kmers_do_not_span_two_sequences():
-    residues, lengths = sequences("ACA", "CA", "A", "ACAC")
-    counts = comparison.kmer_counts(residues, lengths, 3)
-    assert {code: n for code, n in enumerate(counts.tolist()) if n} == {0 * 400 + 20 + 0: 2, 400 + 0 + 1: 1}
-
-
-@pytest.mark.parametrize("k", [1, 3, 4])
-def test_kmers_equal_a_count_by_loops_whatever_the_piece(k, monkeypatch):
-    monkeypatch.setattr(comparison, "_PIECE", 7)
-    rng = np.random.default_rng(k)
-    lengths = rng.integers(1, 8, 50)
-    residues = rng.integers(0, 3, lengths.sum()).astype(np.uint8)
-    expected = np.zeros(20**k, np.int64)
-    for sequence in np.split(residues, np.cumsum(lengths)[:-1]):
-        for at in range(len(sequence) - k + 1):
-            expected[int("".join(chr(65 + r) for r in sequence[at : at + k]).translate(_DIGITS), 20)] += 1
-    np.testing.assert_array_equal(comparison.kmer_counts(residues, lengths, k), expected)
-
-
-_DIGITS = {65 + r: "0123456789abcdefghij"[r] for r in range(20)}
 
 
 def test_comparison_of_hand_made_sets():
