@@ -21,7 +21,7 @@ import pandas as pd
 import torch
 
 from deeprc.cli import prepare_process
-from deeprc.datasets.container import ContainerWriter
+from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import SequenceTable
 

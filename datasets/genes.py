@@ -15,8 +15,7 @@ What becomes of a name:
 - Anything else is kept as it was found, and reported. This includes genes that only mice have, and names like
   `TRBV6S2` that mean different genes in different nomenclatures.
 
-The genes are those of IMGT/GENE-DB, human, functional or not (https://www.imgt.org/genedb/), in the listing of
-tidytcells 2.2.1; its own standardisation is not used because it returns one gene for a family or a tie.
+The genes are those of `deeprc.datasets.gene_list`.
 """
 
 from __future__ import annotations
@@ -30,6 +29,8 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+
+from deeprc.datasets.gene_list import GENE_LIST, RENAMED
 
 __all__ = [
     "LEVELS",
@@ -285,92 +286,13 @@ def _only(values: Iterable[str]) -> str:
     return distinct.pop() if len(distinct) == 1 else ""
 
 
-_GENE_LIST = {
-    "TRAV": (
-        "1-1 1-2 2 3 4 5 6 7 8-1 8-2 8-3 8-4 8-5 8-6 8-6-1 8-7 9-1 9-2 10 11 11-1 12-1 12-2 12-3 13-1 13-2 14-1 "
-        "14/DV4 15 16 17 18 19 20 21 22 23/DV6 24 25 26-1 26-2 27 28 29/DV5 30 31 32 33 34 35 36/DV7 37 38-1 "
-        "38-2/DV8 39 40 41 46 A B C"
-    ),
-    "TRAJ": (
-        "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 "
-        "39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61"
-    ),
-    "TRBV": (
-        "1 2 3-1 3-2 4-1 4-2 4-3 5-1 5-2 5-3 5-4 5-5 5-6 5-7 5-8 6-1 6-2 6-3 6-4 6-5 6-6 6-7 6-8 6-9 7-1 7-2 7-3 "
-        "7-4 7-5 7-6 7-7 7-8 7-9 8-1 8-2 9 10-1 10-2 10-3 11-1 11-2 11-3 12-1 12-2 12-3 12-4 12-5 13 14 15 16 17 18 "
-        "19 20-1 21-1 22-1 23-1 24-1 25-1 26 27 28 29-1 30 A B C 20/OR9-2 21/OR9-2 22/OR9-2 23/OR9-2 24/OR9-2 "
-        "25/OR9-2 26/OR9-2 29/OR9-2 A/OR9-2"
-    ),
-    "TRBD": "1 2",
-    "TRBJ": "1-1 1-2 1-3 1-4 1-5 1-6 2-1 2-2 2-2P 2-3 2-4 2-5 2-6 2-7",
-    "TRGV": "1 2 3 4 5 5P 6 7 8 9 10 11 A B",
-    "TRGJ": "1 2 P P1 P2",
-    "TRDV": "1 2 3",
-    "TRDD": "1 2 3",
-    "TRDJ": "1 2 3 4",
-    "IGHV": (
-        "1-2 1-3 1-8 1-12 1-14 1-17 1-18 1-24 1-38-4 1-45 1-46 1-58 1-67 1-68 1-68D 1-69 1-69-2 1-69D 1-NL1 2-5 "
-        "2-10 2-26 2-70 2-70D 3-6 3-7 3-7-2 3-9 3-11 3-13 3-15 3-16 3-19 3-20 3-21 3-22 3-23 3-23D 3-25 3-29 3-30 "
-        "3-30-2 3-30-3 3-30-5 3-30-7 3-30-9 3-30-22 3-30-33 3-30-42 3-30-52 3-30-62 3-30-73 3-30-82 3-30-92 3-32 "
-        "3-33 3-33-2 3-35 3-36 3-37 3-38 3-38-3 3-41 3-42 3-42D 3-43 3-43D 3-47 3-48 3-49 3-50 3-52 3-53 3-54 3-57 "
-        "3-60 3-62 3-63 3-64 3-64D 3-65 3-66 3-69-1 3-71 3-72 3-73 3-74 3-75 3-76 3-79 3-NL1 4-4 4-28 4-30-2 4-30-4 "
-        "4-30-6 4-30-8 4-31 4-34 4-38-2 4-39 4-55 4-59 4-61 4-80 5-10-1 5-51 5-78 6-1 7-4-1 7-27 7-34-1 7-40 7-40D "
-        "7-56 7-81 7-NL1 8-51-1 (II)-1-1 (II)-4-4 (II)-7-1 (II)-12-1 (II)-15-1 (II)-20-1 (II)-22-1 (II)-22-1D "
-        "(II)-26-2 (II)-28-1 (II)-30-1 (II)-30-21 (II)-30-32 (II)-30-41 (II)-30-51 (II)-30-61 (II)-30-72 (II)-30-81 "
-        "(II)-30-91 (II)-31-1 (II)-33-1 (II)-40-1 (II)-43-1 (II)-43-1D (II)-44-2 (II)-46-1 (II)-49-1 (II)-51-2 "
-        "(II)-53-1 (II)-60-1 (II)-62-1 (II)-65-1 (II)-67-1 (II)-74-1 (II)-78-1 (III)-2-1 (III)-5-1 (III)-5-2 "
-        "(III)-10-2 (III)-11-1 (III)-13-1 (III)-16-1 (III)-22-2 (III)-22-2D (III)-25-1 (III)-26-1 (III)-38-1 "
-        "(III)-38-1D (III)-44 (III)-44D (III)-47-1 (III)-67-2 (III)-67-3 (III)-67-3D (III)-67-4 (III)-67-4D "
-        "(III)-76-1 (III)-82 (IV)-44-1 1/OR15-1 1/OR15-2 1/OR15-3 1/OR15-4 1/OR15-5 1/OR15-6 1/OR15-9 1/OR16-1 "
-        "1/OR16-2 1/OR16-3 1/OR16-4 1/OR16-21 1/OR16-22 1/OR16-24 1/OR16-26 1/OR21-1 2/OR16-5 2/OR16-23 3/OR15-7 "
-        "3/OR16-6 3/OR16-7 3/OR16-8 3/OR16-9 3/OR16-10 3/OR16-11 3/OR16-12 3/OR16-13 3/OR16-14 3/OR16-15 3/OR16-16 "
-        "3/OR16-17 3/OR16-18 3/OR16-19 3/OR16-20 4/OR15-8 (III)/OR16-25 (III)/OR16-27 (III)/OR16-28"
-    ),
-    "IGHD": (
-        "1-1 1-7 1-14 1-20 1-26 2-2 2-8 2-15 2-21 3-3 3-9 3-10 3-16 3-22 4-4 4-11 4-17 4-23 5-5 5-12 5-18 5-24 6-6 "
-        "6-13 6-19 6-25 7-27 1/OR15-1a 1/OR15-1b 2/OR15-2a 2/OR15-2b 3/OR15-3a 3/OR15-3b 4/OR15-4a 4/OR15-4b "
-        "5/OR15-5a 5/OR15-5b"
-    ),
-    "IGHJ": "1 1P 2 2P 3 3P 4 5 6",
-    "IGKV": (
-        "1-5 1-6 1-8 1-9 1-12 1-13 1-16 1-17 1-22 1-27 1-32 1-33 1-35 1-37 1-39 1-40-1 1D-7-1 1D-8 1D-12 1D-13 "
-        "1D-16 1D-17 1D-22 1D-27 1D-32 1D-33 1D-35 1D-37 1D-39 1D-40-1 1D-42 1D-43 2-4 2-10 2-14 2-18 2-19 2-23 "
-        "2-24 2-26 2-28 2-29 2-30 2-36 2-38 2-40 2D-10 2D-14 2D-18 2D-19 2D-23 2D-24 2D-26 2D-28 2D-29 2D-30 2D-36 "
-        "2D-38 2D-40 3-7 3-11 3-15 3-20 3-25 3-31 3-34 3D-7 3D-11 3D-15 3D-20 3D-25 3D-31 3D-34 4-1 5-2 6-21 6D-21 "
-        "6D-41 7-3 (II)-26-1 (II)D-26-1 1/OR1-1 1/OR2-0 1/OR2-1 1/OR2-2 1/OR2-3 1/OR2-6 1/OR2-9 1/OR2-11 1/OR2-108 "
-        "1/OR2-118 1/OR9-1 1/OR9-2 1/OR10-1 1/OR15-118 1/OR22-1 1/OR22-5 1/OR-2 1/OR-3 1/OR-4 1/ORY-1 2/OR2-1 "
-        "2/OR2-2 2/OR2-4 2/OR2-7 2/OR2-7D 2/OR2-8 2/OR2-10 2/OR22-3 2/OR22-4 3/OR2-5 3/OR2-268 3/OR22-2"
-    ),
-    "IGKJ": "1 2 3 4 5",
-    "IGLV": (
-        "1-36 1-40 1-41 1-44 1-47 1-50 1-51 1-62 1-67-1 2-5 2-8 2-11 2-14 2-18 2-23 2-28 2-33 2-34 3-1 3-2 3-4 3-6 "
-        "3-7 3-9 3-10 3-12 3-13 3-15 3-16 3-17 3-19 3-21 3-22 3-24 3-25 3-26 3-27 3-29 3-30 3-31 3-32 4-3 4-7-1 "
-        "4-10-1 4-60 4-69 5-37 5-39 5-45 5-48 5-52 6-57 7-35 7-43 7-46 8-61 9-49 10-54 10-67 11-55 (I)-11-1 (I)-20 "
-        "(I)-34-1 (I)-34-2 (I)-38 (I)-42 (I)-45-1 (I)-48-1 (I)-56 (I)-63 (I)-68 (I)-70 (I)-70-1 (II)-9-1 (II)-15-1 "
-        "(II)-24-1 (III)-59-1 (III)-60-1 (III)-60-2 (IV)-53 (IV)-55-1 (IV)-59 (IV)-61-1 (IV)-64 (IV)-65 (IV)-66-1 "
-        "(V)-58 (V)-61-1 (V)-66 (VI)-16-1 (VI)-22-1 (VI)-25-1 (VII)-41-1 (VII)-59-1 (VII)-68-1 8/OR8-1"
-    ),
-    "IGLJ": "1 2 2A 3 4 5 6 7",
-}
-"""Human V, D and J genes by group; orphons, genes outside their locus, come last."""
-
-_RENAMED = {
-    "IGHV1-C": "IGHV1-38-4",
-    "IGHV1-F": "IGHV1-69-2",
-    "IGHV3-D": "IGHV3-38-3",
-    "IGHV3-H": "IGHV3-69-1",
-    "IGHV4-B": "IGHV4-38-2",
-    "IGHV5-A": "IGHV5-10-1",
-}
-"""Provisional names that IMGT has replaced; immunoSEQ and older references have them."""
-
-_GENES = frozenset(group + gene for group, genes in _GENE_LIST.items() for gene in genes.split())
+_GENES = frozenset(group + gene for group, genes in GENE_LIST.items() for gene in genes.split())
 _SHARED = {gene.split("/DV")[0]: gene for gene in _GENES if "/DV" in gene}  # TRAV38-2: TRAV38-2/DV8
 _FAMILIES = frozenset(re.split("[-/]", gene)[0] for gene in _GENES)
 
 _NAMES = {
     **{_key(family): family for family in _FAMILIES},
-    **_RENAMED,
+    **RENAMED,
     **{_key(start): gene for start, gene in _SHARED.items() if "-" in start},
     **{_key(gene): gene for gene in _GENES},
 }

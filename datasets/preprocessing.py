@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from deeprc.datasets.cleaning import Cleaning, Merge
-from deeprc.datasets.container import ContainerWriter, is_container
+from deeprc.datasets.container import is_container
+from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.genes import LOCI
 from deeprc.datasets.matching import find_files
 from deeprc.datasets.metadata import Metadata, read_metadata

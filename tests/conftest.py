@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
-from deeprc.datasets.container import ContainerWriter
+from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import GeneCalls, SequenceTable
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from deeprc.datasets.container import ContainerWriter
+from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import SequenceTable
 

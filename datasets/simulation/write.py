@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from deeprc.datasets.alphabet import decode_many, offsets_of
-from deeprc.datasets.container import ContainerWriter
+from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.genes import locus_of
 from deeprc.datasets.sequences import SequenceTable
 from deeprc.datasets.simulation.cohort import Cohort

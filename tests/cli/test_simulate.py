@@ -5,26 +5,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from deeprc.cli import main
 from deeprc.datasets.dataset import open_dataset
 from deeprc.datasets.simulation import SimulatedDataset, load_recipe, lstm_training, recipes
 
 Run = Callable[..., tuple[int, str, str]]
 SMALL = ["n_repertoires=4", "sizes={mean: 20}", "witness_rate=0.3"]
-
-
-@pytest.fixture
-def deeprc(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command line in this process: exit code, standard output, standard error."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return int(end.value.code or 0), captured.out, captured.err
-
-    return call
 
 
 def test_the_list_shows_every_recipe(deeprc: Run) -> None:

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
-from deeprc.datasets.container import Container, ContainerWriter
+from deeprc.datasets.container import Container
+from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import GeneCalls, SequenceTable
 from deeprc.errors import InputError

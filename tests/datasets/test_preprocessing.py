@@ -10,8 +10,9 @@ import h5py
 import numpy as np
 import pytest
 
-from deeprc.datasets import container, reading
-from deeprc.datasets.container import Container, ContainerWriter
+from deeprc.datasets import container_writer, reading
+from deeprc.datasets.container import Container
+from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.errors import InputError
@@ -154,7 +155,7 @@ def test_after_a_late_error_the_next_call_goes_on(cohort, write_table, monkeypat
     good = (cohort / "files" / "b.tsv.gz").read_bytes()
     write_table(cohort / "files" / "b.tsv.gz", AIRR, [("CAF", "T", "abc")])
     assert "found 'abc'" in fails(cohort)  # so little is not kept
-    monkeypatch.setattr(container, "_WORTH_KEEPING", 60)
+    monkeypatch.setattr(container_writer, "_WORTH_KEEPING", 60)
     with pytest.raises(InputError, match="found 'abc'"):
         run(cohort)
     assert not (cohort / "cohort.h5").exists()

@@ -8,7 +8,7 @@ import pytest
 
 from deeprc.datasets import summary as module
 from deeprc.datasets.alphabet import encode_many
-from deeprc.datasets.container import ContainerWriter
+from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.datasets.sequences import GeneCalls, SequenceTable

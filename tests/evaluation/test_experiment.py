@@ -13,7 +13,7 @@ import yaml
 import deeprc
 from deeprc.config import load_config
 from deeprc.datasets.alphabet import encode_many
-from deeprc.datasets.container import ContainerWriter
+from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import SequenceTable
 from deeprc.errors import InputError

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, decode_many, encode_many, offsets_of
-from deeprc.datasets.container import ContainerWriter
+from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.counters import key_of
 from deeprc.datasets.sequences import GeneCalls, SequenceTable
 from deeprc.datasets.simulation.background import DrawnSequences

@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from deeprc.datasets.alphabet import encode_many
-from deeprc.datasets.container import Container, ContainerWriter
+from deeprc.datasets.container import Container
+from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import open_dataset
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.datasets.sequences import GeneCalls, SequenceTable
