@@ -8,7 +8,17 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["AMINO_ACIDS", "INVALID", "decode", "decode_many", "encode", "encode_letters", "encode_many", "offsets_of"]
+__all__ = [
+    "AMINO_ACIDS",
+    "INVALID",
+    "decode",
+    "decode_many",
+    "encode",
+    "encode_letters",
+    "encode_many",
+    "offsets_of",
+    "taken",
+]
 
 AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
 """The 20 amino acids in the order of their indices, one-letter codes, alphabetical."""
@@ -37,6 +47,16 @@ def offsets_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
+
+
+def taken(
+    values: NDArray[np.uint8], offsets: NDArray[np.int64], rows: NDArray[np.int64]
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return some of the sequences that lie end to end, (R,) with offsets (N + 1,), at rows (n,), and their offsets."""
+    starts = offsets[rows]
+    lengths = offsets[rows + 1] - starts
+    new = offsets_of(lengths)
+    return values[np.arange(new[-1]) + np.repeat(starts - new[:-1], lengths)], new
 
 
 def encode_many(sequences: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

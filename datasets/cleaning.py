@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.datasets.alphabet import INVALID, encode_letters, offsets_of
+from deeprc.datasets.alphabet import INVALID, encode_letters, offsets_of, taken
 from deeprc.datasets.genes import GeneMapping, locus_of, mouse_genes, normalise_genes, normalise_locus
 from deeprc.datasets.readers import Rows, SequenceKind, Status
 from deeprc.datasets.readers.columns import Coded, first_of_each, likes_of, likes_of_texts, used_codes
@@ -192,9 +192,9 @@ def clean(
     whole file, as `columns_of_mice` tells `of_mice`; None: these rows are the file.
     """
     how = Cleaning() if how is None else how
-    of_mice = columns_of_mice(rows) if of_mice is None else of_mice
     genes = {
-        name: normalise_genes(column.values, of_mice=name in of_mice) for name, column in _gene_columns(rows).items()
+        name: normalise_genes(column.values, of_mice=None if of_mice is None else name in of_mice)
+        for name, column in _gene_columns(rows).items()
     }
     loci, locus_codes = _loci(rows)
     rows, sequences_from = _junctions(rows, genes, loci, locus_codes, cdr3s_are_junctions)
@@ -228,10 +228,8 @@ def _gene_columns(rows: Rows) -> dict[str, Coded]:
 
 def _taken(rows: Rows, index: NDArray[np.int64]) -> Rows:
     """Return some of the rows."""
-    lengths = np.diff(rows.offsets)[index]
-    offsets = offsets_of(lengths)
-    places = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - rows.offsets[index], lengths)
-    changed: dict[str, Any] = {"letters": rows.letters[places], "offsets": offsets}
+    letters, offsets = taken(rows.letters, rows.offsets, index)
+    changed: dict[str, Any] = {"letters": letters, "offsets": offsets}
     for name in ("kinds", "counts", "count_source", "count_rounded", "status"):
         changed[name] = getattr(rows, name)[index]
     for name in ("v_call", "j_call", "repertoire", "locus", "cell"):
@@ -328,13 +326,10 @@ def _merged(
             first, _ = _grouped(kept_residues, kept_lengths, [*by, _cells(rows.cell, index)], counts)
             counts = np.isin(np.arange(len(index)), first).astype(np.int64)
         chosen, counts = _grouped(kept_residues, kept_lengths, by, counts)
-    starts = np.cumsum(kept_lengths) - kept_lengths
-    new_lengths = kept_lengths[chosen]
-    new_starts = np.cumsum(new_lengths) - new_lengths
-    places = np.arange(new_lengths.sum()) + np.repeat(starts[chosen] - new_starts, new_lengths)
+    merged, offsets = taken(kept_residues, offsets_of(kept_lengths), chosen)
     table = SequenceTable(
-        residues=kept_residues[places],
-        lengths=new_lengths,
+        residues=merged,
+        lengths=np.diff(offsets),
         counts=np.minimum(counts, _LARGEST_COUNT).astype(np.uint32),
         v_call=_of_rows(calls.get("v_call"), chosen),
         j_call=_of_rows(calls.get("j_call"), chosen),

@@ -173,13 +173,12 @@ class ContainerWriter:
             "witness": np.zeros(n, np.uint8) if table.witness is None else table.witness,
         }
         self._present["witness"] |= table.witness is not None
-        before = sum(self._n_sequences) - n
         for name, values in columns.items():
             if not self._present.get(name, True):
                 continue
             with self._spool(name).open("ab") as file:
                 if name in _OPTIONAL and file.tell() == 0:  # the repertoires before had none
-                    np.zeros(before, _SEQUENCE_DTYPES[name]).tofile(file)
+                    np.zeros(sum(self._n_sequences) - n, _SEQUENCE_DTYPES[name]).tofile(file)
                 np.ascontiguousarray(values, dtype=_SEQUENCE_DTYPES[name]).tofile(file)
 
     def finish(

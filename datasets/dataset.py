@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from deeprc.datasets.alphabet import decode_many
+from deeprc.datasets.alphabet import decode_many, taken
 from deeprc.datasets.container import Container
 from deeprc.datasets.sequences import GeneCalls
 from deeprc.errors import InputError
@@ -115,14 +115,10 @@ class Repertoire:
         """
         chosen = np.arange(len(self)) if rows is None else np.asarray(rows, np.int64)
         at = chosen + self.start
-        starts, stops = self.container.sequence_offsets[at], self.container.sequence_offsets[at + 1]
-        offsets = np.concatenate([[0], np.cumsum(stops - starts)])
-        shift = np.repeat(starts - offsets[:-1], stops - starts)  # (R,): from a residue's place here to the file's
-        flat = self.container.residues[np.arange(len(shift)) + shift]
         columns: dict[str, Any] = {
             "repertoire_id": np.full(len(chosen), self.repertoire_id, dtype=object),
             "sequence_id": chosen + 1,
-            "junction_aa": decode_many(flat, offsets),
+            "junction_aa": decode_many(*taken(self.container.residues, self.container.sequence_offsets, at)),
             "duplicate_count": np.asarray(self.counts[chosen]),
         }
         for name, genes in (("v_call", self.container.v_call), ("j_call", self.container.j_call)):

@@ -16,6 +16,7 @@ import click
 import hopfield_examples as examples
 import numpy as np
 import torch
+from drawing import BLACK, BLUE, GREEN, PURPLE, RED, SETTINGS
 from hopfield_examples import Part
 
 from deeprc.hopfield import theory
@@ -26,19 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor
 
-# Okabe and Ito's colours, which colour-blind people tell apart; lines differ in their dashes and markers too
-BLACK, BLUE, GREEN, RED, PURPLE = "#000000", "#0072B2", "#009E73", "#D55E00", "#CC79A7"
 STYLES = [(BLACK, "-", "o"), (BLUE, "--", "s"), (RED, "-.", "^"), (GREEN, ":", "D"), (PURPLE, (0, (5, 1)), "v")]
-SETTINGS: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.titlesize": 10,
-    "figure.labelsize": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "lines.markersize": 4,
-    "svg.hashsalt": "deeprc",
-}
 
 
 def draw_energies(part: Part) -> Figure:

@@ -8,10 +8,11 @@ FILE holds real sequences: a container, a repertoire file or a list.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import numpy as np
+from drawing import BLACK, BLUE, PURPLE, RED, SETTINGS
 from scipy.stats import norm
 
 from deeprc.datasets.kmers import count_kmers
@@ -28,17 +29,8 @@ from deeprc.datasets.simulation import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, which colour-blind people tell apart
-COLOURS = {"real": "#000000", "independent": "#D55E00", "germline": "#CC79A7", "LSTM": "#0072B2"}
+COLOURS = {"real": BLACK, "independent": RED, "germline": PURPLE, "LSTM": BLUE}
 N = 500_000
-SETTINGS: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.titlesize": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "svg.hashsalt": "deeprc",
-}
 
 
 @click.command()

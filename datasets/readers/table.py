@@ -89,12 +89,14 @@ def read_rows(header: Header, layout: Layout) -> Rows:
     """
     one = {name: getattr(layout, name) for name in ("locus", "cell")}
     columns = {name: (column,) for name, column in one.items() if column is not None}
-    columns |= {name: found for name in ("v_call", "j_call", "repertoire") if (found := getattr(layout, name))}
-    needed = [*layout.counts, *layout.status, *(column for each in columns.values() for column in each)]
+    columns |= {name: found for name in ("v_call", "j_call") if (found := getattr(layout, name))}
+    named = (column for each in (layout.repertoire, *columns.values()) for column in each)
+    needed = [*layout.counts, *layout.status, *named]
     texts, coded = read_columns(header, list(layout.sequences.values()), needed)
     n = len(next(iter(texts.values())))
     letters, offsets, kinds = _sequences({kind: texts[column] for kind, column in layout.sequences.items()})
     counts, source, rounded = _counts(coded, layout, n, header)
+    repertoire_column, repertoire = repertoire_names(coded, layout.repertoire) if layout.repertoire else ("", None)
     return Rows(
         letters,
         offsets,
@@ -104,13 +106,9 @@ def read_rows(header: Header, layout: Layout) -> Rows:
         source,
         rounded,
         _status(coded, layout, n, header),
-        repertoire_column=repertoire_column(coded, layout.repertoire) if layout.repertoire else "",
-        **{
-            name: repertoire_names(coded, each)
-            if name == "repertoire"
-            else _names([coded[column] for column in each], name)
-            for name, each in columns.items()
-        },
+        repertoire=repertoire,
+        repertoire_column=repertoire_column,
+        **{name: _names([coded[column] for column in each], name) for name, each in columns.items()},
     )
 
 
@@ -181,17 +179,13 @@ def _present(texts: Texts) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     return letters[keep], kept[offsets]
 
 
-def repertoire_column(coded: Mapping[str, Coded], columns: Sequence[str]) -> str:
-    """Return the first of the columns that is not empty, the first of all if they all are."""
-    return next((name for name in columns if any(coded[name].each(str.strip))), columns[0])
-
-
-def repertoire_names(coded: Mapping[str, Coded], columns: Sequence[str]) -> Coded:
-    """Return the name of each row's repertoire, from the `repertoire_column`.
+def repertoire_names(coded: Mapping[str, Coded], columns: Sequence[str]) -> tuple[str, Coded]:
+    """Return the first of the columns that is not empty (if all are, the first), and each row's repertoire by it.
 
     It may be `NA`: no word stands for a missing name.
     """
-    return _names([coded[repertoire_column(coded, columns)]], "repertoire")
+    column = next((name for name in columns if any(coded[name].each(str.strip))), columns[0])
+    return column, _names([coded[column]], "repertoire")
 
 
 def _names(columns: Sequence[Coded], what: str) -> Coded:

@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.alphabet import offsets_of, taken
 from deeprc.datasets.counters import key_of, uniforms
 from deeprc.datasets.genes import normalise_gene
 from deeprc.datasets.sequences import GeneCalls, SequenceTable
@@ -317,10 +317,8 @@ def _replaced(drawn: DrawnSequences, rows: NDArray[np.int64], others: DrawnSeque
     """Return sequences of which those at some rows are others."""
     place = np.arange(len(drawn.lengths))
     place[rows] = len(drawn.lengths) + np.arange(len(rows))
-    residues, lengths = np.concatenate([drawn.residues, others.residues]), np.r_[drawn.lengths, others.lengths]
-    offsets = offsets_of(lengths)
-    new = offsets_of(lengths[place])
-    shift = np.repeat(offsets[place] - new[:-1], lengths[place])
+    both = np.concatenate([drawn.residues, others.residues])
+    residues, offsets = taken(both, offsets_of(np.concatenate([drawn.lengths, others.lengths])), place)
     genes: list[GeneCalls | None] = []
     for before, after in ((drawn.v_call, others.v_call), (drawn.j_call, others.j_call)):
         if before is None or after is None:
@@ -330,4 +328,4 @@ def _replaced(drawn: DrawnSequences, rows: NDArray[np.int64], others: DrawnSeque
         number = {name: code for code, name in enumerate(vocabulary)}
         codes = [np.array([number[name] for name in each.vocabulary])[each.codes] for each in (before, after)]
         genes.append(GeneCalls(np.concatenate(codes)[place].astype(np.uint16), vocabulary))
-    return DrawnSequences(residues[np.arange(new[-1]) + shift], lengths[place], *genes)
+    return DrawnSequences(residues, np.diff(offsets), *genes)

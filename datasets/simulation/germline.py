@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from deeprc.datasets.alphabet import encode, offsets_of
 from deeprc.datasets.counters import uniforms, word, words
 from deeprc.datasets.sequences import GeneCalls
-from deeprc.datasets.simulation.background import DrawnSequences
+from deeprc.datasets.simulation.background import Background, DrawnSequences
 from deeprc.errors import InputError
 
 __all__ = ["GermlineBackground"]
@@ -26,7 +26,7 @@ _LONGEST = 40
 
 
 @dataclass(frozen=True)
-class GermlineBackground:
+class GermlineBackground(Background):
     """The start that a V gene gives, a loop of uniformly drawn residues, the end that a J gene gives.
 
     Attributes
@@ -49,10 +49,6 @@ class GermlineBackground:
             valid = set(usage) <= set(known) and all(each >= 0 for each in usage.values())
             if not valid or not 0 < sum(usage.values()) < math.inf:
                 raise InputError(f"background: expected the usage of some of {', '.join(known)}, found {dict(usage)}")
-
-    def draw_lengths(self, key: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return only their lengths."""
-        return self.draw(key, rows).lengths
 
     def draw(self, key: int, rows: NDArray[np.int64]) -> DrawnSequences:
         """Return the sequences at these rows."""

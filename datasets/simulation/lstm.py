@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import offsets_of
-from deeprc.datasets.simulation.background import DrawnSequences
+from deeprc.datasets.simulation.background import Background, DrawnSequences
 from deeprc.datasets.simulation.lstm_kernel import LOGITS, Prefixes, Weights, advance, pack, write_sequences
 from deeprc.datasets.simulation.lstm_model import BOUNDARY, MAX_LENGTH, SHIPPED, LstmModel, load_model
 from deeprc.datasets.simulation.lstm_product import blocks_of
@@ -25,7 +25,7 @@ _DEEPEST = MAX_LENGTH - 1  # after this, only the end may follow
 
 
 @dataclass(frozen=True)
-class LstmBackground:
+class LstmBackground(Background):
     """Sequences of an LSTM trained on next-residue prediction: a start token, residues, an end token.
 
     Sequence i of a draw is a function of the model, the key and `rows[i]`: the same bits on every machine, in any order
@@ -70,10 +70,6 @@ class LstmBackground:
     @cached_property
     def _prefixes(self) -> Prefixes:
         return _likely_prefixes(self._weights, self.model.hidden, self.shared)
-
-    def draw_lengths(self, key: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return only their lengths."""
-        return self.draw(key, rows).lengths
 
     def draw(self, key: int, rows: NDArray[np.int64]) -> DrawnSequences:
         """Return the sequences at these rows, (n,), of the endless repertoire that a key of 64 bits stands for."""

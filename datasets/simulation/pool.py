@@ -11,7 +11,7 @@ import numpy as np
 from numba import uint64
 from numpy.typing import NDArray
 
-from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.alphabet import offsets_of, taken
 from deeprc.datasets.counters import word
 from deeprc.datasets.sequences import GeneCalls
 from deeprc.datasets.simulation.background import DrawnSequences
@@ -55,14 +55,12 @@ class SequencePool:
     def draw(self, key: int, rows: NDArray[np.int64]) -> DrawnSequences:
         """Return the sequences that a shuffled pool has at these rows; it is shuffled anew where rows exceed it."""
         places = self._places(key, rows)
-        lengths = self.sequences.lengths[places]
-        offsets = offsets_of(lengths)
-        shift = np.repeat(self._offsets[places] - offsets[:-1], lengths)
+        residues, offsets = taken(self.sequences.residues, self._offsets, places)
         v_call, j_call = (
             None if calls is None else GeneCalls(calls.codes[places], calls.vocabulary)
             for calls in (self.sequences.v_call, self.sequences.j_call)
         )
-        return DrawnSequences(self.sequences.residues[np.arange(len(shift)) + shift], lengths, v_call, j_call)
+        return DrawnSequences(residues, np.diff(offsets), v_call, j_call)
 
     def draw_lengths(self, key: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return only their lengths."""

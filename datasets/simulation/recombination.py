@@ -13,7 +13,7 @@ from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.counters import key_of
 from deeprc.datasets.genes import normalise_genes
 from deeprc.datasets.sequences import GeneCalls
-from deeprc.datasets.simulation.background import DrawnSequences
+from deeprc.datasets.simulation.background import Background, DrawnSequences
 from deeprc.errors import InputError
 
 __all__ = ["RecombinationBackground"]
@@ -23,7 +23,7 @@ _BLOCK = 256
 
 
 @dataclass(frozen=True)
-class RecombinationBackground:
+class RecombinationBackground(Background):
     """Productive junctions with their V and J genes.
 
     Attributes
@@ -45,10 +45,6 @@ class RecombinationBackground:
             return righor.load_model(self.species, self.chain)
         except (RuntimeError, ValueError, OSError) as error:
             raise InputError(f"background: righor has no model of {self.species} {self.chain}: {error}") from error
-
-    def draw_lengths(self, key: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return only their lengths."""
-        return self.draw(key, rows).lengths
 
     def draw(self, key: int, rows: NDArray[np.int64]) -> DrawnSequences:
         """Return the sequences at these rows."""

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deeprc.datasets.alphabet import AMINO_ACIDS, INVALID, decode, decode_many, encode, encode_many
+from deeprc.datasets.alphabet import AMINO_ACIDS, INVALID, decode, decode_many, encode, encode_many, taken
 
 sequences = st.lists(st.text(AMINO_ACIDS, max_size=30), max_size=20)
 
@@ -32,3 +32,10 @@ def test_decode_many_inverts_encode_many(texts: list[str]):
     residues, offsets = encode_many(texts)
     assert residues.dtype == np.uint8
     assert decode_many(residues, offsets) == texts
+
+
+def test_some_of_the_sequences_are_taken():
+    residues, offsets = encode_many(["CASSF", "", "CAF", "W"])
+    for rows in ([], [2], [3, 0, 1, 0], [1, 1]):
+        found = decode_many(*taken(residues, offsets, np.array(rows, np.int64)))
+        assert found == [["CASSF", "", "CAF", "W"][row] for row in rows]
