@@ -7,7 +7,6 @@ With the same versions of the libraries it writes the same bytes.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ import click
 import hopfield_examples as examples
 import numpy as np
 import torch
-from drawing import BLACK, BLUE, GREEN, PURPLE, RED, SETTINGS
+from drawing import BLACK, BLUE, GREEN, PURPLE, RED, SETTINGS, need_matplotlib
 from hopfield_examples import Part
 
 from deeprc.hopfield import theory
@@ -251,9 +250,7 @@ def write_picture(draw: Callable[[Part], Figure], part: Part, path: Path) -> Non
 @click.option("--output", type=click.Path(path_type=Path), default=Path(__file__).parent / "pictures")
 def main(output: Path) -> None:
     """Draw the pictures of docs/hopfield.md, and write its numbers to figures.json; takes about two minutes."""
-    if importlib.util.find_spec("matplotlib") is None:
-        click.echo("Error: the pictures need matplotlib: pip install 'deeprc[docs]'", err=True)
-        raise SystemExit(2)
+    need_matplotlib()
     torch.set_num_threads(1)
     output.mkdir(parents=True, exist_ok=True)
     numbers = {}

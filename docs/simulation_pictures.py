@@ -1,6 +1,6 @@
 """The pictures of docs/simulation.md: sizes, lengths and 3-mers of each background.
 
-python docs/simulation_pictures.py --real FILE [--output docs/pictures]
+python docs/simulation_pictures.py --real FILE [--output docs/simulation]
 
 FILE holds real sequences: a container, a repertoire file or a list.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 import numpy as np
-from drawing import BLACK, BLUE, PURPLE, RED, SETTINGS
+from drawing import BLACK, BLUE, PURPLE, RED, SETTINGS, need_matplotlib
 from scipy.stats import norm
 
 from deeprc.datasets.kmers import count_kmers
@@ -35,9 +35,10 @@ N = 500_000
 
 @click.command()
 @click.option("--real", required=True, type=click.Path(path_type=Path), help="Real sequences.")
-@click.option("--output", default=Path("docs/pictures"), type=click.Path(path_type=Path), help="Where to write.")
+@click.option("--output", default=Path("docs/simulation"), type=click.Path(path_type=Path), help="Where to write.")
 def main(real: Path, output: Path) -> None:
     """Draw all pictures."""
+    need_matplotlib()
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -50,9 +51,9 @@ def main(real: Path, output: Path) -> None:
     drawn = {name: background.draw(1, np.arange(N)) for name, background in backgrounds.items()}
     with mpl.rc_context(SETTINGS):
         for name, figure in (
-            ("simulated_sizes", draw_sizes()),
-            ("simulated_lengths", draw_lengths(drawn)),
-            ("simulated_kmers", draw_kmers(drawn)),
+            ("sizes", draw_sizes()),
+            ("lengths", draw_lengths(drawn)),
+            ("kmers", draw_kmers(drawn)),
         ):
             figure.savefig(output / f"{name}.png", dpi=110, metadata={"Software": None})
 

@@ -201,7 +201,7 @@ def test_the_page_shows_every_picture(pictures: ModuleType) -> None:
 
 
 def test_without_matplotlib_the_script_says_so(pictures: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     result = CliRunner().invoke(pictures.main)
     assert result.exit_code == 2
     assert result.output == "Error: the pictures need matplotlib: pip install 'deeprc[docs]'\n"
