@@ -8,16 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.model_selection import train_test_split
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted
 
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_device
+from deeprc.estimators import RepertoireClassifier, checked_labels
 from deeprc.nn.batch import BatchMaker
 from deeprc.nn.inference import attention_logits, cohort_outputs
 from deeprc.tasks import Task, activate
@@ -26,7 +25,7 @@ from deeprc.training.trainer import Fold, Trainer
 __all__ = ["DeepRCClassifier"]
 
 
-class DeepRCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class DeepRCClassifier(RepertoireClassifier):
     """Classify repertoires with DeepRC.
 
     Parameters
@@ -77,25 +76,14 @@ class DeepRCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ValueError
             If X and y differ in length, y has one class or a missing label, or a parameter is out of range.
         """
-        if not isinstance(X, RepertoireDataset):
-            raise TypeError(f"X: expected a RepertoireDataset (see deeprc.open), found {type(X).__name__}")
         share = self.validation_fraction
         if not 0 < share < 1:
             raise ValueError(f"validation_fraction: expected a share between 0 and 1, found {share}")
-        label_of: NDArray[Any] = column_or_1d(y)
-        if len(X) != len(label_of):
-            raise ValueError(
-                f"expected one label per repertoire, found {len(label_of)} labels for {len(X)} repertoires"
-            )
-        if pd.isna(label_of).any():
-            raise ValueError("y has missing labels; leave out their repertoires")
-        self.classes_, index = np.unique(label_of, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError(f"y has one class only: {self.classes_.tolist()}")
+        self.classes_, index = checked_labels(X, y)
         config = load_config(self.config, self.overrides or {})
-        held_out = max(len(self.classes_), round(share * len(label_of)))
+        held_out = max(len(self.classes_), round(share * len(index)))
         train, validation = train_test_split(
-            np.arange(len(label_of)), test_size=held_out, stratify=index, random_state=self.seed
+            np.arange(len(index)), test_size=held_out, stratify=index, random_state=self.seed
         )
         label = index.astype(np.float64)[:, None]
         trainer = Trainer(
@@ -120,12 +108,6 @@ class DeepRCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         outputs = cohort_outputs(self.network_, maker, top_fraction=self.config_.training.top_fraction)
         probability = activate(outputs, [self._task()])[0]
         return np.stack([1 - probability, probability], axis=1) if probability.ndim == 1 else probability
-
-    def predict(self, X: RepertoireDataset) -> NDArray[Any]:
-        """Return the likeliest class of each repertoire, (B,)."""
-        likeliest = self.predict_proba(X).argmax(axis=1)
-        chosen: NDArray[Any] = self.classes_[likeliest]
-        return chosen
 
     def attention(self, X: RepertoireDataset) -> list[NDArray[np.float64]]:
         """Return the attention weights of each repertoire's sequences, (N, H), which sum to 1 per head."""

@@ -1,0 +1,160 @@
+"""What is computed once from a container and kept beside it, in the folder `<container>.cache`.
+
+A file's name says what it holds, and a digest of the container's content and of the settings; a container that was made
+anew finds nothing of the old one. The folder may be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.datasets.container import Container
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.versions import package_version
+
+__all__ = ["cached", "content_digest"]
+
+Arrays = dict[str, NDArray[Any]]
+
+_IN_MEMORY: WeakKeyDictionary[Any, dict[str, Arrays]] = WeakKeyDictionary()
+_DIGESTS: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+_PIECE = 1 << 24  # bytes hashed at a time
+
+logger = logging.getLogger(__name__)
+
+
+def cached(
+    dataset: RepertoireDataset,
+    name: str,
+    settings: Mapping[str, Any],
+    compute: Callable[[RepertoireDataset], Arrays],
+) -> Arrays:
+    """Return arrays that `compute` makes from all of a container's repertoires, or that are cached already.
+
+    Arrays of a container on disk are memory-mapped and must not be written to. Where the container's folder cannot be
+    written to, and for a cohort that is on no disk, they are kept in memory.
+
+    Parameters
+    ----------
+    dataset
+        A view of the container; which repertoires it shows does not matter.
+    name
+        What is computed; begins the files' names.
+    settings
+        All that the result depends on besides the container's content; JSON-able.
+    compute
+        Makes the arrays from a dataset of all the repertoires. Its result must not depend on labels.
+    """
+    container = dataset.container
+    text = json.dumps([name, settings], sort_keys=True)
+    known = _IN_MEMORY.setdefault(container, {})
+    if text not in known:
+        known[text] = _on_disk(dataset, name, text, compute)
+    return known[text]
+
+
+def _whole(dataset: RepertoireDataset) -> RepertoireDataset:
+    view = dataset[:0]
+    view.rows = np.arange(len(dataset.container.repertoire_ids))
+    return view
+
+
+def _on_disk(
+    dataset: RepertoireDataset, name: str, text: str, compute: Callable[[RepertoireDataset], Arrays]
+) -> Arrays:
+    if not isinstance(dataset.container, Container):
+        return compute(_whole(dataset))
+    folder = dataset.container.path.with_name(dataset.container.path.name + ".cache")
+    key = hashlib.blake2b(f"{content_digest(dataset.container)} {text}".encode(), digest_size=12).hexdigest()
+    place = folder / f"{name}-{key}"
+    found = _read(place)
+    if found is not None:
+        return found
+    arrays = compute(_whole(dataset))
+    try:
+        _write(place, arrays, text)
+    except OSError as error:
+        logger.warning("%s: cannot keep what was computed there (%s); it will be computed again", folder, error)
+        return arrays
+    return _read(place) or arrays
+
+
+def _read(place: Path) -> Arrays | None:
+    try:
+        return {path.stem: np.load(path, mmap_mode="r") for path in sorted(place.glob("*.npy"))} or None
+    except (OSError, ValueError):
+        return None
+
+
+def _write(place: Path, arrays: Arrays, text: str) -> None:
+    """Write a folder aside and rename it; another process may have been faster."""
+    place.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".", dir=place.parent) as temporary:
+        aside = Path(temporary) / "entry"  # made inside, because TemporaryDirectory's are for their owner only
+        aside.mkdir()
+        (aside / "settings.json").write_text(text + "\n", encoding="utf-8")
+        for name, array in arrays.items():
+            np.save(aside / f"{name}.npy", array, allow_pickle=False)
+        if not place.exists():
+            try:
+                aside.rename(place)
+            except OSError:
+                if not place.exists():
+                    raise
+
+
+def content_digest(container: Container) -> str:
+    """Return a hash of a container's repertoires: sequences, counts, genes and ids, as hexadecimal text.
+
+    It is remembered in the cache's folder by the file's size and time of change, so that a container of many gigabytes
+    is read for it once.
+    """
+    if container not in _DIGESTS:
+        folder = container.path.with_name(container.path.name + ".cache")
+        status = os.stat(container.path)
+        stamp = {"size": status.st_size, "changed": status.st_mtime_ns, "deeprc": package_version("deeprc")}
+        try:
+            known = json.loads((folder / "content.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            known = {}
+        if not isinstance(known, dict) or {k: known.get(k) for k in stamp} != stamp:
+            known = {**stamp, "digest": _digest(container)}
+            _remember(folder / "content.json", known)
+        _DIGESTS[container] = str(known["digest"])
+    return _DIGESTS[container]
+
+
+def _digest(container: Container) -> str:
+    content = hashlib.blake2b("\n".join(map(str, container.repertoire_ids)).encode(), digest_size=16)
+    columns = [container.residues, container.sequence_offsets, container.counts, container.repertoire_offsets]
+    for genes in (container.v_call, container.j_call):
+        if genes is not None:
+            content.update("\n".join(genes.vocabulary).encode())
+            columns.append(genes.codes)
+    for column in columns:
+        flat = np.ascontiguousarray(column).view(np.uint8)
+        for start in range(0, len(flat), _PIECE):
+            content.update(flat[start : start + _PIECE])
+    return content.hexdigest()
+
+
+def _remember(path: Path, known: Mapping[str, Any]) -> None:
+    try:
+        path.parent.mkdir(exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".", delete=False, encoding="utf-8") as file:
+            json.dump(known, file)
+        Path(file.name).chmod(0o644)
+        os.replace(file.name, path)
+    except OSError:
+        logger.debug("%s: not writable", path)

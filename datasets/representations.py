@@ -1,0 +1,110 @@
+"""Repertoires as rows of numbers: k-mer counts and the use of genes, computed once and kept beside the container.
+
+Letters: B repertoires, M k-mers, G genes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+
+from deeprc.datasets.cache import Arrays, cached
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.kmers import count_kmers
+from deeprc.errors import InputError
+
+__all__ = ["gene_counts", "kmer_matrix"]
+
+_LARGEST_DENSE = 20**4  # k-mers; of longer ones most do not occur in a repertoire
+
+
+def kmer_matrix(
+    dataset: RepertoireDataset, places: Sequence[int] = (0, 1, 2, 3), *, weighted: bool = False
+) -> NDArray[np.float32] | csr_matrix:
+    """Return how often each k-mer occurs in each repertoire, (B, M = 20 ** k) float32; see `count_kmers`.
+
+    Up to 4 residues a dense array, beyond that a sparse matrix. The counts of all repertoires of the container are
+    computed at once and cached. They are exact up to 2 ** 24 and have a relative error of 6e-8 beyond.
+
+    Parameters
+    ----------
+    dataset
+        The repertoires.
+    places
+        The residues of a k-mer, counted from its first; gaps are places left out.
+    weighted
+        Count each sequence as often as its `duplicate_count` says.
+    """
+    key = {"places": [int(place) for place in places], "weighted": weighted}
+
+    def compute(whole: RepertoireDataset) -> Arrays:
+        return (
+            _dense(whole, places, weighted) if 20 ** len(places) <= _LARGEST_DENSE else _sparse(whole, places, weighted)
+        )
+
+    arrays = cached(dataset, "kmers", key, compute)
+    if "counts" in arrays:
+        return np.asarray(arrays["counts"][dataset.rows])
+    parts = (arrays["data"], arrays["indices"], arrays["indptr"])
+    every = csr_matrix(parts, shape=(len(arrays["indptr"]) - 1, 20 ** len(places)), copy=False)
+    return every[dataset.rows]
+
+
+def _counts(dataset: RepertoireDataset, number: int, places: Sequence[int], weighted: bool) -> NDArray[np.int64]:
+    repertoire = dataset[number]
+    weights = repertoire.counts if weighted else None
+    return count_kmers(repertoire.residues, repertoire.lengths, places, weights=weights)
+
+
+def _dense(dataset: RepertoireDataset, places: Sequence[int], weighted: bool) -> Arrays:
+    counts = np.zeros((len(dataset), 20 ** len(places)), np.float32)
+    for number in range(len(dataset)):
+        counts[number] = _counts(dataset, number, places, weighted)
+    return {"counts": counts}
+
+
+def _sparse(dataset: RepertoireDataset, places: Sequence[int], weighted: bool) -> Arrays:
+    columns, values = [], []
+    for number in range(len(dataset)):
+        counts = _counts(dataset, number, places, weighted)
+        columns.append(np.flatnonzero(counts).astype(np.int32))
+        values.append(counts[columns[-1]].astype(np.float32))
+    indptr = np.cumsum([0, *map(len, columns)], dtype=np.int64)
+    empty = [np.zeros(0, np.int32)], [np.zeros(0, np.float32)]
+    return {
+        "indptr": indptr,
+        "indices": np.concatenate(columns or empty[0]),
+        "data": np.concatenate(values or empty[1]),
+    }
+
+
+def gene_counts(dataset: RepertoireDataset, field: str = "v_call") -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Return how many sequences of each repertoire have each gene, (B, G), and the G genes' names, sorted.
+
+    Sequences whose gene is not known are not counted.
+
+    Parameters
+    ----------
+    dataset
+        The repertoires.
+    field
+        `v_call` or `j_call`.
+
+    Raises
+    ------
+    InputError
+        If the container has no such calls.
+    """
+    table: list[dict[str, int]] = []
+    for repertoire in dataset:
+        genes = getattr(repertoire.container, field)
+        if genes is None:
+            raise InputError(f"{dataset.container.path}: has no {field}")
+        counts = np.bincount(genes.codes[repertoire.start : repertoire.stop], minlength=len(genes.vocabulary))
+        table.append({n: int(c) for n, c in zip(genes.vocabulary, counts.tolist(), strict=True) if n and c})
+    names = tuple(sorted({name for row in table for name in row}))
+    found = np.array([[row.get(name, 0) for name in names] for row in table], np.int64)
+    return found.reshape(len(table), len(names)), names

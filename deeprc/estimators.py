@@ -1,0 +1,216 @@
+"""What classifiers over `RepertoireDataset` have in common: checks, probabilities from scores, saving without pickle.
+
+Letters: B repertoires, C classes, V values of a parameter.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+from scipy.optimize import minimize
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
+from deeprc.files import write_aside
+
+__all__ = ["BinaryClassifier", "RepertoireClassifier", "checked_dataset", "checked_labels", "platt_scaling"]
+
+_FORMAT, _VERSION = "deeprc-estimator", 1
+_Classifier = TypeVar("_Classifier", bound="RepertoireClassifier")
+
+
+def checked_dataset(X: object) -> RepertoireDataset:
+    """Return X if it is a dataset; raise TypeError if not."""
+    if not isinstance(X, RepertoireDataset):
+        raise TypeError(f"X: expected a RepertoireDataset (see deeprc.open), found {type(X).__name__}")
+    return X
+
+
+def checked_labels(X: object, y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return the classes in sorted order, (C,), and the number of each repertoire's class, (B,).
+
+    Raises
+    ------
+    TypeError
+        If X is no `RepertoireDataset`.
+    ValueError
+        If X and y differ in length, or y has one class or a missing label.
+    """
+    n = len(checked_dataset(X))
+    label_of: NDArray[Any] = column_or_1d(y)
+    if n != len(label_of):
+        raise ValueError(f"expected one label per repertoire, found {len(label_of)} labels for {n} repertoires")
+    if pd.isna(label_of).any():
+        raise ValueError("y has missing labels; leave out their repertoires")
+    classes, index = np.unique(label_of, return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(f"y has one class only: {classes.tolist()}")
+    return classes, index.astype(np.int64)
+
+
+class RepertoireClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier that predicts by `predict_proba` and whose fitted attributes, which end in `_`, can be saved."""
+
+    path_parameter: ClassVar[str | None] = None
+    """A parameter many values of which are tried at the price of about one; see `BinaryClassifier.decision_path`."""
+
+    classes_: NDArray[Any]
+
+    def predict_proba(self, X: RepertoireDataset) -> NDArray[np.float64]:
+        """Return the probability of each class, (B, C), in the order of X and of `classes_`."""
+        raise NotImplementedError
+
+    def predict(self, X: RepertoireDataset) -> NDArray[Any]:
+        """Return the likeliest class of each repertoire, (B,)."""
+        likeliest = self.predict_proba(X).argmax(axis=1)
+        chosen: NDArray[Any] = self.classes_[likeliest]
+        return chosen
+
+    def save(self, path: Path | str) -> None:
+        """Write the fitted estimator into one safetensors file; no pickle is written."""
+        check_is_fitted(self)
+        arrays, values = self._state()
+        own = {"format": _FORMAT, "version": _VERSION, "class": type(self).__name__}
+        text = json.dumps({**own, "parameters": self.get_params(deep=False), "values": values})
+        with write_aside(Path(path)) as aside:
+            aside.touch()
+            mode = aside.stat().st_mode  # safetensors makes files that only their owner may read
+            save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, aside, {"deeprc": text})
+            aside.chmod(mode)
+
+    @classmethod
+    def load(cls: type[_Classifier], path: Path | str) -> _Classifier:
+        """Read what `save` wrote.
+
+        Raises
+        ------
+        InputError
+            If the file is missing, damaged or of another estimator or version.
+        """
+        try:
+            with safe_open(path, framework="np") as file:
+                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+                body = json.loads((file.metadata() or {}).get("deeprc", "{}"))
+        except FileNotFoundError:
+            raise InputError(f"{path}: no such file") from None
+        except (SafetensorError, OSError, ValueError) as error:
+            raise InputError(f"{path}: is damaged or no safetensors file: {error}") from error
+        found = tuple(body.get(name) for name in ("format", "version", "class"))
+        if found != (_FORMAT, _VERSION, cls.__name__):
+            wanted = f"expected a {cls.__name__} of version {_VERSION}"
+            raise InputError(f"{path}: {wanted}, found {found[2] or 'no estimator'} of version {found[1]}")
+        estimator = cls(**body["parameters"])
+        estimator._restore(arrays, body["values"])
+        return estimator
+
+    def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Return what `fit` found: arrays of numbers, and what JSON can hold."""
+        fitted = {name: value for name, value in vars(self).items() if name.endswith("_")}
+        arrays = {k: v for k, v in fitted.items() if isinstance(v, np.ndarray) and v.dtype.kind in "biuf"}
+        texts = {k: {"text": v.tolist()} for k, v in fitted.items() if isinstance(v, np.ndarray) and k not in arrays}
+        values = {k: {"value": v} for k, v in fitted.items() if not isinstance(v, np.ndarray)}
+        return arrays, {**texts, **values}
+
+    def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
+        for name, array in arrays.items():
+            setattr(self, name, array)
+        for name, holder in values.items():
+            setattr(self, name, holder["value"] if "value" in holder else np.array(holder["text"]))
+
+
+class BinaryClassifier(RepertoireClassifier):
+    """A classifier of two classes that gives each repertoire a score: the higher, the likelier the second class.
+
+    A subclass defines `_fit` and `_decide`. Where its scores are no log-odds it sets `calibration_`, (2,): slope and
+    intercept by which a score becomes one, see `platt_scaling`.
+    """
+
+    calibration_: NDArray[np.float64]
+
+    def fit(self: _Classifier, X: RepertoireDataset, y: ArrayLike) -> _Classifier:
+        """Learn from the repertoires X, (B,), with labels y, (B,), of two classes.
+
+        Raises
+        ------
+        TypeError
+            If X is no `RepertoireDataset`.
+        ValueError
+            If X and y differ in length, y has not two classes or has a missing label, a parameter is out of range, or
+            X lacks what the method needs.
+        """
+        classes, index = checked_labels(X, y)
+        if len(classes) > 2:
+            raise ValueError(f"y: expected two classes, found {len(classes)}: {classes.tolist()[:8]}")
+        self.check_cohort(X)
+        self.classes_ = classes
+        self.calibration_ = np.array([1.0, 0.0])
+        self._fit(X, index == 1)
+        return self
+
+    @classmethod
+    def check_cohort(cls, X: RepertoireDataset) -> None:
+        """Raise InputError where a cohort lacks what the method needs, as genes or the recipe of a simulation."""
+
+    def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
+        raise NotImplementedError
+
+    def _decide(self, X: RepertoireDataset) -> NDArray[np.float64]:
+        raise NotImplementedError
+
+    def decision_function(self, X: RepertoireDataset) -> NDArray[np.float64]:
+        """Return the score of each repertoire, (B,)."""
+        check_is_fitted(self)
+        if len(checked_dataset(X)) == 0:
+            return np.zeros(0)
+        self.check_cohort(X)
+        return np.asarray(self._decide(X), np.float64)
+
+    def predict_proba(self, X: RepertoireDataset) -> NDArray[np.float64]:
+        """Return the probability of each class, (B, 2), in the order of X and of `classes_`."""
+        scores = self.decision_function(X)
+        slope, intercept = self.calibration_
+        probability = expit(slope * scores + intercept)
+        return np.stack([1 - probability, probability], axis=1)
+
+    def decision_path(
+        self, X: RepertoireDataset, y: ArrayLike, X_new: RepertoireDataset, values: Sequence[Any]
+    ) -> NDArray[np.float64]:
+        """Return the scores, (V, B), that each value of `path_parameter` gives new repertoires X_new, (B,).
+
+        The same as one `fit(X, y).decision_function(X_new)` per value; subclasses share the work between them. Nothing
+        of `self` changes.
+        """
+        assert self.path_parameter is not None
+        each = (clone(self).set_params(**{self.path_parameter: value}) for value in values)
+        return np.array([one.fit(X, y).decision_function(X_new) for one in each]).reshape(len(values), len(X_new))
+
+
+def platt_scaling(scores: NDArray[np.float64], positive: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return slope and intercept, (2,), that turn scores, (B,), into log-odds; the slope is never negative.
+
+    Platt's targets (n+ + 1) / (n+ + 2) and 1 / (n- + 2) in the place of 1 and 0 (Platt 1999).
+    """
+    n_positive, n_negative = int(positive.sum()), int((~positive).sum())
+    target = np.where(positive, (n_positive + 1) / (n_positive + 2), 1 / (n_negative + 2))
+    centre, spread = float(scores.mean()), float(scores.std()) or 1.0
+    standard = (scores - centre) / spread
+
+    def loss(parameters: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        odds = parameters[0] * standard + parameters[1]
+        residual = expit(odds) - target
+        return float(np.sum(np.logaddexp(0, odds) - target * odds)), np.array([residual @ standard, residual.sum()])
+
+    prior = float(np.log((n_positive + 1) / (n_negative + 1)))
+    found = minimize(loss, np.array([0.0, prior]), jac=True, bounds=[(0, None), (None, None)], method="L-BFGS-B").x
+    return np.array([found[0] / spread, found[1] - found[0] * centre / spread])
