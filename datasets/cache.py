@@ -73,10 +73,11 @@ def _whole(dataset: RepertoireDataset) -> RepertoireDataset:
 def _on_disk(
     dataset: RepertoireDataset, name: str, text: str, compute: Callable[[RepertoireDataset], Arrays]
 ) -> Arrays:
-    if not isinstance(dataset.container, Container):
+    container: object = dataset.container
+    if not isinstance(container, Container):  # a simulated cohort, on no disk
         return compute(_whole(dataset))
-    folder = dataset.container.path.with_name(dataset.container.path.name + ".cache")
-    key = hashlib.blake2b(f"{content_digest(dataset.container)} {text}".encode(), digest_size=12).hexdigest()
+    folder = _folder(container)
+    key = hashlib.blake2b(f"{content_digest(container)} {text}".encode(), digest_size=12).hexdigest()
     place = folder / f"{name}-{key}"
     found = _read(place)
     if found is not None:
@@ -88,6 +89,10 @@ def _on_disk(
         logger.warning("%s: cannot keep what was computed there (%s); it will be computed again", folder, error)
         return arrays
     return _read(place) or arrays
+
+
+def _folder(container: Container) -> Path:
+    return container.path.with_name(container.path.name + ".cache")
 
 
 def _read(place: Path) -> Arrays | None:
@@ -121,7 +126,7 @@ def content_digest(container: Container) -> str:
     is read for it once.
     """
     if container not in _DIGESTS:
-        folder = container.path.with_name(container.path.name + ".cache")
+        folder = _folder(container)
         status = os.stat(container.path)
         stamp = {"size": status.st_size, "changed": status.st_mtime_ns, "deeprc": package_version("deeprc")}
         try:
@@ -145,7 +150,7 @@ def _digest(container: Container) -> str:
     for column in columns:
         flat = np.ascontiguousarray(column).view(np.uint8)
         for start in range(0, len(flat), _PIECE):
-            content.update(flat[start : start + _PIECE])
+            content.update(flat[start : start + _PIECE].data)
     return content.hexdigest()
 
 
