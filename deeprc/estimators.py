@@ -24,7 +24,15 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.files import write_aside
 
-__all__ = ["BinaryClassifier", "RepertoireClassifier", "checked_dataset", "checked_labels", "platt_scaling"]
+__all__ = [
+    "BinaryClassifier",
+    "RepertoireClassifier",
+    "canonical_order",
+    "checked_dataset",
+    "checked_labels",
+    "fitted_state",
+    "platt_scaling",
+]
 
 _FORMAT, _VERSION = "deeprc-estimator", 1
 _Classifier = TypeVar("_Classifier", bound="RepertoireClassifier")
@@ -59,13 +67,37 @@ def checked_labels(X: object, y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.in
     return classes, index.astype(np.int64)
 
 
+def canonical_order(X: RepertoireDataset, index: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return rows, (B,), in an order that the repertoires' content and class decide, not their order in X.
+
+    What is drawn at random, or summed, over repertoires in this order does not depend on how a cohort is sorted.
+    """
+    keys = [(repertoire.digest(), int(number)) for repertoire, number in zip(X, index, strict=True)]
+    return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
+
+
+def fitted_state(attributes: Mapping[str, Any]) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Return the attributes that end in `_`: arrays of numbers, and the others in the form JSON can hold."""
+    fitted = {name: value for name, value in attributes.items() if name.endswith("_")}
+    arrays = {k: v for k, v in fitted.items() if isinstance(v, np.ndarray) and v.dtype.kind in "biuf"}
+    texts = {k: {"text": v.tolist()} for k, v in fitted.items() if isinstance(v, np.ndarray) and k not in arrays}
+    values = {k: {"value": v} for k, v in fitted.items() if not isinstance(v, np.ndarray)}
+    return arrays, {**texts, **values}
+
+
 class RepertoireClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier that predicts by `predict_proba` and whose fitted attributes, which end in `_`, can be saved."""
 
     path_parameter: ClassVar[str | None] = None
     """A parameter many values of which are tried at the price of about one; see `BinaryClassifier.decision_path`."""
 
+    uses_validation: ClassVar[bool] = False
+    """Whether `fit` takes `X_validation` and `y_validation`, to stop early by them."""
+
     classes_: NDArray[Any]
+
+    def prepare(self, X: RepertoireDataset) -> None:
+        """Compute and cache what does not depend on labels, so that processes need not all do it."""
 
     def predict_proba(self, X: RepertoireDataset) -> NDArray[np.float64]:
         """Return the probability of each class, (B, C), in the order of X and of `classes_`."""
@@ -116,11 +148,7 @@ class RepertoireClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Return what `fit` found: arrays of numbers, and what JSON can hold."""
-        fitted = {name: value for name, value in vars(self).items() if name.endswith("_")}
-        arrays = {k: v for k, v in fitted.items() if isinstance(v, np.ndarray) and v.dtype.kind in "biuf"}
-        texts = {k: {"text": v.tolist()} for k, v in fitted.items() if isinstance(v, np.ndarray) and k not in arrays}
-        values = {k: {"value": v} for k, v in fitted.items() if not isinstance(v, np.ndarray)}
-        return arrays, {**texts, **values}
+        return fitted_state(vars(self))
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
         for name, array in arrays.items():

@@ -24,5 +24,5 @@ SETTINGS: dict[Any, Any] = {
 def need_matplotlib() -> None:
     """End with one line where matplotlib is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
-        click.echo("Error: the pictures need matplotlib: pip install 'deeprc[docs]'", err=True)
+        click.echo("Error: the pictures need matplotlib: pip install 'deeprc[plots]'", err=True)
         raise SystemExit(2)

@@ -204,4 +204,4 @@ def test_without_matplotlib_the_script_says_so(pictures: ModuleType, monkeypatch
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     result = CliRunner().invoke(pictures.main)
     assert result.exit_code == 2
-    assert result.output == "Error: the pictures need matplotlib: pip install 'deeprc[docs]'\n"
+    assert result.output == "Error: the pictures need matplotlib: pip install 'deeprc[plots]'\n"

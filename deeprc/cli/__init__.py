@@ -27,6 +27,7 @@ _COMMANDS = {
     "train": "Train a classifier.",
     "predict": "Predict with a trained classifier.",
     "evaluate": "Measure how good a trained classifier is.",
+    "benchmark": "Compare DeepRC and other methods on the same folds.",
     "attention": "Write the attention on every sequence.",
 }
 

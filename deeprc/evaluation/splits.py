@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from deeprc.errors import InputError
 from deeprc.tasks import Task, labels
 
-__all__ = ["SPLITS", "Split", "make_split", "straddling_subjects", "subject_columns"]
+__all__ = ["SPLITS", "Split", "assign_folds", "make_split", "read_folds", "straddling_subjects", "subject_columns"]
 
 SPLITS = ("train", "validation", "test")
 _SUBJECT_COLUMNS = {"subject", "subjectid", "patient", "patientid", "donor", "donorid", "participant", "participantid"}
@@ -72,20 +73,12 @@ def make_split(
     InputError
         If the fold or the column does not exist, or there are too few groups or repertoires of a class.
     """
-    if not 0 <= seed < 2**32:
-        raise InputError(f"--seed {seed}: expected 0 to {2**32 - 1}")
     if not (n_folds >= 3 and 0 <= fold < n_folds):
         raise InputError(f"--folds {n_folds} --fold {fold}: expected at least 3 folds and a fold from 0 to folds - 1")
-    strata = _strata(tasks[0], metadata)
-    labelled = np.flatnonzero(strata >= 0)
-    smallest = int(np.bincount(strata[labelled]).min()) if len(labelled) else 0
-    if smallest < n_folds:
-        raise InputError(
-            f"{source}: target {tasks[0].name!r}: the smallest class has {smallest} repertoires; "
-            f"expected at least {n_folds}, one for each of the --folds {n_folds}"
-        )
-    groups = _groups(metadata, group_by, source)
-    fold_of = _folds(strata[labelled], None if group_by is None else groups[labelled], n_folds, seed, source)
+    every = assign_folds(metadata, tasks, n_folds=n_folds, group_by=group_by, seed=seed, source=source)
+    labelled = np.flatnonzero(every >= 0)
+    fold_of = every[labelled]
+    strata, groups = _strata(tasks[0], metadata), _groups(metadata, group_by, source)
     test = labelled[fold_of == fold]
     validation = labelled[fold_of == (fold + 1) % n_folds]
     held_out = set(groups[test]) | set(groups[validation]) if group_by is not None else set()
@@ -101,6 +94,73 @@ def make_split(
                 "the %s side has one class of %r only; try another --seed or fewer --folds", side, tasks[0].name
             )
     return Split(train, validation, test)
+
+
+def assign_folds(
+    metadata: pd.DataFrame,
+    tasks: list[Task],
+    *,
+    n_folds: int = 5,
+    group_by: str | None = None,
+    seed: int = 0,
+    source: str = "the cohort",
+) -> NDArray[np.int64]:
+    """Return the fold of each repertoire, (B,), from 0; -1 where its label is missing. Parameters as in `make_split`.
+
+    Raises
+    ------
+    InputError
+        If the column does not exist, or there are too few groups or repertoires of a class.
+    """
+    if not 0 <= seed < 2**32:
+        raise InputError(f"--seed {seed}: expected 0 to {2**32 - 1}")
+    if n_folds < 3:
+        raise InputError(f"--folds {n_folds}: expected at least 3")
+    strata = _strata(tasks[0], metadata)
+    labelled = np.flatnonzero(strata >= 0)
+    smallest = int(np.bincount(strata[labelled]).min()) if len(labelled) else 0
+    if smallest < n_folds:
+        raise InputError(
+            f"{source}: target {tasks[0].name!r}: the smallest class has {smallest} repertoires; "
+            f"expected at least {n_folds}, one for each of the --folds {n_folds}"
+        )
+    groups = _groups(metadata, group_by, source)
+    fold_of = np.full(len(metadata), -1)
+    fold_of[labelled] = _folds(strata[labelled], None if group_by is None else groups[labelled], n_folds, seed, source)
+    return fold_of
+
+
+def read_folds(path: Path, repertoire_ids: NDArray[np.object_]) -> NDArray[np.int64]:
+    """Read the folds of repertoires, (B,), -1 for those that are not listed, from a TSV of `repertoire_id` and `fold`.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, lists an id twice or one that the cohort lacks, or its folds are not 0, 1, 2, ...
+    """
+    try:
+        table = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read as a table: {error}") from error
+    missing = [name for name in ("repertoire_id", "fold") if name not in table]
+    if missing:
+        raise InputError(f"{path}: no column {missing[0]!r}; expected repertoire_id and fold, tab-separated")
+    position = {str(repertoire_id): row for row, repertoire_id in enumerate(repertoire_ids)}
+    fold_of = np.full(len(position), -1)
+    for number, (name, fold) in enumerate(zip(table["repertoire_id"], table["fold"], strict=True), start=2):
+        if name not in position:
+            raise InputError(f"{path}: row {number}: the cohort has no repertoire {name!r}")
+        if fold_of[position[name]] >= 0:
+            raise InputError(f"{path}: row {number}: repertoire {name!r} is listed twice")
+        if not fold.isascii() or not fold.isdigit():
+            raise InputError(f"{path}: row {number}, column 'fold': expected a whole number from 0, found {fold!r}")
+        fold_of[position[name]] = int(fold)
+    found = np.unique(fold_of[fold_of >= 0])
+    if len(found) < 3 or found[-1] != len(found) - 1:
+        raise InputError(
+            f"{path}: expected at least 3 folds, numbered from 0 without gaps, found {found.tolist()[:10]}"
+        )
+    return fold_of
 
 
 def _strata(task: Task, metadata: pd.DataFrame) -> NDArray[np.int64]:

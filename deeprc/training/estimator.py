@@ -5,6 +5,7 @@ Letters: B repertoires, C classes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,14 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.model_selection import train_test_split
 from sklearn.utils.validation import check_is_fitted
 
-from deeprc.config import load_config
+from deeprc.config import config_from_mapping, load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_device
-from deeprc.estimators import RepertoireClassifier, checked_labels
+from deeprc.estimators import RepertoireClassifier, canonical_order, checked_dataset, checked_labels, fitted_state
 from deeprc.nn.batch import BatchMaker
 from deeprc.nn.inference import attention_logits, cohort_outputs
 from deeprc.tasks import Task, activate
-from deeprc.training.trainer import Fold, Trainer
+from deeprc.training.trainer import Fold, Trainer, build_network
 
 __all__ = ["DeepRCClassifier"]
 
@@ -51,6 +52,8 @@ class DeepRCClassifier(RepertoireClassifier):
         One row per evaluation.
     """
 
+    uses_validation = True
+
     def __init__(
         self,
         *,
@@ -66,48 +69,75 @@ class DeepRCClassifier(RepertoireClassifier):
         self.seed = seed
         self.device = device
 
-    def fit(self, X: RepertoireDataset, y: ArrayLike) -> DeepRCClassifier:
+    def fit(
+        self,
+        X: RepertoireDataset,
+        y: ArrayLike,
+        *,
+        X_validation: RepertoireDataset | None = None,
+        y_validation: ArrayLike | None = None,
+    ) -> DeepRCClassifier:
         """Train on the repertoires X, (B,), with labels y, (B,), of any type; at least two per class.
+
+        Early stopping watches the validation repertoires, where they are given, and else a share of X. The order of X
+        does not matter.
 
         Raises
         ------
         TypeError
             If X is no `RepertoireDataset`.
         ValueError
-            If X and y differ in length, y has one class or a missing label, or a parameter is out of range.
+            If X and y differ in length, y has one class or a missing label, a validation label is none of y's, or a
+            parameter is out of range.
         """
         share = self.validation_fraction
         if not 0 < share < 1:
             raise ValueError(f"validation_fraction: expected a share between 0 and 1, found {share}")
         self.classes_, index = checked_labels(X, y)
+        train = _in_order(X, index)
+        if X_validation is None:
+            held_out = max(len(self.classes_), round(share * len(index)))
+            rows, validation_rows = train_test_split(
+                np.arange(len(index)), test_size=held_out, stratify=train.labels[:, 0], random_state=self.seed
+            )
+            train, validation = (
+                Fold(train.dataset[part], train.labels[part]) for part in (np.sort(rows), np.sort(validation_rows))
+            )
+        else:
+            validation = _in_order(X_validation, self._index(X_validation, y_validation))
         config = load_config(self.config, self.overrides or {})
-        held_out = max(len(self.classes_), round(share * len(index)))
-        train, validation = train_test_split(
-            np.arange(len(index)), test_size=held_out, stratify=index, random_state=self.seed
-        )
-        label = index.astype(np.float64)[:, None]
-        trainer = Trainer(
-            config,
-            [self._task()],
-            Fold(X[train], label[train]),
-            Fold(X[validation], label[validation]),
-            seed=self.seed,
-            device=resolve_device(self.device),
-        )
+        trainer = Trainer(config, [self._task()], train, validation, seed=self.seed, device=resolve_device(self.device))
         self.history_ = trainer.fit().history
         self.network_ = trainer.network
         self.config_ = config
         return self
 
+    def _index(self, X: RepertoireDataset, y: ArrayLike | None) -> NDArray[np.int64]:
+        """Return the number of each validation repertoire's class, (B,)."""
+        labels = np.asarray(y)
+        if y is None or labels.shape != (len(X),):
+            raise ValueError(f"y_validation: expected {len(X)} labels, found {'none' if y is None else labels.shape}")
+        unknown = [label for label in labels.tolist() if label not in self.classes_.tolist()]
+        if unknown:
+            raise ValueError(f"y_validation: expected the classes {self.classes_.tolist()}, found {unknown[0]!r}")
+        return np.searchsorted(self.classes_, labels)
+
+    def decision_function(self, X: RepertoireDataset) -> NDArray[np.float64]:
+        """Return the log-odds of the second of two classes, (B,); of more classes their logits, (B, C)."""
+        outputs = self._outputs(X).double().numpy()
+        return outputs[:, 0] if len(self.classes_) == 2 else outputs
+
     def predict_proba(self, X: RepertoireDataset) -> NDArray[np.float64]:
         """Return the probability of each class, (B, C), in the order of X and of `classes_`."""
-        check_is_fitted(self)
-        if len(X) == 0:
-            return np.zeros((0, len(self.classes_)))
-        maker = BatchMaker(X, self.config_.network.abundance)
-        outputs = cohort_outputs(self.network_, maker, top_fraction=self.config_.training.top_fraction)
-        probability = activate(outputs, [self._task()])[0]
+        probability = activate(self._outputs(X), [self._task()])[0]
         return np.stack([1 - probability, probability], axis=1) if probability.ndim == 1 else probability
+
+    def _outputs(self, X: RepertoireDataset) -> torch.Tensor:
+        check_is_fitted(self)
+        if len(checked_dataset(X)) == 0:
+            return torch.zeros(0, self._task().n_outputs)
+        maker = BatchMaker(X, self.config_.network.abundance)
+        return cohort_outputs(self.network_, maker, top_fraction=self.config_.training.top_fraction)
 
     def attention(self, X: RepertoireDataset) -> list[NDArray[np.float64]]:
         """Return the attention weights of each repertoire's sequences, (N, H), which sum to 1 per head."""
@@ -118,3 +148,26 @@ class DeepRCClassifier(RepertoireClassifier):
     def _task(self) -> Task:
         names = tuple(str(value) for value in self.classes_)
         return Task("y", "y", "binary" if len(names) == 2 else "multiclass", names)
+
+    def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        own = {name: value for name, value in vars(self).items() if name not in ("network_", "config_")}
+        arrays, values = fitted_state(own)
+        weights = self.network_.state_dict()
+        tensors = {f"network.{name}": tensor.detach().cpu().numpy() for name, tensor in weights.items()}
+        return {**arrays, **tensors}, {**values, "config_": {"value": self.config_.to_mapping()}}
+
+    def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
+        weights = {name: array for name, array in arrays.items() if name.startswith("network.")}
+        super()._restore({name: arrays[name] for name in arrays.keys() - weights}, values)
+        self.config_ = config_from_mapping(values["config_"]["value"], source="the estimator's file")
+        device = resolve_device(self.device)
+        self.network_ = build_network(self.config_, [self._task()], seed=self.seed, device=device)
+        tensors = {name.removeprefix("network."): torch.from_numpy(array) for name, array in weights.items()}
+        self.network_.load_state_dict(tensors)
+        self.network_.eval()
+
+
+def _in_order(X: RepertoireDataset, index: NDArray[np.int64]) -> Fold:
+    """Return the repertoires in an order that their content decides, with the numbers of their classes as labels."""
+    rows = canonical_order(X, index)
+    return Fold(X[rows], index[rows].astype(np.float64)[:, None])

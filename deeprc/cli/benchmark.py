@@ -1,0 +1,144 @@
+"""`deeprc benchmark`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from tqdm import tqdm
+
+__all__ = ["benchmark"]
+
+_LINE_SECONDS = 30.0
+_BAR = "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} jobs, {elapsed}{postfix}"
+
+
+def _list(context: click.Context, _: click.Parameter, value: bool) -> None:
+    if not value:
+        return
+    from deeprc.evaluation.methods import METHODS
+
+    width = max(map(len, METHODS))
+    for name, method in METHODS.items():
+        kind = {"control": " (control: reads no sequence)", "truth": " (knows what was simulated)"}.get(method.kind, "")
+        click.echo(f"{name:{width}}  {method.label}{kind}")
+    context.exit()
+
+
+@click.command()
+@click.argument("container")
+@click.option("--target", required=True, metavar="TARGET", help="What to predict: COLUMN or COLUMN=POSITIVE_CLASS.")
+@click.option(
+    "--methods",
+    "--method",
+    "methods",
+    multiple=True,
+    metavar="NAME,...",
+    help="What to compare: names, see --list, `module:Class` for your own, or all. May be given several times."
+    "  [default: all]",
+)
+@click.option("--output", "-o", metavar="FOLDER", help="The folder to write; must not exist, unless with --resume.")
+@click.option(
+    "--preset", default="quick", show_default=True, help="The search spaces: paper, quick, or a YAML file like theirs."
+)
+@click.option("--folds", default="5", show_default=True, help="Their number, or a TSV of repertoire_id and fold.")
+@click.option("--group-by", metavar="COLUMN", help="Repertoires with the same value are in one fold.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of every random choice.")
+@click.option("--jobs", type=click.IntRange(0), default=1, show_default=True, help="Processes; 0 is one for each core.")
+@click.option("--scheduler", metavar="ADDRESS", help="Run on a Dask cluster, tcp://host:8786, that can read CONTAINER.")
+@click.option("--resume", is_flag=True, help="Continue what --output holds; other methods may be added.")
+@click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="Show the methods.")
+def benchmark(
+    container: str,
+    target: str,
+    methods: tuple[str, ...],
+    output: str | None,
+    preset: str,
+    folds: str,
+    group_by: str | None,
+    seed: int,
+    jobs: int,
+    scheduler: str | None,
+    resume: bool,
+) -> None:
+    """Compare methods on CONTAINER: same folds, same search of settings, same metrics, one table.
+
+    Each fold tests once; settings are chosen by their AUC on the fold after it; the others train. An interrupted call
+    continues with --resume.
+
+    \b
+    Examples:
+      deeprc benchmark cohort.h5 --target 'CMV=+' --output results
+      deeprc benchmark cohort.h5 --target 'CMV=+' --methods deeprc,svm-minmax --preset paper --jobs 8 --output results
+      deeprc benchmark cohort.h5 --target 'CMV=+' --method mymodule:MyClassifier --output results --resume
+    """
+    import os
+
+    from deeprc.errors import InputError
+    from deeprc.evaluation.harness import benchmark as compare
+
+    if output is None:
+        raise InputError("expected --output FOLDER")
+    names = [name for text in methods or ("all",) for name in text.split(",") if name]
+    try:
+        with _progress() as progress:
+            result = compare(
+                container,
+                target=target,
+                methods=names,
+                output=output,
+                preset=preset,
+                folds=int(folds) if folds.lstrip("+-").isdigit() else folds,
+                group_by=group_by,
+                seed=seed,
+                jobs=jobs or os.cpu_count() or 1,
+                scheduler=scheduler,
+                resume=resume,
+                progress=progress,
+            )
+    except (KeyboardInterrupt, SystemExit):
+        if (Path(output) / "benchmark.yaml").exists():
+            click.echo("\nInterrupted. Continue with the same command and --resume.", err=True)
+        raise
+    click.echo(result.table)
+    click.echo(f"Wrote {output}")
+    if result.failures:
+        sys.exit(1)
+
+
+@contextmanager
+def _progress() -> Iterator[Any]:
+    """Give a callback that shows how many jobs have ended and the time left; lines now and then without a terminal."""
+    terminal = sys.stderr.isatty()
+    bar: tqdm[Any] | None = None
+    said = time.monotonic()
+
+    def report(done: int, total: int, left: float | None) -> None:
+        nonlocal bar, said
+        text = "" if left is None else f"about {_duration(left)} left"
+        if terminal:
+            if bar is None:
+                bar = tqdm(total=total, unit="job", bar_format=_BAR)
+            bar.n = done
+            bar.set_postfix_str(text)
+        elif time.monotonic() - said > _LINE_SECONDS:
+            said = time.monotonic()
+            click.echo(f"{done}/{total} jobs, {text}", err=True)
+
+    try:
+        yield report
+    finally:
+        if bar is not None:
+            bar.close()
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{round(seconds)} s"
+    return f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"

@@ -1,0 +1,382 @@
+"""Compare methods on one cohort: the same folds, the same search, the same metrics, one table.
+
+Nested cross-validation as in the paper (lines 9037-9045): each fold tests once, the next one is the inner validation
+fold on which a method's settings are chosen by their AUC, the others train. Every fit is a job with a small file of its
+own, so what was interrupted continues. Letters: B repertoires.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+
+from deeprc.datasets.cache import content_digest
+from deeprc.datasets.container import Container
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.errors import InputError
+from deeprc.evaluation.benchmark_result import BenchmarkResult
+from deeprc.evaluation.comparison import MethodInfo
+from deeprc.evaluation.jobs import Job, Outcome, job_key, run_jobs, seconds_left
+from deeprc.evaluation.methods import Method, choose_methods
+from deeprc.evaluation.search import Setting, with_setting
+from deeprc.evaluation.splits import Split, assign_folds, read_folds, straddling_subjects
+from deeprc.evaluation.store import ResultStore, holds_benchmark, read_header
+from deeprc.tasks import Task, labels, parse_tasks
+from deeprc.versions import package_version
+
+__all__ = ["Progress", "benchmark"]
+
+Progress = Callable[[int, int, float | None], None]
+"""Told of the jobs that have ended, of all jobs, and about how many seconds are left."""
+
+_LONGEST_PATH = 250  # settings in one job: what an interruption costs at most
+
+logger = logging.getLogger(__name__)
+
+
+def benchmark(
+    cohort: str | os.PathLike[str] | RepertoireDataset,
+    *,
+    target: str,
+    methods: Sequence[str] | Mapping[str, BaseEstimator | None] = ("all",),
+    output: str | os.PathLike[str] | None = None,
+    preset: str | os.PathLike[str] = "quick",
+    folds: int | str | os.PathLike[str] = 5,
+    group_by: str | None = None,
+    seed: int = 0,
+    jobs: int = 1,
+    scheduler: str | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> BenchmarkResult:
+    """Compare methods by nested cross-validation.
+
+    Parameters
+    ----------
+    cohort
+        A container made by `deeprc preprocess`, or a dataset.
+    target
+        A binary one, see `deeprc.tasks.parse_tasks`. Repertoires without a label take no part.
+    methods
+        Names, see `deeprc.evaluation.methods.METHODS`; or a mapping of names to estimators of your own (scikit-learn's
+        contract, over `RepertoireDataset`) and of names of deeprc's methods to None.
+    output
+        The folder to write; None writes nothing. It must not exist, be empty, or hold the same benchmark (`resume`).
+    preset
+        The search spaces: "paper", "quick", or a YAML file like those in `configs/benchmark`.
+    folds
+        Their number, or a TSV file with the columns `repertoire_id` and `fold`.
+    group_by
+        A metadata column; repertoires with the same value are in one fold.
+    seed
+        Of the folds, of the settings drawn at random, and of the estimators that have a parameter `seed`.
+    jobs, scheduler
+        Processes, or the address of a Dask scheduler, see `run_jobs`.
+    resume
+        Continue what the folder holds; other methods may be asked for.
+    progress
+        Called after every job.
+
+    Raises
+    ------
+    InputError
+        If anything the user gave cannot be used; nothing is written then.
+    """
+    dataset = cohort if isinstance(cohort, RepertoireDataset) else open_dataset(cohort)
+    names, own = _split_methods(methods)
+    folder = None if output is None else Path(output)
+    if resume and folder is not None and holds_benchmark(folder):
+        names = list(dict.fromkeys([*read_header(folder)["asked"], *names]))
+    fold_of, positive, task = _labelled_folds(dataset, target, folds, group_by, seed)
+    chosen, skipped = choose_methods(
+        names, preset=Path(preset) if os.path.isfile(preset) else str(preset), dataset=dataset, own=own
+    )
+    for name, reason in skipped.items():
+        logger.warning("%s is left out: %s", name, reason)
+    plan = _Plan(dataset, fold_of, positive, seed, _content(dataset), tuple(map(_seeded(seed), chosen)))
+    _warn_of_straddling(dataset, plan)
+    asked = {"target": target, "group_by": group_by, "preset": os.fspath(preset), "asked": names}
+    store = ResultStore(folder, {**asked, **_header(plan, task)}, resume=resume)
+    result = _Run(plan, store, jobs, scheduler, progress).result()
+    if folder is not None:
+        result.write(folder)
+    return result
+
+
+def _split_methods(
+    methods: Sequence[str] | Mapping[str, BaseEstimator | None],
+) -> tuple[list[str], dict[str, BaseEstimator]]:
+    if isinstance(methods, str):
+        methods = methods.split(",")
+    if isinstance(methods, Mapping):
+        own = {name: estimator for name, estimator in methods.items() if estimator is not None}
+        return [name for name in methods if name not in own], own
+    return list(methods), {}
+
+
+def _labelled_folds(
+    dataset: RepertoireDataset, target: str, folds: int | str | os.PathLike[str], group_by: str | None, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], Task]:
+    """Return each repertoire's fold and label, -1 where it takes no part, and what is predicted."""
+    source = str(dataset.container.path)
+    (task,) = parse_tasks([target], dataset.metadata, source=source)
+    if task.kind != "binary":
+        raise InputError(f"--target {target!r}: a benchmark compares two classes; say COLUMN=CLASS")
+    label = labels([task], dataset.metadata)[:, 0]
+    if isinstance(folds, int):
+        fold_of = assign_folds(dataset.metadata, [task], n_folds=folds, group_by=group_by, seed=seed, source=source)
+    elif group_by is not None:
+        raise InputError("--group-by: the file of folds decides already which repertoires are together")
+    else:
+        fold_of = np.where(np.isnan(label), -1, read_folds(Path(folds), dataset.repertoire_ids))
+    positive = np.where(fold_of < 0, -1, np.nan_to_num(label, nan=-1)).astype(np.int64)
+    for fold in range(int(fold_of.max(initial=-1)) + 1):
+        if len(np.unique(positive[fold_of == fold])) < 2:
+            raise InputError(
+                f"{source}: fold {fold} has one class of {task.name!r} only; try fewer --folds, another --seed, or "
+                "folds of your own"
+            )
+    return fold_of, positive, task
+
+
+def _content(dataset: RepertoireDataset) -> str:
+    """Return a digest of the cohort."""
+    container: object = dataset.container
+    rows = dataset.rows.tolist()
+    if isinstance(container, Container):
+        return job_key(content_digest(container), rows)
+    from deeprc.datasets.simulation import SimulatedDataset
+    from deeprc.datasets.simulation.recipe import cohort_to_mapping
+
+    assert isinstance(dataset, SimulatedDataset)
+    return job_key(cohort_to_mapping(dataset.cohort), rows)
+
+
+def _seeded(seed: int) -> Callable[[Method], Method]:
+    def with_seed(method: Method) -> Method:
+        if "seed" not in method.estimator.get_params():
+            return method
+        return Method(
+            method.name, method.label, with_setting(method.estimator, {"seed": seed}), method.search, method.kind
+        )
+
+    return with_seed
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is computed: the cohort, its folds, and the methods."""
+
+    dataset: RepertoireDataset
+    fold_of: NDArray[np.int64]
+    positive: NDArray[np.int64]
+    seed: int
+    content: str
+    methods: tuple[Method, ...]
+
+    @property
+    def n_folds(self) -> int:
+        return int(self.fold_of.max()) + 1
+
+    def split(self, fold: int) -> Split:
+        test, validation = fold, (fold + 1) % self.n_folds
+        train = (self.fold_of >= 0) & (self.fold_of != test) & (self.fold_of != validation)
+        rows = (train, self.fold_of == validation, self.fold_of == test)
+        return Split(*map(np.flatnonzero, rows))
+
+    def settings(self, method: Method, fold: int) -> list[Setting]:
+        """Return what is tried of a method; every fold draws anew."""
+        return method.search.settings([self.seed, fold])
+
+    def search_jobs(self, method: Method, fold: int) -> list[Job]:
+        """Return the jobs that measure a method's settings; none where there is nothing to choose."""
+        settings = self.settings(method, fold)
+        if len(settings) < 2:
+            return []
+        path = getattr(method.estimator, "path_parameter", None)
+        groups: dict[str, list[Setting]] = {}
+        for setting in settings:
+            rest = {name: value for name, value in setting.items() if name != path}
+            alone = setting if path not in setting else rest
+            groups.setdefault(job_key(alone), []).append(setting)
+        return [
+            self._job(method, fold, "search", tuple(group[start : start + _LONGEST_PATH]))
+            for group in groups.values()
+            for start in range(0, len(group), _LONGEST_PATH)
+        ]
+
+    def final_job(self, method: Method, fold: int, setting: Setting) -> Job:
+        """Return the job that predicts the test fold."""
+        return self._job(method, fold, "final", (setting,))
+
+    def _job(self, method: Method, fold: int, kind: Any, settings: tuple[Setting, ...]) -> Job:
+        kind_of = type(method.estimator)
+        what = f"{kind_of.__module__}:{kind_of.__qualname__}", method.estimator.get_params(), settings
+        folds = self.fold_of.tolist(), self.positive.tolist(), fold
+        key = job_key(kind, *what, folds, self.content, package_version("deeprc"))
+        container: object = self.dataset.container
+        whole = isinstance(container, Container) and len(self.dataset) == len(container.repertoire_ids)
+        cohort = str(self.dataset.container.path) if whole else self.dataset
+        return Job(key, method.name, fold, kind, cohort, method.estimator, settings, self.split(fold), self.positive)
+
+
+def _warn_of_straddling(dataset: RepertoireDataset, plan: _Plan) -> None:
+    for column, count in straddling_subjects(dataset.metadata, plan.split(0)).items():
+        logger.warning(
+            "%d values of %r have repertoires in more than one fold; use --group-by %r", count, column, column
+        )
+
+
+def _header(plan: _Plan, task: Task) -> dict[str, Any]:
+    """Return what `benchmark.yaml` says besides what was asked."""
+    methods = {
+        method.name: {
+            "label": method.label,
+            "kind": method.kind,
+            "estimator": f"{type(method.estimator).__module__}:{type(method.estimator).__qualname__}",
+            "fixed": json.loads(json.dumps(method.estimator.get_params(), default=str)),
+            "search": {
+                **{name: list(values) for name, values in method.search.lists.items()},
+                **{name: {limits[0]: list(limits[1:])} for name, limits in method.search.ranges.items()},
+            },
+            "trials": method.search.trials,
+        }
+        for method in plan.methods
+    }
+    return {
+        "deeprc": package_version("deeprc"),
+        "cohort": str(plan.dataset.container.path),
+        "content": plan.content,
+        "classes": list(task.classes),
+        "n_repertoires": int((plan.fold_of >= 0).sum()),
+        "n_positive": int((plan.positive == 1).sum()),
+        "n_folds": plan.n_folds,
+        "folds": job_key(plan.fold_of.tolist()),
+        "seed": plan.seed,
+        "methods": methods,
+    }
+
+
+class _Run:
+    """Runs what is not there yet, and collects the outcomes."""
+
+    def __init__(
+        self, plan: _Plan, store: ResultStore, n_jobs: int, scheduler: str | None, progress: Progress | None
+    ) -> None:
+        self.plan, self.store, self.progress = plan, store, progress
+        self.n_jobs, self.scheduler = n_jobs, scheduler
+        self.done: dict[str, tuple[Job, Outcome]] = {}
+        self.failures: dict[str, str] = {}
+        searches = {(m.name, f): plan.search_jobs(m, f) for m in plan.methods for f in range(plan.n_folds)}
+        self.searches = searches
+        self.n_total = sum(map(len, searches.values())) + len(searches)
+
+    def result(self) -> BenchmarkResult:
+        self._run([job for jobs in _in_turn(self.searches.values()) for job in jobs])
+        finals = {place: self._final(*place) for place in self.searches}
+        self._run([job for job in finals.values() if job is not None])
+        return BenchmarkResult(
+            methods=[MethodInfo(m.name, m.label, m.kind) for m in self.plan.methods],
+            predictions=self._predictions(finals),
+            choices=self._choices(finals),
+            costs=self._costs(),
+            failures=self.failures,
+            n_folds=self.plan.n_folds,
+        )
+
+    def _run(self, jobs: Sequence[Job]) -> None:
+        waiting: dict[str, Job] = {}
+        for job in jobs:
+            known = self.store.get(job)
+            if known is None:
+                waiting[job.key] = job
+            else:
+                self.done[job.key] = (job, known)
+        self._prepare(list(waiting.values()))
+        self._tell(waiting)
+        for job, outcome in run_jobs(list(waiting.values()), n_jobs=self.n_jobs, scheduler=self.scheduler):
+            self.store.put(job, outcome)
+            self.done[job.key] = (job, outcome)
+            del waiting[job.key]
+            if "error" in outcome and job.method not in self.failures:
+                self.failures[job.method] = f"fold {job.fold}: {outcome['error']}"
+                logger.warning("%s failed: %s", job.method, self.failures[job.method])
+            self._tell(waiting)
+
+    def _prepare(self, jobs: Sequence[Job]) -> None:
+        """Fill the cache with all cores before several processes ask for the same."""
+        if self.n_jobs == 1 and self.scheduler is None:
+            return
+        seen = set()
+        for job in jobs:
+            path = getattr(job.estimator, "path_parameter", None)
+            rest = {name: value for name, value in job.settings[0].items() if name != path}
+            key = job_key(job.method, rest)
+            if key not in seen and hasattr(job.estimator, "prepare"):
+                seen.add(key)
+                with_setting(job.estimator, rest).prepare(self.plan.dataset)
+
+    def _tell(self, waiting: Mapping[str, Job]) -> None:
+        if self.progress is not None:
+            left = seconds_left(self.done.values(), list(waiting.values()), running=max(1, self.n_jobs))
+            self.progress(len(self.done), self.n_total, left)
+
+    def _final(self, name: str, fold: int) -> Job | None:
+        """Return the job that tests the best setting: of several equally good ones, the first."""
+        method = next(each for each in self.plan.methods if each.name == name)
+        jobs = self.searches[name, fold]
+        if not jobs:
+            return self.plan.final_job(method, fold, (self.plan.settings(method, fold) or [{}])[0])
+        outcomes = [self.done[job.key][1] for job in jobs]
+        if any("error" in outcome for outcome in outcomes):
+            return None
+        measured = {job_key(each["setting"]): each["auc"] for outcome in outcomes for each in outcome["validation"]}
+        settings = self.plan.settings(method, fold)
+        best = max(settings, key=lambda setting: measured[job_key(setting)])
+        return self.plan.final_job(method, fold, best)
+
+    def _outcomes(self, finals: Mapping[tuple[str, int], Job | None]) -> Iterable[tuple[Job, Outcome]]:
+        for job in finals.values():
+            if job is not None and "error" not in self.done[job.key][1]:
+                yield job, self.done[job.key][1]
+
+    def _predictions(self, finals: Mapping[tuple[str, int], Job | None]) -> pd.DataFrame:
+        parts = [
+            pd.DataFrame({"method": job.method, "fold": job.fold, **outcome["test"]})
+            for job, outcome in self._outcomes(finals)
+        ]
+        columns = ["method", "fold", "repertoire_id", "label", "score", "probability"]
+        return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
+
+    def _choices(self, finals: Mapping[tuple[str, int], Job | None]) -> pd.DataFrame:
+        rows = [
+            (job.method, job.fold, outcome["validation_auc"], json.dumps(outcome["setting"]))
+            for job, outcome in self._outcomes(finals)
+        ]
+        return pd.DataFrame(rows, columns=["method", "fold", "validation_auc", "settings"])
+
+    def _costs(self) -> pd.DataFrame:
+        names = ["seconds", "cpu_seconds", "peak_memory_mb"]
+        rows = [
+            (job.method, job.fold, job.kind, *(outcome[name] for name in names))
+            for job, outcome in self.done.values()
+            if "error" not in outcome
+        ]
+        return pd.DataFrame(rows, columns=["method", "fold", "task", *names])
+
+
+def _in_turn(groups: Iterable[Sequence[Job]]) -> list[list[Job]]:
+    """Return the groups' first jobs, then their second ones, and so on: the time left is known early."""
+    every = [list(group) for group in groups]
+    longest = max(map(len, every), default=0)
+    return [[group[place] for group in every if place < len(group)] for place in range(longest)]

@@ -1,0 +1,140 @@
+"""Search spaces of settings: what is tried, in which order, and how a setting reaches an estimator."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+
+from deeprc.errors import InputError
+
+__all__ = ["Search", "Setting", "parse_search", "with_setting"]
+
+Setting = dict[str, Any]
+
+_RANGES = ("log10", "integer")
+_EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?e[+-]?\d+", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Search:
+    """The settings that are tried of one method.
+
+    Attributes
+    ----------
+    lists
+        Values of each parameter; all their combinations are tried, the first values first.
+    ranges
+        Parameters that are drawn at random: `("log10", low, high)`, the exponent of 10 uniform in [low, high), or
+        `("integer", low, high)`, both ends included.
+    trials
+        How often the ranges are drawn, for each combination of the lists.
+    """
+
+    lists: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[str, float, float]] = field(default_factory=dict)
+    trials: int = 1
+
+    def settings(self, seed: Sequence[int]) -> list[Setting]:
+        """Return the settings in the order in which they are preferred where several do equally well.
+
+        Parameters
+        ----------
+        seed
+            Of the draws; the same numbers give the same settings.
+        """
+        combinations = [
+            dict(zip(self.lists, values, strict=True)) for values in itertools.product(*self.lists.values())
+        ]
+        if not self.ranges:
+            return combinations
+        rng = np.random.default_rng(seed)
+        draws = [{name: _draw(rng, *limits) for name, limits in self.ranges.items()} for _ in range(self.trials)]
+        return [{**combination, **draw} for combination in combinations for draw in draws]
+
+
+def _draw(rng: np.random.Generator, kind: str, low: float, high: float) -> float | int:
+    if kind == "log10":
+        return float(10 ** rng.uniform(low, high))
+    return int(rng.integers(int(low), int(high) + 1))
+
+
+def parse_search(body: object, *, trials: object, source: str) -> Search:
+    """Read a search space as YAML gives it: `name: [values]`, `{from: 1, to: 9}`, `{log10: [low, high]}`, ...
+
+    Raises
+    ------
+    InputError
+        If it is anything else; the message begins with `source`.
+    """
+    if not isinstance(body, Mapping):
+        raise InputError(f"{source}: expected names of parameters with values, found {body!r}")
+    if isinstance(trials, bool) or not isinstance(trials, int) or trials < 1:
+        raise InputError(f"{source}: trials: expected a whole number of at least 1, found {trials!r}")
+    lists: dict[str, Sequence[Any]] = {}
+    ranges: dict[str, tuple[str, float, float]] = {}
+    for name, values in body.items():
+        if isinstance(values, list) and values:
+            lists[str(name)] = [_number(value) for value in values]
+            continue
+        kind, low, high = _limits(values, f"{source}: {name}")
+        if kind == "from":
+            lists[str(name)] = range(int(low), int(high) + 1)
+        else:
+            ranges[str(name)] = (kind, low, high)
+    return Search(lists, ranges, trials)
+
+
+def _number(value: Any) -> Any:
+    """Return a value; YAML 1.1 takes 1e-3 for text."""
+    return float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value
+
+
+def _limits(values: object, source: str) -> tuple[str, float, float]:
+    expected = "expected a list of values, {from: 1, to: 9}, {log10: [-6, 6]} or {integer: [1, 32]}"
+    if isinstance(values, Mapping):
+        if set(values) == {"from", "to"}:
+            kind, limits = "from", [values["from"], values["to"]]
+        elif len(values) == 1 and next(iter(values)) in _RANGES:
+            ((kind, limits),) = values.items()
+        else:
+            raise InputError(f"{source}: {expected}, found {dict(values)!r}")
+        numbers = (
+            isinstance(limits, list)
+            and len(limits) == 2
+            and all(isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x) for x in limits)
+        )
+        if numbers and limits[0] <= limits[1] and (kind == "log10" or all(x == int(x) for x in limits)):
+            return str(kind), limits[0], limits[1]
+    raise InputError(f"{source}: {expected}, found {values!r}")
+
+
+def with_setting(estimator: BaseEstimator, setting: Mapping[str, Any]) -> BaseEstimator:
+    """Return an unfitted copy of an estimator with other parameters.
+
+    `overrides.n_kernels` sets the key `n_kernels` of the parameter `overrides`, which holds a dictionary.
+
+    Raises
+    ------
+    InputError
+        If the estimator has no such parameter.
+    """
+    fresh = clone(estimator)
+    known = fresh.get_params()
+    parameters: dict[str, Any] = {}
+    for name, value in setting.items():
+        whole, _, key = name.partition(".")
+        if whole not in known:
+            kind = type(estimator).__name__
+            raise InputError(f"{kind}: has no parameter {whole!r}; it has {', '.join(sorted(known)) or 'none'}")
+        if key:
+            parameters[whole] = {**(parameters.get(whole) or known[whole] or {}), key: value}
+        else:
+            parameters[whole] = value
+    return fresh.set_params(**parameters)
