@@ -10,6 +10,7 @@ import hashlib
 import json
 import logging
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,7 +24,7 @@ from deeprc.datasets.container import Container
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.versions import package_version
 
-__all__ = ["cached", "content_digest"]
+__all__ = ["cached", "content_digest", "repertoire_digests"]
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -96,9 +97,11 @@ def _folder(container: Container) -> Path:
 
 
 def _read(place: Path) -> Arrays | None:
+    """Return an entry's arrays; None where there is none, or one that is damaged."""
     try:
-        return {path.stem: np.load(path, mmap_mode="r") for path in sorted(place.glob("*.npy"))} or None
-    except (OSError, ValueError):
+        names = json.loads((place / "settings.json").read_text(encoding="utf-8"))["arrays"]
+        return {name: np.load(place / f"{name}.npy", mmap_mode="r") for name in names}
+    except (OSError, EOFError, ValueError, KeyError, TypeError):
         return None
 
 
@@ -108,10 +111,12 @@ def _write(place: Path, arrays: Arrays, text: str) -> None:
     with tempfile.TemporaryDirectory(prefix=".", dir=place.parent) as temporary:
         aside = Path(temporary) / "entry"  # made inside, because TemporaryDirectory's are for their owner only
         aside.mkdir()
-        (aside / "settings.json").write_text(text + "\n", encoding="utf-8")
+        content = {"what": json.loads(text), "arrays": list(arrays)}
+        (aside / "settings.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
         for name, array in arrays.items():
             np.save(aside / f"{name}.npy", array, allow_pickle=False)
-        if not place.exists():
+        if _read(place) is None:
+            shutil.rmtree(place, ignore_errors=True)  # it was damaged
             try:
                 aside.rename(place)
             except OSError:
@@ -127,8 +132,8 @@ def content_digest(container: Container) -> str:
     """
     if container not in _DIGESTS:
         folder = _folder(container)
-        status = os.stat(container.path)
-        stamp = {"size": status.st_size, "changed": status.st_mtime_ns, "deeprc": package_version("deeprc")}
+        size, changed = container.stamp
+        stamp = {"size": size, "changed": changed, "deeprc": package_version("deeprc")}
         try:
             known = json.loads((folder / "content.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -138,6 +143,16 @@ def content_digest(container: Container) -> str:
             _remember(folder / "content.json", known)
         _DIGESTS[container] = str(known["digest"])
     return _DIGESTS[container]
+
+
+def repertoire_digests(dataset: RepertoireDataset) -> list[str]:
+    """Return `Repertoire.digest` of each repertoire; cached."""
+
+    def compute(whole: RepertoireDataset) -> Arrays:
+        return {"digests": np.array([repertoire.digest() for repertoire in whole], "S32")}
+
+    digests = cached(dataset, "digests", {}, compute)["digests"]
+    return [bytes(digest).decode() for digest in digests[dataset.rows]]
 
 
 def _digest(container: Container) -> str:

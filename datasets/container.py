@@ -44,6 +44,8 @@ class Container:
         self.digests: dict[tuple[int, int], str] = {}  # of repertoires, by their first and last sequence
         self.path = Path(path).absolute()
         try:
+            status = self.path.stat()
+            self.stamp = (status.st_size, status.st_mtime_ns)  # of the file that is read here, also if it is replaced
             with h5py.File(self.path, "r") as file:
                 self._read(file)
         except FileNotFoundError:

@@ -20,6 +20,7 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from deeprc.datasets.cache import repertoire_digests
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.files import write_aside
@@ -32,6 +33,7 @@ __all__ = [
     "checked_labels",
     "fitted_state",
     "platt_scaling",
+    "two_classes",
 ]
 
 _FORMAT, _VERSION = "deeprc-estimator", 1
@@ -67,12 +69,26 @@ def checked_labels(X: object, y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.in
     return classes, index.astype(np.int64)
 
 
+def two_classes(X: object, y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Return the two classes in sorted order, (2,), and which repertoires are of the second, (B,).
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `checked_labels`, and where there are more than two classes.
+    """
+    classes, index = checked_labels(X, y)
+    if len(classes) > 2:
+        raise ValueError(f"y: expected two classes, found {len(classes)}: {classes.tolist()[:8]}")
+    return classes, np.asarray(index == 1)
+
+
 def canonical_order(X: RepertoireDataset, index: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return rows, (B,), in an order that the repertoires' content and class decide, not their order in X.
 
     What is drawn at random, or summed, over repertoires in this order does not depend on how a cohort is sorted.
     """
-    keys = [(repertoire.digest(), int(number)) for repertoire, number in zip(X, index, strict=True)]
+    keys = list(zip(repertoire_digests(X), index.tolist(), strict=True))
     return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
 
 
@@ -177,13 +193,11 @@ class BinaryClassifier(RepertoireClassifier):
             If X and y differ in length, y has not two classes or has a missing label, a parameter is out of range, or
             X lacks what the method needs.
         """
-        classes, index = checked_labels(X, y)
-        if len(classes) > 2:
-            raise ValueError(f"y: expected two classes, found {len(classes)}: {classes.tolist()[:8]}")
+        classes, positive = two_classes(X, y)
         self.check_cohort(X)
         self.classes_ = classes
         self.calibration_ = np.array([1.0, 0.0])
-        self._fit(X, index == 1)
+        self._fit(X, positive)
         return self
 
     @classmethod

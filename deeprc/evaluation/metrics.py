@@ -9,30 +9,40 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 from scipy.stats import norm
-from sklearn.metrics import balanced_accuracy_score, f1_score, r2_score, roc_auc_score
+from sklearn.metrics import (
+    average_precision_score,
+    balanced_accuracy_score,
+    f1_score,
+    log_loss,
+    r2_score,
+    roc_auc_score,
+)
 from torch import Tensor
 
 from deeprc.tasks import Task, activate, task_losses
 
-__all__ = ["auc_interval", "task_metrics"]
+__all__ = ["auc_interval", "binary_metrics", "task_metrics"]
 
 
-def auc_interval(auc: float, n_positive: int, n_negative: int, *, level: float = 0.95) -> tuple[float, float]:
-    """Return a confidence interval of an AUC from the class sizes alone.
+def auc_interval(
+    auc: float, n_positive: ArrayLike, n_negative: ArrayLike, *, level: float = 0.95
+) -> tuple[float, float]:
+    """Return a confidence interval of an AUC, or of the mean of the AUCs of separate folds, from class sizes alone.
 
     Newcombe's score-like interval (Statistics in Medicine 2006, 25:559-573, method 5): all AUCs θ whose distance to the
     observed one is at most z standard errors *at θ*, with Hanley and McNeil's variance. Unlike a bootstrap or
-    DeLong's, it does not shrink to a point where a small test fold is separated perfectly.
+    DeLong's, it does not shrink to a point where a small test fold is separated perfectly. Of F folds, which share no
+    repertoire, the mean has the sum of their variances over F squared.
 
     Parameters
     ----------
     auc
         Observed, in [0, 1].
     n_positive, n_negative
-        Repertoires in each class, at least 1.
+        Repertoires in each class, at least 1; one number, or one per fold, (F,).
     level
         Of confidence.
 
@@ -41,11 +51,12 @@ def auc_interval(auc: float, n_positive: int, n_negative: int, *, level: float =
     The lower and upper limit.
     """
     z = float(norm.ppf(0.5 + level / 2))
-    n_star = (n_positive + n_negative) / 2 - 1
+    positives, negatives = (np.atleast_1d(np.asarray(size, np.float64)) for size in (n_positive, n_negative))
+    n_star = (positives + negatives) / 2 - 1
 
     def variance(theta: float) -> float:
         pairs = 1 + n_star * (1 - theta) / (2 - theta) + n_star * theta / (1 + theta)
-        return theta * (1 - theta) * pairs / (n_positive * n_negative)
+        return float((theta * (1 - theta) * pairs / (positives * negatives)).sum()) / len(n_star) ** 2
 
     def distance(theta: float) -> float:
         return float(abs(auc - theta) - z * variance(theta) ** 0.5)
@@ -55,6 +66,41 @@ def auc_interval(auc: float, n_positive: int, n_negative: int, *, level: float =
     lower = 0.0 if auc <= low else float(brentq(distance, low, observed))
     upper = 1.0 if auc >= high else float(brentq(distance, observed, high))
     return lower, upper
+
+
+def binary_metrics(
+    label: NDArray[Any], probability: NDArray[np.float64], *, score: NDArray[np.float64] | None = None
+) -> dict[str, float]:
+    """Return how good the predictions of two classes are.
+
+    Parameters
+    ----------
+    label
+        0 or 1, (B,).
+    probability
+        Of class 1, (B,); from 0.5 up the decision is class 1.
+    score
+        What ranks the repertoires, (B,); the probability by default.
+
+    Returns
+    -------
+    auc, average_precision (both of the score), f1, balanced_accuracy, accuracy (of the decision), log_loss (natural
+    logarithm), brier (mean squared error of the probability). NaN where undefined: auc, average_precision and
+    balanced_accuracy of one class, f1 without a positive.
+    """
+    n_positive = int(label.sum())
+    both = 0 < n_positive < len(label)
+    ranked_by, decision = probability if score is None else score, probability >= 0.5
+    nan = float("nan")
+    return {
+        "auc": float(roc_auc_score(label, ranked_by)) if both else nan,
+        "average_precision": float(average_precision_score(label, ranked_by)) if both else nan,
+        "f1": float(f1_score(label, decision, zero_division=0.0)) if n_positive else nan,
+        "balanced_accuracy": float(balanced_accuracy_score(label, decision)) if both else nan,
+        "accuracy": float((decision == label).mean()),
+        "log_loss": float(log_loss(label, np.asarray(probability, np.float64), labels=[0, 1])),
+        "brier": float(((probability - label) ** 2).mean()),
+    }
 
 
 def task_metrics(outputs: Tensor, targets: Tensor, tasks: list[Task]) -> dict[str, dict[str, Any]]:
@@ -93,14 +139,13 @@ def _binary(label: NDArray[np.float64], probability: NDArray[np.float64]) -> dic
     n_positive = int(label.sum())
     n_negative = len(label) - n_positive
     both = n_positive > 0 and n_negative > 0
-    auc = float(roc_auc_score(label, probability)) if both else None
-    decision = probability >= 0.5
+    found = binary_metrics(label, probability)
     return {
-        "auc": auc,
-        "auc_ci": None if auc is None else list(auc_interval(auc, n_positive, n_negative)),
-        "f1": float(f1_score(label, decision, zero_division=0.0)),
-        "balanced_accuracy": float(balanced_accuracy_score(label, decision)) if both else None,
-        "accuracy": float((decision == label).mean()),
+        "auc": found["auc"] if both else None,
+        "auc_ci": list(auc_interval(found["auc"], n_positive, n_negative)) if both else None,
+        "f1": found["f1"] if n_positive else 0.0,
+        "balanced_accuracy": found["balanced_accuracy"] if both else None,
+        "accuracy": found["accuracy"],
         "n_positive": n_positive,
     }
 

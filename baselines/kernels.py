@@ -1,0 +1,387 @@
+"""The MinMax and the Jaccard kernel between the k-mer representations of repertoires, and what its users share.
+
+The sum of minima is computed directly on the CPU; on CUDA it is (a + b - |a - b|) / 2, summed.
+Letters: A and B repertoires, M k-mers, P pairs of repertoires, W words of 64 bits, S repertoires kept after `fit`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, cached_property
+from typing import Any, TypeAlias
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+
+from deeprc.datasets.cache import Arrays, cached, content_digest
+from deeprc.datasets.container import Container
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.representations import kmer_matrix
+from deeprc.errors import InputError
+from deeprc.estimators import BinaryClassifier, fitted_state
+
+__all__ = ["KINDS", "KernelClassifier", "cross_kernel", "gram", "representation", "similarity", "torch_kernel"]
+
+KINDS = ("minmax", "jaccard")
+"""The kernels, by name."""
+
+Rows: TypeAlias = "NDArray[np.float32] | csr_matrix"
+
+_BLOCK = 1024  # k-mers whose minima are summed in 32 bits; the sums of blocks are added in 64
+_TILE = 32  # repertoires: the blocks of two tiles stay in a core's cache while all their pairs are formed
+_CHUNK_BYTES = 1 << 28  # of the representations that are in memory at a time, twice
+_PIECE = 1 << 25  # numbers of a sparse matrix that are made dense at a time
+_CUDA_PIECE = 512  # k-mers whose distances are summed in 32 bits on CUDA
+_PARTS = ("data", "indices", "indptr")  # of a sparse matrix
+
+
+def representation(dataset: RepertoireDataset, places: Sequence[int] = (0, 1, 2, 3), *, weighted: bool = False) -> Rows:
+    """Return the k-mer representation u of each repertoire, (B, M) float32, sparse beyond 4 residues; paper line 8942.
+
+    u is how often a k-mer occurs in one of the repertoire's sequences, on average over the sequences, or weighted by
+    their counts. A repertoire without sequences has zeros.
+    """
+    rows = kmer_matrix(dataset, places, weighted=weighted)
+    if weighted:
+        sizes = np.array([repertoire.counts.sum(dtype=np.int64) for repertoire in dataset], np.int64)
+    else:
+        sizes = dataset.n_sequences
+    divisor = np.maximum(sizes, 1).astype(np.float32)
+    if isinstance(rows, np.ndarray):
+        rows /= divisor[:, None]  # `kmer_matrix` made a copy
+    else:
+        rows.data /= np.repeat(divisor, np.diff(rows.indptr))
+    return rows
+
+
+def gram(
+    dataset: RepertoireDataset, kind: str, places: Sequence[int] = (0, 1, 2, 3), *, weighted: bool = False
+) -> NDArray[np.float64]:
+    """Return the kernel between each two repertoires of a dataset, (B, B), symmetric and 1 on the diagonal.
+
+    It is a part of the Gram matrix of the dataset's whole container, which is computed once and cached.
+
+    Parameters
+    ----------
+    dataset
+        The repertoires.
+    kind
+        `minmax` or `jaccard`; see `cross_kernel`.
+    places, weighted
+        See `representation`. The Jaccard kernel has no weights.
+
+    Raises
+    ------
+    InputError
+        If the kind is none of these, or the places are no k-mer's.
+    """
+    return _of_container(dataset, kind, places, weighted)[np.ix_(dataset.rows, dataset.rows)]
+
+
+def similarity(
+    one: RepertoireDataset,
+    other: RepertoireDataset,
+    kind: str,
+    places: Sequence[int] = (0, 1, 2, 3),
+    *,
+    weighted: bool = False,
+) -> NDArray[np.float64]:
+    """Return the kernel between the repertoires of two datasets, (A, B), from the cache if their container is one."""
+    if _of_one_container(one, other):
+        return _of_container(other, kind, places, weighted)[np.ix_(one.rows, other.rows)]
+    a, b = (representation(dataset, places, weighted=weighted) for dataset in (one, other))
+    return cross_kernel(a, b, kind)
+
+
+def _of_one_container(one: RepertoireDataset, other: RepertoireDataset) -> bool:
+    """Say whether a row means the same repertoire in both; a worker process may have opened a file twice."""
+    a: object = one.container
+    b: object = other.container
+    return a is b or (isinstance(a, Container) and isinstance(b, Container) and content_digest(a) == content_digest(b))
+
+
+def _of_container(dataset: RepertoireDataset, kind: str, places: Sequence[int], weighted: bool) -> NDArray[np.float64]:
+    weighted = weighted and _checked(kind) == "minmax"  # whether a k-mer occurs, weights do not change
+    settings = {"kind": kind, "places": [int(place) for place in places], "weighted": weighted}
+
+    def compute(whole: RepertoireDataset) -> Arrays:
+        n, step = len(whole), _rows_at_a_time(whole, 20 ** len(places))
+        kernel = np.empty((n, n))
+        for i in range(0, n, step):
+            rows = representation(whole[i : i + step], places, weighted=weighted)
+            kernel[i : i + step, i : i + step] = cross_kernel(rows, rows, kind)
+            for j in range(i + step, n, step):
+                others = representation(whole[j : j + step], places, weighted=weighted)
+                part = cross_kernel(rows, others, kind)
+                kernel[i : i + step, j : j + step], kernel[j : j + step, i : i + step] = part, part.T
+        return {"kernel": kernel}
+
+    return cached(dataset, f"gram-{kind}", settings, compute)["kernel"]
+
+
+def _rows_at_a_time(whole: RepertoireDataset, n_kmers: int) -> int:
+    n_residues = 16 * int(whole.n_sequences.max(initial=1))  # about; and as many k-mers at most
+    n_bytes = min(4 * n_kmers, 8 * n_residues)  # a sparse matrix holds a number and its column
+    return max(_TILE, _CHUNK_BYTES // n_bytes)
+
+
+def cross_kernel(rows_a: Rows, rows_b: Rows, kind: str) -> NDArray[np.float64]:
+    """Return the kernel between each two representations, (A, B), in [0, 1].
+
+    MinMax is the sum of minima over the sum of maxima (Ralaivola et al. 2005, paper line 8947); Jaccard is MinMax of
+    whether a k-mer occurs (paper line 8953). Both are 1 between equal representations, also between two of zeros, which
+    have the kernel 0 with all others. MinMax has a relative error of about 1e-7; a pair's value depends neither on the
+    other pairs nor on their order nor on the number of threads. Computed on a CUDA device where there is one.
+
+    Parameters
+    ----------
+    rows_a, rows_b
+        Representations, none negative, (A, M) and (B, M) float32: dense or CSR matrices.
+    kind
+        `minmax` or `jaccard`.
+
+    Raises
+    ------
+    InputError
+        If the kind is none of these, or the rows differ in their number of k-mers.
+    """
+    _checked(kind)
+    if rows_a.shape[1] != rows_b.shape[1]:
+        raise InputError(f"kernel: expected as many k-mers in both, found {rows_a.shape[1]} and {rows_b.shape[1]}")
+    if _has_cuda():
+        return torch_kernel(rows_a, rows_b, kind, device="auto")
+    return _ratio(*_overlaps(rows_a, rows_b, kind))
+
+
+def _checked(kind: str) -> str:
+    if kind not in KINDS:
+        raise InputError(f"kernel: expected one of {', '.join(KINDS)}, found {kind!r}")
+    return kind
+
+
+def _ratio(common: NDArray[np.float64], own_a: NDArray[np.float64], own_b: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return what each two have in common, (A, B), over what they have together."""
+    together = own_a[:, None] + own_b - common
+    return np.divide(common, together, out=np.ones_like(common), where=together > 0)
+
+
+def _pairs(n_a: int, n_b: int, *, upper: bool) -> NDArray[np.int32]:
+    """Return pairs of rows, (P, 2), tile by tile; `upper`: only those whose first is not greater than the second."""
+    parts = [np.zeros((0, 2), np.int64)]
+    for i in range(0, n_a, _TILE):
+        for j in range(i if upper else 0, n_b, _TILE):
+            part = np.indices((min(_TILE, n_a - i), min(_TILE, n_b - j))).reshape(2, -1).T + np.array([i, j])
+            parts.append(part[part[:, 0] <= part[:, 1]] if upper else part)
+    return np.concatenate(parts).astype(np.int32)
+
+
+def _diagonal(n: int) -> NDArray[np.int32]:
+    return np.repeat(np.arange(n, dtype=np.int32), 2).reshape(n, 2)
+
+
+def _overlaps(rows_a: Rows, rows_b: Rows, kind: str) -> list[NDArray[np.float64]]:
+    """Return sums of minima, or numbers of common k-mers: of each two, (A, B), of each with itself, (A,) and (B,)."""
+    n_a, n_b = rows_a.shape[0], rows_b.shape[0]
+    pairs = [_pairs(n_a, n_b, upper=rows_a is rows_b), _diagonal(n_a), _diagonal(n_b)]
+    sums = [np.zeros(len(each), np.float64 if kind == "minmax" else np.int64) for each in pairs]
+    for piece_a, piece_b in _pieces(rows_a, rows_b, _width(rows_a, rows_b)):
+        a, b = (piece_a, piece_b) if kind == "minmax" else (_bits(piece_a), _bits(piece_b))
+        add = _add_minima if kind == "minmax" else _add_common
+        for one, other, each, total in zip((a, a, b), (b, a, b), pairs, sums, strict=True):
+            add(one, other, each, total)
+    common = np.empty((n_a, n_b))
+    i, j = pairs[0].T
+    common[i, j] = sums[0]
+    if rows_a is rows_b:
+        common[j, i] = sums[0]
+    return [common, sums[1].astype(np.float64), sums[2].astype(np.float64)]
+
+
+def _width(rows_a: Rows, rows_b: Rows) -> int:
+    """Return how many k-mers to take at a time: all of dense rows, a multiple of a block of sparse ones."""
+    if isinstance(rows_a, np.ndarray) and isinstance(rows_b, np.ndarray):
+        return max(1, int(rows_a.shape[1]))
+    n_rows = int(rows_a.shape[0] + rows_b.shape[0])
+    return max(1, _PIECE // max(1, n_rows) // _BLOCK) * _BLOCK
+
+
+def _pieces(rows_a: Rows, rows_b: Rows, width: int) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
+    """Give both rows' k-mers piece by piece as dense arrays, (A, width) and (B, width)."""
+    a = _dense_pieces(rows_a, width)
+    if rows_a is rows_b:
+        yield from ((piece, piece) for piece in a)
+    else:
+        yield from zip(a, _dense_pieces(rows_b, width), strict=True)
+
+
+def _dense_pieces(rows: Rows, width: int) -> Iterator[NDArray[np.float32]]:
+    n, n_kmers = rows.shape
+    starts = range(0, n_kmers, width)
+    if isinstance(rows, np.ndarray):
+        # Arrays of one kind, so that one form of the loops below is compiled.
+        yield from (np.require(rows[:, start : start + width], np.float32, ["C", "A", "W"]) for start in starts)
+        return
+    if not rows.has_sorted_indices:
+        rows = rows.sorted_indices()
+    of_row = [rows.indices[first:last] for first, last in zip(rows.indptr[:-1], rows.indptr[1:], strict=True)]
+    bounds = [first + np.searchsorted(c, [*starts, n_kmers]) for first, c in zip(rows.indptr[:-1], of_row, strict=True)]
+    for number, start in enumerate(starts):
+        piece = np.zeros((n, min(width, n_kmers - start)), np.float32)
+        for row, bound in enumerate(bounds):
+            here = slice(bound[number], bound[number + 1])
+            piece[row, rows.indices[here] - start] = rows.data[here]
+        yield piece
+
+
+def _bits(piece: NDArray[np.float32]) -> NDArray[np.uint64]:
+    """Return whether each k-mer occurs, (B, W)."""
+    packed = np.packbits(piece > 0, axis=1)
+    words = np.zeros((len(packed), -(-packed.shape[1] // 8) * 8), np.uint8)
+    words[:, : packed.shape[1]] = packed
+    return words.view(np.uint64)
+
+
+@numba.njit(parallel=True, cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def _add_minima(
+    a: NDArray[np.float32], b: NDArray[np.float32], pairs: NDArray[np.int32], sums: NDArray[np.float64]
+) -> None:
+    """Add the sum of the minima of each pair of rows.
+
+    All sums go through this one loop, so that the sum of a row's minima with itself is the very number that it is with
+    an equal row.
+    """
+    chunk = _TILE * _TILE
+    for number in numba.prange((len(pairs) + chunk - 1) // chunk):
+        for start in range(0, a.shape[1], _BLOCK):
+            stop = min(start + _BLOCK, a.shape[1])
+            for pair in range(number * chunk, min((number + 1) * chunk, len(pairs))):
+                x, y = a[pairs[pair, 0], start:stop], b[pairs[pair, 1], start:stop]
+                block = np.float32(0)
+                for at in range(stop - start):
+                    block += min(x[at], y[at])
+                sums[pair] += block
+
+
+@numba.njit(parallel=True, cache=True, nogil=True)
+def _add_common(
+    a: NDArray[np.uint64], b: NDArray[np.uint64], pairs: NDArray[np.int32], numbers: NDArray[np.int64]
+) -> None:
+    """Add the number of bits that each pair of rows has in common."""
+    chunk = _TILE * _TILE
+    for number in numba.prange((len(pairs) + chunk - 1) // chunk):
+        for pair in range(number * chunk, min((number + 1) * chunk, len(pairs))):
+            x, y = a[pairs[pair, 0]], b[pairs[pair, 1]]
+            total = np.uint64(0)
+            for at in range(len(x)):
+                total += _n_bits(x[at] & y[at])
+            numbers[pair] += np.int64(total)
+
+
+@numba.njit(cache=True, nogil=True)
+def _n_bits(x: np.uint64) -> np.uint64:
+    """Count the bits that are set; LLVM knows this form and makes one instruction of it."""
+    x = x - ((x >> np.uint64(1)) & np.uint64(0x5555555555555555))
+    x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return (x * np.uint64(0x0101010101010101)) >> np.uint64(56)
+
+
+@cache
+def _has_cuda() -> bool:
+    """Say whether there is a CUDA device; torch, which takes long to import, is asked only where there is a driver."""
+    try:
+        ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:
+        return False
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def torch_kernel(rows_a: Rows, rows_b: Rows, kind: str, *, device: str = "auto") -> NDArray[np.float64]:
+    """Return what `cross_kernel` returns, (A, B), computed by torch on a device.
+
+    MinMax has an absolute error of about 2e-7: with s the sum of both rows and d their distance |a - b|, it is
+    (s - d) / (s + d).
+    """
+    import torch
+
+    from deeprc.device import resolve_device
+
+    where = resolve_device(device)
+    n_a, n_b = rows_a.shape[0], rows_b.shape[0]
+    common = torch.zeros(n_a, n_b, dtype=torch.float64, device=where)
+    own_a, own_b = (torch.zeros(n, dtype=torch.float64, device=where) for n in (n_a, n_b))
+    for pieces in _pieces(rows_a, rows_b, _CUDA_PIECE):
+        a, b = (torch.tensor(piece, device=where) for piece in pieces)
+        if _checked(kind) == "jaccard":
+            a, b = (a > 0).float(), (b > 0).float()
+        sum_a, sum_b = a.double().sum(1), b.double().sum(1)
+        if kind == "jaccard":
+            common += (a @ b.T).double()  # exact: whole numbers below 2 ** 24
+        else:
+            common += (sum_a[:, None] + sum_b - torch.cdist(a, b, p=1).double()) / 2
+        own_a += sum_a
+        own_b += sum_b
+    return _ratio(*(part.cpu().numpy() for part in (common, own_a, own_b)))
+
+
+class KernelClassifier(BinaryClassifier):
+    """A classifier that compares repertoires with some of those that it learned from, by a kernel.
+
+    After `fit`, `support_` are the representations of those repertoires, (S, M). They are read when they are first
+    needed: for repertoires of another container, and for saving.
+    """
+
+    kernel: str
+    places: Sequence[int] | None
+    weighted: bool
+
+    _kept: RepertoireDataset | None = None
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        return {"places": (0, 1, 2, 3) if self.places is None else self.places, "weighted": self.weighted}
+
+    @cached_property
+    def support_(self) -> Rows:
+        """The representations of the repertoires that new ones are compared with, (S, M)."""
+        if self._kept is None:
+            raise AttributeError("support_")
+        return representation(self._kept, **self._settings)
+
+    def _keep(self, X: RepertoireDataset) -> None:
+        self._kept = X
+        self.__dict__.pop("support_", None)
+
+    def _gram(self, X: RepertoireDataset) -> NDArray[np.float64]:
+        return gram(X, self.kernel, **self._settings)
+
+    def _similarity(self, X: RepertoireDataset) -> NDArray[np.float64]:
+        """Return the kernel of each repertoire with those kept, (B, S)."""
+        if self._kept is not None and _of_one_container(X, self._kept):
+            return similarity(X, self._kept, self.kernel, **self._settings)
+        return cross_kernel(representation(X, **self._settings), self.support_, self.kernel)
+
+    def prepare(self, X: RepertoireDataset) -> None:
+        """Compute and cache the Gram matrix of the container's repertoires."""
+        self._gram(X[:0])
+
+    def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        rows = self.support_
+        arrays, values = fitted_state({name: value for name, value in vars(self).items() if name != "support_"})
+        if isinstance(rows, np.ndarray):
+            return {**arrays, "support_": rows}, values
+        return {**arrays, **{f"support_.{part}": getattr(rows, part) for part in _PARTS}}, values
+
+    def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
+        parts = {name: array for name, array in arrays.items() if name.startswith("support_.")}
+        super()._restore({name: arrays[name] for name in arrays.keys() - parts}, values)
+        if parts:
+            data, indices, indptr = (parts[f"support_.{part}"] for part in _PARTS)
+            n_kmers = 20 ** len(self._settings["places"])
+            self.support_ = csr_matrix((data, indices, indptr), shape=(len(indptr) - 1, n_kmers))

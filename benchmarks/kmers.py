@@ -1,0 +1,134 @@
+"""The k-mer methods: counting, the kernels between repertoires, and many values of the SVM's C.
+
+python benchmarks/kmers.py [--sequences 2000000] [--repertoires 785]
+
+Each is measured beside the usual way, in one run: counting 4-mers beside scikit-learn's CountVectorizer, on the first
+`--vectorizer-sequences` of the same simulated sequences, which it gets as text; the Gram matrix beside one numpy
+expression per pair, on `--loop-repertoires` of the same repertoires; an SVM's path beside a fit of scikit-learn's SVC
+for some of the same values. Ratios are of the times per sequence, pair or value.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+import numpy as np
+from common import report
+from numpy.typing import NDArray
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.svm import SVC
+from torch import device
+
+from deeprc.baselines.kernels import KINDS, cross_kernel
+from deeprc.baselines.svm import path_scores
+from deeprc.datasets.alphabet import decode_many, offsets_of
+from deeprc.datasets.kmers import count_kmers
+from deeprc.datasets.simulation import GermlineBackground
+
+_KEY = 12345
+_SIZE = 300_000  # sequences drawn at a time
+_TRIED = 20  # values of C that are fitted one by one
+
+
+@click.command()
+@click.option("--sequences", default=2_000_000)
+@click.option("--vectorizer-sequences", default=500_000)
+@click.option("--repertoires", default=785, help="Of the Gram matrix.")
+@click.option("--loop-repertoires", default=20)
+@click.option("--trained", default=500, help="Repertoires that the SVM learns from; at most all but 20.")
+@click.option("--values", default=1000, help="Of C.")
+def main(
+    sequences: int, vectorizer_sequences: int, repertoires: int, loop_repertoires: int, trained: int, values: int
+) -> None:
+    """Measure."""
+    rows = [_counting(sequences, min(sequences, vectorizer_sequences))]
+    representations = _representations(repertoires)
+    for kind in KINDS:
+        kernel, row = _gram(representations, kind, min(repertoires, loop_repertoires))
+        rows += [row, _path(kernel, kind, min(trained, repertoires - 20), values)]
+    report("kmers", rows, device("cpu"))
+
+
+def _seconds(function: Callable[[], Any]) -> tuple[float, Any]:
+    started = time.perf_counter()
+    result = function()
+    return time.perf_counter() - started, result
+
+
+def _row(what: str, unit: str, ours: tuple[float, int], usual: tuple[float, int]) -> dict[str, Any]:
+    """Return a row of the table from seconds and numbers of units."""
+    per_s, usual_per_s = (number / seconds for seconds, number in (ours, usual))
+    return {
+        "what": what,
+        "unit": unit,
+        "seconds": ours[0],
+        "units": ours[1],
+        "per_s": per_s,
+        "usual_seconds": usual[0],
+        "usual_units": usual[1],
+        "ratio": per_s / usual_per_s,
+    }
+
+
+def _counting(n: int, n_usual: int) -> dict[str, Any]:
+    drawn = [GermlineBackground().draw(_KEY, np.arange(i, min(i + _SIZE, n))) for i in range(0, n, _SIZE)]
+    residues = np.concatenate([part.residues for part in drawn])
+    lengths = np.concatenate([part.lengths for part in drawn])
+    offsets = offsets_of(lengths)
+    texts = decode_many(residues[: offsets[n_usual]], offsets[: n_usual + 1])
+    count_kmers(residues[: offsets[1]], lengths[:1])  # compiles
+    seconds, counts = _seconds(lambda: count_kmers(residues, lengths))
+    vectorizer = CountVectorizer(analyzer="char", ngram_range=(4, 4), lowercase=False)
+    usual_seconds, table = _seconds(lambda: vectorizer.fit_transform(texts))
+    assert table.sum() == count_kmers(residues[: offsets[n_usual]], lengths[:n_usual]).sum() <= counts.sum()
+    return _row("4-mers", "sequence", (seconds, n), (usual_seconds, n_usual))
+
+
+def _representations(n: int) -> NDArray[np.float32]:
+    """Return (n, 160000): a few frequent 4-mers and many rare ones; 40% of them occur in a repertoire."""
+    rng = np.random.default_rng(0)
+    mean = rng.gamma(0.3, 8.0, 20**4)
+    rows = np.empty((n, 20**4), np.float32)
+    for row in rows:
+        row[:] = rng.poisson(mean * rng.gamma(4, 1 / 4)) / rng.integers(50_000, 300_000)
+    return rows
+
+
+def _gram(rows: NDArray[np.float32], kind: str, n_usual: int) -> tuple[NDArray[np.float64], dict[str, Any]]:
+    cross_kernel(rows[:2], rows[:2], kind)  # compiles
+    few = rows[:n_usual]
+    seconds, kernel = _seconds(lambda: cross_kernel(rows, rows, kind))
+    usual_seconds, expected = _seconds(lambda: _loop(few, kind))
+    np.testing.assert_allclose(kernel[:n_usual, :n_usual], expected, rtol=1e-5)
+    pairs = [n * (n + 1) // 2 for n in (len(rows), n_usual)]
+    return kernel, _row(f"Gram matrix, {kind}", "pair", (seconds, pairs[0]), (usual_seconds, pairs[1]))
+
+
+def _loop(rows: NDArray[np.float32], kind: str) -> NDArray[np.float64]:
+    if kind == "jaccard":
+        rows = (rows > 0).astype(np.float32)
+    kernel = np.ones((len(rows), len(rows)))
+    for i, a in enumerate(rows):
+        for j, b in enumerate(rows[: i + 1]):
+            kernel[i, j] = kernel[j, i] = np.minimum(a, b).sum() / np.maximum(a, b).sum()
+    return kernel
+
+
+def _path(kernel: NDArray[np.float64], kind: str, n: int, n_values: int) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    positive, costs = rng.random(len(kernel)) < 0.4, 10 ** rng.uniform(-6, 6, n_values)
+    positive[:2] = True, False
+    train, new = kernel[:n, :n], kernel[n:, :n]
+    seconds, scores = _seconds(lambda: path_scores(train, positive[:n], new, costs))
+    tried = costs[:_TRIED]
+    machines = (SVC(kernel="precomputed", C=cost, tol=1e-8) for cost in tried)
+    usual_seconds, expected = _seconds(lambda: [m.fit(train, positive[:n]).decision_function(new) for m in machines])
+    np.testing.assert_allclose(scores[: len(tried)], expected, atol=1e-5)
+    return _row(f"SVM, {kind}, {n} repertoires", "value of C", (seconds, n_values), (usual_seconds, len(tried)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,301 @@
+"""ROC and precision-recall curves of a benchmark: their points, and pictures of them.
+
+The mean curve averages the folds' curves vertically, at every x at which one of them has a corner, so the area under
+it is the mean of the folds' areas: the AUC and the average precision of the tables. Precision is not interpolated
+between thresholds (Davis and Goadrich, ICML 2006): it is a step function of recall, the one whose area is the average
+precision. Scores of different folds come from different models and are never pooled.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+from sklearn.metrics import precision_recall_curve, roc_curve
+
+from deeprc.errors import InputError
+from deeprc.evaluation.comparison import MethodInfo, checked_predictions, fold_metrics
+from deeprc.files import write_aside, write_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["MEAN", "curves_table", "draw_curves", "pr_points", "roc_points"]
+
+MEAN = "mean"
+"""In place of the fold, in tables of points."""
+
+# Okabe and Ito's colours, which colour-blind people tell apart; lines differ in their dashes and markers too
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_BLACK, _GREY = "#000000", "#777777"
+_DASHES = ((), (6, 2), (1.5, 1.5), (6, 2, 1.5, 2), (10, 3, 3, 3), (3, 1.5))
+_MARKERS = ("", "o", "^", "s", "x", "D")
+_SETTINGS: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "svg.hashsalt": "deeprc",
+}
+_DPI = 150
+_Curve = tuple[NDArray[np.float64], NDArray[np.float64]]  # x and y of the corners, in the order they are drawn
+
+
+def roc_points(predictions: pd.DataFrame) -> pd.DataFrame:
+    """Return the ROC curve of one method: fold, x (false positive rate), y (true positive rate).
+
+    Parameters
+    ----------
+    predictions
+        Of one method, see `checked_predictions`. Folds of one class have no curve.
+
+    Returns
+    -------
+    The corners of each fold's curve and, as the fold `MEAN`, of their vertical average; straight lines join them.
+    """
+    return _points(checked_predictions(predictions), _roc)
+
+
+def pr_points(predictions: pd.DataFrame) -> pd.DataFrame:
+    """Return the precision-recall curve of one method: fold, x (recall), y (precision); see `roc_points`.
+
+    The precision at a recall is that of the strictest threshold that reaches it.
+    """
+    return _points(checked_predictions(predictions), _precision_recall)
+
+
+def curves_table(predictions: pd.DataFrame, methods: Sequence[MethodInfo]) -> pd.DataFrame:
+    """Return all curves' points: method, fold, curve ("roc" or "precision-recall"), x, y."""
+    table = checked_predictions(predictions, methods)
+    parts = [
+        _points(table[table["method"] == each.name], curve_of).assign(method=each.name, curve=curve)
+        for each in methods
+        for curve, curve_of in (("roc", _roc), ("precision-recall", _precision_recall))
+    ]
+    columns = ["method", "fold", "curve", "x", "y"]
+    return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
+
+
+def _points(checked: pd.DataFrame, curve_of: Callable[[NDArray[Any], NDArray[Any]], _Curve]) -> pd.DataFrame:
+    curves: dict[str, _Curve] = {}
+    for fold, rows in checked.groupby("fold"):
+        label = rows["label"].to_numpy()
+        if 0 < label.sum() < len(label):
+            curves[str(fold)] = curve_of(label, rankdata(rows["score"]))  # a score may be infinite, its rank is not
+    if curves:
+        curves[MEAN] = _vertical_mean(list(curves.values()))
+    parts = [pd.DataFrame({"fold": fold, "x": x, "y": y}) for fold, (x, y) in curves.items()]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["fold", "x", "y"])
+
+
+def _roc(label: NDArray[Any], score: NDArray[Any]) -> _Curve:
+    x, y, _ = roc_curve(label, score)
+    return x, y
+
+
+def _precision_recall(label: NDArray[Any], score: NDArray[Any]) -> _Curve:
+    precision, recall, _ = precision_recall_curve(label, score)
+    precision, recall = precision[-2::-1], recall[-2::-1]  # strictest threshold first, without the point at no recall
+    reaches = np.diff(recall, prepend=0.0) > 0
+    precision, recall = precision[reaches], recall[reaches]
+    left = np.concatenate([[0.0], recall[:-1]])
+    return np.stack([left, recall], axis=1).ravel(), np.repeat(precision, 2)
+
+
+def _vertical_mean(curves: Sequence[_Curve]) -> _Curve:
+    """Return the mean of y over curves, from the left and from the right of every x at which one has a corner."""
+    at = np.unique(np.concatenate([x for x, _ in curves]))
+    # where x repeats, numpy.interp takes the last of its y, so the first if all is mirrored
+    before = np.mean([np.interp(-at, -x[::-1], y[::-1]) for x, y in curves], axis=0)
+    after = np.mean([np.interp(at, x, y) for x, y in curves], axis=0)
+    x, y = np.repeat(at, 2), np.stack([before, after], axis=1).ravel()
+    new = np.concatenate([[True], (np.diff(x) > 0) | (np.diff(y) != 0)])
+    return x[new], y[new]
+
+
+def draw_curves(predictions: pd.DataFrame, methods: Sequence[MethodInfo], folder: Path | str) -> list[Path]:
+    """Draw the curves of every method, and of all methods together; write `curves.tsv` with their points.
+
+    Parameters
+    ----------
+    predictions, methods
+        As `compare`. A method without a fold of two classes has no picture.
+    folder
+        Gets `<name>.png` and `<name>.svg` for each method (letters that a file's name cannot have become "-"),
+        `all.png`, `all.svg` and `curves.tsv`; files of these names are replaced.
+
+    Returns
+    -------
+    The paths of all files.
+
+    Raises
+    ------
+    InputError
+        If matplotlib is not installed, or as `checked_predictions`.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise InputError("the curves need matplotlib: pip install 'deeprc[plots]'")
+    from matplotlib import rc_context
+
+    folder = Path(folder)
+    predictions = checked_predictions(predictions, methods)
+    table = curves_table(predictions, methods)
+    drawn = _drawn(predictions, methods, table)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / "curves.tsv", table.to_csv(sep="\t", index=False, float_format="%.8g", lineterminator="\n"))
+    paths = [folder / "curves.tsv"]
+    with rc_context(_SETTINGS):
+        for one in drawn:
+            paths += _save(_draw_one(one), folder / one.stem)
+        if drawn:
+            paths += _save(_draw_all(drawn), folder / "all")
+    return paths
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """A method as it is drawn: its curves' points, what they sum up to, and how it looks."""
+
+    label: str
+    stem: str
+    roc: pd.DataFrame
+    precision_recall: pd.DataFrame
+    metrics: pd.DataFrame  # fold x metric
+    prevalence: float
+    style: dict[str, Any]
+
+    def mean(self, metric: str) -> float:
+        return float(self.metrics[metric].mean())
+
+    def estimate(self, metric: str) -> str:
+        spread = self.metrics[metric].std(ddof=1)
+        return f"{self.mean(metric):.3f}" + ("" if np.isnan(spread) else f" ± {spread:.3f}")
+
+
+def _drawn(predictions: pd.DataFrame, methods: Sequence[MethodInfo], table: pd.DataFrame) -> list[_Drawn]:
+    metrics = fold_metrics(predictions)
+    shares = predictions.groupby(["method", "fold"])["label"].mean()
+    shares = shares[(shares > 0) & (shares < 1)]
+    drawn = []
+    styles = _styles(methods)
+    for each, stem in zip(methods, _stems([each.name for each in methods]), strict=True):
+        roc, precision_recall = (
+            table[(table["method"] == each.name) & (table["curve"] == curve)] for curve in ("roc", "precision-recall")
+        )
+        if len(roc):
+            own = metrics[metrics["method"] == each.name].pivot_table(index="fold", columns="metric", values="value")
+            prevalence = float(shares.loc[each.name].mean())
+            drawn.append(_Drawn(each.label, stem, roc, precision_recall, own, prevalence, styles[each.name]))
+    return drawn
+
+
+def _styles(methods: Sequence[MethodInfo]) -> dict[str, dict[str, Any]]:
+    """Return how each method's line looks; no two have the same dashes and marker."""
+    styles = {}
+    for i, each in enumerate(methods):
+        cycle, place = divmod(i, len(_DASHES))
+        colour = {"control": _GREY, "truth": _BLACK}.get(each.kind, _COLOURS[(place + cycle) % len(_COLOURS)])
+        marker = _MARKERS[cycle % len(_MARKERS)]
+        styles[each.name] = {"color": colour, "dashes": _DASHES[place], "marker": marker}
+    return styles
+
+
+def _stems(names: Sequence[str]) -> list[str]:
+    """Return names for files, also on file systems that ignore case, none of them taken twice or by another file."""
+    taken, stems = {"all", "curves"}, []
+    for name in names:
+        plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:100] or "method"
+        if re.fullmatch(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?", plain):  # devices, on Windows
+            plain = f"method-{plain}"
+        stem, number = plain, 2
+        while stem.lower() in taken:
+            stem, number = f"{plain}-{number}", number + 1
+        taken.add(stem.lower())
+        stems.append(stem)
+    return stems
+
+
+def _draw_one(one: _Drawn) -> Figure:
+    """Draw a line for every fold, thin, and their mean."""
+    figure, (left, right) = _panels()
+    figure.suptitle(one.label, y=1.02, parse_math=False, fontsize=11)
+    for axis, points, metric, name in (
+        (left, one.roc, "auc", "AUC"),
+        (right, one.precision_recall, "average_precision", "average precision"),
+    ):
+        folds = [part for fold, part in points.groupby("fold") if fold != MEAN]
+        for part in folds:
+            (thin,) = axis.plot(part["x"], part["y"], color=_COLOURS[0], linewidth=0.8, alpha=0.5)
+        mean = points[points["fold"] == MEAN]
+        (bold,) = axis.plot(mean["x"], mean["y"], color=_COLOURS[0], linewidth=2.2)
+        chance = _chance(axis, one.prevalence, is_roc=axis is left)
+        text = "chance" if axis is left else f"chance: {one.prevalence:.2f} are positive"
+        entries = {f"mean: {name} {one.estimate(metric)}": bold, f"the {len(folds)} test folds": thin, text: chance}
+        axis.legend(entries.values(), entries.keys(), loc="upper left", bbox_to_anchor=(0, -0.16), borderaxespad=0)
+    return figure
+
+
+def _draw_all(drawn: Sequence[_Drawn]) -> Figure:
+    """Draw the mean curves of all methods, with a legend in the order of their AUC."""
+    ordered = sorted(drawn, key=lambda one: -one.mean("auc"))
+    figure, (left, right) = _panels()
+    handles = []
+    for one in ordered:
+        for axis, points in ((left, one.roc), (right, one.precision_recall)):
+            mean = points[points["fold"] == MEAN]
+            (line,) = axis.plot(mean["x"], mean["y"], linewidth=1.5, markersize=4, markevery=0.12, **one.style)
+        handles.append(line)
+    _chance(left, 0.5, is_roc=True)
+    handles.append(_chance(right, float(np.mean([one.prevalence for one in drawn])), is_roc=False))
+    texts = [f"{one.mean('auc'):.3f}   {one.mean('average_precision'):.3f}   {one.label}" for one in ordered]
+    texts = [*(text.replace("$", r"\$") for text in texts), "chance"]
+    right.legend(
+        handles,
+        texts,
+        loc="center left",
+        bbox_to_anchor=(1.04, 0.5),
+        borderaxespad=0,
+        handlelength=4.5,
+        title="AUC, average precision, method",
+        alignment="left",
+    )
+    return figure
+
+
+def _panels() -> tuple[Figure, tuple[Axes, Axes]]:
+    """Return two square panels; what stands around them widens the picture when it is saved."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.6, 4))
+    left, right = (figure.add_axes((start, 0.15, 3 / 7.6, 0.75)) for start in (0.08, 0.58))  # 3 inches each way
+    left.set(xlabel="false positive rate", ylabel="true positive rate", title="ROC")
+    right.set(xlabel="recall", ylabel="precision", title="Precision and recall")
+    for axis in (left, right):
+        axis.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
+    return figure, (left, right)
+
+
+def _chance(axis: Axes, prevalence: float, *, is_roc: bool) -> Any:
+    (line,) = axis.plot([0, 1], [0, 1] if is_roc else [prevalence] * 2, color="0.6", linewidth=0.8, zorder=0)
+    return line
+
+
+def _save(figure: Figure, path: Path) -> list[Path]:
+    """Write PNG and SVG, byte for byte the same each time."""
+    made = []
+    for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
+        target = path.with_name(f"{path.name}.{kind}")
+        with write_aside(target) as aside:
+            figure.savefig(aside, format=kind, dpi=_DPI, metadata=metadata, bbox_inches="tight")
+        made.append(target)
+    return made
