@@ -1,6 +1,6 @@
-"""What is predicted: targets from metadata columns, their labels, losses and activations.
+"""What is predicted: targets from metadata columns, and their labels.
 
-Letters: B repertoires, T outputs of all tasks together (one per binary or regression task, one per class otherwise).
+Letters: B repertoires.
 """
 
 from __future__ import annotations
@@ -14,23 +14,16 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn import functional
 
 from deeprc.errors import InputError
 
 __all__ = [
     "Task",
     "TaskKind",
-    "activate",
     "labels",
-    "multitask_loss",
-    "output_slices",
     "parse_tasks",
     "scaled_to",
-    "task_losses",
 ]
 
 logger = logging.getLogger(__name__)
@@ -239,60 +232,3 @@ def scaled_to(tasks: Sequence[Task], training_labels: NDArray[np.float64]) -> li
             task = replace(task, mean=float(known.mean()), scale=float(known.std()) or 1.0)
         scaled.append(task)
     return scaled
-
-
-def output_slices(tasks: Sequence[Task]) -> list[slice]:
-    """Return which of the T outputs belong to each task."""
-    ends = np.cumsum([task.n_outputs for task in tasks]).tolist()
-    return [slice(end - task.n_outputs, end) for task, end in zip(tasks, ends, strict=True)]
-
-
-def task_losses(outputs: Tensor, targets: Tensor, tasks: Sequence[Task]) -> list[Tensor]:
-    """Return each task's mean loss over the repertoires whose label is known; 0 where none is.
-
-    Parameters
-    ----------
-    outputs
-        Before their activation, (B, T).
-    targets
-        From `labels`, (B, number of tasks).
-    tasks
-        In the order of both.
-
-    Returns
-    -------
-    Cross entropy in nats, or half the squared error in units of the training fold's standard deviation.
-    """
-    losses = []
-    for i, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
-        known = ~torch.isnan(targets[:, i])  # all shapes are fixed, so that a device need not be waited for
-        output, target = outputs[:, part], targets[:, i].where(known, 0.0)
-        if task.kind == "binary":
-            each = functional.binary_cross_entropy_with_logits(output[:, 0], target.to(output), reduction="none")
-        elif task.kind == "multiclass":
-            each = functional.cross_entropy(output, target.long(), reduction="none")
-        else:
-            scaled = (target - task.mean) / task.scale  # in 64 bits: 1,000,000,001 must not become 1,000,000,000
-            each = 0.5 * functional.mse_loss(output[:, 0], scaled.to(output), reduction="none")
-        losses.append(each.where(known, 0.0).sum() / known.sum().clamp(min=1))
-    return losses
-
-
-def multitask_loss(outputs: Tensor, targets: Tensor, tasks: Sequence[Task]) -> Tensor:
-    """Return the weighted sum of the tasks' losses; see `task_losses`."""
-    losses = task_losses(outputs, targets, tasks)
-    return torch.stack([task.weight * loss for task, loss in zip(tasks, losses, strict=True)]).sum()
-
-
-def activate(outputs: Tensor, tasks: Sequence[Task]) -> list[NDArray[np.float64]]:
-    """Return each task's predictions: probabilities (B,), class probabilities (B, classes) or values (B,)."""
-    predictions = []
-    for task, part in zip(tasks, output_slices(tasks), strict=True):
-        output = outputs[:, part].double()
-        if task.kind == "binary":
-            predictions.append(output[:, 0].sigmoid().numpy())
-        elif task.kind == "multiclass":
-            predictions.append(output.softmax(dim=1).numpy())
-        else:
-            predictions.append((output[:, 0] * task.scale + task.mean).numpy())
-    return predictions

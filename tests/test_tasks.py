@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from deeprc.errors import InputError
-from deeprc.tasks import Task, activate, labels, multitask_loss, parse_tasks, scaled_to
+from deeprc.outputs import activate, multitask_loss
+from deeprc.tasks import Task, labels, parse_tasks, scaled_to
 
 METADATA = pd.DataFrame(
     {

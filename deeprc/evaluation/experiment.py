@@ -35,7 +35,8 @@ from deeprc.evaluation.run import (
 )
 from deeprc.evaluation.splits import SPLITS, Split, make_split, straddling_subjects
 from deeprc.files import check_new_folder, write_text
-from deeprc.tasks import Task, labels, output_slices, parse_tasks, scaled_to
+from deeprc.outputs import output_slices
+from deeprc.tasks import Task, labels, parse_tasks, scaled_to
 from deeprc.training.checkpoint import save_tensors
 from deeprc.training.trainer import Fold, Trainer, TrainingState
 

@@ -5,10 +5,9 @@ Letters: B repertoires, C classes.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 from scipy.stats import norm
@@ -20,9 +19,11 @@ from sklearn.metrics import (
     r2_score,
     roc_auc_score,
 )
-from torch import Tensor
 
-from deeprc.tasks import Task, activate, task_losses
+from deeprc.tasks import Task
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["auc_interval", "binary_metrics", "task_metrics"]
 
@@ -121,11 +122,13 @@ def task_metrics(outputs: Tensor, targets: Tensor, tasks: list[Task]) -> dict[st
     auc_by_class (each class against the rest, in the order of the classes) and auc, its mean. Regression: r2, mae,
     loss, n. What is not defined, as an AUC of one class, is None.
     """
+    from deeprc.outputs import activate, task_losses  # torch, which the comparison of methods does not need
+
     losses = task_losses(outputs, targets, tasks)
     predictions = activate(outputs, tasks)
     metrics: dict[str, dict[str, Any]] = {}
     for i, task in enumerate(tasks):
-        known = ~torch.isnan(targets[:, i])
+        known = ~targets[:, i].isnan()
         label, prediction = targets[known, i].numpy(), predictions[i][known.numpy()]
         if len(label) == 0:
             metrics[task.name] = {"n": 0}

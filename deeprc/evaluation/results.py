@@ -12,7 +12,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deeprc.tasks import Task, activate
+from deeprc.outputs import activate
+from deeprc.tasks import Task
 
 __all__ = ["predictions_table"]
 

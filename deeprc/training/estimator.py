@@ -20,7 +20,8 @@ from deeprc.device import resolve_device
 from deeprc.estimators import RepertoireClassifier, canonical_order, checked_dataset, checked_labels, fitted_state
 from deeprc.nn.batch import BatchMaker
 from deeprc.nn.inference import attention_logits, cohort_outputs
-from deeprc.tasks import Task, activate
+from deeprc.outputs import activate
+from deeprc.tasks import Task
 from deeprc.training.trainer import Fold, Trainer, build_network
 
 __all__ = ["DeepRCClassifier"]

@@ -20,7 +20,8 @@ from torch import Tensor
 from deeprc.config import TrainingConfig
 from deeprc.nn.batch import BatchMaker, RepertoireBatch
 from deeprc.nn.network import DeepRC
-from deeprc.tasks import Task, multitask_loss
+from deeprc.outputs import multitask_loss
+from deeprc.tasks import Task
 
 __all__ = ["CapturedStep", "Prefetcher", "Step"]
 

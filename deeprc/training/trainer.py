@@ -28,7 +28,8 @@ from deeprc.nn.inference import cohort_outputs
 from deeprc.nn.motif_convolution import has_compiled_form
 from deeprc.nn.network import DeepRC
 from deeprc.nn.sampling import draw_rows
-from deeprc.tasks import Task, multitask_loss
+from deeprc.outputs import multitask_loss
+from deeprc.tasks import Task
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
 from deeprc.training.checkpoint import load_tensors, optimizer_tensors, restore_optimizer, save_tensors
 from deeprc.training.step import CapturedStep, Prefetcher, Step

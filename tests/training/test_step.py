@@ -14,7 +14,8 @@ from deeprc.nn import batch as batch_module
 from deeprc.nn import network as network_module
 from deeprc.nn.batch import BatchMaker, RepertoireBatch
 from deeprc.nn.sampling import _draw_rows_by_tensors, _top_rows_by_tensors
-from deeprc.tasks import Task, multitask_loss
+from deeprc.outputs import multitask_loss
+from deeprc.tasks import Task
 from deeprc.training.step import CapturedStep, Prefetcher, Step
 from deeprc.training.trainer import Fold, Trainer, build_network
 
