@@ -65,25 +65,19 @@ def cached(
     return known[text]
 
 
-def _whole(dataset: RepertoireDataset) -> RepertoireDataset:
-    view = dataset[:0]
-    view.rows = np.arange(len(dataset.container.repertoire_ids))
-    return view
-
-
 def _on_disk(
     dataset: RepertoireDataset, name: str, text: str, compute: Callable[[RepertoireDataset], Arrays]
 ) -> Arrays:
     container: object = dataset.container
     if not isinstance(container, Container):  # a simulated cohort, on no disk
-        return compute(_whole(dataset))
+        return compute(dataset.whole())
     folder = _folder(container)
     key = hashlib.blake2b(f"{content_digest(container)} {text}".encode(), digest_size=12).hexdigest()
     place = folder / f"{name}-{key}"
     found = _read(place)
     if found is not None:
         return found
-    arrays = compute(_whole(dataset))
+    arrays = compute(dataset.whole())
     try:
         _write(place, arrays, text)
     except OSError as error:

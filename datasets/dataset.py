@@ -196,6 +196,12 @@ class RepertoireDataset:
     def __repr__(self) -> str:
         return f"RepertoireDataset({str(self.container.path)!r}, {len(self)} repertoires)"
 
+    def whole(self) -> RepertoireDataset:
+        """Return all repertoires of the container that this dataset is a view of."""
+        view = self[:0]
+        view.rows = np.arange(len(self.container.repertoire_ids))
+        return view
+
     def select(self, repertoire_ids: Sequence[str]) -> RepertoireDataset:
         """Return the repertoires with these ids, in this order.
 

@@ -170,7 +170,7 @@ class RepertoireClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         for name, array in arrays.items():
             setattr(self, name, array)
         for name, holder in values.items():
-            setattr(self, name, holder["value"] if "value" in holder else np.array(holder["text"]))
+            setattr(self, name, holder["value"] if "value" in holder else np.array(holder["text"], dtype=str))
 
 
 class BinaryClassifier(RepertoireClassifier):

@@ -1,0 +1,188 @@
+"""`BurdenTest`: how many of the features that go with the label a repertoire carries (paper lines 9000-9020).
+
+Letters: B repertoires, J features, V numbers of features, M features of which they are chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+
+from deeprc.baselines.association import phi_coefficients
+from deeprc.baselines.carriers import carrier_counts, in_parts, training_weights
+from deeprc.baselines.inner_folds import inner_folds
+from deeprc.datasets.alphabet import decode_many
+from deeprc.datasets.clone_set import CloneSet
+from deeprc.datasets.clones import content_hashes, shared_clones
+from deeprc.datasets.counters import words
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.kmers import kmer_names
+from deeprc.datasets.representations import kmer_matrix
+from deeprc.errors import InputError
+from deeprc.estimators import BinaryClassifier, canonical_order, checked_labels, platt_scaling
+
+__all__ = ["BurdenTest"]
+
+_K = 4
+_AT_ONCE = 64  # repertoires whose k-mer counts are in memory
+Feature = Literal["4mer", "sequence"]
+
+
+class BurdenTest(BinaryClassifier):
+    """The number of label-associated 4-mers or sequences that a repertoire carries.
+
+    The features with the highest phi coefficients of presence and label are chosen on the training repertoires; the
+    score of a repertoire is how many of them it carries, be it once or often. Which of equally associated features are
+    chosen is decided by their content, through a hash: arbitrary, but the same for every order of the repertoires.
+    Sequences count without their genes, and only those that at least two training repertoires carry.
+
+    For probabilities the score is calibrated on training repertoires by features chosen without them: on their own
+    features the training repertoires have far higher burdens than new ones.
+
+    Parameters
+    ----------
+    feature
+        `4mer` or `sequence`.
+    n_features
+        J; fewer where there are not as many.
+    n_folds
+        Of the calibration.
+    """
+
+    path_parameter = "n_features"
+
+    kmers_: NDArray[np.int64]
+    residues_: NDArray[np.uint8]
+    offsets_: NDArray[np.int64]
+    phi_: NDArray[np.float64]
+
+    def __init__(self, *, feature: Feature = "4mer", n_features: int = 100, n_folds: int = 5) -> None:
+        self.feature = feature
+        self.n_features = n_features
+        self.n_folds = n_folds
+
+    def features(self) -> list[str]:
+        """Return the J 4-mers or sequences, those with the highest phi coefficients, `phi_`, first."""
+        if self.feature == "sequence":
+            return decode_many(self.residues_, self.offsets_)
+        names = kmer_names(_K)
+        return [names[code] for code in self.kmers_.tolist()]
+
+    def decision_path(
+        self, X: RepertoireDataset, y: ArrayLike, X_new: RepertoireDataset, values: Sequence[Any]
+    ) -> NDArray[np.float64]:
+        """Return the burdens, (V, B), of each number of features; see `BinaryClassifier.decision_path`."""
+        classes, index = checked_labels(X, y)
+        if len(classes) > 2:
+            raise ValueError(f"y: expected two classes, found {len(classes)}: {classes.tolist()[:8]}")
+        numbers = [_checked_number(value) for value in values]
+        widest = clone(self).set_params(n_features=max(numbers, default=1))
+        widest._choose(X, index == 1)
+        burdens: NDArray[np.float64] = widest._burdens(X_new, numbers)
+        return burdens
+
+    def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
+        _checked_number(self.n_features)
+        order = canonical_order(X, positive.astype(np.int64))
+        X, positive = X[order], positive[order]
+        self._choose(X, positive)
+        burden = self._decide(X)
+        folds = inner_folds(X, positive, self.n_folds)
+        for fold in range(1 + int(folds.max())) if folds.max() else ():
+            held_out = folds == fold
+            without = clone(self)
+            without._choose(X[~held_out], positive[~held_out])
+            burden[held_out] = without._decide(X[held_out])
+        self.calibration_ = platt_scaling(burden, positive)
+
+    def _decide(self, X: RepertoireDataset) -> NDArray[np.float64]:
+        return np.asarray(self._burdens(X, [self.n_features])[0])
+
+    def _choose(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
+        if self.feature == "4mer":
+            self.kmers_, self.phi_ = _best_kmers(X, positive, self.n_features)
+        elif self.feature == "sequence":
+            numbers, self.phi_ = _best_sequences(X, positive, self.n_features)
+            chosen = CloneSet.of_container(X, numbers, [])
+            self.residues_, self.offsets_ = chosen.residues, chosen.offsets
+        else:
+            raise InputError(f"feature: expected 4mer or sequence, found {self.feature!r}")
+
+    def _burdens(self, X: RepertoireDataset, numbers: Sequence[int]) -> NDArray[np.float64]:
+        """Return how many of the first features each repertoire carries, (V, B), for each number of features."""
+        carried = np.zeros((len(X), len(self.phi_) + 1), np.int64)  # in front, none
+        if self.feature == "4mer":
+            for part in _parts(len(X)):
+                carried[part, 1:] = _presence(X[part])[:, self.kmers_]
+        else:
+            for row, found in enumerate(CloneSet(self.residues_, self.offsets_).carried(X)):
+                carried[row, 1 + found] = 1
+        burdens = carried.cumsum(axis=1)
+        return np.asarray(burdens[:, [min(number, len(self.phi_)) for number in numbers]].T, np.float64)
+
+
+def _best_kmers(
+    X: RepertoireDataset, positive: NDArray[np.bool_], number: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the 4-mers with the highest phi coefficients, (J,), and these."""
+    a, n = np.zeros(20**_K, np.int64), np.zeros(20**_K, np.int64)
+    for part in _parts(len(X)):
+        present = _presence(X[part])
+        n += present.sum(axis=0)
+        a += present[positive[part]].sum(axis=0)
+    phi = phi_coefficients(a, n, int(positive.sum()), len(X))
+    codes = np.arange(len(phi))
+    best = np.lexsort((words(0, codes), -phi))[:number]
+    return best, phi[best]
+
+
+def _best_sequences(
+    X: RepertoireDataset, positive: NDArray[np.bool_], number: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the sequences of the container with the highest phi coefficients, (J,), and these.
+
+    Millions of sequences share a few thousand pairs of carriers among positives and all: the pairs are ranked, and only
+    sequences with the best of them are looked at one by one.
+    """
+    clones, weights = shared_clones(X), training_weights(X, positive)
+    n_positive, n_all = int(positive.sum()), len(X)
+
+    def pairs(start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        numbers, a, n = carrier_counts(clones, start, stop, weights)
+        return numbers, n * (n_positive + 1) + a
+
+    counts = np.zeros((n_all + 1) * (n_positive + 1), np.int64)
+    for _, codes in in_parts(pairs, len(clones)):
+        values, sizes = np.unique(codes, return_counts=True)
+        counts[values] += sizes
+    occurring = np.flatnonzero(counts)
+    n, a = np.divmod(occurring, n_positive + 1)
+    phi = np.full(len(counts), -np.inf)
+    phi[occurring] = phi_coefficients(a, n, n_positive, n_all)
+    order = occurring[np.argsort(-phi[occurring], kind="stable")]
+    enough = order[: int(np.searchsorted(np.cumsum(counts[order]), number)) + 1]
+    good = phi >= phi[enough].min(initial=np.inf)
+    found = [(numbers[good[codes]], phi[codes[good[codes]]]) for numbers, codes in in_parts(pairs, len(clones))]
+    tied = np.concatenate([np.zeros(0, np.int64), *(each[0] for each in found)])
+    strength = np.concatenate([np.zeros(0), *(each[1] for each in found)])
+    best = np.lexsort((content_hashes(X, clones.representative[tied]), -strength))[:number]
+    return np.asarray(clones.representative[tied[best]]), np.asarray(strength[best])
+
+
+def _presence(X: RepertoireDataset) -> NDArray[np.bool_]:
+    """Return which 4-mers occur in each repertoire, (B, 20 ** 4)."""
+    return np.asarray(kmer_matrix(X)) > 0
+
+
+def _parts(n: int) -> list[slice]:
+    return [slice(start, start + _AT_ONCE) for start in range(0, n, _AT_ONCE)]
+
+
+def _checked_number(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise InputError(f"n_features: expected a whole number of at least 1, found {value!r}")
+    return int(value)

@@ -1,0 +1,38 @@
+"""Folds inside the training repertoires, which their content decides: not their order, and no seed.
+
+Letters: B repertoires.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
+
+__all__ = ["inner_folds"]
+
+
+def inner_folds(X: RepertoireDataset, positive: NDArray[np.bool_], n_folds: int) -> NDArray[np.int64]:
+    """Return the fold of each repertoire, (B,) from 0, stratified by class.
+
+    Repertoires of the same content are in the same fold. There are as many folds as asked for, or as the smaller class
+    has different repertoires; if that is one only, all are in fold 0.
+
+    Raises
+    ------
+    InputError
+        If `n_folds` is not a whole number of at least 2.
+    """
+    if isinstance(n_folds, bool) or not isinstance(n_folds, int | np.integer) or n_folds < 2:
+        raise InputError(f"folds: expected a whole number of at least 2, found {n_folds!r}")
+    digests = [repertoire.digest() for repertoire in X]
+    class_of: dict[str, bool] = {}
+    for digest, is_positive in zip(digests, positive.tolist(), strict=True):
+        class_of[digest] = class_of.get(digest, False) or is_positive
+    ordered = sorted(class_of, key=lambda digest: (class_of[digest], digest))
+    n_positive = sum(class_of.values())
+    n = max(1, min(n_folds, n_positive, len(ordered) - n_positive))
+    fold_of = {digest: rank % n for rank, digest in enumerate(ordered)}
+    return np.array([fold_of[digest] for digest in digests], np.int64)

@@ -1,0 +1,202 @@
+"""`PublicClones`: the classifier of Emerson et al. 2017 (Nature Genetics 49:659), by clones that many donors share.
+
+Letters: B repertoires, M associated clones, R residues, T thresholds, F folds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeprc.baselines.association import critical_carriers, fisher_p_values
+from deeprc.baselines.beta_binomial import beta_binomial_log_pmf, fit_beta_binomial
+from deeprc.baselines.carriers import carrier_counts, in_parts, training_weights
+from deeprc.baselines.held_out_clones import held_out_counts
+from deeprc.baselines.inner_folds import inner_folds
+from deeprc.datasets.clone_set import CloneSet
+from deeprc.datasets.clones import distinct_clones, gene_fields, shared_clones
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
+from deeprc.estimators import BinaryClassifier, canonical_order
+
+__all__ = ["PublicClones"]
+
+_THRESHOLDS = (0.1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 1e-6, 1e-7)
+_PUBLISHED = 1e-4  # the threshold of Emerson et al., for cohorts too small to choose one
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+class PublicClones(BinaryClassifier):
+    """Clones that go with the label by Fisher's exact test, and a beta-binomial model of how many a repertoire carries.
+
+    A clone is a sequence with its V and J gene. It is associated if its p-value, one-sided for "carried more often by
+    the second class", is below a threshold. Of each class, the number of associated clones that a repertoire carries,
+    among its n different clones, is beta-binomial; the score is the log posterior odds of the classes, so that
+    probabilities need no calibration. If no clone is associated, all scores are the prior's.
+
+    The threshold is chosen by cross-validation within the training repertoires: the least cross-entropy of repertoires
+    that had no part in choosing the clones. Of thresholds as good, the strictest.
+
+    In one respect this is not the published method: training repertoires carry more of the clones that were chosen on
+    them than new ones do, positive ones above all, so classes fitted to these counts expect too much. The classes are
+    fitted to cross-fitted counts instead: of each training repertoire, the clones that are associated without its fold
+    (slightly fewer than all repertoires together find). `cross_fit=False` is the published way.
+
+    The folds know nothing of patients: repertoires of one patient may be in several. Only clones that at least two
+    training repertoires carry are considered.
+
+    Parameters
+    ----------
+    genes
+        A clone is a sequence with those of `v_call` and `j_call` that the training container has, compared by name; if
+        false, or if it has none, the sequence alone.
+    p_value
+        The threshold; None: chosen.
+    thresholds
+        To choose from; None: 0.1 to 1e-7, in steps of about 3, later of 10.
+    n_inner_folds
+        F; fewer where a class has fewer repertoires. If one has a single one, nothing can be held out: the threshold is
+        the published 1e-4, in the published way.
+    cross_fit
+        See above.
+
+    Attributes
+    ----------
+    p_value_
+        The threshold.
+    cross_entropy_
+        Of held-out repertoires by threshold, `thresholds_`, both (T,), loosest first; (0,) if nothing was chosen.
+    distributions_
+        Alpha and beta of the first and the second class, (2, 2); (0, 2) where there is nothing to go by.
+    """
+
+    def __init__(
+        self,
+        *,
+        genes: bool = True,
+        p_value: float | None = None,
+        thresholds: Sequence[float] | None = None,
+        n_inner_folds: int = 10,
+        cross_fit: bool = True,
+    ) -> None:
+        self.genes = genes
+        self.p_value = p_value
+        self.thresholds = thresholds
+        self.n_inner_folds = n_inner_folds
+        self.cross_fit = cross_fit
+
+    def associated_clones(self) -> pd.DataFrame:
+        """Return the associated clones, the least p-value first.
+
+        `junction_aa`, the genes that count (`v_call`, `j_call`), `carriers_positive` and `carriers_negative`, how many
+        training repertoires of the second and first class carry it, and `p_value`.
+        """
+        frame = self._clones().to_frame()
+        frame["carriers_positive"] = self.carriers_[1]
+        frame["carriers_negative"] = self.carriers_[0]
+        frame["p_value"] = self.p_values_
+        return frame
+
+    def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
+        thresholds = self._checked_thresholds()
+        order = canonical_order(X, positive.astype(np.int64))
+        X, positive = X[order], positive[order]
+        folds = inner_folds(X, positive, self.n_inner_folds)
+        self.fields_ = gene_fields(X) if self.genes else []
+        n = distinct_clones(X, self.fields_)
+        n_positive, n_negative = int(positive.sum()), int((~positive).sum())
+        self.prior_ = float(np.log((n_positive + 1) / (n_negative + 1)))
+        cross_fit = self.cross_fit and bool(folds.any())
+        if self.p_value is None and not folds.any():
+            thresholds = np.array([_PUBLISHED])
+        counts = held_out_counts(shared_clones(X, self.fields_), X, positive, folds, thresholds, cross_fit=cross_fit)
+        self.thresholds_, self.cross_entropy_ = thresholds, np.zeros(0)
+        if len(thresholds) > 1:
+            self.cross_entropy_ = np.array([self._cross_entropy(k, n, positive, folds) for k in counts])
+        best = len(thresholds) - 1 - int(np.argmin(self.cross_entropy_[::-1])) if len(thresholds) > 1 else 0
+        self.p_value_ = float(thresholds[best])
+        self._choose(X, positive)
+        self.distributions_ = _distributions(counts[best, :, -1], n, positive)
+        if len(self.p_values_) == 0:
+            self.distributions_ = np.zeros((0, 2))
+
+    def _checked_thresholds(self) -> Floats:
+        """Return the thresholds to choose from, loosest first."""
+        if self.p_value is not None:
+            values = [self.p_value]
+        else:
+            values = list(_THRESHOLDS if self.thresholds is None else self.thresholds)
+        for value in values:
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+                raise InputError(f"p_value, thresholds: expected numbers above 0, up to 1, found {value!r}")
+        if not values:
+            raise InputError("thresholds: expected at least one, found none")
+        return np.array(sorted(set(values), reverse=True), np.float64)
+
+    def _cross_entropy(self, k: Integers, n: Integers, positive: NDArray[np.bool_], folds: Integers) -> float:
+        """Return the mean cross-entropy of held-out repertoires.
+
+        k are the associated clones that each repertoire carries, with each fold held out, (B, F + 1).
+        """
+        total = 0.0
+        for fold in range(k.shape[1] - 1):
+            out = folds == fold
+            classes = _distributions(k[~out, fold], n[~out], positive[~out])
+            prior = float(np.log((positive[~out].sum() + 1) / ((~positive[~out]).sum() + 1)))
+            scores = _log_odds(classes, prior, k[out, fold], n[out])
+            total += float(np.logaddexp(0, np.where(positive[out], -scores, scores)).sum())
+        return total / len(positive)
+
+    def _choose(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
+        """Find the clones that are associated on all training repertoires."""
+        clones, weights = shared_clones(X, self.fields_), training_weights(X, positive)
+        n_positive, n_all = int(positive.sum()), len(X)
+        needed = critical_carriers([self.p_value_], n_positive, n_all)[0]
+
+        def associated(start: int, stop: int) -> tuple[Integers, Integers, Integers]:
+            numbers, a, n = carrier_counts(clones, start, stop, weights)
+            found = a >= needed[n]
+            return numbers[found], a[found], n[found]
+
+        parts = [(np.zeros(0, np.int64),) * 3, *in_parts(associated, len(clones))]
+        numbers, a, n = (np.concatenate(column) for column in zip(*parts, strict=True))
+        chosen = CloneSet.of_container(X, clones.representative[numbers], self.fields_)
+        p_values = fisher_p_values(a, n, n_positive, n_all)
+        order = np.lexsort((*(chosen.to_frame().to_numpy(str).T[::-1]), p_values))
+        chosen = chosen.ordered(order)
+        self.residues_, self.offsets_ = chosen.residues, chosen.offsets
+        none = np.zeros(0, "<U1")
+        self.v_call_, self.j_call_ = (chosen.genes.get(field, none) for field in ("v_call", "j_call"))
+        self.carriers_, self.p_values_ = np.stack([n - a, a])[:, order], p_values[order]
+
+    def _clones(self) -> CloneSet:
+        genes = {"v_call": self.v_call_, "j_call": self.j_call_}
+        return CloneSet(self.residues_, self.offsets_, {field: genes[field] for field in self.fields_})
+
+    def _decide(self, X: RepertoireDataset) -> Floats:
+        k = np.array([len(found) for found in self._clones().carried(X)], np.int64)
+        return _log_odds(self.distributions_, self.prior_, k, distinct_clones(X, self.fields_))
+
+    def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
+        super()._restore(arrays, values)
+        self.v_call_, self.j_call_ = self.v_call_.astype(str), self.j_call_.astype(str)  # none is text, too
+
+
+def _distributions(k: Integers, n: Integers, positive: NDArray[np.bool_]) -> Floats:
+    """Return alpha and beta of either class, (2, 2); (0, 2) where no repertoire carries an associated clone."""
+    if not k.any():
+        return np.zeros((0, 2))
+    return np.array([fit_beta_binomial(k[chosen], n[chosen]) for chosen in (~positive, positive)])
+
+
+def _log_odds(distributions: Floats, prior: float, k: Integers, n: Integers) -> Floats:
+    """Return the log posterior odds of the classes, (B,), for repertoires that carry k of n clones."""
+    if len(distributions) == 0:
+        return np.full(len(k), prior)
+    negative, positive = (beta_binomial_log_pmf(k, n, *each) for each in distributions.tolist())
+    return prior + positive - negative

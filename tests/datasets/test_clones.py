@@ -1,0 +1,208 @@
+"""Which repertoires carry each clone, against dictionaries of Python."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from deeprc.datasets import clones as module
+from deeprc.datasets.alphabet import encode_many
+from deeprc.datasets.clone_set import CloneSet
+from deeprc.datasets.clones import (
+    Clones,
+    content_hashes,
+    distinct_clones,
+    gene_fields,
+    group_clones,
+    rows_of,
+    shared_clones,
+)
+from deeprc.datasets.container_writer import ContainerWriter
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.sequence_hash import hashes_of
+from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.datasets.simulation import Cohort, GermlineBackground, SimulatedDataset, Sizes, write_container
+from deeprc.errors import InputError
+
+V, J = ("", "TRBV1", "TRBV2"), ("TRBJ1", "TRBJ2")
+
+
+def write(path: Path, repertoires: list[list[str]], seed: int = 0, fields: tuple[str, ...] = ("v", "j")) -> Path:
+    rng = np.random.default_rng(seed)
+    with ContainerWriter(path) as writer:
+        for number, sequences in enumerate(repertoires):
+            residues, offsets = encode_many(sequences)
+            n = len(sequences)
+            v = GeneCalls(rng.integers(0, 3, n).astype(np.uint16), V) if "v" in fields else None
+            j = GeneCalls(rng.integers(0, 2, n).astype(np.uint16), J) if "j" in fields else None
+            table = SequenceTable(residues, np.diff(offsets), np.ones(n, np.uint32), v_call=v, j_call=j)
+            writer.append(f"rep.{number}", table)
+        writer.finish(pd.DataFrame({"status": np.arange(len(repertoires)) % 2}), source="a test")
+    return path
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
+    """Short sequences of few letters, 1 to 14 long, that meet often, also within a repertoire; one is empty."""
+    rng = np.random.default_rng(1)
+    sizes = (160, 0, 280, 120, 220)
+    repertoires = [["".join(rng.choice(list("AY"), rng.integers(1, 15))) for _ in range(n)] for n in sizes]
+    return open_dataset(write(tmp_path_factory.mktemp("crowded") / "c.h5", repertoires))
+
+
+def by_dictionary(dataset: RepertoireDataset, genes: bool) -> tuple[dict[tuple[str, ...], list[int]], list[int]]:
+    """Return the carriers of each clone, and how many clones each repertoire has."""
+    carriers: dict[tuple[str, ...], set[int]] = defaultdict(set)
+    for number, repertoire in enumerate(dataset):
+        frame = repertoire.to_frame()
+        for key in frame[["junction_aa", *(gene_fields(dataset) if genes else [])]].itertuples(index=False, name=None):
+            carriers[key].add(number)
+    counts = [sum(number in each for each in carriers.values()) for number in range(len(dataset))]
+    return {key: sorted(each) for key, each in carriers.items()}, counts
+
+
+def content(dataset: RepertoireDataset, clones: Clones, genes: bool) -> dict[tuple[str, ...], list[int]]:
+    frame = CloneSet.of_container(dataset, clones.representative, gene_fields(dataset) if genes else []).to_frame()
+    keys = list(frame.itertuples(index=False, name=None))
+    assert len(set(keys)) == len(keys)
+    bounds = clones.offsets.tolist()
+    return {key: clones.repertoires[bounds[i] : bounds[i + 1]].tolist() for i, key in enumerate(keys)}
+
+
+@pytest.mark.parametrize("genes", [False, True])
+def test_carriers_of_each_clone(crowded: RepertoireDataset, genes: bool) -> None:
+    expected, counts = by_dictionary(crowded, genes)
+    fields = gene_fields(crowded) if genes else []
+    clones = shared_clones(crowded[[3, 0]], fields)  # of the whole container, whichever part is shown
+    assert content(crowded, clones, genes) == {key: each for key, each in expected.items() if len(each) > 1}
+    alone = [sum(each == [number] for each in expected.values()) for number in range(len(crowded))]
+    assert clones.private.tolist() == alone
+    assert distinct_clones(crowded[[3, 0]], fields).tolist() == [counts[3], counts[0]]
+    assert (clones.representative.dtype, clones.offsets.dtype, clones.repertoires.dtype) == ("i8", "i8", "i4")
+
+
+def test_the_representative_is_the_first_sequence(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.h5", [["CAF", "CWF", "CAF"], ["CYF", "CWF", "CCF"], [], ["CYF", "CWF"]], fields=())
+    clones = shared_clones(open_dataset(path))
+    assert clones.representative.tolist() == [1, 3]
+    assert clones.offsets.tolist() == [0, 3, 5]
+    assert clones.repertoires.tolist() == [0, 1, 3, 1, 3]
+    assert clones.private.tolist() == [1, 1, 0, 0]
+    assert len(clones) == 2
+
+
+@pytest.mark.parametrize("genes", [False, True])
+@pytest.mark.parametrize("mask", [0, 1, 0x3, 0xC000000000000001, 2**64 - 1])
+@pytest.mark.parametrize("at_once", [1, 7, 50, 1 << 25])
+def test_neither_a_bad_hash_nor_the_size_of_a_pass_changes_anything(
+    crowded: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, genes: bool, mask: int, at_once: int
+) -> None:
+    if at_once == 50:
+        monkeypatch.setattr(module, "_PIECE", 9)  # several pieces in a pass
+    rows = rows_of(crowded[0], gene_fields(crowded) if genes else [])
+    found = group_clones(rows, crowded.container.repertoire_offsets, at_once=at_once, mask=mask)
+    expected = shared_clones(crowded, gene_fields(crowded) if genes else [])
+    for name, values in vars(found).items():
+        np.testing.assert_array_equal(values, getattr(expected, name))
+
+
+def test_sequences_that_differ_have_different_hashes(crowded: RepertoireDataset) -> None:
+    rows = rows_of(crowded[0], ["v_call", "j_call"])
+    hashes = hashes_of(rows, np.arange(len(rows.offsets) - 1))
+    expected, _ = by_dictionary(crowded, True)
+    assert len(np.unique(hashes)) == len(expected)
+    bits = (hashes[:, None] >> np.arange(64, dtype=np.uint64)) & np.uint64(1)
+    assert 0.3 < bits.mean(axis=0).min() < bits.mean(axis=0).max() < 0.7
+
+
+def test_only_the_genes_that_there_are(tmp_path: Path) -> None:
+    sequences = [["CAF"] * 6, ["CAF"] * 6]
+    assert gene_fields(open_dataset(write(tmp_path / "n.h5", sequences, fields=()))) == []
+    dataset = open_dataset(write(tmp_path / "v.h5", sequences, fields=("v",)))
+    expected, _ = by_dictionary(dataset, True)
+    assert content(dataset, shared_clones(dataset, ["v_call"]), True) == {
+        k: e for k, e in expected.items() if len(e) > 1
+    }
+
+
+def test_cohorts_without_sequences(tmp_path: Path) -> None:
+    dataset = open_dataset(write(tmp_path / "c.h5", [[], []], fields=()))
+    clones = shared_clones(dataset)
+    assert (len(clones), clones.private.tolist(), distinct_clones(dataset).tolist()) == (0, [0, 0], [0, 0])
+    again = shared_clones(open_dataset(tmp_path / "c.h5"))  # from the cache
+    assert (len(again), again.offsets.tolist()) == (0, [0])
+
+
+@pytest.mark.parametrize("genes", [False, True])
+def test_a_simulated_cohort_on_no_disk(tmp_path: Path, genes: bool) -> None:
+    cohort = Cohort(5, Sizes(30_000), GermlineBackground())
+    write_container(cohort, tmp_path / "c.h5")
+    on_disk, virtual = open_dataset(tmp_path / "c.h5"), SimulatedDataset(cohort)
+    expected, found = (shared_clones(each, gene_fields(each) if genes else []) for each in (on_disk, virtual))
+    assert len(expected) > 10
+    for name, values in vars(expected).items():
+        np.testing.assert_array_equal(values, getattr(found, name))
+    counts = distinct_clones(on_disk, gene_fields(on_disk) if genes else [])
+    np.testing.assert_array_equal(distinct_clones(virtual, gene_fields(virtual) if genes else []), counts)
+    hashes = [content_hashes(each, expected.representative[::-2]) for each in (on_disk, virtual)]
+    np.testing.assert_array_equal(*hashes)
+    carried = np.bincount(expected.repertoires, minlength=5)
+    np.testing.assert_array_equal(expected.private + carried, counts)  # two ways of counting
+    sets = [CloneSet.of_container(each, expected.representative, gene_fields(each)) for each in (on_disk, virtual)]
+    pd.testing.assert_frame_equal(sets[0].to_frame(), sets[1].to_frame())
+    assert [len(each) for each in sets[0].carried(virtual)] == [len(each) for each in sets[1].carried(on_disk)]
+
+
+@pytest.mark.parametrize("genes", [False, True])
+@pytest.mark.parametrize("mask", [0, 5, 2**64 - 1])
+def test_clones_are_recognised_in_another_container(
+    crowded: RepertoireDataset, tmp_path: Path, genes: bool, mask: int
+) -> None:
+    fields = gene_fields(crowded) if genes else []
+    clones = shared_clones(crowded, fields)
+    own = CloneSet.of_container(crowded, clones.representative, fields)
+    rng = np.random.default_rng(5)
+    texts = [["".join(rng.choice(list("AY"), rng.integers(1, 5))) for _ in range(100)] for _ in range(3)]
+    with ContainerWriter(tmp_path / "other.h5") as writer:
+        for number, sequences in enumerate([*texts, []]):
+            residues, offsets = encode_many(sequences)
+            v = GeneCalls(rng.integers(0, 3, len(sequences)).astype(np.uint16), ("TRBV2", "TRBV9", "TRBV1"))
+            j = GeneCalls(rng.integers(0, 2, len(sequences)).astype(np.uint16), ("TRBJ2", "TRBJ7"))
+            counts = np.ones(len(sequences), np.uint32)
+            writer.append(str(number), SequenceTable(residues, np.diff(offsets), counts, v_call=v, j_call=j))
+        writer.finish(pd.DataFrame({"status": range(4)}), source="a test")
+    other = open_dataset(tmp_path / "other.h5")
+    keys = list(own.to_frame().itertuples(index=False, name=None))
+    found = [{keys[i] for i in each} for each in own.carried(other[[2, 0, 3, 1]], mask=mask)]
+    theirs = [set(each.to_frame()[["junction_aa", *fields]].itertuples(index=False, name=None)) for each in other]
+    assert found == [theirs[number] & set(keys) for number in (2, 0, 3, 1)]
+    assert min(map(len, (found[0], found[1], found[3]))) > 2
+    every = [number.tolist() for number in own.carried(crowded)]
+    expected = content(crowded, clones, genes)
+    assert every == [[i for i, key in enumerate(keys) if number in expected[key]] for number in range(len(crowded))]
+
+
+def test_a_container_without_the_genes_that_count(crowded: RepertoireDataset, tmp_path: Path) -> None:
+    own = CloneSet.of_container(crowded, np.array([3, 1]), ["v_call", "j_call"])
+    other = open_dataset(write(tmp_path / "v.h5", [["CAF"]], fields=("v",)))
+    with pytest.raises(InputError, match=r"v\.h5: has no j_call, with which the clones were learned"):
+        list(own.carried(other))
+    with pytest.raises(InputError, match=r"v\.h5: has no j_call$"):
+        shared_clones(other, ["v_call", "j_call"])
+
+
+def test_some_of_a_set_and_none(crowded: RepertoireDataset, cohort_factory: Callable[..., RepertoireDataset]) -> None:
+    own = CloneSet.of_container(crowded, np.array([3, 120, 41]), ["v_call"])
+    frame = crowded[0].to_frame()
+    assert own.to_frame()["junction_aa"][0] == frame["junction_aa"][3]
+    assert own.to_frame()["v_call"][0] == frame["v_call"][3]
+    swapped = own.ordered(np.array([2, 0]))
+    pd.testing.assert_frame_equal(swapped.to_frame(), own.to_frame().iloc[[2, 0]].reset_index(drop=True))
+    none = CloneSet.of_container(crowded, np.zeros(0, np.int64), ["v_call"])
+    assert (len(none), list(none.to_frame())) == (0, ["junction_aa", "v_call"])
+    assert [len(each) for each in none.carried(crowded)] == [0] * len(crowded)
