@@ -3,10 +3,10 @@
 python benchmarks/known_motif.py [--recipe simulated-2 ...] [--scale 0.04] [--background FILE] [KEY=VALUE ...]
 
 `binary` ranks repertoires by the share of their sequences that hold the motif, `continuous` by the mean over the
-sequences of the largest number of the motif's residues that a place has (paper lines 8912-8931); `binary_count` by the
-number of sequences, which the sizes of the repertoires blur. Where motifs are implanted by IMGT positions, the ends of
-junctions are not searched: CAS begins most of them. The AUC is of all repertoires at once, its standard error (of
-`binary`) by DeLong's formula; the paper gives the mean and standard deviation of 5 folds.
+sequences of the largest number of the motif's residues that a place has (paper lines 8912-8931; see
+`deeprc.baselines.known_motif.motif_scores`); `binary_count` by the number of sequences, which the sizes of the
+repertoires blur. The AUC is of all repertoires at once, its standard error (of `binary`) by DeLong's formula; the paper
+gives the mean and standard deviation of 5 folds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import numpy as np
 from common import report
 from torch import device
 
-from deeprc.datasets.simulation import Cohort, find_motifs, load_recipe
+from deeprc.baselines.known_motif import motif_scores
+from deeprc.datasets.simulation import SimulatedDataset, load_recipe
 
 _BINARY = [1, 1, 0.973, 1, 1, 0.865, 1, 1, 0.700, 1, 0.989, 0.609, 1, 0.946, 0.570, 1, 0.834, 0.532]
 _CONTINUOUS = [0.999, 0.720, 0.529, 0.999, 0.698, 0.534, 0.999, 0.694, 0.532]
@@ -42,8 +43,10 @@ def main(
     """Count and rank."""
     table = []
     for name in recipes or tuple(name for name in _PAPER if name.startswith("simulated")):
-        cohort, _ = load_recipe(name, overrides, seed=seed, scale=scale, background=background)
-        figures = _figures(cohort)
+        cohort, mapping = load_recipe(name, overrides, seed=seed, scale=scale, background=background)
+        dataset = SimulatedDataset(cohort)
+        figures = {overlap: motif_scores(dataset, mapping["signals"], overlap) for overlap in ("binary", "continuous")}
+        figures["binary_count"] = np.rint(figures["binary"] * cohort.all_sizes)
         positive = np.array([cohort.is_positive(number) for number in range(cohort.n_repertoires)])
         binary, continuous = _PAPER.get(name, (None, None))
         row = {"recipe": name, "repertoires": cohort.n_repertoires, "sequences": int(cohort.all_sizes.sum())}
@@ -54,18 +57,6 @@ def main(
         table.append({**row, "paper_binary": binary, "paper_continuous": continuous})
         click.echo(" ".join(f"{key}={value}" for key, value in table[-1].items()), err=True)
     report("known_motif", table, device("cpu"))
-
-
-def _figures(cohort: Cohort) -> dict[str, np.ndarray]:
-    """Return what repertoires are ranked by, (B,) each."""
-    motifs = [motif for signal in cohort.signals for motif in signal.motifs]
-    inside = any(signal.position == "imgt" for signal in cohort.signals)
-    rows = []
-    for number in range(cohort.n_repertoires):
-        table, _ = cohort.draw(number)
-        found = find_motifs(motifs, table.residues, table.lengths, inside=inside)
-        rows.append((found.whole.mean(), found.overlap.mean(dtype=np.float64), found.whole.sum()))
-    return dict(zip(("binary", "continuous", "binary_count"), np.array(rows).T, strict=True))
 
 
 def _auc(positive: np.ndarray, negative: np.ndarray) -> tuple[float, float]:

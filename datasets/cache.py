@@ -1,7 +1,7 @@
 """What is computed once from a container and kept beside it, in the folder `<container>.cache`.
 
-A file's name says what it holds, and a digest of the container's content and of the settings; a container that was made
-anew finds nothing of the old one. The folder may be deleted at any time.
+A file's name says what it holds, and a digest of the container's content, of the settings and of deeprc's version; a
+container that was made anew finds nothing of the old one. The folder may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.container import Container
-from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.versions import package_version
 
 __all__ = ["cached", "content_digest", "repertoire_digests"]
@@ -72,7 +72,8 @@ def _on_disk(
     if not isinstance(container, Container):  # a simulated cohort, on no disk
         return compute(dataset.whole())
     folder = _folder(container)
-    key = hashlib.blake2b(f"{content_digest(container)} {text}".encode(), digest_size=12).hexdigest()
+    whole = f"{package_version('deeprc')} {content_digest(container)} {text}"
+    key = hashlib.blake2b(whole.encode(), digest_size=12).hexdigest()
     place = folder / f"{name}-{key}"
     found = _read(place)
     if found is not None:
@@ -140,13 +141,22 @@ def content_digest(container: Container) -> str:
 
 
 def repertoire_digests(dataset: RepertoireDataset) -> list[str]:
-    """Return `Repertoire.digest` of each repertoire; cached."""
+    """Return a hash of each repertoire's sequences, counts and genes, the genes by name; cached."""
 
     def compute(whole: RepertoireDataset) -> Arrays:
-        return {"digests": np.array([repertoire.digest() for repertoire in whole], "S32")}
+        return {"digests": np.array([_repertoire_digest(repertoire) for repertoire in whole], "S32")}
 
     digests = cached(dataset, "digests", {}, compute)["digests"]
     return [bytes(digest).decode() for digest in digests[dataset.rows]]
+
+
+def _repertoire_digest(repertoire: Repertoire) -> str:
+    content = hashlib.blake2b(repertoire.digest().encode(), digest_size=16)
+    for genes in (repertoire.container.v_call, repertoire.container.j_call):
+        if genes is not None:
+            names = [hashlib.blake2b(name.encode(), digest_size=8).digest() for name in genes.vocabulary]
+            content.update(np.array(names, "V8")[genes.codes[repertoire.start : repertoire.stop]].data)
+    return content.hexdigest()
 
 
 def _digest(container: Container) -> str:

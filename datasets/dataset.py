@@ -187,7 +187,8 @@ class RepertoireDataset:
             return self._repertoire(int(self.rows[key]))
         view = object.__new__(type(self))
         view.container = self.container
-        view.rows = self.rows[np.asarray(key, np.int64) if not isinstance(key, slice) and len(key) == 0 else key]
+        chosen = self.rows[np.asarray(key, np.int64) if not isinstance(key, slice) and len(key) == 0 else key]
+        view.rows = np.ascontiguousarray(chosen)  # compiled code takes no reversed view
         return view
 
     def __iter__(self) -> Iterator[Repertoire]:
