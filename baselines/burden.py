@@ -23,7 +23,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import kmer_names
 from deeprc.datasets.representations import kmer_matrix
 from deeprc.errors import InputError
-from deeprc.estimators import BinaryClassifier, canonical_order, checked_labels, platt_scaling
+from deeprc.estimators import BinaryClassifier, canonical_order, platt_scaling, two_classes
 
 __all__ = ["BurdenTest"]
 
@@ -65,6 +65,13 @@ class BurdenTest(BinaryClassifier):
         self.n_features = n_features
         self.n_folds = n_folds
 
+    def prepare(self, X: RepertoireDataset) -> None:
+        """Compute and cache the container's 4-mers, or which sequences its repertoires share."""
+        if self.feature == "sequence":
+            shared_clones(X)
+        else:
+            kmer_matrix(X[:0])
+
     def features(self) -> list[str]:
         """Return the J 4-mers or sequences, those with the highest phi coefficients, `phi_`, first."""
         if self.feature == "sequence":
@@ -76,12 +83,10 @@ class BurdenTest(BinaryClassifier):
         self, X: RepertoireDataset, y: ArrayLike, X_new: RepertoireDataset, values: Sequence[Any]
     ) -> NDArray[np.float64]:
         """Return the burdens, (V, B), of each number of features; see `BinaryClassifier.decision_path`."""
-        classes, index = checked_labels(X, y)
-        if len(classes) > 2:
-            raise ValueError(f"y: expected two classes, found {len(classes)}: {classes.tolist()[:8]}")
+        _, positive = two_classes(X, y)
         numbers = [_checked_number(value) for value in values]
         widest = clone(self).set_params(n_features=max(numbers, default=1))
-        widest._choose(X, index == 1)
+        widest._choose(X, positive)
         burdens: NDArray[np.float64] = widest._burdens(X_new, numbers)
         return burdens
 

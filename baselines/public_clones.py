@@ -90,6 +90,12 @@ class PublicClones(BinaryClassifier):
         self.n_inner_folds = n_inner_folds
         self.cross_fit = cross_fit
 
+    def prepare(self, X: RepertoireDataset) -> None:
+        """Compute and cache which clones the container's repertoires share."""
+        fields = gene_fields(X) if self.genes else []
+        shared_clones(X, fields)
+        distinct_clones(X, fields)
+
     def associated_clones(self) -> pd.DataFrame:
         """Return the associated clones, the least p-value first.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -93,7 +94,7 @@ def benchmark(
                 methods=names,
                 output=output,
                 preset=preset,
-                folds=int(folds) if folds.lstrip("+-").isdigit() else folds,
+                folds=int(folds) if re.fullmatch("[+-]?[0-9]+", folds) else folds,
                 group_by=group_by,
                 seed=seed,
                 jobs=jobs or os.cpu_count() or 1,

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,12 @@ from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
 from deeprc.evaluation.benchmark_result import BenchmarkResult
 from deeprc.evaluation.comparison import MethodInfo
-from deeprc.evaluation.jobs import Job, Outcome, job_key, run_jobs, seconds_left
+from deeprc.evaluation.jobs import Job, Outcome, check_scheduler, job_key, run_jobs, seconds_left
 from deeprc.evaluation.methods import Method, choose_methods
 from deeprc.evaluation.search import Setting, with_setting
-from deeprc.evaluation.splits import Split, assign_folds, read_folds, straddling_subjects
+from deeprc.evaluation.splits import Split, assign_folds, read_folds, subject_columns
 from deeprc.evaluation.store import ResultStore, holds_benchmark, read_header
+from deeprc.files import write_text
 from deeprc.tasks import Task, labels, parse_tasks
 from deeprc.versions import package_version
 
@@ -92,6 +94,10 @@ def benchmark(
     InputError
         If anything the user gave cannot be used; nothing is written then.
     """
+    if jobs < 1:
+        raise InputError(f"--jobs {jobs}: expected at least 1")
+    if scheduler is not None:
+        check_scheduler(scheduler)
     dataset = cohort if isinstance(cohort, RepertoireDataset) else open_dataset(cohort)
     names, own = _split_methods(methods)
     folder = None if output is None else Path(output)
@@ -101,13 +107,16 @@ def benchmark(
     chosen, skipped = choose_methods(
         names, preset=Path(preset) if os.path.isfile(preset) else str(preset), dataset=dataset, own=own
     )
-    for name, reason in skipped.items():
-        logger.warning("%s is left out: %s", name, reason)
     plan = _Plan(dataset, fold_of, positive, seed, _content(dataset), tuple(map(_seeded(seed), chosen)))
-    _warn_of_straddling(dataset, plan)
     asked = {"target": target, "group_by": group_by, "preset": os.fspath(preset), "asked": names}
     store = ResultStore(folder, {**asked, **_header(plan, task)}, resume=resume)
-    result = _Run(plan, store, jobs, scheduler, progress).result()
+    for name, reason in skipped.items():
+        logger.warning("%s is left out: %s", name, reason)
+    _warn_of_straddling(dataset, plan)
+    if folder is not None:
+        _write_folds(folder, plan)
+    title = f"{target} of {Path(dataset.container.path).name}, {plan.n_folds} folds, settings: {Path(preset).name}"
+    result = _Run(plan, store, jobs, scheduler, progress).result(title)
     if folder is not None:
         result.write(folder)
     return result
@@ -134,13 +143,16 @@ def _labelled_folds(
         raise InputError(f"--target {target!r}: a benchmark compares two classes; say COLUMN=CLASS")
     label = labels([task], dataset.metadata)[:, 0]
     if isinstance(folds, int):
+        n_folds = folds
         fold_of = assign_folds(dataset.metadata, [task], n_folds=folds, group_by=group_by, seed=seed, source=source)
     elif group_by is not None:
         raise InputError("--group-by: the file of folds decides already which repertoires are together")
     else:
-        fold_of = np.where(np.isnan(label), -1, read_folds(Path(folds), dataset.repertoire_ids))
+        listed = read_folds(Path(folds), dataset.repertoire_ids)
+        n_folds = int(listed.max()) + 1  # also those of which no repertoire has a label
+        fold_of = np.where(np.isnan(label), -1, listed)
     positive = np.where(fold_of < 0, -1, np.nan_to_num(label, nan=-1)).astype(np.int64)
-    for fold in range(int(fold_of.max(initial=-1)) + 1):
+    for fold in range(n_folds):
         if len(np.unique(positive[fold_of == fold])) < 2:
             raise InputError(
                 f"{source}: fold {fold} has one class of {task.name!r} only; try fewer --folds, another --seed, or "
@@ -223,18 +235,31 @@ class _Plan:
         kind_of = type(method.estimator)
         what = f"{kind_of.__module__}:{kind_of.__qualname__}", method.estimator.get_params(), settings
         folds = self.fold_of.tolist(), self.positive.tolist(), fold
-        key = job_key(kind, *what, folds, self.content, package_version("deeprc"))
+        key = job_key(method.name, kind, *what, folds, self.content, package_version("deeprc"))
         container: object = self.dataset.container
-        whole = isinstance(container, Container) and len(self.dataset) == len(container.repertoire_ids)
+        whole = isinstance(container, Container) and np.array_equal(
+            self.dataset.rows, np.arange(len(container.repertoire_ids))
+        )
         cohort = str(self.dataset.container.path) if whole else self.dataset
         return Job(key, method.name, fold, kind, cohort, method.estimator, settings, self.split(fold), self.positive)
 
 
+def _write_folds(folder: Path, plan: _Plan) -> None:
+    """Write which repertoire is in which fold, in the form that `folds` reads."""
+    part = np.flatnonzero(plan.fold_of >= 0)
+    ids = plan.dataset.repertoire_ids[part]
+    table = pd.DataFrame({"repertoire_id": ids, "fold": plan.fold_of[part], "label": plan.positive[part]})
+    write_text(folder / "folds.tsv", table.to_csv(sep="\t", index=False))
+
+
 def _warn_of_straddling(dataset: RepertoireDataset, plan: _Plan) -> None:
-    for column, count in straddling_subjects(dataset.metadata, plan.split(0)).items():
-        logger.warning(
-            "%d values of %r have repertoires in more than one fold; use --group-by %r", count, column, column
-        )
+    metadata, part = dataset.metadata, plan.fold_of >= 0
+    for column in subject_columns(metadata):
+        folds = pd.Series(plan.fold_of[part]).groupby(metadata[column].to_numpy()[part]).nunique()
+        if count := int((folds > 1).sum()):
+            logger.warning(
+                "%d values of %r have repertoires in more than one fold; use --group-by %r", count, column, column
+            )
 
 
 def _header(plan: _Plan, task: Task) -> dict[str, Any]:
@@ -281,7 +306,7 @@ class _Run:
         self.searches = searches
         self.n_total = sum(map(len, searches.values())) + len(searches)
 
-    def result(self) -> BenchmarkResult:
+    def result(self, title: str) -> BenchmarkResult:
         self._run([job for jobs in _in_turn(self.searches.values()) for job in jobs])
         finals = {place: self._final(*place) for place in self.searches}
         self._run([job for job in finals.values() if job is not None])
@@ -292,6 +317,7 @@ class _Run:
             costs=self._costs(),
             failures=self.failures,
             n_folds=self.plan.n_folds,
+            title=title,
         )
 
     def _run(self, jobs: Sequence[Job]) -> None:
@@ -304,14 +330,20 @@ class _Run:
                 self.done[job.key] = (job, known)
         self._prepare(list(waiting.values()))
         self._tell(waiting)
-        for job, outcome in run_jobs(list(waiting.values()), n_jobs=self.n_jobs, scheduler=self.scheduler):
-            self.store.put(job, outcome)
-            self.done[job.key] = (job, outcome)
-            del waiting[job.key]
-            if "error" in outcome and job.method not in self.failures:
-                self.failures[job.method] = f"fold {job.fold}: {outcome['error']}"
-                logger.warning("%s failed: %s", job.method, self.failures[job.method])
-            self._tell(waiting)
+        failed = set(self.failures)
+        # closed at once where anything goes wrong here, so that no worker goes on
+        with closing(run_jobs(list(waiting.values()), n_jobs=self.n_jobs, scheduler=self.scheduler)) as ended:
+            for job, outcome in ended:
+                self.store.put(job, outcome)
+                self.done[job.key] = (job, outcome)
+                del waiting[job.key]
+                if "error" in outcome and job.method not in failed:
+                    failed.add(job.method)
+                    logger.warning("%s failed: fold %d: %s", job.method, job.fold, outcome["error"])
+                self._tell(waiting)
+        for job in jobs:  # in their order, not in that in which they ended
+            if "error" in self.done[job.key][1]:
+                self.failures.setdefault(job.method, f"fold {job.fold}: {self.done[job.key][1]['error']}")
 
     def _prepare(self, jobs: Sequence[Job]) -> None:
         """Fill the cache with all cores before several processes ask for the same."""
@@ -324,7 +356,10 @@ class _Run:
             key = job_key(job.method, rest)
             if key not in seen and hasattr(job.estimator, "prepare"):
                 seen.add(key)
-                with_setting(job.estimator, rest).prepare(self.plan.dataset)
+                try:
+                    with_setting(job.estimator, rest).prepare(self.plan.dataset)
+                except Exception as error:  # the job meets it again, and says so
+                    logger.debug("%s: cannot be prepared: %s", job.method, error)
 
     def _tell(self, waiting: Mapping[str, Job]) -> None:
         if self.progress is not None:

@@ -9,10 +9,14 @@ import hashlib
 import json
 import logging
 import os
+import signal
+import socket
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Generator, Iterable, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -21,19 +25,20 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.metrics import roc_auc_score
 
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
+from deeprc.evaluation.paired_test import midrank_aucs
 from deeprc.evaluation.search import Setting, with_setting
 from deeprc.evaluation.splits import Split
 
-__all__ = ["Job", "Outcome", "job_key", "run_job", "run_jobs", "seconds_left"]
+__all__ = ["Job", "Outcome", "check_scheduler", "job_key", "run_job", "run_jobs", "seconds_left"]
 
 Outcome = dict[str, Any]
 """What a job gives, as JSON can hold it; `error` where it failed."""
 
 _PEAK = "VmHWM:"
+_CONNECT_SECONDS = 10.0
 
 logger = logging.getLogger(__name__)
 
@@ -86,9 +91,13 @@ def run_job(job: Job) -> Outcome:
         outcome = (_search if job.kind == "search" else _final)(job)
     except Exception as error:  # another method's or a user's own code: the others go on
         logger.debug("%s, fold %d: %s", job.method, job.fold, traceback.format_exc())
-        return {"error": " ".join(f"{type(error).__name__}: {error}".split())}
+        return {"error": _one_line(error)}
     cost = {"seconds": time.perf_counter() - started, "cpu_seconds": time.process_time() - cpu}
     return {**outcome, **cost, "peak_memory_mb": _peak()}
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def _search(job: Job) -> Outcome:
@@ -104,9 +113,9 @@ def _search(job: Job) -> Outcome:
         scores = estimator.decision_path(X, y, X_new, [setting[path] for setting in job.settings])
     else:
         scores = [_scores(_fitted(job, dataset), X_new)]
-    truth = job.positive[validation]
-    aucs = [float(roc_auc_score(truth, each)) for each in scores]
-    return {"validation": [{"setting": s, "auc": auc} for s, auc in zip(job.settings, aucs, strict=True)]}
+    # from ranks, so that equal AUCs are equal to the last bit and the first setting is preferred
+    aucs = midrank_aucs(job.positive[validation], _checked(scores, (len(job.settings), len(X_new))))
+    return {"validation": [{"setting": s, "auc": auc} for s, auc in zip(job.settings, aucs.tolist(), strict=True)]}
 
 
 def _final(job: Job) -> Outcome:
@@ -116,10 +125,10 @@ def _final(job: Job) -> Outcome:
     estimator = _fitted(job, dataset)
     scores, probability = _scores(estimator, X), _probabilities(estimator, X)
     validation = job.split.validation
-    auc = float(roc_auc_score(job.positive[validation], _scores(estimator, dataset[validation])))
+    aucs = midrank_aucs(job.positive[validation], _scores(estimator, dataset[validation])[None])
     return {
         "setting": job.settings[0],
-        "validation_auc": auc,
+        "validation_auc": float(aucs[0]),
         "test": {
             "repertoire_id": [str(each) for each in X.repertoire_ids],
             "label": job.positive[job.split.test].tolist(),
@@ -141,22 +150,37 @@ def _fitted(job: Job, dataset: RepertoireDataset) -> BaseEstimator:
 
 def _scores(estimator: BaseEstimator, X: RepertoireDataset) -> NDArray[np.float64]:
     if hasattr(estimator, "decision_function"):
-        return np.asarray(estimator.decision_function(X), np.float64)
+        return _checked(estimator.decision_function(X), (len(X),))
     return _probabilities(estimator, X)
 
 
 def _probabilities(estimator: BaseEstimator, X: RepertoireDataset) -> NDArray[np.float64]:
-    return np.asarray(estimator.predict_proba(X), np.float64)[:, 1]
+    probability = _checked(estimator.predict_proba(X), (len(X), 2))[:, 1]
+    if not ((probability >= 0) & (probability <= 1)).all():
+        raise ValueError(f"expected probabilities from 0 to 1, found {probability.min()} to {probability.max()}")
+    return probability
+
+
+def _checked(values: object, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Return what an estimator, perhaps a user's own, gave, if it is one number for each that was asked for."""
+    numbers = np.asarray(values, np.float64)
+    if numbers.shape != shape or np.isnan(numbers).any():
+        found = "NaN" if numbers.shape == shape else f"the shape {numbers.shape}"
+        raise ValueError(f"expected scores or probabilities of the shape {shape}, found {found}")
+    return numbers
 
 
 @lru_cache(maxsize=1)
-def _container(path: str) -> RepertoireDataset:
+def _container(path: str, _: tuple[int, ...]) -> RepertoireDataset:
     return open_dataset(path)
 
 
 def _opened(cohort: str | RepertoireDataset) -> RepertoireDataset:
-    """Open a container once per process."""
-    return _container(cohort) if isinstance(cohort, str) else cohort
+    """Open a container once per process, and again where its file has been replaced."""
+    if not isinstance(cohort, str):
+        return cohort
+    status = os.stat(cohort)
+    return _container(cohort, (status.st_ino, status.st_size, status.st_mtime_ns))
 
 
 def _reset_peak() -> None:
@@ -180,7 +204,9 @@ def _peak() -> float:
     return float(used / (1 << 20 if sys.platform == "darwin" else 1 << 10))
 
 
-def run_jobs(jobs: Sequence[Job], *, n_jobs: int = 1, scheduler: str | None = None) -> Iterator[tuple[Job, Outcome]]:
+def run_jobs(
+    jobs: Sequence[Job], *, n_jobs: int = 1, scheduler: str | None = None
+) -> Generator[tuple[Job, Outcome], None, None]:
     """Run jobs and give each with its outcome, as they end.
 
     Parameters
@@ -206,42 +232,63 @@ def run_jobs(jobs: Sequence[Job], *, n_jobs: int = 1, scheduler: str | None = No
         yield from _in_processes(jobs, n_jobs)
 
 
-def _in_processes(jobs: Sequence[Job], n_jobs: int) -> Iterator[tuple[Job, Outcome]]:
+def _in_processes(jobs: Sequence[Job], n_jobs: int) -> Generator[tuple[Job, Outcome], None, None]:
     from joblib import Parallel, delayed, parallel_config
-    from joblib.externals.loky import get_reusable_executor
+    from joblib.externals.loky.process_executor import BrokenProcessPool
 
     threads = max(1, (os.cpu_count() or 1) // n_jobs)
-    finished = False
+    with parallel_config("loky", n_jobs=n_jobs, inner_max_num_threads=threads):
+        parallel = Parallel(return_as="generator_unordered", pre_dispatch="2*n_jobs", batch_size=1)
+    ended = parallel(delayed(_numbered)(number, job, os.getpid()) for number, job in enumerate(jobs))
     try:
-        with parallel_config("loky", n_jobs=n_jobs, inner_max_num_threads=threads):
-            parallel = Parallel(return_as="generator_unordered", pre_dispatch="2*n_jobs", batch_size=1)
-            for number, outcome in parallel(delayed(_numbered)(number, job) for number, job in enumerate(jobs)):
-                yield jobs[number], outcome
-        finished = True
+        for number, outcome in ended:
+            yield jobs[number], outcome
+    except BrokenProcessPool as error:
+        raise InputError(
+            f"--jobs {n_jobs}: a process was killed, perhaps for want of memory; continue with fewer jobs and --resume"
+        ) from error
     finally:
-        if not finished:
-            get_reusable_executor().shutdown(wait=False, kill_workers=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # joblib's, that jobs are given up
+            ended.close()  # kills the processes, unless all jobs have ended
 
 
-def _numbered(number: int, job: Job) -> tuple[int, Outcome]:
+def _numbered(number: int, job: Job, main_process: int) -> tuple[int, Outcome]:
+    if os.getpid() != main_process:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the main one ends the others
     return number, run_job(job)
 
 
-def _on_cluster(jobs: Sequence[Job], scheduler: str) -> Iterator[tuple[Job, Outcome]]:
+def check_scheduler(address: str) -> None:
+    """Raise InputError if nothing listens at the address of a Dask scheduler, or Dask is not installed."""
     try:
-        from distributed import Client, as_completed
+        from distributed.comm.addressing import get_address_host_port
     except ImportError as error:
         raise InputError("--scheduler needs Dask: pip install 'deeprc[dask]'") from error
+    try:
+        socket.create_connection(get_address_host_port(address), timeout=_CONNECT_SECONDS).close()
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"--scheduler {address}: cannot be reached: {error}") from error
+
+
+def _on_cluster(jobs: Sequence[Job], scheduler: str) -> Generator[tuple[Job, Outcome], None, None]:
+    from distributed import Client, as_completed
+
+    check_scheduler(scheduler)
     try:
         client = Client(scheduler, timeout="20s", set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
         raise InputError(f"--scheduler {scheduler}: cannot be reached: {error}") from error
     with client:
         futures = {client.submit(run_job, job, pure=False): job for job in jobs}
-        for future in as_completed(list(futures)):
-            problem = future.exception()
-            failed = {"error": f"{type(problem).__name__}: {problem}"}
-            yield futures.pop(future), future.result() if problem is None else failed
+        for future in as_completed(list(futures), loop=client.loop):
+            job = futures.pop(future)
+            try:
+                problem = None if future.cancelled() else future.exception()
+                outcome = future.result() if problem is None else {"error": _one_line(problem)}
+            except (CancelledError, OSError) as error:
+                raise InputError(f"--scheduler {scheduler}: the connection was lost; continue with --resume") from error
+            yield job, outcome
 
 
 def seconds_left(done: Iterable[tuple[Job, Outcome]], waiting: Sequence[Job], *, running: int) -> float | None:

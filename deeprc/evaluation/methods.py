@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.evaluation.search import Search, parse_search, with_setting
+from deeprc.evaluation.search import Search, parse_search, read_number, with_setting
 
 __all__ = ["METHODS", "Method", "choose_methods", "estimator_class", "search_presets"]
 
@@ -132,7 +132,16 @@ def choose_methods(
     chosen |= {name: _own(name, estimator, body, source) for name, estimator in own.items()}
     if not chosen:
         raise InputError("no method was given; expected --methods with some of: " + ", ".join(known))
-    return list(chosen.values()), {name: why for name, why in skipped.items() if name not in chosen}
+    return _named_apart(chosen), {name: why for name, why in skipped.items() if name not in chosen}
+
+
+def _named_apart(chosen: Mapping[str, Method]) -> list[Method]:
+    """Return the methods; of two classes `a:Model` and `b:Model`, the second one is called so."""
+    apart: dict[str, Method] = {}
+    for asked, method in chosen.items():
+        name = asked if method.name in apart else method.name
+        apart[name] = method if name == method.name else replace(method, name=name, label=name)
+    return list(apart.values())
 
 
 def _method(name: str, body: Mapping[str, Any], source: str, known: Sequence[str]) -> Method:
@@ -143,13 +152,13 @@ def _method(name: str, body: Mapping[str, Any], source: str, known: Sequence[str
         return _with_entry(Method(name, form.label, estimator, kind=form.kind), entry, source)
     if name not in body and ":" not in name:
         near = difflib.get_close_matches(name, known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = f"; did you mean {near[0]!r}?" if near else "."
         raise InputError(f"no method {name!r}{hint} Methods: all, {', '.join(known)}, or module:Class")
     where = entry.get("estimator", name)
     if not isinstance(where, str) or ":" not in where:
         raise InputError(f"{source}: {name}.estimator: expected module:Class, found {where!r}")
     estimator = _made(estimator_class(where), where)
-    return _own(name if name in body else where.rpartition(":")[2], estimator, body, source, key=name)
+    return _own(where.rpartition(":")[2] if ":" in name else name, estimator, body, source, key=name)
 
 
 def _made(kind: type[BaseEstimator], where: str) -> BaseEstimator:
@@ -162,6 +171,10 @@ def _made(kind: type[BaseEstimator], where: str) -> BaseEstimator:
 def _own(
     name: str, estimator: BaseEstimator, body: Mapping[str, Any], source: str, *, key: str | None = None
 ) -> Method:
+    needed = ("fit", "get_params", "set_params")
+    if isinstance(estimator, type) or not all(hasattr(estimator, each) for each in needed):
+        found = f"the class {estimator.__name__}" if isinstance(estimator, type) else type(estimator).__name__
+        raise InputError(f"method {name!r}: expected an object with {', '.join(needed)}, found {found}")
     return _with_entry(Method(name, name, estimator), body.get(key or name, {}), source)
 
 
@@ -177,7 +190,7 @@ def _with_entry(method: Method, entry: Mapping[str, Any], source: str) -> Method
     if not isinstance(fixed, Mapping):
         raise InputError(f"{where}.fixed: expected names and values of parameters, found {fixed!r}")
     search = parse_search(entry.get("search", {}), trials=entry.get("trials", 1), source=f"{where}.search")
-    estimator = with_setting(method.estimator, fixed)
+    estimator = with_setting(method.estimator, {str(name): read_number(value) for name, value in fixed.items()})
     for setting in search.settings([0])[:1]:
         with_setting(estimator, setting)  # fails here where a parameter does not exist
     return replace(method, estimator=estimator, search=search, label=str(entry.get("label", method.label)))
@@ -206,11 +219,13 @@ def estimator_class(where: str) -> type[BaseEstimator]:
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # as Python does for scripts; worker processes look there, too
     try:
-        kind = getattr(importlib.import_module(module), name)
-    except ImportError as error:
-        raise InputError(f"{where}: cannot be imported: {error}") from error
-    except AttributeError:
-        raise InputError(f"{where}: the module {module} has no {name!r}") from None
+        found = importlib.import_module(module)
+    except Exception as error:  # a user's module may raise anything
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(f"{where}: cannot be imported: {reason}") from error
+    kind = getattr(found, name, None)
+    if kind is None:
+        raise InputError(f"{where}: the module {module} has no {name!r}")
     if not (isinstance(kind, type) and hasattr(kind, "fit") and hasattr(kind, "get_params")):
         raise InputError(f"{where}: expected a class with scikit-learn's fit and get_params")
     return kind

@@ -14,12 +14,13 @@ from sklearn.base import BaseEstimator, clone
 
 from deeprc.errors import InputError
 
-__all__ = ["Search", "Setting", "parse_search", "with_setting"]
+__all__ = ["Search", "Setting", "parse_search", "read_number", "with_setting"]
 
 Setting = dict[str, Any]
 
 _RANGES = ("log10", "integer")
-_EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?e[+-]?\d+", re.IGNORECASE)
+_LARGEST_EXPONENT = 300  # of 10, in 64 bits
+_EXPONENT = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)e[+-]?\d+", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def parse_search(body: object, *, trials: object, source: str) -> Search:
     ranges: dict[str, tuple[str, float, float]] = {}
     for name, values in body.items():
         if isinstance(values, list) and values:
-            lists[str(name)] = [_number(value) for value in values]
+            lists[str(name)] = [read_number(value) for value in values]
             continue
         kind, low, high = _limits(values, f"{source}: {name}")
         if kind == "from":
@@ -91,8 +92,8 @@ def parse_search(body: object, *, trials: object, source: str) -> Search:
     return Search(lists, ranges, trials)
 
 
-def _number(value: Any) -> Any:
-    """Return a value; YAML 1.1 takes 1e-3 for text."""
+def read_number(value: Any) -> Any:
+    """Return a value as YAML gives it, text such as 1e-3 as the number that it is; YAML 1.1 takes it for text."""
     return float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value
 
 
@@ -105,14 +106,16 @@ def _limits(values: object, source: str) -> tuple[str, float, float]:
             ((kind, limits),) = values.items()
         else:
             raise InputError(f"{source}: {expected}, found {dict(values)!r}")
-        numbers = (
-            isinstance(limits, list)
-            and len(limits) == 2
-            and all(isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x) for x in limits)
-        )
-        if numbers and limits[0] <= limits[1] and (kind == "log10" or all(x == int(x) for x in limits)):
+        limits = [read_number(limit) for limit in limits] if isinstance(limits, list) else []
+        if len(limits) == 2 and all(_allowed(kind, limit) for limit in limits) and limits[0] <= limits[1]:
             return str(kind), limits[0], limits[1]
     raise InputError(f"{source}: {expected}, found {values!r}")
+
+
+def _allowed(kind: str, limit: object) -> bool:
+    if isinstance(limit, bool) or not isinstance(limit, int | float) or not math.isfinite(limit):
+        return False
+    return abs(limit) <= _LARGEST_EXPONENT if kind == "log10" else limit == int(limit)
 
 
 def with_setting(estimator: BaseEstimator, setting: Mapping[str, Any]) -> BaseEstimator:
@@ -123,7 +126,7 @@ def with_setting(estimator: BaseEstimator, setting: Mapping[str, Any]) -> BaseEs
     Raises
     ------
     InputError
-        If the estimator has no such parameter.
+        If the estimator has no such parameter, or it has no keys.
     """
     fresh = clone(estimator)
     known = fresh.get_params()
@@ -133,8 +136,11 @@ def with_setting(estimator: BaseEstimator, setting: Mapping[str, Any]) -> BaseEs
         if whole not in known:
             kind = type(estimator).__name__
             raise InputError(f"{kind}: has no parameter {whole!r}; it has {', '.join(sorted(known)) or 'none'}")
-        if key:
-            parameters[whole] = {**(parameters.get(whole) or known[whole] or {}), key: value}
-        else:
+        if not key:
             parameters[whole] = value
+            continue
+        held = parameters.get(whole, known[whole])
+        if not (held is None or isinstance(held, Mapping)):
+            raise InputError(f"{type(estimator).__name__}: {name}: the parameter {whole!r} has no keys, it is {held!r}")
+        parameters[whole] = {**(held or {}), key: value}
     return fresh.set_params(**parameters)

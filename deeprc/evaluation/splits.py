@@ -141,7 +141,7 @@ def read_folds(path: Path, repertoire_ids: NDArray[np.object_]) -> NDArray[np.in
     try:
         table = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False)
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read as a table: {error}") from error
+        raise InputError(f"{path}: cannot be read as a table: {' '.join(str(error).split())}") from error
     missing = [name for name in ("repertoire_id", "fold") if name not in table]
     if missing:
         raise InputError(f"{path}: no column {missing[0]!r}; expected repertoire_id and fold, tab-separated")
@@ -152,7 +152,7 @@ def read_folds(path: Path, repertoire_ids: NDArray[np.object_]) -> NDArray[np.in
             raise InputError(f"{path}: row {number}: the cohort has no repertoire {name!r}")
         if fold_of[position[name]] >= 0:
             raise InputError(f"{path}: row {number}: repertoire {name!r} is listed twice")
-        if not fold.isascii() or not fold.isdigit():
+        if not (fold.isascii() and fold.isdigit() and len(fold) < 10):
             raise InputError(f"{path}: row {number}, column 'fold': expected a whole number from 0, found {fold!r}")
         fold_of[position[name]] = int(fold)
     found = np.unique(fold_of[fold_of >= 0])

@@ -18,8 +18,10 @@ __all__ = ["FORMAT", "VERSION", "ResultStore", "holds_benchmark", "read_header"]
 
 FORMAT, VERSION = "deeprc-benchmark", 1
 _HEADER = "benchmark.yaml"
-_SAME = ("content", "target", "folds", "group_by", "seed")
-"""What must not change between the calls that fill one folder."""
+_SAME = ("content", "target", "group_by", "seed", "n_folds", "folds")
+"""What must not change between the calls that fill one folder: causes before what they change."""
+_RESULT = {"search": "validation", "final": "test"}
+"""What an outcome of each kind of job holds."""
 
 
 class ResultStore:
@@ -52,7 +54,11 @@ class ResultStore:
         for name in _SAME if known else ():
             if known is not None and known.get(name) != header[name]:
                 was = "another one" if name in ("content", "folds") else repr(known.get(name))
-                what = {"content": "the cohort's content", "folds": "the assignment to folds"}.get(name, name)
+                what = {
+                    "content": "the cohort's content",
+                    "folds": "the assignment to folds",
+                    "n_folds": "the number of folds",
+                }.get(name, name)
                 raise InputError(f"{folder}: holds a benchmark in which {what} is {was}; choose another --output")
         methods = {**(known or {}).get("methods", {}), **header["methods"]}
         text = yaml.safe_dump(
@@ -68,7 +74,8 @@ class ResultStore:
             body = json.loads(self._path(job).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        return body["outcome"] if isinstance(body, dict) and body.get("key") == job.key else None
+        outcome = body.get("outcome") if isinstance(body, dict) and body.get("key") == job.key else None
+        return outcome if isinstance(outcome, dict) and _RESULT[job.kind] in outcome else None
 
     def put(self, job: Job, outcome: Outcome) -> None:
         """Keep a job's outcome; a failed job is not kept, so that it is tried again."""

@@ -1,11 +1,12 @@
 import logging
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import make_split, straddling_subjects
+from deeprc.evaluation.splits import assign_folds, make_split, read_folds, straddling_subjects
 from deeprc.tasks import parse_tasks
 
 
@@ -105,3 +106,91 @@ def test_impossible_splits(arguments: dict[str, object], message: str) -> None:
         metadata["one"] = "same"
     with pytest.raises(InputError, match=message):
         make_split(metadata, tasks, **arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("group_by", [None, "Patient ID"])
+def test_the_folds_are_those_of_the_splits(group_by: str | None) -> None:
+    metadata = cohort()
+    metadata.loc[40:45, "status"] = None
+    tasks = parse_tasks(["status=pos"], metadata)
+    fold_of = assign_folds(metadata, tasks, n_folds=4, group_by=group_by, seed=5)
+    assert np.flatnonzero(fold_of < 0).tolist() == list(range(40, 46))
+    for fold in range(4):
+        split = make_split(metadata, tasks, n_folds=4, fold=fold, group_by=group_by, seed=5)
+        np.testing.assert_array_equal(split.test, np.flatnonzero(fold_of == fold))
+        np.testing.assert_array_equal(split.validation, np.flatnonzero(fold_of == (fold + 1) % 4))
+        labelled = metadata["status"].notna().to_numpy()
+        others = np.flatnonzero(labelled & (fold_of != fold) & (fold_of != (fold + 1) % 4))
+        np.testing.assert_array_equal(split.train[labelled[split.train]], others)
+
+
+def test_folds_are_stratified_or_keep_groups_together() -> None:
+    metadata = cohort()
+    tasks = parse_tasks(["status=pos"], metadata)
+    fold_of = assign_folds(metadata, tasks)
+    assert np.bincount(fold_of).tolist() == [12] * 5
+    assert np.bincount(fold_of[::3]).tolist() == [4] * 5  # the positive ones
+    grouped = assign_folds(metadata, tasks, group_by="Patient ID")
+    np.testing.assert_array_equal(grouped[::2], grouped[1::2])
+    assert set(grouped) == set(range(5))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n_folds": 2}, "^--folds 2: expected at least 3$"),
+        ({"seed": -1}, "^--seed -1: expected 0 to 4294967295$"),
+        ({"seed": 2**32}, "^--seed 4294967296: expected 0 to 4294967295$"),
+        ({"n_folds": 21}, "^here: target 'status': the smallest class has 20 repertoires; expected at least 21, one"),
+        ({"group_by": "donor"}, "^here: no column 'donor' for --group-by; columns: status, Patient ID, age$"),
+        ({"group_by": "status"}, "^here: --group-by makes 2 groups; expected at least --folds 5$"),
+    ],
+)
+def test_folds_that_cannot_be_made(arguments: dict[str, object], message: str) -> None:
+    metadata = cohort()
+    with pytest.raises(InputError, match=message):
+        assign_folds(metadata, parse_tasks(["status"], metadata), source="here", **arguments)  # type: ignore[arg-type]
+
+
+IDS = np.array(["a", "b", "c", "d", "1"], object)
+
+
+def test_folds_are_read_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "folds.tsv"
+    path.write_text("site\tfold\trepertoire_id\nx\t2\td\ny\t0\ta\nz\t01\t1\n")
+    assert read_folds(path, IDS).tolist() == [0, -1, -1, 2, 1]
+    path.write_bytes("\ufeffrepertoire_id\tfold\r\na\t0\r\nb\t1\r\nc\t2\r\n".encode())
+    assert read_folds(path, IDS).tolist() == [0, 1, 2, -1, -1]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "cannot be read as a table: .*No such file"),
+        (b"", "cannot be read as a table: No columns"),
+        (b"\xff\xfe\xff", "cannot be read as a table: 'utf-8' codec"),
+        (b"repertoire_id\tfold\na\t0\nb\t1\t7\n", "cannot be read as a table: Error tokenizing data"),
+        (b"repertoire_id,fold\na,0\n", "no column 'repertoire_id'; expected repertoire_id and fold, tab-separated"),
+        (b"repertoire_id\tFold\na\t0\n", "no column 'fold'; expected repertoire_id and fold, tab-separated"),
+        (b"repertoire_id\tfold\na\t0\ne\t1\n", "row 3: the cohort has no repertoire 'e'"),
+        (b"repertoire_id\tfold\na\t0\nb\t1\na\t0\n", "row 4: repertoire 'a' is listed twice"),
+        (b"repertoire_id\tfold\na\t-1\n", "row 2, column 'fold': expected a whole number from 0, found '-1'"),
+        (b"repertoire_id\tfold\na\t1.0\n", "row 2, column 'fold': expected a whole number from 0, found '1.0'"),
+        (b"repertoire_id\tfold\na\t\n", "row 2, column 'fold': expected a whole number from 0, found ''"),
+        (b"repertoire_id\tfold\na\n", "row 2, column 'fold': expected a whole number from 0, found ''"),
+        ("repertoire_id\tfold\na\t²\n".encode(), "row 2, column 'fold': expected a whole number from 0, found '²'"),
+        (b"repertoire_id\tfold\na\t" + b"9" * 30, "row 2, column 'fold': expected a whole number from 0, found '999"),
+        (b"repertoire_id\tfold\na\t0\nb\t1\n", r"at least 3 folds, numbered from 0 without gaps, found \[0, 1\]"),
+        (b"repertoire_id\tfold\na\t0\nb\t1\nc\t3\n", r"numbered from 0 without gaps, found \[0, 1, 3\]"),
+        (b"repertoire_id\tfold\na\t1\nb\t2\nc\t3\n", r"numbered from 0 without gaps, found \[1, 2, 3\]"),
+        (b"repertoire_id\tfold\n", r"at least 3 folds, numbered from 0 without gaps, found \[\]"),
+    ],
+)
+def test_files_of_folds_that_cannot_be_used(text: bytes | None, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "folds.tsv"
+    if text is not None:
+        path.write_bytes(text)
+    with pytest.raises(InputError, match=message) as error:
+        read_folds(path, IDS)
+    assert str(error.value).startswith(f"{path}: ")
+    assert "\n" not in str(error.value)
