@@ -129,7 +129,7 @@ def _progress() -> Iterator[Any]:
             bar.set_postfix_str(text)
         elif time.monotonic() - said > _LINE_SECONDS:
             said = time.monotonic()
-            click.echo(f"{done}/{total} jobs, {text}", err=True)
+            click.echo(f"{done}/{total} jobs" + (f", {text}" if text else ""), err=True)
 
     try:
         yield report

@@ -247,7 +247,10 @@ def _legend(comparison: pd.DataFrame, methods: Sequence[MethodInfo]) -> list[str
             "neither can be the best."
         )
     sentences.append("Interval and p take the trained models as given, and repertoires as independent.")
-    sentences.append("Time: of all fits of all folds, one after another; memory: the largest of a fit.")
+    sentences.append(
+        "Time: of all fits of all folds, one after another; features that methods share count where they were first "
+        "needed. Memory: the most that a fit added to its process."
+    )
     return sentences
 
 

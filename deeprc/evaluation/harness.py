@@ -309,7 +309,9 @@ class _Run:
     def result(self, title: str) -> BenchmarkResult:
         self._run([job for jobs in _in_turn(self.searches.values()) for job in jobs])
         finals = {place: self._final(*place) for place in self.searches}
-        self._run([job for job in finals.values() if job is not None])
+        unseen = {name for name, _ in self.searches} - {job.method for job, _ in self.done.values()}
+        jobs = [job for job in finals.values() if job is not None]
+        self._run(sorted(jobs, key=lambda job: job.method not in unseen))  # so that the time left is known early
         return BenchmarkResult(
             methods=[MethodInfo(m.name, m.label, m.kind) for m in self.plan.methods],
             predictions=self._predictions(finals),

@@ -35,9 +35,9 @@ from deeprc.evaluation.splits import Split
 __all__ = ["Job", "Outcome", "check_scheduler", "job_key", "run_job", "run_jobs", "seconds_left"]
 
 Outcome = dict[str, Any]
-"""What a job gives, as JSON can hold it; `error` where it failed."""
+"""What a job gives, as JSON can hold it; `error` where it failed. `peak_memory_mb` is what it added to its process."""
 
-_PEAK = "VmHWM:"
+_PEAK, _NOW = "VmHWM:", "VmRSS:"
 _CONNECT_SECONDS = 10.0
 
 logger = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ def job_key(*parts: Any) -> str:
 
 def run_job(job: Job) -> Outcome:
     """Run a job; what goes wrong in it is an outcome, too."""
-    _reset_peak()
+    memory = _reset_peak()
     started, cpu = time.perf_counter(), time.process_time()
     try:
         outcome = (_search if job.kind == "search" else _final)(job)
@@ -93,7 +93,7 @@ def run_job(job: Job) -> Outcome:
         logger.debug("%s, fold %d: %s", job.method, job.fold, traceback.format_exc())
         return {"error": _one_line(error)}
     cost = {"seconds": time.perf_counter() - started, "cpu_seconds": time.process_time() - cpu}
-    return {**outcome, **cost, "peak_memory_mb": _peak()}
+    return {**outcome, **cost, "peak_memory_mb": _status_mb(_PEAK) - memory}
 
 
 def _one_line(error: BaseException) -> str:
@@ -183,25 +183,19 @@ def _opened(cohort: str | RepertoireDataset) -> RepertoireDataset:
     return _container(cohort, (status.st_ino, status.st_size, status.st_mtime_ns))
 
 
-def _reset_peak() -> None:
-    """Let Linux measure the peak of this process's memory anew."""
+def _reset_peak() -> float:
+    """Let Linux measure the peak of this process's memory anew; return what it uses now, in MB."""
     if sys.platform == "linux" and os.access("/proc/self/clear_refs", os.W_OK):
         Path("/proc/self/clear_refs").write_text("5")
+    return _status_mb(_NOW)
 
 
-def _peak() -> float:
-    """Return the peak of this process's memory in MB; on macOS since it began, on Windows NaN."""
+def _status_mb(name: str) -> float:
+    """Return a line of what Linux tells of this process's memory, in MB; NaN on other systems."""
     status = Path("/proc/self/status")
-    if status.exists():
-        lines = [line for line in status.read_text().splitlines() if line.startswith(_PEAK)]
-        if lines:
-            return int(lines[0].split()[1]) / 1024
-    if sys.platform == "win32":
-        return float("nan")
-    import resource
-
-    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return float(used / (1 << 20 if sys.platform == "darwin" else 1 << 10))
+    lines = status.read_text().splitlines() if status.exists() else []
+    found = [int(line.split()[1]) / 1024 for line in lines if line.startswith(name)]
+    return found[0] if found else float("nan")
 
 
 def run_jobs(
@@ -236,6 +230,8 @@ def _in_processes(jobs: Sequence[Job], n_jobs: int) -> Generator[tuple[Job, Outc
     from joblib import Parallel, delayed, parallel_config
     from joblib.externals.loky.process_executor import BrokenProcessPool
 
+    # of workers that loky renews because they have grown, as they do with the first method that needs torch
+    warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
     threads = max(1, (os.cpu_count() or 1) // n_jobs)
     with parallel_config("loky", n_jobs=n_jobs, inner_max_num_threads=threads):
         parallel = Parallel(return_as="generator_unordered", pre_dispatch="2*n_jobs", batch_size=1)
