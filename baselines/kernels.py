@@ -20,11 +20,11 @@ from scipy.sparse import csr_matrix
 from deeprc.datasets.cache import Arrays, cached, content_digest
 from deeprc.datasets.container import Container
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.representations import kmer_matrix
+from deeprc.datasets.representations import kmer_frequencies
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier, fitted_state
 
-__all__ = ["KINDS", "KernelClassifier", "cross_kernel", "gram", "representation", "similarity", "torch_kernel"]
+__all__ = ["KINDS", "KernelClassifier", "cross_kernel", "gram", "similarity", "torch_kernel"]
 
 KINDS = ("minmax", "jaccard")
 """The kernels, by name."""
@@ -37,25 +37,6 @@ _CHUNK_BYTES = 1 << 28  # of the representations that are in memory at a time, t
 _PIECE = 1 << 25  # numbers of a sparse matrix that are made dense at a time
 _CUDA_PIECE = 512  # k-mers whose distances are summed in 32 bits on CUDA
 _PARTS = ("data", "indices", "indptr")  # of a sparse matrix
-
-
-def representation(dataset: RepertoireDataset, places: Sequence[int] = (0, 1, 2, 3), *, weighted: bool = False) -> Rows:
-    """Return the k-mer representation u of each repertoire, (B, M) float32, sparse beyond 4 residues; paper line 8942.
-
-    u is how often a k-mer occurs in one of the repertoire's sequences, on average over the sequences, or weighted by
-    their counts. A repertoire without sequences has zeros.
-    """
-    rows = kmer_matrix(dataset, places, weighted=weighted)
-    if weighted:
-        sizes = np.array([repertoire.counts.sum(dtype=np.int64) for repertoire in dataset], np.int64)
-    else:
-        sizes = dataset.n_sequences
-    divisor = np.maximum(sizes, 1).astype(np.float32)
-    if isinstance(rows, np.ndarray):
-        rows /= divisor[:, None]  # `kmer_matrix` made a copy
-    else:
-        rows.data /= np.repeat(divisor, np.diff(rows.indptr))
-    return rows
 
 
 def gram(
@@ -72,7 +53,7 @@ def gram(
     kind
         `minmax` or `jaccard`; see `cross_kernel`.
     places, weighted
-        See `representation`. The Jaccard kernel has no weights.
+        See `kmer_frequencies`. The Jaccard kernel has no weights.
 
     Raises
     ------
@@ -93,7 +74,7 @@ def similarity(
     """Return the kernel between the repertoires of two datasets, (A, B), from the cache if their container is one."""
     if _of_one_container(one, other):
         return _of_container(other, kind, places, weighted)[np.ix_(one.rows, other.rows)]
-    a, b = (representation(dataset, places, weighted=weighted) for dataset in (one, other))
+    a, b = (kmer_frequencies(dataset, places, weighted=weighted) for dataset in (one, other))
     return cross_kernel(a, b, kind)
 
 
@@ -112,10 +93,10 @@ def _of_container(dataset: RepertoireDataset, kind: str, places: Sequence[int], 
         n, step = len(whole), _rows_at_a_time(whole, 20 ** len(places))
         kernel = np.empty((n, n))
         for i in range(0, n, step):
-            rows = representation(whole[i : i + step], places, weighted=weighted)
+            rows = kmer_frequencies(whole[i : i + step], places, weighted=weighted)
             kernel[i : i + step, i : i + step] = cross_kernel(rows, rows, kind)
             for j in range(i + step, n, step):
-                others = representation(whole[j : j + step], places, weighted=weighted)
+                others = kmer_frequencies(whole[j : j + step], places, weighted=weighted)
                 part = cross_kernel(rows, others, kind)
                 kernel[i : i + step, j : j + step], kernel[j : j + step, i : i + step] = part, part.T
         return {"kernel": kernel}
@@ -352,7 +333,7 @@ class KernelClassifier(BinaryClassifier):
         """The representations of the repertoires that new ones are compared with, (S, M)."""
         if self._kept is None:
             raise AttributeError("support_")
-        return representation(self._kept, **self._settings)
+        return kmer_frequencies(self._kept, **self._settings)
 
     def _keep(self, X: RepertoireDataset) -> None:
         self._kept = X
@@ -365,7 +346,7 @@ class KernelClassifier(BinaryClassifier):
         """Return the kernel of each repertoire with those kept, (B, S)."""
         if self._kept is not None and _of_one_container(X, self._kept):
             return similarity(X, self._kept, self.kernel, **self._settings)
-        return cross_kernel(representation(X, **self._settings), self.support_, self.kernel)
+        return cross_kernel(kmer_frequencies(X, **self._settings), self.support_, self.kernel)
 
     def prepare(self, X: RepertoireDataset) -> None:
         """Compute and cache the Gram matrix of the container's repertoires."""

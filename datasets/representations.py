@@ -16,7 +16,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import count_kmers
 from deeprc.errors import InputError
 
-__all__ = ["gene_counts", "kmer_matrix"]
+__all__ = ["gene_counts", "kmer_frequencies", "kmer_matrix"]
 
 _LARGEST_DENSE = 20**4  # k-mers; of longer ones most do not occur in a repertoire
 
@@ -51,6 +51,27 @@ def kmer_matrix(
     parts = (arrays["data"], arrays["indices"], arrays["indptr"])
     every = csr_matrix(parts, shape=(len(arrays["indptr"]) - 1, 20 ** len(places)), copy=False)
     return every[dataset.rows]
+
+
+def kmer_frequencies(
+    dataset: RepertoireDataset, places: Sequence[int] = (0, 1, 2, 3), *, weighted: bool = False
+) -> NDArray[np.float32] | csr_matrix:
+    """Return the k-mer representation u of each repertoire, (B, M) float32, sparse beyond 4 residues; paper line 8942.
+
+    u is how often a k-mer occurs in one of the repertoire's sequences, on average over the sequences, or weighted by
+    their counts. A repertoire without sequences has zeros. Parameters as in `kmer_matrix`.
+    """
+    rows = kmer_matrix(dataset, places, weighted=weighted)
+    if weighted:
+        sizes = np.array([repertoire.counts.sum(dtype=np.int64) for repertoire in dataset], np.int64)
+    else:
+        sizes = dataset.n_sequences
+    divisor = np.maximum(sizes, 1).astype(np.float32)
+    if isinstance(rows, np.ndarray):
+        rows /= divisor[:, None]  # `kmer_matrix` made a copy
+    else:
+        rows.data /= np.repeat(divisor, np.diff(rows.indptr))
+    return rows
 
 
 def _counts(dataset: RepertoireDataset, number: int, places: Sequence[int], weighted: bool) -> NDArray[np.int64]:

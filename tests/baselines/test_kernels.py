@@ -18,11 +18,12 @@ from scipy.sparse import csr_matrix
 from scipy.spatial.distance import cdist
 
 from deeprc.baselines import kernels
-from deeprc.baselines.kernels import KINDS, cross_kernel, gram, representation, similarity, torch_kernel
+from deeprc.baselines.kernels import KINDS, cross_kernel, gram, similarity, torch_kernel
 from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.kmers import count_kmers
+from deeprc.datasets.representations import kmer_frequencies
 from deeprc.datasets.sequences import SequenceTable
 from deeprc.errors import InputError
 
@@ -171,7 +172,7 @@ def test_gram_is_the_kernel_of_the_representations(
     cohort = cohort_factory(6, 40)
     counts = np.array([count_kmers(r.residues, r.lengths, places) for r in cohort])
     rows = (counts / cohort.n_sequences[:, None]).astype(np.float32)
-    u = representation(cohort, places)
+    u = kmer_frequencies(cohort, places)
     np.testing.assert_allclose(u if isinstance(u, np.ndarray) else u.toarray(), rows, rtol=1e-6)
     found = gram(cohort, kind, places)
     some = rows[:, (counts > 0).any(axis=0)]
@@ -185,7 +186,7 @@ def test_gram_is_the_kernel_of_the_representations(
 
 
 def test_weights_are_the_counts(cohort: RepertoireDataset) -> None:
-    u = representation(cohort, (0, 1), weighted=True)
+    u = kmer_frequencies(cohort, (0, 1), weighted=True)
     for row, repertoire in zip(u, cohort, strict=True):
         expected = count_kmers(repertoire.residues, repertoire.lengths, (0, 1), weights=repertoire.counts)
         np.testing.assert_allclose(row, expected / repertoire.counts.sum(), rtol=1e-6)
@@ -197,10 +198,10 @@ def test_similarity_is_the_same_from_the_cache_and_between_containers(
 ) -> None:
     one, other = cohort_factory(12, 40, seed=1), cohort_factory(9, 30, seed=2)
     again = open_dataset(one.container.path)
-    expected = cross_kernel(representation(one), representation(one), kind)
+    expected = cross_kernel(kmer_frequencies(one), kmer_frequencies(one), kind)
     assert np.array_equal(similarity(one[[3, 1]], again[5:], kind), expected[[3, 1]][:, 5:])
     between = similarity(one, other[::-1], kind)
-    assert np.array_equal(between, cross_kernel(representation(one), representation(other), kind)[:, ::-1])
+    assert np.array_equal(between, cross_kernel(kmer_frequencies(one), kmer_frequencies(other), kind)[:, ::-1])
     assert 0 < between.max() < 1
 
 

@@ -12,9 +12,10 @@ from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import KNeighborsClassifier
 
-from deeprc.baselines.kernels import KINDS, cross_kernel, gram, representation
+from deeprc.baselines.kernels import KINDS, cross_kernel, gram
 from deeprc.baselines.knn import KNN, _shares
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.representations import kmer_frequencies
 from deeprc.errors import InputError
 from deeprc.estimators import platt_scaling
 
@@ -114,7 +115,7 @@ def test_repertoires_of_another_container(cohort: RepertoireDataset, other: Repe
     y = labels(cohort)
     knn = KNN(kernel="jaccard", n_neighbors=4).fit(cohort, y)
     scores = knn.decision_function(other)
-    kernel = cross_kernel(representation(other), representation(cohort), "jaccard")
+    kernel = cross_kernel(kmer_frequencies(other), kmer_frequencies(cohort), "jaccard")
     for row, score in zip(kernel, scores, strict=True):
         bound = np.sort(row)[-4]
         inside = row > bound

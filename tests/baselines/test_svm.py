@@ -13,10 +13,11 @@ from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 from sklearn.svm import SVC
 
-from deeprc.baselines.kernels import KINDS, cross_kernel, gram, representation
+from deeprc.baselines.kernels import KINDS, cross_kernel, gram
 from deeprc.baselines.svm import SVM, _solve
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.kmers import count_kmers
+from deeprc.datasets.representations import kmer_frequencies
 from deeprc.errors import InputError
 from deeprc.estimators import canonical_order, platt_scaling
 
@@ -116,7 +117,7 @@ def test_repertoires_of_another_container(cohort: RepertoireDataset, other: Repe
     svm = SVM().fit(cohort, y)
     assert "support_" not in vars(svm)
     scores = svm.decision_function(other)
-    kernel = cross_kernel(representation(other), representation(cohort), "minmax")
+    kernel = cross_kernel(kmer_frequencies(other), kmer_frequencies(cohort), "minmax")
     expected = SVC(kernel="precomputed", tol=1e-10).fit(gram(cohort, "minmax"), y).decision_function(kernel)
     np.testing.assert_allclose(scores, expected, atol=1e-6)
     empty = other.n_sequences == 0

@@ -1,0 +1,228 @@
+"""Logistic regression by Adam in one compiled loop, for few rows of many columns.
+
+Letters: B rows (repertoires), M columns, n rows of a batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["AdamState", "draw_batches", "train"]
+
+_BLOCK = 16_384  # columns that are read, changed and read again while they are in the cache
+
+
+class AdamState:
+    """Weights and Adam's running means, all 0 at first; the last place, M, is the intercept.
+
+    Attributes
+    ----------
+    values
+        Weights, mean of gradients, mean of squares: (3, M + 1) of one float type.
+    n_updates
+        How many updates were made.
+    """
+
+    def __init__(self, n_columns: int, dtype: Any = np.float32) -> None:
+        self.values: NDArray[Any] = np.zeros((3, n_columns + 1), dtype)
+        self.n_updates = 0
+
+
+def draw_batches(n_rows: int, batch_size: int, n_batches: int, seed: int) -> NDArray[np.int64]:
+    """Return the rows of each batch, (n_batches, n): one permutation of all rows after the other, cut into batches.
+
+    More batches of the same seed begin with the same ones.
+    """
+    rng = np.random.default_rng(seed)
+    n_permutations = -(-n_batches * batch_size // n_rows)
+    drawn = [rng.permutation(n_rows) for _ in range(n_permutations)] or [np.zeros(0, np.int64)]
+    return np.concatenate(drawn)[: n_batches * batch_size].reshape(n_batches, batch_size).astype(np.int64)
+
+
+def train(
+    state: AdamState,
+    matrix: NDArray[Any],
+    positive: NDArray[np.bool_],
+    batches: NDArray[np.int64],
+    *,
+    learning_rate: float,
+    l1: float,
+    l2: float,
+    betas: tuple[float, float] = (0.9, 0.999),
+    epsilon: float = 1e-8,
+) -> None:
+    """Make one update per batch; changes the state.
+
+    The loss is the batch's mean cross-entropy + l1 * |w|_1 + l2 / 2 * |w|_2^2, so l2 is what torch.optim.Adam calls
+    `weight_decay`. The intercept has no penalty. Adam: Kingma and Ba 2015.
+
+    Parameters
+    ----------
+    state
+        Where to go on.
+    matrix, positive
+        Features, (B, M), and which rows are of the second class, (B,).
+    batches
+        The rows of each batch, (number of updates, n).
+    learning_rate, l1, l2, betas, epsilon
+        Of the loss and of Adam.
+    """
+    settings = np.array([learning_rate, l1, l2, *betas, epsilon])
+    matrix = np.ascontiguousarray(matrix, state.values.dtype)
+    _train(matrix, positive.astype(np.float64), batches, state.n_updates, settings, state.values)
+    state.n_updates += len(batches)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _train(
+    matrix: NDArray[Any],
+    target: NDArray[np.float64],
+    batches: NDArray[np.int64],
+    before: int,
+    settings: NDArray[np.float64],
+    state: NDArray[Any],
+) -> None:
+    """Go over the columns once per update: change their weights, then add up what they give the next batch."""
+    n_columns, n_batches, n = matrix.shape[1], len(batches), batches.shape[1]
+    weight, mean, square = state[0], state[1], state[2]
+    constants = np.zeros(9, state.dtype)  # of the weights' type: mixed types would be computed in double precision
+    gradient, residual = np.empty(_BLOCK, state.dtype), np.zeros(n, state.dtype)
+    odds, intercept = np.zeros(n), state[:, n_columns]
+    for update in range(-1, n_batches):  # the first round adds up only
+        if update >= 0:
+            _begin(odds, target, batches[update], before + update, settings, intercept, residual, constants)
+        odds[:] = intercept[0]
+        for start in range(0, n_columns, _BLOCK):
+            part = slice(start, min(start + _BLOCK, n_columns))
+            if update >= 0:
+                slope = gradient[: part.stop - start]
+                slope[:] = 0
+                _add_rows(matrix, batches[update], part, residual, slope)
+                _adam(slope, weight[part], mean[part], square[part], constants)
+            if update + 1 < n_batches:
+                _dot_rows(matrix, batches[update + 1], part, weight[part], odds)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _begin(
+    odds: NDArray[np.float64],
+    target: NDArray[np.float64],
+    rows: NDArray[np.int64],
+    update: int,
+    settings: NDArray[np.float64],
+    intercept: NDArray[Any],
+    residual: NDArray[Any],
+    constants: NDArray[Any],
+) -> None:
+    """Find a batch's residuals, (n,), and an update's constants, and change the intercept."""
+    rate, l1, l2, beta1, beta2, epsilon = settings
+    slope = 0.0
+    for i in range(len(rows)):
+        miss = (1 / (1 + np.exp(-odds[i])) - target[rows[i]]) / len(rows)
+        residual[i] = miss
+        slope += miss
+    step, correction = rate / (1 - beta1 ** (update + 1)), 1 / np.sqrt(1 - beta2 ** (update + 1))
+    constants[:] = np.array([l1, l2, beta1, 1 - beta1, beta2, 1 - beta2, step, correction, epsilon])
+    intercept[1] = beta1 * intercept[1] + (1 - beta1) * slope
+    intercept[2] = beta2 * intercept[2] + (1 - beta2) * slope * slope
+    intercept[0] -= step * intercept[1] / (np.sqrt(intercept[2]) * correction + epsilon)
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_rows(
+    matrix: NDArray[Any], rows: NDArray[np.int64], part: slice, factors: NDArray[Any], total: NDArray[Any]
+) -> None:
+    """Add rows times factors, four at a time: four streams keep the memory busy."""
+    i = 0
+    while i + 4 <= len(rows):
+        p, q, r, s = (
+            matrix[rows[i], part],
+            matrix[rows[i + 1], part],
+            matrix[rows[i + 2], part],
+            matrix[rows[i + 3], part],
+        )
+        _add_four(p, q, r, s, factors[i : i + 4], total)
+        i += 4
+    while i < len(rows):
+        _add_one(matrix[rows[i], part], factors[i], total)
+        i += 1
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_four(
+    p: NDArray[Any], q: NDArray[Any], r: NDArray[Any], s: NDArray[Any], factors: NDArray[Any], total: NDArray[Any]
+) -> None:
+    a, b, c, d = factors[0], factors[1], factors[2], factors[3]
+    for j in range(len(total)):
+        total[j] += (a * p[j] + b * q[j]) + (c * r[j] + d * s[j])
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_one(row: NDArray[Any], factor: Any, total: NDArray[Any]) -> None:
+    for j in range(len(total)):
+        total[j] += factor * row[j]
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _adam(
+    gradient: NDArray[Any], weight: NDArray[Any], mean: NDArray[Any], square: NDArray[Any], constants: NDArray[Any]
+) -> None:
+    l1, l2, beta1, rest1 = constants[0], constants[1], constants[2], constants[3]
+    beta2, rest2, step, correction = constants[4], constants[5], constants[6], constants[7]
+    epsilon, zero = constants[8], gradient.dtype.type(0)
+    for column in range(len(weight)):
+        w = weight[column]
+        decay = l1 if w > zero else (-l1 if w < zero else zero)
+        g = gradient[column] + decay + l2 * w
+        mean[column] = beta1 * mean[column] + rest1 * g
+        square[column] = beta2 * square[column] + rest2 * g * g
+        weight[column] = w - step * mean[column] / (np.sqrt(square[column]) * correction + epsilon)
+
+
+@numba.njit(cache=True, nogil=True)
+def _dot_rows(
+    matrix: NDArray[Any], rows: NDArray[np.int64], part: slice, weight: NDArray[Any], total: NDArray[np.float64]
+) -> None:
+    i = 0
+    while i + 4 <= len(rows):
+        p, q, r, s = (
+            matrix[rows[i], part],
+            matrix[rows[i + 1], part],
+            matrix[rows[i + 2], part],
+            matrix[rows[i + 3], part],
+        )
+        a, b, c, d = _dot_four(p, q, r, s, weight)
+        total[i] += a
+        total[i + 1] += b
+        total[i + 2] += c
+        total[i + 3] += d
+        i += 4
+    while i < len(rows):
+        total[i] += _dot_one(matrix[rows[i], part], weight)
+        i += 1
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})  # a sum in several parts at once
+def _dot_four(
+    p: NDArray[Any], q: NDArray[Any], r: NDArray[Any], s: NDArray[Any], weight: NDArray[Any]
+) -> tuple[Any, Any, Any, Any]:
+    a = b = c = d = weight.dtype.type(0)
+    for j in range(len(weight)):
+        w = weight[j]
+        a += w * p[j]
+        b += w * q[j]
+        c += w * r[j]
+        d += w * s[j]
+    return a, b, c, d
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
+def _dot_one(row: NDArray[Any], weight: NDArray[Any]) -> Any:
+    total = weight.dtype.type(0)
+    for j in range(len(weight)):
+        total += weight[j] * row[j]
+    return total

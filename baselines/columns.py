@@ -1,0 +1,169 @@
+"""The columns of a matrix, centred and scaled where they are used: a sparse matrix stays sparse, a large one uncopied.
+
+Letters: B rows (repertoires), M columns, n chosen columns.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csc_matrix, issparse
+
+__all__ = ["Columns", "Scale"]
+
+Floats = NDArray[np.float64]
+Scale = Literal["standard", "common"]
+
+_BLOCK = 16_384  # columns that one thread takes at a time: long runs are read fastest
+_GRAM_BLOCK = 4096
+_CONSTANT = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-10}  # spread of a constant column, by its mean
+
+
+class Columns:
+    """Columns z = (x - centre) * factor of a matrix; a constant column is 0 everywhere.
+
+    All sums run over the rows in their order, in double precision, whatever the number of threads.
+
+    Parameters
+    ----------
+    matrix
+        (B, M): a dense array or a SciPy sparse matrix.
+    scale
+        `standard`: divide each column by its standard deviation. `common`: divide all by the same number, the root mean
+        square of the standard deviations, so that columns that vary more weigh more.
+
+    Attributes
+    ----------
+    shape
+        B and M.
+    centre, factor
+        (M,) float64. The factor of a constant column is 0.
+    """
+
+    def __init__(self, matrix: Any, *, scale: Scale = "standard") -> None:
+        dtype = np.float32 if matrix.dtype == np.float32 else np.float64
+        self._dense = np.zeros((0, 0), dtype)
+        self._sparse = csc_matrix((0, 0), dtype=dtype)
+        self._is_sparse = bool(issparse(matrix))
+        if self._is_sparse:
+            self._sparse = csc_matrix(matrix, dtype=dtype)
+        else:
+            self._dense = np.ascontiguousarray(matrix, dtype)
+        self.shape: tuple[int, int] = matrix.shape
+        n_rows = max(self.shape[0], 1)
+        self.centre: Floats = self._products(np.ones(self.shape[0])) / n_rows
+        spread = np.sqrt(self._squares() / n_rows)
+        varies = spread > _CONSTANT[np.dtype(dtype)] * np.abs(self.centre)
+        if scale == "common" and varies.any():
+            spread = np.full(len(spread), np.sqrt(np.mean(spread[varies] ** 2)))
+        self.factor: Floats = np.where(varies, 1 / np.where(varies, spread, 1), 0)
+
+    def products(self, vector: Floats) -> Floats:
+        """Return the product of each column z with a vector (B,): (M,)."""
+        products: Floats = self.factor * (self._products(vector) - self.centre * vector.sum())
+        return products
+
+    def take(self, chosen: NDArray[np.int64]) -> Floats:
+        """Return some columns z, dense, as rows: (n, B)."""
+        if self._is_sparse:
+            x = self._sparse[:, chosen].toarray().T.astype(np.float64)
+        else:
+            x = self._dense[:, chosen].T.astype(np.float64)
+        return np.ascontiguousarray((x - self.centre[chosen, None]) * self.factor[chosen, None])
+
+    def gram(self) -> Floats:
+        """Return the sum over columns of z z^T, (B, B), from a few columns at a time."""
+        n_rows, n_columns = self.shape
+        total = np.zeros((n_rows, n_rows))
+        for start in range(0, n_columns, _GRAM_BLOCK):
+            stop = min(start + _GRAM_BLOCK, n_columns)
+            x = self._sparse[:, start:stop].toarray() if self._is_sparse else self._dense[:, start:stop]
+            z = (x - self.centre[start:stop]) * self.factor[start:stop]
+            total += z @ z.T
+        return total
+
+    def _products(self, vector: Floats) -> Floats:
+        if self._is_sparse:
+            sparse = self._sparse
+            return np.asarray(_sparse_products(sparse.data, sparse.indices, sparse.indptr, vector))
+        return np.asarray(_dense_products(self._dense, vector))
+
+    def _squares(self) -> Floats:
+        if self._is_sparse:
+            return np.asarray(_sparse_squares(self._sparse.data, self._sparse.indptr, self.centre, self.shape[0]))
+        return np.asarray(_dense_squares(self._dense, self.centre))
+
+
+@numba.njit(parallel=True, cache=True, nogil=True)
+def _dense_products(matrix: NDArray[Any], vector: Floats) -> Floats:
+    n_rows, n_columns = matrix.shape
+    total = np.zeros(n_columns)
+    for block in numba.prange((n_columns + _BLOCK - 1) // _BLOCK):
+        part = slice(block * _BLOCK, min(n_columns, (block + 1) * _BLOCK))
+        row = 0
+        while row + 4 <= n_rows:  # four streams at once keep the memory busy
+            rows = matrix[row, part], matrix[row + 1, part], matrix[row + 2, part], matrix[row + 3, part]
+            _add_four(rows, vector[row : row + 4], total[part])
+            row += 4
+        while row < n_rows:
+            _add(matrix[row, part], vector[row], total[part])
+            row += 1
+    return total
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_four(rows: tuple[NDArray[Any], ...], factors: Floats, total: Floats) -> None:
+    p, q, r, s = rows
+    a, b, c, d = factors[0], factors[1], factors[2], factors[3]
+    for j in range(len(total)):
+        total[j] += (a * p[j] + b * q[j]) + (c * r[j] + d * s[j])
+
+
+@numba.njit(cache=True, nogil=True)
+def _add(row: NDArray[Any], factor: float, total: Floats) -> None:
+    for j in range(len(total)):
+        total[j] += factor * row[j]
+
+
+@numba.njit(parallel=True, cache=True, nogil=True)
+def _dense_squares(matrix: NDArray[Any], centre: Floats) -> Floats:
+    n_rows, n_columns = matrix.shape
+    total = np.zeros(n_columns)
+    for block in numba.prange((n_columns + _BLOCK - 1) // _BLOCK):
+        part = slice(block * _BLOCK, min(n_columns, (block + 1) * _BLOCK))
+        for row in range(n_rows):
+            _add_squares(matrix[row, part], centre[part], total[part])
+    return total
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_squares(row: NDArray[Any], centre: Floats, total: Floats) -> None:
+    for j in range(len(total)):
+        total[j] += (row[j] - centre[j]) ** 2
+
+
+@numba.njit(parallel=True, cache=True, nogil=True)
+def _sparse_products(data: NDArray[Any], rows: NDArray[Any], starts: NDArray[Any], vector: Floats) -> Floats:
+    n_columns = len(starts) - 1
+    total = np.zeros(n_columns)
+    for block in numba.prange((n_columns + _BLOCK - 1) // _BLOCK):
+        for column in range(block * _BLOCK, min(n_columns, (block + 1) * _BLOCK)):
+            for at in range(starts[column], starts[column + 1]):
+                total[column] += data[at] * vector[rows[at]]
+    return total
+
+
+@numba.njit(parallel=True, cache=True, nogil=True)
+def _sparse_squares(data: NDArray[Any], starts: NDArray[Any], centre: Floats, n_rows: int) -> Floats:
+    n_columns = len(starts) - 1
+    total = np.zeros(n_columns)
+    for block in numba.prange((n_columns + _BLOCK - 1) // _BLOCK):
+        for column in range(block * _BLOCK, min(n_columns, (block + 1) * _BLOCK)):
+            zeros = n_rows - (starts[column + 1] - starts[column])
+            total[column] = zeros * centre[column] ** 2
+            for at in range(starts[column], starts[column + 1]):
+                total[column] += (data[at] - centre[column]) ** 2
+    return total

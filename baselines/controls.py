@@ -1,0 +1,147 @@
+"""Controls: classifiers that read no sequence, only how many there are, how abundant, and of which genes.
+
+Where one of them does as well as a method, the classes differ in how the samples were taken or sequenced, or in ways
+that need no motif.
+
+Letters: B repertoires, N sequences of a repertoire, G genes, F features.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.baselines.gene_usage import gene_table, genes_of, has_genes
+from deeprc.baselines.linear import PenalisedClassifier, check_choice
+from deeprc.datasets.cache import Arrays, cached
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
+
+__all__ = ["SIZE_FEATURES", "RepertoireSize", "VGeneUsage", "size_features"]
+
+_PSEUDOCOUNT = 0.5
+
+SIZE_FEATURES = (
+    "log_sequences",
+    "log_total_count",
+    "entropy",
+    "clonality",
+    "inverse_simpson",
+    "gini",
+    "share_of_largest",
+    "share_of_singletons",
+    "log_chao1",
+)
+"""The features of `size_features`, in their order."""
+
+
+class RepertoireSize(PenalisedClassifier):
+    """Logistic regression on the size and the diversity of a repertoire alone, with an l2 penalty.
+
+    The features are those of `size_features`, divided by their standard deviations. Constant ones, as those of
+    abundance where all counts are 1, are not looked at.
+
+    Parameters
+    ----------
+    C
+        See `deeprc.baselines.logistic.LogisticRegression`.
+    """
+
+    def __init__(self, *, C: float = 1.0) -> None:
+        self.C = C
+
+    def _rows(self, X: RepertoireDataset) -> NDArray[np.float64]:
+        return np.asarray(cached(X, "sizes", {"features": SIZE_FEATURES}, _size_table)["features"][X.rows])
+
+
+def _size_table(whole: RepertoireDataset) -> Arrays:
+    table = [size_features(repertoire.counts) for repertoire in whole]
+    return {"features": np.array(table).reshape(len(whole), len(SIZE_FEATURES))}
+
+
+def size_features(counts: NDArray[np.uint32]) -> NDArray[np.float64]:
+    """Return size and diversity of a repertoire with these abundances, (N,); they do not depend on the order.
+
+    With abundances c, shares p = c / sum(c), logarithms natural:
+
+    - `log_sequences`, `log_total_count`: log(1 + N), log(1 + sum(c));
+    - `entropy`: Shannon's, -sum(p log p); `clonality`: 1 - entropy / log(N), 0 for a single sequence;
+    - `inverse_simpson`: -log(sum(p^2)), Simpson's index as an entropy;
+    - `gini`: Gini's index of inequality of c;
+    - `share_of_largest`, `share_of_singletons`: largest p; share of the sequences with c = 1;
+    - `log_chao1`: log(1 + Chao's estimate of richness N + f1 (f1 - 1) / (2 (f2 + 1))), f1 and f2 the sequences with
+      c of 1 and 2 (Chao 1984, bias-corrected).
+
+    All are 0 for a repertoire without sequences.
+
+    Returns
+    -------
+    (F,) float64, in the order of `SIZE_FEATURES`.
+    """
+    n = len(counts)
+    if n == 0:
+        return np.zeros(len(SIZE_FEATURES))
+    values, times = np.unique(np.asarray(counts, np.float64), return_counts=True)
+    total = float(values @ times)
+    share = values / total
+    entropy = float(np.log(total) - times @ (share * np.log(values)))
+    first, second = (float(times[values == value].sum()) for value in (1, 2))
+    last = np.cumsum(times)  # the sum of the ranks of equal counts, from 1
+    ranks = times * (2 * last - times + 1) / 2
+    gini = 2 * float(ranks @ values) / (n * total) - (n + 1) / n
+    return np.array(
+        [
+            np.log1p(n),
+            np.log1p(total),
+            entropy,
+            1 - entropy / np.log(n) if n > 1 else 0.0,
+            -np.log(times @ share**2),
+            gini,
+            share[-1],
+            first / n,
+            np.log1p(n + first * (first - 1) / (2 * (second + 1))),
+        ]
+    )
+
+
+class VGeneUsage(PenalisedClassifier):
+    """Logistic regression on the usage of V genes alone, with an l2 penalty.
+
+    The features are the centred logarithms of a gene's number of sequences plus 0.5 (Aitchison 1986, The Statistical
+    Analysis of Compositional Data), divided by their standard deviations.
+
+    Parameters
+    ----------
+    genes
+        `v_call`, or `both` for the usage of J genes, too.
+    C
+        See `deeprc.baselines.logistic.LogisticRegression`.
+
+    Attributes
+    ----------
+    v_names_, j_names_
+        The genes of the training repertoires, (G,) text each; others of unseen repertoires are not looked at.
+    """
+
+    v_names_: NDArray[np.str_]
+    j_names_: NDArray[np.str_]
+
+    def __init__(self, *, genes: str = "v_call", C: float = 1.0) -> None:
+        self.genes = genes
+        self.C = C
+
+    @classmethod
+    def check_cohort(cls, X: RepertoireDataset) -> None:
+        """Raise InputError where the container has no V genes."""
+        if not has_genes(X, "v_call"):
+            raise InputError(f"{X.container.path}: has no v_call; the usage of V genes cannot be compared")
+
+    def _learn_columns(self, X: RepertoireDataset) -> None:
+        check_choice("genes", self.genes, ("v_call", "both"))
+        self.v_names_ = np.array(genes_of(X, "v_call"), np.str_)
+        self.j_names_ = np.array(genes_of(X, "j_call") if self.genes == "both" else [], np.str_)
+
+    def _rows(self, X: RepertoireDataset) -> NDArray[np.float64]:
+        named = (("v_call", self.v_names_.tolist()), ("j_call", self.j_names_.tolist()))
+        parts = [np.log(gene_table(X, field, names) + _PSEUDOCOUNT) for field, names in named if names]
+        return np.hstack([part - part.mean(axis=1, keepdims=True) for part in parts] or [np.zeros((len(X), 0))])

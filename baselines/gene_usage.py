@@ -1,0 +1,64 @@
+"""How many sequences of a repertoire have each gene, by the genes' names, cached beside the container.
+
+Letters: B repertoires, G genes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.datasets.cache import Arrays, cached
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.representations import gene_counts
+from deeprc.errors import InputError
+
+__all__ = ["gene_table", "genes_of", "has_genes"]
+
+
+def has_genes(X: RepertoireDataset, field: str) -> bool:
+    """Return whether the container has a column of such calls, `v_call` or `j_call`."""
+    return getattr(X.container, field) is not None
+
+
+def genes_of(X: RepertoireDataset, field: str) -> list[str]:
+    """Return the names of the genes that occur in the repertoires, sorted.
+
+    Raises
+    ------
+    InputError
+        If the container has no such calls.
+    """
+    counts, names = _counts(X, field)
+    return [name for name, n in zip(names, counts.sum(axis=0), strict=True) if n]
+
+
+def gene_table(X: RepertoireDataset, field: str, names: Sequence[str]) -> NDArray[np.int64]:
+    """Return how many sequences of each repertoire have each of these genes, (B, G); 0 of a gene no one has.
+
+    Raises
+    ------
+    InputError
+        If the container has no such calls.
+    """
+    counts, known = _counts(X, field)
+    place = {name: number for number, name in enumerate(known)}
+    table = np.zeros((len(X), len(names)), np.int64)
+    for column, name in enumerate(names):
+        if name in place:
+            table[:, column] = counts[:, place[name]]
+    return table
+
+
+def _counts(X: RepertoireDataset, field: str) -> tuple[NDArray[np.int64], list[str]]:
+    if not has_genes(X, field):
+        raise InputError(f"{X.container.path}: has no {field}")
+
+    def compute(whole: RepertoireDataset) -> Arrays:
+        counts, names = gene_counts(whole, field)
+        return {"counts": counts, "names": np.array(names, np.str_)}
+
+    arrays = cached(X, "genes", {"field": field}, compute)
+    return np.asarray(arrays["counts"][X.rows]), [str(name) for name in arrays["names"]]
