@@ -12,36 +12,31 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from deeprc.datasets.cache import content_digest
-from deeprc.datasets.container import Container
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
 from deeprc.evaluation.benchmark_result import BenchmarkResult
 from deeprc.evaluation.comparison import MethodInfo
 from deeprc.evaluation.jobs import Job, Outcome, check_scheduler, job_key, run_jobs, seconds_left
 from deeprc.evaluation.methods import Method, choose_methods
-from deeprc.evaluation.search import Setting, with_setting
-from deeprc.evaluation.splits import Split, assign_folds, read_folds, subject_columns
+from deeprc.evaluation.nested import NestedPlan, cohort_digest, labelled_folds
+from deeprc.evaluation.search import with_setting
+from deeprc.evaluation.splits import subject_columns
 from deeprc.evaluation.store import ResultStore, holds_benchmark, read_header
 from deeprc.files import write_text
-from deeprc.tasks import Task, labels, parse_tasks
+from deeprc.tasks import Task
 from deeprc.versions import package_version
 
 __all__ = ["Progress", "benchmark"]
 
 Progress = Callable[[int, int, float | None], None]
 """Told of the jobs that have ended, of all jobs, and about how many seconds are left."""
-
-_LONGEST_PATH = 250  # settings in one job: what an interruption costs at most
 
 logger = logging.getLogger(__name__)
 
@@ -103,11 +98,11 @@ def benchmark(
     folder = None if output is None else Path(output)
     if resume and folder is not None and holds_benchmark(folder):
         names = list(dict.fromkeys([*read_header(folder)["asked"], *names]))
-    fold_of, positive, task = _labelled_folds(dataset, target, folds, group_by, seed)
+    fold_of, positive, task = labelled_folds(dataset, target, folds, group_by, seed)
     chosen, skipped = choose_methods(
         names, preset=Path(preset) if os.path.isfile(preset) else str(preset), dataset=dataset, own=own
     )
-    plan = _Plan(dataset, fold_of, positive, seed, _content(dataset), tuple(map(_seeded(seed), chosen)))
+    plan = NestedPlan(dataset, fold_of, positive, seed, cohort_digest(dataset), tuple(map(_seeded(seed), chosen)))
     asked = {"target": target, "group_by": group_by, "preset": os.fspath(preset), "asked": names}
     store = ResultStore(folder, {**asked, **_header(plan, task)}, resume=resume)
     for name, reason in skipped.items():
@@ -133,47 +128,6 @@ def _split_methods(
     return list(methods), {}
 
 
-def _labelled_folds(
-    dataset: RepertoireDataset, target: str, folds: int | str | os.PathLike[str], group_by: str | None, seed: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], Task]:
-    """Return each repertoire's fold and label, -1 where it takes no part, and what is predicted."""
-    source = str(dataset.container.path)
-    (task,) = parse_tasks([target], dataset.metadata, source=source)
-    if task.kind != "binary":
-        raise InputError(f"--target {target!r}: a benchmark compares two classes; say COLUMN=CLASS")
-    label = labels([task], dataset.metadata)[:, 0]
-    if isinstance(folds, int):
-        n_folds = folds
-        fold_of = assign_folds(dataset.metadata, [task], n_folds=folds, group_by=group_by, seed=seed, source=source)
-    elif group_by is not None:
-        raise InputError("--group-by: the file of folds decides already which repertoires are together")
-    else:
-        listed = read_folds(Path(folds), dataset.repertoire_ids)
-        n_folds = int(listed.max()) + 1  # also those of which no repertoire has a label
-        fold_of = np.where(np.isnan(label), -1, listed)
-    positive = np.where(fold_of < 0, -1, np.nan_to_num(label, nan=-1)).astype(np.int64)
-    for fold in range(n_folds):
-        if len(np.unique(positive[fold_of == fold])) < 2:
-            raise InputError(
-                f"{source}: fold {fold} has one class of {task.name!r} only; try fewer --folds, another --seed, or "
-                "folds of your own"
-            )
-    return fold_of, positive, task
-
-
-def _content(dataset: RepertoireDataset) -> str:
-    """Return a digest of the cohort."""
-    container: object = dataset.container
-    rows = dataset.rows.tolist()
-    if isinstance(container, Container):
-        return job_key(content_digest(container), rows)
-    from deeprc.datasets.simulation import SimulatedDataset
-    from deeprc.datasets.simulation.recipe import cohort_to_mapping
-
-    assert isinstance(dataset, SimulatedDataset)
-    return job_key(cohort_to_mapping(dataset.cohort), rows)
-
-
 def _seeded(seed: int) -> Callable[[Method], Method]:
     def with_seed(method: Method) -> Method:
         if "seed" not in method.estimator.get_params():
@@ -185,66 +139,7 @@ def _seeded(seed: int) -> Callable[[Method], Method]:
     return with_seed
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """What is computed: the cohort, its folds, and the methods."""
-
-    dataset: RepertoireDataset
-    fold_of: NDArray[np.int64]
-    positive: NDArray[np.int64]
-    seed: int
-    content: str
-    methods: tuple[Method, ...]
-
-    @property
-    def n_folds(self) -> int:
-        return int(self.fold_of.max()) + 1
-
-    def split(self, fold: int) -> Split:
-        test, validation = fold, (fold + 1) % self.n_folds
-        train = (self.fold_of >= 0) & (self.fold_of != test) & (self.fold_of != validation)
-        rows = (train, self.fold_of == validation, self.fold_of == test)
-        return Split(*map(np.flatnonzero, rows))
-
-    def settings(self, method: Method, fold: int) -> list[Setting]:
-        """Return what is tried of a method; every fold draws anew."""
-        return method.search.settings([self.seed, fold])
-
-    def search_jobs(self, method: Method, fold: int) -> list[Job]:
-        """Return the jobs that measure a method's settings; none where there is nothing to choose."""
-        settings = self.settings(method, fold)
-        if len(settings) < 2:
-            return []
-        path = getattr(method.estimator, "path_parameter", None)
-        groups: dict[str, list[Setting]] = {}
-        for setting in settings:
-            rest = {name: value for name, value in setting.items() if name != path}
-            alone = setting if path not in setting else rest
-            groups.setdefault(job_key(alone), []).append(setting)
-        return [
-            self._job(method, fold, "search", tuple(group[start : start + _LONGEST_PATH]))
-            for group in groups.values()
-            for start in range(0, len(group), _LONGEST_PATH)
-        ]
-
-    def final_job(self, method: Method, fold: int, setting: Setting) -> Job:
-        """Return the job that predicts the test fold."""
-        return self._job(method, fold, "final", (setting,))
-
-    def _job(self, method: Method, fold: int, kind: Any, settings: tuple[Setting, ...]) -> Job:
-        kind_of = type(method.estimator)
-        what = f"{kind_of.__module__}:{kind_of.__qualname__}", method.estimator.get_params(), settings
-        folds = self.fold_of.tolist(), self.positive.tolist(), fold
-        key = job_key(method.name, kind, *what, folds, self.content, package_version("deeprc"))
-        container: object = self.dataset.container
-        whole = isinstance(container, Container) and np.array_equal(
-            self.dataset.rows, np.arange(len(container.repertoire_ids))
-        )
-        cohort = str(self.dataset.container.path) if whole else self.dataset
-        return Job(key, method.name, fold, kind, cohort, method.estimator, settings, self.split(fold), self.positive)
-
-
-def _write_folds(folder: Path, plan: _Plan) -> None:
+def _write_folds(folder: Path, plan: NestedPlan) -> None:
     """Write which repertoire is in which fold, in the form that `folds` reads."""
     part = np.flatnonzero(plan.fold_of >= 0)
     ids = plan.dataset.repertoire_ids[part]
@@ -252,7 +147,7 @@ def _write_folds(folder: Path, plan: _Plan) -> None:
     write_text(folder / "folds.tsv", table.to_csv(sep="\t", index=False))
 
 
-def _warn_of_straddling(dataset: RepertoireDataset, plan: _Plan) -> None:
+def _warn_of_straddling(dataset: RepertoireDataset, plan: NestedPlan) -> None:
     metadata, part = dataset.metadata, plan.fold_of >= 0
     for column in subject_columns(metadata):
         folds = pd.Series(plan.fold_of[part]).groupby(metadata[column].to_numpy()[part]).nunique()
@@ -262,7 +157,7 @@ def _warn_of_straddling(dataset: RepertoireDataset, plan: _Plan) -> None:
             )
 
 
-def _header(plan: _Plan, task: Task) -> dict[str, Any]:
+def _header(plan: NestedPlan, task: Task) -> dict[str, Any]:
     """Return what `benchmark.yaml` says besides what was asked."""
     methods = {
         method.name: {
@@ -296,7 +191,7 @@ class _Run:
     """Runs what is not there yet, and collects the outcomes."""
 
     def __init__(
-        self, plan: _Plan, store: ResultStore, n_jobs: int, scheduler: str | None, progress: Progress | None
+        self, plan: NestedPlan, store: ResultStore, n_jobs: int, scheduler: str | None, progress: Progress | None
     ) -> None:
         self.plan, self.store, self.progress = plan, store, progress
         self.n_jobs, self.scheduler = n_jobs, scheduler

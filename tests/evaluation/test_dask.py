@@ -67,6 +67,7 @@ def _eventually(condition: Callable[[], Any], processes: list[subprocess.Popen[b
     return found
 
 
+@pytest.mark.slow
 def test_a_cluster_that_loses_a_worker_gives_the_same(
     cluster: str, toys: ModuleType, small_cohort: Callable[..., RepertoireDataset], tmp_path: Path
 ) -> None:

@@ -151,9 +151,10 @@ def test_every_fit_sees_the_training_side_alone(
     tmp_path: Path,
 ) -> None:
     log = str(tmp_path / "log")
-    run({"noise": toys.Noise(log=log), "stopping": toys.Stopping(log=log)}, {"noise": {"search": {"salt": [1, 2]}}})
+    methods = {"noise": toys.Noise(log=log), "path": toys.PathNoise(log=log), "stopping": toys.Stopping(log=log)}
+    run(methods, {name: {"search": {"salt": [1, 2]}} for name in ("noise", "path")})
     fits = toys.read_log(log)
-    assert len(fits) == 4 * N_FOLDS
+    assert len(fits) == (3 + 2 + 1) * N_FOLDS
     for fit in fits:
         (sides,) = [each for each in splits if each["train"] == fit["ids"]]
         assert not set(sides["train"]) & (set(sides["validation"]) | set(sides["test"]))
@@ -237,7 +238,7 @@ def test_a_long_path_is_cut(
     values = [each["values"] for each in toys.read_log(log) if each["what"] == "path"]
     assert sorted(map(len, values)) == [250] * (2 * N_FOLDS)  # the last value alone is one fit
     assert sum(each["what"] == "fit" for each in toys.read_log(log)) == 2 * N_FOLDS
-    monkeypatch.setattr("deeprc.evaluation.harness._LONGEST_PATH", 501)
+    monkeypatch.setattr("deeprc.evaluation.nested._LONGEST_PATH", 501)
     assert_same(result, run({"path": toys.PathNoise()}, {"path": search}))
 
 

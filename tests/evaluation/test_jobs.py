@@ -78,6 +78,8 @@ def test_a_path_gives_what_single_fits_give(toys: ModuleType, make: Callable[...
     assert len({each["auc"] for each in single}) > 3
     (call,) = toys.read_log(log)
     assert (call["what"], call["values"]) == ("path", list(range(40)))
+    assert call["ids"] == [f"rep.{i}" for i in SPLIT.train]
+    assert call["y"] == POSITIVE[SPLIT.train].tolist()
 
 
 def test_the_final_job_predicts_the_test_side(toys: ModuleType, make: Callable[..., Job]) -> None:

@@ -1,0 +1,145 @@
+"""Nested cross-validation as jobs: which repertoires are in which fold, and what is fitted to which of them.
+
+Letters: B repertoires.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.datasets.cache import content_digest
+from deeprc.datasets.container import Container
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
+from deeprc.evaluation.jobs import Job, job_key
+from deeprc.evaluation.methods import Method
+from deeprc.evaluation.search import Setting
+from deeprc.evaluation.splits import Split, assign_folds, read_folds
+from deeprc.tasks import Task, labels, parse_tasks
+from deeprc.versions import package_version
+
+__all__ = ["NestedPlan", "cohort_digest", "labelled_folds"]
+
+_LONGEST_PATH = 250  # settings in one job: what an interruption costs at most
+
+
+def labelled_folds(
+    dataset: RepertoireDataset, target: str, folds: int | str | os.PathLike[str], group_by: str | None, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], Task]:
+    """Return each repertoire's fold and label, -1 where it takes no part, and what is predicted."""
+    source = str(dataset.container.path)
+    (task,) = parse_tasks([target], dataset.metadata, source=source)
+    if task.kind != "binary":
+        raise InputError(f"--target {target!r}: a benchmark compares two classes; say COLUMN=CLASS")
+    label = labels([task], dataset.metadata)[:, 0]
+    if isinstance(folds, int):
+        n_folds = folds
+        fold_of = assign_folds(dataset.metadata, [task], n_folds=folds, group_by=group_by, seed=seed, source=source)
+    elif group_by is not None:
+        raise InputError("--group-by: the file of folds decides already which repertoires are together")
+    else:
+        listed = read_folds(Path(folds), dataset.repertoire_ids)
+        n_folds = int(listed.max()) + 1  # also those of which no repertoire has a label
+        fold_of = np.where(np.isnan(label), -1, listed)
+    positive = np.where(fold_of < 0, -1, np.nan_to_num(label, nan=-1)).astype(np.int64)
+    for fold in range(n_folds):
+        if len(np.unique(positive[fold_of == fold])) < 2:
+            raise InputError(
+                f"{source}: fold {fold} has one class of {task.name!r} only; try fewer --folds, another --seed, or "
+                "folds of your own"
+            )
+    return fold_of, positive, task
+
+
+def cohort_digest(dataset: RepertoireDataset) -> str:
+    """Return a digest of the cohort."""
+    container: object = dataset.container
+    rows = dataset.rows.tolist()
+    if isinstance(container, Container):
+        return job_key(content_digest(container), rows)
+    from deeprc.datasets.simulation import SimulatedDataset
+    from deeprc.datasets.simulation.recipe import cohort_to_mapping
+
+    assert isinstance(dataset, SimulatedDataset)
+    return job_key(cohort_to_mapping(dataset.cohort), rows)
+
+
+@dataclass(frozen=True)
+class NestedPlan:
+    """What is computed: a cohort, its folds, and the methods.
+
+    Attributes
+    ----------
+    dataset
+        The repertoires, (B,).
+    fold_of, positive
+        Of `labelled_folds`.
+    seed
+        Of the settings that are drawn.
+    content
+        Of `cohort_digest`.
+    methods
+        What is compared.
+    """
+
+    dataset: RepertoireDataset
+    fold_of: NDArray[np.int64]
+    positive: NDArray[np.int64]
+    seed: int
+    content: str
+    methods: tuple[Method, ...]
+
+    @property
+    def n_folds(self) -> int:
+        """How many folds there are."""
+        return int(self.fold_of.max()) + 1
+
+    def split(self, fold: int) -> Split:
+        """Return the sides of a fold: it tests, the next one validates, the others train."""
+        test, validation = fold, (fold + 1) % self.n_folds
+        train = (self.fold_of >= 0) & (self.fold_of != test) & (self.fold_of != validation)
+        rows = (train, self.fold_of == validation, self.fold_of == test)
+        return Split(*map(np.flatnonzero, rows))
+
+    def settings(self, method: Method, fold: int) -> list[Setting]:
+        """Return what is tried of a method; every fold draws anew."""
+        return method.search.settings([self.seed, fold])
+
+    def search_jobs(self, method: Method, fold: int) -> list[Job]:
+        """Return the jobs that measure a method's settings; none where there is nothing to choose."""
+        settings = self.settings(method, fold)
+        if len(settings) < 2:
+            return []
+        path = getattr(method.estimator, "path_parameter", None)
+        groups: dict[str, list[Setting]] = {}
+        for setting in settings:
+            rest = {name: value for name, value in setting.items() if name != path}
+            alone = setting if path not in setting else rest
+            groups.setdefault(job_key(alone), []).append(setting)
+        return [
+            self._job(method, fold, "search", tuple(group[start : start + _LONGEST_PATH]))
+            for group in groups.values()
+            for start in range(0, len(group), _LONGEST_PATH)
+        ]
+
+    def final_job(self, method: Method, fold: int, setting: Setting) -> Job:
+        """Return the job that predicts the test fold."""
+        return self._job(method, fold, "final", (setting,))
+
+    def _job(self, method: Method, fold: int, kind: Any, settings: tuple[Setting, ...]) -> Job:
+        kind_of = type(method.estimator)
+        what = f"{kind_of.__module__}:{kind_of.__qualname__}", method.estimator.get_params(), settings
+        folds = self.fold_of.tolist(), self.positive.tolist(), fold
+        key = job_key(method.name, kind, *what, folds, self.content, package_version("deeprc"))
+        container: object = self.dataset.container
+        whole = isinstance(container, Container) and np.array_equal(
+            self.dataset.rows, np.arange(len(container.repertoire_ids))
+        )
+        cohort = str(self.dataset.container.path) if whole else self.dataset
+        return Job(key, method.name, fold, kind, cohort, method.estimator, settings, self.split(fold), self.positive)
