@@ -20,7 +20,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, eigh
@@ -28,6 +27,7 @@ from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
 from deeprc.baselines.columns import Columns, Scale
+from deeprc.baselines.elastic_net_kernel import descend, missed_by, relative_gap
 from deeprc.errors import InputError
 
 __all__ = ["Solution", "elastic_net_path"]
@@ -41,9 +41,7 @@ _GRID_TOLERANCE = 1e-2
 _SMALLEST_SET = 64  # columns
 _NEAR = 0.8  # slope of a column that may come into use, by the slope at which it does
 _MOST_CHECKS = 100
-_MOST_STEPS = 200  # Newton steps on one working set
-_MOST_SWEEPS = 500  # of coordinate descent in one Newton step
-_MOST_HALVINGS = 40  # of the length of a Newton step
+_MOST_STEPS = 200  # Newton steps
 _FLAT = 1e-10  # least curvature of a row's loss
 
 
@@ -119,7 +117,8 @@ def elastic_net_path(
     target = positive.astype(np.float64)
     if l1_ratio == 0:
         return _ridge_path(columns, target, Cs, tolerance)
-    return _sparse_path(columns, target, Cs, l1_ratio, tolerance)
+    with _one_thread():
+        return _sparse_path(columns, target, Cs, l1_ratio, tolerance)
 
 
 def _sparse_path(
@@ -132,15 +131,15 @@ def _sparse_path(
     first = l1_ratio / steepest if steepest > 0 else np.inf  # up to this C all coefficients are 0
     null = _State(np.zeros(0, np.int64), np.zeros(0), float(np.log(share / (1 - share))), products, 0.0)
     start, n_steps, found = null, 0, {}
-    for C in sorted(set(Cs)):
+    for C in sorted(set(map(float, Cs))):
         if first >= C:
-            found[C] = _solution(columns, null)
+            found[C] = _solution(columns, null, C, tolerance)
             continue
         while first * _GRID ** (n_steps + 1) <= C:
             n_steps += 1
             start = _solve(columns, target, start, first * _GRID**n_steps, l1_ratio, max(tolerance, _GRID_TOLERANCE))
-        found[C] = _solution(columns, _solve(columns, target, start, float(C), l1_ratio, tolerance))
-    return iter([found[C] for C in Cs])
+        found[C] = _solution(columns, _solve(columns, target, start, C, l1_ratio, tolerance), C, tolerance)
+    return iter([found[float(C)] for C in Cs])
 
 
 @dataclass(frozen=True)
@@ -157,7 +156,9 @@ class _State:
     gap: float
 
 
-def _solution(columns: Columns, state: _State) -> Solution:
+def _solution(columns: Columns, state: _State, C: float, tolerance: float) -> Solution:
+    if state.gap > tolerance:
+        logger.warning("logistic regression, C = %g: not converged, the relative duality gap is %.1e", C, state.gap)
     order = np.argsort(state.chosen)
     order = order[state.weights[order] != 0]
     chosen = state.chosen[order]
@@ -170,20 +171,18 @@ def _solve(columns: Columns, target: Floats, start: _State, C: float, l1: float,
     l2 = 1 - l1
     chosen, weights, intercept, products = start.chosen, start.weights, np.array([start.intercept]), start.products
     z = columns.take(chosen)
-    missed, primal = _missed(z, target, weights, intercept, C, l1, l2)
-    gap = float(_relative_gap(primal, missed, C * np.abs(products), C, l1, l2))
+    missed, primal = missed_by(z, target, weights, intercept, C, l1, l2)
+    gap = float(relative_gap(primal, missed, C * np.abs(products), C, l1, l2))
     for _ in range(_MOST_CHECKS):
         if gap <= tolerance:
             break
         carried = weights != 0
         chosen, weights = _enlarged(chosen[carried], weights[carried], C * np.abs(products), l1)
         z = columns.take(chosen)
-        _descend(z, target, weights, intercept, C, l1, l2, max(0.3 * tolerance, 0.1 * gap))
-        missed, primal = _missed(z, target, weights, intercept, C, l1, l2)
+        descend(z, target, weights, intercept, C, l1, l2, max(0.3 * tolerance, 0.1 * gap))
+        missed, primal = missed_by(z, target, weights, intercept, C, l1, l2)
         products = columns.products(missed)
-        gap = float(_relative_gap(primal, missed, C * np.abs(products), C, l1, l2))
-    else:
-        logger.warning("logistic regression, C = %g: not converged, the relative duality gap is %.1e", C, gap)
+        gap = float(relative_gap(primal, missed, C * np.abs(products), C, l1, l2))
     return _State(chosen, weights, float(intercept[0]), products, gap)
 
 
@@ -197,152 +196,6 @@ def _enlarged(chosen: NDArray[np.int64], weights: Floats, slope: Floats, l1: flo
     return every, np.concatenate([weights, np.zeros(len(every) - len(weights))])
 
 
-@numba.njit(cache=True, nogil=True)
-def _loss(odds: Floats, target: Floats) -> float:
-    total = 0.0
-    for row in range(len(odds)):
-        margin = odds[row] if target[row] > 0 else -odds[row]
-        total += max(-margin, 0.0) + np.log1p(np.exp(-abs(margin)))
-    return total
-
-
-@numba.njit(cache=True, nogil=True)
-def _odds(z: Floats, weights: Floats, intercept: Floats) -> Floats:
-    odds = np.full(z.shape[1], intercept[0])
-    for j in range(len(weights)):
-        if weights[j] != 0:
-            odds += weights[j] * z[j]
-    return odds
-
-
-@numba.njit(cache=True, nogil=True)
-def _penalty(weights: Floats, l1: float, l2: float) -> float:
-    return float(l1 * np.abs(weights).sum() + 0.5 * l2 * (weights * weights).sum())
-
-
-@numba.njit(cache=True, nogil=True)
-def _probability(odds: Floats) -> Floats:
-    tail = np.exp(-np.abs(odds))
-    return np.where(odds >= 0, 1 / (1 + tail), tail / (1 + tail))
-
-
-@numba.njit(cache=True, nogil=True)
-def _balance(odds: Floats, target: Floats, intercept: Floats) -> None:
-    """Move the intercept, in place, to where the residuals sum to 0; a dual point must have it so."""
-    for _ in range(50):
-        probability = _probability(odds)
-        curvature = (probability * (1 - probability)).sum() + _FLAT
-        step = min(max((target - probability).sum() / curvature, -1.0), 1.0)
-        intercept[0] += step
-        odds += step
-        if abs(step) < 1e-13:
-            return
-
-
-@numba.njit(cache=True, nogil=True)
-def _missed(
-    z: Floats, target: Floats, weights: Floats, intercept: Floats, C: float, l1: float, l2: float
-) -> tuple[Floats, float]:
-    """Return the probabilities minus the labels, (B,), at the best intercept, and the objective."""
-    odds = _odds(z, weights, intercept)
-    _balance(odds, target, intercept)
-    return _probability(odds) - target, C * _loss(odds, target) + _penalty(weights, l1, l2)
-
-
-@numba.njit(cache=True, nogil=True)
-def _relative_gap(primal: float, missed: Floats, slope: Floats, C: float, l1: float, l2: float) -> float:
-    """Return (primal - dual) / primal; the dual point is `missed`, shrunk where l1 alone bounds the slopes, (n,)."""
-    steepest = slope.max() if len(slope) else 0.0
-    shrink = l1 / steepest if l2 == 0 and steepest > l1 else 1.0
-    dual = 0.0
-    for row in range(len(missed)):
-        share = min(abs(missed[row]) * shrink, 1.0)
-        if 0 < share < 1:
-            dual -= C * (share * np.log(share) + (1 - share) * np.log1p(-share))
-    if l2 > 0:
-        dual -= (np.maximum(slope - l1, 0.0) ** 2).sum() / (2 * l2)
-    return (primal - dual) / primal
-
-
-@numba.njit(cache=True, nogil=True)
-def _descend(
-    z: Floats, target: Floats, weights: Floats, intercept: Floats, C: float, l1: float, l2: float, tolerance: float
-) -> None:
-    """Solve for the columns of a working set, z (n, B); changes weights, (n,), and intercept, (1,)."""
-    for _ in range(_MOST_STEPS):
-        missed, primal = _missed(z, target, weights, intercept, C, l1, l2)
-        slope = np.empty(len(weights))
-        violation = 0.0
-        for j in range(len(weights)):
-            slope[j] = C * np.dot(z[j], missed)
-            violation = max(violation, abs(_step(slope[j] + l2 * weights[j], weights[j], 1.0, l1)))
-        if _relative_gap(primal, missed, np.abs(slope), C, l1, l2) <= tolerance:
-            return
-        step, lift, moved = _newton_step(z, missed, weights, C, l1, l2, 0.1 * violation)
-        promised = (slope * step).sum() + _penalty(weights + step, l1, l2) - _penalty(weights, l1, l2)
-        odds = _odds(z, weights, intercept)
-        length = 1.0
-        for _ in range(_MOST_HALVINGS):
-            found = C * _loss(odds + length * moved, target) + _penalty(weights + length * step, l1, l2)
-            if found <= primal + 0.01 * length * promised:
-                break
-            length *= 0.5
-        else:
-            return  # no way down that double precision can see
-        weights += length * step
-        intercept[0] += length * lift
-
-
-@numba.njit(cache=True, nogil=True)
-def _step(slope: float, weight: float, curvature: float, l1: float) -> float:
-    """Return the way to the minimum of slope * d + curvature / 2 * d^2 + l1 * |weight + d|."""
-    goal = weight - slope / curvature
-    shrunk = max(abs(goal) - l1 / curvature, 0.0)
-    return (shrunk if goal > 0 else -shrunk) - weight
-
-
-@numba.njit(cache=True, nogil=True)
-def _newton_step(
-    z: Floats, missed: Floats, weights: Floats, C: float, l1: float, l2: float, tolerance: float
-) -> tuple[Floats, float, Floats]:
-    """Minimise the quadratic model by coordinate descent; return steps of the weights, intercept and log-odds."""
-    n, n_rows = z.shape
-    share = np.abs(missed)
-    curvature = C * np.maximum(share * (1 - share), _FLAT)
-    model = C * missed  # the model's derivative by each row's log-odds
-    moved, step, lift, total = np.zeros(n_rows), np.zeros(n), 0.0, curvature.sum()
-    bend = np.empty(n)
-    for j in range(n):
-        bend[j] = 1e-12 + l2
-        for row in range(n_rows):
-            bend[j] += curvature[row] * z[j, row] * z[j, row]
-    every = True
-    for _ in range(_MOST_SWEEPS):
-        largest = 0.0
-        for j in range(n):
-            at = weights[j] + step[j]
-            if at == 0 and not every:
-                continue
-            d = _step(np.dot(z[j], model) + l2 * at, at, bend[j], l1)
-            if d != 0:
-                step[j] += d
-                largest = max(largest, abs(d) * bend[j])
-                for row in range(n_rows):
-                    moved[row] += d * z[j, row]
-                    model[row] += d * z[j, row] * curvature[row]
-        shift = -model.sum() / total
-        lift += shift
-        moved += shift
-        model += shift * curvature
-        if largest <= tolerance:
-            if every:
-                break
-            every = True  # those in use have settled: look at all others once more
-        else:
-            every = False
-    return step, lift, moved
-
-
 def _ridge_path(columns: Columns, target: Floats, Cs: Sequence[float], tolerance: float) -> Iterator[Solution]:
     """Solve in coordinates, (B, r), whose inner products are those of the rows; r is at most B."""
     direct = columns.shape[1] <= columns.shape[0]
@@ -353,11 +206,11 @@ def _ridge_path(columns: Columns, target: Floats, Cs: Sequence[float], tolerance
         with _one_thread():
             weights, intercept = _ridge(coordinates, target, C, tolerance)
         transposed = np.ascontiguousarray(coordinates.T)
-        missed, primal = _missed(transposed, target, weights, intercept, C, 0.0, 1.0)
+        missed, primal = missed_by(transposed, target, weights, intercept, C, 0.0, 1.0)
         products = columns.products(missed)
-        gap = float(_relative_gap(primal, missed, C * np.abs(products), C, 0.0, 1.0))
+        gap = float(relative_gap(primal, missed, C * np.abs(products), C, 0.0, 1.0))
         every = weights if direct else -C * products
-        yield _solution(columns, _State(varies, every[varies], float(intercept[0]), products, gap))
+        yield _solution(columns, _State(varies, every[varies], float(intercept[0]), products, gap), C, tolerance)
 
 
 def _one_thread() -> threadpool_limits:

@@ -5,7 +5,6 @@ Letters: B repertoires, M k-mers of all patterns, G genes.
 
 from __future__ import annotations
 
-import logging
 from itertools import combinations
 
 import numpy as np
@@ -19,8 +18,6 @@ from deeprc.datasets.representations import kmer_frequencies, kmer_matrix
 from deeprc.errors import InputError
 
 __all__ = ["GappedKmerLogisticRegression", "gapped_places"]
-
-logger = logging.getLogger(__name__)
 
 _MOST_DENSE, _MOST_RESIDUES, _MOST_GAPS = 4, 6, 4
 
@@ -74,10 +71,8 @@ class GappedKmerLogisticRegression(PenalisedClassifier):
         check_choice("genes", self.genes, ("auto", "none"))
         names = {}
         for field in ("v_call", "j_call"):
-            wanted = self.genes == "auto"
-            if wanted and not has_genes(X, field):
-                logger.warning("%s: has no %s; k-mers only are used in its place", X.container.path, field)
-            names[field] = genes_of(X, field) if wanted and has_genes(X, field) else []
+            wanted = self.genes == "auto" and has_genes(X, field)
+            names[field] = genes_of(X, field) if wanted else []
         self.v_names_ = np.array(names["v_call"], np.str_)
         self.j_names_ = np.array(names["j_call"], np.str_)
 

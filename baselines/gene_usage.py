@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.cache import Arrays, cached
+from deeprc.datasets.clones import gene_fields
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import gene_counts
 from deeprc.errors import InputError
@@ -20,7 +21,7 @@ __all__ = ["gene_table", "genes_of", "has_genes"]
 
 def has_genes(X: RepertoireDataset, field: str) -> bool:
     """Return whether the container has a column of such calls, `v_call` or `j_call`."""
-    return getattr(X.container, field) is not None
+    return field in gene_fields(X)
 
 
 def genes_of(X: RepertoireDataset, field: str) -> list[str]:

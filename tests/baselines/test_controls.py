@@ -1,0 +1,104 @@
+"""The controls: their features by hand, and that they read no sequence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import entropy
+from sklearn.linear_model import LogisticRegression
+
+from deeprc.baselines.controls import SIZE_FEATURES, RepertoireSize, VGeneUsage, size_features
+from deeprc.datasets.alphabet import encode_many
+from deeprc.datasets.container_writer import ContainerWriter
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.errors import InputError
+from tests.conftest import random_sequences
+
+
+def test_size_and_diversity_by_hand() -> None:
+    found = dict(zip(SIZE_FEATURES, size_features(np.array([1, 4, 1, 2], np.uint32)), strict=True))
+    share = np.array([1, 4, 1, 2]) / 8
+    pairs = np.abs(np.subtract.outer([1, 4, 1, 2], [1, 4, 1, 2])).sum()
+    expected = {
+        "log_sequences": np.log(5),
+        "log_total_count": np.log(9),
+        "entropy": entropy(share),
+        "clonality": 1 - entropy(share) / np.log(4),
+        "inverse_simpson": -np.log((share**2).sum()),
+        "gini": pairs / (2 * 4 * 8),
+        "share_of_largest": 0.5,
+        "share_of_singletons": 0.5,
+        "log_chao1": np.log(1 + 4 + 2 * 1 / (2 * 2)),
+    }
+    assert found == pytest.approx(expected)
+
+
+def test_size_of_nothing_and_of_one() -> None:
+    assert size_features(np.zeros(0, np.uint32)).tolist() == [0.0] * len(SIZE_FEATURES)
+    one = dict(zip(SIZE_FEATURES, size_features(np.array([5], np.uint32)), strict=True))
+    assert (one["clonality"], one["entropy"], one["gini"], one["share_of_largest"]) == pytest.approx((0, 0, 0, 1))
+
+
+def make(path: Path, *, genes: bool = True, seed: int = 0) -> RepertoireDataset:
+    """Positives are twice as large, and use TRBV1 more often; their sequences are as the others'."""
+    rng = np.random.default_rng(seed)
+    with ContainerWriter(path) as writer:
+        for number in range(30):
+            sequences = random_sequences(rng, 120 if number % 2 else 60)
+            residues, offsets = encode_many(sequences)
+            share = [0.1, 0.5, 0.4] if number % 2 else [0.1, 0.4, 0.5]
+            calls = GeneCalls(rng.choice(3, len(sequences), p=share).astype(np.uint16), ("", "TRBV1", "TRBV2"))
+            counts = rng.geometric(0.4, len(sequences)).astype(np.uint32)
+            writer.append(f"r{number}", SequenceTable(residues, np.diff(offsets), counts, calls if genes else None))
+        writer.finish(pd.DataFrame({"status": np.arange(30) % 2}), source="a test")
+    return open_dataset(path)
+
+
+def test_sizes_are_told_apart(tmp_path: Path) -> None:
+    cohort = make(tmp_path / "cohort.h5")
+    y = cohort.metadata["status"].to_numpy()
+    model = RepertoireSize().fit(cohort[:20], y[:20])
+    assert np.array_equal(model.predict(cohort[20:]), y[20:])
+
+
+def test_gene_usage_is_scikit_learns_on_centred_logarithms(tmp_path: Path) -> None:
+    cohort = make(tmp_path / "cohort.h5")
+    y = cohort.metadata["status"].to_numpy()
+    counts = np.array([[(r.to_frame()["v_call"] == name).sum() for name in ("TRBV1", "TRBV2")] for r in cohort])
+    logs = np.log(counts + 0.5)
+    x = logs - logs.mean(axis=1, keepdims=True)
+    z = (x - x.mean(axis=0)) / x.std(axis=0)
+    model = VGeneUsage(C=0.5).fit(cohort, y)
+    other = LogisticRegression(C=0.5, tol=1e-10, max_iter=1000).fit(z, y)
+    assert model.decision_function(cohort) == pytest.approx(other.decision_function(z), abs=1e-3)
+
+
+def test_a_cohort_without_calls_is_refused(tmp_path: Path) -> None:
+    cohort = make(tmp_path / "cohort.h5", genes=False)
+    with pytest.raises(InputError, match=r"cohort\.h5: has no v_call"):
+        VGeneUsage().fit(cohort, cohort.metadata["status"])
+    with pytest.raises(InputError, match=r"cohort\.h5: has no v_call"):
+        VGeneUsage.check_cohort(cohort)
+
+
+def test_controls_do_not_read_sequences(tmp_path: Path) -> None:
+    """Other sequences, the same sizes, counts and genes: the same scores."""
+    one = make(tmp_path / "one.h5")
+    other = tmp_path / "other.h5"
+    with ContainerWriter(other) as writer:
+        for number, repertoire in enumerate(one):
+            n = len(repertoire)
+            residues, offsets = encode_many(["ACDEFGHIKLMNPQRSTVWY"[i % 20] * 9 for i in range(n)])
+            genes = one.container.v_call
+            assert genes is not None
+            calls = GeneCalls(genes.codes[repertoire.start : repertoire.stop], genes.vocabulary)
+            writer.append(f"r{number}", SequenceTable(residues, np.diff(offsets), np.asarray(repertoire.counts), calls))
+        writer.finish(one.metadata, source="a test")
+    y = one.metadata["status"]
+    for model in (RepertoireSize(), VGeneUsage()):
+        scores = model.fit(one, y).decision_function(one)
+        assert np.allclose(scores, model.decision_function(open_dataset(other)), rtol=1e-12)
