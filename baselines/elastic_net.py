@@ -197,16 +197,16 @@ def _enlarged(chosen: NDArray[np.int64], weights: Floats, slope: Floats, l1: flo
 
 
 def _ridge_path(columns: Columns, target: Floats, Cs: Sequence[float], tolerance: float) -> Iterator[Solution]:
-    """Solve in coordinates, (B, r), whose inner products are those of the rows; r is at most B."""
+    """Solve in coordinates whose inner products are those of the rows; there are r of them, at most B."""
     direct = columns.shape[1] <= columns.shape[0]
     with _one_thread():
-        coordinates = columns.take(np.arange(columns.shape[1])).T if direct else _coordinates(columns.gram())
+        rows = columns.take(np.arange(columns.shape[1])) if direct else _coordinates(columns.gram()).T
+    rows = np.ascontiguousarray(rows)  # (r, B)
     varies = np.flatnonzero(columns.factor)
     for C in map(float, Cs):
         with _one_thread():
-            weights, intercept = _ridge(coordinates, target, C, tolerance)
-        transposed = np.ascontiguousarray(coordinates.T)
-        missed, primal = missed_by(transposed, target, weights, intercept, C, 0.0, 1.0)
+            weights, intercept = _ridge(rows.T, target, C, tolerance)
+        missed, primal = missed_by(rows, target, weights, intercept, C, 0.0, 1.0)
         products = columns.products(missed)
         gap = float(relative_gap(primal, missed, C * np.abs(products), C, 0.0, 1.0))
         every = weights if direct else -C * products
@@ -219,6 +219,7 @@ def _one_thread() -> threadpool_limits:
 
 
 def _coordinates(gram: Floats) -> Floats:
+    """Return coordinates, (B, r), with these inner products."""
     values, vectors = eigh(gram)
     kept = values > len(gram) * np.finfo(float).eps * max(float(values[-1]), 0.0)
     return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))

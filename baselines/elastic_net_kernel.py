@@ -1,6 +1,7 @@
 """The compiled inner solver of `elastic_net`: the columns of one working set, standardised and dense.
 
-The objective is C * sum of losses + l1 * |w|_1 + l2 / 2 * |w|_2^2, the intercept an array of one that is changed in place.
+The objective is C * sum of losses + l1 * |w|_1 + l2 / 2 * |w|_2^2; the intercept is an array of one number, changed in
+place.
 
 Letters: B rows (repertoires), n columns of the working set.
 """
@@ -199,6 +200,6 @@ def _leap(z: Floats, model: Floats, at: Floats, curvature: Floats, l1: float, l2
         if gain < 0:
             at[used] = new
             model += curvature * moved
-            return length * goal[n]
+            return float(length * goal[n])
         length *= 0.25
     return 0.0

@@ -62,8 +62,6 @@ class KNN(KernelClassifier):
 
     def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
         number, n = _checked_number(self.n_neighbors), len(X)
-        if number > n:
-            raise InputError(f"n_neighbors: expected at most the {n} training repertoires, found {number}")
         order = canonical_order(X, positive.astype(np.int64))
         self._keep(X[order])
         self.positive_ = positive[order]
@@ -76,7 +74,7 @@ class KNN(KernelClassifier):
     def _decide(self, X: RepertoireDataset) -> NDArray[np.float64]:
         kernel = self._similarity(X)
         classes = np.broadcast_to(self.positive_, kernel.shape)
-        return np.asarray(_shares(kernel, classes, np.array([self.n_neighbors]))[0])
+        return np.asarray(_shares(kernel, classes, np.array([min(self.n_neighbors, len(self.positive_))]))[0])
 
     def decision_path(
         self, X: RepertoireDataset, y: ArrayLike, X_new: RepertoireDataset, values: Sequence[Any]

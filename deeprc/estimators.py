@@ -63,6 +63,8 @@ def checked_labels(X: object, y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.in
         raise ValueError(f"expected one label per repertoire, found {len(label_of)} labels for {n} repertoires")
     if pd.isna(label_of).any():
         raise ValueError("y has missing labels; leave out their repertoires")
+    if label_of.dtype == object:
+        label_of = np.array(label_of.tolist())  # the type of its values, which can be saved
     classes, index = np.unique(label_of, return_inverse=True)
     if len(classes) < 2:
         raise ValueError(f"y has one class only: {classes.tolist()}")
@@ -111,6 +113,9 @@ class RepertoireClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     """Whether `fit` takes `X_validation` and `y_validation`, to stop early by them."""
 
     classes_: NDArray[Any]
+
+    def check_parameters(self) -> None:
+        """Raise InputError where a parameter can be told to be wrong before there is a cohort."""
 
     def prepare(self, X: RepertoireDataset) -> None:
         """Compute and cache what does not depend on labels, so that processes need not all do it."""

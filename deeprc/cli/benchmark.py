@@ -45,7 +45,8 @@ def _list(context: click.Context, _: click.Parameter, value: bool) -> None:
 )
 @click.option("--output", "-o", metavar="FOLDER", help="The folder to write; must not exist, unless with --resume.")
 @click.option(
-    "--preset", default="quick", show_default=True, help="The search spaces: paper, quick, or a YAML file like theirs."
+    "--preset",
+    help="The search spaces: paper, quick, or a YAML file like theirs.  [default: quick, or what --resume continues]",
 )
 @click.option("--folds", default="5", show_default=True, help="Their number, or a TSV of repertoire_id and fold.")
 @click.option("--group-by", metavar="COLUMN", help="Repertoires with the same value are in one fold.")
@@ -59,7 +60,7 @@ def benchmark(
     target: str,
     methods: tuple[str, ...],
     output: str | None,
-    preset: str,
+    preset: str | None,
     folds: str,
     group_by: str | None,
     seed: int,
@@ -82,10 +83,11 @@ def benchmark(
 
     from deeprc.errors import InputError
     from deeprc.evaluation.harness import benchmark as compare
+    from deeprc.evaluation.methods import split_names
 
     if output is None:
         raise InputError("expected --output FOLDER")
-    names = [name for text in methods or ("all",) for name in text.split(",") if name]
+    names = split_names(methods or ("all",))
     try:
         with _progress() as progress:
             result = compare(

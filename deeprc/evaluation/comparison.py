@@ -239,7 +239,8 @@ def control_verdict(comparison: pd.DataFrame, methods: Sequence[MethodInfo]) -> 
     """
     label = {each.name: each.label for each in methods}
     if not comparison["best"].any():
-        return ["No method has predictions that can be compared."]
+        only = "Only controls and known motifs were run" if comparison["n_folds"].any() else "No method has predictions"
+        return [f"{only}: there is nothing to compare."]
     best = comparison[comparison["best"]].iloc[0]
     name = label[best["method"]]
     lines = []

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -24,7 +25,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.benchmark_result import BenchmarkResult
 from deeprc.evaluation.comparison import MethodInfo
 from deeprc.evaluation.jobs import Job, Outcome, check_scheduler, job_key, run_jobs, seconds_left
-from deeprc.evaluation.methods import Method, choose_methods
+from deeprc.evaluation.methods import Method, choose_methods, split_names
 from deeprc.evaluation.nested import NestedPlan, cohort_digest, labelled_folds
 from deeprc.evaluation.search import with_setting
 from deeprc.evaluation.splits import subject_columns
@@ -47,7 +48,7 @@ def benchmark(
     target: str,
     methods: Sequence[str] | Mapping[str, BaseEstimator | None] = ("all",),
     output: str | os.PathLike[str] | None = None,
-    preset: str | os.PathLike[str] = "quick",
+    preset: str | os.PathLike[str] | None = None,
     folds: int | str | os.PathLike[str] = 5,
     group_by: str | None = None,
     seed: int = 0,
@@ -70,7 +71,8 @@ def benchmark(
     output
         The folder to write; None writes nothing. It must not exist, be empty, or hold the same benchmark (`resume`).
     preset
-        The search spaces: "paper", "quick", or a YAML file like those in `configs/benchmark`.
+        The search spaces: "paper", "quick", or a YAML file like those in `configs/benchmark`. None: "quick", or, of a
+        benchmark that is resumed, the one it began with.
     folds
         Their number, or a TSV file with the columns `repertoire_id` and `fold`.
     group_by
@@ -97,13 +99,14 @@ def benchmark(
     names, own = _split_methods(methods)
     folder = None if output is None else Path(output)
     if resume and folder is not None and holds_benchmark(folder):
-        names = list(dict.fromkeys([*read_header(folder)["asked"], *names]))
+        header = read_header(folder)
+        names = list(dict.fromkeys([*header["asked"], *names]))
+        preset = preset or header["preset"]
+    preset = os.fspath(preset or "quick")
     fold_of, positive, task = labelled_folds(dataset, target, folds, group_by, seed)
-    chosen, skipped = choose_methods(
-        names, preset=Path(preset) if os.path.isfile(preset) else str(preset), dataset=dataset, own=own
-    )
+    chosen, skipped = choose_methods(names, preset=preset, dataset=dataset, own=own)
     plan = NestedPlan(dataset, fold_of, positive, seed, cohort_digest(dataset), tuple(map(_seeded(seed), chosen)))
-    asked = {"target": target, "group_by": group_by, "preset": os.fspath(preset), "asked": names}
+    asked = {"target": target, "group_by": group_by, "preset": preset, "asked": names}
     store = ResultStore(folder, {**asked, **_header(plan, task)}, resume=resume)
     for name, reason in skipped.items():
         logger.warning("%s is left out: %s", name, reason)
@@ -121,7 +124,7 @@ def _split_methods(
     methods: Sequence[str] | Mapping[str, BaseEstimator | None],
 ) -> tuple[list[str], dict[str, BaseEstimator]]:
     if isinstance(methods, str):
-        methods = methods.split(",")
+        methods = split_names([methods])
     if isinstance(methods, Mapping):
         own = {name: estimator for name, estimator in methods.items() if estimator is not None}
         return [name for name in methods if name not in own], own
@@ -195,6 +198,7 @@ class _Run:
     ) -> None:
         self.plan, self.store, self.progress = plan, store, progress
         self.n_jobs, self.scheduler = n_jobs, scheduler
+        self.started, self.ended = time.monotonic(), 0
         self.done: dict[str, tuple[Job, Outcome]] = {}
         self.failures: dict[str, str] = {}
         searches = {(m.name, f): plan.search_jobs(m, f) for m in plan.methods for f in range(plan.n_folds)}
@@ -261,6 +265,9 @@ class _Run:
     def _tell(self, waiting: Mapping[str, Job]) -> None:
         if self.progress is not None:
             left = seconds_left(self.done.values(), list(waiting.values()), running=max(1, self.n_jobs))
+            if self.scheduler is not None:  # whose workers are not known: by what has ended here so far
+                self.ended += 1
+                left = (time.monotonic() - self.started) / self.ended * len(waiting)
             self.progress(len(self.done), self.n_total, left)
 
     def _final(self, name: str, fold: int) -> Job | None:

@@ -9,6 +9,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import sys
@@ -79,8 +80,21 @@ class Job:
 
 
 def job_key(*parts: Any) -> str:
-    """Return a digest of what JSON can hold."""
-    return hashlib.blake2b(json.dumps(parts, sort_keys=True, default=str).encode(), digest_size=12).hexdigest()
+    """Return a digest of what JSON can hold, of arrays and of other objects as parameters of estimators."""
+    return hashlib.blake2b(json.dumps(parts, sort_keys=True, default=_plain).encode(), digest_size=12).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """Return what tells a value from others, in this process and in the next."""
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        content = hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=16).hexdigest()
+        return [str(value.dtype), list(value.shape), content]
+    if isinstance(value, np.generic):
+        return value.item()
+    name = f"{type(value).__module__}:{type(value).__qualname__}"
+    if hasattr(value, "get_params"):
+        return [name, value.get_params(deep=False)]
+    return [name, re.sub(" at 0x[0-9a-f]+", "", repr(value))]
 
 
 def run_job(job: Job) -> Outcome:
@@ -89,7 +103,7 @@ def run_job(job: Job) -> Outcome:
     started, cpu = time.perf_counter(), time.process_time()
     try:
         outcome = (_search if job.kind == "search" else _final)(job)
-    except Exception as error:  # another method's or a user's own code: the others go on
+    except (Exception, SystemExit) as error:  # another method's or a user's own code: the others go on
         logger.debug("%s, fold %d: %s", job.method, job.fold, traceback.format_exc())
         return {"error": _one_line(error)}
     cost = {"seconds": time.perf_counter() - started, "cpu_seconds": time.process_time() - cpu}

@@ -19,9 +19,10 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.search import Search, parse_search, read_number, with_setting
 
-__all__ = ["METHODS", "Method", "choose_methods", "estimator_class", "search_presets"]
+__all__ = ["METHODS", "Method", "choose_methods", "estimator_class", "search_presets", "split_names"]
 
 _FOLDER = "benchmark"
+_CHECKED = 100  # settings of a search space
 _KEYS = {"search", "trials", "fixed", "estimator", "label"}
 
 
@@ -87,6 +88,11 @@ def search_presets() -> list[str]:
     return sorted(path.name.removesuffix(".yaml") for path in folder.iterdir() if path.name.endswith(".yaml"))
 
 
+def split_names(texts: Sequence[str]) -> list[str]:
+    """Return the names in texts like "deeprc, svm-minmax"."""
+    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
+
+
 def choose_methods(
     names: Sequence[str],
     *,
@@ -114,7 +120,12 @@ def choose_methods(
     """
     body, source = _read(preset), str(preset)
     own = own or {}
-    known = [*METHODS, *(name for name in body if name not in METHODS)]
+    known = [*METHODS, *(name for name, entry in body.items() if name not in METHODS and "estimator" in entry)]
+    for name in body:
+        if name not in (*known, *names, *own):
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else "; a method of your own needs `estimator: module:Class`"
+            raise InputError(f"{source}: no method {name!r}{hint}")
     chosen: dict[str, Method] = {}
     skipped: dict[str, str] = {}
     for name in names:
@@ -191,8 +202,12 @@ def _with_entry(method: Method, entry: Mapping[str, Any], source: str) -> Method
         raise InputError(f"{where}.fixed: expected names and values of parameters, found {fixed!r}")
     search = parse_search(entry.get("search", {}), trials=entry.get("trials", 1), source=f"{where}.search")
     estimator = with_setting(method.estimator, {str(name): read_number(value) for name, value in fixed.items()})
-    for setting in search.settings([0])[:1]:
-        with_setting(estimator, setting)  # fails here where a parameter does not exist
+    for setting in search.settings([0])[:_CHECKED] or [{}]:
+        one = with_setting(estimator, setting)  # fails here where a parameter does not exist
+        try:
+            getattr(one, "check_parameters", lambda: None)()
+        except ValueError as error:
+            raise InputError(f"{where}: {error}") from error
     return replace(method, estimator=estimator, search=search, label=str(entry.get("label", method.label)))
 
 
@@ -241,7 +256,7 @@ def _read(preset: str | Path) -> dict[str, dict[str, Any]]:
         raise InputError(f"--preset {preset}: neither a file nor one of {', '.join(search_presets())}")
     try:
         body = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{preset}: is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(body, dict) or not all(isinstance(entry, dict) for entry in body.values()):
         raise InputError(f"{preset}: expected a section for each method, with {', '.join(sorted(_KEYS))}")

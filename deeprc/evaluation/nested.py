@@ -5,6 +5,7 @@ Letters: B repertoires.
 
 from __future__ import annotations
 
+import inspect
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,7 +117,7 @@ class NestedPlan:
         settings = self.settings(method, fold)
         if len(settings) < 2:
             return []
-        path = getattr(method.estimator, "path_parameter", None)
+        path = None if getattr(method.estimator, "uses_validation", False) else _path_parameter(method)
         groups: dict[str, list[Setting]] = {}
         for setting in settings:
             rest = {name: value for name, value in setting.items() if name != path}
@@ -134,7 +135,7 @@ class NestedPlan:
 
     def _job(self, method: Method, fold: int, kind: Any, settings: tuple[Setting, ...]) -> Job:
         kind_of = type(method.estimator)
-        what = f"{kind_of.__module__}:{kind_of.__qualname__}", method.estimator.get_params(), settings
+        what = f"{kind_of.__module__}:{kind_of.__qualname__}", _source(kind_of), method.estimator.get_params(), settings
         folds = self.fold_of.tolist(), self.positive.tolist(), fold
         key = job_key(method.name, kind, *what, folds, self.content, package_version("deeprc"))
         container: object = self.dataset.container
@@ -143,3 +144,17 @@ class NestedPlan:
         )
         cohort = str(self.dataset.container.path) if whole else self.dataset
         return Job(key, method.name, fold, kind, cohort, method.estimator, settings, self.split(fold), self.positive)
+
+
+def _path_parameter(method: Method) -> str | None:
+    return getattr(method.estimator, "path_parameter", None)
+
+
+def _source(kind: type) -> str:
+    """Return the text of a user's own class, which may change between two calls; deeprc's own has a version."""
+    if kind.__module__.partition(".")[0] == "deeprc":
+        return ""
+    try:
+        return inspect.getsource(kind)
+    except (OSError, TypeError):  # typed in at a prompt
+        return ""

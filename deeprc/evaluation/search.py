@@ -18,6 +18,7 @@ __all__ = ["Search", "Setting", "parse_search", "read_number", "with_setting"]
 
 Setting = dict[str, Any]
 
+_MOST_VALUES = 100_000
 _RANGES = ("log10", "integer")
 _LARGEST_EXPONENT = 300  # of 10, in 64 bits
 _EXPONENT = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)e[+-]?\d+", re.IGNORECASE)
@@ -86,6 +87,8 @@ def parse_search(body: object, *, trials: object, source: str) -> Search:
             continue
         kind, low, high = _limits(values, f"{source}: {name}")
         if kind == "from":
+            if high - low >= _MOST_VALUES:
+                raise InputError(f"{source}: {name}: expected at most {_MOST_VALUES} values, found {high - low + 1}")
             lists[str(name)] = range(int(low), int(high) + 1)
         else:
             ranges[str(name)] = (kind, low, high)

@@ -18,7 +18,7 @@ __all__ = ["FORMAT", "VERSION", "ResultStore", "holds_benchmark", "read_header"]
 
 FORMAT, VERSION = "deeprc-benchmark", 1
 _HEADER = "benchmark.yaml"
-_SAME = ("content", "target", "group_by", "seed", "n_folds", "folds")
+_SAME = ("content", "target", "group_by", "seed", "n_folds", "folds", "preset")
 """What must not change between the calls that fill one folder: causes before what they change."""
 _RESULT = {"search": "validation", "final": "test"}
 """What an outcome of each kind of job holds."""
@@ -81,16 +81,17 @@ class ResultStore:
         """Keep a job's outcome; a failed job is not kept, so that it is tried again."""
         if "error" in outcome:
             return
-        self._memory[job.key] = outcome
-        if self.folder is not None:
-            path = self._path(job)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            body = {"key": job.key, "method": job.method, "fold": job.fold, "kind": job.kind, "outcome": outcome}
-            write_text(path, json.dumps(body, indent=1) + "\n")
+        if self.folder is None:
+            self._memory[job.key] = outcome
+            return
+        path = self._path(job)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        body = {"key": job.key, "method": job.method, "fold": job.fold, "kind": job.kind, "outcome": outcome}
+        write_text(path, json.dumps(body, indent=1) + "\n")
 
     def _path(self, job: Job) -> Path:
         assert self.folder is not None
-        name = re.sub(r"[^\w.+-]", "_", job.method)
+        name = re.sub(r"[^\w+-]", "_", job.method) or "_"
         return self.folder / "tasks" / name / f"fold-{job.fold}" / f"{job.kind}-{job.key}.json"
 
 
@@ -116,4 +117,7 @@ def read_header(folder: Path) -> dict[str, Any]:
         raise InputError(f"{file}: is damaged: {' '.join(str(error).split())}") from error
     if not isinstance(body, dict) or (body.get("format"), body.get("version")) != (FORMAT, VERSION):
         raise InputError(f"{file}: expected format {FORMAT!r} version {VERSION}")
+    missing = [name for name in (*_SAME, "asked", "methods") if name not in body]
+    if missing or not isinstance(body["asked"], list) or not isinstance(body["methods"], dict):
+        raise InputError(f"{file}: is damaged: {missing[0] if missing else 'asked or methods'!r} is missing or altered")
     return body

@@ -5,7 +5,9 @@ Letters: B repertoires, C classes.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,8 @@ from deeprc.tasks import Task
 from deeprc.training.trainer import Fold, Trainer, build_network
 
 __all__ = ["DeepRCClassifier"]
+
+logger = logging.getLogger(__name__)
 
 
 class DeepRCClassifier(RepertoireClassifier):
@@ -70,6 +74,10 @@ class DeepRCClassifier(RepertoireClassifier):
         self.seed = seed
         self.device = device
 
+    def check_parameters(self) -> None:
+        """Raise InputError where the configuration cannot be used."""
+        load_config(self.config, self.overrides or {})
+
     def fit(
         self,
         X: RepertoireDataset,
@@ -107,6 +115,9 @@ class DeepRCClassifier(RepertoireClassifier):
         else:
             validation = _in_order(X_validation, self._index(X_validation, y_validation))
         config = load_config(self.config, self.overrides or {})
+        if config.network.abundance == "log" and all(repertoire.counts.max(initial=1) <= 1 for repertoire in X):
+            logger.warning("no sequence has a count above 1: abundance=none in the place of log, which hides those")
+            config = replace(config, network=replace(config.network, abundance="none"))
         trainer = Trainer(config, [self._task()], train, validation, seed=self.seed, device=resolve_device(self.device))
         self.history_ = trainer.fit().history
         self.network_ = trainer.network

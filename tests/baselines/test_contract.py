@@ -55,8 +55,8 @@ _CONTROLS, _LINEAR = "deeprc.baselines.controls", (10.0, 0.1)
 CASES = {
     "svm-minmax": Case("deeprc.baselines.svm:SVM", {"kernel": "minmax"}, (1.0, 0.01)),
     "svm-jaccard": Case("deeprc.baselines.svm:SVM", {"kernel": "jaccard"}, (1.0, 0.01)),
-    "knn-minmax": Case("deeprc.baselines.knn:KNN", {"kernel": "minmax"}, (5, 1, 16)),
-    "knn-jaccard": Case("deeprc.baselines.knn:KNN", {"kernel": "jaccard"}, (5, 1, 16)),
+    "knn-minmax": Case("deeprc.baselines.knn:KNN", {"kernel": "minmax"}, (5, 1, 16, 17)),
+    "knn-jaccard": Case("deeprc.baselines.knn:KNN", {"kernel": "jaccard"}, (5, 1, 16, 17)),
     "logistic": Case("deeprc.baselines.logistic:LogisticRegression", {}, _LINEAR),
     "logistic-adam": Case("deeprc.baselines.logistic:AdamLogisticRegression", {"n_updates": 20}, (20, 5, 12)),
     "gapped-logistic": Case("deeprc.baselines.gapped:GappedKmerLogisticRegression", {"k": 3}, _LINEAR),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import warnings
 from collections.abc import Callable
 
+import numba
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -11,6 +14,7 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 
+from deeprc.baselines.columns import Columns
 from deeprc.baselines.elastic_net import Solution, elastic_net_path
 from deeprc.errors import InputError
 
@@ -80,6 +84,70 @@ def test_the_l2_penalty_is_scikit_learns(problem: Callable[..., Problem]) -> Non
         assert matrix[:, solution.columns] @ solution.coefficients + solution.intercept == pytest.approx(
             other.decision_function(standard(matrix)), abs=1e-4
         )
+
+
+@pytest.mark.parametrize("l1_ratio", [1.0, 0.4])
+def test_coefficients_are_those_of_scikit_learns_saga(problem: Callable[..., Problem], l1_ratio: float) -> None:
+    matrix, positive = problem()
+    z, C = standard(matrix), 0.3
+    (solution,) = elastic_net_path(matrix, positive, [C], l1_ratio=l1_ratio, tolerance=1e-12)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # the penalty's name is not needed any more from 1.8 on
+        saga = {"solver": "saga", "penalty": "elasticnet", "tol": 1e-12, "max_iter": 100_000}
+        other = LogisticRegression(C=C, l1_ratio=l1_ratio, **saga).fit(z, positive)
+    assert solution.columns.tolist() == np.flatnonzero(other.coef_[0]).tolist()
+    of_standard = solution.coefficients * matrix.std(axis=0)[solution.columns]
+    assert of_standard == pytest.approx(other.coef_[0, solution.columns], abs=1e-5)
+    at_mean = solution.intercept + solution.coefficients @ matrix.mean(axis=0)[solution.columns]
+    assert at_mean == pytest.approx(other.intercept_[0], abs=1e-5)
+
+
+@pytest.mark.parametrize("l1_ratio", [1.0, 0.5, 0.0])
+def test_the_gap_is_no_less_than_what_could_be_gained(problem: Callable[..., Problem], l1_ratio: float) -> None:
+    matrix, positive = problem(n_columns=100)
+    best = objective(
+        matrix, positive, next(elastic_net_path(matrix, positive, [1.0], l1_ratio=l1_ratio)), 1.0, l1_ratio
+    )
+    for tolerance in (0.3, 1e-2, 1e-4):
+        (rough,) = elastic_net_path(matrix, positive, [1.0], l1_ratio=l1_ratio, tolerance=tolerance)
+        reached = objective(matrix, positive, rough, 1.0, l1_ratio)
+        assert rough.gap <= tolerance
+        assert reached - best <= rough.gap * reached + 1e-6 * best
+
+
+def test_columns_that_are_nearly_alike_are_no_trouble(caplog: pytest.LogCaptureFixture) -> None:
+    """Most columns are one row's spike, as rare k-mers are: coordinate descent alone does not get anywhere."""
+    rng = np.random.default_rng(0)
+    matrix = np.abs(rng.standard_cauchy((60, 1000))) ** 2
+    with caplog.at_level(logging.WARNING):
+        solutions = list(elastic_net_path(matrix, rng.random(60) < 0.3, [1.0, 1e4]))
+    assert all(solution.gap <= 1e-6 for solution in solutions)
+    assert not caplog.records
+
+
+def test_a_common_scale_keeps_what_varies_more(problem: Callable[..., Problem]) -> None:
+    matrix, positive = problem()
+    common = np.sqrt(matrix.var(axis=0).mean())
+    (solution,) = elastic_net_path(matrix, positive, [0.5], l1_ratio=0.0, scale="common", tolerance=1e-10)
+    z = (matrix - matrix.mean(axis=0)) / common
+    other = LogisticRegression(C=0.5, tol=1e-10, max_iter=10_000).fit(z, positive)
+    assert solution.coefficients * common == pytest.approx(other.coef_[0], abs=1e-5)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_sums_over_columns_are_numpys_on_any_number_of_threads(problem: Callable[..., Problem], sparse: bool) -> None:
+    matrix, positive = problem(n_rows=11, n_columns=40_000, density=0.3)
+    matrix = matrix.astype(np.float32)
+    z, vector = standard(matrix.astype(np.float64)), positive - 0.3
+    found = []
+    for n_threads in (1, numba.config.NUMBA_NUM_THREADS):
+        numba.set_num_threads(n_threads)
+        columns = Columns(csr_matrix(matrix) if sparse else matrix)
+        found.append(columns.products(vector))
+    np.testing.assert_array_equal(*found)
+    np.testing.assert_allclose(found[0], vector @ z, atol=1e-5)
+    np.testing.assert_allclose(columns.take(np.array([39_999, 3])), z[:, [39_999, 3]].T, atol=1e-5)
+    np.testing.assert_allclose(columns.gram(), z @ z.T, rtol=1e-5, atol=1e-2)
 
 
 @pytest.mark.parametrize("density", [1.0, 0.1])

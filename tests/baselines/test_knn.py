@@ -135,8 +135,8 @@ def test_all_training_repertoires_as_neighbours(cohort: RepertoireDataset) -> No
         knn = KNN(n_neighbors=len(rows)).fit(cohort[rows], y[rows])
         np.testing.assert_allclose(knn.decision_function(cohort), (y[rows] == "healthy").mean())
         assert np.isfinite(knn.predict_proba(cohort)).all()
-    with pytest.raises(InputError, match="n_neighbors: expected at most the 3 training repertoires, found 4"):
-        KNN(n_neighbors=4).fit(cohort[rows], y[rows])
+    more = KNN(n_neighbors=40).fit(cohort[[0, 1, 2]], y[[0, 1, 2]])
+    np.testing.assert_array_equal(more.decision_function(cohort), knn.decision_function(cohort))
 
 
 @pytest.mark.parametrize("value", [0, -1, 2.0, "3", True, None])

@@ -19,13 +19,14 @@ def labels(cohort: RepertoireDataset) -> np.ndarray:
     return (cohort.metadata["status"] == "case").to_numpy()
 
 
-def test_adam_makes_the_steps_of_torch() -> None:
+@pytest.mark.parametrize(("n_columns", "batch_size"), [(9, 4), (9, 6), (9, 1), (20_000, 4)])
+def test_adam_makes_the_steps_of_torch(n_columns: int, batch_size: int) -> None:
     rng = np.random.default_rng(0)
-    matrix, positive = rng.random((12, 9)), rng.random(12) > 0.5
-    batches = draw_batches(12, 4, 50, seed=3)
-    state = AdamState(9, np.float64)
+    matrix, positive = rng.random((12, n_columns)), rng.random(12) > 0.5
+    batches = draw_batches(12, batch_size, 50, seed=3)
+    state = AdamState(n_columns, np.float64)
     train(state, matrix, positive, batches, learning_rate=0.02, l1=1e-3, l2=1e-2)
-    weight, bias = torch.zeros(9, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
+    weight, bias = torch.zeros(n_columns, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
     parameters = [each.requires_grad_() for each in (weight, bias)]
     optimiser = torch.optim.Adam(parameters, lr=0.02)
     x, y = torch.from_numpy(matrix), torch.from_numpy(positive.astype(np.float64))

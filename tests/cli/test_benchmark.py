@@ -197,7 +197,7 @@ def test_options_reach_the_harness(
         "target": "a=b",
         "methods": ["all"],
         "output": "o",
-        "preset": "quick",
+        "preset": None,
         "folds": 5,
         "group_by": None,
         "seed": 0,

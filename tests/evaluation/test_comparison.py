@@ -422,7 +422,7 @@ def test_verdict_without_controls_and_without_methods() -> None:
     (line,) = control_verdict(compare(random_predictions({"a": 4.0}), [A]), [A])
     assert line.startswith("No control was run")
     (line,) = control_verdict(compare(random_predictions({"v": 4.0}), [CONTROL]), [CONTROL])
-    assert line.startswith("No method has predictions")
+    assert line.startswith("Only controls and known motifs were run")
 
 
 def test_verdict_on_chance_and_on_few_repertoires() -> None:

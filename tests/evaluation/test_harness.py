@@ -347,6 +347,18 @@ def two(toys: ModuleType) -> Callable[[Path], dict[str, BaseEstimator]]:
     return lambda log: {"noise": toys.Noise(log=str(log)), "path": toys.PathNoise(log=str(log))}
 
 
+def test_a_benchmark_keeps_its_search_spaces(
+    run: Callable[..., BenchmarkResult], toys: ModuleType, two: Callable[..., Any], tmp_path: Path
+) -> None:
+    log, out = tmp_path / "log", tmp_path / "out"
+    run(two(log), METHODS, output=out)
+    again = run(two(log), METHODS, output=out, resume=True, preset=None)  # as it began
+    assert len(log_of(toys, log)) == N_JOBS
+    assert again.choices["settings"].nunique() > 1
+    with pytest.raises(InputError, match=r"holds a benchmark in which preset is .*preset\.yaml"):
+        run(two(log), METHODS, output=out, resume=True, preset="quick")
+
+
 @pytest.mark.parametrize("n", [0, 1, 7, 11, 18, N_JOBS - 1])
 def test_what_was_interrupted_continues(
     n: int, run: Callable[..., BenchmarkResult], toys: ModuleType, two: Callable[..., Any], tmp_path: Path

@@ -297,3 +297,22 @@ def test_the_time_left(toys: ModuleType, make: Callable[..., Job]) -> None:
     left = seconds_left(done, [job("b", "search"), job("a", "search")], running=1)
     assert left is not None
     assert math.isclose(left, 4 + 2)  # what has not been seen yet takes as long as all on average
+
+
+def test_a_key_tells_arrays_and_objects_apart(toys: ModuleType) -> None:
+    weights = np.ones(5000)
+    other = weights.copy()
+    other[1500] = 0
+    assert job_key(weights) == job_key(weights.copy())
+    assert len({job_key(each) for each in (weights, other, weights.astype(np.float32), weights.reshape(50, 100))}) == 4
+    assert job_key(toys.Noise(salt=1)) == job_key(toys.Noise(salt=1)) != job_key(toys.Noise(salt=2))
+    assert job_key(object()) == job_key(object())  # no address in it
+    assert job_key(np.float64(0.5)) == job_key(0.5)
+
+
+def test_an_estimator_that_exits_is_a_failure(toys: ModuleType, make: Callable[..., Job]) -> None:
+    class Exits(toys.Noise):  # type: ignore[misc, name-defined]
+        def fit(self, X: RepertoireDataset, y: Any) -> Any:
+            raise SystemExit(3)
+
+    assert run_job(make(Exits(), {})) == {"error": "SystemExit: 3"}

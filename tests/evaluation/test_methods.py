@@ -169,7 +169,7 @@ def test_what_is_no_estimator(estimator: object, message: str, toys: ModuleType,
         (["noise"], {"noise": {"fixed": [1]}}, r"mine.yaml: noise.fixed: expected names and values .* found \[1\]"),
         (["noise"], {"noise": {"fixed": {"C": 1}}}, "^Noise: has no parameter 'C'; it has log, salt, seconds$"),
         (["noise"], {"noise": {"search": {"C": [1]}}}, "^Noise: has no parameter 'C'; it has log, salt, seconds$"),
-        (["all"], {"nois": {"search": {}}}, "mine.yaml: nois.estimator: expected module:Class, found 'nois'"),
+        (["all"], {"nois": {"search": {}}}, r"mine.yaml: no method 'nois'; did you mean 'noise'\?"),
         (["a"], {"a": {"estimator": 3}}, "mine.yaml: a.estimator: expected module:Class, found 3"),
         (
             ["a"],

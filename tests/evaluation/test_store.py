@@ -25,6 +25,7 @@ HEADER: dict[str, Any] = {
     "n_folds": 5,
     "folds": "f01d5",
     "seed": 0,
+    "preset": "quick",
     "methods": {"svm": {"label": "SVM"}},
 }
 
@@ -124,10 +125,20 @@ def test_files_are_written_aside_and_renamed(tmp_path: Path, monkeypatch: pytest
 
 def test_names_that_no_folder_can_have(tmp_path: Path) -> None:
     store = ResultStore(tmp_path / "a", HEADER)
-    for name in ("../../b", "a:B", "a b/c", ""):
+    for name in ("../../b", "a:B", "a b/c", "", ".."):
         store.put(replace(JOB, method=name), SEARCHED)
         assert store.get(replace(JOB, method=name)) == SEARCHED
     assert {path.name for path in tmp_path.iterdir()} == {"a"}
+    assert {path.name for path in (tmp_path / "a").iterdir()} == {"benchmark.yaml", "tasks"}
+
+
+@pytest.mark.parametrize("missing", ["asked", "methods", "preset", "content"])
+def test_a_header_that_lacks_something_is_damaged(tmp_path: Path, missing: str) -> None:
+    ResultStore(tmp_path / "a", {**HEADER, "methods": {}})
+    file = tmp_path / "a" / "benchmark.yaml"
+    file.write_text("\n".join(line for line in file.read_text().splitlines() if not line.startswith(missing + ":")))
+    with pytest.raises(InputError, match=rf"benchmark\.yaml: is damaged: '{missing}' is missing or altered"):
+        read_header(tmp_path / "a")
 
 
 def test_the_header_says_what_was_asked(tmp_path: Path) -> None:

@@ -1,11 +1,16 @@
+from pathlib import Path
+
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 
 from deeprc import DeepRCClassifier
-from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.container_writer import ContainerWriter
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.sequences import SequenceTable
 
 OVERRIDES = {"n_updates": 60, "evaluate_every": 20, "n_kernels": 8, "kernel_size": 4, "learning_rate": 0.005}
 
@@ -60,3 +65,26 @@ def test_scikit_learn_clones_and_cross_validates_it(cohort: RepertoireDataset) -
 def test_labels_that_cannot_be_used(cohort: RepertoireDataset, y: list[object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         DeepRCClassifier().fit(cohort, y)
+
+
+def test_log_counts_of_ones_hide_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rng = np.random.default_rng(0)
+    with ContainerWriter(tmp_path / "ones.h5") as writer:
+        for number in range(12):
+            residues = rng.integers(0, 20, 200).astype(np.uint8)
+            writer.append(f"r{number}", SequenceTable(residues, np.full(20, 10), np.ones(20, np.uint32)))
+        writer.finish(pd.DataFrame({"y": np.arange(12) % 2}), source="a test")
+    cohort = open_dataset(tmp_path / "ones.h5")
+    changes = {"n_updates": 2, "evaluate_every": 1, "n_sequences": 10, "abundance": "log"}
+    model = DeepRCClassifier(overrides=changes).fit(cohort, cohort.metadata["y"])
+    assert model.config_.network.abundance == "none"
+    assert "abundance=none in the place of log" in caplog.text
+
+
+def test_labels_held_as_objects_come_back_as_they_were(cohort: RepertoireDataset, tmp_path: Path) -> None:
+    y = np.array([0, 1] * (len(cohort) // 2), object)
+    model = DeepRCClassifier(overrides={"n_updates": 2, "evaluate_every": 1, "n_sequences": 10}).fit(cohort, y)
+    model.save(tmp_path / "model.safetensors")
+    loaded = DeepRCClassifier.load(tmp_path / "model.safetensors")
+    assert loaded.classes_.tolist() == [0, 1]
+    assert np.array_equal(loaded.predict(cohort), model.predict(cohort))
