@@ -354,7 +354,7 @@ def test_a_benchmark_keeps_its_search_spaces(
     run(two(log), METHODS, output=out)
     again = run(two(log), METHODS, output=out, resume=True, preset=None)  # as it began
     assert len(log_of(toys, log)) == N_JOBS
-    assert again.choices["settings"].nunique() > 1
+    assert len(set(again.choices["settings"])) > 1
     with pytest.raises(InputError, match=r"holds a benchmark in which preset is .*preset\.yaml"):
         run(two(log), METHODS, output=out, resume=True, preset="quick")
 

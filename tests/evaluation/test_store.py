@@ -134,7 +134,7 @@ def test_names_that_no_folder_can_have(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("missing", ["asked", "methods", "preset", "content"])
 def test_a_header_that_lacks_something_is_damaged(tmp_path: Path, missing: str) -> None:
-    ResultStore(tmp_path / "a", {**HEADER, "methods": {}})
+    ResultStore(tmp_path / "a", {**HEADER, "asked": [], "methods": {}})
     file = tmp_path / "a" / "benchmark.yaml"
     file.write_text("\n".join(line for line in file.read_text().splitlines() if not line.startswith(missing + ":")))
     with pytest.raises(InputError, match=rf"benchmark\.yaml: is damaged: '{missing}' is missing or altered"):
