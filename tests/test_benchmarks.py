@@ -82,3 +82,22 @@ def test_whoever_knows_the_motif_is_measured() -> None:
     (row,) = json.loads(output.splitlines()[-1])["rows"]
     assert (row["repertoires"], row["sequences"], row["paper_binary"]) == (40, 20_000, 1)
     assert row["binary"] > 0.99
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("kmers", "--sequences 20000 --vectorizer-sequences 5000 --repertoires 60 --trained 40 --values 50"),
+        ("clones", "--repertoires 4 --sequences 2000 --share 3000"),
+        ("logistic", "--rows 20 --columns 2000 --penalties 3 --repeats 1 --updates 50"),
+        ("logistic_mil", "--repertoires 8 --sequences 200 --epochs 2 --restarts 2"),
+    ],
+)
+def test_the_compared_methods_are_measured(name: str, options: str) -> None:
+    command = [sys.executable, str(FOLDER / f"{name}.py"), *options.split()]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    result = json.loads(output.splitlines()[-1])
+    assert result["benchmark"] == name
+    assert all(row["seconds"] > 0 for row in result["rows"] if "seconds" in row)
+    assert result["rows"]
