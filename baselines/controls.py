@@ -50,6 +50,10 @@ class RepertoireSize(PenalisedClassifier):
     def __init__(self, *, C: float = 1.0) -> None:
         self.C = C
 
+    def prepare(self, X: RepertoireDataset) -> None:
+        """Compute and cache the features of the container's repertoires."""
+        self._rows(X[:0])
+
     def _rows(self, X: RepertoireDataset) -> NDArray[np.float64]:
         return np.asarray(cached(X, "sizes", {"features": SIZE_FEATURES}, _size_table)["features"][X.rows])
 
@@ -135,6 +139,12 @@ class VGeneUsage(PenalisedClassifier):
         """Raise InputError where the container has no V genes."""
         if not has_genes(X, "v_call"):
             raise InputError(f"{X.container.path}: has no v_call; the usage of V genes cannot be compared")
+
+    def prepare(self, X: RepertoireDataset) -> None:
+        """Count and cache the genes of the container's repertoires."""
+        for field in ("v_call", "j_call"):
+            if has_genes(X, field):
+                genes_of(X[:0], field)
 
     def _learn_columns(self, X: RepertoireDataset) -> None:
         check_choice("genes", self.genes, ("v_call", "both"))

@@ -77,9 +77,12 @@ class GappedKmerLogisticRegression(PenalisedClassifier):
         self.j_names_ = np.array(names["j_call"], np.str_)
 
     def prepare(self, X: RepertoireDataset) -> None:
-        """Compute and cache the container's k-mers of every pattern."""
+        """Compute and cache the container's k-mers of every pattern, and its genes."""
         for places in gapped_places(self.k, self.max_gap):
             kmer_matrix(X[:0], places, weighted=self.weighted)
+        for field in ("v_call", "j_call"):
+            if self.genes == "auto" and has_genes(X, field):
+                genes_of(X[:0], field)
 
     def _rows(self, X: RepertoireDataset) -> Matrix:
         patterns = gapped_places(self.k, self.max_gap)
