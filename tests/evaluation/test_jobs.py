@@ -1,3 +1,4 @@
+import gc
 import itertools
 import json
 import math
@@ -211,13 +212,14 @@ def test_the_cost_is_measured(toys: ModuleType, make: Callable[..., Job]) -> Non
 def test_the_peak_of_memory_is_that_of_the_job(toys: ModuleType, make: Callable[..., Job]) -> None:
     class Large(toys.Noise):  # type: ignore[misc, name-defined]
         def fit(self, X: RepertoireDataset, y: Any) -> Any:
-            np.ones(40 << 20, np.uint8).sum()
+            np.ones(400 << 20, np.uint8).sum()
             return super().fit(X, y)
 
+    gc.collect()  # memory that is given back meanwhile would be taken for the job's own
     small, large, after = (run_job(make(kind(), {}))["peak_memory_mb"] for kind in (toys.Noise, Large, toys.Noise))
     if os.path.exists("/proc/self/clear_refs"):
-        assert large > small + 20
-        assert after < large - 20
+        assert large > small + 200
+        assert after < large - 200
 
 
 def test_here_jobs_run_in_their_order(toys: ModuleType, make: Callable[..., Job], tmp_path: Path) -> None:
