@@ -10,11 +10,11 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
-from deeprc.errors import InputError
+from deeprc.errors import InputError, Terminated
 
 __all__ = ["main", "prepare_process"]
 
@@ -90,8 +90,12 @@ def _cli(ctx: click.Context, debug: bool) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; `arguments` are those of the process when None."""
     prepare_process()
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that what was begun is cleaned up
+    signal.signal(signal.SIGTERM, _terminate)
     _cli(args=arguments, prog_name="deeprc")
+
+
+def _terminate(number: int, _: object) -> NoReturn:
+    raise Terminated(128 + number)
 
 
 def prepare_process() -> None:

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.errors import InputError
+from deeprc.errors import InputError, Terminated
 from deeprc.evaluation.paired_test import midrank_aucs
 from deeprc.evaluation.search import Setting, with_setting
 from deeprc.evaluation.splits import Split
@@ -103,6 +103,8 @@ def run_job(job: Job) -> Outcome:
     started, cpu = time.perf_counter(), time.process_time()
     try:
         outcome = (_search if job.kind == "search" else _final)(job)
+    except Terminated:
+        raise
     except (Exception, SystemExit) as error:  # another method's or a user's own code: the others go on
         logger.debug("%s, fold %d: %s", job.method, job.fold, traceback.format_exc())
         return {"error": _one_line(error)}
