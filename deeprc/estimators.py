@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from deeprc.datasets.cache import repertoire_digests
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.files import write_aside
+from deeprc.files import write_safetensors
 
 __all__ = [
     "BinaryClassifier",
@@ -136,11 +136,8 @@ class RepertoireClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         arrays, values = self._state()
         own = {"format": _FORMAT, "version": _VERSION, "class": type(self).__name__}
         text = json.dumps({**own, "parameters": self.get_params(deep=False), "values": values})
-        with write_aside(Path(path)) as aside:
-            aside.touch()
-            mode = aside.stat().st_mode  # safetensors makes files that only their owner may read
-            save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, aside, {"deeprc": text})
-            aside.chmod(mode)
+        contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        write_safetensors(Path(path), lambda aside: save_file(contiguous, aside, {"deeprc": text}))
 
     @classmethod
     def load(cls: type[_Classifier], path: Path | str) -> _Classifier:

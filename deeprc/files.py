@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from deeprc.errors import InputError
 
-__all__ = ["check_new_folder", "check_table_output", "write_aside", "write_text"]
+__all__ = ["check_new_folder", "check_table_output", "write_aside", "write_safetensors", "write_text"]
 
 
 def check_new_folder(folder: Path, *, hint: str = "") -> None:
@@ -49,6 +49,15 @@ def _check_place(path: Path) -> None:
         raise InputError(f"{path}: the folder {path.parent} does not exist")
     if path.is_dir():
         raise InputError(f"{path}: is a folder; expected the name of a file to write")
+
+
+def write_safetensors(path: Path, save: Callable[[Path], None]) -> None:
+    """Write a safetensors file aside by `save` and rename it; with the mode of any other file, not its owner's only."""
+    with write_aside(path) as aside:
+        aside.touch()
+        mode = aside.stat().st_mode
+        save(aside)
+        aside.chmod(mode)
 
 
 def write_text(path: Path, text: str) -> None:

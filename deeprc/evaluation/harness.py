@@ -27,8 +27,8 @@ from deeprc.evaluation.comparison import MethodInfo
 from deeprc.evaluation.jobs import Job, Outcome, check_scheduler, job_key, run_jobs, seconds_left
 from deeprc.evaluation.methods import Method, choose_methods, split_names
 from deeprc.evaluation.nested import NestedPlan, cohort_digest, labelled_folds
-from deeprc.evaluation.search import with_setting
-from deeprc.evaluation.splits import subject_columns
+from deeprc.evaluation.search import with_setting, without_path
+from deeprc.evaluation.splits import subjects_in_several
 from deeprc.evaluation.store import ResultStore, holds_benchmark, read_header
 from deeprc.files import write_text
 from deeprc.tasks import Task
@@ -151,13 +151,10 @@ def _write_folds(folder: Path, plan: NestedPlan) -> None:
 
 
 def _warn_of_straddling(dataset: RepertoireDataset, plan: NestedPlan) -> None:
-    metadata, part = dataset.metadata, plan.fold_of >= 0
-    for column in subject_columns(metadata):
-        folds = pd.Series(plan.fold_of[part]).groupby(metadata[column].to_numpy()[part]).nunique()
-        if count := int((folds > 1).sum()):
-            logger.warning(
-                "%d values of %r have repertoires in more than one fold; use --group-by %r", count, column, column
-            )
+    for column, count in subjects_in_several(dataset.metadata, plan.fold_of).items():
+        logger.warning(
+            "%d values of %r have repertoires in more than one fold; use --group-by %r", count, column, column
+        )
 
 
 def _header(plan: NestedPlan, task: Task) -> dict[str, Any]:
@@ -252,8 +249,7 @@ class _Run:
             return
         seen = set()
         for job in jobs:
-            path = getattr(job.estimator, "path_parameter", None)
-            rest = {name: value for name, value in job.settings[0].items() if name != path}
+            rest = without_path(job.estimator, job.settings[0])
             key = job_key(job.method, rest)
             if key not in seen and hasattr(job.estimator, "prepare"):
                 seen.add(key)

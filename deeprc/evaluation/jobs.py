@@ -30,7 +30,7 @@ from sklearn.base import BaseEstimator
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError, Terminated
 from deeprc.evaluation.paired_test import midrank_aucs
-from deeprc.evaluation.search import Setting, with_setting
+from deeprc.evaluation.search import Setting, path_parameter, with_setting, without_path
 from deeprc.evaluation.splits import Split
 
 __all__ = ["Job", "Outcome", "check_scheduler", "job_key", "run_job", "run_jobs", "seconds_left"]
@@ -121,11 +121,10 @@ def _search(job: Job) -> Outcome:
     dataset = _opened(job.cohort)
     train, validation = job.split.train, job.split.validation
     X, y, X_new = dataset[train], job.positive[train], dataset[validation]
-    path = getattr(job.estimator, "path_parameter", None)
+    path = path_parameter(job.estimator)
     if len(job.settings) > 1:
         assert path is not None
-        rest = {name: value for name, value in job.settings[0].items() if name != path}
-        estimator = with_setting(job.estimator, rest)
+        estimator = with_setting(job.estimator, without_path(job.estimator, job.settings[0]))
         scores = estimator.decision_path(X, y, X_new, [setting[path] for setting in job.settings])
     else:
         scores = [_scores(_fitted(job, dataset), X_new)]

@@ -20,7 +20,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.jobs import Job, job_key
 from deeprc.evaluation.methods import Method
-from deeprc.evaluation.search import Setting
+from deeprc.evaluation.search import Setting, without_path
 from deeprc.evaluation.splits import Split, assign_folds, read_folds
 from deeprc.tasks import Task, labels, parse_tasks
 from deeprc.versions import package_version
@@ -117,12 +117,9 @@ class NestedPlan:
         settings = self.settings(method, fold)
         if len(settings) < 2:
             return []
-        path = None if getattr(method.estimator, "uses_validation", False) else _path_parameter(method)
         groups: dict[str, list[Setting]] = {}
         for setting in settings:
-            rest = {name: value for name, value in setting.items() if name != path}
-            alone = setting if path not in setting else rest
-            groups.setdefault(job_key(alone), []).append(setting)
+            groups.setdefault(job_key(without_path(method.estimator, setting)), []).append(setting)
         return [
             self._job(method, fold, "search", tuple(group[start : start + _LONGEST_PATH]))
             for group in groups.values()
@@ -144,10 +141,6 @@ class NestedPlan:
         )
         cohort = str(self.dataset.container.path) if whole else self.dataset
         return Job(key, method.name, fold, kind, cohort, method.estimator, settings, self.split(fold), self.positive)
-
-
-def _path_parameter(method: Method) -> str | None:
-    return getattr(method.estimator, "path_parameter", None)
 
 
 def _source(kind: type) -> str:

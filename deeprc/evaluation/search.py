@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, clone
 
 from deeprc.errors import InputError
 
-__all__ = ["Search", "Setting", "parse_search", "read_number", "with_setting"]
+__all__ = ["Search", "Setting", "parse_search", "path_parameter", "read_number", "with_setting", "without_path"]
 
 Setting = dict[str, Any]
 
@@ -119,6 +119,20 @@ def _allowed(kind: str, limit: object) -> bool:
     if isinstance(limit, bool) or not isinstance(limit, int | float) or not math.isfinite(limit):
         return False
     return abs(limit) <= _LARGEST_EXPONENT if kind == "log10" else limit == int(limit)
+
+
+def path_parameter(estimator: BaseEstimator) -> str | None:
+    """Return the parameter whose values an estimator tries in one path; None where each value is fitted by itself.
+
+    A path knows no validation repertoires, so what stops early by them has none.
+    """
+    return None if getattr(estimator, "uses_validation", False) else getattr(estimator, "path_parameter", None)
+
+
+def without_path(estimator: BaseEstimator, setting: Mapping[str, Any]) -> Setting:
+    """Return what a setting shares with all others of its path."""
+    path = path_parameter(estimator)
+    return {name: value for name, value in setting.items() if name != path}
 
 
 def with_setting(estimator: BaseEstimator, setting: Mapping[str, Any]) -> BaseEstimator:

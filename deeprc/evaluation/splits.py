@@ -17,7 +17,16 @@ from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from deeprc.errors import InputError
 from deeprc.tasks import Task, labels
 
-__all__ = ["SPLITS", "Split", "assign_folds", "make_split", "read_folds", "straddling_subjects", "subject_columns"]
+__all__ = [
+    "SPLITS",
+    "Split",
+    "assign_folds",
+    "make_split",
+    "read_folds",
+    "straddling_subjects",
+    "subject_columns",
+    "subjects_in_several",
+]
 
 SPLITS = ("train", "validation", "test")
 _SUBJECT_COLUMNS = {"subject", "subjectid", "patient", "patientid", "donor", "donorid", "participant", "participantid"}
@@ -201,11 +210,20 @@ def straddling_subjects(metadata: pd.DataFrame, split: Split) -> dict[str, int]:
     side = np.full(len(metadata), -1)
     for number, name in enumerate(SPLITS):
         side[getattr(split, name)] = number
+    return subjects_in_several(metadata, side)
+
+
+def subjects_in_several(metadata: pd.DataFrame, part_of: NDArray[np.int64]) -> dict[str, int]:
+    """Return how many values of each column that names a subject lie in more than one part.
+
+    `part_of` (B,) numbers the parts, sides or folds; a repertoire of -1 is in none.
+    """
+    inside = part_of >= 0
     found = {}
     for column in subject_columns(metadata):
-        sides = pd.Series(side[side >= 0]).groupby(metadata[column].to_numpy()[side >= 0]).nunique()
-        if int((sides > 1).sum()):
-            found[column] = int((sides > 1).sum())
+        parts = pd.Series(part_of[inside]).groupby(metadata[column].to_numpy()[inside]).nunique()
+        if count := int((parts > 1).sum()):
+            found[column] = count
     return found
 
 

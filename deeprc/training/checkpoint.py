@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from deeprc.errors import InputError
-from deeprc.files import write_aside
+from deeprc.files import write_safetensors
 
 __all__ = ["load_tensors", "optimizer_tensors", "restore_optimizer", "save_tensors"]
 
@@ -21,11 +21,7 @@ __all__ = ["load_tensors", "optimizer_tensors", "restore_optimizer", "save_tenso
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
     """Write tensors and a JSON-able state into one file, aside first, then renamed."""
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    with write_aside(path) as aside:
-        aside.touch()
-        mode = aside.stat().st_mode  # safetensors makes files that only their owner may read
-        save_file(contiguous, aside, metadata={"state": json.dumps(dict(state))})
-        aside.chmod(mode)
+    write_safetensors(path, lambda aside: save_file(contiguous, aside, metadata={"state": json.dumps(dict(state))}))
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
