@@ -18,7 +18,7 @@ from deeprc.datasets.simulation import Cohort, load_recipe, write_airr
 from deeprc.evaluation.experiment import Progress, train_run
 from deeprc.evaluation.run import Run
 from deeprc.files import check_new_folder, write_text
-from deeprc.interpretation.attention import heads_path, iterate_attention, write_attention
+from deeprc.interpretation.attention import best_sequences, heads_path, iterate_attention, write_attention
 
 __all__ = ["N_UPDATES", "TOP", "run_quickstart"]
 
@@ -34,7 +34,7 @@ def run_quickstart(
     say: Callable[[str], None] = lambda _: None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Simulate a cohort, preprocess, train, evaluate, and look at the most attended test sequences.
+    """Simulate a cohort, preprocess, train, evaluate, and look at the test sequences that decide.
 
     Parameters
     ----------
@@ -49,8 +49,8 @@ def run_quickstart(
 
     Returns
     -------
-    The content of `summary.json`: `test_auc`; `witnesses_in_top_100`, how many of the 100 test sequences with the
-    highest attention logit carry the motif; `seconds`; and the names of the files left.
+    The content of `summary.json`: `test_auc`; `witnesses_in_top_100`, how many of the 100 test sequences that
+    contribute most to the positive class carry the motif; `seconds`; and the names of the files left.
     """
     started = time.monotonic()
     folder, cohort = Path(output), cohort or load_recipe("quickstart")[0]
@@ -70,7 +70,7 @@ def run_quickstart(
     run = train_run(container, folder / "run", targets=["status"], config=config, seed=cohort.seed, progress=progress)
     metrics = json.loads((run.path / "metrics.json").read_text(encoding="utf-8"))
     say(f"4. deeprc attention {folder}/run {container} -o {folder}/attention.tsv --top {TOP}")
-    top = _most_attended(run, container, folder / "attention.tsv")
+    top = _best_sequences(run, container, folder / "attention.tsv")
     top["carries_motif"] = top["junction_aa"].str.contains(motif, regex=False)
     write_text(folder / "top_sequences.tsv", top.to_csv(sep="\t", index=False))
     summary = {
@@ -86,19 +86,16 @@ def run_quickstart(
             "predictions": str(run.path / "predictions.tsv"),
             "attention of every repertoire's top sequences": str(folder / "attention.tsv"),
             "over how many sequences each head averages": str(heads_path(folder / "attention.tsv")),
-            "most attended test sequences": str(folder / "top_sequences.tsv"),
+            "test sequences that speak most for the positive class": str(folder / "top_sequences.tsv"),
         },
     }
     write_text(folder / "summary.json", json.dumps(summary, indent=1) + "\n")
     return summary
 
 
-def _most_attended(run: Run, container: Path, table: Path) -> pd.DataFrame:
-    """Write every repertoire's top sequences and return the highest attention logits among test repertoires."""
+def _best_sequences(run: Run, container: Path, table: Path) -> pd.DataFrame:
+    """Write every repertoire's top sequences; return the test sequences that speak most for the positive class."""
     dataset = open_dataset(container)
-    attention = list(iterate_attention(run, dataset, top=TOP))
-    write_attention(table, attention)
-    test = pd.concat(
-        [part.sequences for part, side in zip(attention, run.split_of(dataset), strict=True) if side == "test"]
-    )
-    return test.nlargest(TOP, "attention_logit").reset_index(drop=True)
+    write_attention(table, iterate_attention(run, dataset, top=TOP))
+    test = [i for i, side in enumerate(run.split_of(dataset)) if side == "test"]
+    return best_sequences(iterate_attention(run, dataset, test), TOP, by="contribution")

@@ -21,7 +21,7 @@ def test_it_leaves_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert len(lines) == 4
     top = pd.read_csv(tmp_path / "out" / "top_sequences.tsv", sep="\t")
     assert len(top) == 100
-    assert top["attention_logit"].is_monotonic_decreasing
+    assert top["contribution"].is_monotonic_decreasing
     assert summary["witnesses_in_top_100"] == top["junction_aa"].str.contains("LDRW").sum()
     predictions = pd.read_csv(tmp_path / "out" / "run" / "predictions.tsv", sep="\t")
     tested = set(predictions.loc[predictions["split"] == "test", "repertoire_id"])

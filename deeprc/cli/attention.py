@@ -15,15 +15,34 @@ __all__ = ["attention"]
 @click.argument("container")
 @click.option("-o", "--output", required=True, metavar="FILE", help="The table to write (TSV; gzip if it ends in .gz).")
 @click.option("--top", type=click.IntRange(1), help="Only the N sequences of highest weight of each repertoire.")
+@click.option(
+    "--top-overall", type=click.IntRange(1), help="Only the N sequences that rank highest in the whole cohort."
+)
+@click.option(
+    "--by",
+    default="attention",
+    show_default=True,
+    type=click.Choice(["attention", "contribution", "response"]),
+    help="How --top-overall ranks: where the network looks; what adds most to the (first) target; what would, alone.",
+)
 @click.option("--repertoire", "repertoires", multiple=True, metavar="ID", help="Only this repertoire; repeatable.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
 def attention(
-    run: str, container: str, output: str, top: int | None, repertoires: tuple[str, ...], device: str
+    run: str,
+    container: str,
+    output: str,
+    top: int | None,
+    top_overall: int | None,
+    by: str,
+    repertoires: tuple[str, ...],
+    device: str,
 ) -> None:
     """Write the attention of RUN on every sequence of CONTAINER.
 
-    AIRR columns, then attention_weight (the softmax over the whole repertoire: sums to 1), attention_rank and
-    attention_logit (comparable between repertoires); per head where there are several.
+    FILE is an AIRR Rearrangement table with attention_weight (by which the prediction averages: it sums to 1 over the
+    repertoire), attention_rank, attention_logit (comparable between repertoires), head (the one that looks most), and
+    contribution: what the sequence adds to the log-odds of the positive class; response: what they would be from the
+    sequence alone. Attention says where the network looks, contribution and response for which class.
 
     A second table, FILE with .heads.tsv in the place of .tsv, says for each repertoire and head over how many
     sequences the head averages (metastable_size: the fewest whose weights sum to 0.90) and its operating class, from I
@@ -31,19 +50,23 @@ def attention(
 
     \b
     Example:
-      deeprc attention runs/cmv cohort.h5 -o attention.tsv.gz --top 100
+      deeprc attention runs/cmv cohort.h5 -o attention.tsv.gz
+      deeprc attention runs/cmv cohort.h5 -o cmv.tsv --top-overall 1000 --by contribution
     """
     from deeprc.datasets.dataset import open_dataset
+    from deeprc.errors import InputError
     from deeprc.evaluation.run import load_run
     from deeprc.interpretation.attention import check_attention_outputs, heads_path, iterate_attention, write_attention
 
+    if top is not None and top_overall is not None:
+        raise InputError("--top keeps sequences of each repertoire, --top-overall of all together: give one of them")
     check_attention_outputs(output)
     trained = load_run(run, device=device)
     dataset = open_dataset(container)
     if repertoires:
         dataset = dataset.select(repertoires)
     tables = iterate_attention(trained, dataset, bar(range(len(dataset)), "repertoire"), top=top)
-    written = write_attention(output, tables)
+    written = write_attention(output, tables, most=top_overall, by=by)
     for line in head_lines(written.heads):
         click.echo(line)
     click.echo(f"Wrote {written.n_sequences} sequences of {len(dataset)} repertoires to {output}")

@@ -22,7 +22,7 @@ def quickstart(output: str) -> None:
         summary = run_quickstart(output, say=lambda line: click.echo(line), progress=progress)
     click.echo(f"\nTest AUC: {summary['test_auc']:.3f}")
     click.echo(
-        f"Of the {TOP} test sequences that attract most attention, "
+        f"Of the {TOP} test sequences that speak most for the positive class, "
         f"{summary['witnesses_in_top_100']} carry the motif {summary['motif']}."
     )
     click.echo(f"Took {summary['seconds']} seconds. Look at:")

@@ -1,6 +1,6 @@
 """Attention as tables: per sequence, with AIRR field names, and per head, how many sequences it averages over.
 
-Letters: N sequences of one repertoire, H heads.
+Letters: N sequences of one repertoire, H heads, T outputs.
 """
 
 from __future__ import annotations
@@ -8,49 +8,133 @@ from __future__ import annotations
 import gzip
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
-from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.evaluation.run import Run
 from deeprc.files import check_table_output, write_aside
 from deeprc.hopfield.analysis import HeadSummary, metastable_sizes, operating_class, summarise_heads
-from deeprc.nn.inference import attention_logits
+from deeprc.interpretation.contributions import SequenceScores, output_names, score_sequences
+from deeprc.interpretation.ranking import BestRows, ranking_of
 
 __all__ = [
+    "HEADS_COLUMNS",
     "AttentionSummary",
     "RepertoireAttention",
     "attention_of",
     "attention_table",
+    "best_sequences",
     "check_attention_outputs",
     "heads_path",
     "iterate_attention",
     "write_attention",
 ]
 
-_HEADS_COLUMNS = ["repertoire_id", "head", "n_sequences", "metastable_size", "operating_class"]
+HEADS_COLUMNS = ["repertoire_id", "head", "n_sequences", "metastable_size", "operating_class"]
+
+_PIECE = 1 << 17  # sequences in work at a time, whatever the size of a repertoire
+_GZIP_LEVEL = 4  # of level 9's size within a tenth, in a third of its time
+
+# What AIRR Rearrangement files must have; empty, because containers do not hold it
+_REQUIRED = (
+    *("v_call", "j_call", "sequence", "rev_comp", "productive", "d_call", "sequence_alignment", "germline_alignment"),
+    *("junction", "v_cigar", "d_cigar", "j_cigar"),
+)
 
 
-class RepertoireAttention(NamedTuple):
+@dataclass(frozen=True)
+class RepertoireAttention:
     """The attention on one repertoire, from `attention_of`.
 
     Attributes
     ----------
-    sequences
-        See `attention_table`.
-    heads
-        One row per head: repertoire_id, head (from 1), n_sequences, metastable_size (over how many sequences the head
-        averages: the smallest number whose weights sum to 0.90), operating_class (I to IV, from averaging over more
-        than half of the sequences to at most a thirty-second; empty for a repertoire without sequences).
+    repertoire
+        Its sequences.
+    scores
+        Attention and contributions of all of them.
+    outputs
+        The names of the T outputs.
+    rank
+        The place of each sequence of the repertoire by its weight, (N,), from 1.
+    rows
+        Positions of the sequences that the table is to have, in its order, (n,).
     """
 
-    sequences: pd.DataFrame
-    heads: pd.DataFrame
+    repertoire: Repertoire
+    scores: SequenceScores
+    outputs: list[str]
+    rank: NDArray[np.int64]
+    rows: NDArray[np.int64]
+
+    @property
+    def sequences(self) -> pd.DataFrame:
+        """The table of `attention_table`."""
+        return self.frame(self.rows)
+
+    @cached_property
+    def _ranks_by_head(self) -> list[NDArray[np.int64]]:
+        scores = self.scores
+        return [_ranks(scores.weights[:, h], scores.logits[:, h]) for h in range(scores.logits.shape[1])]
+
+    def pieces(self) -> Iterator[pd.DataFrame]:
+        """Yield the table in parts whose size does not depend on the repertoire's; one, if it is empty."""
+        for start in range(0, max(len(self.rows), 1), _PIECE):
+            yield self.frame(self.rows[start : start + _PIECE])
+
+    def frame(self, rows: NDArray[np.int64]) -> pd.DataFrame:
+        """Return the table of the sequences at `rows` of the repertoire, (n,)."""
+        scores, n_heads = self.scores, self.scores.logits.shape[1]
+        frame = self.repertoire.to_frame(rows)
+        columns: dict[str, NDArray[Any]] = {
+            "attention_weight": scores.weight[rows],
+            "attention_rank": self.rank[rows],
+            "attention_logit": scores.logit[rows],
+            "head": scores.head[rows],
+        }
+        for t, name in enumerate(self.outputs):
+            ending = "" if len(self.outputs) == 1 else f"_{name}"
+            columns["contribution" + ending] = scores.contributions[rows, t]
+            columns["response" + ending] = scores.responses[rows, t]
+        if n_heads > 1:
+            for head in range(n_heads):
+                columns[f"attention_weight_{head + 1}"] = scores.weights[rows, head]
+                columns[f"attention_rank_{head + 1}"] = self._ranks_by_head[head][rows]
+                columns[f"attention_logit_{head + 1}"] = scores.logits[rows, head]
+        for name, values in columns.items():
+            frame[name] = values
+        return frame
+
+    @cached_property
+    def heads(self) -> pd.DataFrame:
+        """One row per head.
+
+        repertoire_id, head (from 1), n_sequences, metastable_size (over how many sequences the head averages: the
+        smallest number whose weights sum to 0.90), operating_class (I to IV, from averaging over more than half of the
+        sequences to at most a thirty-second; empty for a repertoire without sequences).
+        """
+        N, H = self.scores.weights.shape
+        sizes = metastable_sizes(torch.from_numpy(self.scores.weights), dim=0).tolist()
+        return pd.DataFrame(
+            {
+                "repertoire_id": self.scores.repertoire_id,
+                "head": np.arange(1, H + 1),
+                "n_sequences": N,
+                "metastable_size": sizes,
+                "operating_class": [operating_class(size, N) if N else "" for size in sizes],
+            },
+            columns=HEADS_COLUMNS,
+        )
 
 
 class AttentionSummary(NamedTuple):
@@ -83,10 +167,14 @@ def attention_table(run: Run, dataset: RepertoireDataset, position: int, *, top:
     Returns
     -------
     AIRR columns (repertoire_id, sequence_id, junction_aa, duplicate_count, v_call and j_call where known), then
-    attention_weight, the softmax over the whole repertoire, which sums to 1; attention_rank, from 1; and
-    attention_logit, which unlike the weight can be compared between repertoires. With several heads the three are
-    given per head too (attention_weight_1, ...); attention_weight is then the heads' mean, by which attention_rank
-    ranks, and attention_logit the highest of the heads'.
+    attention_weight, by which the prediction averages: it sums to 1 over the repertoire, and is 0 for sequences that
+    `top_fraction` leaves out; attention_rank, from 1; attention_logit, which unlike the weight can be compared between
+    repertoires; head, the one that looks at the sequence most, from 1; and contribution, what the sequence adds to the
+    output before its activation (for a binary target the log-odds of the positive class), and response, what the output
+    would be if all attention were on it, see `deeprc.interpretation.contributions`; contribution_NAME and
+    response_NAME where there are several outputs. With several heads the
+    first three are given per head too (attention_weight_1, ...); attention_weight is then the heads' mean, by which
+    attention_rank ranks, and attention_logit the highest of the heads'.
     """
     return attention_of(run, dataset, position, top=top).sequences
 
@@ -96,41 +184,15 @@ def attention_of(run: Run, dataset: RepertoireDataset, position: int, *, top: in
 
     The parameters are those of `attention_table`; `top` concerns the sequences that are kept, not the heads' sizes.
     """
-    logits = attention_logits(run.network, run.maker(dataset), position)  # (N, H)
-    per_head = torch.softmax(logits.double(), dim=0)  # (N, H)
-    weight = per_head.mean(dim=1)
-    rank = _ranks(weight, logits)
+    scores = score_sequences(run, dataset, position)
+    rank = _ranks(scores.weight, scores.logit)
     rows = np.arange(len(rank)) if top is None else np.argsort(rank, kind="stable")[:top]
-    frame = dataset[position].to_frame(rows)
-    frame["attention_weight"] = weight.numpy()[rows]
-    frame["attention_rank"] = rank[rows]
-    frame["attention_logit"] = logits.amax(dim=1).numpy()[rows]
-    if logits.shape[1] > 1:
-        for head in range(logits.shape[1]):
-            frame[f"attention_weight_{head + 1}"] = per_head[:, head].numpy()[rows]
-            frame[f"attention_rank_{head + 1}"] = _ranks(per_head[:, head], logits[:, head : head + 1])[rows]
-            frame[f"attention_logit_{head + 1}"] = logits[:, head].numpy()[rows]
-    return RepertoireAttention(frame, _heads_table(str(dataset.repertoire_ids[position]), per_head))
+    return RepertoireAttention(dataset[position], scores, output_names(run), rank, rows)
 
 
-def _heads_table(repertoire_id: str, per_head: Tensor) -> pd.DataFrame:
-    N, H = per_head.shape
-    sizes = metastable_sizes(per_head, dim=0).tolist()
-    return pd.DataFrame(
-        {
-            "repertoire_id": repertoire_id,
-            "head": np.arange(1, H + 1),
-            "n_sequences": N,
-            "metastable_size": sizes,
-            "operating_class": [operating_class(size, N) if N else "" for size in sizes],
-        },
-        columns=_HEADS_COLUMNS,
-    )
-
-
-def _ranks(weight: Tensor, logits: Tensor) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _ranks(weight: NDArray[np.float64], logit: NDArray[np.float32]) -> NDArray[np.int64]:
     """Return the place of each sequence from 1; weights that underflow to equal values keep their logits' order."""
-    order = np.lexsort((np.arange(len(weight)), -logits.amax(dim=1).numpy(), -weight.numpy()))
+    order = np.lexsort((np.arange(len(weight)), -logit, -weight))
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(1, len(order) + 1)
     return rank
@@ -144,6 +206,26 @@ def iterate_attention(
         yield attention_of(run, dataset, position, top=top)
 
 
+def best_sequences(
+    attention: Iterable[RepertoireAttention], most: int, *, by: str = "attention", output: int = 0, sign: int = 1
+) -> pd.DataFrame:
+    """Return the sequences that rank highest over all repertoires, the best first, as `attention_table` does.
+
+    Parameters
+    ----------
+    attention
+        Of the repertoires; each is looked at once.
+    most
+        How many sequences.
+    by, output, sign
+        See `deeprc.interpretation.ranking.ranking_of`.
+    """
+    best = BestRows(most)
+    for one in attention:
+        best.offer(ranking_of(one.scores, by, output=output, sign=sign), one.frame)
+    return best.table()
+
+
 def heads_path(path: str | os.PathLike[str]) -> Path:
     """Return where the table of heads goes, beside that of sequences: attention.tsv.gz gives attention.heads.tsv."""
     name = Path(path).name
@@ -155,29 +237,104 @@ def heads_path(path: str | os.PathLike[str]) -> Path:
 def check_attention_outputs(path: str | os.PathLike[str]) -> None:
     """Refuse a path at which `write_attention` cannot write; see `deeprc.files.check_table_output`."""
     check_table_output(Path(path), ["repertoire_id", "junction_aa", "attention_weight", "attention_rank"])
-    check_table_output(heads_path(path), _HEADS_COLUMNS)
+    check_table_output(heads_path(path), HEADS_COLUMNS)
 
 
-def write_attention(path: str | os.PathLike[str], attention: Iterable[RepertoireAttention]) -> AttentionSummary:
+def write_attention(
+    path: str | os.PathLike[str],
+    attention: Iterable[RepertoireAttention],
+    *,
+    most: int | None = None,
+    by: str = "attention",
+    output: int = 0,
+) -> AttentionSummary:
     """Write the sequences of all repertoires as TSV (gzip if the name ends in .gz), and the heads to `heads_path`.
 
-    Both are written aside first, then renamed.
+    Both are written aside first, then renamed. The table of sequences is an AIRR Rearrangement file: the fields that
+    the standard requires and containers do not hold are there, and empty. Memory does not grow with the number of
+    repertoires.
+
+    Parameters
+    ----------
+    path
+        The file.
+    attention
+        Of the repertoires, in the order of the file.
+    most, by, output
+        Write only the sequences that rank highest over all repertoires, the best first; see `best_sequences`.
     """
-    target, n = Path(path), 0
-    opener = gzip.open if target.suffix == ".gz" else open
-    heads = []
+    target = Path(path)
+    heads: list[pd.DataFrame] = []
     with write_aside(target) as aside, write_aside(heads_path(target)) as heads_aside:
-        with opener(aside, "wt", encoding="utf-8") as file:
-            for number, one in enumerate(attention):
-                one.sequences.to_csv(file, sep="\t", index=False, header=number == 0, float_format="%.9g")
-                n += len(one.sequences)
-                heads.append(one.heads)
-        table = pd.concat(heads) if heads else pd.DataFrame(columns=_HEADS_COLUMNS)
-        table.to_csv(heads_aside, sep="\t", index=False)
-    occupied = table[table["n_sequences"] > 0]
+        with _TableWriter(aside, compress=target.suffix == ".gz") as table:
+            seen = _noting(attention, heads)
+            if most is None:
+                for one in seen:
+                    for piece in one.pieces():
+                        table.write(piece)
+            else:
+                table.write(best_sequences(seen, most, by=by, output=output))
+        all_heads = pd.concat(heads) if heads else pd.DataFrame(columns=HEADS_COLUMNS)
+        all_heads.to_csv(heads_aside, sep="\t", index=False)
+    return AttentionSummary(table.n_rows, _summary(all_heads))
+
+
+def _noting(attention: Iterable[RepertoireAttention], heads: list[pd.DataFrame]) -> Iterator[RepertoireAttention]:
+    for one in attention:
+        heads.append(one.heads)
+        yield one
+
+
+class _TableWriter:
+    """Writes tables of the same columns one after the other as one AIRR Rearrangement file."""
+
+    def __init__(self, path: Path, *, compress: bool) -> None:
+        self.n_rows, self._begun = 0, False
+        self._path, self._compress = path, compress
+        self._stack = ExitStack()
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> _TableWriter:
+        file = self._stack.enter_context(open(self._path, "wb"))  # the stack closes it
+        if self._compress:
+            packed = gzip.GzipFile(filename="", mode="wb", compresslevel=_GZIP_LEVEL, fileobj=file, mtime=0)
+            self._file = cast(IO[bytes], self._stack.enter_context(packed))
+        else:
+            self._file = file
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def write(self, frame: pd.DataFrame) -> None:
+        assert self._file is not None
+        whole = frame.assign(**{name: "" for name in _REQUIRED if name not in frame})
+        if not self._begun:
+            self._file.write(("\t".join(whole.columns) + "\n").encode())
+            self._begun = True
+        self.n_rows += len(whole)
+        if len(whole) == 0:
+            return
+        floats = whole.select_dtypes("float64").columns
+        table = pa.Table.from_pandas(whole.astype(dict.fromkeys(floats, np.float32)), preserve_index=False)
+        try:
+            self._file.write(_tsv(table, "none"))
+        except pa.ArrowInvalid:  # an id with a quotation mark, say
+            self._file.write(_tsv(table, "needed"))
+
+
+def _tsv(table: pa.Table, quoting: str) -> pa.Buffer:
+    options = arrow_csv.WriteOptions(include_header=False, delimiter="\t", quoting_style=quoting)
+    text = pa.BufferOutputStream()
+    arrow_csv.write_csv(table, text, options)
+    return text.getvalue()
+
+
+def _summary(heads: pd.DataFrame) -> list[HeadSummary]:
+    occupied = heads[heads["n_sequences"] > 0]
     if occupied.empty:
-        return AttentionSummary(n, [])
+        return []
     n_heads = int(occupied["head"].max())
     sizes = torch.tensor(occupied["metastable_size"].to_numpy(np.int64)).view(-1, n_heads)
     n_sequences = torch.tensor(occupied["n_sequences"].to_numpy(np.int64)).view(-1, n_heads)[:, 0]
-    return AttentionSummary(n, summarise_heads(sizes, n_sequences))
+    return summarise_heads(sizes, n_sequences)

@@ -19,7 +19,7 @@ from deeprc.nn.batch import BatchMaker, RepertoireBatch
 from deeprc.nn.network import DeepRC, chunk_size
 from deeprc.nn.sampling import top_rows
 
-__all__ = ["attention_logits", "cohort_outputs", "repertoire_outputs"]
+__all__ = ["attention_logits", "chunks_of", "cohort_outputs", "pooled_representation", "repertoire_outputs"]
 
 
 @torch.no_grad()
@@ -46,7 +46,7 @@ def attention_logits(
     chunk
         Sequences in work at a time; None chooses by the device.
     """
-    parts = [network.score(batch).cpu() for batch in _chunks(network, maker, position, rows, chunk)]
+    parts = [network.score(batch).cpu() for batch in chunks_of(network, maker, position, rows, chunk)]
     return torch.cat(parts) if parts else torch.zeros(0, network.pooling.queries.shape[0])
 
 
@@ -70,12 +70,38 @@ def repertoire_outputs(
         logits = attention_logits(network, maker, position, rows=rows, chunk=chunk)
         kept, _ = top_rows(logits, torch.tensor([0, len(logits)]), top_fraction)
         rows = kept.numpy() if rows is None else rows[kept.numpy()]
+    mean, _ = _pooled(network, maker, position, rows, chunk)
+    outputs: Tensor = network.output_network(mean.float().flatten()[None])  # (1, H * D) -> (1, T)
+    return outputs[0].cpu()
+
+
+@torch.no_grad()
+def pooled_representation(
+    network: DeepRC, maker: BatchMaker, position: int, *, top_fraction: float, chunk: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return the heads' averages over one repertoire, (H, D) float64, and all its logits, (N, H), on the CPU.
+
+    Parameters as in `repertoire_outputs`.
+    """
+    if top_fraction < 1:
+        logits = attention_logits(network, maker, position, chunk=chunk)
+        kept, _ = top_rows(logits, torch.tensor([0, len(logits)]), top_fraction)
+        return _pooled(network, maker, position, kept.numpy(), chunk)[0].cpu(), logits
+    mean, logits = _pooled(network, maker, position, None, chunk)
+    return mean.cpu(), logits
+
+
+def _pooled(
+    network: DeepRC, maker: BatchMaker, position: int, rows: NDArray[np.int64] | None, chunk: int | None
+) -> tuple[Tensor, Tensor]:
+    """Return the heads' averages over the given sequences, (H, D) float64, and their logits, (n, H), on the CPU."""
     H, D = network.pooling.queries.shape[0], network.embedding.out_features
     device = network.pooling.queries.device
     maximum = torch.full((H,), -torch.inf, device=device)
     weight = torch.zeros(H, dtype=torch.float64, device=device)
     pooled = torch.zeros(H, D, dtype=torch.float64, device=device)
-    for batch in _chunks(network, maker, position, rows, chunk):
+    seen = [torch.zeros(0, H)]
+    for batch in chunks_of(network, maker, position, rows, chunk):
         values, logits = network.attend(batch)
         higher = torch.maximum(maximum, logits.amax(dim=0))
         shrink = torch.exp(maximum - higher).double()
@@ -83,9 +109,9 @@ def repertoire_outputs(
         weight = weight * shrink + part.sum(0).double()
         pooled = pooled * shrink[:, None] + (part.T @ values).double()  # (H, N) @ (N, D) -> (H, D)
         maximum = higher
+        seen.append(logits.cpu())
     mean = pooled / weight.clamp_min(torch.finfo(torch.float64).tiny)[:, None]
-    outputs: Tensor = network.output_network(mean.float().flatten()[None])  # (1, H * D) -> (1, T)
-    return outputs[0].cpu()
+    return mean, torch.cat(seen)
 
 
 def cohort_outputs(
@@ -106,9 +132,14 @@ def cohort_outputs(
     return torch.stack(outputs)
 
 
-def _chunks(
-    network: DeepRC, maker: BatchMaker, position: int, rows: NDArray[np.int64] | None, chunk: int | None
+def chunks_of(
+    network: DeepRC,
+    maker: BatchMaker,
+    position: int,
+    rows: NDArray[np.int64] | None = None,
+    chunk: int | None = None,
 ) -> Iterator[RepertoireBatch]:
+    """Yield the sequences of one repertoire in pieces, on the network's device; see `attention_logits`."""
     device = network.pooling.queries.device
     chunk = chunk_size(device) if chunk is None else chunk
     n = int(maker.dataset.n_sequences[position]) if rows is None else len(rows)

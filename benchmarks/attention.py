@@ -1,0 +1,88 @@
+"""The attention table of a large repertoire: time and peak memory, against the table as one data frame.
+
+python benchmarks/attention.py [--device cuda] [--sequences 1000000]
+
+Both write the same columns of the same numbers. The other way, which most scripts take, holds all rows as text before
+it writes them. Each runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import click
+import torch
+from common import cohort, report
+
+from deeprc.config import Config
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.device import resolve_device
+from deeprc.interpretation.attention import iterate_attention, write_attention
+from deeprc.nn.batch import BatchMaker
+from deeprc.nn.network import DeepRC
+from deeprc.tasks import Task
+
+
+def _run(device: torch.device) -> Any:
+    """Return what the tables need of a run, with random weights."""
+    torch.manual_seed(0)
+    return SimpleNamespace(
+        network=DeepRC().eval().to(device),
+        settings=SimpleNamespace(config=Config()),
+        tasks=[Task("status", "status", "binary", ("no", "yes"))],
+        maker=lambda dataset: BatchMaker(dataset, "none"),
+    )
+
+
+def _streamed(run: Any, dataset: RepertoireDataset, path: Path) -> None:
+    write_attention(path, iterate_attention(run, dataset))
+
+
+def _at_once(run: Any, dataset: RepertoireDataset, path: Path) -> None:
+    for one in iterate_attention(run, dataset):
+        one.sequences.to_csv(path, sep="\t", index=False, float_format="%.9g")
+
+
+_WAYS: dict[str, Callable[[Any, RepertoireDataset, Path], None]] = {"streamed": _streamed, "at once": _at_once}
+
+
+def _measure(way: str, container: str, device: str, queue: Any) -> None:
+    where = resolve_device(device)
+    run, dataset = _run(where), open_dataset(container)
+    with tempfile.TemporaryDirectory() as folder:
+        _WAYS[way](run, dataset[:1], Path(folder) / "small.tsv")  # compiles
+        started = time.perf_counter()
+        _WAYS[way](run, dataset[1:], Path(folder) / "table.tsv")
+        queue.put((time.perf_counter() - started, _peak_mb()))
+
+
+def _peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+@click.command()
+@click.option("--device", default="auto", help="auto, cpu, cuda ...")
+@click.option("--sequences", default=1_000_000, help="Of the repertoire.")
+def main(device: str, sequences: int) -> None:
+    """Time the table of one repertoire; the first of the cohort, as large, is not counted."""
+    context, rows = multiprocessing.get_context("spawn"), []
+    with cohort(2, sequences) as dataset:
+        for way in _WAYS:
+            queue = context.Queue()
+            process = context.Process(target=_measure, args=(way, str(dataset.container.path), device, queue))
+            process.start()
+            seconds, peak = queue.get()
+            process.join()
+            rows.append({"way": way, "seconds": seconds, "peak_mb": peak, "sequences_per_s": sequences / seconds})
+    report("attention", rows, resolve_device(device))
+
+
+if __name__ == "__main__":
+    main()

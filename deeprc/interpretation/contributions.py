@@ -1,0 +1,139 @@
+"""What every sequence of a repertoire adds to the outputs: attention says where the network looks, this says for what.
+
+The network's output is o(p), where p joins the heads' averages p_h = Σ_i a_ih z_i of the sequences' representations. On
+the tangent of o at p it is a sum over sequences, Σ_i Σ_h a_ih r_h(z_i), with the response of head h
+
+    r_h(z) = g_h · z + (o(p) - Σ_h g_h · p_h) / H,    g_h = ∂o/∂p_h.
+
+For a linear o this holds exactly, and the responses do not depend on the repertoire; for any o the contributions
+a_ih r_h(z_i) of a repertoire sum to its output, because each head's weights sum to 1. The sum of a sequence's responses
+over the heads is what the network would put out if it attended to this sequence alone.
+
+Letters: N sequences of one repertoire, H heads, D dimensions of their representation, T outputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.evaluation.run import Run
+from deeprc.nn.batch import BatchMaker, RepertoireBatch
+from deeprc.nn.inference import chunks_of, pooled_representation
+from deeprc.nn.network import DeepRC
+from deeprc.nn.sampling import top_rows
+
+__all__ = ["SequenceScores", "network_scores", "output_names", "score_sequences"]
+
+
+@dataclass(frozen=True)
+class SequenceScores:
+    """The attention on every sequence of a repertoire, and what each adds to the outputs.
+
+    Attributes
+    ----------
+    repertoire_id
+        Whose sequences they are.
+    logits
+        Of the attention, (N, H) float32.
+    weights
+        By which the prediction averages, (N, H) float64: the softmax over the sequences that the top fraction keeps,
+        which sums to 1 per head; 0 for the others.
+    contributions
+        To the outputs before their activation, (N, T) float64. Their sum over the sequences is `outputs`.
+    responses
+        What the outputs would be if all attention were on one sequence, (N, T) float64. Unlike contributions they do
+        not depend on what else is in the repertoire.
+    outputs
+        Of the repertoire, before their activation, (T,) float64.
+    """
+
+    repertoire_id: str
+    logits: NDArray[np.float32]
+    weights: NDArray[np.float64]
+    contributions: NDArray[np.float64]
+    responses: NDArray[np.float64]
+    outputs: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.logits)
+
+    @cached_property
+    def weight(self) -> NDArray[np.float64]:
+        """The mean of the heads' weights, (N,), which sums to 1."""
+        return np.asarray(self.weights.mean(axis=1))
+
+    @cached_property
+    def logit(self) -> NDArray[np.float32]:
+        """The highest of the heads' logits, (N,); unlike a weight it can be compared between repertoires."""
+        return np.asarray(self.logits.max(axis=1, initial=-np.inf))
+
+    @cached_property
+    def head(self) -> NDArray[np.int64]:
+        """The head that looks at each sequence most, (N,), from 1."""
+        return np.asarray(self.weights.argmax(axis=1) + 1) if len(self) else np.zeros(0, np.int64)
+
+
+def score_sequences(run: Run, dataset: RepertoireDataset, position: int) -> SequenceScores:
+    """Return attention and contributions of the sequences of `dataset[position]`.
+
+    The repertoire is read twice, in pieces: for its representation, then for the sequences' responses to it. Memory
+    grows with 2 N (H + T) numbers, not with N D.
+    """
+    return network_scores(
+        run.network, run.maker(dataset), position, top_fraction=run.settings.config.training.top_fraction
+    )
+
+
+@torch.no_grad()
+def network_scores(network: DeepRC, maker: BatchMaker, position: int, *, top_fraction: float) -> SequenceScores:
+    """Return what `score_sequences` returns, of a network that is no run; parameters as in `repertoire_outputs`."""
+    pooled, logits = pooled_representation(network, maker, position, top_fraction=top_fraction)  # (H, D), (N, H)
+    gradient, outputs = _tangent(network, pooled)  # (T, H, D), (T,)
+    H = len(pooled)
+    offset = (outputs - torch.einsum("thd,hd->t", gradient, pooled.double())) / H
+    weights = torch.zeros(logits.shape, dtype=torch.float64)
+    kept, _ = top_rows(logits, torch.tensor([0, len(logits)]), top_fraction)
+    weights[kept] = torch.softmax(logits[kept].double(), dim=0)
+    contributions, responses = torch.zeros((2, len(logits), len(outputs)), dtype=torch.float64)
+    done = 0
+    for batch in chunks_of(network, maker, position):
+        part = slice(done, done + len(batch.starts))
+        of_heads = _responses(network, batch, gradient) + offset  # (n, H, T)
+        contributions[part] = torch.einsum("nh,nht->nt", weights[part], of_heads)
+        responses[part] = of_heads.sum(dim=1)
+        done = part.stop
+    repertoire_id = str(maker.dataset.repertoire_ids[position])
+    arrays = (part.numpy() for part in (logits, weights, contributions, responses, outputs))
+    return SequenceScores(repertoire_id, *arrays)
+
+
+def _responses(network: DeepRC, batch: RepertoireBatch, gradient: Tensor) -> Tensor:
+    """Return g_h · z_i of every head and output, (n, H, T) float64, on the CPU."""
+    values = network.attend(batch)[0].cpu()  # (n, D)
+    T, H, D = gradient.shape
+    return (values.double() @ gradient.reshape(T * H, D).T).view(-1, T, H).transpose(1, 2)  # (n, T * H) -> (n, H, T)
+
+
+def _tangent(network: DeepRC, pooled: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the gradient of the outputs at a repertoire's representation (H, D), (T, H, D), and the outputs, (T,)."""
+    device = network.pooling.queries.device
+    with torch.enable_grad():
+        at = pooled.to(device).float().requires_grad_()
+        outputs: Tensor = network.output_network(at.flatten()[None])[0]  # (1, H * D) -> (T,)
+        rows = [torch.autograd.grad(output, at, retain_graph=True)[0] for output in outputs]
+    return torch.stack(rows).double().cpu(), outputs.detach().double().cpu()
+
+
+def output_names(run: Run) -> list[str]:
+    """Return the names of the T outputs: of each target, or of each class of a multiclass target, `target:class`."""
+    names = []
+    for task in run.tasks:
+        names += [f"{task.name}:{label}" for label in task.classes] if task.kind == "multiclass" else [task.name]
+    return names

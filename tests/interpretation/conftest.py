@@ -1,0 +1,47 @@
+"""Networks that interpretation is tried on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from deeprc.config import load_config
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.evaluation.experiment import train_run
+from deeprc.evaluation.run import Run
+
+RunFactory = Callable[..., Run]
+
+
+@pytest.fixture(scope="session")
+def run_factory(tmp_path_factory: pytest.TempPathFactory) -> RunFactory:
+    """Train on a cohort for a few updates, or keep random weights; settings are the configuration's."""
+
+    def make(
+        dataset: RepertoireDataset, *settings: str, targets: tuple[str, ...] = ("status=case",), stir: float = 0.0
+    ) -> Run:
+        config = load_config("deeprc", ["n_sequences=50", "evaluate_every=10", *settings])
+        folder = tmp_path_factory.mktemp("runs") / "run"
+        run = train_run(dataset.container.path, folder, targets=targets, config=config, device="cpu")
+        if stir:
+            generator = torch.Generator().manual_seed(1)
+            with torch.no_grad():
+                for parameter in run.network.parameters():
+                    parameter.add_(stir * torch.randn(parameter.shape, generator=generator))
+        return run
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def motif_cohort(cohort_factory: Callable[..., RepertoireDataset]) -> RepertoireDataset:
+    """A cohort large enough for a network to learn its motif, WWHW, rather than its repertoires by heart."""
+    return cohort_factory(100, 100, seed=4)
+
+
+@pytest.fixture(scope="session")
+def trained(run_factory: RunFactory, motif_cohort: RepertoireDataset) -> Run:
+    """A run that knows the motif of `motif_cohort`."""
+    return run_factory(motif_cohort, "n_updates=400", "n_sequences=100", "n_kernels=16", "batch_size=8")

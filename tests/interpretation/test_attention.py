@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import airr
+import numpy as np
+import pandas as pd
+import pytest
+
+from deeprc.cli import main
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.evaluation.run import Run, load_run
+from deeprc.interpretation import attention
+from deeprc.interpretation.attention import attention_of, iterate_attention, write_attention
+
+REQUIRED = "sequence sequence_alignment germline_alignment junction v_cigar d_cigar j_cigar d_call rev_comp productive"
+
+
+@pytest.fixture(scope="module")
+def two_heads(run_factory: Callable[..., Run], cohort: RepertoireDataset) -> Run:
+    return run_factory(cohort, "n_updates=5", "n_heads=2", stir=0.1)
+
+
+def written(path: Path) -> pd.DataFrame:
+    return pd.read_csv(path, sep="\t", keep_default_na=False)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # the validator's own
+@pytest.mark.parametrize("name", ["attention.tsv", "attention.tsv.gz"])
+def test_the_file_holds_all_tables_and_is_valid_airr(
+    name: str, two_heads: Run, cohort: RepertoireDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "_PIECE", 17)  # so that a repertoire takes several
+    path = tmp_path / name
+    summary = write_attention(path, iterate_attention(two_heads, cohort))
+    tables = [attention_of(two_heads, cohort, i).sequences for i in range(len(cohort))]
+    expected = pd.concat(tables, ignore_index=True)
+    assert summary.n_sequences == len(expected)
+    found = written(path)
+    columns = [*expected.columns, *(name for name in found if name not in expected)]
+    assert found.columns.tolist() == columns
+    for column in expected:
+        if expected[column].dtype.kind == "f":
+            np.testing.assert_allclose(found[column], expected[column], rtol=1e-6)
+        else:
+            assert found[column].tolist() == expected[column].tolist()
+    assert (found[REQUIRED.split()] == "").all(axis=None)
+    assert found.groupby("repertoire_id")["attention_weight"].sum().to_numpy() == pytest.approx(1, abs=1e-5)
+    plain = tmp_path / "plain.tsv"
+    plain.write_bytes(gzip.decompress(path.read_bytes()) if name.endswith(".gz") else path.read_bytes())
+    assert airr.validate_rearrangement(str(plain))
+    again = tmp_path / f"again.{name}"
+    write_attention(again, iterate_attention(two_heads, cohort))
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_the_validator_would_notice(two_heads: Run, cohort: RepertoireDataset, tmp_path: Path) -> None:
+    path = tmp_path / "attention.tsv"
+    write_attention(path, iterate_attention(two_heads, cohort, [0]))
+    path.write_text(path.read_text().replace("sequence_alignment", "alignment"))
+    assert not airr.validate_rearrangement(str(path))
+
+
+def test_the_head_is_the_one_that_looks_most(two_heads: Run, cohort: RepertoireDataset) -> None:
+    table = attention_of(two_heads, cohort, 2).sequences
+    weights = table[["attention_weight_1", "attention_weight_2"]].to_numpy()
+    assert table["head"].tolist() == (weights.argmax(axis=1) + 1).tolist()
+    np.testing.assert_allclose(table["attention_weight"], weights.mean(axis=1))
+
+
+def test_the_best_of_all_repertoires(two_heads: Run, cohort: RepertoireDataset, tmp_path: Path) -> None:
+    path = tmp_path / "top.tsv"
+    call = ["attention", str(two_heads.path), str(cohort.container.path), "-o", str(path), "--device", "cpu"]
+    with pytest.raises(SystemExit, match="0"):
+        main([*call, "--top-overall", "30", "--by", "response"])
+    found = written(path)
+    assert len(found) == 30
+    saved = load_run(two_heads.path)  # whose weights are not stirred
+    whole = pd.concat([attention_of(saved, cohort, i).sequences for i in range(len(cohort))])
+    np.testing.assert_allclose(found["response"], whole["response"].nlargest(30), rtol=1e-6)
+    heads = pd.read_csv(tmp_path / "top.heads.tsv", sep="\t")
+    assert len(heads) == 2 * len(cohort)  # of all repertoires, whatever was kept
+
+
+def test_two_kinds_of_top_are_refused(
+    two_heads: Run, cohort: RepertoireDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = ["attention", str(two_heads.path), str(cohort.container.path), "-o", str(tmp_path / "a.tsv")]
+    with pytest.raises(SystemExit, match="2"):
+        main([*call, "--top", "3", "--top-overall", "30"])
+    assert "give one of them" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_ids_with_quotation_marks_are_kept(
+    run_factory: Callable[..., Run], cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path
+) -> None:
+    dataset = cohort_factory(15, 12, seed=6)
+    run = run_factory(dataset, "n_updates=1")
+    dataset.container.repertoire_ids[0] = 'the "first"'
+    write_attention(tmp_path / "a.tsv", iterate_attention(run, dataset, [0, 1]))
+    assert set(written(tmp_path / "a.tsv")["repertoire_id"]) == {'the "first"', "rep.1"}
+
+
+def test_a_table_of_nothing_has_its_header(two_heads: Run, cohort: RepertoireDataset, tmp_path: Path) -> None:
+    dataset = cohort[:1]
+    dataset.container = cohort.container
+    one = next(iter(iterate_attention(two_heads, dataset)))
+    empty = attention.RepertoireAttention(one.repertoire, one.scores, one.outputs, one.rank, np.zeros(0, np.int64))
+    summary = write_attention(tmp_path / "a.tsv", [empty])
+    assert summary.n_sequences == 0
+    assert (tmp_path / "a.tsv").read_text().split("\t")[:3] == ["repertoire_id", "sequence_id", "junction_aa"]

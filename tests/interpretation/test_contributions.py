@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.evaluation.run import Run
+from deeprc.interpretation.contributions import output_names, score_sequences
+from deeprc.nn.sampling import top_rows
+
+SETTINGS: dict[str, list[str]] = {
+    "linear": [],
+    "raw": ["standardise=false"],
+    "two heads": ["n_heads=2"],
+    "deep output": ["n_output_layers=2", "n_heads=2", "output_units=8"],
+    "top fraction": ["top_fraction=0.3", "n_heads=2"],
+    "lstm": ["embedding=lstm", "n_kernels=8"],
+    "no key layers": ["n_key_layers=0", "key_units=16", "n_kernels=16"],
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_contributions_sum_to_the_output(name: str, run_factory: Callable[..., Run], cohort: RepertoireDataset) -> None:
+    run = run_factory(cohort, "n_updates=2", *SETTINGS[name], stir=0.3)
+    for position in (0, 1, 5):
+        scores = score_sequences(run, cohort, position)
+        (output,) = run.outputs(cohort[[position]]).double().numpy()
+        np.testing.assert_allclose(scores.outputs, output, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(scores.contributions.sum(axis=0), output, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(scores.weights.sum(axis=0), 1, rtol=1e-12)
+
+
+def test_weights_are_those_of_the_sequences_that_the_top_fraction_keeps(
+    run_factory: Callable[..., Run], cohort: RepertoireDataset
+) -> None:
+    run = run_factory(cohort, "n_updates=2", "top_fraction=0.3", stir=0.3)
+    scores = score_sequences(run, cohort, 1)
+    kept, _ = top_rows(torch.from_numpy(scores.logits), torch.tensor([0, len(scores)]), 0.3)
+    assert len(kept) == np.ceil(0.3 * len(cohort[1]))
+    assert np.flatnonzero(scores.weights[:, 0]).tolist() == sorted(kept.tolist())
+    odds = np.exp(scores.logits[kept, 0].astype(np.float64))
+    np.testing.assert_allclose(scores.weights[kept, 0], odds / odds.sum(), rtol=1e-6)
+
+
+def test_of_a_linear_output_contributions_are_exact_and_responses_know_no_repertoire(
+    run_factory: Callable[..., Run], cohort: RepertoireDataset
+) -> None:
+    """By hand: the standardisation and the linear layer written out on z, for two heads and two targets."""
+    run = run_factory(cohort, "n_updates=3", "n_heads=2", targets=("status=case", "age:regression"), stir=0.3)
+    assert output_names(run) == ["status=case", "age"]
+    standardise, linear = run.network.output_network
+    scores = score_sequences(run, cohort, 2)
+    with torch.no_grad():
+        values, logits = run.network.attend(run.maker(cohort).take(2, slice(None)))
+        scale = (standardise.variance + 1e-8).rsqrt().double()
+        slope = (linear.weight.double() * scale).view(2, 2, -1)  # (T, H, D)
+        offset = linear.bias.double() - (linear.weight.double() * scale) @ standardise.mean.double()
+        per_head = torch.einsum("nd,thd->nht", values.double(), slope) + offset / 2
+        weights = torch.softmax(logits.double(), dim=0)
+    np.testing.assert_allclose(scores.responses, per_head.sum(1).numpy(), rtol=1e-4, atol=1e-5)
+    expected = (weights[:, :, None] * per_head).sum(1).numpy()
+    np.testing.assert_allclose(scores.contributions, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_response_is_the_output_of_the_sequence_alone(
+    run_factory: Callable[..., Run], cohort: RepertoireDataset
+) -> None:
+    run = run_factory(cohort, "n_updates=3", "n_heads=2", "abundance=none", stir=0.3)
+    scores, maker = score_sequences(run, cohort, 4), run.maker(cohort)
+    for row in (0, 7):
+        with torch.no_grad():
+            alone = run.network(maker.take(4, np.array([row])))
+        np.testing.assert_allclose(scores.responses[row], alone[0].numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_classes_are_outputs_of_their_own(run_factory: Callable[..., Run], cohort: RepertoireDataset) -> None:
+    run = run_factory(cohort, "n_updates=2", targets=("grade:multiclass", "status=case"))
+    assert output_names(run) == ["grade:high", "grade:low", "grade:mid", "status=case"]
+    assert score_sequences(run, cohort, 0).contributions.shape == (len(cohort[0]), 4)
+
+
+def test_carriers_of_the_motif_contribute_to_the_positive_class(trained: Run, motif_cohort: RepertoireDataset) -> None:
+    for position in (1, 3, 5, 7, 9):
+        scores = score_sequences(trained, motif_cohort, position)
+        carries = np.array(["WWHW" in sequence for sequence in motif_cohort[position].sequences()])
+        best = np.argsort(-scores.contributions[:, 0])[: carries.sum()]
+        assert carries[best].mean() >= 0.7
+        assert scores.contributions[carries, 0].mean() > 3 * abs(scores.contributions[~carries, 0].mean())

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
+from deeprc.evaluation.run import Run
+from deeprc.interpretation.attention import attention_of, best_sequences, iterate_attention
+from deeprc.interpretation.contributions import score_sequences
+from deeprc.interpretation.ranking import BestRows, ranking_of, witness_ranking
+
+
+@pytest.mark.parametrize(("most", "n_parts"), [(1, 3), (7, 50), (100, 10), (5000, 4)])
+def test_the_best_rows_of_parts_are_those_of_the_whole(most: int, n_parts: int) -> None:
+    rng = np.random.default_rng(most)
+    keys = rng.integers(0, 200, 1000).astype(np.float64)  # with ties
+    whole = pd.DataFrame({"row": np.arange(1000), "key": keys})
+    best = BestRows(most)
+    for rows in np.array_split(np.arange(1000), n_parts):
+        best.offer(keys[rows], lambda chosen, rows=rows: whole.iloc[rows[chosen]])
+    expected = whole.sort_values("key", ascending=False, kind="stable").head(most)
+    assert best.table()["row"].tolist() == expected["row"].tolist()
+
+
+def test_best_rows_without_any() -> None:
+    best = BestRows(3)
+    best.offer(np.full(4, -np.inf), lambda rows: pd.DataFrame({"row": rows}))
+    assert best.table().empty
+
+
+@pytest.mark.parametrize("by", ["attention", "contribution", "response"])
+def test_best_sequences_are_the_first_of_all_tables_together(
+    by: str, trained: Run, motif_cohort: RepertoireDataset
+) -> None:
+    tables = [attention_of(trained, motif_cohort, i).sequences for i in range(len(motif_cohort))]
+    whole = pd.concat(tables, ignore_index=True)
+    column = "attention_logit" if by == "attention" else by
+    expected = whole.sort_values(column, ascending=False, kind="stable").head(25).reset_index(drop=True)
+    found = best_sequences(iterate_attention(trained, motif_cohort), 25, by=by)
+    pd.testing.assert_frame_equal(found, expected)
+    if by != "attention":
+        lowest = best_sequences(iterate_attention(trained, motif_cohort), 5, by=by, sign=-1)
+        assert lowest[column].tolist() == sorted(whole[column])[:5]
+
+
+def test_an_unknown_ranking_is_refused(trained: Run, motif_cohort: RepertoireDataset) -> None:
+    with pytest.raises(InputError, match="expected a ranking by attention or contribution or response, found 'size'"):
+        ranking_of(score_sequences(trained, motif_cohort, 0), "size")
+
+
+def test_witness_ranking_by_hand(trained: Run, cohort_factory: Callable[..., RepertoireDataset]) -> None:
+    dataset = cohort_factory(6, 40, seed=3)
+    carries = [np.array(["WWHW" in s for s in repertoire.sequences()]) for repertoire in dataset]
+    dataset.container.witness = np.concatenate(carries).astype(np.uint8)
+    positions = [1, 2, 5]
+    table = witness_ranking(trained, dataset, positions).set_index("score")
+    known = np.concatenate([carries[i] for i in positions])
+    for name in ("attention", "contribution", "response"):
+        key = np.concatenate([ranking_of(score_sequences(trained, dataset, i), name) for i in positions])
+        key = key.astype(np.float32)
+        wins = (key[known][:, None] > key[~known]) + 0.5 * (key[known][:, None] == key[~known])
+        assert table.loc[name, "auc"] == pytest.approx(wins.mean())
+        assert table.loc[name, "precision_at_100"] == known[np.argsort(-key, kind="stable")[:100]].sum() / 100
+        assert table.loc[name, "recall_at_1000"] == 1
+    assert (table["n_sequences"] == len(known)).all()
+    assert (table["n_witnesses"] == known.sum()).all()
+
+
+def test_without_witnesses_there_is_nothing_to_compare_with(trained: Run, motif_cohort: RepertoireDataset) -> None:
+    with pytest.raises(InputError, match="does not say which sequences carry a signal"):
+        witness_ranking(trained, motif_cohort)

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.evaluation.run import Run
+from deeprc.interpretation.attention import attention_of, best_sequences, iterate_attention
+from deeprc.interpretation.survey import Survey, sides_of, survey
+from deeprc.tasks import Task
+
+
+@pytest.fixture(scope="module")
+def found(trained: Run, motif_cohort: RepertoireDataset) -> Survey:
+    return survey(trained, motif_cohort, top=40)
+
+
+def test_outputs_and_heads_are_those_of_the_repertoires(
+    found: Survey, trained: Run, motif_cohort: RepertoireDataset
+) -> None:
+    np.testing.assert_allclose(found.outputs, trained.outputs(motif_cohort).numpy(), rtol=1e-5, atol=1e-6)
+    one = attention_of(trained, motif_cohort, 3).heads
+    pd.testing.assert_frame_equal(
+        found.heads[found.heads["repertoire_id"] == "rep.3"].reset_index(drop=True), one, check_dtype=False
+    )
+
+
+def test_the_top_of_each_side(found: Survey, trained: Run, motif_cohort: RepertoireDataset) -> None:
+    assert [(side.name, side.sign) for side in found.sides] == [("case", 1), ("healthy", -1)]
+    for side in found.sides:
+        best = best_sequences(iterate_attention(trained, motif_cohort), 40, by="contribution", sign=side.sign)
+        best = best[side.sign * best["contribution"] > 0]
+        pd.testing.assert_frame_equal(found.top[side.name].drop(columns="split"), best, check_dtype=False)
+    top = found.top["case"]
+    assert top["junction_aa"].str.contains("WWHW").mean() >= 0.75
+    split = dict(zip(motif_cohort.repertoire_ids, trained.split_of(motif_cohort), strict=True))
+    assert top["split"].tolist() == [split[i] for i in top["repertoire_id"]]
+
+
+def test_curves_cumulate_the_attention_from_the_most_attended(
+    found: Survey, trained: Run, motif_cohort: RepertoireDataset
+) -> None:
+    weights = np.sort(attention_of(trained, motif_cohort, 5).sequences["attention_weight"].to_numpy())[::-1]
+    curve = found.curves[found.curves["repertoire_id"] == "rep.5"]
+    assert curve["share"].iloc[0] == 1 / len(weights)
+    assert curve["attention"].iloc[0] == pytest.approx(weights[0])
+    assert curve["share"].iloc[-1] == 1
+    assert curve["attention"].iloc[-1] == pytest.approx(1)
+    expected = np.interp(curve["share"] * len(weights), np.arange(len(weights) + 1), np.append(0, np.cumsum(weights)))
+    np.testing.assert_allclose(curve["attention"], expected)
+
+
+def test_gene_usage_of_all_and_of_the_attention(found: Survey, trained: Run, motif_cohort: RepertoireDataset) -> None:
+    tables = [attention_of(trained, motif_cohort, i).sequences for i in range(len(motif_cohort))]
+    genes = found.genes[found.genes["field"] == "v_call"].set_index("name")
+    for gene in ("TRBV1", "TRBV2"):
+        shares = [(table["v_call"] == gene).mean() for table in tables]
+        assert genes.loc[gene, "all"] == pytest.approx(np.mean(shares))
+        attended = [table.loc[table["v_call"] == gene, "attention_weight"].sum() for table in tables]
+        assert genes.loc[gene, "attended"] == pytest.approx(np.mean(attended))
+    assert genes["all"].sum() == pytest.approx(1)
+    assert "unknown" in genes.index
+    assert not (found.genes["field"] == "j_call").any()
+
+
+def test_sides_of_all_kinds_of_targets() -> None:
+    tasks = [
+        Task("CMV=+", "CMV", "binary", ("-", "?", "+")),
+        Task("grade", "grade", "multiclass", ("a", "b")),
+        Task("age", "age", "regression"),
+    ]
+    found = [(side.name, side.output, side.sign, side.target) for side in sides_of(tasks)]
+    assert found == [
+        ("CMV: +", 0, 1, "CMV=+"),
+        ("CMV: not +", 0, -1, "CMV=+"),
+        ("grade: a", 1, 1, "grade"),
+        ("grade: b", 2, 1, "grade"),
+        ("age: higher", 3, 1, "age"),
+        ("age: lower", 3, -1, "age"),
+    ]
+    assert [side.name for side in sides_of(tasks[:1])] == ["+", "not +"]
+
+
+def test_a_container_without_genes_and_an_empty_repertoire(
+    run_factory: Callable[..., Run], cohort: RepertoireDataset, cohort_factory: Callable[..., RepertoireDataset]
+) -> None:
+    run = run_factory(cohort, "n_updates=1")
+    other = cohort_factory(4, 10, seed=8)
+    other.container.v_call = None
+    other.container.repertoire_offsets = np.insert(other.container.repertoire_offsets[1:-1], 0, [0, 0])
+    other.container.repertoire_ids = np.array([f"new.{i}" for i in range(4)], object)[: len(other)]
+    other.rows = np.arange(len(other.container.repertoire_offsets) - 1)
+    found = survey(run, other)
+    assert found.genes.empty
+    assert found.heads["n_sequences"].tolist()[0] == 0
+    assert "new.0" not in set(found.curves["repertoire_id"])
