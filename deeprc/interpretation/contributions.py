@@ -29,7 +29,7 @@ from deeprc.nn.inference import chunks_of, pooled_representation
 from deeprc.nn.network import DeepRC
 from deeprc.nn.sampling import top_rows
 
-__all__ = ["SequenceScores", "network_scores", "output_names", "score_sequences"]
+__all__ = ["SequenceScores", "network_scores", "output_names", "score_sequences", "tangent"]
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,7 @@ def score_sequences(run: Run, dataset: RepertoireDataset, position: int) -> Sequ
 def network_scores(network: DeepRC, maker: BatchMaker, position: int, *, top_fraction: float) -> SequenceScores:
     """Return what `score_sequences` returns, of a network that is no run; parameters as in `repertoire_outputs`."""
     pooled, logits = pooled_representation(network, maker, position, top_fraction=top_fraction)  # (H, D), (N, H)
-    gradient, outputs = _tangent(network, pooled)  # (T, H, D), (T,)
-    H = len(pooled)
-    offset = (outputs - torch.einsum("thd,hd->t", gradient, pooled.double())) / H
+    gradient, offset, outputs = tangent(network, pooled)
     weights = torch.zeros(logits.shape, dtype=torch.float64)
     kept, _ = top_rows(logits, torch.tensor([0, len(logits)]), top_fraction)
     weights[kept] = torch.softmax(logits[kept].double(), dim=0)
@@ -121,14 +119,19 @@ def _responses(network: DeepRC, batch: RepertoireBatch, gradient: Tensor) -> Ten
     return (values.double() @ gradient.reshape(T * H, D).T).view(-1, T, H).transpose(1, 2)  # (n, T * H) -> (n, H, T)
 
 
-def _tangent(network: DeepRC, pooled: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradient of the outputs at a repertoire's representation (H, D), (T, H, D), and the outputs, (T,)."""
+def tangent(network: DeepRC, pooled: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the responses r_h(z) = g_h · z + c at a repertoire's representation (H, D), and the outputs there.
+
+    All are float64 on the CPU: g, (T, H, D); c, (T,); the outputs, (T,).
+    """
     device = network.pooling.queries.device
     with torch.enable_grad():
         at = pooled.to(device).float().requires_grad_()
         outputs: Tensor = network.output_network(at.flatten()[None])[0]  # (1, H * D) -> (T,)
         rows = [torch.autograd.grad(output, at, retain_graph=True)[0] for output in outputs]
-    return torch.stack(rows).double().cpu(), outputs.detach().double().cpu()
+    gradient, outputs = torch.stack(rows).double().cpu(), outputs.detach().double().cpu()
+    offset = (outputs - torch.einsum("thd,hd->t", gradient, pooled.double().cpu())) / len(pooled)
+    return gradient, offset, outputs
 
 
 def output_names(run: Run) -> list[str]:

@@ -1,0 +1,396 @@
+"""What each residue of a sequence, and each kernel, adds to an output of its repertoire: integrated gradients.
+
+One sequence changes, all others of its repertoire stay. Its attention weights are functions of its logits l_h(z),
+a_h = sigmoid(l_h(z) - λ_h), where λ_h is the log of the sum of the others' exponentiated logits. Two things can be
+shared out among its residues:
+
+- its contribution Σ_h a_h r_h(z) to the output (see `contributions`): what the repertoire's output is made of;
+- the output itself, o(p_1 + a_1 (z - p_1), ..., p_H + a_H (z - p_H)), where p_h is the average of the other sequences'
+  representations: what would change without the sequence. In a repertoire that has many like it, that is next to
+  nothing, however much they contribute together.
+
+A repertoire is read a few times for all its chosen sequences.
+
+Integrated gradients (Sundararajan, Taly and Yan 2017) follow the output's gradient along the straight line from a
+baseline to the sequence. The baseline is the same sequence with an average residue at each position: the background's
+frequencies of the 20 amino acids in the place of the one-hot features. The positional features stay. What the features
+are given sums to the difference of the two outputs, but for the error of the numerical integral.
+
+Letters: N sequences of one repertoire, n chosen ones, L positions of the longest, H heads, D dimensions of the
+representation, T outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
+from deeprc.evaluation.run import Run
+from deeprc.interpretation.contributions import tangent
+from deeprc.nn.batch import BatchMaker, RepertoireBatch
+from deeprc.nn.features import N_AMINO_ACIDS
+from deeprc.nn.inference import attention_logits, chunks_of, pooled_representation
+from deeprc.nn.motif_convolution import rounded
+from deeprc.nn.motif_convolution.reference import dense_features
+from deeprc.nn.network import DeepRC, LstmEmbedding, chunk_size
+from deeprc.nn.sampling import top_rows
+
+__all__ = ["Attributions", "Progress", "attribute", "residue_frequencies"]
+
+Of = Literal["contribution", "output"]
+
+Progress = Callable[[int], object]
+"""Is told how many more sequences are done."""
+
+_METHOD = "gausslegendre"  # misses less than the midpoint rule, the more so the fewer the steps
+_AT_A_TIME = 2**22  # numbers between convolution and maximum, for all steps of some sequences: bounds the memory
+
+
+@dataclass(frozen=True)
+class Attributions:
+    """What the residues of n sequences, and the kernels, add to an output of their repertoires.
+
+    All are differences of the output before its activation (for a binary target, of its logit), or of the sequence's
+    contribution to it, float64.
+
+    Attributes
+    ----------
+    residues
+        What each residue adds, against an average one in its place, (n, L); NaN beyond a sequence's end.
+    kernels
+        The same difference shared out among the dimensions of the sequence's representation, (n, D).
+    change
+        The contribution of the sequence (or the output of its repertoire) as it is, less that with the baseline in the
+        sequence's place, (n,). The residues and the kernels of a sequence both sum to it, but for the integral's error.
+    """
+
+    residues: NDArray[np.float64]
+    kernels: NDArray[np.float64]
+    change: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.change)
+
+    @property
+    def missed(self) -> NDArray[np.float64]:
+        """What the residues leave of the change, (n,): the error of the numerical integral."""
+        return np.asarray(self.change - np.nansum(self.residues, axis=1))
+
+
+def attribute(
+    run: Run,
+    dataset: RepertoireDataset,
+    sequences: pd.DataFrame,
+    *,
+    output: int = 0,
+    of: Of = "contribution",
+    steps: int = 64,
+    background: NDArray[np.float64] | None = None,
+    progress: Progress | None = None,
+) -> Attributions:
+    """Share what chosen sequences add to an output out among their residues, and among the kernels.
+
+    Each row's result is its own: it depends neither on the other rows nor on their order. A sequence that the top
+    fraction leaves out adds nothing: its values are 0. Which sequences it keeps is held fixed. The residues of a
+    sequence that the abundance scale hides (a count of 1 under `log`) add nothing either.
+
+    The kernels' line runs straight from the baseline's representation to the sequence's, as that of captum's
+    `LayerIntegratedGradients` does: no maximum over positions lies on it.
+
+    Parameters
+    ----------
+    run
+        A trained model.
+    dataset
+        Holds the repertoires.
+    sequences
+        The n sequences: columns repertoire_id and sequence_id (the place in the repertoire, from 1); others are not
+        looked at. A sequence may come more than once.
+    output
+        Which of the T outputs, from 0; see `deeprc.interpretation.contributions.output_names`.
+    of
+        What is shared out: the sequence's `contribution` to the output, or the `output`, as it depends on the sequence.
+    steps
+        Points of the Gauss-Legendre rule at which the gradient is taken. The maximum over positions and SELU make the
+        gradient jump, so the error falls as 1 / steps; with 64 it is typically 0.3% of the change. Far more than 100
+        are slow, as the rule itself is computed for every piece of work.
+    background
+        Frequencies of the amino acids in the average residue, (20,) in the order of `AMINO_ACIDS`. None takes those of
+        the whole dataset, for which it is read once; see `residue_frequencies`.
+    progress
+        Is called after every repertoire with the number of sequences that it had.
+
+    Raises
+    ------
+    InputError
+        If captum is not installed, a column is missing, the dataset has no such repertoire or sequence, or another
+        parameter is out of range.
+    """
+    if find_spec("captum") is None:
+        raise InputError("integrated gradients need captum: pip install 'deeprc[interpret]'")
+    n_outputs = sum(task.n_outputs for task in run.tasks)
+    if not 0 <= output < n_outputs:
+        raise InputError(f"output: expected 0 to {n_outputs - 1}, found {output}")
+    if of not in get_args(Of):
+        raise InputError(f"of: expected {' or '.join(get_args(Of))}, found {of!r}")
+    if steps < 1:
+        raise InputError(f"steps: expected at least 1, found {steps}")
+    positions, rows = _places(dataset, sequences)
+    frequencies = residue_frequencies(dataset) if background is None else _checked_background(background)
+    network, maker = run.network, run.maker(dataset)
+    explained = _Explained(network, torch.from_numpy(frequencies), output=output, of=of, steps=steps)
+    parts = []
+    for position in np.unique(positions).tolist():
+        at = np.flatnonzero(positions == position)
+        chosen, place = np.unique(rows[at], return_inverse=True)
+        top_fraction = run.settings.config.training.top_fraction
+        kept = _kept(network, maker, position, top_fraction)
+        if of == "contribution":
+            pooled, _ = pooled_representation(network, maker, position, top_fraction=top_fraction)
+            explained.take_tangent(pooled)
+        parts.append((at, place, _of_repertoire(explained, maker, position, chosen, kept)))
+        if progress is not None:
+            progress(len(at))
+    return _joined(parts, len(rows), network.embedding.out_features)
+
+
+def residue_frequencies(dataset: RepertoireDataset) -> NDArray[np.float64]:
+    """Return how frequent each amino acid is among all residues of a dataset, (20,), in the order of `AMINO_ACIDS`.
+
+    Every sequence counts once, whatever its abundance. The residues are read in pieces; a dataset without any has
+    1 / 20 of each.
+    """
+    maker, size = BatchMaker(dataset, "none"), chunk_size(torch.device("cpu"))
+    counts = np.zeros(N_AMINO_ACIDS, np.int64)
+    for position, n in enumerate(dataset.n_sequences.tolist()):
+        for first in range(0, n, size):
+            residues = maker.take(position, slice(first, first + size)).compact().residues
+            counts += np.bincount(residues.numpy(), minlength=N_AMINO_ACIDS)
+    return counts / counts.sum() if counts.any() else np.full(N_AMINO_ACIDS, 1 / N_AMINO_ACIDS)
+
+
+def _places(dataset: RepertoireDataset, sequences: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return each sequence's repertoire, as its position in the dataset, and its row there; both (n,) from 0."""
+    for column in ("repertoire_id", "sequence_id"):
+        if column not in sequences:
+            raise InputError(f"sequences: expected the columns repertoire_id and sequence_id, {column} is missing")
+    position_of = {str(repertoire_id): i for i, repertoire_id in enumerate(dataset.repertoire_ids)}
+    sizes = dataset.n_sequences.tolist()
+    positions, rows = np.zeros((2, len(sequences)), np.int64)
+    numbers = pd.to_numeric(sequences["sequence_id"], errors="coerce")
+    for i, (repertoire_id, number) in enumerate(zip(sequences["repertoire_id"], numbers, strict=True)):
+        position = position_of.get(str(repertoire_id))
+        if position is None:
+            where = f"{dataset.container.path}: no repertoire {repertoire_id!r}"
+            raise InputError(f"{where}; row {i + 1} of the sequences names it")
+        if not (1 <= number <= sizes[position] and number == int(number)):
+            raise InputError(
+                f"sequences, row {i + 1}: sequence_id: expected a place among the {sizes[position]} sequences of "
+                f"{repertoire_id!r}, from 1, found {sequences['sequence_id'].iloc[i]}"
+            )
+        positions[i], rows[i] = position, number - 1
+    return positions, rows
+
+
+def _checked_background(background: NDArray[np.float64]) -> NDArray[np.float64]:
+    frequencies = np.asarray(background, np.float64)
+    if frequencies.shape != (N_AMINO_ACIDS,) or not (frequencies >= 0).all() or abs(frequencies.sum() - 1) > 1e-6:
+        raise InputError(
+            f"background: expected {N_AMINO_ACIDS} frequencies that sum to 1, found {frequencies.shape} "
+            f"that sum to {frequencies.sum():g}"
+        )
+    return frequencies
+
+
+def _joined(parts: list[tuple[NDArray[np.int64], NDArray[np.int64], Attributions]], n: int, D: int) -> Attributions:
+    """Put the parts together: each says at which of the n sequences (m,) which of its rows (m,) belongs."""
+    longest = max((part.residues.shape[1] for _, _, part in parts), default=0)
+    joined = Attributions(np.full((n, longest), np.nan), np.zeros((n, D)), np.zeros(n))
+    for at, rows, part in parts:
+        joined.residues[at, : part.residues.shape[1]] = part.residues[rows]
+        joined.kernels[at] = part.kernels[rows]
+        joined.change[at] = part.change[rows]
+    return joined
+
+
+def _kept(network: DeepRC, maker: BatchMaker, position: int, top_fraction: float) -> NDArray[np.bool_]:
+    """Say which sequences of a repertoire the prediction averages over, (N,)."""
+    kept = np.ones(int(maker.dataset.n_sequences[position]), np.bool_)
+    if top_fraction < 1:
+        logits = attention_logits(network, maker, position)
+        kept[:] = False
+        kept[top_rows(logits, torch.tensor([0, len(logits)]), top_fraction)[0].numpy()] = True
+    return kept
+
+
+def _of_repertoire(
+    explained: _Explained, maker: BatchMaker, position: int, chosen: NDArray[np.int64], kept: NDArray[np.bool_]
+) -> Attributions:
+    """Return the attributions of n different sequences of one repertoire, rows (n,); of those not kept, 0."""
+    lengths = maker.take(position, chosen).lengths.numpy()
+    inside = np.arange(lengths.max()) < lengths[:, None]  # (n, L)
+    D = explained.network.embedding.out_features
+    whole = Attributions(np.where(inside, 0.0, np.nan), np.zeros((len(chosen), D)), np.zeros(len(chosen)))
+    scored = np.flatnonzero(kept[chosen])
+    others = _others(explained.network, maker, position, chosen[scored], kept) if len(scored) else None
+    size = max(1, _AT_A_TIME // (explained.steps * inside.shape[1] * D))
+    for first in range(0, len(scored), size):
+        assert others is not None
+        piece = slice(first, first + size)
+        at = scored[piece]
+        batch = maker.take(position, chosen[at]).to(others.level.device)
+        part = explained(batch, _Others(others.average[piece], others.level[piece]))
+        whole.residues[at, : part.residues.shape[1]] += part.residues  # NaN beyond the end stays
+        whole.kernels[at], whole.change[at] = part.kernels, part.change
+    return whole
+
+
+class _Others(NamedTuple):
+    """What the other sequences of its repertoire are to each of n sequences, float64 on the network's device.
+
+    `average` (n, H, D) is the heads' average of their representations, 0 where there are none; `level` (n, H) is the
+    log of the sum of their exponentiated logits.
+    """
+
+    average: Tensor
+    level: Tensor
+
+
+@torch.no_grad()
+def _others(
+    network: DeepRC, maker: BatchMaker, position: int, chosen: NDArray[np.int64], kept: NDArray[np.bool_]
+) -> _Others:
+    """Return the sums over the kept sequences without each of the chosen ones, (n,).
+
+    Nothing is subtracted, which would leave noise where one sequence has nearly all the attention: the sums over the
+    sequences that are not chosen are joined with those over the chosen ones before and after each.
+    """
+    rest = kept.copy()
+    rest[chosen] = False
+    average, level = _averages(network, maker, position, np.flatnonzero(rest))
+    pieces = [network.attend(batch) for batch in chunks_of(network, maker, position, chosen)]
+    values, logits = (torch.cat(column).double() for column in zip(*pieces, strict=True))  # (n, D), (n, H)
+    highest = torch.maximum(level, logits.amax(dim=0))  # (H,)
+    share = torch.exp(logits - highest)  # (n, H)
+    of_rest = torch.exp(level - highest)
+    weight = of_rest + _without_own(share)  # (n, H)
+    total = of_rest[:, None] * average + _without_own(share[:, :, None] * values[:, None])  # (n, H, D)
+    tiny = torch.finfo(torch.float64).tiny
+    return _Others(total / weight.clamp_min(tiny)[:, :, None], highest + weight.log())
+
+
+def _averages(network: DeepRC, maker: BatchMaker, position: int, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    """Return each head's average over the given sequences, (H, D), and the log of their summed exponentials, (H,)."""
+    H, D = len(network.pooling.queries), network.embedding.out_features
+    level = torch.full((H,), -torch.inf, dtype=torch.float64, device=network.pooling.queries.device)
+    average = level.new_zeros((H, D))
+    for batch in chunks_of(network, maker, position, rows):
+        values, logits = (result.double() for result in network.attend(batch))
+        together = torch.logaddexp(level, torch.logsumexp(logits, dim=0))
+        average = torch.exp(level - together)[:, None] * average + torch.exp(logits - together).T @ values  # (H, D)
+        level = together
+    return average, level
+
+
+def _without_own(terms: Tensor) -> Tensor:
+    """Return for each of n terms the sum of all others, (n, ...)."""
+    none = torch.zeros_like(terms[:1])
+    before = torch.cat([none, terms[:-1].cumsum(dim=0)])
+    after = torch.cat([none, terms[1:].flip(0).cumsum(dim=0)]).flip(0)
+    return before + after
+
+
+class _Explained:
+    """The network in float64, as a function of one sequence, and its integrated gradients.
+
+    Between the features and the representation lies what is linear, the convolution, and what is not. A straight line
+    of features is a straight line of convolved windows: captum walks along the latter, so that the convolution is
+    computed at both ends only, and the mean gradient is then taken back through it.
+    """
+
+    def __init__(self, network: DeepRC, frequencies: Tensor, *, output: int, of: Of, steps: int) -> None:
+        self.network = network
+        self.frequencies = frequencies.to(network.pooling.queries.device)  # (20,)
+        self.output, self.of, self.steps = output, of, steps
+        self._exact = deepcopy(network).double().requires_grad_(False)
+        self._exact.embedding.train()  # cuDNN's LSTM has gradients in this mode only; no embedding differs in it
+
+    def take_tangent(self, pooled: Tensor) -> None:
+        """Explain contributions to the output of a repertoire with this representation, (H, D)."""
+        gradient, offset, _ = tangent(self.network, pooled)
+        device = self.network.pooling.queries.device
+        self._gradient, self._offset = gradient[self.output].to(device), offset[self.output].to(device)  # (H, D), ()
+
+    def __call__(self, batch: RepertoireBatch, others: _Others) -> Attributions:
+        """Return the attributions of the n sequences of a batch."""
+        from captum.attr import IntegratedGradients  # takes seconds, and is optional
+
+        sequences = (batch.starts, batch.lengths, batch.residue_scale, batch.position_scale)
+        features = dense_features(batch.residues, *sequences).double().requires_grad_()  # (n, L, 23)
+        baseline = self._baseline(features.detach())
+        windows, baseline_windows = self._windows(features), self._windows(baseline)
+        with torch.no_grad():
+            values, baseline_values = (self._values(w, batch.lengths) for w in (windows, baseline_windows))
+            change = self._explained(values, *others) - self._explained(baseline_values, *others)
+
+        # Rows do not depend on each other, so their sum has the gradients of each; one by one, captum is slow.
+        along_windows = IntegratedGradients(
+            lambda windows, lengths, *others: self._explained(self._values(windows, lengths), *others).sum()[None],
+            multiply_by_inputs=False,
+        )
+        along_values = IntegratedGradients(lambda values, *others: self._explained(values, *others).sum()[None])
+        rule = {"n_steps": self.steps, "method": _METHOD}
+        gradient = along_windows.attribute(
+            windows.detach(), baseline_windows, additional_forward_args=(batch.lengths, *others), **rule
+        )
+        (gradient,) = torch.autograd.grad(windows, features, gradient)  # (n, L, 23)
+        residues = (gradient * (features.detach() - baseline)).sum(dim=2)
+        kernels = along_values.attribute(values, baseline_values, additional_forward_args=tuple(others), **rule)
+        return Attributions(*(result.detach().cpu().numpy() for result in (residues, kernels, change)))
+
+    def _baseline(self, features: Tensor) -> Tensor:
+        """Return the features (n, L, 23) of an average residue at every position."""
+        one_hot, positional = features[:, :, :N_AMINO_ACIDS], features[:, :, N_AMINO_ACIDS:]
+        return torch.cat([one_hot.sum(dim=2, keepdim=True) * self.frequencies, positional], dim=2)
+
+    def _windows(self, features: Tensor) -> Tensor:
+        """Return the pre-activations of every window, (n, L, D); before an LSTM, the features (n, L, 23)."""
+        embedding = self._exact.embedding
+        if isinstance(embedding, LstmEmbedding):
+            return features
+        weight = rounded(embedding.weight, embedding.precision)
+        D, _, K = weight.shape
+        windows = functional.pad(features, (0, 0, 0, K - 1)).unfold(1, K, 1)  # (n, L, 23, K)
+        return windows.flatten(2) @ weight.reshape(D, -1).T + embedding.bias  # (n, L, 23 * K) @ (23 * K, D)
+
+    def _values(self, windows: Tensor, lengths: Tensor) -> Tensor:
+        """Return the representations, (n, D)."""
+        embedding = self._exact.embedding
+        if isinstance(embedding, LstmEmbedding):
+            packed = nn.utils.rnn.pack_padded_sequence(windows, lengths.cpu(), batch_first=True, enforce_sorted=False)
+            hidden: Tensor = embedding.lstm(packed)[1][0]
+            return hidden[0]  # (1, n, D) -> (n, D)
+        beyond_end = torch.arange(windows.shape[1], device=lengths.device) >= lengths[:, None]  # (n, L)
+        return functional.selu(windows.masked_fill(beyond_end[:, :, None], -torch.inf).max(dim=1).values)
+
+    def _explained(self, values: Tensor, average: Tensor, level: Tensor) -> Tensor:
+        """Return the contributions of n sequences, or the outputs of their repertoires, (n,)."""
+        logits = self._exact.key_network(values) @ self._exact.pooling.scaled_queries()[:, 0].T  # (n, d_k) @ (d_k, H)
+        attention = torch.sigmoid(logits - level)[:, :, None]  # (n, H, 1)
+        if self.of == "contribution":
+            return (attention[:, :, 0] * (values @ self._gradient.T + self._offset)).sum(dim=1)  # (n, D) @ (D, H)
+        pooled = average + attention * (values[:, None] - average)  # (n, H, D)
+        outputs: Tensor = self._exact.output_network(pooled.flatten(1))  # (n, H * D) -> (n, T)
+        return outputs[:, self.output]
