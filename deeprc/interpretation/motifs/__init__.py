@@ -1,0 +1,11 @@
+"""Motifs: what the sequences that a trained network uses have in common, as position weight matrices.
+
+`find.py` puts the steps together: `background.py` draws what to compare with, `seeds.py` and `search.py` find
+patterns under the attribution, `kernels.py` those of the kernels, `matrices.py` aligns their windows, `clusters.py`
+joins what is alike, `enrichment.py` tests, `carriers.py` counts over the cohort; `patterns.py` and `matching.py` are
+what a pattern is.
+"""
+
+from deeprc.interpretation.motifs.find import Motif, find_motifs, motif_table, write_meme
+
+__all__ = ["Motif", "find_motifs", "motif_table", "write_meme"]

@@ -1,0 +1,70 @@
+"""The attended sequences, each once, and a background to compare them with."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeprc.datasets.alphabet import encode_many
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.interpretation.motifs.seeds import Samples
+
+__all__ = ["draw_background", "draw_samples", "matched", "unique_rows"]
+
+_POOL = 4  # times as many sequences as wanted are drawn, from which those of the right lengths are kept
+_MATCHED = 0.9  # of the background must have the lengths of the attended sequences, where there are enough at all
+_FEWEST_EACH = 5  # background sequences for each attended one are worth lengths that differ
+
+
+def unique_rows(sequences: pd.DataFrame, change: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return one row of each different `junction_aa`, in their order: the one with the largest change."""
+    table = sequences[["junction_aa", "repertoire_id", "sequence_id"]].reset_index(drop=True)
+    table["size"] = -np.abs(np.nan_to_num(change))
+    ordered = table.sort_values(["junction_aa", "size", "repertoire_id", "sequence_id"], kind="stable")
+    return np.asarray(ordered.index[~ordered["junction_aa"].duplicated()], np.int64)
+
+
+def draw_samples(attended: list[str], dataset: RepertoireDataset, *, background: int, seed: int) -> Samples:
+    """Return the attended sequences and up to `background` others of the cohort; see `draw_background`."""
+    others = draw_background(dataset, attended, most=background, seed=seed)
+    residues, offsets = encode_many([*attended, *others])
+    return Samples(residues, offsets, len(attended))
+
+
+def draw_background(dataset: RepertoireDataset, attended: list[str], *, most: int, seed: int) -> list[str]:
+    """Draw different sequences evenly from the repertoires: other than the attended ones, of lengths like theirs."""
+    rng = np.random.default_rng(seed)
+    each = -(-_POOL * most // max(1, len(dataset)))
+    pool: set[str] = set()
+    for position in range(len(dataset)):
+        repertoire = dataset[position]
+        rows = rng.choice(len(repertoire), min(each, len(repertoire)), replace=False, shuffle=False)
+        pool.update(repertoire.to_frame(np.sort(rows))["junction_aa"])
+    others = sorted(pool - set(attended))
+    chosen = matched(np.array([*map(len, attended)]), np.array([*map(len, others)]), most=most, rng=rng)
+    return [others[row] for row in chosen]
+
+
+def matched(
+    wanted: NDArray[np.int64], available: NDArray[np.int64], *, most: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Return rows of the available lengths so that they are shared out like the wanted ones, up to `most`, in order.
+
+    Where some lengths are rare, fewer are taken of the others too, as long as there are 5 for each wanted one.
+    """
+    longest = int(max(wanted.max(initial=0), available.max(initial=0)))
+    want = np.bincount(wanted, minlength=longest + 1)
+    have = np.bincount(available, minlength=longest + 1)
+    lengths = np.flatnonzero(want)
+    if not len(lengths) or not len(available):
+        return np.zeros(0, np.int64)
+    factors = np.unique(np.append(have[lengths] / want[lengths], most / len(wanted)))
+    factors = factors[factors <= most / len(wanted)]
+    filled = np.array([np.minimum(have, factor * want).sum() / max(factor * want.sum(), 1) for factor in factors])
+    factor = max(factors[filled >= _MATCHED].max(initial=0.0), min(_FEWEST_EACH, most / len(wanted)))
+    number = np.minimum(have, np.round(factor * want).astype(np.int64))
+    keys = rng.random(len(available))
+    order = np.lexsort((keys, available))
+    place = np.arange(len(order)) - np.repeat(np.cumsum(have) - have, have)  # among those of its length
+    return np.sort(order[place < number[available[order]]])

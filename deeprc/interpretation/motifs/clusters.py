@@ -1,0 +1,41 @@
+"""Clusters of motifs: shifted and partial versions of one motif count once.
+
+Letters: M motifs, W positions of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
+
+__all__ = ["cluster_motifs", "similarity"]
+
+_ALIKE = 0.6  # three of four positions in common give 0.87, two of four 0.5
+
+
+def similarity(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+    """Return the cosine of two motifs' letter heights, (W, 20) each, at their best offset: 1 for equal ones, else less.
+
+    Where only one of them has a position, the other's heights are 0 there.
+    """
+    norm = float(np.linalg.norm(a) * np.linalg.norm(b))
+    if norm == 0:
+        return 0.0
+    products = a @ b.T  # (W_a, W_b): of position i with position j
+    return max(float(np.trace(products, offset)) for offset in range(1 - len(a), len(b))) / norm
+
+
+def cluster_motifs(heights: Sequence[NDArray[np.float64]]) -> NDArray[np.int64]:
+    """Return the cluster of each motif, (M,), from 1: average linkage of 1 - similarity, cut at 0.4."""
+    M = len(heights)
+    if M < 2:
+        return np.ones(M, np.int64)
+    distance = np.zeros((M, M))
+    for i in range(M):
+        for j in range(i):
+            distance[i, j] = distance[j, i] = max(0.0, 1.0 - similarity(heights[i], heights[j]))
+    return np.asarray(fcluster(linkage(squareform(distance), "average"), 1.0 - _ALIKE, "distance"), np.int64)

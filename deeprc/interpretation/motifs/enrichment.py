@@ -1,0 +1,83 @@
+"""Is something more frequent in one set of sequences than in another? Fisher's exact test, in logarithms."""
+
+from __future__ import annotations
+
+from math import exp, expm1, lgamma, log
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["fisher_log_p", "odds_ratio", "p_of"]
+
+_NEGLIGIBLE = 1e-17
+_LOWEST = -300 * log(10)
+
+
+def fisher_log_p(n_with: NDArray[np.int64], n: int, others_with: NDArray[np.int64], others: int) -> NDArray[np.float64]:
+    """Return the natural logarithms of the one-sided p-values of E tables; they do not underflow.
+
+    Parameters
+    ----------
+    n_with, n
+        Of the n sequences so many, (E,), have the property.
+    others_with, others
+        And of the other sequences, to compare with.
+
+    Returns
+    -------
+    (E,): the probability that the n, if drawn without replacement from all, had at least as many with the property.
+    """
+    log_p = np.empty(len(n_with))
+    _log_p(np.ascontiguousarray(n_with, np.int64), n, np.ascontiguousarray(others_with, np.int64), others, log_p)
+    return log_p
+
+
+@numba.njit(cache=True, nogil=True)
+def _log_p(
+    n_with: NDArray[np.int64], n: int, others_with: NDArray[np.int64], others: int, log_p: NDArray[np.float64]
+) -> None:
+    for i in range(len(n_with)):
+        a, carriers = n_with[i], n_with[i] + others_with[i]
+        if a <= max(0, carriers - others):
+            log_p[i] = 0.0
+        elif a * (n + others) > n * carriers:  # more than expected
+            log_p[i] = min(0.0, _log_tail(a, carriers, n, others, True))
+        else:  # the larger tail, as what the smaller one leaves
+            log_p[i] = log(-expm1(min(-1e-300, _log_tail(a - 1, carriers, n, others, False))))
+
+
+@numba.njit(cache=True, nogil=True)
+def _log_tail(a: int, carriers: int, n: int, others: int, upwards: bool) -> float:
+    """Return log P(X >= a), or log P(X <= a), of the hypergeometric X, of which a lies on that side of the mean."""
+    first: float = (
+        _log_binomial(carriers, a) + _log_binomial(n + others - carriers, n - a) - _log_binomial(n + others, n)
+    )
+    term, total, x = 1.0, 1.0, a  # relative to the first term
+    while term > total * _NEGLIGIBLE:
+        if upwards:
+            term *= (carriers - x) / (x + 1.0) * ((n - x) / (others - carriers + x + 1.0))
+            x += 1
+        else:
+            term *= x / (carriers - x + 1.0) * ((others - carriers + x) / (n - x + 1.0))
+            x -= 1
+        total += term
+    return first + log(total)
+
+
+@numba.njit(cache=True, nogil=True)
+def _log_binomial(n: int, k: int) -> float:
+    value: float = lgamma(n + 1.0) - lgamma(k + 1.0) - lgamma(n - k + 1.0)
+    return value
+
+
+def odds_ratio(n_with: int, n: int, others_with: int, others: int) -> float:
+    """Return the odds of the property among n over those among the others; 0.5 is added to all cells if one is 0."""
+    cells = [n_with, n - n_with, others_with, others - others_with]
+    a, b, c, d = (cell + 0.5 * (0 in cells) for cell in cells)
+    return a * d / (b * c)
+
+
+def p_of(log_p: float) -> float:
+    """Return a p-value, at most 1, from its natural logarithm; 0 below 1e-300."""
+    return exp(min(0.0, log_p)) if log_p > _LOWEST else 0.0

@@ -1,0 +1,119 @@
+"""Patterns of the kernels: what a kernel's best windows in the attended sequences have in common.
+
+Letters: n attended sequences, D kernels, K kernel width, L positions of the longest sequence.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.evaluation.run import Run
+from deeprc.interpretation.motifs.matrices import Composition, Windows, aligned, information_of
+from deeprc.interpretation.motifs.patterns import ANY, Masks, trimmed
+from deeprc.interpretation.motifs.search import SIGNIFICANT, Candidate, climb, common_residues, described
+from deeprc.interpretation.motifs.seeds import Samples
+from deeprc.nn.motif_convolution.reference import dense_features
+from deeprc.nn.network import MotifEmbedding
+
+__all__ = ["best_windows", "kernel_pattern", "kernel_shares", "search_kernels"]
+
+_LEAST_SHARE = 0.05  # of the attribution must a kernel have
+_POSITIONS = 4  # of a kernel make its first pattern
+
+
+def search_kernels(
+    run: Run,
+    dataset: RepertoireDataset,
+    sequences: pd.DataFrame,
+    samples: Samples,
+    composition: Composition,
+    residues: NDArray[np.float64],
+    kernels: NDArray[np.float64],
+) -> list[tuple[int, Candidate]]:
+    """Return the significant patterns of the kernels that have much of the attribution, with their numbers from 1.
+
+    Parameters
+    ----------
+    run, dataset
+        The network and what it reads.
+    sequences
+        The attended sequences, (n,) rows, in the order of `samples`.
+    samples, composition
+        The sequences, and the background's residues.
+    residues, kernels
+        Attributions of the attended sequences, (n, L) and (n, D), positive where the network looks.
+    """
+    if not isinstance(run.network.embedding, MotifEmbedding):
+        return []
+    shares = kernel_shares(kernels)
+    chosen = np.flatnonzero(shares >= _LEAST_SHARE)
+    starts = best_windows(run, dataset, sequences, chosen) if len(chosen) else np.zeros((samples.n, 0), np.int64)
+    found = []
+    for place, kernel in enumerate(chosen.tolist()):
+        weights = np.clip(kernels[:, kernel], 0.0, None)
+        windows = Windows(np.arange(samples.n), starts[:, place], weights / weights.max())
+        masks = kernel_pattern(samples, composition, windows, run.network.embedding.weight.shape[2])
+        if len(masks):
+            best = climb(samples, masks)
+            if best.score <= SIGNIFICANT:
+                found.append((kernel + 1, described(samples, composition, residues, best)))
+    return found
+
+
+def kernel_shares(kernels: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return each kernel's share of the attribution, (D,): of its sum over the sequences, (n, D), if above 0."""
+    total = np.clip(np.nan_to_num(kernels).sum(axis=0), 0.0, None)
+    return np.asarray(total / total.sum() if total.any() else total)
+
+
+def kernel_pattern(samples: Samples, composition: Composition, windows: Windows, width: int) -> Masks:
+    """Return the first pattern to try of a kernel's windows of K residues: up to 4 residues that go together.
+
+    One after the other the residue that adds most information is chosen, each in the windows that have those chosen
+    before: a kernel may look for several motifs, and the matrix of them all would mix them.
+    """
+    pattern = np.full(width, ANY, np.uint32)
+    for _ in range(_POSITIONS):
+        matrix = aligned(samples, composition, windows, 0, width)
+        masks, _ = common_residues(matrix)
+        heights = np.where(masks[:, None] >> np.arange(20) & 1, information_of(matrix), 0.0)
+        heights[(pattern != ANY) | (masks == ANY)] = 0.0
+        position, residue = np.unravel_index(int(heights.argmax()), heights.shape)
+        if heights[position, residue] <= 0:
+            break
+        pattern[position] = 1 << int(residue)
+        at = samples.offsets[windows.rows] + windows.starts + position
+        inside = at < samples.offsets[windows.rows + 1]
+        has = inside & (samples.residues[np.where(inside, at, 0)] == residue)
+        windows = Windows(windows.rows[has], windows.starts[has], windows.weights[has])
+    return trimmed(pattern)
+
+
+@torch.no_grad()
+def best_windows(
+    run: Run, dataset: RepertoireDataset, sequences: pd.DataFrame, kernels: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return where each kernel's highest activation lies in each sequence, (n, number of kernels), from 0.
+
+    A window may run over the sequence's end, as in the network.
+    """
+    embedding, maker = run.network.embedding, run.maker(dataset)
+    assert isinstance(embedding, MotifEmbedding)
+    weight, bias = embedding.weight[kernels].cpu(), embedding.bias[kernels].cpu()
+    position = {repertoire_id: i for i, repertoire_id in enumerate(dataset.repertoire_ids)}
+    starts = np.zeros((len(sequences), len(kernels)), np.int64)
+    row_of = sequences["sequence_id"].to_numpy(np.int64) - 1
+    for repertoire_id, places in sequences.reset_index(drop=True).groupby("repertoire_id").indices.items():
+        batch = maker.take(position[str(repertoire_id)], row_of[places])
+        scales = (batch.residue_scale, batch.position_scale)
+        features = dense_features(batch.residues, batch.starts, batch.lengths, *scales)  # (n, L, 23)
+        padded = functional.pad(features.transpose(1, 2), (0, weight.shape[2] - 1))
+        activations = functional.conv1d(padded, weight, bias)  # (n, kernels, L)
+        beyond = torch.arange(activations.shape[2]) >= batch.lengths[:, None]  # (n, L)
+        starts[places] = activations.masked_fill(beyond[:, None], -torch.inf).argmax(dim=2).numpy()
+    return starts

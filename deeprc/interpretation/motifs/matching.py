@@ -1,0 +1,248 @@
+"""Compiled scanning: which sequences carry a pattern, and what the positions around one hold.
+
+Residues are indices, sequences lie end to end; an index of 20 or more matches nothing. Letters: R residues, N
+sequences, M patterns, W positions of a pattern, P positions that are looked at, E seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.datasets.alphabet import INVALID
+from deeprc.errors import InputError
+from deeprc.interpretation.motifs.patterns import Masks
+
+__all__ = ["count_carriers", "erased", "find_carriers", "freed_residues", "prefix_counts", "residue_counts"]
+
+_WORD = 64
+_N_PARTS = 64  # the sequences are shared out in so many parts, whatever the number of threads
+_MOST_RESIDUES = 20
+
+
+class _Automaton(NamedTuple):
+    """Patterns side by side in 64-bit words: bit b of a word is one position of one pattern (shift-and).
+
+    letters (words, 256): the positions that accept a residue; first, last (words,): where patterns begin and end; bit
+    (M,): where each pattern ends; members (words + 1,): pattern m is in word w if members[w] <= m < members[w + 1].
+    """
+
+    letters: NDArray[np.uint64]
+    first: NDArray[np.uint64]
+    last: NDArray[np.uint64]
+    bit: NDArray[np.uint64]
+    members: NDArray[np.int64]
+
+
+def _automaton(patterns: Sequence[Masks]) -> _Automaton:
+    word, start, used = [], [], [0]
+    for masks in patterns:
+        if not 0 < len(masks) <= _WORD:
+            raise InputError(f"a pattern to match has {len(masks)} positions; expected 1 to {_WORD}")
+        if used[-1] + len(masks) > _WORD:
+            used.append(0)
+        word.append(len(used) - 1)
+        start.append(used[-1])
+        used[-1] += len(masks)
+    letters = np.zeros((len(used), 256), np.uint64)
+    ends = np.zeros((2, len(used)), np.uint64)
+    for masks, w, s in zip(patterns, word, start, strict=True):
+        for j, mask in enumerate(masks.tolist()):
+            accepted = [r for r in range(_MOST_RESIDUES) if mask >> r & 1]
+            letters[w, accepted] |= np.uint64(1 << (s + j))
+        ends[0, w] |= np.uint64(1 << s)
+        ends[1, w] |= np.uint64(1 << (s + len(masks) - 1))
+    bits = [s + len(masks) - 1 for masks, s in zip(patterns, start, strict=True)]
+    members = np.searchsorted(word, np.arange(len(used) + 1))
+    return _Automaton(letters, ends[0], ends[1], np.array(bits, np.uint64), members)
+
+
+def find_carriers(
+    residues: NDArray[np.uint8], offsets: NDArray[np.int64], patterns: Sequence[Masks]
+) -> NDArray[np.bool_]:
+    """Return which of the sequences carry which of the patterns anywhere, (N, M).
+
+    Parameters
+    ----------
+    residues, offsets
+        The sequences, (R,) and (N + 1,).
+    patterns
+        Each of up to 64 positions.
+    """
+    found = np.zeros((len(offsets) - 1, len(patterns)), np.bool_)
+    if found.size:
+        _find(np.asarray(residues), np.asarray(offsets), *_automaton(patterns), found)
+    return found
+
+
+def count_carriers(
+    residues: NDArray[np.uint8], offsets: NDArray[np.int64], patterns: Sequence[Masks]
+) -> NDArray[np.int64]:
+    """Return how many of the sequences carry each of the patterns, (M,), on all cores; see `find_carriers`."""
+    n = len(offsets) - 1
+    if not n or not patterns:
+        return np.zeros(len(patterns), np.int64)
+    bounds = np.linspace(0, n, min(_N_PARTS, n) + 1).astype(np.int64)
+    counts = np.zeros((len(bounds) - 1, len(patterns)), np.int64)
+    _count(np.asarray(residues), np.asarray(offsets), *_automaton(patterns), bounds, counts)
+    return np.asarray(counts.sum(axis=0))
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def _ends_seen(residues, start, stop, letters, first, last):  # type: ignore[no-untyped-def]
+    """Return the bits of the patterns of one word that end anywhere within one sequence."""
+    state, seen = np.uint64(0), np.uint64(0)
+    for at in range(start, stop):
+        state = ((state << np.uint64(1)) | first) & letters[residues[at]]
+        seen |= state
+    return seen & last
+
+
+@numba.njit(cache=True, nogil=True)
+def _find(
+    residues: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    letters: NDArray[np.uint64],
+    first: NDArray[np.uint64],
+    last: NDArray[np.uint64],
+    bit: NDArray[np.uint64],
+    members: NDArray[np.int64],
+    found: NDArray[np.bool_],
+) -> None:
+    for row in range(len(offsets) - 1):
+        for w in range(len(first)):
+            seen = _ends_seen(residues, offsets[row], offsets[row + 1], letters[w], first[w], last[w])
+            if seen:
+                for m in range(members[w], members[w + 1]):
+                    if (seen >> bit[m]) & np.uint64(1):
+                        found[row, m] = True
+
+
+@numba.njit(parallel=True, cache=True, nogil=True)
+def _count(
+    residues: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    letters: NDArray[np.uint64],
+    first: NDArray[np.uint64],
+    last: NDArray[np.uint64],
+    bit: NDArray[np.uint64],
+    members: NDArray[np.int64],
+    bounds: NDArray[np.int64],
+    counts: NDArray[np.int64],
+) -> None:
+    for part in numba.prange(len(counts)):
+        for row in range(bounds[part], bounds[part + 1]):
+            for w in range(len(first)):
+                seen = _ends_seen(residues, offsets[row], offsets[row + 1], letters[w], first[w], last[w])
+                if seen:
+                    for m in range(members[w], members[w + 1]):
+                        if (seen >> bit[m]) & np.uint64(1):
+                            counts[part, m] += 1
+
+
+def freed_residues(
+    residues: NDArray[np.uint8], offsets: NDArray[np.int64], masks: Masks, flank: int
+) -> NDArray[np.uint32]:
+    """Return what each position in and around a pattern may hold where all its other positions match.
+
+    Returns
+    -------
+    (N, flank + W + flank) uint32: bit r of a position says that in some window of the sequence this residue stands
+    there, and every other position of the pattern matches.
+    """
+    bits = np.zeros((len(offsets) - 1, len(masks) + 2 * flank), np.uint32)
+    _free(residues, offsets, masks, flank, bits)
+    return bits
+
+
+@numba.njit(cache=True, nogil=True)
+def _free(
+    residues: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    masks: NDArray[np.uint32],
+    flank: int,
+    bits: NDArray[np.uint32],
+) -> None:
+    width = len(masks)
+    for row in range(len(offsets) - 1):
+        first, stop = offsets[row], offsets[row + 1]
+        for start in range(first, stop - width + 1):
+            misses, missed = 0, 0
+            for j in range(width):
+                r = residues[start + j]
+                if r >= _MOST_RESIDUES or not (masks[j] >> np.uint32(r)) & np.uint32(1):
+                    misses += 1
+                    missed = j
+                    if misses > 1:
+                        break
+            if misses > 1:
+                continue
+            low, high = (missed, missed + 1) if misses else (-flank, width + flank)
+            for j in range(max(low, first - start), min(high, stop - start)):
+                r = residues[start + j]
+                if r < _MOST_RESIDUES:
+                    bits[row, flank + j] |= np.uint32(1) << np.uint32(r)
+
+
+@numba.njit(cache=True, nogil=True)
+def residue_counts(bits: NDArray[np.uint32], n_first: int) -> NDArray[np.int64]:
+    """Count the rows of (N, P) bits that have each residue, apart for the first rows and the others: (P, 20, 2)."""
+    counts = np.zeros((bits.shape[1], _MOST_RESIDUES, 2), np.int64)
+    for row in range(len(bits)):
+        side = 0 if row < n_first else 1
+        for position in range(bits.shape[1]):
+            mask = bits[row, position]
+            if mask:
+                for r in range(_MOST_RESIDUES):
+                    if (mask >> np.uint32(r)) & np.uint32(1):
+                        counts[position, r, side] += 1
+    return counts
+
+
+@numba.njit(cache=True, nogil=True)
+def prefix_counts(bits: NDArray[np.uint32], n_first: int, order: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Count the rows that have one of the first s residues of an order, (P, 20), as `residue_counts`: [:, s - 1]."""
+    counts = np.zeros((bits.shape[1], _MOST_RESIDUES, 2), np.int64)
+    for row in range(len(bits)):
+        side = 0 if row < n_first else 1
+        for position in range(bits.shape[1]):
+            mask = bits[row, position]
+            if mask:
+                for place in range(_MOST_RESIDUES):
+                    if (mask >> np.uint32(order[position, place])) & np.uint32(1):
+                        counts[position, place, side] += 1
+                        break
+    for place in range(1, _MOST_RESIDUES):
+        counts[:, place] += counts[:, place - 1]
+    return counts
+
+
+def erased(residues: NDArray[np.uint8], offsets: NDArray[np.int64], masks: Masks) -> NDArray[np.uint8]:
+    """Return the residues, (R,), with every window that matches a pattern made `INVALID`."""
+    remaining = np.array(residues)
+    _erase(residues, offsets, masks, remaining)
+    return remaining
+
+
+@numba.njit(cache=True, nogil=True)
+def _erase(
+    residues: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    masks: NDArray[np.uint32],
+    remaining: NDArray[np.uint8],
+) -> None:
+    width = len(masks)
+    for row in range(len(offsets) - 1):
+        for start in range(offsets[row], offsets[row + 1] - width + 1):
+            matches = True
+            for j in range(width):
+                r = residues[start + j]
+                if r >= _MOST_RESIDUES or not (masks[j] >> np.uint32(r)) & np.uint32(1):
+                    matches = False
+                    break
+            if matches:
+                remaining[start : start + width] = INVALID

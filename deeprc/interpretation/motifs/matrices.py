@@ -1,0 +1,130 @@
+"""Position weight matrices: the residues of aligned windows, against those expected at the same places.
+
+What is expected at a place depends on it: junctions begin and end with what the germline wrote. So a matrix is compared
+with background sequences of the same lengths at the same places, not with the residues of all places together.
+
+Letters: n attended sequences, L positions of the longest, W positions of a matrix, w windows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.interpretation.motifs.patterns import Masks
+from deeprc.interpretation.motifs.seeds import Samples
+
+__all__ = ["Composition", "Matrix", "Windows", "aligned", "background_composition", "information_of", "windows_of"]
+
+_N = 20
+_PRIOR = 20.0  # sequences' worth of the overall frequencies that is added at each place
+_PSEUDOCOUNT = 1.0
+
+
+class Composition(NamedTuple):
+    """The residues of the background: over all places, (20,), and by a sequence's length and place, (L + 1, L, 20)."""
+
+    overall: NDArray[np.float64]
+    by_place: NDArray[np.float64]
+
+
+class Windows(NamedTuple):
+    """Where attended sequences match: their rows, the windows' first places, and weights in [0, 1], all (w,)."""
+
+    rows: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    weights: NDArray[np.float64]
+
+
+class Matrix(NamedTuple):
+    """Weighted residue counts of aligned windows, (W, 20), and the frequencies expected at their places, (W, 20)."""
+
+    counts: NDArray[np.float64]
+    expected: NDArray[np.float64]
+
+    @property
+    def frequencies(self) -> NDArray[np.float64]:
+        """The residues' frequencies, (W, 20), one expected residue added to each position's counts."""
+        total = self.counts.sum(axis=1, keepdims=True) + _PSEUDOCOUNT
+        return np.asarray((self.counts + _PSEUDOCOUNT * self.expected) / total)
+
+
+def background_composition(samples: Samples) -> Composition:
+    """Return the residues of the background sequences; at each place a little of the overall frequencies is added."""
+    offsets = samples.offsets[samples.n :]
+    residues = samples.residues[offsets[0] :]
+    lengths = np.diff(samples.offsets)
+    longest = int(lengths.max(initial=0))
+    of_background = lengths[samples.n :]
+    places = np.arange(len(residues)) - np.repeat(offsets[:-1] - offsets[0], of_background)
+    overall = (np.bincount(residues, minlength=_N) + 1.0) / (len(residues) + _N)
+    by_place = np.zeros((longest + 1, longest, _N))
+    np.add.at(by_place, (np.repeat(of_background, of_background), places, residues), 1.0)
+    by_place += _PRIOR * overall
+    return Composition(overall, by_place / by_place.sum(axis=2, keepdims=True))
+
+
+def windows_of(samples: Samples, masks: Masks, attributions: NDArray[np.float64]) -> Windows:
+    """Return the window of each attended sequence that matches a pattern: of several, the one with most attribution.
+
+    Parameters
+    ----------
+    samples
+        The sequences.
+    masks
+        The pattern.
+    attributions
+        Of the attended sequences' residues, (n, L); what is below 0 counts as 0. A window's weight is its share of the
+        sequence's.
+    """
+    rows, starts, weights = [], [], []
+    clipped = np.clip(np.nan_to_num(attributions, nan=0.0), 0.0, None)
+    width = np.arange(len(masks))
+    for row in range(samples.n):
+        residues = samples.residues[samples.offsets[row] : samples.offsets[row + 1]].astype(np.uint32)
+        at = np.arange(len(residues) - len(masks) + 1)[:, None] + width  # (windows, W)
+        if len(at) == 0:
+            continue
+        inside = residues[at]
+        matching = np.flatnonzero(((masks >> np.minimum(inside, 31)) & 1).all(axis=1))
+        if len(matching) == 0:
+            continue
+        values = clipped[row][at[matching]].sum(axis=1)
+        best = int(values.argmax())
+        total = clipped[row].sum()
+        rows.append(row)
+        starts.append(int(matching[best]))
+        weights.append(values[best] / total if total > 0 else 0.0)
+    weight = np.array(weights, np.float64)
+    return Windows(np.array(rows, np.int64), np.array(starts, np.int64), weight if weight.any() else weight + 1.0)
+
+
+def aligned(samples: Samples, composition: Composition, windows: Windows, before: int, stop: int) -> Matrix:
+    """Return the matrix of the places from `before` ahead of each window's first to `stop` - 1 behind it.
+
+    Places outside a sequence, and erased residues, count nothing.
+    """
+    lengths = np.diff(samples.offsets)[windows.rows]
+    places = windows.starts[:, None] + np.arange(-before, stop)  # (w, W)
+    inside = (places >= 0) & (places < lengths[:, None])
+    window, position = np.nonzero(inside)
+    place = places[inside]
+    residue = samples.residues[samples.offsets[windows.rows[window]] + place]
+    known = residue < _N
+    window, position, place, residue = window[known], position[known], place[known], residue[known]
+    weight = windows.weights[window]
+    counts, expected = np.zeros((2, places.shape[1], _N))
+    np.add.at(counts, (position, residue), weight)
+    np.add.at(expected, position, weight[:, None] * composition.by_place[lengths[window], place])
+    empty = expected.sum(axis=1) == 0
+    expected[empty] = composition.overall
+    return Matrix(counts, expected / expected.sum(axis=1, keepdims=True))
+
+
+def information_of(matrix: Matrix) -> NDArray[np.float64]:
+    """Return the heights of the letters in bits, (W, 20): frequency times the position's relative entropy."""
+    frequencies = matrix.frequencies
+    entropy = (frequencies * np.log2(frequencies / matrix.expected)).sum(axis=1, keepdims=True)
+    return np.asarray(frequencies * entropy)

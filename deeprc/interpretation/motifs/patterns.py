@@ -1,0 +1,81 @@
+"""Patterns: which residues each position of a motif accepts, as text and as bits, and what a pattern costs.
+
+Letters: W positions of a pattern, bit r of a position's mask says that residue r is accepted.
+"""
+
+from __future__ import annotations
+
+import re
+from math import comb, log
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.errors import InputError
+
+__all__ = ["ANY", "LONGEST", "Masks", "pattern_cost", "pattern_of", "pattern_text", "trimmed"]
+
+Masks = NDArray[np.uint32]
+"""A pattern: of each position the residues that it accepts, (W,) uint32."""
+
+ANY = (1 << len(AMINO_ACIDS)) - 1
+"""The mask of a position where any residue may stand."""
+
+LONGEST = 12
+"""Positions of the longest pattern that is searched for."""
+
+_TOKEN = re.compile(r"\.|[A-Z]|\[(\^?)([A-Z]+)\]")
+_N = len(AMINO_ACIDS)
+
+
+def pattern_text(masks: Masks) -> str:
+    """Return a pattern as a regular expression: LDR[WY], `.` for any residue, [^CP] for any but C and P."""
+    return "".join(_position_text(int(mask)) for mask in masks)
+
+
+def _position_text(mask: int) -> str:
+    letters = "".join(letter for r, letter in enumerate(AMINO_ACIDS) if mask >> r & 1)
+    if len(letters) == _N:
+        return "."
+    if len(letters) == 1:
+        return letters
+    if len(letters) > _N // 2:
+        return f"[^{''.join(letter for letter in AMINO_ACIDS if letter not in letters)}]"
+    return f"[{letters}]"
+
+
+def pattern_of(text: str) -> Masks:
+    """Return the pattern that a text like LDR[WY] stands for; see `pattern_text`.
+
+    Raises
+    ------
+    InputError
+        If the text is no such pattern.
+    """
+    tokens = list(_TOKEN.finditer(text))
+    letters = "".join(token[2] or token[0].strip(".") for token in tokens)
+    if not tokens or "".join(token[0] for token in tokens) != text or not set(letters) <= set(AMINO_ACIDS):
+        raise InputError(f"pattern {text!r}: expected amino acids, . for any, or some in brackets, as in LD.[WY]")
+    masks = []
+    for token in tokens:
+        accepted = sum(1 << AMINO_ACIDS.index(letter) for letter in set(token[2] or token[0].strip(".")))
+        masks.append(accepted if accepted and not token[1] else ANY ^ accepted)
+    return np.array(masks, np.uint32)
+
+
+def trimmed(masks: Masks) -> Masks:
+    """Return a pattern without the positions at its ends that accept every residue."""
+    choosy = np.flatnonzero(masks != ANY)
+    return masks[choosy[0] : choosy[-1] + 1] if len(choosy) else masks[:0]
+
+
+def pattern_cost(masks: Masks) -> float:
+    """Return the natural logarithm of the number of patterns that a pattern's p-value is corrected for.
+
+    All patterns share the error that is allowed: a width takes 1/12 of it, a position that accepts every residue half
+    of what is left, and s of them 2^-(s + 1) over the number of ways to choose s. So the shares sum to at most 1, and
+    the correction (Bonferroni's, weighted) holds for any pattern, in whatever way it was found.
+    """
+    sizes = [int(mask).bit_count() for mask in masks]
+    return log(LONGEST) + sum(log(2) if s == _N else (s + 1) * log(2) + log(comb(_N, s)) for s in sizes)

@@ -1,0 +1,109 @@
+"""Seeds of motifs: gapped k-mers where the attribution is that are more frequent than in the background.
+
+Residues are indices, sequences lie end to end. Letters: R residues, n attended sequences, L positions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.datasets.alphabet import INVALID
+from deeprc.interpretation.motifs.enrichment import fisher_log_p
+from deeprc.interpretation.motifs.matching import count_carriers
+from deeprc.interpretation.motifs.patterns import ANY, Masks, pattern_cost
+
+__all__ = ["Samples", "attended_residues", "find_seeds"]
+
+_SIZES = (3, 4)  # residues of a seed
+_FEWEST = 3  # sequences in which the attribution must be on a seed
+_LEAST_SHARE = 0.25  # of the attended sequences that carry it; chance gives about half as much
+_ATTENDED = 8  # residues of a sequence that a seed may be made of
+
+
+class Samples(NamedTuple):
+    """The attended sequences, then those of the background, end to end; the first `n` are the attended ones."""
+
+    residues: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+    n: int
+
+    @property
+    def others(self) -> int:
+        """The number of background sequences."""
+        return len(self.offsets) - 1 - self.n
+
+    def counts(self, patterns: list[Masks]) -> NDArray[np.int64]:
+        """Return how many attended and how many background sequences carry each of M patterns, (2, M)."""
+        attended = count_carriers(self.residues, self.offsets[: self.n + 1], patterns)
+        return np.stack([attended, count_carriers(self.residues, self.offsets[self.n :], patterns)])
+
+    def log_p(self, patterns: list[Masks]) -> NDArray[np.float64]:
+        """Return the natural logarithms of the p-values of M patterns' enrichment, (M,)."""
+        n_with, others_with = self.counts(patterns)
+        return np.asarray(fisher_log_p(n_with, self.n, others_with, self.others))
+
+
+def attended_residues(attributions: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which residues a seed may be made of, (n, L): the 8 of each sequence with the highest, if above 0."""
+    values = np.nan_to_num(attributions, nan=0.0)
+    threshold = np.sort(values, axis=1)[:, -_ATTENDED:][:, :1]
+    return np.asarray((values > 0) & (values >= threshold))
+
+
+def find_seeds(samples: Samples, attended: NDArray[np.bool_], *, span: int, most: int) -> list[Masks]:
+    """Return the seeds that are most enriched among the attended sequences, the best first.
+
+    Parameters
+    ----------
+    samples
+        The sequences.
+    attended
+        Residues of the attended sequences where the attribution is, (n, L).
+    span
+        From a seed's first residue to its last, at most.
+    most
+        How many to return.
+
+    Returns
+    -------
+    Patterns of 3 or 4 residues. At least a quarter of the attended sequences that carry one have their attribution on
+    it, and at least 3.
+    """
+    on = Counter(seed for row in range(samples.n) for seed in _seeds_of(samples, attended[row], row, span))
+    patterns = [_masks(seed) for seed in sorted(seed for seed, n in on.items() if n >= _FEWEST)]
+    n_on = np.array([n for _, n in sorted(on.items()) if n >= _FEWEST])
+    if not patterns:
+        return []
+    n_with, others_with = samples.counts(patterns)
+    log_p = fisher_log_p(n_with, samples.n, others_with, samples.others)
+    score = log_p + np.array([pattern_cost(masks) for masks in patterns])
+    score[n_on < _LEAST_SHARE * n_with] = np.inf
+    best = np.argsort(score, kind="stable")[:most]
+    return [patterns[i] for i in best if np.isfinite(score[i])]
+
+
+_Seed = tuple[tuple[int, int], ...]
+
+
+def _seeds_of(samples: Samples, attended: NDArray[np.bool_], row: int, span: int) -> set[_Seed]:
+    """Return the seeds of one sequence, each as its residues' places, from its first, and indices."""
+    residues = samples.residues[samples.offsets[row] : samples.offsets[row + 1]].tolist()
+    places = [at for at in np.flatnonzero(attended).tolist() if residues[at] != INVALID]
+    return {
+        tuple((at - chosen[0], residues[at]) for at in chosen)
+        for size in _SIZES
+        for chosen in combinations(places, size)
+        if chosen[-1] - chosen[0] < span
+    }
+
+
+def _masks(seed: _Seed) -> Masks:
+    masks = np.full(seed[-1][0] + 1, ANY, np.uint32)
+    for place, residue in seed:
+        masks[place] = 1 << residue
+    return masks

@@ -1,0 +1,240 @@
+"""Motifs of attended sequences: planted ones are found first, and nothing in random sequences."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from deeprc.config import Config
+from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
+from deeprc.evaluation.run import Run, RunSettings
+from deeprc.interpretation.motifs import Motif, find_motifs, motif_table, write_meme
+from deeprc.interpretation.motifs.kernels import best_windows
+from deeprc.nn.network import DeepRC, MotifEmbedding
+from deeprc.tasks import Task
+from tests.conftest import random_sequences, write_cohort
+
+TASK = Task("status", "status", "binary", ("healthy", "case"))
+N = 300
+
+
+@dataclass(frozen=True)
+class Attributions:
+    residues: NDArray[np.float64]
+    kernels: NDArray[np.float64]
+    change: NDArray[np.float64]
+
+
+def a_run(task: Task = TASK, **network: object) -> Run:
+    torch.manual_seed(0)
+    settings = RunSettings("", "", (), (task,), 5, 0, None, 0, "cpu", Config())
+    made = DeepRC(n_outputs=task.n_outputs, n_kernels=8, key_units=8, **network)  # type: ignore[arg-type]
+    return Run(Path(), settings, {}, {}, made.eval())
+
+
+def planted(motifs: list[str], tmp_path: Path, seed: int = 0) -> tuple[RepertoireDataset, pd.DataFrame, Attributions]:
+    """Give a cohort whose cases have the motifs in a tenth of their sequences, these as table, and attributions."""
+    rng = np.random.default_rng(seed)
+    repertoires, rows, spans = [], [], []
+    for number in range(10):
+        sequences = random_sequences(rng, 600, 9, 14)
+        for at in range(0, 600, 10) if number % 2 else ():
+            motif = motifs[at // 10 % len(motifs)] if motifs else ""
+            made = "".join(letter if letter != "." else rng.choice(list(AMINO_ACIDS)) for letter in motif)
+            first = int(rng.integers(1, 5))
+            sequences[at] = sequences[at][:first] + made + sequences[at][first + len(made) :]
+            rows.append((f"rep.{number}", at + 1, sequences[at]))
+            spans.append((first, first + len(motif)))
+        repertoires.append(sequences)
+    labels = np.array(["healthy", "case"])[np.arange(10) % 2]
+    metadata = pd.DataFrame({"status": labels, "age": np.arange(10.0), "grade": [*"aab" * 3, None]})
+    dataset = write_cohort(tmp_path / "cohort.h5", repertoires, metadata)
+    table = pd.DataFrame(rows, columns=["repertoire_id", "sequence_id", "junction_aa"])
+    lengths = table["junction_aa"].str.len().to_numpy()
+    residues = rng.normal(scale=0.2, size=(N, lengths.max()))
+    for row, (first, stop) in enumerate(spans):
+        residues[row, first:stop] += 1.0
+    residues[np.arange(lengths.max()) >= lengths[:, None]] = np.nan
+    return dataset, table, Attributions(residues, rng.random((N, 8)), np.nansum(residues, axis=1))
+
+
+def found_in(motifs: list[str], tmp_path: Path, **options: object) -> list[Motif]:
+    return find_motifs(a_run(), *planted(motifs, tmp_path), background=4000, **options)  # type: ignore[arg-type]
+
+
+def test_a_planted_motif_is_found_first_and_once(tmp_path: Path) -> None:
+    dataset, table, attributions = planted(["LDRW"], tmp_path)
+    motifs = find_motifs(a_run(), dataset, table, attributions, background=4000)
+    assert [motif.pattern for motif in motifs] == ["LDRW"]
+    motif = motifs[0]
+    assert "windows" in motif.source
+    assert motif.n_attended == motif.n_attended_with == N
+    assert motif.n_background_with <= 1
+    assert motif.log10_p < -200
+    assert motif.p_adjusted < 1e-200
+    core = slice(motif.start, motif.start + 4)
+    assert "".join(AMINO_ACIDS[r] for r in motif.frequencies[core].argmax(axis=1)) == "LDRW"
+    assert (motif.information[core].sum(axis=1) > 3).all()
+    np.testing.assert_allclose(motif.frequencies.sum(axis=1), 1.0)
+
+
+def test_two_motifs_and_one_with_a_gap(tmp_path: Path) -> None:
+    assert {motif.pattern for motif in found_in(["LDRW", "PEK"], tmp_path)[:2]} == {"LDRW", "PEK"}
+    gapped = found_in(["LD..RW"], tmp_path)
+    assert [motif.pattern for motif in gapped] == ["LD..RW"]
+    assert [motif.pattern for motif in found_in(["LDRW", "PEK"], tmp_path, most=1)] == ["LDRW"]
+
+
+def test_a_motif_with_substitutions_is_one_motif(tmp_path: Path) -> None:
+    motifs = found_in(["LDRW", "LDRY", "LDRW", "L.RW"], tmp_path)
+    assert re.fullmatch("L[D.]R(?:W|\\[WY\\])", motifs[0].pattern)
+    assert all(motif.n_attended_with < motifs[0].n_attended_with for motif in motifs[1:])
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_nothing_is_found_in_random_sequences(tmp_path: Path, seed: int) -> None:
+    assert find_motifs(a_run(), *planted([], tmp_path, seed), background=4000) == []
+
+
+def test_carriers_are_those_of_a_regular_expression(tmp_path: Path) -> None:
+    dataset, table, attributions = planted(["LD..RW"], tmp_path)
+    ticks: list[int] = []
+    motif = find_motifs(a_run(), dataset, table, attributions, progress=ticks.append)[0]
+    assert ticks == [1] * 10
+    counts = np.array([sum(bool(re.search(motif.pattern, s)) for s in rep.sequences()) for rep in dataset])
+    expected = pd.DataFrame(
+        {
+            "class": ["healthy", "case"],
+            "n_repertoires": 5,
+            "n_repertoires_with": [int((counts[::2] > 0).sum()), 5],
+            "n_sequences": 3000,
+            "n_sequences_with": [int(counts[::2].sum()), int(counts[1::2].sum())],
+            "mean_share": [counts[::2].mean() / 600, counts[1::2].mean() / 600],
+        }
+    )
+    pd.testing.assert_frame_equal(motif.carriers, expected)
+
+
+@pytest.mark.parametrize(
+    ("task", "classes", "numbers"),
+    [
+        (Task("age", "age", "regression"), ["all"], [10]),
+        (Task("grade", "grade", "multiclass", ("a", "b")), ["a", "b"], [6, 3]),
+        (Task("grade=b", "grade", "binary", ("a", "c", "b")), ["not b", "b"], [6, 3]),
+    ],
+)
+def test_carriers_by_the_kind_of_target(tmp_path: Path, task: Task, classes: list[str], numbers: list[int]) -> None:
+    motif = find_motifs(a_run(task), *planted(["LDRW"], tmp_path), background=1000)[0]
+    assert motif.carriers["class"].tolist() == classes
+    assert motif.carriers["n_repertoires"].tolist() == numbers
+
+
+def test_the_order_of_the_rows_does_not_matter(tmp_path: Path) -> None:
+    dataset, table, attributions = planted(["LDRW", "PEK"], tmp_path)
+    order = np.random.default_rng(1).permutation(np.repeat(np.arange(N), 2))  # and each of them twice
+    shuffled = Attributions(*(getattr(attributions, name)[order] for name in ("residues", "kernels", "change")))
+    one = find_motifs(a_run(), dataset, table, attributions, background=4000)
+    other = find_motifs(a_run(), dataset, table.iloc[order], shuffled, background=4000)
+    pd.testing.assert_frame_equal(motif_table(one), motif_table(other))
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_array_equal(a.counts, b.counts)
+
+
+def test_attributions_count_in_the_direction_of_the_change(tmp_path: Path) -> None:
+    dataset, table, attributions = planted(["LDRW"], tmp_path)
+    turned = Attributions(-attributions.residues, -attributions.kernels, -attributions.change)
+    one, other = (find_motifs(a_run(), dataset, table, some, background=1000) for some in (attributions, turned))
+    pd.testing.assert_frame_equal(motif_table(one), motif_table(other))
+
+
+def test_kernels_alone_find_the_motif(tmp_path: Path) -> None:
+    dataset, table, attributions = planted(["LDRW"], tmp_path)
+    run = a_run()
+    embedding = run.network.embedding
+    assert isinstance(embedding, MotifEmbedding)
+    with torch.no_grad():
+        for position, letter in enumerate("LDRW", 2):
+            embedding.weight[3, AMINO_ACIDS.index(letter), position] += 9.0
+    kernels = np.zeros((N, 8))
+    kernels[:, 3] = 1.0
+    nowhere = replace(attributions, residues=np.where(np.isnan(attributions.residues), np.nan, -1e-9), kernels=kernels)
+    motifs = find_motifs(run, dataset, table, nowhere, background=4000)
+    assert [(motif.pattern, motif.source) for motif in motifs] == [("LDRW", "kernel 4")]
+    starts = best_windows(run, dataset, table, np.array([3]))[:, 0]
+    at = table["junction_aa"].str.find("LDRW").to_numpy()
+    assert (starts[at >= 2] == at[at >= 2] - 2).mean() > 0.99
+
+
+def test_kernels_without_attribution_are_left_out(tmp_path: Path) -> None:
+    dataset, table, attributions = planted(["LDRW"], tmp_path)
+    none = replace(attributions, kernels=np.zeros((N, 8)))
+    assert [motif.source for motif in find_motifs(a_run(), dataset, table, none, background=1000)] == ["windows"]
+
+
+def test_an_lstm_has_no_kernels(tmp_path: Path) -> None:
+    motifs = find_motifs(a_run(embedding="lstm"), *planted(["LDRW"], tmp_path), background=1000)
+    assert [(motif.pattern, motif.source) for motif in motifs] == [("LDRW", "windows")]
+
+
+def test_the_table(tmp_path: Path) -> None:
+    table = motif_table(found_in(["LDRW"], tmp_path))
+    assert table["rank"].tolist() == [1]
+    assert table["pattern"].tolist() == ["LDRW"]
+    assert {"n_repertoires:case", "n_sequences_with:healthy", "mean_share:case"} <= set(table)
+    assert table["mean_share:case"][0] > 0.09 > table["mean_share:healthy"][0]
+    assert motif_table([]).columns[:3].tolist() == ["rank", "pattern", "source"]
+    assert len(motif_table([])) == 0
+
+
+def test_a_meme_file_says_what_the_motifs_are(tmp_path: Path) -> None:
+    motifs = found_in(["LDRW", "PEK"], tmp_path)
+    write_meme(tmp_path / "motifs.meme", motifs)
+    text = (tmp_path / "motifs.meme").read_text()
+    assert text.startswith(f"MEME version 5\n\nALPHABET= {AMINO_ACIDS}\n")
+    background = re.search(r"Background letter frequencies\n(.*)\n", text)
+    assert background is not None
+    assert sum(map(float, background[1].split()[1::2])) == pytest.approx(1.0, abs=1e-4)
+    blocks = re.findall(
+        r"MOTIF (\d+) (\S+)\nletter-probability matrix: alength= 20 w= (\d+) nsites= (\d+) E= (\S+)\n((?:[\d. ]+\n)+)",
+        text,
+    )
+    assert [block[:2] for block in blocks] == [(str(i), motif.pattern) for i, motif in enumerate(motifs, 1)]
+    for (_, _, width, sites, e, rows), motif in zip(blocks, motifs, strict=True):
+        matrix = np.array([line.split() for line in rows.splitlines()], float)
+        np.testing.assert_allclose(matrix, motif.frequencies, atol=1e-6)
+        assert (int(width), int(sites)) == (len(matrix), motif.n_attended_with)
+        assert float(e) == pytest.approx(motif.p_adjusted, rel=0.01)
+
+
+def test_no_sequences_no_motifs(tmp_path: Path) -> None:
+    dataset, table, _ = planted(["LDRW"], tmp_path)
+    nothing = Attributions(np.zeros((0, 0)), np.zeros((0, 8)), np.zeros(0))
+    assert find_motifs(a_run(), dataset, table[:0], nothing) == []
+
+
+def test_mistakes_are_named(tmp_path: Path) -> None:
+    dataset, table, attributions = planted(["LDRW"], tmp_path)
+    wrong: list[tuple[Callable[[], object], str]] = [
+        (lambda: find_motifs(a_run(), dataset, table[["junction_aa"]], attributions), "no column 'repertoire_id'"),
+        (lambda: find_motifs(a_run(), dataset, table[:9], attributions), "residues of 300 sequences; expected 9"),
+        (lambda: find_motifs(a_run(), dataset, table, attributions, most=0), "most: expected at least 1, found 0"),
+        (lambda: find_motifs(a_run(), dataset, table, attributions, output=1), "output: expected 0 to 0, found 1"),
+        (lambda: find_motifs(a_run(), dataset[:3], table, attributions), "has no repertoire 'rep.3'"),
+        (
+            lambda: find_motifs(a_run(), dataset, table, replace(attributions, residues=attributions.residues[:, :9])),
+            "of 9 residues; expected 1",
+        ),
+    ]
+    for call, message in wrong:
+        with pytest.raises(InputError, match=message):
+            call()

@@ -1,0 +1,43 @@
+"""From a trained network to the motif that was implanted."""
+
+from __future__ import annotations
+
+import pytest
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.evaluation.run import Run
+from deeprc.interpretation.attributions import attribute
+from deeprc.interpretation.motifs import Motif, find_motifs
+from deeprc.interpretation.survey import survey
+
+
+@pytest.fixture(scope="module")
+def motifs(trained: Run, motif_cohort: RepertoireDataset) -> list[Motif]:
+    top = survey(trained, motif_cohort, top=300).top["case"]
+    attributions = attribute(trained, motif_cohort, top, steps=16)
+    return find_motifs(trained, motif_cohort, top, attributions, background=5000)
+
+
+def test_the_first_motif_is_the_implanted_one(motifs: list[Motif]) -> None:
+    first = motifs[0]
+    assert first.pattern == "WWHW"
+    letters = "ACDEFGHIKLMNPQRSTVWY"
+    tallest = [letters[i] for i in first.information[first.start : first.start + 4].argmax(axis=1)]
+    assert "".join(tallest) == "WWHW"
+    assert first.n_attended_with > 0.8 * first.n_attended
+    assert first.p_adjusted < 1e-50
+
+
+def test_its_carriers_are_in_the_class_it_was_implanted_in(
+    motifs: list[Motif], motif_cohort: RepertoireDataset
+) -> None:
+    carriers = motifs[0].carriers.set_index("class")
+    with_it = {"case": 0, "healthy": 0}
+    sequences = {"case": 0, "healthy": 0}
+    for repertoire in motif_cohort:
+        count = sum("WWHW" in sequence for sequence in repertoire.sequences())
+        with_it[repertoire.metadata["status"]] += count > 0
+        sequences[repertoire.metadata["status"]] += count
+    assert carriers["n_repertoires_with"].to_dict() == with_it
+    assert carriers["n_sequences_with"].to_dict() == sequences
+    assert with_it["case"] == 50

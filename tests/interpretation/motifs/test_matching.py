@@ -1,0 +1,117 @@
+"""Patterns as text and bits, and compiled matching against regular expressions."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numba
+import numpy as np
+import pytest
+
+from deeprc.datasets.alphabet import AMINO_ACIDS, INVALID, decode, encode_many
+from deeprc.errors import InputError
+from deeprc.interpretation.motifs.matching import (
+    count_carriers,
+    erased,
+    find_carriers,
+    freed_residues,
+    prefix_counts,
+    residue_counts,
+)
+from deeprc.interpretation.motifs.patterns import ANY, LONGEST, pattern_cost, pattern_of, pattern_text, trimmed
+from tests.conftest import random_sequences
+
+TEXTS = ["A", "LD", "L.R", "[AC][DE]", "[^CDEFGHI]A", "W..[KR]", "A........A", "[^A]", "Y[ACDEFGHIKL]Y"]
+
+
+def sequences() -> list[str]:
+    return [*random_sequences(np.random.default_rng(3), 500, 1, 22), "", "LDRLDR", "A", "LA"]
+
+
+@pytest.mark.parametrize("text", [*TEXTS, "LDR[WY]", ".", "A.", "C[^P]F"])
+def test_a_pattern_is_read_as_it_is_written(text: str) -> None:
+    assert pattern_text(pattern_of(text)) == text
+
+
+def test_masks_by_hand() -> None:
+    assert pattern_of("A[CD].[^A]").tolist() == [1, 0b110, ANY, ANY - 1]
+    assert pattern_text(trimmed(pattern_of("..L.R."))) == "L.R"
+    assert pattern_text(trimmed(pattern_of("..."))) == ""
+
+
+@pytest.mark.parametrize("text", ["", "B", "a", "[]", "[A", "A*", "[^ACDEFGHIKLMNPQRSTVWYX]"])
+def test_a_text_that_is_no_pattern_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="expected amino acids"):
+        pattern_of(text)
+
+
+def test_the_cost_by_hand_and_that_all_patterns_share_at_most_one() -> None:
+    assert pattern_cost(pattern_of("L.[RK]")) == pytest.approx(math.log(12 * (4 * 20) * 2 * (8 * 190)))
+    of_one_position = 0.5 + sum(math.comb(20, s) / (2 ** (s + 1) * math.comb(20, s)) for s in range(1, 20))
+    assert of_one_position <= 1
+    assert sum(of_one_position**width / LONGEST for width in range(1, LONGEST + 1)) <= 1
+
+
+def test_carriers_are_those_of_a_regular_expression() -> None:
+    texts = [text for text in TEXTS for _ in range(4)]  # more than one word of 64 positions
+    residues, offsets = encode_many(sequences())
+    expected = np.array([[bool(re.search(text, sequence)) for text in texts] for sequence in sequences()])
+    patterns = [pattern_of(text) for text in texts]
+    assert np.array_equal(find_carriers(residues, offsets, patterns), expected)
+    assert np.array_equal(count_carriers(residues, offsets, patterns), expected.sum(axis=0))
+    assert np.array_equal(count_carriers(residues, offsets[100:301], patterns), expected[100:300].sum(axis=0))
+
+
+def test_counts_do_not_depend_on_the_number_of_threads() -> None:
+    residues, offsets = encode_many(sequences())
+    patterns, threads = [pattern_of(text) for text in TEXTS], numba.get_num_threads()
+    every = count_carriers(residues, offsets, patterns)
+    numba.set_num_threads(1)
+    try:
+        assert np.array_equal(count_carriers(residues, offsets, patterns), every)
+    finally:
+        numba.set_num_threads(threads)
+
+
+def test_nothing_to_match() -> None:
+    residues, offsets = encode_many([])
+    assert count_carriers(residues, offsets, [pattern_of("A")]).tolist() == [0]
+    assert count_carriers(*encode_many(["A"]), []).shape == (0,)
+    assert find_carriers(*encode_many(["A"]), []).shape == (1, 0)
+    with pytest.raises(InputError, match="65 positions; expected 1 to 64"):
+        count_carriers(*encode_many(["A"]), [pattern_of("A" * 65)])
+    assert count_carriers(*encode_many(["A" * 64, "A" * 63]), [pattern_of("A" * 64)]).tolist() == [1]
+
+
+def test_freed_residues_are_what_a_pattern_with_one_position_open_finds() -> None:
+    residues, offsets = encode_many(sequences())
+    masks, flank = pattern_of("[LA][DEFG]."), 2
+    bits = freed_residues(residues, offsets, masks, flank)
+    for row, sequence in enumerate(sequences()):
+        for position in range(len(masks) + 2 * flank):
+            found = set()
+            for start in range(len(sequence) - len(masks) + 1):
+                at = start + position - flank
+                tokens = ["[LA]", "[DEFG]", "."]
+                if 0 <= position - flank < 3:
+                    tokens[position - flank] = "."
+                if 0 <= at < len(sequence) and re.fullmatch("".join(tokens), sequence[start : start + 3]):
+                    found.add(sequence[at])
+            assert {AMINO_ACIDS[r] for r in range(20) if bits[row, position] >> r & 1} == found
+
+
+def test_rows_by_residue_and_by_the_first_residues_of_an_order() -> None:
+    bits = np.array([[0b011], [0b100], [0b110], [0]], np.uint32)
+    counts = residue_counts(bits, 2)
+    assert counts[0, :4].tolist() == [[1, 0], [1, 1], [1, 1], [0, 0]]
+    order = np.array([[1, 2, 0, *range(3, 20)]])
+    assert prefix_counts(bits, 2, order)[0, :4].tolist() == [[1, 1], [2, 1], [2, 1], [2, 1]]
+
+
+def test_all_windows_that_match_are_erased() -> None:
+    residues, offsets = encode_many(["LDRDR", "LRLDD", "DR"])
+    remaining = erased(residues, offsets, pattern_of("[LR]D"))
+    left = "".join("-" if r == INVALID else decode(np.array([r], np.uint8)) for r in remaining)
+    assert left == "----R" + "LR--D" + "DR"
+    assert decode(residues) == "LDRDRLRLDDDR"
