@@ -52,6 +52,11 @@ def _told_how_to_resume(folder: str) -> Iterator[None]:
     help="Of the split, the network's start and the sampling.",
 )
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
+@click.option(
+    "--logger",
+    type=click.Choice(["tensorboard"]),
+    help="Write losses, AUC and histograms of the attention at each evaluation, into OUTPUT/tensorboard.",
+)
 @click.option("--resume", metavar="RUN", help="Continue an interrupted run; give CONTAINER if it moved.")
 @click.pass_context
 def train(
@@ -66,6 +71,7 @@ def train(
     group_by: str | None,
     seed: int,
     device: str,
+    logger: str | None,
     resume: str | None,
 ) -> None:
     """Train a classifier on CONTAINER and write a run directory.
@@ -82,13 +88,15 @@ def train(
 
     if resume is not None:
         given = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
-        if set(given) - {"resume", "container", "debug"} or "=" in (container or ""):
-            raise InputError("--resume continues a run as it was started; it takes a CONTAINER that has moved, no more")
+        if set(given) - {"resume", "container", "logger", "debug"} or "=" in (container or ""):
+            raise InputError(
+                "--resume continues a run as it was started; it takes a CONTAINER that has moved and --logger, no more"
+            )
         with (
             _told_how_to_resume(resume),
             training_bar(read_settings(Path(resume)).config.training.n_updates) as progress,
         ):
-            run = resume_run(resume, cohort=container, progress=progress)
+            run = resume_run(resume, cohort=container, logger=logger, progress=progress)
     else:
         if container is None or output is None:
             raise InputError("expected a CONTAINER and --output FOLDER (or --resume RUN)")
@@ -106,6 +114,7 @@ def train(
                 group_by=group_by,
                 seed=seed,
                 device=device,
+                logger=logger,
                 progress=progress,
             )
     click.echo(metrics_lines(json.loads((run.path / "metrics.json").read_text(encoding="utf-8"))))

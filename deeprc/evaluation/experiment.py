@@ -38,13 +38,14 @@ from deeprc.files import check_new_folder, write_text
 from deeprc.outputs import output_slices
 from deeprc.tasks import Task, labels, parse_tasks, scaled_to
 from deeprc.training.checkpoint import save_tensors
+from deeprc.training.loggers import attention_histograms, check_logger, open_logger
 from deeprc.training.trainer import Fold, Trainer, TrainingState
 
 __all__ = ["resume_run", "train_run"]
 
 Progress = Callable[[TrainingState, Tensor], None]
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 def train_run(
@@ -58,6 +59,7 @@ def train_run(
     group_by: str | None = None,
     seed: int = 0,
     device: str = "auto",
+    logger: str | None = None,
     progress: Progress | None = None,
 ) -> Run:
     """Train a model on one fold's training repertoires and write a run directory.
@@ -76,6 +78,8 @@ def train_run(
         See `deeprc.evaluation.splits.make_split`; the seed decides the training's random choices too.
     device
         `auto`, `cpu`, `cuda` ...
+    logger
+        `tensorboard` writes its event files into the run directory's folder of this name, at each evaluation.
     progress
         Called after every update with the training's state and the update's loss.
 
@@ -87,6 +91,7 @@ def train_run(
     folder = Path(output)
     begun = folder.is_dir() and (folder / "config.yaml").exists()
     check_new_folder(folder, hint=f"continue it with --resume {folder}, or " if begun else "")
+    check_logger(logger)
     where = resolve_device(device)
     dataset = open_dataset(cohort)
     targets = [targets] if isinstance(targets, str) else targets
@@ -95,7 +100,7 @@ def train_run(
         dataset.metadata, tasks, n_folds=folds, fold=fold, group_by=group_by, seed=seed, source=str(cohort)
     )
     for column, count in straddling_subjects(dataset.metadata, split).items():
-        logger.warning(
+        _logger.warning(
             "%d values of %r have repertoires on more than one side of the split; use --group-by %r",
             count,
             column,
@@ -117,7 +122,7 @@ def train_run(
     )
     _trainer(settings, dataset, split, where, None)  # fails here, before anything is written
     _start_folder(folder, settings, dataset, split, where)
-    return _train(folder, settings, dataset, split, where, progress)
+    return _train(folder, settings, dataset, split, where, logger, progress)
 
 
 def _warn_of_hidden_singletons(config: Config | None, dataset: RepertoireDataset) -> None:
@@ -125,7 +130,7 @@ def _warn_of_hidden_singletons(config: Config | None, dataset: RepertoireDataset
     if config is not None and config.network.abundance == "log":
         seen_once = float(np.mean(np.asarray(dataset.container.counts) <= 1))
         if seen_once > 0.5:
-            logger.warning(
+            _logger.warning(
                 "abundance=log hides the residues of the %.0f%% of sequences seen once; abundance=none does not",
                 100 * seen_once,
             )
@@ -152,6 +157,7 @@ def resume_run(
     path: str | os.PathLike[str],
     *,
     cohort: str | os.PathLike[str] | None = None,
+    logger: str | None = None,
     progress: Progress | None = None,
 ) -> Run:
     """Continue a run that was interrupted; it ends with the numbers of one that was not (CPU, same machine).
@@ -162,14 +168,15 @@ def resume_run(
         The run directory.
     cohort
         The container, if it has moved.
-    progress
-        As in `train_run`.
+    logger, progress
+        As in `train_run`; the logger need not have been there before.
 
     Raises
     ------
     InputError
         If there is nothing to continue, or the container's repertoires are not those of the run.
     """
+    check_logger(logger)
     folder = Path(path)
     settings = read_settings(folder)
     if (folder / "metrics.json").exists():
@@ -183,7 +190,7 @@ def resume_run(
     if _fingerprint(dataset, settings.tasks) != settings.fingerprint:
         raise InputError(f"{dataset.container.path}: its repertoires or labels are not those that {folder} began with")
     split = Split(**{side: np.array([position[i] for i in ids[side]], np.int64) for side in SPLITS})
-    return _train(folder, settings, dataset, split, resolve_device(settings.device), progress)
+    return _train(folder, settings, dataset, split, resolve_device(settings.device), logger, progress)
 
 
 def _fingerprint(dataset: RepertoireDataset, tasks: Sequence[Task]) -> str:
@@ -216,17 +223,23 @@ def _train(
     dataset: RepertoireDataset,
     split: Split,
     device: torch.device,
+    logger: str | None,
     progress: Progress | None,
 ) -> Run:
     trainer = _trainer(settings, dataset, split, device, folder / "checkpoint" / "last.safetensors")
 
-    def report(state: TrainingState, loss: Tensor) -> None:
-        if state.history and state.history[-1]["update"] == state.update:
-            write_text(folder / "history.tsv", pd.DataFrame(state.history).to_csv(sep="\t", index=False))
-        if progress is not None:
-            progress(state, loss)
+    with open_logger(logger, folder, update=trainer.state.update) as log:
 
-    state = trainer.fit(report)
+        def report(state: TrainingState, loss: Tensor) -> None:
+            if state.history and state.history[-1]["update"] == state.update:
+                write_text(folder / "history.tsv", pd.DataFrame(state.history).to_csv(sep="\t", index=False))
+                if log is not None:
+                    scalars = {name: value for name, value in state.history[-1].items() if name != "update"}
+                    log.log(state.update, scalars, attention_histograms(*trainer.validation_attention()))
+            if progress is not None:
+                progress(state, loss)
+
+        state = trainer.fit(report)
     write_text(folder / "history.tsv", pd.DataFrame(state.history).to_csv(sep="\t", index=False))
     save_tensors(folder / "model.safetensors", trainer.network.state_dict(), {"update": state.best_update})
     run = load_run(folder, device=str(device))

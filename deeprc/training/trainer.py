@@ -24,10 +24,10 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_precision
 from deeprc.errors import InputError
 from deeprc.nn.batch import BatchMaker, RepertoireBatch, cache_device
-from deeprc.nn.inference import cohort_outputs
+from deeprc.nn.inference import attention_logits, cohort_outputs
 from deeprc.nn.motif_convolution import has_compiled_form
 from deeprc.nn.network import DeepRC
-from deeprc.nn.sampling import draw_rows
+from deeprc.nn.sampling import draw_rows, top_rows
 from deeprc.outputs import multitask_loss
 from deeprc.tasks import Task
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
@@ -254,6 +254,22 @@ class Trainer:
         if not np.isfinite(loss):
             raise InputError(f"the loss is {loss} after {self.state.update} updates; try a lower learning_rate")
         return loss, {} if self.monitor is None else self.monitor(outputs, targets)
+
+    def validation_attention(self) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+        """Return the attention logits and weights of the validation repertoires' sequences, one after the other.
+
+        Both (n, H), of the current weights and the sequences that every look sees. Weights sum to 1 per repertoire and
+        head; those of sequences that the top fraction leaves out are 0.
+        """
+        logits = [
+            attention_logits(self.network, self._held_out, i, rows=r) for i, r in enumerate(self._validation_rows)
+        ]
+        weights = []
+        for part in logits:
+            kept, _ = top_rows(part, torch.tensor([0, len(part)]), self.config.training.top_fraction)
+            weights.append(torch.zeros(part.shape, dtype=torch.float64))
+            weights[-1][kept] = torch.softmax(part[kept].double(), dim=0)
+        return torch.cat(logits).numpy(), torch.cat(weights).numpy()
 
     def _evaluate(self, seconds: float) -> None:
         loss, monitored = self.validate()
