@@ -1,0 +1,146 @@
+"""The challenge's folders of repertoires: what is in them, and containers made of them."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.metadata import Metadata, read_metadata
+from deeprc.datasets.preprocessing import preprocess
+from deeprc.datasets.readers.layout import InvalidValueError, boolean
+from deeprc.datasets.report import PreprocessingReport
+from deeprc.errors import InputError
+
+__all__ = ["LABEL", "SHEET", "Folder", "convert", "locus_of", "names_as_found", "read_folder"]
+
+SHEET = "metadata.csv"
+LABEL = "label_positive"
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder of repertoires: ids, and each one's file, which may be missing; labels by id, where they are known."""
+
+    path: Path
+    name: str
+    repertoire_ids: tuple[str, ...]
+    files: tuple[Path, ...]
+    labels: dict[str, bool]
+
+
+def read_folder(path: str | os.PathLike[str], *, labelled: bool) -> Folder:
+    """Return what is in a folder.
+
+    With `labelled`, the repertoires of `metadata.csv` that have a label and a file. Without, all: those of
+    `metadata.csv`, in its order, or else the `*.tsv` files, in the order of their names.
+
+    Raises
+    ------
+    InputError
+        If the folder does not exist or holds no repertoire, `metadata.csv` cannot be used, or none of its files exists.
+    """
+    folder, name = Path(path), os.path.basename(os.path.abspath(path))
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder")
+    sheet_path = folder / SHEET
+    if not sheet_path.is_file():
+        if labelled:
+            raise InputError(f"{folder}: has no {SHEET}, which training needs")
+        files = sorted(each for each in folder.glob("*.tsv") if each.is_file() and not each.name.startswith("."))
+        if not files:
+            raise InputError(f"{folder}: has neither *.tsv files nor {SHEET}")
+        return Folder(folder, name, tuple(file.name.removesuffix(".tsv") for file in files), tuple(files), {})
+    sheet = read_metadata(sheet_path, id_column="repertoire_id")
+    named = zip(sheet.repertoire_ids, sheet.files, strict=True)
+    found = {each: folder / (file or f"{each}.tsv") for each, file in named}
+    missing = [str(file.name) for file in found.values() if not file.is_file()]
+    if len(missing) == len(found):
+        raise InputError(f"{sheet_path}: not one of its {len(found)} files is there, as {missing[0]}")
+    if missing:
+        _logger.warning("%s: %d of its files are not there: %s", sheet_path, len(missing), ", ".join(missing[:10]))
+    owners: dict[Path, str] = {}
+    for each, file in found.items():
+        if owners.setdefault(file, each) != each:
+            raise InputError(f"{sheet_path}: {file.name} belongs to two repertoires, {owners[file]!r} and {each!r}")
+    labels = _labels(sheet) if labelled else {}
+    if labelled:
+        found = {each: file for each, file in found.items() if each in labels and file.is_file()}
+        if len({labels[each] for each in found}) < 2:
+            raise InputError(f"{sheet_path}: column {LABEL!r}: expected both classes, found one or none")
+    return Folder(folder, name, tuple(found), tuple(found.values()), labels)
+
+
+def _labels(sheet: Metadata) -> dict[str, bool]:
+    """Return the labels by id, without those that are missing."""
+    if LABEL not in sheet.table:
+        raise InputError(f"{sheet.path}: no column {LABEL!r}; the columns are {', '.join(map(str, sheet.table))}")
+    labels: dict[str, bool] = {}
+    for repertoire_id, value in zip(sheet.repertoire_ids, sheet.table[LABEL].tolist(), strict=True):
+        try:
+            label = None if pd.isna(value) else boolean(LABEL, str(value))
+        except InvalidValueError as error:
+            raise InputError(f"{sheet.path}: repertoire {repertoire_id!r}: {error}") from error
+        if label is None:
+            _logger.warning("%s: repertoire %r has no label: left out", sheet.path, repertoire_id)
+        else:
+            labels[repertoire_id] = label
+    return labels
+
+
+def convert(
+    folder: Folder, place: Path, *, locus: str | None, jobs: int
+) -> tuple[RepertoireDataset, PreprocessingReport]:
+    """Make a container of a folder's repertoires in another folder; those without a sequence are not in it.
+
+    In a folder without labels nothing that concerns a single repertoire is an error.
+    """
+    rows = {name: str(file.absolute()) for name, file in zip(folder.repertoire_ids, folder.files, strict=True)}
+    if not folder.labels:  # one repertoire that can be read, so that a container is made in any case
+        (place / "any.tsv").write_text("junction_aa\nCASSF\n", encoding="utf-8")
+        rows[max(rows, key=len) + "_"] = str(place / "any.tsv")
+    table = pd.DataFrame({"repertoire_id": list(rows), "filename": list(rows.values())})
+    table.to_csv(place / "sheet.tsv", sep="\t", index=False)
+    report = preprocess(
+        [file for file in rows.values() if Path(file).is_file()],
+        place / "sheet.tsv",
+        place / "cohort.h5",
+        reader_format="airr",
+        id_column="repertoire_id",
+        split_by="none",
+        locus=locus,
+        allow_missing=True,
+        skip_bad_files=not folder.labels,
+        jobs=jobs,
+    )
+    X = open_dataset(place / "cohort.h5")
+    dropped = ", ".join(f"{reason} {n:,}" for reason, n in report.dropped.items() if n)
+    _logger.info("%s: %s sequences kept%s", folder.name, f"{report.kept:,}", f"; dropped: {dropped}" if dropped else "")
+    there = set(X.repertoire_ids)
+    return X.select([name for name in folder.repertoire_ids if name in there]), report
+
+
+def names_as_found(report: PreprocessingReport) -> dict[str, dict[str, str]]:
+    """Return by field how the files write each gene of the container; of several ways, the most frequent one."""
+    names: dict[str, dict[str, str]] = {}
+    for field in ("v_call", "j_call"):
+        ways = Counter(pair for each in report.repertoires for pair in each.genes.get(field, {}).items())
+        names[field] = {}
+        for (found, stored), _ in ways.most_common():
+            if stored:
+                names[field].setdefault(stored, found)
+    return names
+
+
+def locus_of(report: PreprocessingReport) -> str | None:
+    """Return the chain of the training repertoires, None where none of their rows tells it."""
+    loci = {each.locus for each in report.repertoires} | {name for each in report.repertoires for name in each.loci}
+    known = sorted(name for name in loci if name)
+    return report.cleaning.locus or (known[0] if known else None)

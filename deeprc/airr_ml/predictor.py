@@ -1,0 +1,335 @@
+"""The challenge's predictor: it chooses a method on the training folder, trains it, predicts, and ranks sequences."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import pandas as pd
+import torch
+from joblib import effective_n_jobs
+from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import StratifiedKFold
+
+from deeprc.airr_ml.folders import LABEL, SHEET, convert, locus_of, names_as_found, read_folder
+from deeprc.airr_ml.ranking import ranked_sequences
+from deeprc.baselines.gapped import GappedKmerLogisticRegression
+from deeprc.baselines.logistic import LogisticRegression
+from deeprc.baselines.public_clones import PublicClones
+from deeprc.config import load_config
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.device import resolve_device
+from deeprc.errors import InputError
+from deeprc.estimators import RepertoireClassifier
+from deeprc.files import write_text
+from deeprc.training.estimator import DeepRCClassifier
+
+__all__ = ["COLUMNS", "METHODS", "NOT_APPLICABLE", "ImmuneStatePredictor", "predict_immune_states"]
+
+COLUMNS = ("ID", "dataset", "label_positive_probability", "junction_aa", "v_call", "j_call")
+"""Of both tables."""
+
+NOT_APPLICABLE = -999.0
+"""What a column holds where it does not apply, or a gene is not known."""
+
+METHODS = ("gapped-logistic", "logistic", "public-clones", "deeprc")
+"""What `method="auto"` chooses from, in the order in which methods are preferred that do equally well."""
+
+_STRENGTHS = (1.0, 0.3, 0.1, 0.03, 10.0)  # C of the logistic regressions, in the order in which they are preferred
+_FEWEST = 5  # repertoires of each class with which methods are compared
+
+_logger = logging.getLogger(__name__)
+
+
+class ImmuneStatePredictor:
+    """Predict immune states and name the sequences that go with them, as the challenge's template asks.
+
+    Parameters
+    ----------
+    n_jobs
+        Cores to use; -1: all. With more than one, files are read by several processes, for which a script needs
+        `if __name__ == "__main__":`.
+    device
+        Where DeepRC computes: `cpu`, `cuda`, `auto`.
+    method
+        `auto`: the one of `METHODS` with the highest AUC, the mean over `n_folds` folds of the training repertoires; or
+        one of them. With fewer than 5 repertoires of a class `auto` is the first.
+    n_folds
+        At least 2; fewer where a class has fewer repertoires.
+    seed
+        Of the folds and of DeepRC.
+    locus
+        The chain to keep, as TRB, where files hold several.
+    config, overrides
+        Of DeepRC: a preset or YAML file, and changes of it, as `n_updates=5000`.
+
+    Attributes
+    ----------
+    method_
+        The method that was chosen.
+    cross_validated_auc_
+        By method, of those that were compared; without those that could not become the best any more.
+    important_sequences_
+        The 50,000 sequences that go most with the positive label; see `identify_associated_sequences`.
+
+    Raises
+    ------
+    InputError
+        If a parameter or an override does not exist or cannot be used.
+    """
+
+    def __init__(
+        self,
+        n_jobs: int = 1,
+        device: str = "cpu",
+        *,
+        method: str = "auto",
+        n_folds: int = 5,
+        seed: int = 0,
+        locus: str | None = None,
+        config: str = "deeprc",
+        **overrides: Any,
+    ) -> None:
+        if isinstance(n_jobs, bool) or not isinstance(n_jobs, int) or (n_jobs < 1 and n_jobs != -1):
+            raise InputError(f"n_jobs: expected at least 1, or -1 for all cores, found {n_jobs!r}")
+        if method not in ("auto", *METHODS):
+            raise InputError(f"method: expected auto, {', '.join(METHODS)}, found {method!r}")
+        if isinstance(n_folds, bool) or not isinstance(n_folds, int) or n_folds < 2:
+            raise InputError(f"n_folds: expected a whole number of at least 2, found {n_folds!r}")
+        load_config(config, overrides)
+        resolve_device(device)
+        self.n_jobs, self.device, self.method, self.n_folds = n_jobs, device, method, n_folds
+        self.seed, self.locus, self.config, self.overrides = seed, locus, config, overrides
+        self.important_sequences_: pd.DataFrame | None = None
+        self._training: _Training | None = None
+
+    def fit(self, train_dir_path: str | os.PathLike[str]) -> ImmuneStatePredictor:
+        """Choose a method, train it and rank the training sequences.
+
+        Files that are listed and missing, repertoires without a label and those of which no sequence can be used are
+        left out, with a warning.
+
+        Raises
+        ------
+        InputError
+            If the folder lacks something, a file cannot be read, or there is one class only.
+        """
+        folder = read_folder(train_dir_path, labelled=True)
+        with _threads(self._cores):
+            place = Path(tempfile.mkdtemp(prefix="deeprc-"))  # kept: sequences may be asked for later
+            weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
+            X, report = convert(folder, place, locus=self.locus, jobs=self._cores)
+            y = np.array([folder.labels[name] for name in X.repertoire_ids], np.bool_)
+            if len(np.unique(y)) < 2:
+                raise InputError(f"{folder.path / SHEET}: only one class of {LABEL!r} has repertoires with sequences")
+            self.method_, estimator = self._chosen(X, y)
+            _logger.info("%s: training %s on %d repertoires", folder.name, self.method_, len(X))
+            self._training = _Training(X, y, estimator.fit(X, y), names_as_found(report), locus_of(report))
+        self.important_sequences_ = self.identify_associated_sequences(folder.name)
+        return self
+
+    def predict_proba(self, test_dir_path: str | os.PathLike[str]) -> pd.DataFrame:
+        """Return the probability of the positive label for every repertoire of a folder, in the form of `COLUMNS`.
+
+        Ids are those of `metadata.csv`, in its order; without one, the names of the `*.tsv` files, sorted. A repertoire
+        whose file is missing or cannot be read, or of which no sequence can be used, gets the share of positive
+        training repertoires, with a warning.
+
+        Raises
+        ------
+        InputError
+            If the folder does not exist or holds no repertoire.
+        """
+        training, folder = self._fitted(), read_folder(test_dir_path, labelled=False)
+        with _threads(self._cores), tempfile.TemporaryDirectory(prefix="deeprc-") as place:
+            X, _ = convert(folder, Path(place), locus=training.locus, jobs=self._cores)
+            known = dict(zip(X.repertoire_ids, training.estimator.predict_proba(X)[:, 1].tolist(), strict=True))
+        missing = [name for name in folder.repertoire_ids if name not in known]
+        prevalence = float(training.y.mean())
+        if missing:
+            text = "%s: %d repertoires without a sequence get the share of positive training repertoires, %.3f: %s"
+            _logger.warning(text, folder.path, len(missing), prevalence, ", ".join(missing[:10]))
+        probability = [known.get(name, prevalence) for name in folder.repertoire_ids]
+        return _frame(folder.repertoire_ids, folder.name, label_positive_probability=probability)
+
+    def identify_associated_sequences(self, dataset_name: str, top_k: int = 50000) -> pd.DataFrame:
+        """Return the training sequences that go most with the positive label, the first most, in the form of `COLUMNS`.
+
+        Each `junction_aa`, `v_call` and `j_call` is there once; there are fewer than `top_k` where the cohort has
+        fewer. Genes are named as in the files. See `deeprc.airr_ml.ranking` for how they are ranked.
+
+        Raises
+        ------
+        InputError
+            If `top_k` is less than 1.
+        """
+        training = self._fitted()
+        if top_k < 1:
+            raise InputError(f"top_k: expected at least 1, found {top_k}")
+        with _threads(self._cores):
+            found = ranked_sequences(training.estimator, training.X, training.y, top_k)
+        columns: dict[str, Any] = {"junction_aa": found["junction_aa"].tolist()}
+        for field, names in training.names.items():
+            if field in found:
+                columns[field] = [names.get(name, name) or NOT_APPLICABLE for name in found[field]]
+        return _frame([f"{dataset_name}_seq_top_{i + 1}" for i in range(len(found))], dataset_name, **columns)
+
+    @property
+    def _cores(self) -> int:
+        return int(effective_n_jobs(self.n_jobs))
+
+    def _fitted(self) -> _Training:
+        if self._training is None:
+            raise RuntimeError("the predictor has not been fitted yet: call `fit` first")
+        return self._training
+
+    def _estimator(self, method: str) -> RepertoireClassifier:
+        if method == "deeprc":
+            overrides = dict(self.overrides)
+            return DeepRCClassifier(config=self.config, overrides=overrides, seed=self.seed, device=self.device)
+        kinds = {"gapped-logistic": GappedKmerLogisticRegression, "public-clones": PublicClones}
+        estimator: RepertoireClassifier = kinds.get(method, LogisticRegression)()
+        return estimator
+
+    def _chosen(self, X: RepertoireDataset, y: NDArray[np.bool_]) -> tuple[str, RepertoireClassifier]:
+        """Return the best method, with its best strength, by AUC over folds of the training repertoires."""
+        fewest = int(np.bincount(y.astype(np.int64)).min())
+        self.cross_validated_auc_: dict[str, float] = {}
+        if fewest < _FEWEST:
+            method = METHODS[0] if self.method == "auto" else self.method
+            _logger.warning("a class has %d repertoires: methods are not compared, taking %s", fewest, method)
+            return method, self._estimator(method)
+        folds = StratifiedKFold(min(self.n_folds, fewest), shuffle=True, random_state=self.seed)
+        parts = list(folds.split(np.zeros(len(y)), y))
+        best: tuple[float, str, RepertoireClassifier] | None = None
+        for method in METHODS if self.method == "auto" else [self.method]:
+            estimator = self._estimator(method)
+            if self.method == method and not hasattr(estimator, "C"):
+                return method, estimator  # nothing to choose
+            auc, estimator = _cross_validated(estimator, X, y, parts, 0.0 if best is None else best[0])
+            if np.isnan(auc):
+                _logger.info("%s: cannot become the best", method)
+                continue
+            self.cross_validated_auc_[method] = auc
+            _logger.info("%s: cross-validated AUC %.3f", method, auc)
+            best = (auc, method, estimator) if best is None or auc > best[0] else best
+        assert best is not None
+        return best[1], best[2]
+
+
+@dataclass(frozen=True)
+class _Training:
+    """What a predictor knows after `fit`; `names` are, by field, how the files write the genes of the container."""
+
+    X: RepertoireDataset
+    y: NDArray[np.bool_]
+    estimator: RepertoireClassifier
+    names: dict[str, dict[str, str]]
+    locus: str | None
+
+
+def _cross_validated(
+    estimator: RepertoireClassifier,
+    X: RepertoireDataset,
+    y: NDArray[np.bool_],
+    parts: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]],
+    best: float,
+) -> tuple[float, RepertoireClassifier]:
+    """Return the mean AUC over the folds and the estimator with its best strength.
+
+    NaN as soon as even perfect further folds could not lift it above the best AUC so far.
+    """
+    strengths = _STRENGTHS if hasattr(estimator, "C") else ()
+    total = np.zeros(max(1, len(strengths)))
+    for number, (train, test) in enumerate(parts):
+        if (total.max() + len(parts) - number) / len(parts) <= best:
+            return np.nan, estimator
+        if strengths:
+            scores = estimator.decision_path(X[train], y[train], X[test], strengths)
+        else:
+            scores = estimator.fit(X[train], y[train]).predict_proba(X[test])[None, :, 1]
+        total += [roc_auc_score(y[test], each) for each in scores]
+    if strengths:
+        estimator.set_params(C=strengths[int(total.argmax())])
+    return float(total.max() / len(parts)), estimator
+
+
+def _frame(ids: Sequence[str], dataset: str, **columns: Any) -> pd.DataFrame:
+    """Return a table of `COLUMNS`, with `NOT_APPLICABLE` in those that are not given."""
+    values = {"ID": pd.Series(list(ids), dtype=object), "dataset": dataset}
+    return pd.DataFrame({**values, **{name: columns.get(name, NOT_APPLICABLE) for name in COLUMNS[2:]}})
+
+
+@contextmanager
+def _threads(n: int) -> Iterator[None]:
+    """Let compiled code use n cores."""
+    before = torch.get_num_threads(), numba.get_num_threads()
+    torch.set_num_threads(n)
+    numba.set_num_threads(min(n, numba.config.NUMBA_NUM_THREADS))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before[0])
+        numba.set_num_threads(before[1])
+
+
+def predict_immune_states(
+    train_dir: str | os.PathLike[str],
+    test_dirs: Sequence[str | os.PathLike[str]],
+    out_dir: str | os.PathLike[str],
+    *,
+    n_jobs: int = 1,
+    device: str = "cpu",
+    **options: Any,
+) -> tuple[Path, Path]:
+    """Train on one folder, predict others, and write both tables: what `deeprc airr-ml` does.
+
+    Parameters
+    ----------
+    train_dir, test_dirs
+        Folders of repertoires; all are looked at before training.
+    out_dir
+        The folder for `<train>_test_predictions.tsv` and `<train>_important_sequences.tsv`; made if need be.
+    n_jobs, device, options
+        See `ImmuneStatePredictor`.
+
+    Returns
+    -------
+    tuple
+        The paths of both tables.
+
+    Raises
+    ------
+    InputError
+        If anything that was given cannot be used.
+    """
+    predictor = ImmuneStatePredictor(n_jobs, device, **options)
+    name, out = read_folder(train_dir, labelled=True).name, Path(out_dir)
+    for test_dir in test_dirs:
+        read_folder(test_dir, labelled=False)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise InputError(f"{out}: cannot be written to: {error.strerror or error}") from error
+    predictor.fit(train_dir)
+    predictions = pd.concat([predictor.predict_proba(test_dir) for test_dir in test_dirs], ignore_index=True)
+    tables = {"test_predictions": predictions, "important_sequences": predictor.important_sequences_}
+    paths = []
+    for kind, table in tables.items():
+        assert table is not None
+        paths.append(out / f"{name}_{kind}.tsv")
+        write_text(paths[-1], table.to_csv(sep="\t", index=False, lineterminator="\n"))
+    return paths[0], paths[1]

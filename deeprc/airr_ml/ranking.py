@@ -1,0 +1,184 @@
+"""Which sequences of a training cohort go most with the positive label, by what a trained method learned.
+
+A sequence's score is what it says for the positive class: by DeepRC its response, see
+`deeprc.interpretation.contributions`, which unlike its contribution does not ask what else is in its repertoire; by a
+logistic regression the sum of the coefficients of its k-mers and genes; by public clones minus the logarithm of its
+p-value. Of one that several repertoires have, the highest counts. Those that no
+positive repertoire has come last: what is implanted, or selected, is in positive repertoires only, and half of what
+looks like it by chance is not.
+
+Letters: B repertoires, N sequences of one, n some of a container, P patterns of places, M k-mers of a pattern.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeprc.baselines.association import fisher_p_values
+from deeprc.baselines.carriers import carrier_counts, in_parts, training_weights
+from deeprc.baselines.gapped import GappedKmerLogisticRegression, gapped_places
+from deeprc.baselines.logistic import LogisticRegression
+from deeprc.baselines.public_clones import PublicClones
+from deeprc.datasets.clone_set import CloneSet
+from deeprc.datasets.clones import gene_fields, rows_of, shared_clones
+from deeprc.datasets.dataset import Repertoire, RepertoireDataset
+from deeprc.datasets.sequence_hash import hashes_of
+from deeprc.estimators import RepertoireClassifier
+from deeprc.interpretation.contributions import network_scores
+from deeprc.nn.batch import BatchMaker
+from deeprc.training.estimator import DeepRCClassifier
+
+__all__ = ["ranked_sequences", "sequence_scores"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+_PIECE = 1 << 17  # sequences whose k-mers are looked up at a time
+
+
+def ranked_sequences(
+    estimator: RepertoireClassifier, X: RepertoireDataset, y: NDArray[np.bool_], most: int
+) -> pd.DataFrame:
+    """Return the sequences that go most with the positive label, the first most, each with its genes once.
+
+    Memory grows with `most` and with the largest repertoire, not with the cohort.
+
+    Parameters
+    ----------
+    estimator
+        Fitted to X and y: a `DeepRCClassifier`, `LogisticRegression` of 4-mers, `GappedKmerLogisticRegression` or
+        `PublicClones`.
+    X, y
+        Repertoires of a container, (B,), and which are positive.
+    most
+        How many sequences.
+
+    Returns
+    -------
+    `junction_aa`, and `v_call` and `j_call` where the container has them; fewer rows where X has fewer sequences.
+    """
+    fields = gene_fields(X)
+    best = _Best(X, fields, most)
+    if isinstance(estimator, PublicClones):
+        for numbers, scores in _shared(estimator, X, y):
+            best.offer(numbers, scores)
+    for positive in (True, False):
+        part = best if positive else _Best(X, fields, most)
+        for at in np.flatnonzero(y == positive) if len(best) < most or positive else ():
+            one = X[int(at)]
+            part.offer(np.arange(one.start, one.stop), sequence_scores(estimator, X, int(at)))
+        if part is not best:
+            best.append(part)
+    return CloneSet.of_container(X, best.numbers, fields).to_frame()
+
+
+class _Best:
+    """The best sequences of a container, the first best; among equals the first that was offered.
+
+    Sequences with the same genes are one, told by 64 bits of both.
+    """
+
+    def __init__(self, X: RepertoireDataset, fields: list[str], most: int) -> None:
+        self._rows, self._most = rows_of(X[0], fields), most
+        self.numbers: Integers = np.zeros(0, np.int64)
+        self._scores: Floats = np.zeros(0)
+        self._hashes: NDArray[np.uint64] = np.zeros(0, np.uint64)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def offer(self, numbers: Integers, scores: Floats) -> None:
+        """Look at further sequences: their numbers in the container and their scores, (n,) each."""
+        if len(self) == self._most:
+            better = scores > self._scores[-1]
+            numbers, scores = numbers[better], scores[better]
+        numbers = np.concatenate([self.numbers, numbers])
+        scores = np.concatenate([self._scores, scores])
+        hashes = np.concatenate([self._hashes, hashes_of(self._rows, numbers[len(self) :])])
+        self._keep(np.argsort(-scores, kind="stable"), numbers, scores, hashes)
+
+    def append(self, others: _Best) -> None:
+        """Put others behind, whatever their scores."""
+        parts = ((a, b) for a, b in zip(self._columns(), others._columns(), strict=True))
+        numbers, scores, hashes = (np.concatenate(part) for part in parts)
+        self._keep(np.arange(len(numbers)), numbers, scores, hashes)
+
+    def _columns(self) -> tuple[Integers, Floats, NDArray[np.uint64]]:
+        return self.numbers, self._scores, self._hashes
+
+    def _keep(self, order: Integers, numbers: Integers, scores: Floats, hashes: NDArray[np.uint64]) -> None:
+        first = np.sort(np.unique(hashes[order], return_index=True)[1])[: self._most]
+        kept = order[first]
+        self.numbers, self._scores, self._hashes = numbers[kept], scores[kept], hashes[kept]
+
+
+def sequence_scores(estimator: RepertoireClassifier, X: RepertoireDataset, position: int) -> Floats:
+    """Return what each sequence of X[position] says for the positive class, (N,); see `ranked_sequences`."""
+    if isinstance(estimator, DeepRCClassifier):
+        maker = BatchMaker(X, estimator.config_.network.abundance)
+        top_fraction = estimator.config_.training.top_fraction
+        return network_scores(estimator.network_, maker, position, top_fraction=top_fraction).responses[:, 0]
+    if isinstance(estimator, LogisticRegression | GappedKmerLogisticRegression):
+        return _coefficient_sums(estimator, X[position])
+    return np.zeros(len(X[position]))  # public clones: a sequence that no other repertoire has
+
+
+def _coefficient_sums(estimator: LogisticRegression | GappedKmerLogisticRegression, repertoire: Repertoire) -> Floats:
+    """Return the sum of the coefficients of each sequence's k-mers and genes, (N,)."""
+    gapped = isinstance(estimator, GappedKmerLogisticRegression)
+    patterns = gapped_places(estimator.k, estimator.max_gap) if gapped else [(0, 1, 2, 3)]
+    genes = {"v_call": estimator.v_names_, "j_call": estimator.j_names_} if gapped else {}
+    M = 20 ** len(patterns[0])
+    every = np.zeros(M * len(patterns) + sum(map(len, genes.values())))
+    every[estimator.features_] = estimator.coef_
+    tables = every[: M * len(patterns)].reshape(len(patterns), M)  # (P * M,) -> (P, M)
+    scores = np.concatenate([np.zeros(0), *_kmer_sums(repertoire, patterns, tables)])
+    rest = every[M * len(patterns) :]
+    for field, names in genes.items():
+        calls = getattr(repertoire.container, field)
+        if calls is not None and len(names):
+            of_name = dict(zip(names.tolist(), rest.tolist(), strict=False))
+            codes = calls.codes[repertoire.start : repertoire.stop]
+            scores += np.array([of_name.get(name, 0.0) for name in calls.vocabulary])[codes]
+        rest = rest[len(names) :]
+    return scores
+
+
+def _kmer_sums(repertoire: Repertoire, patterns: Sequence[tuple[int, ...]], tables: Floats) -> Iterator[Floats]:
+    """Yield the sums of the coefficients, tables (P, M), of the k-mers of each sequence, piece by piece."""
+    offsets = repertoire.offsets
+    for first in range(0, len(repertoire), _PIECE):
+        bounds = offsets[first : min(first + _PIECE, len(repertoire)) + 1]
+        residues = np.asarray(repertoire.residues[bounds[0] : bounds[-1]])
+        bounds = bounds - bounds[0]
+        left = np.repeat(bounds[1:], np.diff(bounds)) - np.arange(len(residues))  # residues up to the sequence's end
+        sums = np.zeros(len(bounds) - 1)
+        for places, table in zip(patterns, tables, strict=True):
+            if not table.any():
+                continue
+            starts = np.flatnonzero(left > places[-1])
+            codes = np.zeros(len(starts), np.int64)
+            for place in places:
+                codes = codes * 20 + residues[starts + place]
+            values = np.zeros(len(residues))
+            values[starts] = table[codes]
+            sums += np.add.reduceat(values, bounds[:-1])
+        yield sums
+
+
+def _shared(estimator: PublicClones, X: RepertoireDataset, y: NDArray[np.bool_]) -> Iterator[tuple[Integers, Floats]]:
+    """Yield the clones that several repertoires have and that go with the label more than one of a single positive.
+
+    Their first sequences' numbers, and by how many powers of 10 their p-values are below that one's, (n,) each.
+    """
+    clones = shared_clones(X, gene_fields(X) if estimator.genes else [])
+    single = float(y.mean())
+    weights = training_weights(X, y)
+    parts = in_parts(lambda start, stop: carrier_counts(clones, start, stop, weights), len(clones))
+    for numbers, positive, carriers in parts:
+        p = fisher_p_values(positive, carriers, int(y.sum()), len(y))
+        found = np.flatnonzero(p < single)
+        yield clones.representative[numbers[found]], np.log10(single) - np.log10(p[found])

@@ -1,0 +1,76 @@
+"""`deeprc airr-ml`."""
+
+from __future__ import annotations
+
+import click
+
+__all__ = ["airr_ml"]
+
+_SEVERAL = "--test_dirs"
+
+
+class _Command(click.Command):
+    """Takes several values after one `--test_dirs`, as the challenge's template does."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        repeated: list[str] = []
+        taking = False
+        for place, argument in enumerate(args):
+            if argument == _SEVERAL:
+                taking = True
+                if place + 1 == len(args) or args[place + 1].startswith("-"):
+                    repeated.append(argument)  # no value: click says so
+            elif taking and not argument.startswith("-"):
+                repeated += [_SEVERAL, argument]
+            else:
+                taking = False
+                repeated.append(argument)
+        return super().parse_args(ctx, repeated)
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_usage(ctx.command_path, "--train_dir DIR --test_dirs DIR... --out_dir DIR [OPTIONS]")
+
+
+@click.command("airr-ml", cls=_Command)
+@click.option("--train_dir", required=True, metavar="DIR", help="One TSV per repertoire, and metadata.csv with labels.")
+@click.option(
+    _SEVERAL, "test_dirs", required=True, multiple=True, metavar="DIR...", help="Folders to predict; one or several."
+)
+@click.option("--out_dir", required=True, metavar="DIR", help="Where the two tables go; made if need be.")
+@click.option("--n_jobs", type=int, default=1, show_default=True, help="Cores to use; -1: all.")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Of DeepRC.")
+@click.option(
+    "--method",
+    type=click.Choice(["auto", "gapped-logistic", "logistic", "public-clones", "deeprc"]),
+    default="auto",
+    show_default=True,
+    help="auto: the best by cross-validation in the training folder.",
+)
+@click.option("--locus", help="The chain to keep (TRB, IGH ...), where files hold several.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of all random choices.")
+def airr_ml(
+    train_dir: str,
+    test_dirs: tuple[str, ...],
+    out_dir: str,
+    n_jobs: int,
+    device: str,
+    method: str,
+    locus: str | None,
+    seed: int,
+) -> None:
+    """Predict with the interface of the AIRR-ML-25 challenge.
+
+    Trains on one folder, predicts others, and writes TRAIN_test_predictions.tsv and TRAIN_important_sequences.tsv, the
+    50,000 sequences that go most with the positive label.
+
+    \b
+    Example:
+      deeprc airr-ml --train_dir train_1 --test_dirs test_1_1 test_1_2 --out_dir results --n_jobs 4
+    """
+    from deeprc.airr_ml import predict_immune_states
+
+    paths = predict_immune_states(
+        train_dir, test_dirs, out_dir, n_jobs=n_jobs, device=device, method=method, locus=locus, seed=seed
+    )
+    for path in paths:
+        click.echo(f"Wrote {path}")

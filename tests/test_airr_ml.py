@@ -1,0 +1,359 @@
+"""The AIRR-ML-25 challenge's interface, on folders as the challenge gives them."""
+
+import logging
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from deeprc.airr_ml import COLUMNS, ImmuneStatePredictor, predict_immune_states
+from deeprc.airr_ml.folders import convert, read_folder
+from deeprc.airr_ml.ranking import _Best, ranked_sequences, sequence_scores
+from deeprc.baselines.association import fisher_p_values
+from deeprc.baselines.gapped import GappedKmerLogisticRegression, gapped_places
+from deeprc.baselines.logistic import LogisticRegression
+from deeprc.baselines.public_clones import PublicClones
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.kmers import kmer_names
+from deeprc.errors import InputError
+from deeprc.interpretation.contributions import network_scores
+from deeprc.nn.batch import BatchMaker
+from deeprc.training.estimator import DeepRCClassifier
+
+MOTIF = "WWHW"
+SMALL = {"n_updates": 20, "evaluate_every": 10, "n_kernels": 8, "kernel_size": 4, "n_sequences": 40}
+V_GENES, J_GENES = ["TRBV5-1*01", "TRBV6-2*01", "TRBV20-1*02"], ["TRBJ1-1*01", "TRBJ2-7*01"]
+
+
+def random_sequences(rng: np.random.Generator, n: int) -> list[str]:
+    letters = np.array(list("ACDEFGHIKLMNPQRSTVWY"))
+    return ["".join(rng.choice(letters, rng.integers(5, 21))) for _ in range(n)]
+
+
+def write_folder(
+    folder: Path, numbers: Sequence[int], *, sheet: str = "labels", n_sequences: int = 60, template: str = "templates"
+) -> Path:
+    """Write repertoires, each from its number alone; odd ones are positive, with the motif in a tenth."""
+    folder.mkdir()
+    rows = []
+    for number in numbers:
+        rng = np.random.default_rng(number)
+        sequences = random_sequences(rng, n_sequences)
+        if number % 2:
+            sequences[::10] = [text[:2] + MOTIF + text[2:] for text in sequences[::10]]
+        sequences += ["CASSPVWLICF", sequences[3]]
+        table = pd.DataFrame({"junction_aa": sequences})
+        table["v_call"] = rng.choice(V_GENES, len(table))
+        table["j_call"] = rng.choice(J_GENES, len(table))
+        table.loc[len(table) - 2 :, ["v_call", "j_call"]] = [V_GENES[0], J_GENES[0]]
+        if template:
+            table[template] = rng.geometric(0.4, len(table))
+        table.to_csv(folder / f"rep-{number:02d}.tsv", sep="\t", index=False)
+        rows.append((f"id{number}", f"rep-{number:02d}.tsv", number % 2 == 1, "a study"))
+    table = pd.DataFrame(rows, columns=["repertoire_id", "filename", "label_positive", "study_group_description"])
+    if sheet:
+        table.drop(columns=[] if sheet == "labels" else ["label_positive"]).to_csv(folder / "metadata.csv", index=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("challenge")
+    write_folder(place / "train_1", range(30))
+    write_folder(place / "test_1", range(100, 116), sheet="")
+    write_folder(place / "test_2", [203, 201, 202, 200], sheet="ids")
+    return place
+
+
+@pytest.fixture(scope="module")
+def predictor(folders: Path) -> ImmuneStatePredictor:
+    return ImmuneStatePredictor(method="logistic").fit(folders / "train_1")
+
+
+@pytest.fixture(scope="module")
+def training(folders: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[RepertoireDataset, np.ndarray]:
+    """The training folder as a container, and which repertoires are positive."""
+    folder = read_folder(folders / "train_1", labelled=True)
+    X, _ = convert(folder, tmp_path_factory.mktemp("container"), locus=None, jobs=1)
+    return X, np.array([folder.labels[name] for name in X.repertoire_ids])
+
+
+def rows_of(folder: Path) -> set[tuple[str, str, str]]:
+    tables = [pd.read_csv(path, sep="\t") for path in folder.glob("*.tsv")]
+    return {row for table in tables for row in zip(table.junction_aa, table.v_call, table.j_call, strict=True)}
+
+
+def test_predictions_have_the_form_of_the_challenge(predictor: ImmuneStatePredictor, folders: Path) -> None:
+    found = predictor.predict_proba(f"{folders}/test_1/")
+    assert tuple(found.columns) == COLUMNS
+    assert found["ID"].tolist() == [f"rep-{number}" for number in range(100, 116)]
+    assert found["dataset"].unique().tolist() == ["test_1"]
+    assert (found[["junction_aa", "v_call", "j_call"]] == -999.0).all(axis=None)
+    assert found["label_positive_probability"].between(0, 1).all()
+    assert roc_auc_score([number % 2 for number in range(100, 116)], found["label_positive_probability"]) == 1.0
+
+
+def test_ids_are_the_sheets_in_its_order(predictor: ImmuneStatePredictor, folders: Path) -> None:
+    found = predictor.predict_proba(folders / "test_2")
+    assert found["ID"].tolist() == ["id203", "id201", "id202", "id200"]
+    assert (found["label_positive_probability"] > 0.5).tolist() == [True, True, False, False]
+
+
+def test_important_sequences_are_all_there_once_as_in_the_files(predictor: ImmuneStatePredictor, folders: Path) -> None:
+    found = predictor.important_sequences_
+    assert found is not None
+    assert tuple(found.columns) == COLUMNS
+    triples = list(zip(found.junction_aa, found.v_call, found.j_call, strict=True))
+    assert len(triples) == len(set(triples))
+    assert set(triples) == rows_of(folders / "train_1")
+    assert found["ID"].tolist() == [f"train_1_seq_top_{i + 1}" for i in range(len(found))]
+    assert found["dataset"].unique().tolist() == ["train_1"]
+    assert (found["label_positive_probability"] == -999.0).all()
+    assert found["junction_aa"][:90].str.contains(MOTIF).all()
+
+
+def test_top_k_is_the_beginning_of_the_whole(predictor: ImmuneStatePredictor) -> None:
+    few = predictor.identify_associated_sequences("other", 7)
+    assert few["ID"].tolist() == [f"other_seq_top_{i}" for i in range(1, 8)]
+    whole = predictor.important_sequences_
+    assert whole is not None
+    pd.testing.assert_frame_equal(few[list(COLUMNS[3:])], whole[list(COLUMNS[3:])].head(7))
+    with pytest.raises(InputError, match="top_k: expected at least 1, found 0"):
+        predictor.identify_associated_sequences("other", top_k=0)
+
+
+def test_both_again_are_the_same(predictor: ImmuneStatePredictor, folders: Path) -> None:
+    again = ImmuneStatePredictor(method="logistic").fit(str(folders / "train_1"))
+    pd.testing.assert_frame_equal(again.important_sequences_, predictor.important_sequences_)
+    first, second = (one.predict_proba(folders / "test_1") for one in (again, predictor))
+    pd.testing.assert_frame_equal(first, second)
+
+
+@pytest.mark.parametrize("method", ["logistic", "gapped-logistic", "public-clones", "deeprc"])
+def test_a_prediction_does_not_depend_on_the_other_repertoires(folders: Path, tmp_path: Path, method: str) -> None:
+    predictor = ImmuneStatePredictor(method=method, **SMALL).fit(folders / "train_1")
+    assert predictor.method_ == method
+    whole = predictor.predict_proba(folders / "test_1").set_index("ID")["label_positive_probability"]
+    write_folder(tmp_path / "some", [107, 103], sheet="")
+    some = predictor.predict_proba(tmp_path / "some").set_index("ID")["label_positive_probability"]
+    pd.testing.assert_series_equal(some, whole[["rep-103", "rep-107"]])
+    assert len(predictor.identify_associated_sequences("x", 40)) == 40
+
+
+def test_auto_takes_the_best(folders: Path) -> None:
+    predictor = ImmuneStatePredictor(**SMALL, n_folds=3).fit(folders / "train_1")
+    found = predictor.cross_validated_auc_
+    assert predictor.method_ == max(found, key=lambda name: found[name])
+    assert found == {"gapped-logistic": 1.0}  # no other can be better
+    few = ImmuneStatePredictor()
+    write_folder(folders / "few", range(6))
+    assert few.fit(folders / "few").method_ == "gapped-logistic"
+    assert few.cross_validated_auc_ == {}
+
+
+def test_every_repertoire_gets_a_prediction(
+    predictor: ImmuneStatePredictor, folders: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_folder(tmp_path / "odd", [100, 101], sheet="")
+    header = "junction_aa\tv_call\tj_call\n"
+    (tmp_path / "odd" / "a.tsv").write_text(header)
+    (tmp_path / "odd" / "b.tsv").write_text("")
+    (tmp_path / "odd" / "c.tsv").write_text(header + "CA*F\tTRBV2\tTRBJ1-1\nCXF\tTRBV2\tTRBJ1-1\n")
+    (tmp_path / "odd" / "d.tsv").write_text(header + "CASF\tTRAV2\tTRAJ1\n")
+    with caplog.at_level(logging.WARNING):
+        found = predictor.predict_proba(tmp_path / "odd").set_index("ID")["label_positive_probability"]
+    assert found.index.tolist() == ["a", "b", "c", "d", "rep-100", "rep-101"]
+    assert found[["a", "b", "c", "d"]].tolist() == [0.5] * 4
+    known = predictor.predict_proba(folders / "test_1").set_index("ID")["label_positive_probability"]
+    assert found[["rep-100", "rep-101"]].tolist() == known[["rep-100", "rep-101"]].tolist()
+    assert "4 repertoires without a sequence get the share of positive training repertoires, 0.500: a, b, c" in (
+        caplog.text
+    )
+
+
+def test_a_folder_without_any_sequence_is_predicted(predictor: ImmuneStatePredictor, tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("junction_aa\tv_call\tj_call\n")
+    assert predictor.predict_proba(tmp_path)["label_positive_probability"].tolist() == [0.5]
+
+
+def test_missing_files_are_left_out_of_training_and_predicted(
+    folders: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, sheet in (("train", "labels"), ("test", "ids")):
+        write_folder(tmp_path / name, range(12), sheet=sheet)
+        (tmp_path / name / "rep-01.tsv").unlink()
+    with caplog.at_level(logging.WARNING):
+        predictor = ImmuneStatePredictor(method="logistic").fit(tmp_path / "train")
+        found = predictor.predict_proba(tmp_path / "test").set_index("ID")["label_positive_probability"]
+    assert caplog.text.count("1 of its files are not there: rep-01.tsv") == 2
+    assert found["id1"] == pytest.approx(5 / 11)
+    assert len(found) == 12
+
+
+@pytest.mark.parametrize("words", [("True", "False"), ("1", "0"), ("true", "FALSE"), ("1.0", "0.0")])
+def test_labels(tmp_path: Path, words: tuple[str, str], caplog: pytest.LogCaptureFixture) -> None:
+    folder = write_folder(tmp_path / "train", range(5))
+    lines = [f"id{i},rep-{i:02d}.tsv,{words[0] if i % 2 else words[1]}" for i in range(4)]
+    text = "\n".join(["repertoire_id,filename,label_positive", *lines, "id4,rep-04.tsv,\n"])
+    (folder / "metadata.csv").write_text(text)
+    with caplog.at_level(logging.WARNING):
+        found = read_folder(folder, labelled=True)
+    assert found.labels == {"id0": False, "id1": True, "id2": False, "id3": True}
+    assert found.repertoire_ids == ("id0", "id1", "id2", "id3")
+    assert "repertoire 'id4' has no label: left out" in caplog.text
+
+
+@pytest.mark.parametrize(("column", "counted"), [("templates", True), ("duplicate_count", True), ("", False)])
+def test_counts(tmp_path: Path, column: str, counted: bool) -> None:
+    folder = read_folder(write_folder(tmp_path / "train", range(2), template=column), labelled=True)
+    (tmp_path / "place").mkdir()
+    X, _ = convert(folder, tmp_path / "place", locus=None, jobs=1)
+    table = pd.read_csv(tmp_path / "train" / "rep-01.tsv", sep="\t")
+    assert X[1].counts.sum() == (table[column].sum() if counted else len(table))
+
+
+def test_what_cannot_be_used_is_named(folders: Path, tmp_path: Path) -> None:
+    bad: list[tuple[Callable[[], object], str]] = [
+        (lambda: ImmuneStatePredictor(n_jobs=0), "n_jobs: expected at least 1, or -1 for all cores, found 0"),
+        (lambda: ImmuneStatePredictor(method="svm"), "method: expected auto, gapped-logistic, .* found 'svm'"),
+        (lambda: ImmuneStatePredictor(n_folds=1), "n_folds: expected a whole number of at least 2, found 1"),
+        (lambda: ImmuneStatePredictor(n_update=3), "unknown key 'n_update'; did you mean 'n_updates'"),
+        (lambda: ImmuneStatePredictor(device="nowhere"), "--device nowhere: not available here"),
+        (lambda: ImmuneStatePredictor().fit(tmp_path / "none"), "none: no such folder"),
+        (lambda: ImmuneStatePredictor().fit(folders / "test_1"), r"test_1: has no metadata\.csv"),
+        (lambda: ImmuneStatePredictor().fit(folders / "test_2"), "no column 'label_positive'; the columns are"),
+    ]
+    for call, message in bad:
+        with pytest.raises(InputError, match=message):
+            call()
+    with pytest.raises(RuntimeError, match="not been fitted"):
+        ImmuneStatePredictor().predict_proba(folders / "test_1")
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (
+            ["a,rep-00.tsv,maybe", "b,rep-01.tsv,1"],
+            "repertoire 'a': column 'label_positive': .* found 'maybe'",
+        ),
+        (["a,rep-00.tsv,1", "b,rep-01.tsv,1"], "expected both classes, found one or none"),
+        (["a,rep-00.tsv,", "b,rep-01.tsv,"], "expected both classes, found one or none"),
+        (["a,rep-00.tsv,1", "b,rep-00.tsv,0"], r"rep-00\.tsv belongs to two repertoires, 'a' and 'b'"),
+        (["a,x.tsv,1", "b,y.tsv,0"], r"not one of its 2 files is there, as x\.tsv"),
+        (["a,rep-00.tsv,1", "a,rep-01.tsv,0"], "same repertoire_id 'a'"),
+    ],
+)
+def test_a_sheet_that_cannot_be_used_is_named(tmp_path: Path, lines: list[str], message: str) -> None:
+    folder = write_folder(tmp_path / "train", range(2))
+    (folder / "metadata.csv").write_text("\n".join(["repertoire_id,filename,label_positive", *lines]))
+    with pytest.raises(InputError, match=rf"metadata\.csv: .*{message}"):
+        ImmuneStatePredictor().fit(folder)
+
+
+def test_all_folders_are_looked_at_before_training(folders: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nowhere: no such folder"):
+        predict_immune_states(folders / "train_1", [folders / "test_1", "nowhere"], tmp_path / "out")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"empty: has neither \*\.tsv files nor metadata\.csv"):
+        predict_immune_states(folders / "train_1", [tmp_path / "empty"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="file: cannot be written to"):
+        predict_immune_states(folders / "train_1", [folders / "test_1"], tmp_path / "file")
+
+
+def kmer_sum(text: str, weights: dict[tuple[tuple[int, ...], str], float]) -> float:
+    total = 0.0
+    for places in {key[0] for key in weights}:
+        for start in range(len(text) - places[-1]):
+            total += weights.get((places, "".join(text[start + place] for place in places)), 0.0)
+    return total
+
+
+@pytest.mark.parametrize("gapped", [False, True])
+def test_scores_of_logistic_regression_are_its_coefficients(
+    training: tuple[RepertoireDataset, np.ndarray], gapped: bool
+) -> None:
+    X, y = training
+    model = GappedKmerLogisticRegression(k=3, C=10.0) if gapped else LogisticRegression(C=10.0)
+    model.fit(X, y)
+    patterns = gapped_places(3, 1) if gapped else [(0, 1, 2, 3)]
+    names = kmer_names(len(patterns[0]))
+    every = [(places, name) for places in patterns for name in names]
+    genes = [*model.v_names_, *model.j_names_] if gapped else []
+    weights, of_gene = {}, dict.fromkeys(genes, 0.0)
+    for feature, value in zip(model.features_.tolist(), model.coef_.tolist(), strict=True):
+        if feature < len(every):
+            weights[every[feature]] = value
+        else:
+            of_gene[genes[feature - len(every)]] = value
+    assert len({places for places, _ in weights}) > gapped
+    frame = X[3].to_frame()
+    expected = [kmer_sum(text, weights) for text in frame["junction_aa"]]
+    if gapped:
+        expected += frame["v_call"].map(of_gene) + frame["j_call"].map(of_gene)
+    np.testing.assert_allclose(sequence_scores(model, X, 3), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_scores_of_logistic_regression_add_up_to_a_decision(
+    training: tuple[RepertoireDataset, np.ndarray],
+) -> None:
+    X, y = training
+    model = GappedKmerLogisticRegression(C=1.0).fit(X, y)
+    means = [sequence_scores(model, X, i).mean() for i in range(len(X))]
+    np.testing.assert_allclose(model.intercept_ + np.array(means), model.decision_function(X), rtol=1e-5, atol=1e-5)
+
+
+def test_scores_of_deeprc_are_its_responses(training: tuple[RepertoireDataset, np.ndarray]) -> None:
+    X, y = training
+    model = DeepRCClassifier(overrides=SMALL, device="cpu").fit(X, y)
+    expected = network_scores(model.network_, BatchMaker(X, "none"), 2, top_fraction=1.0).responses[:, 0]
+    assert sequence_scores(model, X, 2).tolist() == expected.tolist()
+
+
+def test_public_clones_are_ranked_by_p_value(training: tuple[RepertoireDataset, np.ndarray]) -> None:
+    X, y = training
+    y = y.copy()
+    model = PublicClones().fit(X, y)
+    found = ranked_sequences(model, X, y, 10**6)
+    frames = pd.concat([one.to_frame().assign(positive=label) for one, label in zip(X, y, strict=True)])
+    clones = frames.groupby(["junction_aa", "v_call", "j_call"])["positive"].agg(["sum", "size"])
+    p = fisher_p_values(clones["sum"], clones["size"], int(y.sum()), len(y))
+    of = dict(zip(clones.index, p, strict=True))
+    values = [of[key] for key in zip(found.junction_aa, found.v_call, found.j_call, strict=True)]
+    assert len(values) == len(of)
+    n = int((p < 0.5 - 1e-9).sum())
+    assert all(a <= b for a, b in pairwise(values[:n]))
+    assert max(values[:n], default=0.0) < 0.5 <= min(values[n:]) + 1e-9
+
+
+def test_what_no_positive_repertoire_has_comes_last(training: tuple[RepertoireDataset, np.ndarray]) -> None:
+    X, y = training
+    found = ranked_sequences(LogisticRegression().fit(X, y), X, y, 10**6)
+    frames = pd.concat([one.to_frame() for one, label in zip(X, y, strict=True) if label])
+    positive = set(zip(frames.junction_aa, frames.v_call, frames.j_call, strict=True))
+    there = [key in positive for key in zip(found.junction_aa, found.v_call, found.j_call, strict=True)]
+    assert there == sorted(there, reverse=True)
+    assert sum(there) == len(positive) < len(there)
+
+
+@pytest.mark.parametrize("most", [1, 5, 100, 10**6])
+@pytest.mark.parametrize("piece", [7, 200])
+def test_the_best_are_those_of_a_sort(training: tuple[RepertoireDataset, np.ndarray], most: int, piece: int) -> None:
+    """Whatever the pieces; of a sequence that is offered often, the highest score counts."""
+    X, _ = training
+    rng = np.random.default_rng(0)
+    numbers = rng.permutation(int(X.n_sequences.sum()))
+    scores = rng.integers(0, 50, len(numbers)) + 0.0
+    best = _Best(X, ["v_call", "j_call"], most)
+    for start in range(0, len(numbers), piece):
+        best.offer(numbers[start : start + piece], scores[start : start + piece])
+    frame = pd.concat([one.to_frame() for one in X], ignore_index=True).iloc[numbers].assign(score=scores)
+    frame = frame.sort_values("score", ascending=False, kind="stable")
+    expected = frame.drop_duplicates(["junction_aa", "v_call", "j_call"]).head(most)
+    assert best.numbers.tolist() == expected.index.tolist()
