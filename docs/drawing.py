@@ -7,8 +7,10 @@ from typing import Any
 
 import click
 
-# Okabe and Ito's colours, which colour-blind people tell apart; lines differ in their dashes and markers too
-BLACK, BLUE, GREEN, RED, PURPLE = "#000000", "#0072B2", "#009E73", "#D55E00", "#CC79A7"
+from deeprc.drawing import COLOURS
+
+BLUE, RED, GREEN, PURPLE = COLOURS
+BLACK = "#000000"
 SETTINGS: dict[Any, Any] = {
     "font.size": 9,
     "axes.titlesize": 10,

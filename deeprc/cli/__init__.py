@@ -29,6 +29,9 @@ _COMMANDS = {
     "evaluate": "Measure how good a trained classifier is.",
     "benchmark": "Compare DeepRC and other methods on the same folds.",
     "attention": "Write the attention on every sequence.",
+    "airr-ml": "Predict with the interface of the AIRR-ML-25 challenge.",
+    "plot": "Draw one figure.",
+    "report": "Write what a run or a benchmark found as one HTML file.",
 }
 
 
@@ -44,7 +47,8 @@ class _Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = getattr(importlib.import_module(f"deeprc.cli.{cmd_name}"), cmd_name)
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(importlib.import_module(f"deeprc.cli.{name}"), name)
         if all(parameter.name != "debug" for parameter in command.params):
             command.params.append(_debug_option())
         return command

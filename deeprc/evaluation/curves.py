@@ -8,7 +8,6 @@ precision. Scores of different folds come from different models and are never po
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,32 +20,29 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 from sklearn.metrics import precision_recall_curve, roc_curve
 
+from deeprc.drawing import COLOURS, DASHES, INK, MARKERS, MUTED, draws, save_figure
 from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo, checked_predictions, fold_metrics
-from deeprc.files import write_aside, write_text
+from deeprc.files import write_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["MEAN", "curves_table", "draw_curves", "pr_points", "roc_points"]
+__all__ = [
+    "MEAN",
+    "curves_figure",
+    "curves_table",
+    "draw_curves",
+    "pr_points",
+    "precision_recall_corners",
+    "roc_corners",
+    "roc_points",
+]
 
 MEAN = "mean"
 """In place of the fold, in tables of points."""
 
-# Okabe and Ito's colours, which colour-blind people tell apart; lines differ in their dashes and markers too
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_BLACK, _GREY = "#000000", "#777777"
-_DASHES = ((), (6, 2), (1.5, 1.5), (6, 2, 1.5, 2), (10, 3, 3, 3), (3, 1.5))
-_MARKERS = ("", "o", "^", "s", "x", "D")
-_SETTINGS: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.titlesize": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "svg.hashsalt": "deeprc",
-}
 _DPI = 150
 _Curve = tuple[NDArray[np.float64], NDArray[np.float64]]  # x and y of the corners, in the order they are drawn
 
@@ -63,7 +59,7 @@ def roc_points(predictions: pd.DataFrame) -> pd.DataFrame:
     -------
     The corners of each fold's curve and, as the fold `MEAN`, of their vertical average; straight lines join them.
     """
-    return _points(checked_predictions(predictions), _roc)
+    return _points(checked_predictions(predictions), roc_corners)
 
 
 def pr_points(predictions: pd.DataFrame) -> pd.DataFrame:
@@ -71,7 +67,7 @@ def pr_points(predictions: pd.DataFrame) -> pd.DataFrame:
 
     The precision at a recall is that of the strictest threshold that reaches it.
     """
-    return _points(checked_predictions(predictions), _precision_recall)
+    return _points(checked_predictions(predictions), precision_recall_corners)
 
 
 def curves_table(predictions: pd.DataFrame, methods: Sequence[MethodInfo]) -> pd.DataFrame:
@@ -80,7 +76,7 @@ def curves_table(predictions: pd.DataFrame, methods: Sequence[MethodInfo]) -> pd
     parts = [
         _points(table[table["method"] == each.name], curve_of).assign(method=each.name, curve=curve)
         for each in methods
-        for curve, curve_of in (("roc", _roc), ("precision-recall", _precision_recall))
+        for curve, curve_of in (("roc", roc_corners), ("precision-recall", precision_recall_corners))
     ]
     columns = ["method", "fold", "curve", "x", "y"]
     return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
@@ -98,12 +94,14 @@ def _points(checked: pd.DataFrame, curve_of: Callable[[NDArray[Any], NDArray[Any
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["fold", "x", "y"])
 
 
-def _roc(label: NDArray[Any], score: NDArray[Any]) -> _Curve:
+def roc_corners(label: NDArray[Any], score: NDArray[Any]) -> _Curve:
+    """Return false and true positive rates, (C,) each, from labels (0 or 1) and scores, (B,), with both classes."""
     x, y, _ = roc_curve(label, score)
     return x, y
 
 
-def _precision_recall(label: NDArray[Any], score: NDArray[Any]) -> _Curve:
+def precision_recall_corners(label: NDArray[Any], score: NDArray[Any]) -> _Curve:
+    """Return recall and precision, (C,) each: the corners of steps; parameters as of `roc_corners`."""
     precision, recall, _ = precision_recall_curve(label, score)
     precision, recall = precision[-2::-1], recall[-2::-1]  # strictest threshold first, without the point at no recall
     reaches = np.diff(recall, prepend=0.0) > 0
@@ -123,6 +121,28 @@ def _vertical_mean(curves: Sequence[_Curve]) -> _Curve:
     return x[new], y[new]
 
 
+@draws
+def curves_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo]) -> Figure:
+    """Return the mean curves of all methods as one figure, with a legend in the order of their AUC.
+
+    Parameters
+    ----------
+    predictions, methods
+        As `compare`. A method without a fold of two classes is left out.
+
+    Raises
+    ------
+    InputError
+        If no method has a curve, matplotlib is not installed, or as `checked_predictions`.
+    """
+    predictions = checked_predictions(predictions, methods)
+    drawn = _drawn(predictions, methods, curves_table(predictions, methods))
+    if not drawn:
+        raise InputError("predictions: no fold has both classes, so there is no curve")
+    return _draw_all(drawn)
+
+
+@draws
 def draw_curves(predictions: pd.DataFrame, methods: Sequence[MethodInfo], folder: Path | str) -> list[Path]:
     """Draw the curves of every method, and of all methods together; write `curves.tsv` with their points.
 
@@ -143,10 +163,6 @@ def draw_curves(predictions: pd.DataFrame, methods: Sequence[MethodInfo], folder
     InputError
         If matplotlib is not installed, or as `checked_predictions`.
     """
-    if importlib.util.find_spec("matplotlib") is None:
-        raise InputError("the curves need matplotlib: pip install 'deeprc[plots]'")
-    from matplotlib import rc_context
-
     folder = Path(folder)
     predictions = checked_predictions(predictions, methods)
     table = curves_table(predictions, methods)
@@ -154,11 +170,10 @@ def draw_curves(predictions: pd.DataFrame, methods: Sequence[MethodInfo], folder
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "curves.tsv", table.to_csv(sep="\t", index=False, float_format="%.8g", lineterminator="\n"))
     paths = [folder / "curves.tsv"]
-    with rc_context(_SETTINGS):
-        for one in drawn:
-            paths += _save(_draw_one(one), folder / one.stem)
-        if drawn:
-            paths += _save(_draw_all(drawn), folder / "all")
+    for one in drawn:
+        paths += _save(_draw_one(one), folder / one.stem)
+    if drawn:
+        paths += _save(_draw_all(drawn), folder / "all")
     return paths
 
 
@@ -203,10 +218,10 @@ def _styles(methods: Sequence[MethodInfo]) -> dict[str, dict[str, Any]]:
     """Return how each method's line looks; no two have the same dashes and marker."""
     styles = {}
     for i, each in enumerate(methods):
-        cycle, place = divmod(i, len(_DASHES))
-        colour = {"control": _GREY, "truth": _BLACK}.get(each.kind, _COLOURS[(place + cycle) % len(_COLOURS)])
-        marker = _MARKERS[cycle % len(_MARKERS)]
-        styles[each.name] = {"color": colour, "dashes": _DASHES[place], "marker": marker}
+        cycle, place = divmod(i, len(DASHES))
+        colour = {"control": MUTED, "truth": INK}.get(each.kind, COLOURS[(place + cycle) % len(COLOURS)])
+        marker = MARKERS[cycle % len(MARKERS)]
+        styles[each.name] = {"color": colour, "dashes": DASHES[place], "marker": marker}
     return styles
 
 
@@ -228,16 +243,16 @@ def _stems(names: Sequence[str]) -> list[str]:
 def _draw_one(one: _Drawn) -> Figure:
     """Draw a line for every fold, thin, and their mean."""
     figure, (left, right) = _panels()
-    figure.suptitle(one.label, y=1.02, parse_math=False, fontsize=11)
+    figure.suptitle(one.label, y=1.02, fontsize=11)
     for axis, points, metric, name in (
         (left, one.roc, "auc", "AUC"),
         (right, one.precision_recall, "average_precision", "average precision"),
     ):
         folds = [part for fold, part in points.groupby("fold") if fold != MEAN]
         for part in folds:
-            (thin,) = axis.plot(part["x"], part["y"], color=_COLOURS[0], linewidth=0.8, alpha=0.5)
+            (thin,) = axis.plot(part["x"], part["y"], color=COLOURS[0], linewidth=0.8, alpha=0.5)
         mean = points[points["fold"] == MEAN]
-        (bold,) = axis.plot(mean["x"], mean["y"], color=_COLOURS[0], linewidth=2.2)
+        (bold,) = axis.plot(mean["x"], mean["y"], color=COLOURS[0], linewidth=2.2)
         chance = _chance(axis, one.prevalence, is_roc=axis is left)
         text = "chance" if axis is left else f"chance: {one.prevalence:.2f} are positive"
         entries = {f"mean: {name} {one.estimate(metric)}": bold, f"the {len(folds)} test folds": thin, text: chance}
@@ -258,10 +273,9 @@ def _draw_all(drawn: Sequence[_Drawn]) -> Figure:
     _chance(left, 0.5, is_roc=True)
     handles.append(_chance(right, float(np.mean([one.prevalence for one in drawn])), is_roc=False))
     texts = [f"{one.mean('auc'):.3f}   {one.mean('average_precision'):.3f}   {one.label}" for one in ordered]
-    texts = [*(text.replace("$", r"\$") for text in texts), "chance"]
     right.legend(
         handles,
-        texts,
+        [*texts, "chance"],
         loc="center left",
         bbox_to_anchor=(1.04, 0.5),
         borderaxespad=0,
@@ -286,16 +300,13 @@ def _panels() -> tuple[Figure, tuple[Axes, Axes]]:
 
 
 def _chance(axis: Axes, prevalence: float, *, is_roc: bool) -> Any:
-    (line,) = axis.plot([0, 1], [0, 1] if is_roc else [prevalence] * 2, color="0.6", linewidth=0.8, zorder=0)
+    y = [0, 1] if is_roc else [prevalence] * 2
+    (line,) = axis.plot([0, 1], y, color=MUTED, linewidth=0.8, zorder=0)
     return line
 
 
 def _save(figure: Figure, path: Path) -> list[Path]:
-    """Write PNG and SVG, byte for byte the same each time."""
-    made = []
-    for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
-        target = path.with_name(f"{path.name}.{kind}")
-        with write_aside(target) as aside:
-            figure.savefig(aside, format=kind, dpi=_DPI, metadata=metadata, bbox_inches="tight")
-        made.append(target)
+    made = [path.with_name(f"{path.name}.{kind}") for kind in ("png", "svg")]
+    for target in made:
+        save_figure(figure, target, dpi=_DPI)
     return made

@@ -13,7 +13,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from deeprc.errors import InputError
 from deeprc.evaluation import curves
 from deeprc.evaluation.comparison import MethodInfo, fold_metrics
-from deeprc.evaluation.curves import MEAN, curves_table, draw_curves, pr_points, roc_points
+from deeprc.evaluation.curves import MEAN, curves_figure, curves_table, draw_curves, pr_points, roc_points
 
 needs_matplotlib = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is missing")
 A, B = MethodInfo("a", "Method A"), MethodInfo("b", "Method $B$ | _x_")
@@ -153,7 +153,7 @@ def test_no_two_lines_look_alike_without_colour() -> None:
 
 def test_without_matplotlib_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"^the curves need matplotlib: pip install 'deeprc\[plots\]'$"):
+    with pytest.raises(InputError, match=r"^the figures need matplotlib: pip install 'deeprc\[plots\]'$"):
         draw_curves(random_predictions(), [A], tmp_path / "curves")
     assert list(tmp_path.iterdir()) == []
 
@@ -194,3 +194,17 @@ def test_one_fold_has_no_spread_and_no_method_no_picture(tmp_path: Path) -> None
     paths = draw_curves(random_predictions().iloc[:0], [A], tmp_path / "2")
     assert [path.name for path in paths] == ["curves.tsv"]
     assert paths[0].read_text() == "method\tfold\tcurve\tx\ty\n"
+
+
+@needs_matplotlib
+def test_the_figure_of_all_methods_has_their_mean_curves() -> None:
+    predictions = random_predictions(("a", "b"))
+    left, right = curves_figure(predictions, [A, B]).axes
+    drawn = [line.get_xydata().tolist() for line in left.lines]
+    for method in ("a", "b"):
+        points = roc_points(predictions[predictions["method"] == method]).query("fold == 'mean'")
+        assert points[["x", "y"]].to_numpy().tolist() in drawn
+    texts = [text.get_text() for text in right.get_legend().get_texts()]
+    assert {text.split("   ", 2)[-1] for text in texts} == {"Method A", "Method $B$ | _x_", "chance"}
+    with pytest.raises(InputError, match="no fold has both classes, so there is no curve"):
+        curves_figure(one_fold(0, [1, 1], [0.0, 1.0]), [A])

@@ -1,0 +1,71 @@
+"""`deeprc plot`."""
+
+from __future__ import annotations
+
+import click
+
+from deeprc.cli.progress import bar
+from deeprc.interpretation.plotting import KINDS, figure_of
+
+__all__ = ["plot"]
+
+
+@click.command()
+@click.argument("kind", type=click.Choice(KINDS), metavar="KIND")
+@click.argument("run")
+@click.argument("container", required=False)
+@click.option("-o", "--output", required=True, metavar="FILE", help="The picture to write: .png, .svg or .pdf.")
+@click.option("--target", help="The target (COLUMN=CLASS for one of several classes), where there are several.")
+@click.option("--repertoire", metavar="ID", help="Only this repertoire.")
+@click.option("--class", "side", metavar="NAME", help="Whose sequences to show.  [default: of the positive class]")
+@click.option("--field", type=click.Choice(["v_call", "j_call"]), help="Which genes.  [default: v_call]")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
+def plot(
+    kind: str,
+    run: str,
+    container: str | None,
+    output: str,
+    target: str | None,
+    repertoire: str | None,
+    side: str | None,
+    field: str | None,
+    device: str,
+) -> None:
+    """Draw one figure of RUN as PNG, SVG or PDF.
+
+    \b
+    From RUN alone, or as predicted anew for CONTAINER:
+      roc, precision-recall, calibration   how good a target's predictions are
+      regression                           predicted against true numbers
+    From RUN alone:
+      history      losses and AUC during the training
+      curves       ROC and precision-recall of all methods; RUN is a folder of `deeprc benchmark`
+    From RUN and CONTAINER:
+      metastable   how many sequences hold 90% of the attention
+      attention    how attention gathers on few sequences
+      genes        genes of attended and of all sequences (--field)
+      logos        motifs of the top sequences of a class (--class)
+      kernels      what each kernel adds
+      sequences    the top sequences, residues coloured by what they add
+
+    \b
+    Examples:
+      deeprc plot roc runs/cmv -o roc.pdf
+      deeprc plot logos runs/cmv cohort.h5 --class + -o motifs.svg
+    """
+    from deeprc.drawing import check_figure_path, save_figure
+
+    check_figure_path(output)
+    figure = figure_of(
+        kind,
+        run,
+        container,
+        target=target,
+        repertoire=repertoire,
+        side=side,
+        field=field,
+        device=device,
+        progress=lambda positions: bar(positions, "repertoire"),
+    )
+    save_figure(figure, output)
+    click.echo(f"Wrote {output}")

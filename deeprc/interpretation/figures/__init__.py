@@ -1,0 +1,33 @@
+"""Figures of a run, as matplotlib figures made from plain tables; as files, and as SVG for a page.
+
+`deeprc.interpretation.plotting` makes the tables from a run and a cohort.
+"""
+
+from deeprc.drawing import save_figure
+from deeprc.interpretation.figures.attended import attention_figure, gene_figure, metastable_figure
+from deeprc.interpretation.figures.inline import svg
+from deeprc.interpretation.figures.predicted import (
+    calibration_figure,
+    precision_recall_figure,
+    regression_figure,
+    roc_figure,
+)
+from deeprc.interpretation.figures.residues import kernels_figure, logo_figure, logos_figure, sequence_figure
+from deeprc.interpretation.figures.training import history_figure
+
+__all__ = [
+    "attention_figure",
+    "calibration_figure",
+    "gene_figure",
+    "history_figure",
+    "kernels_figure",
+    "logo_figure",
+    "logos_figure",
+    "metastable_figure",
+    "precision_recall_figure",
+    "regression_figure",
+    "roc_figure",
+    "save_figure",
+    "sequence_figure",
+    "svg",
+]

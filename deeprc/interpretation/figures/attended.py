@@ -1,0 +1,216 @@
+"""Figures of the attention: over how many sequences it averages, how it gathers on few, and on which genes.
+
+Letters: N sequences of one repertoire, H heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeprc.drawing import COLOURS, INK, MUTED, draws
+from deeprc.errors import InputError
+from deeprc.interpretation.figures.parts import (
+    by_class,
+    class_styles,
+    count_ticks,
+    grid,
+    legend_below,
+    legend_text,
+    panel,
+    percent_ticks,
+    spread,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["attention_bands", "attention_figure", "gene_figure", "metastable_figure"]
+
+_MOST_POINTS = 200  # in a box; more would only be ink
+_MOST_GENES = 25
+_SHARES_OF_N = ((1.0, "all"), (1 / 2, "1/2"), (1 / 8, "1/8"), (1 / 32, "1/32"))  # where the operating classes part
+
+
+@draws
+def metastable_figure(heads: pd.DataFrame, classes: Mapping[str, str]) -> Figure:
+    """Draw over how many sequences each head averages: a box and points for each head and class, on a log axis.
+
+    Lines at the right say which share of a repertoire (of the median size) that is; they part the operating classes.
+
+    Parameters
+    ----------
+    heads
+        repertoire_id, head (from 1), n_sequences, metastable_size (the fewest sequences whose weights sum to 0.90).
+    classes
+        The class of each repertoire by its id, a dictionary or a Series; repertoires without one are left out.
+
+    Raises
+    ------
+    InputError
+        If no repertoire with sequences has a class.
+    """
+    parts = by_class(heads[heads["n_sequences"] > 0], classes)
+    styles = class_styles(list(parts))
+    numbers = sorted({int(head) for part in parts.values() for head in part["head"]})
+    width = min(6.4, max(2.5, 0.55 * len(numbers) * len(parts)))
+    figure, axis = panel(width, 2.6)
+    axis.set_yscale("log")
+    step = 0.8 / len(parts)
+    entries = {}
+    for i, (name, part) in enumerate(parts.items()):
+        for place, head in enumerate(numbers):
+            sizes = np.sort(part.loc[part["head"] == head, "metastable_size"].to_numpy(np.float64))
+            if len(sizes):
+                dots = _box(axis, sizes, place + (i - (len(parts) - 1) / 2) * step, 0.8 * step, styles[name])
+                entries[legend_text(name)] = dots
+    every = pd.concat(parts.values())
+    high = float(every["n_sequences"].max())
+    low = 10.0 ** np.floor(np.log10(float(every["metastable_size"].min())))
+    axis.set(xlim=(-0.55, len(numbers) - 0.45), ylim=(0.8 * low, 1.3 * high))
+    count_ticks(axis, "y", low, high)
+    axis.set_xticks(range(len(numbers)), [str(head) for head in numbers])
+    axis.set(xlabel="head", ylabel="sequences with 90% of the attention")
+    _share_lines(axis, float(every["n_sequences"].median()))
+    legend_below(axis, entries, columns=min(3, len(entries)))
+    return figure
+
+
+def _box(axis: Axes, sizes: NDArray[np.float64], at: float, width: float, style: Mapping[str, Any]) -> Any:
+    """Draw median, quartiles, range and points of sorted values; return the points."""
+    line = {"color": style["color"], "linewidth": 1.2}
+    axis.boxplot(
+        sizes,
+        positions=[at],
+        widths=width,
+        whis=(0, 100),
+        manage_ticks=False,
+        boxprops=line,
+        whiskerprops=line,
+        capprops=line,
+        medianprops={"color": INK, "linewidth": 1.8, "zorder": 4},
+    )
+    shown = sizes[np.unique(np.linspace(0, len(sizes) - 1, min(len(sizes), _MOST_POINTS)).astype(np.int64))]
+    x = at + 0.8 * width * spread(len(shown))
+    (dots,) = axis.plot(
+        x, shown, linestyle="", marker=style["marker"], markersize=3, color=style["color"], markerfacecolor="none"
+    )
+    return dots
+
+
+def _share_lines(axis: Axes, n: float) -> None:
+    for share, text in _SHARES_OF_N:
+        if axis.get_ylim()[0] < n * share < axis.get_ylim()[1]:
+            axis.axhline(n * share, color=MUTED, linewidth=0.7, dashes=(1, 2), zorder=0)
+            axis.text(1.01, n * share, text, transform=axis.get_yaxis_transform(), va="center", fontsize=8, color=MUTED)
+    axis.text(1.01, 1.02, "of a\nrepertoire", transform=axis.transAxes, va="bottom", fontsize=8, color=MUTED)
+
+
+def attention_bands(curves: pd.DataFrame, *, n_points: int = 120) -> pd.DataFrame:
+    """Return median and quartiles over repertoires of the attention that the most attended sequences hold.
+
+    Parameters
+    ----------
+    curves
+        repertoire_id, share (of the repertoire's sequences, most attended first, rising in (0, 1]), attention
+        (cumulated weight there). Below its first share a repertoire's curve is a straight line from 0.
+    n_points
+        How many shares.
+
+    Returns
+    -------
+    share (from the smallest one to 1, evenly on a logarithmic scale), lower, median, upper.
+    """
+    at = np.geomspace(float(curves["share"].min()), 1.0, n_points)
+    each = [
+        np.interp(at, [0.0, *part["share"]], [0.0, *part["attention"]])
+        for _, part in curves.sort_values("share").groupby("repertoire_id")
+    ]
+    lower, median, upper = np.quantile(each, [0.25, 0.5, 0.75], axis=0)
+    return pd.DataFrame({"share": at, "lower": lower, "median": median, "upper": upper})
+
+
+@draws
+def attention_figure(curves: pd.DataFrame, classes: Mapping[str, str]) -> Figure:
+    """Draw the cumulated attention against the share of sequences: median and quartiles of each class's repertoires.
+
+    Parameters
+    ----------
+    curves
+        See `attention_bands`.
+    classes
+        The class of each repertoire by its id, a dictionary or a Series; repertoires without one are left out.
+
+    Raises
+    ------
+    InputError
+        If no repertoire has a class.
+    """
+    parts = by_class(curves, classes)
+    styles = class_styles(list(parts))
+    figure, axis = panel(3.1, 2.5)
+    axis.set_xscale("log")
+    low, entries = float(curves["share"].min()), {}
+    for name, part in parts.items():
+        bands, style = attention_bands(part), styles[name]
+        look = {"color": style["color"], "dashes": style["dashes"]}
+        (line,) = axis.plot(bands["share"], bands["median"], linewidth=2, zorder=3, **look)
+        axis.fill_between(bands["share"], bands["lower"], bands["upper"], color=style["color"], alpha=0.18, linewidth=0)
+        for edge in ("lower", "upper"):
+            axis.plot(bands["share"], bands[edge], linewidth=0.7, zorder=2, **look)
+        entries[f"{legend_text(name)} ({part['repertoire_id'].nunique()} repertoires)"] = line
+    equal = np.geomspace(low, 1, 100)
+    (chance,) = axis.plot(equal, equal, color=MUTED, linewidth=0.9, dashes=(1, 2), zorder=1)
+    entries["if all were attended alike"] = chance
+    axis.set(xlim=(low, 1), ylim=(0, 1.01))
+    powers = range(int(np.ceil(np.log10(low) - 1e-9)), 1)
+    percent_ticks(axis, "x", [10.0**power for power in powers])
+    percent_ticks(axis, "y", [0, 0.25, 0.5, 0.75, 1])
+    axis.set(xlabel="sequences, most attended first", ylabel="attention that they hold")
+    grid(axis, "both")
+    legend_below(axis, entries)
+    return figure
+
+
+@draws
+def gene_figure(genes: pd.DataFrame, field: str = "v_call") -> Figure:
+    """Draw how often genes are used by the attended and by all sequences, sorted by the difference.
+
+    Of more than 25 genes, those whose share differs most.
+
+    Parameters
+    ----------
+    genes
+        field, name, all and attended (shares in [0, 1]).
+    field
+        v_call or j_call.
+
+    Raises
+    ------
+    InputError
+        If the table has no genes of that field.
+    """
+    own = genes[genes["field"] == field] if len(genes) else genes
+    if own.empty:
+        raise InputError(f"the cohort has no {field}, so there is no gene usage to draw")
+    difference = own["attended"] - own["all"]
+    kept = difference.abs().sort_values(ascending=False, kind="stable").index[:_MOST_GENES]
+    own = own.loc[difference[kept].sort_values(kind="stable").index]
+    names = [str(name) or "unknown" for name in own["name"]]
+    figure, axis = panel(2.7, 0.17 * len(own) + 0.2, left=1.1)
+    y = np.arange(len(own))
+    axis.hlines(y, own["all"], own["attended"], color=MUTED, linewidth=1.2, zorder=1)
+    (every,) = axis.plot(own["all"], y, linestyle="", marker="o", color=INK, markerfacecolor="none", markersize=4.5)
+    (attended,) = axis.plot(own["attended"], y, linestyle="", marker="D", color=COLOURS[1], markersize=4.5)
+    axis.set_yticks(y, names)
+    axis.set(ylim=(-0.7, len(own) - 0.3), xlabel="share of sequences")
+    axis.xaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
+    axis.set_xlim(left=-0.02 * float(own[["all", "attended"]].to_numpy().max()))
+    grid(axis, "both")
+    legend_below(axis, {"weighted by attention": attended, "all sequences": every}, columns=2)
+    return figure

@@ -1,0 +1,145 @@
+"""Figures as SVG elements to stand in a page: they take its colours and type, and share no id with another figure."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import xml.etree.ElementTree as ElementTree
+from typing import TYPE_CHECKING
+
+from deeprc.drawing import GRID, INK, MUTED, draws
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["svg"]
+
+_SVG = "{http://www.w3.org/2000/svg}"
+_HREF = "{http://www.w3.org/1999/xlink}href"
+_DROPPED = {"metadata", "style", "title", "desc"}
+_THEME = {
+    INK: "currentColor",
+    MUTED: f"var(--figure-muted, {MUTED})",
+    GRID: f"var(--figure-grid, {GRID})",
+    "#ffffff": "var(--figure-background, #ffffff)",
+}
+_COLOUR = re.compile("|".join(_THEME), re.IGNORECASE)
+_REFERENCE = re.compile(r"url\(#([^)]+)\)")
+_FONT = re.compile(r"(?:[a-z-]+ )*(?:(?P<weight>\d+) )?(?P<size>[\d.]+px) (?P<family>.*)")
+_LONG = re.compile(r"-?\d+\.\d{3,}")
+_NUMBERS = {"d", "x", "y", "width", "height", "transform", "points"}  # a hundredth of a point is enough
+_INCH = 72.0  # of the SVG writer's units
+
+
+@draws
+def svg(figure: Figure, *, name: str, description: str) -> str:
+    """Return a figure as one `<svg>` element for an HTML page; the same text each time.
+
+    Its background is transparent and its ink is the page's (`currentColor`); the CSS variables `--figure-muted`,
+    `--figure-grid` and `--figure-background` set the other colours that are not data. Text stays text, in the page's
+    font. It is as wide as it was drawn, or as the page allows.
+
+    Parameters
+    ----------
+    figure
+        Any of this package's.
+    name
+        Short, and of no other figure on the page: it begins all ids (letters that an id cannot have become "-"), and
+        is the picture's accessible name.
+    description
+        What the picture shows, for those who do not see it.
+
+    Raises
+    ------
+    InputError
+        If matplotlib is not installed.
+    """
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None}, bbox_inches="tight", transparent=True)
+    root = ElementTree.fromstring(buffer.getvalue())
+    prefix = _prefix(name)
+    used = _references(root)
+    body = "".join(_text(child, prefix, used) for child in root)
+    box = root.attrib["viewBox"]
+    width = float(box.split()[2]) / _INCH
+    title, says = f"{prefix}-title", f"{prefix}-description"
+    # stroke-linejoin and -linecap are what the writer's own style sheet says, which would hold for the whole page
+    style = f"width: 100%; max-width: {width:.2f}in; height: auto; fill: currentColor"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" role="img" aria-labelledby="{title} {says}"'
+        f' style="{style}; stroke-linejoin: round; stroke-linecap: butt">'
+        f'<title id="{title}">{_escape(name)}</title><desc id="{says}">{_escape(description)}</desc>{body}</svg>'
+    )
+
+
+def _prefix(name: str) -> str:
+    """Return a name as the beginning of ids; names that differ only in other letters keep apart."""
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name)
+    if plain != name or not plain[:1].isalpha():
+        plain = f"{plain.strip('-')}-{hashlib.blake2b(name.encode(), digest_size=3).hexdigest()}"
+    return plain if plain[:1].isalpha() else f"figure-{plain.lstrip('-')}"
+
+
+def _references(root: ElementTree.Element) -> set[str]:
+    """Return the ids that something refers to; the others are only names of matplotlib's parts."""
+    used: set[str] = set()
+    for element in root.iter():
+        for key, value in element.attrib.items():
+            if key in (_HREF, "href"):
+                used.add(value.removeprefix("#"))
+            used.update(_REFERENCE.findall(value))
+    return used
+
+
+def _text(element: ElementTree.Element, prefix: str, used: set[str]) -> str:
+    """Return an element as text, without namespaces, with new ids and the page's colours."""
+    tag = element.tag.removeprefix(_SVG)
+    if tag in _DROPPED:
+        return ""
+    attributes = []
+    for key, value in element.attrib.items():
+        if key == "id":
+            if value not in used:
+                continue
+            value = f"{prefix}-{value}"
+        elif key in (_HREF, "href"):
+            key, value = "href", f"#{prefix}-{value.removeprefix('#')}" if value.startswith("#") else value
+        elif key == "style":
+            value = _themed(value)
+        elif key.startswith("{"):
+            continue
+        elif key in _NUMBERS and "scale" not in value and "matrix" not in value:
+            value = _LONG.sub(lambda found: f"{float(found.group()):.2f}".rstrip("0").rstrip("."), value)
+        value = _REFERENCE.sub(rf"url(#{prefix}-\1)", value)
+        attributes.append(f' {key}="{_escape(value)}"')
+    inside = "".join(_text(child, prefix, used) for child in element)
+    own = _escape((element.text or "").strip()) if tag in ("text", "tspan") else ""
+    if not (inside or own or attributes) or (tag in ("g", "defs") and not inside):
+        return ""
+    if tag == "g" and not attributes:
+        return inside
+    return f"<{tag}{''.join(attributes)}>{own}{inside}</{tag}>" if inside or own else f"<{tag}{''.join(attributes)}/>"
+
+
+def _themed(style: str) -> str:
+    """Put the page's colours and font in the place of the figure's; a monospaced font stays one."""
+    kept = []
+    for each in style.split(";"):
+        key, _, value = (part.strip() for part in each.partition(":"))
+        if key == "font":  # of matplotlib before 3.11: weight, size, families
+            found = _FONT.fullmatch(value)
+            assert found is not None
+            kept.append(
+                f"font-size: {found['size']}" + (f"; font-weight: {found['weight']}" if found["weight"] else "")
+            )
+            key, value = "font-family", found["family"]
+        if key != "font-family":
+            kept.append(f"{key}: {_COLOUR.sub(lambda colour: _THEME[colour.group().lower()], value)}")
+        elif "mono" in value.lower().split(",")[0]:
+            kept.append("font-family: monospace")
+    return "; ".join(kept)
+
+
+def _escape(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")

@@ -1,0 +1,150 @@
+"""What the figures share: panels, legends, ticks, and what to do with names and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeprc.drawing import COLOURS, DASHES, GRID, INK, MARKERS, MUTED
+from deeprc.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "by_class",
+    "class_styles",
+    "count_ticks",
+    "diagonal",
+    "grid",
+    "legend_below",
+    "legend_text",
+    "panel",
+    "percent_ticks",
+    "spread",
+    "tidy",
+]
+
+_SMALL = 8
+_OUT = 0.4  # inches
+
+
+def panel(width: float, height: float, *, left: float = 0.6, bottom: float = 0.5) -> tuple[Figure, Axes]:
+    """Return a figure with one panel of this size in inches; what stands around it widens the saved picture."""
+    from matplotlib.figure import Figure
+
+    across, up = width + left + 0.15, height + bottom + 0.15
+    figure = Figure(figsize=(across, up))
+    axis = figure.add_axes((left / across, bottom / up, width / across, height / up))
+    tidy(axis)
+    return figure, axis
+
+
+def tidy(axis: Axes) -> None:
+    """Give the ticks their looks now: matplotlib makes them late, with whatever settings hold then."""
+    axis.tick_params(axis="both", which="both", colors=INK, labelsize=_SMALL, width=0.8)
+    axis.tick_params(axis="both", which="major", length=3.5)
+    axis.tick_params(axis="both", which="minor", length=2, width=0.5)
+
+
+def legend_below(axis: Axes, entries: Mapping[str, Any], *, down: float = 0.48, columns: int = 1) -> None:
+    """Put a legend below the panel, `down` inches under its lower edge: texts and what stands for them.
+
+    It begins left of the panel, under the ticks, so that long texts seldom widen the picture.
+    """
+    inches = axis.bbox.transformed(axis.figure.dpi_scale_trans.inverted())
+    axis.legend(
+        entries.values(),
+        entries.keys(),
+        loc="upper left",
+        bbox_to_anchor=(-_OUT / inches.width, -down / inches.height),
+        borderaxespad=0,
+        borderpad=0,
+        handlelength=2.6,
+        ncols=columns,
+    )
+
+
+def legend_text(name: str) -> str:
+    """Return a name as a legend shows it; matplotlib leaves out those that begin with an underscore."""
+    return f" {name}" if name.startswith("_") else name
+
+
+def percent_ticks(axis: Axes, which: str, ticks: Sequence[float]) -> None:
+    """Set ticks of shares in [0, 1] that read as per cent: 0.001 is 0.1%."""
+    _set_ticks(axis, which, ticks, [f"{100 * tick:g}%" for tick in ticks])
+
+
+def count_ticks(axis: Axes, which: str, low: float, high: float) -> None:
+    """Set ticks of a logarithmic axis of counts: 1, 10, 100, 1,000; and 3, 30, 300 where these are few."""
+    tens = [10**power for power in range(int(np.log10(low)), int(np.log10(high)) + 1)]
+    ticks = [m * ten for ten in tens for m in ((1, 3) if len(tens) < 4 else (1,)) if m * ten <= high]
+    _set_ticks(axis, which, ticks, [f"{tick:,}" for tick in ticks])
+
+
+def _set_ticks(axis: Axes, which: str, ticks: Sequence[float], texts: Sequence[str]) -> None:
+    from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+
+    side = axis.xaxis if which == "x" else axis.yaxis
+    side.set_major_locator(FixedLocator(ticks))
+    side.set_major_formatter(FixedFormatter(texts))
+    side.set_minor_locator(NullLocator())
+
+
+def by_class(table: pd.DataFrame, classes: Mapping[str, str]) -> dict[str, pd.DataFrame]:
+    """Return the rows of each class's repertoires, in the order in which `classes` names the classes.
+
+    Parameters
+    ----------
+    table
+        With a column repertoire_id.
+    classes
+        The class of each repertoire by its id, a dictionary or a Series; repertoires that it lacks are left out.
+
+    Raises
+    ------
+    InputError
+        If no row is left.
+    """
+    named = {str(key): str(value) for key, value in dict(classes).items() if not pd.isna(value)}
+    own = table["repertoire_id"].astype(str).map(named)
+    parts = {name: table[own == name] for name in dict.fromkeys(named.values())}
+    parts = {name: part for name, part in parts.items() if len(part)}
+    if not parts:
+        raise InputError("no repertoire of the table has a class")
+    return parts
+
+
+def class_styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return colour, dashes and marker of each class; they differ without colour, too."""
+    markers = [marker for marker in MARKERS if marker]
+    return {
+        name: {
+            "color": COLOURS[i % len(COLOURS)],
+            "dashes": DASHES[i % len(DASHES)],
+            "marker": markers[i % len(markers)],
+        }
+        for i, name in enumerate(names)
+    }
+
+
+def spread(n: int) -> NDArray[np.float64]:
+    """Return n places in [-0.5, 0.5] that keep apart, the same each time, (n,): multiples of the golden ratio."""
+    return np.asarray((np.arange(1, n + 1) * 0.6180339887498949) % 1 - 0.5)
+
+
+def grid(axis: Axes, which: Literal["both", "x", "y"]) -> None:
+    """Draw grid lines across one direction, behind everything."""
+    axis.grid(visible=True, axis=which, color=GRID, linewidth=0.6)
+    axis.set_axisbelow(True)
+
+
+def diagonal(axis: Axes, low: float = 0.0, high: float = 1.0) -> Any:
+    """Draw the line of y = x and return it."""
+    (line,) = axis.plot([low, high], [low, high], color=MUTED, linewidth=0.8, dashes=(4, 3), zorder=0)
+    return line

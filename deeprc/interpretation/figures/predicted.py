@@ -1,0 +1,296 @@
+"""Figures of a run's predictions: ROC, precision and recall, calibration, regression.
+
+The predictions are the table of `Run.predict` and of a run's `predictions.tsv`. Letters: B repertoires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.stats import norm, rankdata
+from sklearn.metrics import average_precision_score, r2_score, roc_auc_score
+
+from deeprc.drawing import COLOURS, INK, MUTED, draws
+from deeprc.errors import InputError
+from deeprc.evaluation.curves import precision_recall_corners, roc_corners
+from deeprc.evaluation.metrics import auc_interval
+from deeprc.interpretation.figures.parts import diagonal, grid, legend_below, panel, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "calibration_bins",
+    "calibration_figure",
+    "precision_recall_figure",
+    "regression_figure",
+    "roc_figure",
+    "wilson_interval",
+]
+
+_SIDE = 2.9  # of a square panel, in inches
+_HELD_OUT = ("test", "new")  # the sides that the network learned nothing from
+_STYLES: dict[str, dict[str, Any]] = {
+    "train": {"color": MUTED, "linewidth": 1.2, "dashes": (1.2, 1.4)},
+    "validation": {"color": COLOURS[2], "linewidth": 1.1},
+    "new": {"color": COLOURS[1], "linewidth": 2.4, "dashes": (5, 1.5)},
+    "test": {"color": COLOURS[0], "linewidth": 2.4},
+}
+_DOTS: dict[str, dict[str, Any]] = {
+    "train": {"marker": ".", "color": MUTED, "markersize": 4},
+    "validation": {"marker": "^", "color": COLOURS[2], "markersize": 5, "markerfacecolor": "none"},
+    "new": {"marker": "D", "color": COLOURS[1], "markersize": 5},
+    "test": {"marker": "o", "color": COLOURS[0], "markersize": 5},
+}
+_NAMES = {"train": "training, fitted"}
+_Sides = dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
+
+
+@draws
+def roc_figure(predictions: pd.DataFrame, *, target: str | None = None) -> Figure:
+    """Draw the ROC curve of each split: test bold, validation thin, training dotted.
+
+    Parameters
+    ----------
+    predictions
+        The columns split, target, label (0, 1 or missing) and probability, see `predictions_table`.
+    target
+        Its rows are drawn, `column=class` for one class of several; needed only where there are more targets.
+
+    Raises
+    ------
+    InputError
+        If the target is not there or not said, or no split has both classes.
+    """
+    sides = _of_two_classes(predictions, target)
+    figure, axis = panel(_SIDE, _SIDE)
+
+    def text(label: NDArray[Any], score: NDArray[Any]) -> str:
+        auc, n_positive = float(roc_auc_score(label, score)), int(label.sum())
+        low, high = auc_interval(auc, n_positive, len(label) - n_positive)
+        return f"AUC {auc:.3f} ({low:.3f} to {high:.3f}), n = {len(label)}"
+
+    entries = _curves(axis, sides, roc_corners, text)
+    entries["chance"] = diagonal(axis)
+    axis.set(xlabel="false positive rate", ylabel="true positive rate")
+    legend_below(axis, entries)
+    return figure
+
+
+@draws
+def precision_recall_figure(predictions: pd.DataFrame, *, target: str | None = None) -> Figure:
+    """Draw precision against recall of each split, as steps; parameters and errors as of `roc_figure`.
+
+    The line of chance is that of the split drawn bold.
+    """
+    sides = _of_two_classes(predictions, target)
+    figure, axis = panel(_SIDE, _SIDE)
+
+    def text(label: NDArray[Any], score: NDArray[Any]) -> str:
+        found = float(average_precision_score(label, score))
+        return f"average precision {found:.3f}, n = {len(label)}"
+
+    entries = _curves(axis, sides, precision_recall_corners, text)
+    first = next(iter(sides))
+    share = float(sides[first][0].mean())
+    (chance,) = axis.plot([0, 1], [share, share], color=MUTED, linewidth=0.8, dashes=(4, 3), zorder=0)
+    entries[f"chance: {100 * share:.0f}% of {_NAMES.get(first, first)} are positive"] = chance
+    axis.set(xlabel="recall", ylabel="precision")
+    legend_below(axis, entries)
+    return figure
+
+
+def _curves(
+    axis: Axes,
+    sides: _Sides,
+    corners_of: Callable[[NDArray[Any], NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]],
+    text: Callable[[NDArray[Any], NDArray[Any]], str],
+) -> dict[str, Any]:
+    """Draw a line for each split, the first on top; return the legend's entries."""
+    entries = {}
+    for i, (side, (label, probability)) in enumerate(sides.items()):
+        score = rankdata(probability)
+        x, y = corners_of(label, score)
+        (line,) = axis.plot(x, y, zorder=3 - 0.1 * i, solid_joinstyle="miter", **_STYLES[side])
+        entries[f"{_NAMES.get(side, side)}: {text(label, score)}"] = line
+    axis.set(xlim=(-0.015, 1.015), ylim=(-0.015, 1.015))
+    grid(axis, "both")
+    return entries
+
+
+def _rows(predictions: pd.DataFrame, target: str | None, column: str) -> tuple[str, pd.DataFrame]:
+    """Return the target's name and its rows that have a label and a value in `column`."""
+    with_value = predictions[predictions[column].notna()] if column in predictions else predictions.iloc[:0]
+    kind = "a probability" if column == "probability" else "a predicted number, as regression gives it,"
+    known = [str(name) for name in with_value["target"].unique()]
+    every = ", ".join(map(str, predictions["target"].unique()))
+    if target is None and len(known) > 1:
+        raise InputError(f"expected one target (--target): {', '.join(known)}")
+    if not known or (target is not None and target not in known):
+        wanted = "no target" if target is None else f"no target {target!r}"
+        raise InputError(f"the predictions have {wanted} with {kind} in them; their targets: {every}")
+    name = known[0] if target is None else target
+    rows = with_value[(with_value["target"].astype(str) == name) & with_value["label"].notna()]
+    return name, rows
+
+
+def _sides(rows: pd.DataFrame, column: str) -> _Sides:
+    """Return labels and values, (B,) each, of every split: held-out ones first."""
+    found: _Sides = {}
+    for side in (*_HELD_OUT, "validation", "train"):
+        part = rows[rows["split"] == side]
+        if len(part):
+            found[side] = (part["label"].to_numpy(np.float64), part[column].to_numpy(np.float64))
+    return found
+
+
+def _of_two_classes(predictions: pd.DataFrame, target: str | None) -> _Sides:
+    name, rows = _rows(predictions, target, "probability")
+    sides = {side: both for side, both in _sides(rows, "probability").items() if 0 < both[0].sum() < len(both[0])}
+    if not sides:
+        raise InputError(f"target {name!r}: no split has labels of both classes, so there is no curve")
+    return sides
+
+
+def wilson_interval(n_positive: int, n: int, *, level: float = 0.95) -> tuple[float, float]:
+    """Return Wilson's interval of a share, n_positive of n (Journal of the American Statistical Association, 1927)."""
+    z = float(norm.ppf(0.5 + level / 2))
+    share = n_positive / n
+    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z / (1 + z**2 / n) * (share * (1 - share) / n + z**2 / (4 * n**2)) ** 0.5
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def calibration_bins(
+    label: NDArray[np.float64], probability: NDArray[np.float64], *, n_bins: int | None = None
+) -> pd.DataFrame:
+    """Return how often what was predicted came true, in bins of about equal size.
+
+    Parameters
+    ----------
+    label, probability
+        0 or 1, and of 1, (B,) each.
+    n_bins
+        At most; equal probabilities are never parted. By default one for every 10 repertoires, from 2 to 10.
+
+    Returns
+    -------
+    One row per bin: probability (its mean), share (of label 1), lower and upper (Wilson's 95% interval), n.
+    """
+    n_bins = min(10, max(2, len(label) // 10)) if n_bins is None else n_bins
+    edges = np.unique(np.quantile(probability, np.linspace(0, 1, n_bins + 1)))
+    place = np.clip(np.searchsorted(edges, probability, side="right") - 1, 0, max(len(edges) - 2, 0))
+    rows = []
+    for i in np.unique(place):
+        own = place == i
+        n, n_positive = int(own.sum()), int(label[own].sum())
+        lower, upper = wilson_interval(n_positive, n)
+        rows.append((float(probability[own].mean()), n_positive / n, lower, upper, n))
+    return pd.DataFrame(rows, columns=["probability", "share", "lower", "upper", "n"])
+
+
+@draws
+def calibration_figure(predictions: pd.DataFrame, *, target: str | None = None, split: str | None = None) -> Figure:
+    """Draw how often what was predicted came true, and below how the probabilities of the two classes lie.
+
+    Parameters
+    ----------
+    predictions, target
+        As of `roc_figure`.
+    split
+        The test split by default, or else the new repertoires.
+
+    Raises
+    ------
+    InputError
+        If the target is not there or not said, or the split has no labelled repertoire.
+    """
+    name, rows = _rows(predictions, target, "probability")
+    sides = _sides(rows, "probability")
+    split = next((side for side in _HELD_OUT if side in sides), "test") if split is None else split
+    if split not in sides:
+        raise InputError(f"target {name!r}: the split {split!r} has no labelled repertoire")
+    label, probability = sides[split]
+    figure, axis = panel(_SIDE, _SIDE, bottom=1.6)
+    line = diagonal(axis)
+    bins = calibration_bins(label, probability)
+    error = np.abs(bins[["lower", "upper"]].to_numpy() - bins[["share"]].to_numpy()).T
+    bars = axis.errorbar(
+        bins["probability"], bins["share"], error, color=COLOURS[0], marker="o", markersize=5, linewidth=1.2, capsize=2
+    )
+    axis.set(xlim=(-0.015, 1.015), ylim=(-0.015, 1.015), ylabel="share of positive repertoires")
+    axis.tick_params(axis="x", labelbottom=False)
+    grid(axis, "both")
+    lower = _histogram(figure, axis, label, probability)
+    brier = float(((probability - label) ** 2).mean())
+    entries = {
+        f"{_NAMES.get(split, split)}: Brier score {brier:.3f}, n = {len(label)}; bars: 95% intervals": bars,
+        "perfectly calibrated": line,
+    }
+    legend_below(lower, entries)
+    return figure
+
+
+def _histogram(figure: Figure, above: Axes, label: NDArray[Any], probability: NDArray[Any]) -> Axes:
+    """Draw the probabilities of the positive repertoires upwards and of the negative ones downwards."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    place, up = above.get_position(), figure.get_size_inches()[1]
+    axis = figure.add_axes((place.x0, place.y0 - 1.1 / up, place.width, 0.95 / up))
+    tidy(axis)
+    edges = np.linspace(0, 1, 21)
+    for value, sign, colour, hatch in ((1, 1, COLOURS[1], None), (0, -1, COLOURS[0], "////")):
+        counts, _ = np.histogram(probability[label == value], edges)
+        fill: dict[str, Any] = {"facecolor": "none", "hatch": hatch} if hatch else {"facecolor": colour}
+        axis.bar(edges[:-1], sign * counts, 0.05, align="edge", edgecolor=colour, linewidth=0.7, **fill)
+    axis.axhline(0, color=INK, linewidth=0.8)
+    most = max(1.0, *np.abs(axis.get_ylim()))
+    axis.set(xlim=(-0.015, 1.015), ylim=(-most, most), xlabel="predicted probability", ylabel="repertoires")
+    axis.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{abs(value):g}"))
+    for text, y, where in (("positive", 0.97, "top"), ("negative", 0.03, "bottom")):
+        axis.text(0.5, y, text, transform=axis.transAxes, ha="center", va=where, fontsize=8)
+    return axis
+
+
+@draws
+def regression_figure(predictions: pd.DataFrame, *, target: str | None = None) -> Figure:
+    """Draw predicted against true values of each split, with r2 and mean absolute error.
+
+    Parameters
+    ----------
+    predictions
+        The columns split, target, label and prediction, both in the target's units, see `predictions_table`.
+    target
+        Its name; needed only where there are more of them.
+
+    Raises
+    ------
+    InputError
+        If the target is not there or not said, or no repertoire has a label.
+    """
+    name, rows = _rows(predictions, target, "prediction")
+    sides = _sides(rows, "prediction")
+    if not sides:
+        raise InputError(f"target {name!r}: no repertoire has a label")
+    figure, axis = panel(_SIDE, _SIDE)
+    entries: dict[str, Any] = {}
+    for i, (side, (true, predicted)) in enumerate(sides.items()):
+        (dots,) = axis.plot(true, predicted, linestyle="", zorder=3 - 0.1 * i, **_DOTS[side])
+        r2 = f"r2 {r2_score(true, predicted):.2f}, " if len(true) > 1 and np.ptp(true) > 0 else ""
+        error = float(np.abs(true - predicted).mean())
+        entries[f"{_NAMES.get(side, side)}: {r2}mean error {error:.3g}, n = {len(true)}"] = dots
+    low = min(float(min(true.min(), predicted.min())) for true, predicted in sides.values())
+    high = max(float(max(true.max(), predicted.max())) for true, predicted in sides.values())
+    margin = 0.05 * (high - low) or 1.0
+    entries["as it is"] = diagonal(axis, low, high)
+    axis.set(xlim=(low - margin, high + margin), ylim=(low - margin, high + margin))
+    axis.set(xlabel=f"{name}, true", ylabel=f"{name}, predicted")
+    grid(axis, "both")
+    legend_below(axis, entries)
+    return figure

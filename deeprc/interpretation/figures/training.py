@@ -1,0 +1,89 @@
+"""The figure of a run's training."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from deeprc.drawing import COLOURS, INK, MUTED, draws
+from deeprc.errors import InputError
+from deeprc.interpretation.figures.parts import grid, legend_below, panel, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["chosen_update", "history_figure"]
+
+_WIDTH = 3.1
+
+
+def chosen_update(history: pd.DataFrame) -> int:
+    """Return the update whose weights were kept: the first of the lowest validation loss.
+
+    Raises
+    ------
+    InputError
+        If the history has no row.
+    """
+    if history.empty:
+        raise InputError("the history of the training is empty")
+    return int(history["update"].iloc[int(history["validation_loss"].to_numpy(np.float64).argmin())])
+
+
+@draws
+def history_figure(history: pd.DataFrame) -> Figure:
+    """Draw training and validation loss, and the validation AUC where there is one, against updates.
+
+    Parameters
+    ----------
+    history
+        A run's `history.tsv`: update, train_loss, validation_loss and, with a binary target, validation_auc.
+
+    Raises
+    ------
+    InputError
+        If the history has no row.
+    """
+    chosen = chosen_update(history)
+    with_auc = "validation_auc" in history and bool(history["validation_auc"].notna().any())
+    figure, axis = panel(_WIDTH, 1.7, bottom=1.9 if with_auc else 0.5)
+    update = history["update"]
+    marker = "o" if len(history) == 1 else ""
+    (train,) = axis.plot(update, history["train_loss"], color=MUTED, dashes=(1.2, 1.4), marker=marker, linewidth=1.2)
+    (validation,) = axis.plot(update, history["validation_loss"], color=COLOURS[0], marker=marker, linewidth=1.6)
+    axis.set_ylim(bottom=0, top=1.05 * float(history[["train_loss", "validation_loss"]].to_numpy().max()))
+    axis.set_ylabel("loss")
+    axes, last = [axis], axis
+    if with_auc:
+        last = _below(figure, axis)
+        axes.append(last)
+        last.plot(update, history["validation_auc"], color=COLOURS[0], marker=marker, linewidth=1.6)
+        last.set(ylabel="validation AUC", ylim=(min(0.45, float(history["validation_auc"].min()) - 0.05), 1.02))
+        axis.tick_params(axis="x", labelbottom=False)
+    for each in axes:
+        line = each.axvline(chosen, color=INK, linewidth=0.9, dashes=(6, 2, 1.5, 2), zorder=1)
+        each.set_xlim(*_limits(update))
+        grid(each, "y")
+    at = history[update == chosen].iloc[0]
+    axis.plot([chosen], [at["validation_loss"]], color=COLOURS[0], marker="o", markersize=5, linestyle="")
+    last.set_xlabel("update")
+    last.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    text = f"chosen: update {chosen:,}, loss {at['validation_loss']:.3f}"
+    text += f", AUC {at['validation_auc']:.3f}" if with_auc else ""
+    legend_below(last, {"training": train, "validation": validation, text: line})
+    return figure
+
+
+def _limits(update: pd.Series[int]) -> tuple[float, float]:
+    margin = 0.02 * float(update.max())
+    return min(0.0, float(update.min())) - margin, float(update.max()) + margin
+
+
+def _below(figure: Figure, above: Axes) -> Axes:
+    place, up = above.get_position(), figure.get_size_inches()[1]
+    axis = figure.add_axes((place.x0, place.y0 - 1.4 / up, place.width, 1.25 / up))
+    tidy(axis)
+    return axis

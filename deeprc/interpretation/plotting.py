@@ -1,0 +1,316 @@
+"""Single figures of a run or a benchmark, by name: from the folder and, for what needs the sequences, the cohort."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeprc.errors import InputError
+from deeprc.tasks import Task
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from deeprc.datasets.dataset import RepertoireDataset
+    from deeprc.evaluation.run import Run
+    from deeprc.interpretation.attributions import Attributions
+    from deeprc.interpretation.survey import Side, Survey
+
+__all__ = ["KINDS", "benchmark_curves", "class_names", "figure_of"]
+
+Progress = Callable[[Iterable[int]], Iterable[int]]
+
+_N_TOP = 1000  # sequences whose attributions and motifs are drawn
+_N_SHOWN = 20  # sequences, and
+_N_LOGOS = 6  # logos, in a figure
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What a figure is asked of."""
+
+    path: Path
+    cohort: str | os.PathLike[str] | None
+    target: str | None
+    repertoire: str | None
+    side: str | None
+    field: str
+    device: str
+    progress: Progress
+
+    @cached_property
+    def run(self) -> Run:
+        from deeprc.evaluation.run import load_run
+
+        return load_run(self.path, device=self.device)
+
+    @cached_property
+    def dataset(self) -> RepertoireDataset:
+        from deeprc.datasets.dataset import open_dataset
+
+        assert self.cohort is not None
+        dataset = open_dataset(self.cohort)
+        return dataset if self.repertoire is None else dataset.select([self.repertoire])
+
+    @cached_property
+    def task(self) -> Task:
+        """The target that is asked for; the first by default."""
+        names = [task.name for task in self.run.tasks]
+        if self.target is not None and self.target not in names:
+            raise InputError(f"{self.path}: no target {self.target!r}; its targets: {', '.join(names)}")
+        return self.run.tasks[0 if self.target is None else names.index(self.target)]
+
+    def survey(self, top: int = 1) -> Survey:
+        from deeprc.interpretation.survey import survey
+
+        return survey(self.run, self.dataset, top=top, positions=self.progress(range(len(self.dataset))))
+
+    def predictions(self) -> pd.DataFrame:
+        if self.cohort is not None:
+            return self.run.predict(self.dataset, self.progress(range(len(self.dataset))))
+        from deeprc.evaluation.run import read_settings
+
+        read_settings(self.path)  # says so where the folder is no run
+        return _table(self.path / "predictions.tsv", {"repertoire_id": str, "split": str, "target": str})
+
+
+def _roc(request: _Request) -> Figure:
+    from deeprc.interpretation.figures import roc_figure
+
+    return roc_figure(request.predictions(), target=request.target)
+
+
+def _precision_recall(request: _Request) -> Figure:
+    from deeprc.interpretation.figures import precision_recall_figure
+
+    return precision_recall_figure(request.predictions(), target=request.target)
+
+
+def _calibration(request: _Request) -> Figure:
+    from deeprc.interpretation.figures import calibration_figure
+
+    return calibration_figure(request.predictions(), target=request.target)
+
+
+def _regression(request: _Request) -> Figure:
+    from deeprc.interpretation.figures import regression_figure
+
+    return regression_figure(request.predictions(), target=request.target)
+
+
+def _history(request: _Request) -> Figure:
+    from deeprc.evaluation.run import read_settings
+    from deeprc.interpretation.figures import history_figure
+
+    read_settings(request.path)
+    return history_figure(_table(request.path / "history.tsv", {}))
+
+
+def _metastable(request: _Request) -> Figure:
+    from deeprc.interpretation.figures import metastable_figure
+
+    return metastable_figure(request.survey().heads, class_names(request.run, request.dataset, request.task))
+
+
+def _attention(request: _Request) -> Figure:
+    from deeprc.interpretation.figures import attention_figure
+
+    return attention_figure(request.survey().curves, class_names(request.run, request.dataset, request.task))
+
+
+def _genes(request: _Request) -> Figure:
+    from deeprc.interpretation.figures import gene_figure
+
+    return gene_figure(request.survey().genes, request.field)
+
+
+def _logos(request: _Request) -> Figure:
+    from deeprc.interpretation.figures import logos_figure
+    from deeprc.interpretation.motifs import find_motifs
+
+    side, top, found = _attributed(request, _N_TOP)
+    motifs = find_motifs(request.run, request.dataset, top, found, output=side.output, most=_N_LOGOS)
+    return logos_figure(motifs)
+
+
+def _kernels(request: _Request) -> Figure:
+    from deeprc.interpretation.figures import kernels_figure
+
+    side, _, found = _attributed(request, _N_TOP)
+    return kernels_figure(side.sign * found.kernels, output=side.name)
+
+
+def _sequences(request: _Request) -> Figure:
+    from deeprc.interpretation.figures import sequence_figure
+
+    side, top, found = _attributed(request, _N_SHOWN)
+    return sequence_figure(top["junction_aa"].tolist(), side.sign * found.residues, output=side.name)
+
+
+def _attributed(request: _Request, n: int) -> tuple[Side, pd.DataFrame, Attributions]:
+    """Return the side that is asked for, its top sequences, and their attributions."""
+    from deeprc.interpretation.attributions import attribute
+    from deeprc.interpretation.survey import sides_of
+
+    of_target = [side for side in sides_of(request.run.tasks) if side.target == request.task.name]
+    chosen = [side for side in of_target if request.side in (None, side.name, side.name.split(": ", 1)[-1])]
+    if not chosen:
+        names = ", ".join(side.name for side in of_target)
+        raise InputError(
+            f"{request.path}: no class {request.side!r} of the target {request.task.name!r}; one of {names}"
+        )
+    side = chosen[0]
+    top = request.survey(n).top[side.name]
+    if top.empty:
+        raise InputError(f"{request.cohort}: no sequence speaks for {side.name!r}, so there is none to draw")
+    return side, top, attribute(request.run, request.dataset, top, output=side.output)
+
+
+def _curves(request: _Request) -> Figure:
+    return benchmark_curves(request.path)
+
+
+@dataclass(frozen=True)
+class _Kind:
+    draw: Callable[[_Request], Figure]
+    cohort: Literal["needed", "optional", "unused"]
+    options: tuple[str, ...] = ()
+
+
+_KINDS = {
+    "roc": _Kind(_roc, "optional", ("target",)),
+    "precision-recall": _Kind(_precision_recall, "optional", ("target",)),
+    "calibration": _Kind(_calibration, "optional", ("target",)),
+    "regression": _Kind(_regression, "optional", ("target",)),
+    "history": _Kind(_history, "unused"),
+    "metastable": _Kind(_metastable, "needed", ("target", "repertoire")),
+    "attention": _Kind(_attention, "needed", ("target", "repertoire")),
+    "genes": _Kind(_genes, "needed", ("repertoire", "field")),
+    "logos": _Kind(_logos, "needed", ("target", "repertoire", "class")),
+    "kernels": _Kind(_kernels, "needed", ("target", "repertoire", "class")),
+    "sequences": _Kind(_sequences, "needed", ("target", "repertoire", "class")),
+    "curves": _Kind(_curves, "unused"),
+}
+
+KINDS = tuple(_KINDS)
+"""The names of the figures."""
+
+
+def figure_of(
+    kind: str,
+    path: str | os.PathLike[str],
+    cohort: str | os.PathLike[str] | None = None,
+    *,
+    target: str | None = None,
+    repertoire: str | None = None,
+    side: str | None = None,
+    field: str | None = None,
+    device: str = "auto",
+    progress: Progress = lambda positions: positions,
+) -> Figure:
+    """Return a figure of a run, or of a benchmark.
+
+    Parameters
+    ----------
+    kind
+        One of `KINDS`. `curves` is of a benchmark's folder, the others are of a run's.
+    path
+        The folder.
+    cohort
+        The container. `roc`, `precision-recall`, `calibration` and `regression` read the run's predictions without one,
+        and predict with one; `history` and `curves` take none; the others need it.
+    target
+        By default the run's first; where predictions are of several, it must be said.
+    repertoire
+        Only this one, by its id.
+    side
+        A class of the target: whose sequences `logos`, `kernels` and `sequences` show; the positive one by default.
+    field
+        Of `genes`: v_call (the default) or j_call.
+    device
+        As of `load_run`.
+    progress
+        Wraps the positions of the repertoires while they are read.
+
+    Raises
+    ------
+    InputError
+        If there is no such kind, the cohort is missing or not needed, an option is not of this kind, or what is asked
+        for is not in the folder or the cohort.
+    """
+    if kind not in _KINDS:
+        raise InputError(f"no figure {kind!r}; one of {', '.join(KINDS)}")
+    how = _KINDS[kind]
+    if how.cohort == "needed" and cohort is None:
+        raise InputError(f"{kind} needs the cohort: deeprc plot {kind} {path} COHORT")
+    if how.cohort == "unused" and cohort is not None:
+        raise InputError(f"{kind} needs no cohort, found {os.fspath(cohort)}")
+    given = {"target": target, "repertoire": repertoire, "class": side, "field": field}
+    stray = [name for name, value in given.items() if value is not None and name not in how.options]
+    if stray:
+        raise InputError(f"{kind} has no --{stray[0]}")
+    return how.draw(_Request(Path(path), cohort, target, repertoire, side, field or "v_call", device, progress))
+
+
+def class_names(run: Run, dataset: RepertoireDataset, task: Task) -> dict[str, str]:
+    """Return the class of each repertoire by its id; of a number, which half of the cohort it is in.
+
+    Repertoires without a label are left out. The classes come in the order of the target's: the positive one last.
+    """
+    labels = run.labels(dataset)[:, run.tasks.index(task)]
+    known = np.flatnonzero(~np.isnan(labels))
+    if len(known) == 0:
+        raise InputError(f"{dataset.container.path}: no repertoire has a label for {task.name}")
+    names, codes = _coded(task, labels[known])
+    order = np.argsort(codes, kind="stable")
+    return {str(dataset.repertoire_ids[known[i]]): names[codes[i]] for i in order}
+
+
+def _coded(task: Task, labels: NDArray[np.float64]) -> tuple[list[str], NDArray[np.int64]]:
+    if task.kind == "regression":
+        middle = float(np.median(labels))
+        return [f"{task.column} up to {middle:g}", f"{task.column} above {middle:g}"], (labels > middle).astype(
+            np.int64
+        )
+    if task.kind == "multiclass":
+        return list(task.classes), labels.astype(np.int64)
+    positive, others = task.classes[-1], task.classes[:-1]
+    return [others[0] if len(others) == 1 else f"not {positive}", positive], labels.astype(np.int64)
+
+
+def benchmark_curves(folder: str | os.PathLike[str]) -> Figure:
+    """Return the curves of all methods of a `deeprc benchmark` folder.
+
+    Raises
+    ------
+    InputError
+        If the folder holds no benchmark, or one that has not ended.
+    """
+    from deeprc.evaluation.comparison import MethodInfo
+    from deeprc.evaluation.curves import curves_figure
+    from deeprc.evaluation.store import holds_benchmark, read_header
+
+    if not holds_benchmark(Path(folder)):
+        raise InputError(f"{folder}: holds no benchmark (no benchmark.yaml); expected one made by `deeprc benchmark`")
+    methods = read_header(Path(folder))["methods"]
+    predictions = _table(Path(folder) / "predictions.tsv", {"method": str, "repertoire_id": str})
+    done = set(predictions["method"])
+    known = [MethodInfo(name, how["label"], how["kind"]) for name, how in methods.items() if name in done]
+    return curves_figure(predictions, known)
+
+
+def _table(path: Path, types: dict[str, type]) -> pd.DataFrame:
+    try:
+        return pd.read_csv(path, sep="\t", dtype=types, keep_default_na=False, na_values=[""])
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; what should make it has not ended") from None
+    except (ValueError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: is no table: {' '.join(str(error).split())}") from error

@@ -1,0 +1,206 @@
+"""`deeprc plot`: what each kind needs, where its numbers come from, and the file."""
+
+import importlib.util
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from deeprc.cli import main
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
+from deeprc.evaluation.run import Run, load_run
+from deeprc.interpretation.plotting import KINDS, class_names, figure_of
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is missing")
+SMALL = ["n_updates=20", "evaluate_every=10", "n_kernels=8", "kernel_size=4", "n_sequences=40"]
+TARGETS = ["--target", "status", "--target", "grade:multiclass", "--target", "age:regression"]
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def folder(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with a target of each kind."""
+    folder = tmp_path_factory.mktemp("plot") / "run"
+    with pytest.raises(SystemExit) as end:
+        main(["train", str(cohort.container.path), *TARGETS, "--output", str(folder), "--folds", "3", *SMALL])
+    assert not end.value.code
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Run:
+    return load_run(folder, device="cpu")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["roc", "--target", "status"],
+        ["precision-recall", "--target", "grade=high"],
+        ["calibration", "--target", "status"],
+        ["regression"],
+        ["history"],
+    ],
+)
+def test_figures_of_a_run_alone(folder: Path, tmp_path: Path, deeprc: Command, arguments: list[str]) -> None:
+    kind, *options = arguments
+    code, out, err = deeprc("plot", kind, folder, "-o", tmp_path / "a.svg", *options)
+    assert (code, err) == (0, "")
+    assert out == f"Wrote {tmp_path / 'a.svg'}\n"
+    assert (tmp_path / "a.svg").read_bytes().startswith(b"<?xml")
+
+
+@pytest.mark.parametrize("ending", ["png", "pdf"])
+def test_figures_of_a_cohort(
+    folder: Path, cohort: RepertoireDataset, tmp_path: Path, deeprc: Command, ending: str
+) -> None:
+    path = tmp_path / f"a.{ending}"
+    code, _, err = deeprc("plot", "genes", folder, cohort.container.path, "-o", path)
+    assert code == 0, err
+    assert "INFO" not in err  # of fontTools
+    assert path.read_bytes().startswith({"png": b"\x89PNG", "pdf": b"%PDF"}[ending])
+
+
+def test_predictions_are_the_runs_or_made_anew(folder: Path, cohort: RepertoireDataset) -> None:
+    kept = figure_of("roc", folder, target="status").axes[0].get_legend().get_texts()
+    anew = figure_of("roc", folder, cohort.container.path, target="status", device="cpu").axes[0].get_legend()
+    assert [text.get_text() for text in anew.get_texts()] == [text.get_text() for text in kept]
+    auc = json.loads((folder / "metrics.json").read_text())["test"]["status"]["auc"]
+    assert f"AUC {auc:.3f}" in kept[0].get_text()
+
+
+def test_a_repertoire_alone(folder: Path, cohort: RepertoireDataset) -> None:
+    path = cohort.container.path
+    figure = figure_of("attention", folder, path, repertoire="rep.1", device="cpu")
+    assert next(iter(figure.axes[0].get_legend().get_texts())).get_text() == "case (1 repertoires)"
+    with pytest.raises(InputError, match=r"cohort\.h5: no repertoire 'rep\.99'"):
+        figure_of("attention", folder, path, repertoire="rep.99", device="cpu")
+
+
+def test_classes_of_each_kind_of_target(run: Run, cohort: RepertoireDataset) -> None:
+    status, grade, age = run.tasks
+    metadata = cohort.metadata.set_index(pd.Index(cohort.repertoire_ids))
+    found = class_names(run, cohort, status)
+    assert found == metadata["status"].to_dict()
+    assert list(dict.fromkeys(found.values())) == ["healthy", "case"]  # the positive class last
+    assert class_names(run, cohort, grade) == metadata["grade"].to_dict()
+    halves = class_names(run, cohort, age)
+    known = metadata["age"].dropna()
+    assert set(halves) == set(known.index)
+    middle = float(np.median(known))
+    assert halves == {i: f"age {'above' if value > middle else 'up to'} {middle:g}" for i, value in known.items()}
+
+
+def test_metastable_sizes_by_another_target(folder: Path, cohort: RepertoireDataset) -> None:
+    figure = figure_of("metastable", folder, cohort.container.path, target="grade", device="cpu")
+    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["high", "low", "mid"]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("captum") is None, reason="captum is missing")
+def test_top_sequences_of_a_class(run: Run, folder: Path, cohort: RepertoireDataset) -> None:
+    from deeprc.interpretation.attributions import attribute
+    from deeprc.interpretation.survey import survey
+
+    arguments = {"target": "status", "side": "healthy", "device": "cpu"}
+    figure = figure_of("sequences", folder, cohort.container.path, **arguments)
+    top = survey(run, cohort, top=20).top["status: healthy"]
+    rows: dict[int, str] = {}
+    for text in figure.axes[0].texts:
+        rows[int(text.get_position()[1])] = rows.get(int(text.get_position()[1]), "") + text.get_text()
+    assert list(rows.values()) == top["junction_aa"].tolist()
+    found = attribute(run, cohort, top, output=0)
+    strongest = np.nanmax(np.abs(found.residues))
+    assert figure.axes[1].texts[0].get_text() == f"\u2212{strongest:.2g}"
+    axis = figure_of("kernels", folder, cohort.container.path, **arguments).axes[0]
+    assert axis.get_ylabel() == "mean contribution to status: healthy"
+    assert len(axis.patches) == 8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["roc"], "expected one target (--target): status, grade=high, grade=low, grade=mid"),
+        (["roc", "--target", "age"], "the predictions have no target 'age' with a probability in them"),
+        (["attention"], "attention needs the cohort: deeprc plot attention {run} COHORT"),
+        (["logos"], "logos needs the cohort"),
+        (["history", "{cohort}"], "history needs no cohort"),
+        (["history", "--target", "status"], "history has no --target"),
+        (["roc", "--class", "case"], "roc has no --class"),
+        (["genes", "{cohort}", "--field", "j_call"], "the cohort has no j_call"),
+        (["attention", "{cohort}", "--target", "sex"], "no target 'sex'; its targets: status, grade, age"),
+        (
+            ["sequences", "{cohort}", "--class", "ill"],
+            "no class 'ill' of the target 'status'; one of status: case, status: healthy",
+        ),
+        (["curves"], "holds no benchmark (no benchmark.yaml); expected one made by `deeprc benchmark`"),
+    ],
+)
+def test_what_cannot_be_drawn_is_said_in_a_line(
+    folder: Path, cohort: RepertoireDataset, tmp_path: Path, deeprc: Command, arguments: list[str], message: str
+) -> None:
+    names = {"run": folder, "cohort": cohort.container.path}
+    kind, *rest = (argument.format(**names) for argument in arguments)
+    code, _, err = deeprc("plot", kind, folder, "-o", tmp_path / "a.png", "--device", "cpu", *rest)
+    assert code == 2
+    assert message.format(**names) in err
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_file_is_checked_before_anything_is_computed(folder: Path, tmp_path: Path, deeprc: Command) -> None:
+    code, _, err = deeprc("plot", "roc", tmp_path / "no-run", "-o", tmp_path / "a.gif")
+    assert (code, "a.gif: expected a name that ends in .png, .svg or .pdf" in err) == (2, True)
+    code, _, err = deeprc("plot", "roc", tmp_path / "no-run", "-o", tmp_path / "a.png")
+    assert (code, "is not a run directory" in err) == (2, True)
+
+
+def test_a_damaged_table_is_said(folder: Path, tmp_path: Path) -> None:
+    for name in ("config.yaml", "history.tsv"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    with pytest.raises(InputError, match=r"predictions\.tsv: no such file"):
+        figure_of("roc", tmp_path)
+    (tmp_path / "history.tsv").write_text("")
+    with pytest.raises(InputError, match=r"history\.tsv: is no table"):
+        figure_of("history", tmp_path)
+    with pytest.raises(InputError, match="no figure 'pie'; one of roc, "):
+        figure_of("pie", tmp_path)
+
+
+def test_help_names_every_kind(deeprc: Command) -> None:
+    code, out, _ = deeprc("plot", "--help")
+    assert code == 0
+    assert all(kind in out for kind in KINDS)
+
+
+def test_curves_of_a_benchmark(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    parts = [
+        pd.DataFrame(
+            {
+                "method": method,
+                "fold": np.arange(20) % 2,
+                "repertoire_id": [f"{i:03}" for i in range(20)],
+                "label": np.arange(20) // 2 % 2,
+                "score": rng.normal(size=20),
+                "probability": 0.5,
+            }
+        )
+        for method in ("a", "b")
+    ]
+    pd.concat(parts).to_csv(tmp_path / "predictions.tsv", sep="\t", index=False)
+    methods = {name: {"label": name.upper(), "kind": "method"} for name in ("a", "b", "failed")}
+    header = {
+        "format": "deeprc-benchmark",
+        "version": 1,
+        **dict.fromkeys(("content", "target", "group_by", "seed", "n_folds", "folds", "preset"), 0),
+        "asked": ["all"],
+        "methods": methods,
+    }
+    (tmp_path / "benchmark.yaml").write_text(json.dumps(header))
+    left, right = figure_of("curves", tmp_path).axes
+    assert len(left.lines) == 3
+    assert sorted(text.get_text().split()[-1] for text in right.get_legend().get_texts()) == ["A", "B", "chance"]
