@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from deeprc.evaluation.experiment import Progress, train_run
 from deeprc.evaluation.run import Run
 from deeprc.files import check_new_folder, write_text
 from deeprc.interpretation.attention import best_sequences, heads_path, iterate_attention, write_attention
+from deeprc.interpretation.report import REPORT_NEEDS, write_report
 
 __all__ = ["N_UPDATES", "TOP", "run_quickstart"]
 
@@ -34,7 +36,7 @@ def run_quickstart(
     say: Callable[[str], None] = lambda _: None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Simulate a cohort, preprocess, train, evaluate, and look at the test sequences that decide.
+    """Simulate a cohort, preprocess, train, evaluate, look at the test sequences that decide, and report.
 
     Parameters
     ----------
@@ -73,12 +75,20 @@ def run_quickstart(
     top = _best_sequences(run, container, folder / "attention.tsv")
     top["carries_motif"] = top["junction_aa"].str.contains(motif, regex=False)
     write_text(folder / "top_sequences.tsv", top.to_csv(sep="\t", index=False))
+    report = {}
+    if all(find_spec(name) for name in REPORT_NEEDS):
+        say(f"5. deeprc report {folder}/run {container} -o {folder}/report.html")
+        write_report(run, open_dataset(container), folder / "report.html")
+        report = {"report, to open in a browser": str(folder / "report.html")}
+    else:
+        say("5. No report: it needs pip install 'deeprc[interpret]'")
     summary = {
         "test_auc": metrics["test"]["status"]["auc"],
         "witnesses_in_top_100": int(top["carries_motif"].sum()),
         "seconds": round(time.monotonic() - started, 1),
         "motif": motif,
         "files": {
+            **report,
             "repertoire files": str(folder / "repertoires"),
             "metadata sheet": str(sheet),
             "container": str(container),

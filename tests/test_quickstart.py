@@ -18,7 +18,7 @@ def test_it_leaves_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert json.loads((tmp_path / "out" / "summary.json").read_text()) == summary
     assert {"test_auc", "witnesses_in_top_100", "seconds"} <= set(summary)
     assert all(Path(path).exists() for path in summary["files"].values())
-    assert len(lines) == 4
+    assert len(lines) == 5
     top = pd.read_csv(tmp_path / "out" / "top_sequences.tsv", sep="\t")
     assert len(top) == 100
     assert top["contribution"].is_monotonic_decreasing

@@ -1,0 +1,168 @@
+"""How good the network is on each side of its split: metrics, and every class against the others.
+
+Letters: B repertoires, T outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.evaluation.metrics import auc_interval
+from deeprc.evaluation.paired_test import midrank_aucs
+from deeprc.evaluation.results import predictions_table
+from deeprc.evaluation.run import NEW, Run, metrics_by_split
+from deeprc.outputs import activate, output_slices
+from deeprc.tasks import Task
+
+__all__ = ["SIDE_NAMES", "Auc", "Contrast", "Judged", "Numbers", "judge", "two_names"]
+
+SIDE_NAMES = {"train": "training", "validation": "validation", "test": "test", NEW: "new"}
+"""How the sides of the split are called in texts."""
+
+
+@dataclass(frozen=True)
+class Auc:
+    """An AUC with its 95% interval and the sizes of both classes."""
+
+    value: float
+    low: float
+    high: float
+    n_positive: int
+    n_negative: int
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """One class against all others.
+
+    Attributes
+    ----------
+    target, key
+        The target's name, and that of this class among its predictions, see `predictions_table`.
+    positive, negative
+        What the two sides are called.
+    output
+        The output that tells them apart.
+    label
+        1, 0, or NaN where it is not known, (B,).
+    score
+        Log-odds of the positive class, (B,).
+    probability
+        Of the positive class, (B,).
+    """
+
+    target: str
+    key: str
+    positive: str
+    negative: str
+    output: int
+    label: NDArray[np.float64]
+    score: NDArray[np.float64]
+    probability: NDArray[np.float64]
+
+    def auc(self, rows: NDArray[np.bool_]) -> Auc | None:
+        """Return the AUC among some repertoires, (B,); None unless both classes occur there."""
+        rows = rows & ~np.isnan(self.label)
+        label = self.label[rows].astype(np.int64)
+        n_positive, n_negative = int(label.sum()), int((1 - label).sum())
+        if not (n_positive and n_negative):
+            return None
+        value = float(midrank_aucs(label, self.score[rows][None])[0])
+        return Auc(value, *auc_interval(value, n_positive, n_negative), n_positive, n_negative)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A regression target: known and predicted values, (B,), NaN where nothing is known."""
+
+    target: str
+    label: NDArray[np.float64]
+    predicted: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """How the network does on a cohort.
+
+    Attributes
+    ----------
+    ids
+        Of the repertoires, (B,).
+    split
+        The side of each, (B,): train, validation, test or new.
+    labels
+        (B, number of tasks).
+    metrics
+        By side and target, see `deeprc.evaluation.metrics.task_metrics`.
+    predictions
+        See `deeprc.evaluation.results.predictions_table`.
+    contrasts, numbers
+        Classes to tell apart, and regression targets.
+    side
+        The side by which the network is to be judged: "test"; "new" where the cohort has no labelled repertoire of the
+        test side; None where it has neither.
+    """
+
+    ids: NDArray[np.object_]
+    split: NDArray[np.object_]
+    labels: NDArray[np.float64]
+    metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]
+    predictions: pd.DataFrame
+    contrasts: Sequence[Contrast]
+    numbers: Sequence[Numbers]
+    side: str | None
+
+    def rows(self, side: str | None) -> NDArray[np.bool_]:
+        """Return which repertoires are on a side, (B,)."""
+        return np.asarray(self.split == side)
+
+
+def two_names(task: Task) -> tuple[str, str]:
+    """Return what the negative and the positive side of a binary target are called."""
+    positive, others = task.classes[-1], task.classes[:-1]
+    return (others[0] if len(others) == 1 else f"not {positive}"), positive
+
+
+def judge(run: Run, dataset: RepertoireDataset, outputs: NDArray[np.float64]) -> Judged:
+    """Compare the outputs for a cohort, (B, T), with its labels."""
+    split = np.array(run.split_of(dataset), dtype=object)
+    labels = run.labels(dataset)
+    tensor = torch.from_numpy(np.ascontiguousarray(outputs))
+    metrics = {} if np.isnan(labels).all() else metrics_by_split(tensor, labels, split.tolist(), run.tasks)
+    contrasts: list[Contrast] = []
+    numbers: list[Numbers] = []
+    parts = zip(run.tasks, output_slices(run.tasks), activate(tensor, run.tasks), labels.T, strict=True)
+    for task, part, predicted, label in parts:
+        if task.kind == "regression":
+            numbers.append(Numbers(task.name, label, predicted))
+        else:
+            contrasts += _contrasts(task, part.start, outputs[:, part], predicted, label)
+    known = ~np.isnan(labels).all(axis=1)
+    side = next((name for name in ("test", NEW) if (known & (split == name)).any()), None)
+    table = predictions_table(dataset.repertoire_ids, split.tolist(), tensor, labels, run.tasks)
+    return Judged(dataset.repertoire_ids, split, labels, metrics, table, contrasts, numbers, side)
+
+
+def _contrasts(
+    task: Task, first: int, outputs: NDArray[np.float64], probability: NDArray[np.float64], label: NDArray[np.float64]
+) -> list[Contrast]:
+    if task.kind == "binary":
+        negative, positive = two_names(task)
+        return [Contrast(task.name, task.name, positive, negative, first, label, outputs[:, 0], probability)]
+    found = []
+    for c, name in enumerate(task.classes):
+        member = np.where(np.isnan(label), np.nan, label == c)
+        odds = outputs[:, c] - logsumexp(np.delete(outputs, c, axis=1), axis=1)
+        found.append(
+            Contrast(task.name, f"{task.name}={name}", name, f"not {name}", first + c, member, odds, probability[:, c])
+        )
+    return found

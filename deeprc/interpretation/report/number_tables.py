@@ -1,0 +1,127 @@
+"""The tables of numbers: metrics by side, controls, and how well an implanted signal is found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from deeprc.evaluation.comparison import p_text
+from deeprc.evaluation.run import NEW
+from deeprc.interpretation.report.controls import LABELS, Controls
+from deeprc.interpretation.report.judged import SIDE_NAMES, Judged
+from deeprc.interpretation.report.page import Cell, Column, Table, number, percent, text
+from deeprc.tasks import Task
+
+__all__ = ["control_table", "metrics_table", "witness_table"]
+
+_ORDER = ("test", NEW, "validation", "train")
+_SHARES = {"f1": "F1", "balanced_accuracy": "Balanced accuracy", "accuracy": "Accuracy"}
+_NOTES = {
+    "f1": "harmonic mean of precision and recall (of the positive class, or in the mean over classes)",
+    "balanced_accuracy": "share of a class that is recognised, in the mean over the classes",
+    "accuracy": "share of repertoires whose class is recognised",
+}
+
+
+def metrics_table(judged: Judged, task: Task, place: int) -> Table:
+    """Return a target's metrics, a row for each side, the one that judges first."""
+    if task.kind == "regression":
+        return _regression(judged, task, place)
+    contrasts = [each for each in judged.contrasts if each.target == task.name]
+    columns = [Column("Side", False), Column("Repertoires")]
+    for each in contrasts:
+        name = "" if len(contrasts) == 1 else f" {each.positive}"
+        columns += [Column(f"AUC{name}"), Column(f"95% interval{name}")]
+    columns += [Column(heading, note=_NOTES[name]) for name, heading in _SHARES.items()]
+    columns.append(Column("Loss", note="cross entropy in nats; lower is better"))
+    rows = []
+    for side, found in _sides(judged, task):
+        cells = [text(SIDE_NAMES[side]), number(found["n"], ",d")]
+        for each in contrasts:
+            auc = each.auc(judged.rows(side))
+            cells.append(number(auc and auc.value))
+            cells.append(Cell(f"{auc.low:.3f} to {auc.high:.3f}", auc.low) if auc else number(None))
+        rows.append([*cells, *(number(found.get(name)) for name in (*_SHARES, "loss"))])
+    return Table(f"metrics-{place}", f"How well {task.name} is predicted", columns, rows)
+
+
+def _regression(judged: Judged, task: Task, place: int) -> Table:
+    columns = [
+        Column("Side", False),
+        Column("Repertoires"),
+        Column("r²", note="share of the variance that is explained: 1 is perfect, 0 no better than the mean"),
+        Column("Mean error", note="mean absolute difference to the true value, in its units"),
+    ]
+    rows = [
+        [text(SIDE_NAMES[side]), number(found["n"], ",d"), number(found.get("r2")), number(found.get("mae"), ",.3g")]
+        for side, found in _sides(judged, task)
+    ]
+    return Table(f"metrics-{place}", f"How well {task.name} is predicted", columns, rows)
+
+
+def _sides(judged: Judged, task: Task) -> list[tuple[str, Mapping[str, Any]]]:
+    found = [(side, judged.metrics.get(side, {}).get(task.name, {})) for side in _ORDER]
+    return [(side, metrics) for side, metrics in found if metrics.get("n")]
+
+
+def control_table(controls: Controls, place: int) -> Table:
+    """Return the AUC of the network and the controls, and whether they differ."""
+    contrast = controls.contrast
+    columns = [
+        Column("Classifier", False),
+        Column("AUC"),
+        Column("95% interval", note="from the class sizes (Newcombe's method 5)"),
+        Column("Difference", note="of its AUC to that of the network"),
+        Column("p", note="how often a difference so large comes by chance, on these repertoires (paired, two-sided)"),
+        Column("Test", False),
+    ]
+    rows = []
+    for _, row in controls.comparison.iterrows():
+        own = row["method"] == "network"
+        rows.append(
+            [
+                text(LABELS[str(row["method"])]),
+                number(row["auc_mean"]),
+                Cell(f"{row['ci_low']:.3f} to {row['ci_high']:.3f}", float(row["ci_low"])),
+                number(None) if own else number(row["difference"] or 0.0, "+.3f" if row["difference"] else ".3f"),
+                number(None) if own else Cell(p_text(row["p_value"]), float(row["p_value"])),
+                text("" if own else row["test"]),
+            ]
+        )
+    caption = f"Telling {contrast.positive} from {contrast.negative}, on the same repertoires"
+    return Table(f"controls-{place}", caption, columns, rows)
+
+
+def witness_table(ranking: pd.DataFrame) -> Table:
+    """Return how well each score finds the carriers of an implanted signal; see `witness_ranking`."""
+    columns = [
+        Column(
+            "Ranked by",
+            False,
+            "attention: how much the network looks; contribution: what a sequence adds in its repertoire; response: "
+            "what the output would be from it alone",
+        ),
+        Column("Sequences"),
+        Column("Carriers", note="sequences into which the simulation put the signal"),
+        Column("AUC", note="of telling carriers from all others"),
+        Column("Average precision"),
+        Column("Of the first 100", note="share of carriers among them"),
+        Column("Of the first 1,000", note="share of carriers among them"),
+        Column("Recall at 1,000", note="share of all carriers that are among the first 1,000"),
+    ]
+    rows = [
+        [
+            text(row["score"]),
+            number(int(row["n_sequences"]), ",d"),
+            number(int(row["n_witnesses"]), ",d"),
+            number(row["auc"]),
+            number(row["average_precision"]),
+            percent(row["precision_at_100"]),
+            percent(row["precision_at_1000"]),
+            percent(row["recall_at_1000"]),
+        ]
+        for row in ranking.to_dict("records")
+    ]
+    return Table("witness-ranking", "How well the implanted sequences are found", columns, rows)

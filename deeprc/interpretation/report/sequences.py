@@ -1,0 +1,146 @@
+"""The sequences that speak most for a side, as a table with coloured residues, and all of them to download."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup, escape
+from numpy.typing import NDArray
+
+from deeprc.interpretation.report.page import Cell, Column, Table, download, number, text
+from deeprc.interpretation.survey import Side
+
+__all__ = ["SHOWN", "coloured", "legend", "sequence_table"]
+
+SHOWN = 200
+"""How many sequences of a side are in the table; the others are in the file that can be saved."""
+
+_STEPS = (0.15, 0.4, 0.7)  # of the strongest residue of the sequence: where each of the three shades begins
+
+
+_LEGEND = (
+    ("f3", "adds most to the contribution"),
+    ("f2", "adds"),
+    ("f1", "adds a little"),
+    ("a1", "takes a little away"),
+    ("a2", "takes away"),
+    ("a3", "takes most away"),
+)
+
+
+def legend() -> list[tuple[Markup, str]]:
+    """Return a letter in each look that `coloured` gives, and what it means."""
+    letter = Markup('<span class="residues"><span class="{}">A</span></span>')
+    return [(letter.format(name), meaning) for name, meaning in _LEGEND]
+
+
+def coloured(junction_aa: str, residues: NDArray[np.float64] | None) -> Markup:
+    """Return a sequence with its residues shaded by what they add, relative to the strongest of them.
+
+    Parameters
+    ----------
+    junction_aa
+        L letters.
+    residues
+        What each adds to the contribution, (L,) or longer; None where it is not known.
+    """
+    if residues is None:
+        return Markup('<span class="residues">{}</span>').format(junction_aa)
+    values = np.nan_to_num(residues[: len(junction_aa)])
+    strongest = float(np.abs(values).max(initial=0.0))
+    letters = []
+    for letter, value in zip(junction_aa, values.tolist(), strict=True):
+        step = sum(abs(value) > limit * strongest for limit in _STEPS) if strongest > 0 else 0
+        shade = f' class="{"f" if value > 0 else "a"}{step}"' if step else ""
+        letters.append(f'<span{shade} title="{value:+.2g}">{escape(letter)}</span>')
+    return Markup('<span class="residues">{}</span>').format(Markup("".join(letters)))
+
+
+def sequence_table(
+    side: Side, number_of_side: int, top: pd.DataFrame, residues: NDArray[np.float64] | None, classes: Sequence[str]
+) -> Table:
+    """Return the best sequences of a side.
+
+    Parameters
+    ----------
+    side, number_of_side
+        What they speak for, and its number in the page.
+    top
+        See `deeprc.interpretation.survey.Survey`, the best first.
+    residues
+        What the residues of the first `SHOWN` add to their contribution to the side, (n, L).
+    classes
+        The label of the repertoire of each, as text.
+    """
+    shown = min(len(top), SHOWN)
+    fields = {"v_call": "V gene", "j_call": "J gene"}
+    genes = {name: heading for name, heading in fields.items() if name in top}
+    columns = [
+        Column("Sequence", False),
+        Column("Contribution"),
+        Column("Response", note=f"what the output for {side.name} would be from this sequence alone"),
+        *(Column(heading, False) for heading in genes.values()),
+        Column("Repertoire", False),
+        Column("Class", False, "of the repertoire it was found in"),
+        Column("Split", False, "the side on which that repertoire was: train, validation, test or new"),
+        Column("Attention", note="the sequence's share of all attention on its repertoire"),
+        Column("Count", note="how often it was read (duplicate_count)"),
+    ]
+    if "witness" in top:
+        columns.append(Column("Implanted", False, "whether the simulation put the signal into it"))
+    digits = _digits(top["contribution"][:shown])
+    rows = [
+        _row(one, side.sign, digits, None if residues is None else residues[place], label, list(genes))
+        for place, (one, label) in enumerate(zip(top[:shown].to_dict("records"), classes[:shown], strict=True))
+    ]
+    which = "All" if shown == len(top) else f"The first {shown:,} of"
+    return Table(
+        f"sequences-{number_of_side}",
+        f"{which} {len(top):,} sequences that speak most for {side.name}; press a heading to sort by it",
+        columns,
+        rows,
+        sortable=True,
+        searchable="Search sequences, genes, repertoires",
+        sorted_by=1,
+        download=_all(side, top, classes),
+    )
+
+
+def _digits(contributions: pd.Series[float]) -> int:
+    """Return how many decimals show three digits of the lowest of the highest contributions."""
+    lowest = float(contributions.abs().min()) if len(contributions) else 1.0
+    return int(np.clip(2 - np.floor(np.log10(max(lowest, 1e-9))), 2, 6))
+
+
+def _row(
+    one: dict[Hashable, object],
+    sign: int,
+    digits: int,
+    residues: NDArray[np.float64] | None,
+    label: str,
+    genes: Sequence[str],
+) -> list[Cell]:
+    junction = str(one["junction_aa"])
+    cells = [
+        Cell(coloured(junction, residues), junction),
+        number(sign * float(str(one["contribution"])), f",.{digits}f"),
+        number(sign * float(str(one["response"])), ",.2f"),
+        *(text(one[name] or None) for name in genes),
+        text(one["repertoire_id"]),
+        text(label or None),
+        text(one["split"]),
+        number(float(str(one["attention_weight"])), ".2%"),
+        number(int(str(one["duplicate_count"])), ",d"),
+    ]
+    if "witness" in one:
+        cells.append(text("yes" if one["witness"] else "no"))
+    return cells
+
+
+def _all(side: Side, top: pd.DataFrame, classes: Sequence[str]) -> tuple[str, str, str]:
+    table = top.assign(repertoire_class=list(classes)).to_csv(sep="\t", index=False, float_format="%.9g")
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", side.name).strip("-.") or "side"
+    return download(table, f"sequences-{stem}.tsv", f"Save all {len(top):,} as a table (TSV)")
