@@ -64,6 +64,11 @@ class Task:
     scale: float = 1.0
 
     @property
+    def negative(self) -> str:
+        """What a binary target's other class is called: by its name, or where there are several, "not" the positive."""
+        return self.classes[0] if len(self.classes) == 2 else f"not {self.classes[-1]}"
+
+    @property
     def n_outputs(self) -> int:
         """The number of network outputs of the task."""
         return len(self.classes) if self.kind == "multiclass" else 1

@@ -130,3 +130,8 @@ def test_activation_undoes_the_scaling() -> None:
     (task,) = scaled_to([Task("c", "c", "regression")], np.array([[5.0], [15.0], [np.nan]]))
     assert (task.mean, task.scale) == (10.0, 5.0)
     np.testing.assert_allclose(activate(torch.tensor([[2.0]]), [task])[0], [20.0])
+
+
+def test_the_negative_class_has_a_name() -> None:
+    assert Task("CMV=+", "CMV", "binary", ("-", "+")).negative == "-"
+    assert Task("CMV=+", "CMV", "binary", ("-", "?", "+")).negative == "not +"

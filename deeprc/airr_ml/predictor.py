@@ -32,7 +32,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_device
 from deeprc.errors import InputError
 from deeprc.estimators import RepertoireClassifier
-from deeprc.files import write_text
+from deeprc.files import check_table_output, write_text
 from deeprc.training.estimator import DeepRCClassifier
 
 __all__ = ["COLUMNS", "METHODS", "NOT_APPLICABLE", "ImmuneStatePredictor", "predict_immune_states"]
@@ -47,6 +47,7 @@ METHODS = ("gapped-logistic", "logistic", "public-clones", "deeprc")
 """What `method="auto"` chooses from, in the order in which methods are preferred that do equally well."""
 
 _STRENGTHS = (1.0, 0.3, 0.1, 0.03, 10.0)  # C of the logistic regressions, in the order in which they are preferred
+_GUESSING = 0.55
 _FEWEST = 5  # repertoires of each class with which methods are compared
 
 _logger = logging.getLogger(__name__)
@@ -225,6 +226,9 @@ class ImmuneStatePredictor:
             _logger.info("%s: cross-validated AUC %.3f", method, auc)
             best = (auc, method, estimator) if best is None or auc > best[0] else best
         assert best is not None
+        if best[0] < _GUESSING:
+            text = "the best cross-validated AUC is %.3f, close to guessing: probabilities and sequences mean little"
+            _logger.warning(text, best[0])
         return best[1], best[2]
 
 
@@ -324,12 +328,12 @@ def predict_immune_states(
             pass
     except OSError as error:
         raise InputError(f"{out}: cannot be written to: {error.strerror or error}") from error
+    paths = out / f"{name}_test_predictions.tsv", out / f"{name}_important_sequences.tsv"
+    for path in paths:
+        check_table_output(path, COLUMNS)
     predictor.fit(train_dir)
     predictions = pd.concat([predictor.predict_proba(test_dir) for test_dir in test_dirs], ignore_index=True)
-    tables = {"test_predictions": predictions, "important_sequences": predictor.important_sequences_}
-    paths = []
-    for kind, table in tables.items():
+    for path, table in zip(paths, (predictions, predictor.important_sequences_), strict=True):
         assert table is not None
-        paths.append(out / f"{name}_{kind}.tsv")
-        write_text(paths[-1], table.to_csv(sep="\t", index=False, lineterminator="\n"))
-    return paths[0], paths[1]
+        write_text(path, table.to_csv(sep="\t", index=False, lineterminator="\n"))
+    return paths

@@ -16,7 +16,10 @@ class _Command(click.Command):
         repeated: list[str] = []
         taking = False
         for place, argument in enumerate(args):
-            if argument == _SEVERAL:
+            if argument.startswith(_SEVERAL + "="):
+                taking = True
+                repeated.append(argument)
+            elif argument == _SEVERAL:
                 taking = True
                 if place + 1 == len(args) or args[place + 1].startswith("-"):
                     repeated.append(argument)  # no value: click says so

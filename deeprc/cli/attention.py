@@ -20,10 +20,11 @@ __all__ = ["attention"]
 )
 @click.option(
     "--by",
-    default="attention",
-    show_default=True,
     type=click.Choice(["attention", "contribution", "response"]),
-    help="How --top-overall ranks: where the network looks; what adds most to the (first) target; what would, alone.",
+    help="How --top-overall ranks: where the network looks (default); what adds most to a class; what would, alone.",
+)
+@click.option(
+    "--class", "side", metavar="NAME", help="The class for --by; the (first) target's positive one by default."
 )
 @click.option("--repertoire", "repertoires", multiple=True, metavar="ID", help="Only this repertoire; repeatable.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
@@ -33,7 +34,8 @@ def attention(
     output: str,
     top: int | None,
     top_overall: int | None,
-    by: str,
+    by: str | None,
+    side: str | None,
     repertoires: tuple[str, ...],
     device: str,
 ) -> None:
@@ -57,16 +59,24 @@ def attention(
     from deeprc.errors import InputError
     from deeprc.evaluation.run import load_run
     from deeprc.interpretation.attention import check_attention_outputs, heads_path, iterate_attention, write_attention
+    from deeprc.interpretation.survey import find_side
 
     if top is not None and top_overall is not None:
         raise InputError("--top keeps sequences of each repertoire, --top-overall of all together: give one of them")
+    if top_overall is None and (by or side):
+        raise InputError("--by and --class say how --top-overall ranks; it is not given")
+    if side is not None and by in (None, "attention"):
+        raise InputError("--class goes with --by contribution or --by response: attention is the same for all classes")
     check_attention_outputs(output)
     trained = load_run(run, device=device)
     dataset = open_dataset(container)
     if repertoires:
-        dataset = dataset.select(repertoires)
+        dataset = dataset.select(list(dict.fromkeys(repertoires)))
     tables = iterate_attention(trained, dataset, bar(range(len(dataset)), "repertoire"), top=top)
-    written = write_attention(output, tables, most=top_overall, by=by)
+    chosen = find_side(trained.tasks, side)
+    written = write_attention(
+        output, tables, most=top_overall, by=by or "attention", output=chosen.output, sign=chosen.sign
+    )
     for line in head_lines(written.heads):
         click.echo(line)
     click.echo(f"Wrote {written.n_sequences} sequences of {len(dataset)} repertoires to {output}")

@@ -247,6 +247,7 @@ def write_attention(
     most: int | None = None,
     by: str = "attention",
     output: int = 0,
+    sign: int = 1,
 ) -> AttentionSummary:
     """Write the sequences of all repertoires as TSV (gzip if the name ends in .gz), and the heads to `heads_path`.
 
@@ -260,7 +261,7 @@ def write_attention(
         The file.
     attention
         Of the repertoires, in the order of the file.
-    most, by, output
+    most, by, output, sign
         Write only the sequences that rank highest over all repertoires, the best first; see `best_sequences`.
     """
     target = Path(path)
@@ -273,7 +274,7 @@ def write_attention(
                     for piece in one.pieces():
                         table.write(piece)
             else:
-                table.write(best_sequences(seen, most, by=by, output=output))
+                table.write(best_sequences(seen, most, by=by, output=output, sign=sign))
         all_heads = pd.concat(heads) if heads else pd.DataFrame(columns=HEADS_COLUMNS)
         all_heads.to_csv(heads_aside, sep="\t", index=False)
     return AttentionSummary(table.n_rows, _summary(all_heads))

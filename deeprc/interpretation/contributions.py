@@ -48,8 +48,8 @@ class SequenceScores:
     contributions
         To the outputs before their activation, (N, T) float64. Their sum over the sequences is `outputs`.
     responses
-        What the outputs would be if all attention were on one sequence, (N, T) float64. Unlike contributions they do
-        not depend on what else is in the repertoire.
+        What the outputs would be if all attention were on one sequence, (N, T) float64. Unlike contributions they
+        hardly depend on what else is in the repertoire: only through the features' standard deviation.
     outputs
         Of the repertoire, before their activation, (T,) float64.
     """

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from deeprc.errors import InputError
+from deeprc.files import read_table
+from deeprc.interpretation.figures.classes import drawn_classes
 from deeprc.tasks import Task
 
 if TYPE_CHECKING:
@@ -71,6 +72,9 @@ class _Request:
     def survey(self, top: int = 1) -> Survey:
         from deeprc.interpretation.survey import survey
 
+        if not self.dataset.n_sequences.any():
+            where = "the cohort" if self.repertoire is None else f"the repertoire {self.repertoire!r}"
+            raise InputError(f"{self.cohort}: {where} has no sequences, so there is nothing to draw")
         return survey(self.run, self.dataset, top=top, positions=self.progress(range(len(self.dataset))))
 
     def predictions(self) -> pd.DataFrame:
@@ -79,7 +83,7 @@ class _Request:
         from deeprc.evaluation.run import read_settings
 
         read_settings(self.path)  # says so where the folder is no run
-        return _table(self.path / "predictions.tsv", {"repertoire_id": str, "split": str, "target": str})
+        return read_table(self.path / "predictions.tsv", {"repertoire_id": str, "split": str, "target": str})
 
 
 def _roc(request: _Request) -> Figure:
@@ -111,7 +115,7 @@ def _history(request: _Request) -> Figure:
     from deeprc.interpretation.figures import history_figure
 
     read_settings(request.path)
-    return history_figure(_table(request.path / "history.tsv", {}))
+    return history_figure(read_table(request.path / "history.tsv"))
 
 
 def _metastable(request: _Request) -> Figure:
@@ -161,7 +165,7 @@ def _attributed(request: _Request, n: int) -> tuple[Side, pd.DataFrame, Attribut
     from deeprc.interpretation.survey import sides_of
 
     of_target = [side for side in sides_of(request.run.tasks) if side.target == request.task.name]
-    chosen = [side for side in of_target if request.side in (None, side.name, side.name.split(": ", 1)[-1])]
+    chosen = [side for side in of_target if request.side in (None, side.name, side.label)]
     if not chosen:
         names = ", ".join(side.name for side in of_target)
         raise InputError(
@@ -261,29 +265,17 @@ def figure_of(
 
 
 def class_names(run: Run, dataset: RepertoireDataset, task: Task) -> dict[str, str]:
-    """Return the class of each repertoire by its id; of a number, which half of the cohort it is in.
+    """Return the class of each repertoire by its id, as `drawn_classes` does.
 
-    Repertoires without a label are left out. The classes come in the order of the target's: the positive one last.
+    Raises
+    ------
+    InputError
+        If no repertoire has a label.
     """
     labels = run.labels(dataset)[:, run.tasks.index(task)]
-    known = np.flatnonzero(~np.isnan(labels))
-    if len(known) == 0:
+    if np.isnan(labels).all():
         raise InputError(f"{dataset.container.path}: no repertoire has a label for {task.name}")
-    names, codes = _coded(task, labels[known])
-    order = np.argsort(codes, kind="stable")
-    return {str(dataset.repertoire_ids[known[i]]): names[codes[i]] for i in order}
-
-
-def _coded(task: Task, labels: NDArray[np.float64]) -> tuple[list[str], NDArray[np.int64]]:
-    if task.kind == "regression":
-        middle = float(np.median(labels))
-        return [f"{task.column} up to {middle:g}", f"{task.column} above {middle:g}"], (labels > middle).astype(
-            np.int64
-        )
-    if task.kind == "multiclass":
-        return list(task.classes), labels.astype(np.int64)
-    positive, others = task.classes[-1], task.classes[:-1]
-    return [others[0] if len(others) == 1 else f"not {positive}", positive], labels.astype(np.int64)
+    return drawn_classes(task, dataset.repertoire_ids.tolist(), labels)
 
 
 def benchmark_curves(folder: str | os.PathLike[str]) -> Figure:
@@ -301,16 +293,7 @@ def benchmark_curves(folder: str | os.PathLike[str]) -> Figure:
     if not holds_benchmark(Path(folder)):
         raise InputError(f"{folder}: holds no benchmark (no benchmark.yaml); expected one made by `deeprc benchmark`")
     methods = read_header(Path(folder))["methods"]
-    predictions = _table(Path(folder) / "predictions.tsv", {"method": str, "repertoire_id": str})
+    predictions = read_table(Path(folder) / "predictions.tsv", {"method": str, "repertoire_id": str})
     done = set(predictions["method"])
     known = [MethodInfo(name, how["label"], how["kind"]) for name, how in methods.items() if name in done]
     return curves_figure(predictions, known)
-
-
-def _table(path: Path, types: dict[str, type]) -> pd.DataFrame:
-    try:
-        return pd.read_csv(path, sep="\t", dtype=types, keep_default_na=False, na_values=[""])
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; what should make it has not ended") from None
-    except (ValueError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: is no table: {' '.join(str(error).split())}") from error

@@ -24,6 +24,7 @@ RANKINGS = ("attention", "contribution", "response")
 """By what sequences can be ranked over repertoires; see `ranking_of`."""
 
 _AT = (100, 1000)
+_MOST_OTHERS = 5_000_000
 
 
 def ranking_of(scores: SequenceScores, by: str, *, output: int = 0, sign: int = 1) -> NDArray[np.float64]:
@@ -118,40 +119,65 @@ def witness_ranking(
     -------
     A row for each of `RANKINGS`: score (its name), n_sequences, n_witnesses, auc and average_precision (of telling
     carriers from all others), precision_at_100, precision_at_1000, recall_at_100 and recall_at_1000 (of the sequences
-    ranked highest). NaN where there is no carrier, or nothing else.
+    ranked highest). NaN where there is no carrier, or nothing else. In cohorts of more than 5 million sequences auc and
+    average_precision are estimated from all carriers and evenly chosen others, so that memory is bounded.
 
     Raises
     ------
     InputError
         If the container does not know which sequences carry the signal.
     """
-    keys: dict[str, list[NDArray[np.float32]]] = {name: [] for name in RANKINGS}
-    carriers = []
-    for position in range(len(dataset)) if positions is None else positions:
+    chosen = list(range(len(dataset)) if positions is None else positions)
+    step = max(1, -(-int(dataset.n_sequences[chosen].sum()) // _MOST_OTHERS))
+    rankings = {name: _Tally(step) for name in RANKINGS}
+    for position in chosen:
         known = dataset[position].witness
         if known is None:
             raise InputError(f"{dataset.container.path}: does not say which sequences carry a signal (/witness)")
         scores = score_sequences(run, dataset, position)
-        carriers.append(np.asarray(known) > 0)
-        for name, parts in keys.items():
-            parts.append(ranking_of(scores, name, output=output, sign=sign).astype(np.float32))
-    carrier = np.concatenate(carriers) if carriers else np.zeros(0, np.bool_)
-    return pd.DataFrame(
-        [{"score": name, **_found(carrier, np.concatenate(parts))} for name, parts in keys.items() if parts]
-    )
+        for name, tally in rankings.items():
+            tally.add(np.asarray(known) > 0, ranking_of(scores, name, output=output, sign=sign))
+    return pd.DataFrame([{"score": name, **tally.found()} for name, tally in rankings.items() if chosen])
 
 
-def _found(carrier: NDArray[np.bool_], key: NDArray[np.float32]) -> dict[str, Any]:
-    n, total = len(carrier), int(carrier.sum())
-    both = 0 < total < n
-    order = np.argsort(-key, kind="stable")
-    found = {
-        "n_sequences": n,
-        "n_witnesses": total,
-        "auc": float(roc_auc_score(carrier, key)) if both else np.nan,
-        "average_precision": float(average_precision_score(carrier, key)) if both else np.nan,
-    }
-    hits = {most: int(carrier[order[:most]].sum()) for most in _AT}
-    found |= {f"precision_at_{most}": hits[most] / min(most, n) if both else np.nan for most in _AT}
-    found |= {f"recall_at_{most}": hits[most] / total if both else np.nan for most in _AT}
-    return found
+class _Tally:
+    """How well one ranking finds carriers, from repertoires one by one; all carriers are kept, of the others a share.
+
+    Parameters
+    ----------
+    step
+        One in so many of the others is kept.
+    """
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        self._best = BestRows(max(_AT))
+        self._keys: list[NDArray[np.float32]] = []
+        self._carriers: list[NDArray[np.bool_]] = []
+        self._n = self._total = 0
+
+    def add(self, carrier: NDArray[np.bool_], keys: NDArray[np.float64]) -> None:
+        """Take in the N sequences of a repertoire."""
+        self._best.offer(keys, lambda rows: pd.DataFrame({"carrier": carrier[rows]}))
+        others = np.flatnonzero(~carrier)[:: self.step]
+        kept = np.concatenate([np.flatnonzero(carrier), others])
+        self._keys.append(keys[kept].astype(np.float32))
+        self._carriers.append(carrier[kept])
+        self._n += len(carrier)
+        self._total += int(carrier.sum())
+
+    def found(self) -> dict[str, Any]:
+        """Return a row of `witness_ranking`."""
+        n, total, both = self._n, self._total, 0 < self._total < self._n
+        carrier, key = np.concatenate(self._carriers), np.concatenate(self._keys)
+        weight = np.where(carrier, 1.0, (n - total) / max(1, len(carrier) - total))
+        first = self._best.table()
+        hits = {most: int(first["carrier"].head(most).sum()) if len(first) else 0 for most in _AT}
+        return {
+            "n_sequences": n,
+            "n_witnesses": total,
+            "auc": float(roc_auc_score(carrier, key)) if both else np.nan,
+            "average_precision": float(average_precision_score(carrier, key, sample_weight=weight)) if both else np.nan,
+            **{f"precision_at_{most}": hits[most] / min(most, n) if both else np.nan for most in _AT},
+            **{f"recall_at_{most}": hits[most] / total if both else np.nan for most in _AT},
+        }

@@ -5,6 +5,7 @@ Letters: N sequences of one repertoire, B repertoires, H heads, T outputs, G gen
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -13,12 +14,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
+from deeprc.errors import InputError
 from deeprc.evaluation.run import Run
 from deeprc.interpretation.attention import HEADS_COLUMNS, RepertoireAttention, iterate_attention
 from deeprc.interpretation.ranking import BestRows, ranking_of
 from deeprc.tasks import Task
 
-__all__ = ["Side", "Survey", "sides_of", "survey"]
+__all__ = ["Side", "Survey", "find_side", "sides_of", "survey"]
 
 _SHARES = np.logspace(-6, 0, 61)
 _UNKNOWN = "unknown"
@@ -32,7 +34,9 @@ class Side:
     Attributes
     ----------
     name
-        What they speak for: a class, or "higher" and "lower" of a number.
+        What they speak for, in words that no other side has: the label, with its target where there are several.
+    label
+        A class, or "higher" and "lower" of a number.
     output
         Which of the T outputs.
     sign
@@ -42,6 +46,7 @@ class Side:
     """
 
     name: str
+    label: str
     output: int
     sign: int
     target: str
@@ -80,20 +85,36 @@ class Survey:
 
 
 def sides_of(tasks: Sequence[Task]) -> list[Side]:
-    """Return the sides of all targets' outputs; their names differ."""
+    """Return the sides of all targets' outputs; no two have one name."""
     sides, output = [], 0
+    columns = Counter(task.column for task in tasks)
     for task in tasks:
         if task.kind == "binary":
-            positive, others = task.classes[-1], task.classes[:-1]
-            named = [(positive, 0, 1), (others[0] if len(others) == 1 else f"not {positive}", 0, -1)]
+            labelled = [(task.classes[-1], 0, 1), (task.negative, 0, -1)]
         elif task.kind == "multiclass":
-            named = [(label, c, 1) for c, label in enumerate(task.classes)]
+            labelled = [(label, c, 1) for c, label in enumerate(task.classes)]
         else:
-            named = [("higher", 0, 1), ("lower", 0, -1)]
-        prefix = f"{task.column}: " if len(tasks) > 1 or task.kind == "regression" else ""
-        sides += [Side(prefix + name, output + shift, sign, task.name) for name, shift, sign in named]
+            labelled = [("higher", 0, 1), ("lower", 0, -1)]
+        target = task.column if columns[task.column] == 1 else task.name
+        prefix = f"{target}: " if len(tasks) > 1 or task.kind == "regression" else ""
+        sides += [Side(prefix + label, label, output + shift, sign, task.name) for label, shift, sign in labelled]
         output += task.n_outputs
     return sides
+
+
+def find_side(tasks: Sequence[Task], name: str | None) -> Side:
+    """Return the side of a name, of the first target's where None: its positive class, or first class, or "higher".
+
+    Raises
+    ------
+    InputError
+        If there is no side of this name.
+    """
+    sides = sides_of(tasks)
+    chosen = sides[0] if name is None else next((side for side in sides if side.name == name), None)
+    if chosen is None:
+        raise InputError(f"expected one of {', '.join(side.name for side in sides)}, found {name!r}")
+    return chosen
 
 
 def survey(run: Run, dataset: RepertoireDataset, *, top: int = 1000, positions: Iterable[int] | None = None) -> Survey:

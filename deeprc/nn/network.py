@@ -140,7 +140,7 @@ class RunningStandardisation(nn.Module):
         before = self.mean.clone()
         self.mean.lerp_(representation.mean(dim=0), share)
         spread = ((representation - before) * (representation - self.mean)).mean(dim=0)
-        self.variance.lerp_(spread, share)
+        self.variance.lerp_(spread, share).clamp_(min=0)  # below it by rounding where a feature is constant
 
 
 class DeepRC(nn.Module):

@@ -50,7 +50,7 @@ def datasets(out: Path) -> list[str]:
         "--test_dirs {a} {b} {c} --n_jobs 1 --out_dir {o} --train_dir {t}",
         "--test_dirs {a} --test_dirs {b} --train_dir {t} --test_dirs {c} --out_dir {o}",
         "--out_dir {o} --train_dir {t} --test_dirs {a} {b} --method logistic --test_dirs {c}",
-        "--out_dir={o} --train_dir={t} --test_dirs={a} --seed 3 --test_dirs {b} {c}",
+        "--out_dir={o} --train_dir={t} --test_dirs={a} {b} --seed 3 --test_dirs {c}",
     ],
 )
 def test_both_tables_are_written_however_the_options_stand(
@@ -108,6 +108,17 @@ def test_what_is_wrong_is_said_before_training(
     assert code == 2
     assert message in errors
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["train_test_predictions.tsv", "train_important_sequences.tsv"])
+def test_other_files_are_not_replaced(place: Path, tmp_path: Path, deeprc: Deeprc, name: str) -> None:
+    (tmp_path / name).write_text("precious\n")
+    arguments = ["--train_dir", place / "train", "--test_dirs", place / "a", "--out_dir", tmp_path]
+    code, _, errors = deeprc("airr-ml", *arguments)
+    assert code == 2
+    assert "exists and is no table of this kind" in errors
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "precious\n"
 
 
 def test_help(deeprc: Deeprc) -> None:

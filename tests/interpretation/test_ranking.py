@@ -9,6 +9,7 @@ import pytest
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.run import Run
+from deeprc.interpretation import ranking
 from deeprc.interpretation.attention import attention_of, best_sequences, iterate_attention
 from deeprc.interpretation.contributions import score_sequences
 from deeprc.interpretation.ranking import BestRows, ranking_of, witness_ranking
@@ -69,6 +70,22 @@ def test_witness_ranking_by_hand(trained: Run, cohort_factory: Callable[..., Rep
         assert table.loc[name, "recall_at_1000"] == 1
     assert (table["n_sequences"] == len(known)).all()
     assert (table["n_witnesses"] == known.sum()).all()
+
+
+def test_a_share_of_the_others_gives_about_the_same(
+    trained: Run, cohort_factory: Callable[..., RepertoireDataset], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = cohort_factory(10, 200, seed=3)
+    carries = [np.array(["WWHW" in s for s in repertoire.sequences()]) for repertoire in dataset]
+    dataset.container.witness = np.concatenate(carries).astype(np.uint8)
+    whole = witness_ranking(trained, dataset).set_index("score")
+    monkeypatch.setattr(ranking, "_MOST_OTHERS", 500)
+    some = witness_ranking(trained, dataset).set_index("score")
+    exact = ["n_sequences", "n_witnesses", "precision_at_100", "precision_at_1000", "recall_at_100", "recall_at_1000"]
+    pd.testing.assert_frame_equal(some[exact], whole[exact])
+    assert some.loc["contribution", "auc"] != whole.loc["contribution", "auc"]
+    np.testing.assert_allclose(some["auc"], whole["auc"], atol=0.03)
+    np.testing.assert_allclose(some["average_precision"], whole["average_precision"], atol=0.15)
 
 
 def test_without_witnesses_there_is_nothing_to_compare_with(trained: Run, motif_cohort: RepertoireDataset) -> None:

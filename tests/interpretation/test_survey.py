@@ -7,10 +7,11 @@ import pandas as pd
 import pytest
 
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
 from deeprc.evaluation.run import Run
 from deeprc.interpretation.attention import attention_of, best_sequences, iterate_attention
-from deeprc.interpretation.survey import Survey, sides_of, survey
-from deeprc.tasks import Task
+from deeprc.interpretation.survey import Survey, find_side, sides_of, survey
+from deeprc.tasks import Task, parse_tasks
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +83,16 @@ def test_sides_of_all_kinds_of_targets() -> None:
         ("age: lower", 3, -1, "age"),
     ]
     assert [side.name for side in sides_of(tasks[:1])] == ["+", "not +"]
+    assert find_side(tasks, None).name == "CMV: +"
+    assert find_side(tasks, "age: lower").sign == -1
+    with pytest.raises(InputError, match=r"expected one of CMV: \+, CMV: not \+, .*, found 'old'"):
+        find_side(tasks, "old")
+
+
+def test_two_targets_of_one_column() -> None:
+    tasks = parse_tasks(["grade=low", "grade:multiclass"], pd.DataFrame({"grade": ["high", "mid", "low"]}))
+    names = [side.name for side in sides_of(tasks)]
+    assert names == ["grade=low: low", "grade=low: not low", "grade: high", "grade: low", "grade: mid"]
 
 
 def test_a_container_without_genes_and_an_empty_repertoire(

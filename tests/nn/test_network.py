@@ -202,3 +202,10 @@ def test_a_slice_and_its_rows_are_the_same_sequences(cohort: RepertoireDataset) 
     for name in ("starts", "lengths", "residue_scale", "position_scale", "offsets"):
         assert torch.equal(getattr(by_slice, name), getattr(by_rows, name)), name
     assert by_slice.residue_scale[0] == torch.log1p(torch.tensor(float(cohort[2].counts[5]))) * maker.inverse_std(2)
+
+
+def test_a_feature_that_is_constant_but_for_rounding_has_a_variance_of_at_least_0() -> None:
+    standardise = RunningStandardisation(1000)
+    constant = -1.7580993 + 1.2e-7 * torch.randint(0, 2, (4, 1000), generator=torch.Generator().manual_seed(0))
+    assert bool(standardise(constant).isfinite().all())
+    assert bool((standardise.variance >= 0).all())

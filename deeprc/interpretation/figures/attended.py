@@ -210,7 +210,8 @@ def gene_figure(genes: pd.DataFrame, field: str = "v_call") -> Figure:
     axis.set_yticks(y, names)
     axis.set(ylim=(-0.7, len(own) - 0.3), xlabel="share of sequences")
     axis.xaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
-    axis.set_xlim(left=-0.02 * float(own[["all", "attended"]].to_numpy().max()))
+    most = float(own[["all", "attended"]].to_numpy().max())
+    axis.set_xlim(-0.03 * most, 1.04 * most)  # a marker at the edge is whole
     grid(axis, "both")
     legend_below(axis, {"weighted by attention": attended, "all sequences": every}, columns=2)
     return figure

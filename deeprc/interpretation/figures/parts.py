@@ -116,7 +116,7 @@ def by_class(table: pd.DataFrame, classes: Mapping[str, str]) -> dict[str, pd.Da
     parts = {name: table[own == name] for name in dict.fromkeys(named.values())}
     parts = {name: part for name, part in parts.items() if len(part)}
     if not parts:
-        raise InputError("no repertoire of the table has a class")
+        raise InputError("no repertoire with sequences has a class")
     return parts
 
 

@@ -63,7 +63,7 @@ def matched(
     factors = factors[factors <= most / len(wanted)]
     filled = np.array([np.minimum(have, factor * want).sum() / max(factor * want.sum(), 1) for factor in factors])
     factor = max(factors[filled >= _MATCHED].max(initial=0.0), min(_FEWEST_EACH, most / len(wanted)))
-    number = np.minimum(have, np.round(factor * want).astype(np.int64))
+    number = np.minimum(have, np.floor(factor * want + 1e-9).astype(np.int64))
     keys = rng.random(len(available))
     order = np.lexsort((keys, available))
     place = np.arange(len(order)) - np.repeat(np.cumsum(have) - have, have)  # among those of its length

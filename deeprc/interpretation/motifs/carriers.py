@@ -64,6 +64,4 @@ def _classes(task: Task, labels: NDArray[np.float64]) -> dict[str, NDArray[np.bo
         return {"all": ~np.isnan(labels)}
     if task.kind == "multiclass":
         return {name: labels == number for number, name in enumerate(task.classes)}
-    others = task.classes[:-1]
-    negative = others[0] if len(others) == 1 else f"not {task.classes[-1]}"
-    return {negative: labels == 0, task.classes[-1]: labels == 1}
+    return {task.negative: labels == 0, task.classes[-1]: labels == 1}

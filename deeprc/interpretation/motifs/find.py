@@ -42,7 +42,7 @@ from deeprc.interpretation.motifs.matrices import (
     information_of,
     windows_of,
 )
-from deeprc.interpretation.motifs.patterns import Masks, pattern_cost, pattern_text
+from deeprc.interpretation.motifs.patterns import ANY, Masks, pattern_cost, pattern_text
 from deeprc.interpretation.motifs.search import SIGNIFICANT, score_of, search_windows
 from deeprc.interpretation.motifs.seeds import Samples
 from deeprc.nn.network import MotifEmbedding
@@ -97,7 +97,7 @@ class Motif:
         Of carrying it; 0.5 is added to the four numbers if one is 0.
     log10_p, p_value
         Fisher's exact test, one-sided, that attended sequences carry it more often. `p_value` is 0 below 1e-300.
-    p_adjusted
+    log10_p_adjusted, p_adjusted
         Corrected for all patterns that there are (Bonferroni, weighted: see `pattern_cost`), and so for everything that
         the search looked at.
     carriers
@@ -121,14 +121,18 @@ class Motif:
     odds_ratio: float
     log10_p: float
     p_value: float
+    log10_p_adjusted: float
     p_adjusted: float
     carriers: pd.DataFrame
 
 
 class _Found(NamedTuple):
+    """A pattern, the logarithm of its corrected p-value, where it was found, and with the places its logo shows."""
+
     masks: Masks
     score: float
     sources: tuple[str, ...]
+    shown: Masks
 
 
 def find_motifs(
@@ -189,10 +193,14 @@ def find_motifs(
     embedding = run.network.embedding
     span = embedding.weight.shape[2] if isinstance(embedding, MotifEmbedding) else _SPAN
     windows = search_windows(samples, composition, residues, span=span, most=_SEARCHED * most)
-    found = [_Found(candidate.masks, score_of(samples, candidate.masks), ("windows",)) for candidate in windows]
+    found = [
+        _Found(candidate.masks, score_of(samples, candidate.masks), ("windows",), candidate.masks)
+        for candidate in windows
+    ]
     for kernel, candidate in search_kernels(run, dataset, chosen, samples, composition, residues, kernels):
-        found.append(_Found(candidate.masks, candidate.score, (f"kernel {kernel}",)))
+        found.append(_Found(candidate.masks, candidate.score, (f"kernel {kernel}",), candidate.masks))
     matrices = [_matrix(samples, composition, residues, one.masks) for one in found]
+    found = [one._replace(shown=_shown(one.masks, *place)) for one, place in zip(found, matrices, strict=True)]
     kept = _independent(samples, _representatives(found, [matrix for matrix, _ in matrices]))[:most]
     carriers = carriers_by_class(run, dataset, [one.masks for one in kept], output=output, progress=progress)
     motifs = [_motif(samples, composition, residues, one, table) for one, table in zip(kept, carriers, strict=True)]
@@ -243,6 +251,13 @@ def _matrix(
     return Matrix(matrix.counts[part], matrix.expected[part]), _FLANK - int(shown[0])
 
 
+def _shown(masks: Masks, matrix: Matrix, start: int) -> Masks:
+    """Return a pattern with the places beside it that its matrix has, where any residue goes."""
+    whole = np.full(len(matrix.counts), ANY, masks.dtype)
+    whole[start : start + len(masks)] = masks
+    return whole
+
+
 def _representatives(found: Sequence[_Found], matrices: Sequence[Matrix]) -> list[_Found]:
     """Return the most significant pattern of each cluster with the sources of all, the most significant first."""
     clusters = cluster_motifs([information_of(matrix) for matrix in matrices])
@@ -267,7 +282,8 @@ def _independent(samples: Samples, found: Sequence[_Found]) -> list[_Found]:
         significant = one.score <= SIGNIFICANT and score_of(samples, one.masks) <= SIGNIFICANT
         if significant and _is_special(samples, one.masks):
             kept.append(one)
-            samples = samples._replace(residues=erased(samples.residues, samples.offsets, one.masks))
+            for masks in (one.shown, one.masks):  # what stands beside a motif belongs to it
+                samples = samples._replace(residues=erased(samples.residues, samples.offsets, masks))
     return kept
 
 
@@ -299,6 +315,7 @@ def _motif(
         odds_ratio=odds_ratio(n_with, samples.n, others_with, samples.others),
         log10_p=log_p / log(10),
         p_value=p_of(log_p),
+        log10_p_adjusted=min(0.0, (log_p + pattern_cost(found.masks)) / log(10)),
         p_adjusted=p_of(log_p + pattern_cost(found.masks)),
         carriers=carriers,
     )
@@ -310,7 +327,7 @@ def motif_table(motifs: Sequence[Motif]) -> pd.DataFrame:
     The carriers' columns follow once per class, as n_repertoires:CLASS, n_repertoires_with:CLASS and so on.
     """
     names = ("pattern", "source", "n_attended", "n_attended_with", "n_background", "n_background_with")
-    tests = ("odds_ratio", "log10_p", "p_value", "p_adjusted")
+    tests = ("odds_ratio", "log10_p", "p_value", "log10_p_adjusted", "p_adjusted")
     rows = []
     for rank, motif in enumerate(motifs, 1):
         row: dict[str, object] = {"rank": rank, **{name: getattr(motif, name) for name in (*names, *tests)}}

@@ -17,6 +17,7 @@ from markupsafe import Markup
 from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo, p_text
 from deeprc.evaluation.store import holds_benchmark, read_header
+from deeprc.files import read_table
 from deeprc.interpretation.report import pictures
 from deeprc.interpretation.report.page import (
     DASH,
@@ -73,7 +74,7 @@ def write_benchmark_report(folder: str | os.PathLike[str], output: str | os.Path
         chosen=[_term(line) for line in found.notes.section("Settings chosen")],
         table=_comparison_table(found),
         costs=_cost_table(found),
-        curves=pictures.benchmark_curves(found.predictions, found.methods),
+        curves=pictures.curves_picture(found.predictions, found.methods),
         command=_command(found.header, str(folder)),
         header=(Path(folder) / "benchmark.yaml").read_text(encoding="utf-8"),
         facts=_facts(found.header),
@@ -123,16 +124,9 @@ def _read(folder: Path) -> _Found:
 
 
 def _table(path: Path, columns: Sequence[str]) -> pd.DataFrame:
-    try:
-        table = pd.read_csv(path, sep="\t", dtype={"method": str, "repertoire_id": str}, keep_default_na=True)
-    except FileNotFoundError:
-        raise InputError(f"{path.parent}: the benchmark has not ended (no {path.name})") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: is damaged: {' '.join(str(error).split())}") from error
-    missing = [name for name in columns if name not in table]
-    if missing:
-        raise InputError(f"{path}: expected a column {missing[0]!r}, found {', '.join(map(str, table.columns))}")
-    return table
+    if not path.exists():
+        raise InputError(f"{path.parent}: the benchmark has not ended (no {path.name})")
+    return read_table(path, {"method": str, "repertoire_id": str}, columns=columns)
 
 
 def _notes(markdown: str) -> _Notes:

@@ -10,7 +10,7 @@ import pandas as pd
 from deeprc.evaluation.run import NEW, Run
 from deeprc.evaluation.splits import SPLITS, Split, straddling_subjects
 from deeprc.interpretation.report.controls import LABELS, Controls
-from deeprc.interpretation.report.judged import SIDE_NAMES, Auc, Contrast, Judged
+from deeprc.interpretation.report.judged import SIDE_NAMES, Auc, Judged
 from deeprc.interpretation.report.page import Caution
 
 __all__ = ["cautions"]
@@ -55,16 +55,11 @@ def cautions(
     ]
 
 
-def _named(contrast: Contrast, judged: Judged) -> str:
-    """Return how a contrast is called where there are several."""
-    return "" if len(judged.contrasts) == 1 else f" for {contrast.positive} against {contrast.negative}"
-
-
 def _aucs(judged: Judged) -> Iterator[tuple[str, Auc]]:
     for contrast in judged.contrasts:
         auc = contrast.auc(judged.rows(judged.side))
         if auc is not None:
-            yield _named(contrast, judged), auc
+            yield contrast.named, auc
 
 
 def _judging(judged: Judged) -> Iterator[Caution]:
@@ -78,7 +73,7 @@ def _judging(judged: Judged) -> Iterator[Caution]:
     for contrast in judged.contrasts:
         if contrast.auc(judged.rows(judged.side)) is None:
             text = (
-                f"The {SIDE_NAMES[judged.side]} repertoires are of one class{_named(contrast, judged)}: there is no "
+                f"The {SIDE_NAMES[judged.side]} repertoires are of one class{contrast.named}: there is no "
                 "AUC, and how good the network is is not known."
             )
             yield Caution("warning", text, "performance")
@@ -139,7 +134,7 @@ def _overfitting(judged: Judged) -> Iterator[Caution]:
         training, validation = contrast.auc(judged.rows("train")), contrast.auc(judged.rows("validation"))
         if training and validation and training.value - validation.value > _GAP:
             text = (
-                f"The AUC{_named(contrast, judged)} is {training.value:.3f} on training and {validation.value:.3f} on "
+                f"The AUC{contrast.named} is {training.value:.3f} on training and {validation.value:.3f} on "
                 "validation repertoires: the network has learned some of the former by heart. Their sequences may "
                 "stand out for no other reason."
             )

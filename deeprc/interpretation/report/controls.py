@@ -90,11 +90,12 @@ class Controls:
         p = f"p = {p_text(row['p_value'])}".replace("= <", "< ")
         numbers = f"AUC {row['auc_mean']:.3f} against {self.aucs['network']:.3f}, {p}"
         if name not in self.reaching:
-            return f"The network is better than a classifier that looks only at {_SEES[name]} ({numbers})."
+            named = self.contrast.named
+            return f"The network{named} is better than a classifier that looks only at {_SEES[name]} ({numbers})."
         how = "is as good as" if row["difference"] >= 0 else "cannot be told from"
         return (
-            f"A classifier that looks only at {_SEES[name]} {how} the network ({numbers}): these repertoires do not "
-            "show that receptor sequences add anything, and the motifs may stand for that difference between the "
+            f"A classifier that looks only at {_SEES[name]} {how} the network{self.contrast.named} ({numbers}): these "
+            "repertoires do not show that receptor sequences add anything, and the motifs may stand for that difference between the "
             "classes."
         )
 
@@ -115,7 +116,7 @@ def _controls(dataset: RepertoireDataset, judged: Judged, contrast: Contrast) ->
     for name, control in _CONTROLS.items():
         found = _scores(control(), dataset[training], labels[training], dataset[tested])
         if isinstance(found, str):
-            reasons.append(f"{LABELS[name]} could not be compared: {found}.")
+            reasons.append(f"{LABELS[name]} could not be compared{contrast.named}: {found}.")
         else:
             scores[name] = found
     methods = [MethodInfo(name, LABELS[name], "method" if name == "network" else "control") for name in scores]
@@ -137,11 +138,12 @@ def _problem(
     contrast: Contrast, training: NDArray[np.int64], tested: NDArray[np.int64], side: str | None
 ) -> str | None:
     """Return why no control can be fitted or tested."""
+    none = f"No control could be compared{contrast.named}"
     for rows, name in ((training, "training"), (tested, SIDE_NAMES[side] if side else "test")):
         if len(rows) == 0:
-            return f"No control could be compared: the cohort has no labelled {name} repertoire of this run."
+            return f"{none}: the cohort has no labelled {name} repertoire of this run."
         if len(np.unique(contrast.label[rows])) < 2:
-            return f"No control could be compared: the {name} repertoires are of one class."
+            return f"{none}: the {name} repertoires are of one class."
     return None
 
 

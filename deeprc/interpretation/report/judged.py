@@ -6,7 +6,7 @@ Letters: B repertoires, T outputs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from deeprc.evaluation.run import NEW, Run, metrics_by_split
 from deeprc.outputs import activate, output_slices
 from deeprc.tasks import Task
 
-__all__ = ["SIDE_NAMES", "Auc", "Contrast", "Judged", "Numbers", "judge", "two_names"]
+__all__ = ["SIDE_NAMES", "Auc", "Contrast", "Judged", "Numbers", "judge"]
 
 SIDE_NAMES = {"train": "training", "validation": "validation", "test": "test", NEW: "new"}
 """How the sides of the split are called in texts."""
@@ -58,6 +58,8 @@ class Contrast:
         Log-odds of the positive class, (B,).
     probability
         Of the positive class, (B,).
+    about
+        What is told apart, in words, where a run has several contrasts; "" where there is but this one.
     """
 
     target: str
@@ -68,6 +70,12 @@ class Contrast:
     label: NDArray[np.float64]
     score: NDArray[np.float64]
     probability: NDArray[np.float64]
+    about: str = ""
+
+    @property
+    def named(self) -> str:
+        """What to put behind a noun: " for grade: high against not high", "" where there is but one contrast."""
+        return f" for {self.about}" if self.about else ""
 
     def auc(self, rows: NDArray[np.bool_]) -> Auc | None:
         """Return the AUC among some repertoires, (B,); None unless both classes occur there."""
@@ -126,12 +134,6 @@ class Judged:
         return np.asarray(self.split == side)
 
 
-def two_names(task: Task) -> tuple[str, str]:
-    """Return what the negative and the positive side of a binary target are called."""
-    positive, others = task.classes[-1], task.classes[:-1]
-    return (others[0] if len(others) == 1 else f"not {positive}"), positive
-
-
 def judge(run: Run, dataset: RepertoireDataset, outputs: NDArray[np.float64]) -> Judged:
     """Compare the outputs for a cohort, (B, T), with its labels."""
     split = np.array(run.split_of(dataset), dtype=object)
@@ -146,18 +148,30 @@ def judge(run: Run, dataset: RepertoireDataset, outputs: NDArray[np.float64]) ->
             numbers.append(Numbers(task.name, label, predicted))
         else:
             contrasts += _contrasts(task, part.start, outputs[:, part], predicted, label)
+    if len(contrasts) > 1:
+        of = _prefixes(run.tasks)
+        contrasts = [
+            replace(each, about=f"{of[each.target]}{each.positive} against {each.negative}") for each in contrasts
+        ]
     known = ~np.isnan(labels).all(axis=1)
     side = next((name for name in ("test", NEW) if (known & (split == name)).any()), None)
     table = predictions_table(dataset.repertoire_ids, split.tolist(), tensor, labels, run.tasks)
     return Judged(dataset.repertoire_ids, split, labels, metrics, table, contrasts, numbers, side)
 
 
+def _prefixes(tasks: Sequence[Task]) -> dict[str, str]:
+    """Return what to put before the classes of each target, by its name; nothing where there is but one target."""
+    columns = [task.column for task in tasks]
+    names = {task.name: task.column if columns.count(task.column) == 1 else task.name for task in tasks}
+    return {name: f"{short}: " if len(tasks) > 1 else "" for name, short in names.items()}
+
+
 def _contrasts(
     task: Task, first: int, outputs: NDArray[np.float64], probability: NDArray[np.float64], label: NDArray[np.float64]
 ) -> list[Contrast]:
     if task.kind == "binary":
-        negative, positive = two_names(task)
-        return [Contrast(task.name, task.name, positive, negative, first, label, outputs[:, 0], probability)]
+        positive = task.classes[-1]
+        return [Contrast(task.name, task.name, positive, task.negative, first, label, outputs[:, 0], probability)]
     found = []
     for c, name in enumerate(task.classes):
         member = np.where(np.isnan(label), np.nan, label == c)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -11,7 +11,8 @@ from deeprc.evaluation.comparison import p_text
 from deeprc.evaluation.run import NEW
 from deeprc.interpretation.report.controls import LABELS, Controls
 from deeprc.interpretation.report.judged import SIDE_NAMES, Judged
-from deeprc.interpretation.report.page import Cell, Column, Table, number, percent, text
+from deeprc.interpretation.report.page import DASH, Cell, Column, Table, number, percent, text
+from deeprc.interpretation.survey import Side
 from deeprc.tasks import Task
 
 __all__ = ["control_table", "metrics_table", "witness_table"]
@@ -90,12 +91,17 @@ def control_table(controls: Controls, place: int) -> Table:
                 text("" if own else row["test"]),
             ]
         )
-    caption = f"Telling {contrast.positive} from {contrast.negative}, on the same repertoires"
-    return Table(f"controls-{place}", caption, columns, rows)
+    told = (
+        f"Telling apart {contrast.about}" if contrast.about else f"Telling {contrast.positive} from {contrast.negative}"
+    )
+    return Table(f"controls-{place}", f"{told}, on the same repertoires", columns, rows)
 
 
-def witness_table(ranking: pd.DataFrame) -> Table:
-    """Return how well each score finds the carriers of an implanted signal; see `witness_ranking`."""
+def witness_table(rankings: Sequence[tuple[Side, pd.DataFrame]]) -> Table:
+    """Return how well each score finds the carriers of an implanted signal: for each side, see `witness_ranking`.
+
+    Attention is for no side, so the first ranking by it stands for all.
+    """
     columns = [
         Column(
             "Ranked by",
@@ -103,6 +109,7 @@ def witness_table(ranking: pd.DataFrame) -> Table:
             "attention: how much the network looks; contribution: what a sequence adds in its repertoire; response: "
             "what the output would be from it alone",
         ),
+        Column("For", False, "the class, or direction, for which sequences that speak most come first"),
         Column("Sequences"),
         Column("Carriers", note="sequences into which the simulation put the signal"),
         Column("AUC", note="of telling carriers from all others"),
@@ -114,6 +121,7 @@ def witness_table(ranking: pd.DataFrame) -> Table:
     rows = [
         [
             text(row["score"]),
+            text(DASH if row["score"] == "attention" else side.name),
             number(int(row["n_sequences"]), ",d"),
             number(int(row["n_witnesses"]), ",d"),
             number(row["auc"]),
@@ -122,6 +130,8 @@ def witness_table(ranking: pd.DataFrame) -> Table:
             percent(row["precision_at_1000"]),
             percent(row["recall_at_1000"]),
         ]
+        for place, (side, ranking) in enumerate(rankings)
         for row in ranking.to_dict("records")
+        if place == 0 or row["score"] != "attention"
     ]
     return Table("witness-ranking", "How well the implanted sequences are found", columns, rows)

@@ -17,7 +17,7 @@ from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.run import NEW, Run, RunSettings
 from deeprc.evaluation.splits import SPLITS
-from deeprc.interpretation.report.judged import SIDE_NAMES, Judged, two_names
+from deeprc.interpretation.report.judged import SIDE_NAMES, Judged
 from deeprc.interpretation.report.page import DASH, Cell, Column, Table, number, text
 from deeprc.tasks import Task
 
@@ -104,7 +104,7 @@ def split_table(judged: Judged, tasks: Sequence[Task], n_sequences: np.ndarray[A
             columns.append(Column(f"{prefix}with a value"))
             counted.append(~np.isnan(judged.labels[:, i]))
             continue
-        names = task.classes if task.kind == "multiclass" else two_names(task)
+        names = task.classes if task.kind == "multiclass" else (task.negative, task.classes[-1])
         columns += [Column(prefix + name) for name in names]
         counted += [judged.labels[:, i] == c for c in range(len(names))]
         columns.append(Column(f"{prefix}no label"))

@@ -16,7 +16,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from deeprc.errors import InputError
-from deeprc.files import write_text
+from deeprc.files import check_place, write_text
 from deeprc.versions import package_version
 
 __all__ = [
@@ -162,12 +162,9 @@ def check_report_output(path: Path) -> None:
     Raises
     ------
     InputError
-        If the folder does not exist, or there is anything but a report at `path`.
+        If no file can be written at `path`, or there is anything but a report.
     """
-    if not path.absolute().parent.is_dir():
-        raise InputError(f"{path}: the folder {path.parent} does not exist")
-    if path.is_dir():
-        raise InputError(f"{path}: is a folder; expected the name of a file to write")
+    check_place(path)
     if path.exists():
         try:
             with path.open(encoding="utf-8") as file:

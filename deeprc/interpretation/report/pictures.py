@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "attention_pictures",
-    "benchmark_curves",
     "contrast_pictures",
+    "curves_picture",
     "gene_pictures",
     "history_picture",
     "kernel_picture",
@@ -44,18 +44,18 @@ def contrast_pictures(judged: Judged, contrast: Contrast) -> list[Figure]:
     table = judged.predictions
     sides = {side: contrast.auc(judged.rows(side)) for side in SIDE_NAMES}
     aucs = [f"{SIDE_NAMES[side]} {auc.value:.3f}" for side, auc in sides.items() if auc is not None]
-    what = f"{contrast.positive} against {contrast.negative}"
+    what = contrast.about or f"{contrast.positive} against {contrast.negative}"
     figures = []
     if aucs:
         says = f"ROC curve for {what}; area under it: {', '.join(aucs)}."
         caption = (
-            f"ROC curve: how many {contrast.positive} repertoires are found (upwards) at the price of how many false "
+            f"ROC curve{contrast.named}: how many {contrast.positive} repertoires are found (upwards) at the price of how many false "
             "alarms (to the right). The bold curve counts; the training curve is always too good."
         )
         figures.append(_figure(roc_figure(table, target=contrast.key), f"ROC curve, {what}", says, caption))
         says = f"Precision against recall for {what}."
         caption = (
-            f"Precision and recall: of the repertoires called {contrast.positive}, how many are (upwards), against how "
+            f"Precision and recall{contrast.named}: of the repertoires called {contrast.positive}, how many are (upwards), against how "
             "many of all are found (to the right)."
         )
         drawn = precision_recall_figure(table, target=contrast.key)
@@ -67,7 +67,7 @@ def contrast_pictures(judged: Judged, contrast: Contrast) -> list[Figure]:
             "probabilities of both classes."
         )
         caption = (
-            "Calibration: of the repertoires that were given a probability (to the right), how many are "
+            f"Calibration{contrast.named}: of the repertoires that were given a probability (to the right), how many are "
             f"{contrast.positive} (upwards). On the dashed line, probabilities can be taken at their word. Below: the "
             "probabilities of both classes."
         )
@@ -103,26 +103,39 @@ def history_picture(history: pd.DataFrame) -> list[Figure]:
     return [_figure(history_figure(history), "Training history", says, caption)]
 
 
-def attention_pictures(heads: pd.DataFrame, curves: pd.DataFrame, classes: Mapping[str, str]) -> list[Figure]:
-    """Return sizes of metastable states and attention curves by class; those that exist."""
+def attention_pictures(
+    heads: pd.DataFrame, curves: pd.DataFrame, classes: Mapping[str, str], target: str = ""
+) -> list[Figure]:
+    """Return sizes of metastable states and attention curves by class; those that exist.
+
+    Parameters
+    ----------
+    heads, curves
+        See `deeprc.interpretation.survey.Survey`.
+    classes
+        The class of each repertoire by its id.
+    target
+        Whose classes they are, where there are several targets.
+    """
     from deeprc.interpretation.figures import attention_figure, metastable_figure
 
     known = heads[heads["repertoire_id"].isin(list(classes)) & (heads["n_sequences"] > 0)]
     if known.empty:
         return []
     median = float(known["metastable_size"].median())
-    says = f"Number of sequences that hold 90% of the attention, by class; in the median {median:,.0f}."
+    by, named = f"by class{f' of {target}' * bool(target)}", f" by {target}" * bool(target)
+    says = f"Number of sequences that hold 90% of the attention, {by}; in the median {median:,.0f}."
     caption = (
-        "How many sequences hold 90% of the attention in each repertoire (a point each). Few: the network looks for "
+        f"How many sequences hold 90% of the attention in each repertoire (a point each), {by}. Few: the network looks for "
         "particular sequences. Most of the repertoire: it averages."
     )
-    figures = [_figure(metastable_figure(heads, classes), "Size of the attended part", says, caption)]
-    says = "Share of the attention that the most attended sequences hold, by class: median and quartiles."
+    figures = [_figure(metastable_figure(heads, classes), f"Size of the attended part{named}", says, caption)]
+    says = f"Share of the attention that the most attended sequences hold, {by}: median and quartiles."
     caption = (
-        "How attention gathers: the most attended 1% of the sequences hold so much of it (line: median, band: middle "
+        f"How attention gathers, {by}: the most attended 1% of the sequences hold so much of it (line: median, band: middle "
         "half of the repertoires). The dotted line is attention that makes no difference between sequences."
     )
-    figures.append(_figure(attention_figure(curves, classes), "Attention curves", says, caption))
+    figures.append(_figure(attention_figure(curves, classes), f"Attention curves{named}", says, caption))
     return figures
 
 
@@ -171,7 +184,7 @@ def kernel_picture(kernels: NDArray[np.float64], sign: int, side: str) -> list[F
     return [_figure(kernels_figure(sign * kernels, output=side), f"Kernels for {side}", says, caption)]
 
 
-def benchmark_curves(predictions: pd.DataFrame, methods: Sequence[MethodInfo]) -> list[Figure]:
+def curves_picture(predictions: pd.DataFrame, methods: Sequence[MethodInfo]) -> list[Figure]:
     """Return the curves of all methods; nothing where none has a fold of both classes."""
     from deeprc.evaluation.curves import curves_figure
 

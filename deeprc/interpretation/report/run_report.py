@@ -17,17 +17,19 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.summary import render_summary, summarise
 from deeprc.errors import InputError
 from deeprc.evaluation.run import Run, environment
+from deeprc.files import read_table
+from deeprc.interpretation.figures.classes import class_texts, drawn_classes
 from deeprc.interpretation.ranking import witness_ranking
 from deeprc.interpretation.report import origin, pictures
 from deeprc.interpretation.report.cautions import cautions
 from deeprc.interpretation.report.controls import Controls, compare_controls
-from deeprc.interpretation.report.judged import SIDE_NAMES, Judged, judge, two_names
+from deeprc.interpretation.report.judged import SIDE_NAMES, Judged, judge
 from deeprc.interpretation.report.number_tables import control_table, metrics_table, witness_table
-from deeprc.interpretation.report.page import Table, check_report_output, today, write_page
+from deeprc.interpretation.report.page import Figure, Table, check_report_output, today, write_page
 from deeprc.interpretation.report.sequences import legend
 from deeprc.interpretation.report.sides import side_pages
 from deeprc.interpretation.report.summary import summary
-from deeprc.interpretation.survey import survey
+from deeprc.interpretation.survey import Side, Survey, survey
 
 __all__ = ["REPORT_NEEDS", "write_report"]
 
@@ -96,10 +98,13 @@ def _content(
     judged = judge(run, dataset, found.outputs)
     logger.info("comparing with controls")
     controls = compare_controls(dataset, judged)
-    classes = _classes(judged, run)
+    classes = {
+        task.name: dict(zip(judged.ids, class_texts(task, judged.labels[:, i]), strict=True))
+        for i, task in enumerate(run.tasks)
+    }
     sides = side_pages(run, dataset, found, classes)
     history = _history(run.path)
-    witnesses = _witnesses(run, dataset, judged)
+    witnesses = _witnesses(run, dataset, judged, found.sides)
     known = cautions(run, judged, controls, metadata=dataset.metadata, heads=found.heads, history=history)
     known.sort(key=lambda each: each.level != "warning")
     return {
@@ -122,7 +127,7 @@ def _content(
         ],
         "history": pictures.history_picture(history),
         "controls": [(each, _control_table(each, place)) for place, each in enumerate(controls, start=1)],
-        "attention": pictures.attention_pictures(found.heads, found.curves, _drawn_classes(classes)),
+        "attention": _attention(run, judged, found),
         "genes": pictures.gene_pictures(found.genes),
         "sides": sides,
         "legend": legend(),
@@ -137,44 +142,35 @@ def _content(
     }
 
 
-def _classes(judged: Judged, run: Run) -> pd.Series[str]:
-    """Return the label of each repertoire as text, of the first target that has classes, by its id; NaN if missing."""
+def _attention(run: Run, judged: Judged, found: Survey) -> list[Figure]:
+    """Return the figures of the attention by class, for each target."""
+    figures = []
     for i, task in enumerate(run.tasks):
-        if task.kind == "regression":
-            continue
-        names = list(task.classes) if task.kind == "multiclass" else list(two_names(task))
-        codes = judged.labels[:, i]
-        texts = [np.nan if np.isnan(code) else names[int(code)] for code in codes]
-        return pd.Series(texts, index=judged.ids, dtype=object)
-    texts = [np.nan if np.isnan(value) else f"{value:g}" for value in judged.labels[:, 0]]
-    return pd.Series(texts, index=judged.ids, dtype=object)
-
-
-def _drawn_classes(classes: pd.Series[str]) -> dict[str, str]:
-    """Return the classes for figures, in sorted order; all repertoires as one where there are too many, as of ages."""
-    known = classes.dropna().sort_values(kind="stable")
-    if known.empty or known.nunique() > 6:
-        return {str(name): "all repertoires" for name in classes.index}
-    return {str(name): str(label) for name, label in known.items()}
+        classes = drawn_classes(task, judged.ids, judged.labels[:, i])
+        named = task.name if len(run.tasks) > 1 else ""
+        figures += pictures.attention_pictures(found.heads, found.curves, classes, named)
+    return figures
 
 
 def _control_table(controls: Controls, place: int) -> Table | None:
     return None if controls.comparison.empty else control_table(controls, place)
 
 
-def _witnesses(run: Run, dataset: RepertoireDataset, judged: Judged) -> Table | None:
+def _witnesses(run: Run, dataset: RepertoireDataset, judged: Judged, sides: Sequence[Side]) -> Table | None:
     """Return how well the carriers of a simulated signal are found, among the repertoires that judge, or all."""
-    if dataset.container.witness is None or not judged.contrasts:
+    if dataset.container.witness is None:
         return None
-    rows = np.flatnonzero(judged.rows(judged.side)) if judged.side else np.arange(len(dataset))
+    rows = (np.flatnonzero(judged.rows(judged.side)) if judged.side else np.arange(len(dataset))).tolist()
     logger.info("looking for the implanted sequences in %d repertoires", len(rows))
-    return witness_table(witness_ranking(run, dataset, rows.tolist(), output=judged.contrasts[0].output))
+    return witness_table(
+        [(side, witness_ranking(run, dataset, rows, output=side.output, sign=side.sign)) for side in sides]
+    )
 
 
 def _history(path: Path) -> pd.DataFrame:
     try:
-        return pd.read_csv(path / "history.tsv", sep="\t")
-    except (OSError, ValueError):
+        return read_table(path / "history.tsv")
+    except InputError:
         return pd.DataFrame()
 
 

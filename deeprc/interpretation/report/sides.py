@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from markupsafe import Markup
+from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.comparison import p_text
 from deeprc.evaluation.run import Run
 from deeprc.interpretation.report import pictures
+from deeprc.interpretation.report.motif_genes import CommonGene, common_genes, gene_sentence, gene_text
 from deeprc.interpretation.report.page import Cell, Column, Figure, Table, number, text
 from deeprc.interpretation.report.sequences import SHOWN, sequence_table
 from deeprc.interpretation.survey import Side, Survey
@@ -62,7 +63,9 @@ class SidePage:
     kernels: Sequence[Figure]
 
 
-def side_pages(run: Run, dataset: RepertoireDataset, survey: Survey, classes: pd.Series[str]) -> list[SidePage]:
+def side_pages(
+    run: Run, dataset: RepertoireDataset, survey: Survey, classes: Mapping[str, Mapping[str, str]]
+) -> list[SidePage]:
     """Return a page for each side of a survey.
 
     Parameters
@@ -70,13 +73,25 @@ def side_pages(run: Run, dataset: RepertoireDataset, survey: Survey, classes: pd
     run, dataset, survey
         The survey of the dataset by the run.
     classes
-        The label of each repertoire as text, by its id.
+        By target, the label of each repertoire as text, by its id; "" where it is not known.
     """
-    return [_side_page(run, dataset, survey, side, place, classes) for place, side in enumerate(survey.sides, start=1)]
+    from deeprc.interpretation.attributions import residue_frequencies
+
+    background = residue_frequencies(dataset)
+    return [
+        _side_page(run, dataset, survey, side, place, classes[side.target], background)
+        for place, side in enumerate(survey.sides, start=1)
+    ]
 
 
 def _side_page(
-    run: Run, dataset: RepertoireDataset, survey: Survey, side: Side, place: int, classes: pd.Series[str]
+    run: Run,
+    dataset: RepertoireDataset,
+    survey: Survey,
+    side: Side,
+    place: int,
+    classes: Mapping[str, str],
+    background: NDArray[np.float64],
 ) -> SidePage:
     from deeprc.interpretation.attributions import attribute
     from deeprc.interpretation.motifs import find_motifs
@@ -85,46 +100,43 @@ def _side_page(
     if top.empty:
         return SidePage(side, 0, None, [], None, "", [])
     logger.info("%s: attributions and motifs of %d sequences", side.name, len(top))
-    attributions = attribute(run, dataset, top, output=side.output)
+    attributions = attribute(run, dataset, top, output=side.output, background=background)
     motifs = find_motifs(run, dataset, top, attributions, output=side.output, most=_MOTIFS)
-    own = top["repertoire_id"].map(classes).fillna("").tolist()
+    own = [classes.get(str(name), "") for name in top["repertoire_id"]]
+    genes = [common_genes(motif, top, survey.genes) for motif in motifs]
     return SidePage(
         side,
         len(top),
         sequence_table(side, place, top, side.sign * attributions.residues[:SHOWN], own),
         [pictures.logo(motif, number_, side.name) for number_, motif in enumerate(motifs[:_LOGOS], start=1)],
-        _motif_table(motifs, side, place) if motifs else None,
-        _first(motifs[0], side) if motifs else "",
+        _motif_table(motifs, genes, side, place) if motifs else None,
+        _first(motifs[0], genes[0], side) if motifs else "",
         pictures.kernel_picture(attributions.kernels, side.sign, side.name),
     )
 
 
-def _first(motif: Motif, side: Side) -> str:
+def _first(motif: Motif, genes: Sequence[CommonGene], side: Side) -> str:
     text = (
         f"{motif.pattern}, in {motif.n_attended_with:,} of the {motif.n_attended:,} different sequences that speak for "
         f"it ({_percent(motif.n_attended_with, motif.n_attended)}) and {motif.n_background_with:,} of "
         f"{motif.n_background:,} others ({_percent(motif.n_background_with, motif.n_background)})."
     )
+    text += gene_sentence(genes, motif.n_attended_with)
     shares = {str(row["class"]): float(row["mean_share"]) for row in motif.carriers.to_dict("records")}
     if len(shares) > 1:
         each = ", ".join(f"{share:.3%} in {name}" for name, share in shares.items())
         text += f" On average, so many of a repertoire's sequences carry it: {each}."
-    own = [share for name, share in shares.items() if side.name in (name, f"{_column(side)}: {name}")]
-    others = [share for name, share in shares.items() if side.name not in (name, f"{_column(side)}: {name}")]
-    if own and others and own[0] < _MORE * max(others):
+    others = [share for name, share in shares.items() if name != side.label]
+    if side.label in shares and others and shares[side.label] < _MORE * max(others):
         text += " So it does not go with the class, though the network looks at it."
     return text
-
-
-def _column(side: Side) -> str:
-    return side.target.partition("=")[0]
 
 
 def _percent(part: int, whole: int) -> str:
     return f"{part / max(whole, 1):.1%}"
 
 
-def _motif_table(motifs: Sequence[Motif], side: Side, place: int) -> Table:
+def _motif_table(motifs: Sequence[Motif], genes: Sequence[Sequence[CommonGene]], side: Side, place: int) -> Table:
     first = motifs[0]
     columns = [
         Column("Pattern", False),
@@ -138,24 +150,31 @@ def _motif_table(motifs: Sequence[Motif], side: Side, place: int) -> Table:
         name, n = row["class"], int(row["n_repertoires"])
         columns += [Column(f"{name}: repertoires, of {n:,}"), Column(f"{name}: sequences", note=note)]
         note = ""
+    if any(genes):
+        note = "so many of the sequences that speak for it and carry it have the gene, and so many of all sequences"
+        columns.append(Column("Most common genes", False, note))
     columns.append(Column("Found in", False, "windows are pieces of the sequences, kernels learned detectors"))
     caption = f"Motifs of the sequences that speak for {side.name}; press a heading to sort by it"
-    return Table(f"motifs-{place}", caption, columns, [_motif_row(motif) for motif in motifs], sortable=True)
+    rows = [
+        _motif_row(motif, [text(gene_text(own))] if any(genes) else [])
+        for motif, own in zip(motifs, genes, strict=True)
+    ]
+    return Table(f"motifs-{place}", caption, columns, rows, sortable=True)
 
 
-def _motif_row(motif: Motif) -> list[Cell]:
+def _motif_row(motif: Motif, genes: Sequence[Cell]) -> list[Cell]:
     cells = [
         Cell(Markup("<code>{}</code>").format(motif.pattern), motif.pattern),
         _share(motif.n_attended_with, motif.n_attended),
         _share(motif.n_background_with, motif.n_background),
         _odds(motif.odds_ratio),
-        Cell(_p_text(motif.p_adjusted), motif.log10_p),
+        Cell(_p_text(motif.p_adjusted), motif.log10_p_adjusted),
     ]
     for row in motif.carriers.to_dict("records"):
         share = float(row["mean_share"])
         cells.append(number(int(row["n_repertoires_with"]), ",d"))
         cells.append(Cell(f"{int(row['n_sequences_with']):,} ({share:.3%})", share))
-    return [*cells, text(_source(motif.source))]
+    return [*cells, *genes, text(_source(motif.source))]
 
 
 def _source(source: str) -> str:

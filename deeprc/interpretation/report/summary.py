@@ -10,7 +10,7 @@ import numpy as np
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.run import Run
 from deeprc.interpretation.report.controls import Controls
-from deeprc.interpretation.report.judged import SIDE_NAMES, Contrast, Judged, two_names
+from deeprc.interpretation.report.judged import SIDE_NAMES, Contrast, Judged
 from deeprc.interpretation.report.sides import SidePage
 from deeprc.tasks import Task
 
@@ -33,13 +33,13 @@ def summary(
             f"{len(dataset):,} repertoires of {name} with {int(dataset.n_sequences.sum()):,} sequences: {sizes}.",
         )
     )
-    lines += [("Answer", _answer(contrast, judged)) for contrast in judged.contrasts]
+    lines += [(f"Answer{contrast.named}", _answer(contrast, judged)) for contrast in judged.contrasts]
     for numbers in judged.numbers:
         found = judged.metrics.get(judged.side or "", {}).get(numbers.target, {})
         if found.get("r2") is not None:
             told = f"r² {found['r2']:.3f}, mean error {found['mae']:.3g}, on {found['n']:,} repertoires"
             lines.append(("Answer", f"{numbers.target} is predicted with {told} that the network had not seen."))
-    lines += [("Controls", _compared(each)) for each in controls if not each.comparison.empty]
+    lines += [(f"Controls{each.contrast.named}", _compared(each)) for each in controls if not each.comparison.empty]
     for page in sides:
         lines.append((f"First motif for {page.side.name}", page.first or _no_motif(page)))
     return lines
@@ -56,8 +56,7 @@ def _question(task: Task) -> str:
         return f"Do receptor sequences tell the value of “{task.column}”?"
     if task.kind == "multiclass":
         return f"Do receptor sequences tell the class of “{task.column}”: {', '.join(task.classes)}?"
-    negative, positive = two_names(task)
-    return f"Do receptor sequences tell whether “{task.column}” is {positive} or {negative}?"
+    return f"Do receptor sequences tell whether “{task.column}” is {task.classes[-1]} or {task.negative}?"
 
 
 def _answer(contrast: Contrast, judged: Judged) -> str:

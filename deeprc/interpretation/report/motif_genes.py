@@ -1,0 +1,93 @@
+"""Which genes the carriers of a motif have: a motif may be no more than a piece of a gene."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+if TYPE_CHECKING:
+    from deeprc.interpretation.motifs import Motif
+
+__all__ = ["CommonGene", "common_genes", "gene_sentence", "gene_text"]
+
+_FIELDS = ("v_call", "j_call")
+_MOST, _TIMES = 0.5, 3  # of the carriers, and as frequent as among all sequences: then it may be the gene's own
+
+
+@dataclass(frozen=True)
+class CommonGene:
+    """The most common gene of a motif's carriers.
+
+    Attributes
+    ----------
+    name
+        Of the gene.
+    share
+        Of the carriers that have it.
+    of_all
+        Of all sequences that have it, in the mean over repertoires.
+    """
+
+    name: str
+    share: float
+    of_all: float
+
+    @property
+    def stands_out(self) -> bool:
+        """Whether more than half of the carriers have it, and it is at least thrice as frequent as among all."""
+        return self.share > _MOST and self.share >= _TIMES * self.of_all
+
+
+def common_genes(motif: Motif, top: pd.DataFrame, genes: pd.DataFrame) -> list[CommonGene]:
+    """Return the most common V and J gene of the attended sequences that carry a motif; those that are known.
+
+    Parameters
+    ----------
+    motif
+        Its pattern is looked for.
+    top
+        The attended sequences, the best first: junction_aa, and v_call and j_call where they are known. Equal
+        junctions count once, with the genes of the first.
+    genes
+        field, name and all; see `deeprc.interpretation.survey.Survey`.
+    """
+    pattern = re.compile(motif.pattern)
+    junctions = top["junction_aa"].drop_duplicates()
+    carriers = top.loc[junctions.index[[pattern.search(junction) is not None for junction in junctions]]]
+    found = []
+    for field in _FIELDS:
+        if field not in top or genes.empty:
+            continue
+        names = carriers[field].fillna("")
+        counts = names[names != ""].value_counts()
+        if counts.empty:
+            continue
+        name = min(counts.index[counts == counts.max()])
+        of_all = genes.loc[(genes["field"] == field) & (genes["name"] == name), "all"].sum()
+        found.append(CommonGene(str(name), float(counts.max() / len(carriers)), float(of_all)))
+    return found
+
+
+def gene_text(genes: Sequence[CommonGene]) -> str:
+    """Return the genes as a cell of a table has them: TRBJ2-6 in 98% (2% of all)."""
+    return ", ".join(f"{gene.name} in {_share(gene.share)} ({_share(gene.of_all)} of all)" for gene in genes)
+
+
+def gene_sentence(genes: Sequence[CommonGene], n: int) -> str:
+    """Return what the genes that stand out among n carriers mean, to put behind a sentence; "" where none does."""
+    return "".join(
+        f" {_share(gene.share)} of the {n:,} use {gene.name}, which {_share(gene.of_all)} of all sequences do: it may be "
+        "a piece of that gene."
+        for gene in genes
+        if gene.stands_out
+    )
+
+
+def _share(share: float) -> str:
+    if 0 < share < 0.001:
+        return "<0.1%"
+    return f"{share:.1%}" if 0 < share < 0.01 else f"{share:.0%}"
