@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from deeprc.errors import InputError
-from deeprc.files import write_aside
+from deeprc.files import check_place, write_aside
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -106,17 +106,14 @@ def check_figure_path(path: Path | str) -> str:
     Raises
     ------
     InputError
-        If the ending is none of .png, .svg and .pdf, the folder does not exist, or there is something else at `path`
-        than a picture of that format.
+        If the ending is none of .png, .svg and .pdf, the folder does not exist or cannot be written to, or there is
+        something else at `path` than a picture of that format.
     """
     path = Path(path)
     kind = path.suffix.lower().removeprefix(".")
     if kind not in _METADATA:
         raise InputError(f"{path}: expected a name that ends in .png, .svg or .pdf")
-    if not path.parent.is_dir():
-        raise InputError(f"{path}: the folder {path.parent} does not exist")
-    if path.is_dir():
-        raise InputError(f"{path}: is a folder; expected the name of a file to write")
+    check_place(path)
     if path.exists():
         with path.open("rb") as file:
             begins = file.read(8)

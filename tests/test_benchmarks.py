@@ -88,13 +88,14 @@ def test_whoever_knows_the_motif_is_measured() -> None:
 @pytest.mark.parametrize(
     ("name", "options"),
     [
+        ("attention", "--sequences 2000"),
         ("kmers", "--sequences 20000 --vectorizer-sequences 5000 --repertoires 60 --trained 40 --values 50"),
         ("clones", "--repertoires 4 --sequences 2000 --share 3000"),
         ("logistic", "--rows 20 --columns 2000 --penalties 3 --repeats 1 --updates 50"),
         ("logistic_mil", "--repertoires 8 --sequences 200 --epochs 2 --restarts 2"),
     ],
 )
-def test_the_compared_methods_are_measured(name: str, options: str) -> None:
+def test_ways_to_the_same_numbers_are_measured(name: str, options: str) -> None:
     command = [sys.executable, str(FOLDER / f"{name}.py"), *options.split()]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     result = json.loads(output.splitlines()[-1])

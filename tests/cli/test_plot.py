@@ -14,6 +14,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.run import Run, load_run
 from deeprc.interpretation.plotting import KINDS, class_names, figure_of
+from tests.conftest import write_cohort
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is missing")
 SMALL = ["n_updates=20", "evaluate_every=10", "n_kernels=8", "kernel_size=4", "n_sequences=40"]
@@ -86,8 +87,9 @@ def test_classes_of_each_kind_of_target(run: Run, cohort: RepertoireDataset) -> 
     metadata = cohort.metadata.set_index(pd.Index(cohort.repertoire_ids))
     found = class_names(run, cohort, status)
     assert found == metadata["status"].to_dict()
-    assert list(dict.fromkeys(found.values())) == ["healthy", "case"]  # the positive class last
+    assert list(dict.fromkeys(found.values())) == ["case", "healthy"]  # in the order of their names, as in the report
     assert class_names(run, cohort, grade) == metadata["grade"].to_dict()
+    assert list(dict.fromkeys(class_names(run, cohort, grade).values())) == ["high", "low", "mid"]
     halves = class_names(run, cohort, age)
     known = metadata["age"].dropna()
     assert set(halves) == set(known.index)
@@ -98,6 +100,13 @@ def test_classes_of_each_kind_of_target(run: Run, cohort: RepertoireDataset) -> 
 def test_metastable_sizes_by_another_target(folder: Path, cohort: RepertoireDataset) -> None:
     figure = figure_of("metastable", folder, cohort.container.path, target="grade", device="cpu")
     assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["high", "low", "mid"]
+
+
+@pytest.mark.parametrize("kind", ["attention", "metastable", "genes", "sequences"])
+def test_a_repertoire_without_sequences(folder: Path, cohort: RepertoireDataset, tmp_path: Path, kind: str) -> None:
+    other = write_cohort(tmp_path / "other.h5", [[], ["CAWWHWF"]], cohort.metadata.head(2)).container.path
+    with pytest.raises(InputError, match=r"other\.h5: the repertoire 'rep\.0' has no sequences"):
+        figure_of(kind, folder, other, repertoire="rep.0", device="cpu")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("captum") is None, reason="captum is missing")

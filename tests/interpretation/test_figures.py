@@ -244,7 +244,7 @@ def test_metastable_sizes_by_class_and_head() -> None:
         for line in dots:
             assert len(set(line.get_xdata())) == len(line.get_xdata())
         assert [text.get_text() for text in axis.get_xticklabels()] == ["1", "2"]
-    with pytest.raises(InputError, match="no repertoire of the table has a class"):
+    with pytest.raises(InputError, match="no repertoire with sequences has a class"):
         metastable_figure(heads, {"another": "well"})
 
 
@@ -306,6 +306,9 @@ def test_genes_are_sorted_by_their_difference() -> None:
     legend = legend_of(axis)
     dots = next(line for line in axis.lines if line.get_marker() == legend["weighted by attention"].get_marker())
     np.testing.assert_allclose(dots.get_xdata(), attended[sorted(kept)])
+    width = axis.bbox.width * 72 / axis.figure.dpi  # points
+    low, high = axis.get_xlim()
+    assert (high - attended.max()) / (high - low) * width > dots.get_markersize() * 2**0.5 / 2  # a whole diamond
     with pytest.raises(InputError, match="the cohort has no j_call"):
         gene_figure(genes, "j_call")
     with pytest.raises(InputError, match="the cohort has no v_call"):

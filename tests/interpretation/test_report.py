@@ -22,15 +22,10 @@ from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import SequenceTable
 from deeprc.errors import InputError
 from deeprc.evaluation.harness import benchmark
-from deeprc.evaluation.metrics import auc_interval
 from deeprc.evaluation.run import Run
 from deeprc.interpretation.report import run_report, write_benchmark_report, write_report
-from deeprc.interpretation.report.cautions import cautions
-from deeprc.interpretation.report.controls import compare_controls
-from deeprc.interpretation.report.judged import Contrast, Judged, judge
 from deeprc.interpretation.report.origin import changed_settings, train_command
-from deeprc.interpretation.report.page import Cell, check_report_output, number, render
-from deeprc.interpretation.report.sequences import coloured
+from deeprc.interpretation.report.page import number
 from deeprc.interpretation.survey import survey
 
 TOP = 60
@@ -283,147 +278,30 @@ def test_several_targets(tmp_path: Path, cohort: RepertoireDataset, run_factory:
     assert [row[0] for row in page.rows["controls-1"][1:]] == ["The network", "Repertoire size", "V gene usage"]
     sides = [text for level, text in page.headings if level == 3 and text.startswith("For ")]
     assert sides[:5] == ["For grade: high", "For grade: low", "For grade: mid", "For age: higher", "For age: lower"]
+    check_classes(page, cohort)
+    source = (tmp_path / "report.html").read_text(encoding="utf-8")
+    terms, items = (re.findall(rf"<{tag}(?: class=.*?)?>(.*?)</{tag}>", source, re.DOTALL) for tag in ("dt", "li"))
+    for lines in (terms, items):
+        assert len(lines) == len(set(lines))  # none is said twice without saying of what
+    assert "Answer for grade: high against not high" in page.words
+    for target in ("grade", "age"):
+        assert f"a point each), by class of {target}. " in page.words
+    known = cohort.metadata["age"].dropna()
+    assert all(f"age {word} {known.median():g} (" in source for word in ("above", "up to"))
 
 
-def test_cohort_that_the_run_has_not_seen(
-    tmp_path: Path, trained: Run, cohort_factory: Callable[..., RepertoireDataset]
-) -> None:
-    other = cohort_factory(20, 60, seed=77)
-    outputs = trained.outputs(other).double().numpy()
-    judged = judge(trained, other, outputs)
-    assert judged.side == "new"
-    assert compare_controls(other, judged)[0].reasons == [
-        "No control could be compared: the cohort has no labelled training repertoire of this run."
-    ]
-    texts = _texts(trained, judged, metadata=other.metadata)
-    assert any(
-        "None of this cohort's repertoires took part" in text and "20 of them have the id" in text for text in texts
-    )
-
-
-def _texts(run: Run, judged: Judged, **changed: pd.DataFrame) -> list[str]:
-    tables = {
-        "metadata": pd.DataFrame({"x": np.zeros(len(judged.ids))}),
-        "heads": pd.DataFrame({"head": [1], "n_sequences": [1000], "metastable_size": [3]}),
-        "history": pd.DataFrame({"update": [10, 20, 30], "validation_loss": [0.5, 0.4, 0.6]}),
-    }
-    return [each.text for each in cautions(run, judged, [], **{**tables, **changed})]
-
-
-def _judged(split: list[str], label: list[float], score: list[float]) -> Judged:
-    """Return a judgement of one contrast from its scores."""
-    known, scores = np.array(label), np.array(score)
-    side = "test" if "test" in split else None
-    contrast = Contrast("t", "t", "ill", "well", 0, known, scores, 1 / (1 + np.exp(-scores)))
-    ids = np.array([f"r{i}" for i in range(len(split))], dtype=object)
-    return Judged(ids, np.array(split, dtype=object), known[:, None], {}, pd.DataFrame(), [contrast], [], side)
-
-
-def _sides(n: int, *, train: float = 1, validation: float = 1, test: float = 1) -> Judged:
-    """Return n repertoires of each class on each side, of which this share is ranked right; the others are tied."""
-    split, label, score = [], [], []
-    for side, right in (("train", train), ("validation", validation), ("test", test)):
-        split += [side] * (2 * n)
-        label += [1.0] * n + [0.0] * n
-        score += [1.0 if i < right * n else 0.0 for i in range(n)] + [0.0] * n
-    return _judged(split, label, score)
-
-
-def test_nothing_to_warn_of(trained: Run) -> None:
-    assert _texts(trained, _sides(20)) == []
-
-
-def test_few_repertoires(trained: Run) -> None:
-    (text,) = _texts(trained, _sides(8))
-    low, _ = auc_interval(1.0, 8, 8)
-    assert text == f"Only 8 test repertoires of the smaller class: the AUC may be anything from {low:.3f} to 1.000."
-
-
-def test_chance_comes_first(trained: Run) -> None:
-    texts = _texts(trained, _sides(8, validation=0.25, test=0))
-    assert texts[0].startswith("The network cannot be told from chance: its AUC is 0.500, with a 95% interval from")
-    assert texts[1].startswith("Only 8 test repertoires")
-    assert texts[2].startswith("The AUC is 1.000 on training and 0.625 on validation repertoires")
-
-
-def test_nothing_to_judge_by(trained: Run) -> None:
-    judged = _judged(["train"] * 4, [1.0, 1, 0, 0], [1.0, 1, 0, 0])
-    assert _texts(trained, judged)[0].startswith("This cohort has no labelled repertoire that the network has not")
-    judged = _judged(["train"] * 4 + ["test"] * 2, [1.0, 1, 0, 0, 1, 1], [1.0, 1, 0, 0, 1, 1])
-    assert _texts(trained, judged)[0].startswith("The test repertoires are of one class: there is no AUC")
-
-
-def test_subjects_on_several_sides(trained: Run) -> None:
-    judged = _sides(20)
-    metadata = pd.DataFrame({"donor": ["same"] * 120})
-    (text,) = _texts(trained, judged, metadata=metadata)
-    assert text.startswith("1 value of “donor” has repertoires on more than one side of the split")
-    metadata = pd.DataFrame({"donor": np.repeat(["a", "b", "c"], 40)})
-    assert _texts(trained, judged, metadata=metadata) == []
-
-
-def test_broad_attention(trained: Run) -> None:
-    heads = pd.DataFrame({"head": [1, 1], "n_sequences": [1000, 10], "metastable_size": [200, 2]})
-    (text,) = _texts(trained, _sides(20), heads=heads)
-    assert text.startswith("Attention is broad: half of the repertoires need more than 20% of their sequences")
-    (text,) = _texts(trained, _sides(20), heads=heads.assign(metastable_size=[900, 6]))
-    assert text.startswith("Attention is very broad: half of the repertoires need more than 75%")
-    two_heads = pd.concat([heads, heads.assign(head=2, metastable_size=1)])  # one of them is focused
-    assert _texts(trained, _sides(20), heads=two_heads) == []
-
-
-def test_training_that_was_cut_off(trained: Run) -> None:
-    last = trained.settings.config.training.n_updates
-    history = pd.DataFrame({"update": [last // 2, last], "validation_loss": [0.5, 0.4]})
-    (text,) = _texts(trained, _sides(20), history=history)
-    assert text.startswith(f"Training ended at its limit of {last:,} updates")
-    history["validation_loss"] = [0.4, 0.5]
-    assert _texts(trained, _sides(20), history=history) == []
-
-
-def test_control_that_is_as_good(trained: Run, motif_cohort: RepertoireDataset) -> None:
-    judged = judge(trained, motif_cohort, trained.outputs(motif_cohort).double().numpy())
-    (controls,) = compare_controls(motif_cohort, judged)
-    assert list(controls.aucs) == ["network", "size", "v-genes"]
-    assert controls.aucs["network"] == pytest.approx(judged.metrics["test"]["status=case"]["auc"])
-    assert controls.reaching == []
-    contrast = replace(judged.contrasts[0], score=np.zeros(len(motif_cohort)))
-    (controls,) = compare_controls(motif_cohort, replace(judged, contrasts=[contrast]))
-    assert set(controls.reaching) <= {"size", "v-genes"}
-    assert controls.aucs["network"] == 0.5
-    reached = [name for name, auc in controls.aucs.items() if auc >= 0.5 and name != "network"]
-    assert set(reached) <= set(controls.reaching)
-    for name in controls.reaching:
-        assert "receptor sequences add anything" in controls.sentence(name)
-
-
-def test_residues_are_shaded_by_their_share_of_the_strongest() -> None:
-    html = coloured("CAWF", np.array([1.0, -0.5, 0.2, 0.1, np.nan]))
-    assert html == (
-        '<span class="residues"><span class="f3" title="+1">C</span><span class="a2" title="-0.5">A</span>'
-        '<span class="f1" title="+0.2">W</span><span title="+0.1">F</span></span>'
-    )
-    assert coloured("CF", np.zeros(2)).count("class=") == 1
-    assert coloured("<>", None) == '<span class="residues">&lt;&gt;</span>'
-
-
-def test_missing_numbers_are_dashes() -> None:
-    assert number(float("nan")) == Cell("\N{EN DASH}", None)
-    assert number(-0.5, ".1f") == Cell("\N{MINUS SIGN}0.5", -0.5)
-
-
-def test_only_reports_are_replaced(tmp_path: Path, path: Path) -> None:
-    check_report_output(path)
-    check_report_output(tmp_path / "new.html")
-    (tmp_path / "mine.html").write_text("<html></html>")
-    (tmp_path / "data.bin").write_bytes(b"\xff\xfe\x00")
-    for name in ("mine.html", "data.bin"):
-        with pytest.raises(InputError, match="exists and is no report of deeprc; choose another --output"):
-            check_report_output(tmp_path / name)
-    with pytest.raises(InputError, match="is a folder"):
-        check_report_output(tmp_path)
-    with pytest.raises(InputError, match="does not exist"):
-        check_report_output(tmp_path / "no" / "report.html")
+def check_classes(page: Page, cohort: RepertoireDataset) -> None:
+    """The column Class holds the labels of the side's own target, here grade (three sides) and age (two)."""
+    metadata = cohort.metadata.set_index(pd.Index(cohort.repertoire_ids))
+    labels = {"grade": metadata["grade"], "age": metadata["age"].map("{:g}".format, na_action="ignore")}
+    seen = 0
+    for place, target in enumerate(["grade"] * 3 + ["age"] * 2, start=1):
+        header, *rows = page.rows.get(f"sequences-{place}", [["Repertoire", "Class"]])
+        for row in rows:
+            label = labels[target][row[header.index("Repertoire")]]
+            assert row[header.index("Class")] == ("" if pd.isna(label) else label)
+        seen += len(rows)
+    assert seen >= 60
 
 
 def test_missing_extra_is_named(
@@ -432,11 +310,6 @@ def test_missing_extra_is_named(
     monkeypatch.setattr(run_report, "find_spec", lambda name: None if name == "captum" else object())
     with pytest.raises(InputError, match=r"the report needs captum: pip install 'deeprc\[interpret\]'"):
         write_report(trained, motif_cohort, tmp_path / "report.html")
-
-
-def test_undefined_names_are_errors() -> None:
-    with pytest.raises(Exception, match="undefined"):
-        render("report.html.j2", title="x")
 
 
 @pytest.fixture(scope="module")

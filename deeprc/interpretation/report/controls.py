@@ -95,8 +95,8 @@ class Controls:
         how = "is as good as" if row["difference"] >= 0 else "cannot be told from"
         return (
             f"A classifier that looks only at {_SEES[name]} {how} the network{self.contrast.named} ({numbers}): these "
-            "repertoires do not show that receptor sequences add anything, and the motifs may stand for that difference between the "
-            "classes."
+            "repertoires do not show that receptor sequences add anything, and the motifs may stand for that "
+            "difference between the classes."
         )
 
 

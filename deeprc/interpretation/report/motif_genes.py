@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pandas as pd
+from markupsafe import Markup
+
+from deeprc.interpretation.report.page import Cell
 
 if TYPE_CHECKING:
     from deeprc.interpretation.motifs import Motif
 
-__all__ = ["CommonGene", "common_genes", "gene_sentence", "gene_text"]
+__all__ = ["CommonGene", "common_genes", "gene_cell", "gene_sentence"]
 
 _FIELDS = ("v_call", "j_call")
 _MOST, _TIMES = 0.5, 3  # of the carriers, and as frequent as among all sequences: then it may be the gene's own
@@ -72,16 +75,19 @@ def common_genes(motif: Motif, top: pd.DataFrame, genes: pd.DataFrame) -> list[C
     return found
 
 
-def gene_text(genes: Sequence[CommonGene]) -> str:
-    """Return the genes as a cell of a table has them: TRBJ2-6 in 98% (2% of all)."""
-    return ", ".join(f"{gene.name} in {_share(gene.share)} ({_share(gene.of_all)} of all)" for gene in genes)
+def gene_cell(genes: Sequence[CommonGene]) -> Cell:
+    """Return the genes as a cell of a table, each in a line or two: TRBJ2-6 in 98% (2% of all)."""
+    parts = [(f"{gene.name} in {_share(gene.share)}", f"({_share(gene.of_all)} of all)") for gene in genes]
+    line = Markup('<span class="line">{}</span> <span class="line">{}</span>')
+    shown = Markup(",<br>").join(line.format(*part) for part in parts)
+    return Cell(shown, ", ".join(" ".join(part) for part in parts))
 
 
 def gene_sentence(genes: Sequence[CommonGene], n: int) -> str:
     """Return what the genes that stand out among n carriers mean, to put behind a sentence; "" where none does."""
     return "".join(
-        f" {_share(gene.share)} of the {n:,} use {gene.name}, which {_share(gene.of_all)} of all sequences do: it may be "
-        "a piece of that gene."
+        f" {_share(gene.share)} of the {n:,} use {gene.name}, which {_share(gene.of_all)} of all sequences do: it may "
+        "be a piece of that gene."
         for gene in genes
         if gene.stands_out
     )
@@ -90,4 +96,6 @@ def gene_sentence(genes: Sequence[CommonGene], n: int) -> str:
 def _share(share: float) -> str:
     if 0 < share < 0.001:
         return "<0.1%"
+    if 0.995 <= share < 1:
+        return ">99%"
     return f"{share:.1%}" if 0 < share < 0.01 else f"{share:.0%}"

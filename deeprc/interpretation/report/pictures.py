@@ -49,14 +49,14 @@ def contrast_pictures(judged: Judged, contrast: Contrast) -> list[Figure]:
     if aucs:
         says = f"ROC curve for {what}; area under it: {', '.join(aucs)}."
         caption = (
-            f"ROC curve{contrast.named}: how many {contrast.positive} repertoires are found (upwards) at the price of how many false "
-            "alarms (to the right). The bold curve counts; the training curve is always too good."
+            f"ROC curve{contrast.named}: how many {contrast.positive} repertoires are found (upwards) at the price of "
+            "how many false alarms (to the right). The bold curve counts; the training curve is always too good."
         )
         figures.append(_figure(roc_figure(table, target=contrast.key), f"ROC curve, {what}", says, caption))
         says = f"Precision against recall for {what}."
         caption = (
-            f"Precision and recall{contrast.named}: of the repertoires called {contrast.positive}, how many are (upwards), against how "
-            "many of all are found (to the right)."
+            f"Precision and recall{contrast.named}: of the repertoires called {contrast.positive}, how many are "
+            "(upwards), against how many of all are found (to the right)."
         )
         drawn = precision_recall_figure(table, target=contrast.key)
         figures.append(_figure(drawn, f"Precision and recall, {what}", says, caption))
@@ -67,9 +67,9 @@ def contrast_pictures(judged: Judged, contrast: Contrast) -> list[Figure]:
             "probabilities of both classes."
         )
         caption = (
-            f"Calibration{contrast.named}: of the repertoires that were given a probability (to the right), how many are "
-            f"{contrast.positive} (upwards). On the dashed line, probabilities can be taken at their word. Below: the "
-            "probabilities of both classes."
+            f"Calibration{contrast.named}: of the repertoires that were given a probability (to the right), how many "
+            f"are {contrast.positive} (upwards). On the dashed line, probabilities can be taken at their word. Below: "
+            "the probabilities of both classes."
         )
         drawn = calibration_figure(table, target=contrast.key, split=judged.side)
         figures.append(_figure(drawn, f"Calibration, {what}", says, caption))
@@ -126,14 +126,14 @@ def attention_pictures(
     by, named = f"by class{f' of {target}' * bool(target)}", f" by {target}" * bool(target)
     says = f"Number of sequences that hold 90% of the attention, {by}; in the median {median:,.0f}."
     caption = (
-        f"How many sequences hold 90% of the attention in each repertoire (a point each), {by}. Few: the network looks for "
-        "particular sequences. Most of the repertoire: it averages."
+        f"How many sequences hold 90% of the attention in each repertoire (a point each), {by}. Few: the network "
+        "looks for particular sequences. Most of the repertoire: it averages."
     )
     figures = [_figure(metastable_figure(heads, classes), f"Size of the attended part{named}", says, caption)]
     says = f"Share of the attention that the most attended sequences hold, {by}: median and quartiles."
     caption = (
-        f"How attention gathers, {by}: the most attended 1% of the sequences hold so much of it (line: median, band: middle "
-        "half of the repertoires). The dotted line is attention that makes no difference between sequences."
+        f"How attention gathers, {by}: the most attended 1% of the sequences hold so much of it (line: median, band: "
+        "middle half of the repertoires). The dotted line is attention that makes no difference between sequences."
     )
     figures.append(_figure(attention_figure(curves, classes), f"Attention curves{named}", says, caption))
     return figures

@@ -146,7 +146,7 @@ def _attention(run: Run, judged: Judged, found: Survey) -> list[Figure]:
     """Return the figures of the attention by class, for each target."""
     figures = []
     for i, task in enumerate(run.tasks):
-        classes = drawn_classes(task, judged.ids, judged.labels[:, i])
+        classes = drawn_classes(task, judged.ids.tolist(), judged.labels[:, i])
         named = task.name if len(run.tasks) > 1 else ""
         figures += pictures.attention_pictures(found.heads, found.curves, classes, named)
     return figures

@@ -15,7 +15,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.comparison import p_text
 from deeprc.evaluation.run import Run
 from deeprc.interpretation.report import pictures
-from deeprc.interpretation.report.motif_genes import CommonGene, common_genes, gene_sentence, gene_text
+from deeprc.interpretation.report.motif_genes import CommonGene, common_genes, gene_cell, gene_sentence
 from deeprc.interpretation.report.page import Cell, Column, Figure, Table, number, text
 from deeprc.interpretation.report.sequences import SHOWN, sequence_table
 from deeprc.interpretation.survey import Side, Survey
@@ -155,10 +155,7 @@ def _motif_table(motifs: Sequence[Motif], genes: Sequence[Sequence[CommonGene]],
         columns.append(Column("Most common genes", False, note))
     columns.append(Column("Found in", False, "windows are pieces of the sequences, kernels learned detectors"))
     caption = f"Motifs of the sequences that speak for {side.name}; press a heading to sort by it"
-    rows = [
-        _motif_row(motif, [text(gene_text(own))] if any(genes) else [])
-        for motif, own in zip(motifs, genes, strict=True)
-    ]
+    rows = [_motif_row(motif, [gene_cell(own)] if any(genes) else []) for motif, own in zip(motifs, genes, strict=True)]
     return Table(f"motifs-{place}", caption, columns, rows, sortable=True)
 
 

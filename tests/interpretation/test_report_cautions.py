@@ -1,0 +1,149 @@
+"""What a report warns of, and the controls it compares the network with."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.evaluation.metrics import auc_interval
+from deeprc.evaluation.run import Run
+from deeprc.interpretation.report.cautions import cautions
+from deeprc.interpretation.report.controls import compare_controls
+from deeprc.interpretation.report.judged import Contrast, Judged, judge
+
+
+def test_cohort_that_the_run_has_not_seen(
+    tmp_path: Path, trained: Run, cohort_factory: Callable[..., RepertoireDataset]
+) -> None:
+    other = cohort_factory(20, 60, seed=77)
+    outputs = trained.outputs(other).double().numpy()
+    judged = judge(trained, other, outputs)
+    assert judged.side == "new"
+    assert compare_controls(other, judged)[0].reasons == [
+        "No control could be compared: the cohort has no labelled training repertoire of this run."
+    ]
+    texts = _texts(trained, judged, metadata=other.metadata)
+    assert any(
+        "None of this cohort's repertoires took part" in text and "20 of them have the id" in text for text in texts
+    )
+
+
+def _texts(run: Run, judged: Judged, **changed: pd.DataFrame) -> list[str]:
+    tables = {
+        "metadata": pd.DataFrame({"x": np.zeros(len(judged.ids))}),
+        "heads": pd.DataFrame({"head": [1], "n_sequences": [1000], "metastable_size": [3]}),
+        "history": pd.DataFrame({"update": [10, 20, 30], "validation_loss": [0.5, 0.4, 0.6]}),
+    }
+    return [each.text for each in cautions(run, judged, [], **{**tables, **changed})]
+
+
+def _judged(split: list[str], label: list[float], score: list[float]) -> Judged:
+    """Return a judgement of one contrast from its scores."""
+    known, scores = np.array(label), np.array(score)
+    side = "test" if "test" in split else None
+    contrast = Contrast("t", "t", "ill", "well", 0, known, scores, 1 / (1 + np.exp(-scores)))
+    ids = np.array([f"r{i}" for i in range(len(split))], dtype=object)
+    return Judged(ids, np.array(split, dtype=object), known[:, None], {}, pd.DataFrame(), [contrast], [], side)
+
+
+def _sides(n: int, *, train: float = 1, validation: float = 1, test: float = 1) -> Judged:
+    """Return n repertoires of each class on each side, of which this share is ranked right; the others are tied."""
+    split, label, score = [], [], []
+    for side, right in (("train", train), ("validation", validation), ("test", test)):
+        split += [side] * (2 * n)
+        label += [1.0] * n + [0.0] * n
+        score += [1.0 if i < right * n else 0.0 for i in range(n)] + [0.0] * n
+    return _judged(split, label, score)
+
+
+def test_nothing_to_warn_of(trained: Run) -> None:
+    assert _texts(trained, _sides(20)) == []
+
+
+def test_few_repertoires(trained: Run) -> None:
+    (text,) = _texts(trained, _sides(8))
+    low, _ = auc_interval(1.0, 8, 8)
+    assert text == f"Only 8 test repertoires of the smaller class: the AUC may be anything from {low:.3f} to 1.000."
+
+
+def test_chance_comes_first(trained: Run) -> None:
+    texts = _texts(trained, _sides(8, validation=0.25, test=0))
+    assert texts[0].startswith("The network cannot be told from chance: its AUC is 0.500, with a 95% interval from")
+    assert texts[1].startswith("Only 8 test repertoires")
+    assert texts[2].startswith("The AUC is 1.000 on training and 0.625 on validation repertoires")
+
+
+def test_nothing_to_judge_by(trained: Run) -> None:
+    judged = _judged(["train"] * 4, [1.0, 1, 0, 0], [1.0, 1, 0, 0])
+    assert _texts(trained, judged)[0].startswith("This cohort has no labelled repertoire that the network has not")
+    judged = _judged(["train"] * 4 + ["test"] * 2, [1.0, 1, 0, 0, 1, 1], [1.0, 1, 0, 0, 1, 1])
+    assert _texts(trained, judged)[0].startswith("The test repertoires are of one class: there is no AUC")
+
+
+def test_subjects_on_several_sides(trained: Run) -> None:
+    judged = _sides(20)
+    metadata = pd.DataFrame({"donor": ["same"] * 120})
+    (text,) = _texts(trained, judged, metadata=metadata)
+    assert text.startswith("1 value of “donor” has repertoires on more than one side of the split")
+    metadata = pd.DataFrame({"donor": np.repeat(["a", "b", "c"], 40)})
+    assert _texts(trained, judged, metadata=metadata) == []
+
+
+def test_broad_attention(trained: Run) -> None:
+    heads = pd.DataFrame({"head": [1, 1], "n_sequences": [1000, 10], "metastable_size": [200, 2]})
+    (text,) = _texts(trained, _sides(20), heads=heads)
+    assert text.startswith("Attention is broad: half of the repertoires need more than 20% of their sequences")
+    (text,) = _texts(trained, _sides(20), heads=heads.assign(metastable_size=[900, 6]))
+    assert text.startswith("Attention is very broad: half of the repertoires need more than 75%")
+    two_heads = pd.concat([heads, heads.assign(head=2, metastable_size=1)])  # one of them is focused
+    assert _texts(trained, _sides(20), heads=two_heads) == []
+
+
+def test_training_that_was_cut_off(trained: Run) -> None:
+    last = trained.settings.config.training.n_updates
+    history = pd.DataFrame({"update": [last // 2, last], "validation_loss": [0.5, 0.4]})
+    (text,) = _texts(trained, _sides(20), history=history)
+    assert text.startswith(f"Training ended at its limit of {last:,} updates")
+    history["validation_loss"] = [0.4, 0.5]
+    assert _texts(trained, _sides(20), history=history) == []
+
+
+def test_control_that_is_as_good(trained: Run, motif_cohort: RepertoireDataset) -> None:
+    judged = judge(trained, motif_cohort, trained.outputs(motif_cohort).double().numpy())
+    (controls,) = compare_controls(motif_cohort, judged)
+    assert list(controls.aucs) == ["network", "size", "v-genes"]
+    assert controls.aucs["network"] == pytest.approx(judged.metrics["test"]["status=case"]["auc"])
+    assert controls.reaching == []
+    contrast = replace(judged.contrasts[0], score=np.zeros(len(motif_cohort)))
+    (controls,) = compare_controls(motif_cohort, replace(judged, contrasts=[contrast]))
+    assert set(controls.reaching) <= {"size", "v-genes"}
+    assert controls.aucs["network"] == 0.5
+    reached = [name for name, auc in controls.aucs.items() if auc >= 0.5 and name != "network"]
+    assert set(reached) <= set(controls.reaching)
+    for name in controls.reaching:
+        assert "receptor sequences add anything" in controls.sentence(name)
+
+
+def test_of_several_contrasts_each_line_names_its_own(
+    cohort: RepertoireDataset, run_factory: Callable[..., Run]
+) -> None:
+    targets = ("status=case", "grade:multiclass")
+    run = run_factory(cohort, "n_updates=20", "n_kernels=4", "kernel_size=4", targets=targets)
+    judged = judge(run, cohort, run.outputs(cohort).double().numpy())
+    about = [f"grade: {name} against not {name}" for name in ("high", "low", "mid")]
+    about.insert(0, "status: case against healthy")
+    assert [each.about for each in judged.contrasts] == about
+    controls = compare_controls(cohort, judged)
+    for each in controls:
+        for name in (*each.reaching, *each.others):
+            assert f"he network for {each.contrast.about} " in each.sentence(name)
+    alone = compare_controls(cohort[:3], replace(judged, split=np.full(len(cohort), "new", dtype=object), side="new"))
+    assert [each.reasons[0].split(": the cohort")[0] for each in alone] == [
+        f"No control could be compared for {each}" for each in about
+    ]
+    single = judge(run_factory(cohort, "n_updates=10"), cohort, run.outputs(cohort)[:, :1].double().numpy())
+    assert [each.named for each in single.contrasts] == [""]

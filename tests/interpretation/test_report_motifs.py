@@ -1,0 +1,123 @@
+"""What a report says of motifs, and of implanted sequences."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.evaluation.run import Run
+from deeprc.interpretation import attributions
+from deeprc.interpretation.motifs import find_motifs
+from deeprc.interpretation.ranking import witness_ranking
+from deeprc.interpretation.report import run_report, sides
+from deeprc.interpretation.report.judged import judge
+from deeprc.interpretation.report.motif_genes import CommonGene, common_genes, gene_cell, gene_sentence
+from deeprc.interpretation.survey import survey
+
+GENES = pd.DataFrame(
+    {
+        "field": ["v_call", "v_call", "j_call", "j_call", "j_call"],
+        "name": ["TRBV2", "TRBV9", "TRBJ1-1", "TRBJ2-6", "unknown"],
+        "all": [0.5, 0.004, 0.3, 0.25, 0.01],
+    }
+)
+
+
+def motif(pattern: str) -> Any:
+    return SimpleNamespace(pattern=pattern)
+
+
+def test_most_common_genes_by_hand() -> None:
+    top = pd.DataFrame(
+        {
+            "junction_aa": ["CAWF", "CAYF", "CAWF", "CAWFF", "CDDF", "CAYFF"],
+            "v_call": ["TRBV2", "TRBV9", "TRBV9", "TRBV9", "TRBV2", ""],
+            "j_call": ["TRBJ2-6", "TRBJ2-6", "TRBJ1-1", "TRBJ2-6", "TRBJ1-1", "TRBJ2-6"],
+        }
+    )
+    found = common_genes(motif("A[WY]"), top, GENES)  # carried by four different ones: the second CAWF is left out
+    assert found == [CommonGene("TRBV9", 0.5, 0.004), CommonGene("TRBJ2-6", 1.0, 0.25)]
+    told = ["TRBV9 in 50% (0.4% of all)", "TRBJ2-6 in 100% (25% of all)"]
+    assert gene_cell(found).value == ", ".join(told)
+    assert re.sub("<.*?>", "", gene_cell(found).text) == ",".join(told)
+    assert gene_cell(found).text.split(",<br>")[0] == (
+        '<span class="line">TRBV9 in 50%</span> <span class="line">(0.4% of all)</span>'
+    )
+    assert gene_sentence(found, 4) == (
+        " 100% of the 4 use TRBJ2-6, which 25% of all sequences do: it may be a piece of that gene."
+    )
+    assert common_genes(motif("A[WY]"), top.drop(columns="v_call"), GENES) == found[1:]
+    assert common_genes(motif("A[WY]"), top[["junction_aa"]], GENES) == []
+    assert common_genes(motif("A[WY]"), top, GENES.iloc[:0]) == []
+    assert common_genes(motif("WWW"), top, GENES) == []
+    assert gene_cell([CommonGene("<V>", 0.999, 0.006)]).value == "<V> in >99% (0.6% of all)"
+    assert gene_cell([]).text == gene_sentence([], 4) == ""
+
+
+@pytest.mark.parametrize(
+    ("share", "of_all", "stands_out"),
+    [(0.5, 0.1, False), (0.51, 0.17, True), (0.51, 0.18, False), (1.0, 1 / 3, True), (0.9, 0.0005, True)],
+)
+def test_a_gene_stands_out_in_most_carriers_at_thrice_its_share(share: float, of_all: float, stands_out: bool) -> None:
+    gene = CommonGene("TRBJ2-6", share, of_all)
+    assert gene.stands_out == stands_out
+    assert bool(gene_sentence([gene], 10)) == stands_out
+    assert ("(<0.1% of all)" in str(gene_cell([gene]).value)) == (of_all < 0.001)
+
+
+def test_pages_of_sides(monkeypatch: pytest.MonkeyPatch, trained: Run, motif_cohort: RepertoireDataset) -> None:
+    read, reads = attributions.residue_frequencies, []
+    monkeypatch.setattr(attributions, "residue_frequencies", lambda dataset: reads.append(dataset) or read(dataset))
+    found = survey(trained, motif_cohort, top=60)
+    pages = sides.side_pages(trained, motif_cohort, found, {"status=case": {}})
+    assert len(reads) == 1  # for all sides
+    side, page = found.sides[0], pages[0]
+    top = found.top[side.name]
+    own = attributions.attribute(trained, motif_cohort, top, output=side.output)
+    motifs = find_motifs(trained, motif_cohort, top, own, output=side.output, most=10)
+    assert page.motifs is not None
+    labels = [column.label for column in page.motifs.columns]
+    assert labels[4] == "p, corrected"
+    assert [row[4].value for row in page.motifs.rows] == [one.log10_p_adjusted for one in motifs]
+    genes = found.genes.set_index("name")["all"]
+    carriers = top[top["junction_aa"].str.contains(re.compile(motifs[0].pattern))].drop_duplicates("junction_aa")
+    most = carriers["v_call"].value_counts(normalize=True).drop("", errors="ignore")  # "" is not known
+    text = page.motifs.rows[0][labels.index("Most common genes")].value
+    assert text in [f"{name} in {most.iloc[0]:.0%} ({genes[name]:.0%} of all)" for name in most.index]
+    without = replace(found, genes=found.genes.iloc[:0])
+    page = sides.side_pages(trained, motif_cohort, without, {"status=case": {}})[0]
+    assert page.motifs is not None
+    assert "Most common genes" not in [column.label for column in page.motifs.columns]
+
+
+def test_implanted_sequences_are_looked_for_on_each_side(
+    trained: Run, cohort_factory: Callable[..., RepertoireDataset]
+) -> None:
+    dataset = cohort_factory(20, 60, seed=5)
+    judged = judge(trained, dataset, trained.outputs(dataset).double().numpy())
+    found = survey(trained, dataset, top=5)
+    assert run_report._witnesses(trained, dataset, judged, found.sides) is None
+    carries = [["WWHW" in junction for junction in repertoire.sequences()] for repertoire in dataset]
+    dataset.container.witness = np.concatenate(carries).astype(np.uint8)
+    table = run_report._witnesses(trained, dataset, judged, found.sides)
+    assert table is not None
+    assert [column.label for column in table.columns[:2]] == ["Ranked by", "For"]
+    assert [[cell.text for cell in row[:2]] for row in table.rows] == [
+        ["attention", "\N{EN DASH}"],
+        ["contribution", "case"],
+        ["response", "case"],
+        ["contribution", "healthy"],
+        ["response", "healthy"],
+    ]
+    places = np.flatnonzero(judged.rows(judged.side)).tolist()
+    case, healthy = (witness_ranking(trained, dataset, places, sign=sign) for sign in (1, -1))
+    auc = [column.label for column in table.columns].index("AUC")
+    assert [row[auc].value for row in table.rows] == [*case["auc"], *healthy["auc"][1:]]

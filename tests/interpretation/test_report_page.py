@@ -1,0 +1,45 @@
+"""What the pages are made of: cells, coloured sequences, and the file."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deeprc.errors import InputError
+from deeprc.interpretation.report.page import Cell, check_report_output, number, render
+from deeprc.interpretation.report.sequences import coloured
+
+
+def test_residues_are_shaded_by_their_share_of_the_strongest() -> None:
+    html = coloured("CAWF", np.array([1.0, -0.5, 0.2, 0.1, np.nan]))
+    assert html == (
+        '<span class="residues"><span class="f3" title="+1">C</span><span class="a2" title="-0.5">A</span>'
+        '<span class="f1" title="+0.2">W</span><span title="+0.1">F</span></span>'
+    )
+    assert coloured("CF", np.zeros(2)).count("class=") == 1
+    assert coloured("<>", None) == '<span class="residues">&lt;&gt;</span>'
+
+
+def test_missing_numbers_are_dashes() -> None:
+    assert number(float("nan")) == Cell("\N{EN DASH}", None)
+    assert number(-0.5, ".1f") == Cell("\N{MINUS SIGN}0.5", -0.5)
+
+
+def test_only_reports_are_replaced(tmp_path: Path) -> None:
+    (tmp_path / "report.html").write_text('<html><head><meta name="generator" content="deeprc 2.0"></head></html>')
+    check_report_output(tmp_path / "report.html")
+    check_report_output(tmp_path / "new.html")
+    (tmp_path / "mine.html").write_text("<html></html>")
+    (tmp_path / "data.bin").write_bytes(b"\xff\xfe\x00")
+    for name in ("mine.html", "data.bin"):
+        with pytest.raises(InputError, match="exists and is no report of deeprc; choose another --output"):
+            check_report_output(tmp_path / name)
+    with pytest.raises(InputError, match="is a folder"):
+        check_report_output(tmp_path)
+    with pytest.raises(InputError, match="does not exist"):
+        check_report_output(tmp_path / "no" / "report.html")
+
+
+def test_undefined_names_are_errors() -> None:
+    with pytest.raises(Exception, match="undefined"):
+        render("report.html.j2", title="x")
