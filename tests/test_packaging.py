@@ -33,7 +33,7 @@ def test_the_wheel_holds_the_tree(wheel: zipfile.ZipFile) -> None:
         f"{target}/{path.relative_to(ROOT / folder).as_posix()}"
         for folder, target in FOLDERS.items()
         for path in (ROOT / folder).rglob("*")
-        if path.suffix in {".py", ".yaml", ".typed", ".safetensors"}
+        if path.suffix in {".css", ".j2", ".js", ".py", ".safetensors", ".typed", ".yaml"}
     }
     found = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert found == expected
