@@ -82,6 +82,7 @@ class ContainerWriter:
         self._note_all()
 
     def __enter__(self) -> ContainerWriter:
+        new = not self.kept_in.exists()
         try:
             if self._resumable:
                 self._folder = self.kept_in
@@ -92,6 +93,10 @@ class ContainerWriter:
                 self._folder = Path(tempfile.mkdtemp(prefix=f".{self.path.name}.", dir=self.path.parent))
         except OSError as error:
             raise InputError(f"{self.path}: cannot be written: {error.strerror}") from error
+        except BaseException:  # the process is asked to end before `with` has begun, so nobody calls __exit__
+            if new:
+                shutil.rmtree(self.kept_in, ignore_errors=True)
+            raise
         return self
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tests' networks are too small to share out
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # the processes that share the tests must not spin
 
 import hashlib
 import tempfile

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deeprc.datasets import container_writer
 from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
 from deeprc.datasets.container import Container
 from deeprc.datasets.container_writer import ContainerWriter
@@ -273,3 +274,21 @@ def test_what_is_copied_is_deleted_while_the_container_is_written(tmp_path, monk
         writer.append("a", SequenceTable(np.array([1], np.uint8), np.array([1]), np.array([1], np.uint32)))
         writer.finish(pd.DataFrame({"id": ["a"]}), source="test")
     assert left == [["counts.bin", "residues.bin"], ["counts.bin"], []]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_an_end_before_it_has_begun_leaves_what_was_there(
+    kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = ContainerWriter(tmp_path / "o.h5", resumable=True)
+    if kept:
+        writer.kept_in.mkdir()
+        (writer.kept_in / "precious").touch()
+
+    def end(_: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(container_writer, "Journal", end)
+    with pytest.raises(KeyboardInterrupt), writer:
+        pass
+    assert [path.name for path in tmp_path.rglob("*")] == ([".o.h5.partial", "precious"] if kept else [])
