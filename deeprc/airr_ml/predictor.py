@@ -47,7 +47,7 @@ METHODS = ("gapped-logistic", "logistic", "public-clones", "deeprc")
 """What `method="auto"` chooses from, in the order in which methods are preferred that do equally well."""
 
 _STRENGTHS = (1.0, 0.3, 0.1, 0.03, 10.0)  # C of the logistic regressions, in the order in which they are preferred
-_GUESSING = 0.55
+_GUESSING = 0.55  # an AUC that says nothing
 _FEWEST = 5  # repertoires of each class with which methods are compared
 
 _logger = logging.getLogger(__name__)
@@ -324,8 +324,6 @@ def predict_immune_states(
         read_folder(test_dir, labelled=False)
     try:
         out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out):
-            pass
     except OSError as error:
         raise InputError(f"{out}: cannot be written to: {error.strerror or error}") from error
     paths = out / f"{name}_test_predictions.tsv", out / f"{name}_important_sequences.tsv"

@@ -41,11 +41,10 @@ from deeprc.evaluation.run import Run
 from deeprc.interpretation.contributions import tangent
 from deeprc.nn.batch import BatchMaker, RepertoireBatch
 from deeprc.nn.features import N_AMINO_ACIDS
-from deeprc.nn.inference import attention_logits, chunks_of, pooled_representation
+from deeprc.nn.inference import chunks_of, kept_rows, pooled_representation
 from deeprc.nn.motif_convolution import rounded
 from deeprc.nn.motif_convolution.reference import dense_features
 from deeprc.nn.network import DeepRC, LstmEmbedding, chunk_size
-from deeprc.nn.sampling import top_rows
 
 __all__ = ["Attributions", "Progress", "attribute", "residue_frequencies"]
 
@@ -156,9 +155,10 @@ def attribute(
         at = np.flatnonzero(positions == position)
         chosen, place = np.unique(rows[at], return_inverse=True)
         top_fraction = run.settings.config.training.top_fraction
-        kept = _kept(network, maker, position, top_fraction)
+        pooled, logits = pooled_representation(network, maker, position, top_fraction=top_fraction)
+        kept = np.zeros(len(logits), np.bool_)
+        kept[kept_rows(logits, top_fraction).numpy()] = True
         if of == "contribution":
-            pooled, _ = pooled_representation(network, maker, position, top_fraction=top_fraction)
             explained.take_tangent(pooled)
         parts.append((at, place, _of_repertoire(explained, maker, position, chosen, kept)))
         if progress is not None:
@@ -223,16 +223,6 @@ def _joined(parts: list[tuple[NDArray[np.int64], NDArray[np.int64], Attributions
         joined.kernels[at] = part.kernels[rows]
         joined.change[at] = part.change[rows]
     return joined
-
-
-def _kept(network: DeepRC, maker: BatchMaker, position: int, top_fraction: float) -> NDArray[np.bool_]:
-    """Say which sequences of a repertoire the prediction averages over, (N,)."""
-    kept = np.ones(int(maker.dataset.n_sequences[position]), np.bool_)
-    if top_fraction < 1:
-        logits = attention_logits(network, maker, position)
-        kept[:] = False
-        kept[top_rows(logits, torch.tensor([0, len(logits)]), top_fraction)[0].numpy()] = True
-    return kept
 
 
 def _of_repertoire(

@@ -25,9 +25,8 @@ from torch import Tensor
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.run import Run
 from deeprc.nn.batch import BatchMaker, RepertoireBatch
-from deeprc.nn.inference import chunks_of, pooled_representation
+from deeprc.nn.inference import attention_weights, chunks_of, pooled_representation
 from deeprc.nn.network import DeepRC
-from deeprc.nn.sampling import top_rows
 
 __all__ = ["SequenceScores", "network_scores", "output_names", "score_sequences", "tangent"]
 
@@ -96,9 +95,7 @@ def network_scores(network: DeepRC, maker: BatchMaker, position: int, *, top_fra
     """Return what `score_sequences` returns, of a network that is no run; parameters as in `repertoire_outputs`."""
     pooled, logits = pooled_representation(network, maker, position, top_fraction=top_fraction)  # (H, D), (N, H)
     gradient, offset, outputs = tangent(network, pooled)
-    weights = torch.zeros(logits.shape, dtype=torch.float64)
-    kept, _ = top_rows(logits, torch.tensor([0, len(logits)]), top_fraction)
-    weights[kept] = torch.softmax(logits[kept].double(), dim=0)
+    weights = attention_weights(logits, top_fraction)
     contributions, responses = torch.zeros((2, len(logits), len(outputs)), dtype=torch.float64)
     done = 0
     for batch in chunks_of(network, maker, position):

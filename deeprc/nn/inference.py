@@ -19,7 +19,15 @@ from deeprc.nn.batch import BatchMaker, RepertoireBatch
 from deeprc.nn.network import DeepRC, chunk_size
 from deeprc.nn.sampling import top_rows
 
-__all__ = ["attention_logits", "chunks_of", "cohort_outputs", "pooled_representation", "repertoire_outputs"]
+__all__ = [
+    "attention_logits",
+    "attention_weights",
+    "chunks_of",
+    "cohort_outputs",
+    "kept_rows",
+    "pooled_representation",
+    "repertoire_outputs",
+]
 
 
 @torch.no_grad()
@@ -50,6 +58,22 @@ def attention_logits(
     return torch.cat(parts) if parts else torch.zeros(0, network.pooling.queries.shape[0])
 
 
+def kept_rows(logits: Tensor, top_fraction: float) -> Tensor:
+    """Return which sequences of one repertoire the prediction averages over, (n,) int64, from their logits (N, H)."""
+    return top_rows(logits, torch.tensor([0, len(logits)]), top_fraction)[0]
+
+
+def attention_weights(logits: Tensor, top_fraction: float) -> Tensor:
+    """Return by which weights the prediction averages over one repertoire, (N, H) float64, from the logits (N, H).
+
+    The softmax over the sequences that the top fraction keeps, which sums to 1 per head; 0 for the others.
+    """
+    weights = torch.zeros(logits.shape, dtype=torch.float64)
+    kept = kept_rows(logits, top_fraction)
+    weights[kept] = torch.softmax(logits[kept].double(), dim=0)
+    return weights
+
+
 @torch.no_grad()
 def repertoire_outputs(
     network: DeepRC,
@@ -68,8 +92,8 @@ def repertoire_outputs(
     """
     if top_fraction < 1:
         logits = attention_logits(network, maker, position, rows=rows, chunk=chunk)
-        kept, _ = top_rows(logits, torch.tensor([0, len(logits)]), top_fraction)
-        rows = kept.numpy() if rows is None else rows[kept.numpy()]
+        kept = kept_rows(logits, top_fraction).numpy()
+        rows = kept if rows is None else rows[kept]
     mean, _ = _pooled(network, maker, position, rows, chunk)
     outputs: Tensor = network.output_network(mean.float().flatten()[None])  # (1, H * D) -> (1, T)
     return outputs[0].cpu()
@@ -85,8 +109,8 @@ def pooled_representation(
     """
     if top_fraction < 1:
         logits = attention_logits(network, maker, position, chunk=chunk)
-        kept, _ = top_rows(logits, torch.tensor([0, len(logits)]), top_fraction)
-        return _pooled(network, maker, position, kept.numpy(), chunk)[0].cpu(), logits
+        kept = kept_rows(logits, top_fraction).numpy()
+        return _pooled(network, maker, position, kept, chunk)[0].cpu(), logits
     mean, logits = _pooled(network, maker, position, None, chunk)
     return mean.cpu(), logits
 

@@ -24,10 +24,10 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_precision
 from deeprc.errors import InputError
 from deeprc.nn.batch import BatchMaker, RepertoireBatch, cache_device
-from deeprc.nn.inference import attention_logits, cohort_outputs
+from deeprc.nn.inference import attention_logits, attention_weights, cohort_outputs
 from deeprc.nn.motif_convolution import has_compiled_form
 from deeprc.nn.network import DeepRC
-from deeprc.nn.sampling import draw_rows, top_rows
+from deeprc.nn.sampling import draw_rows
 from deeprc.outputs import multitask_loss
 from deeprc.tasks import Task
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
@@ -264,11 +264,7 @@ class Trainer:
         logits = [
             attention_logits(self.network, self._held_out, i, rows=r) for i, r in enumerate(self._validation_rows)
         ]
-        weights = []
-        for part in logits:
-            kept, _ = top_rows(part, torch.tensor([0, len(part)]), self.config.training.top_fraction)
-            weights.append(torch.zeros(part.shape, dtype=torch.float64))
-            weights[-1][kept] = torch.softmax(part[kept].double(), dim=0)
+        weights = [attention_weights(part, self.config.training.top_fraction) for part in logits]
         return torch.cat(logits).numpy(), torch.cat(weights).numpy()
 
     def _evaluate(self, seconds: float) -> None:
