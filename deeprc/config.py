@@ -86,6 +86,10 @@ class TrainingConfig:
     logit_noise: float = _bounded(0.0, 0)
     # mix the sequences of a batch's negative repertoires (first target, binary)
     shuffle_negatives: bool = False
+    # largest share of the kernels that start from motifs enriched in the training fold; 0 is the plain start
+    seeded_start: float = _bounded(0.0, 0, 1)
+    # first updates, in which only the output weights of these kernels learn; without such kernels there are none
+    seeds_alone: int = _bounded(300, 0)
     # copy all sequences to the GPU once; auto does where they take at most half of its free memory
     device_cache: Literal["auto", "always", "never"] = "auto"
 

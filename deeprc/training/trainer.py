@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,8 @@ from deeprc.outputs import multitask_loss
 from deeprc.tasks import Task
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
 from deeprc.training.checkpoint import load_tensors, optimizer_tensors, restore_optimizer, save_tensors
+from deeprc.training.enrichment import Motif
+from deeprc.training.seeding import SeedsAlone, find_seeds, seed_network
 from deeprc.training.step import CapturedStep, Prefetcher, Step
 
 __all__ = ["SAVE_SECONDS", "Fold", "Trainer", "TrainingState", "build_network"]
@@ -41,7 +43,9 @@ logger = logging.getLogger(__name__)
 SAVE_SECONDS = 60.0
 """A checkpoint is written at every evaluation, and between two of them when this time has passed."""
 
-_EPOCHS, _SAMPLES, _NOISE, _START, _VALIDATION, _AUGMENTATION = range(6)  # streams of randomness derived from one seed
+_EPOCHS, _SAMPLES, _NOISE, _START, _VALIDATION, _AUGMENTATION, _SEEDS = range(
+    7
+)  # streams of randomness derived from one seed
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,8 @@ class TrainingState:
         One row per evaluation.
     finished
         Whether training has ended.
+    seeds
+        The motifs that kernels started from, as mappings.
     """
 
     update: int = 0
@@ -73,6 +79,7 @@ class TrainingState:
     best_update: int = 0
     history: list[dict[str, float]] = field(default_factory=list)
     finished: bool = False
+    seeds: list[dict[str, Any]] = field(default_factory=list)
 
 
 def build_network(config: Config, tasks: Sequence[Task], *, seed: int, device: torch.device) -> DeepRC:
@@ -129,6 +136,8 @@ class Trainer:
         self._validation_rows = self._draw_validation_rows()
         self._labelled = np.flatnonzero(~np.isnan(train.labels).all(axis=1))
         self._losses: list[Tensor] = []
+        self._started = False
+        self._alone: SeedsAlone | None = None
         self._saved = time.monotonic()
         self._check()
         if checkpoint is not None and checkpoint.exists():
@@ -151,6 +160,8 @@ class Trainer:
             raise InputError("no validation repertoire has a label; early stopping needs some")
         if self.config.training.shuffle_negatives and self.tasks[0].kind != "binary":
             raise InputError("shuffle_negatives: expected a binary first target")
+        if self.config.training.seeded_start and self.config.network.embedding != "convolution":
+            raise InputError("seeded_start: expected embedding=convolution, whose kernels can start from motifs")
 
     def _draw_validation_rows(self) -> list[NDArray[np.int64]]:
         """Choose the sequences that every look at the validation fold sees, (n,) positions per repertoire."""
@@ -169,10 +180,13 @@ class Trainer:
             Called after every update with the state and the update's loss, which is on the device: to look at it is to
             wait for the update.
         """
+        self.start()
         started = time.monotonic() - (self.state.history[-1]["seconds"] if self.state.history else 0.0)
         update = self.updates()
         while not self.state.finished:
             self.network.train()
+            if self.state.update == self.config.training.seeds_alone and self._alone is not None:
+                self._alone.end()
             loss = update(self.state.update)
             self.state.update += 1
             self._losses.append(loss)
@@ -182,6 +196,29 @@ class Trainer:
         self.network.load_state_dict(self._best)
         self.network.eval()
         return self.state
+
+    @property
+    def seeds(self) -> list[Motif]:
+        """The motifs that kernels started from, in the kernels' order; known once training has begun."""
+        return [Motif(**{**seed, "letters": tuple(seed["letters"])}) for seed in self.state.seeds]
+
+    def start(self) -> None:
+        """Look for motifs that go with a label in the training fold, and start the network from them.
+
+        `fit` does it before the first update; a second call changes nothing.
+        """
+        settings = self.config.training
+        if settings.seeded_start and not self._started and self.state.update == 0:
+            seed = int(_generator(self.seed, _SEEDS).integers(2**62))
+            seeds = find_seeds(self.config, self.tasks, self.train.dataset, self.train.labels, seed=seed)
+            seed_network(self.network, seeds, self._batches)
+            self._best = self._weights()
+            self.state.seeds = [asdict(motif) for motif in seeds]
+            named = ", ".join(f"{motif.pattern} ({motif.correlation:+.2f})" for motif in seeds)
+            logger.info("%d kernels start from motifs of the training fold%s", len(seeds), f": {named}" * bool(named))
+        if self.state.seeds and not self._started and self.state.update < settings.seeds_alone:
+            self._alone = SeedsAlone(self.network, len(self.state.seeds))
+        self._started = True
 
     def _look(self, seconds: float) -> None:
         """Evaluate, save and stop where it is time to."""

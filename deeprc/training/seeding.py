@@ -1,0 +1,170 @@
+"""Start a network from motifs: some kernels match them, attention looks where they fire, outputs point to their class.
+
+Letters: D kernels, K kernel width, H heads, T outputs, W places that a motif spans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from deeprc.config import Config
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.nn.batch import BatchMaker
+from deeprc.nn.features import N_AMINO_ACIDS
+from deeprc.nn.network import DeepRC, MotifEmbedding
+from deeprc.tasks import Task
+from deeprc.training.enrichment import Motif, enriched_motifs, places_within
+
+__all__ = ["SeedsAlone", "find_seeds", "seed_network"]
+
+_MATCH = 6.0  # what each residue of a motif adds to its kernel's pre-activation
+_SHORT_OF_WHOLE = 0.5  # residues that the bias takes from a whole match: it gives +3, one residue less -3
+_ATTENTION = 4.0  # what a whole match adds to the attention logit
+_OUTPUT = 1.0  # length of the output weights of the seeded kernels
+_WIDEST = 6  # places that a motif spans at most
+_FEWEST_LABELS = 100  # with fewer, what stands out in the training fold need not hold elsewhere
+_FEW = 3  # residues of the shorter motifs
+_MANY = 4
+_LOOK = 1000  # sequences of each repertoire that tell the features' scale
+
+
+def find_seeds(
+    config: Config, tasks: Sequence[Task], dataset: RepertoireDataset, labels: NDArray[np.float64], *, seed: int
+) -> list[Motif]:
+    """Return the motifs with which `seed_network` may start a network, best first; perhaps none.
+
+    They are 3 and 4 residues within 6 places, or within a kernel if that is narrower; see `enriched_motifs`. A target
+    with fewer than 100 labels has none.
+
+    Parameters
+    ----------
+    config
+        `seeded_start` is the largest share of the kernels.
+    tasks, labels
+        What is predicted, and the labels, (B, number of tasks), NaN where missing.
+    dataset
+        The training repertoires, and no others.
+    seed
+        Of the permutations of labels.
+    """
+    span = min(_WIDEST, config.network.kernel_size)
+    patterns = [places for k in (_FEW, _MANY) if k <= span for places in places_within(k, span)]
+    most = int(config.training.seeded_start * config.network.n_kernels)
+    return enriched_motifs(dataset, labels, tasks, patterns=patterns, most=most, fewest=_FEWEST_LABELS, seed=seed)
+
+
+@torch.no_grad()
+def seed_network(network: DeepRC, motifs: Sequence[Motif], maker: BatchMaker) -> None:
+    """Change a new network in place so that its first kernels match the motifs; the rest remains as it was.
+
+    A kernel's first places hold the motif: a window may begin at any residue, but not before the first. A whole match
+    gives a pre-activation of about 3, one that lacks a residue -3, where SELU is almost flat. The first unit of
+    each key layer sums the seeded kernels, and the first head's query looks at it. A linear output begins with
+    weights of the seeded kernels alone, in proportion to the motifs' correlations.
+
+    Parameters
+    ----------
+    network
+        Its embedding must be a convolution.
+    motifs
+        At most D.
+    maker
+        Tells the scale of the features, from the training repertoires.
+    """
+    if not motifs:
+        return
+    embedding = network.embedding
+    if not isinstance(embedding, MotifEmbedding):
+        raise TypeError(f"expected the convolution as embedding, found {type(embedding).__name__}")
+    _seed_kernels(embedding, motifs, _typical_scale(maker))
+    _seed_attention(network, motifs)
+    _seed_output(network, motifs)
+
+
+def _typical_scale(maker: BatchMaker) -> float:
+    """Return the median factor of the one-hot features, of sequences whose residues are seen."""
+    every = np.arange(len(maker.dataset))
+    scales = maker.sample(every, _LOOK, np.random.default_rng(0)).residue_scale
+    seen = scales[scales > 0]
+    return float(seen.median()) if len(seen) else 1.0
+
+
+def _seed_kernels(embedding: MotifEmbedding, motifs: Sequence[Motif], scale: float) -> None:
+    for kernel, motif in enumerate(motifs):
+        for place, letter in enumerate(motif.letters):
+            if letter >= 0:
+                embedding.weight[kernel, :N_AMINO_ACIDS, place] = 0
+                embedding.weight[kernel, letter, place] = _MATCH / scale
+        embedding.bias[kernel] = -_MATCH * (motif.n_residues - _SHORT_OF_WHOLE)
+
+
+def _seed_attention(network: DeepRC, motifs: Sequence[Motif]) -> None:
+    """Let one unit of each layer, and the first head, see the sum of the seeded kernels."""
+    n = len(motifs)
+    full = nn.functional.selu(torch.tensor(_MATCH * _SHORT_OF_WHOLE)).item()
+    none = nn.functional.selu(torch.tensor(-10 * _MATCH)).item()
+    step = full - none  # what a match adds to its kernel
+    layers = [layer for layer in network.key_network if isinstance(layer, nn.Linear)]
+    query = network.pooling.queries[0, 0]  # (d_k,)
+    beta = float(network.pooling.association.beta.flatten()[0])
+    if not layers:
+        query[:n] = _ATTENTION / (beta * step)
+        return
+    first, *further = layers
+    first.weight[0] = 0
+    first.weight[0, :n] = 1 / step
+    first.bias[0] = -n * none / step  # 0 without a match
+    for layer in further:
+        layer.weight[0] = 0
+        layer.weight[0, 0] = 1
+    selu_slope = nn.functional.selu(torch.tensor(1.0)).item()
+    query[0] = _ATTENTION / (beta * selu_slope ** len(layers))
+
+
+def _seed_output(network: DeepRC, motifs: Sequence[Motif]) -> None:
+    """Give each seeded kernel, and no other, a weight to its motif's output where the output network is linear."""
+    layers: list[nn.Linear] = [layer for layer in network.output_network if isinstance(layer, nn.Linear)]
+    if len(layers) > 1:
+        return
+    weight: Tensor = layers[0].weight  # (T, H * D)
+    weight.zero_()
+    correlations = np.array([motif.correlation for motif in motifs])
+    length = float(np.sqrt((correlations**2).sum()))
+    for kernel, motif in enumerate(motifs):
+        weight[motif.output, kernel] = _OUTPUT * motif.correlation / length
+
+
+class SeedsAlone:
+    """Let only the output weights of the seeded kernels and the outputs' biases learn, until `end`.
+
+    The many random features, and attention that looks at them, would memorise a small fold before the output is fitted.
+
+    Parameters
+    ----------
+    network
+        Started by `seed_network`.
+    n_seeded
+        Number of its seeded kernels.
+    """
+
+    def __init__(self, network: DeepRC, n_seeded: int) -> None:
+        output = [layer for layer in network.output_network if isinstance(layer, nn.Linear)]
+        self._masks = []
+        for parameter in network.parameters():
+            mask = torch.zeros_like(parameter, requires_grad=False)  # changed in place: a recorded graph sees it
+            if parameter is output[0].weight:
+                mask[:, :n_seeded] = 1
+            elif any(parameter is each for layer in output for each in (layer.weight, layer.bias)):
+                mask.fill_(1)
+            parameter.register_hook(lambda gradient, mask=mask: gradient * mask)
+            self._masks.append(mask)
+
+    def end(self) -> None:
+        """Let all weights learn."""
+        for mask in self._masks:
+            mask.fill_(1)

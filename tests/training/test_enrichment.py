@@ -1,0 +1,127 @@
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+
+from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.kmers import count_kmers
+from deeprc.tasks import Task
+from deeprc.training.enrichment import _correlations, _pursue, _shared, enriched_motifs, places_within
+from tests.conftest import random_sequences, write_cohort
+
+BINARY = [Task("status", "status", "binary", ("no", "yes"))]
+PATTERNS = places_within(3, 4)
+
+
+def implanted(
+    folder: Path, motifs: Sequence[Sequence[str]], *, n_sequences: int = 200, seed: int = 0
+) -> RepertoireDataset:
+    """Repertoire b holds each of motifs[b] in ten of its random sequences."""
+    rng = np.random.default_rng(seed)
+    repertoires = []
+    for carried in motifs:
+        sequences = random_sequences(rng, n_sequences)
+        for number, motif in enumerate(carried):
+            for at in range(10 * number, 10 * number + 10):
+                sequences[at] = sequences[at][:1] + motif + sequences[at][1:]
+        repertoires.append(sequences)
+    return write_cohort(folder / "cohort.h5", repertoires, pd.DataFrame({"x": range(len(motifs))}), seed)
+
+
+def column(values: Sequence[float]) -> NDArray[np.float64]:
+    return np.array(values, np.float64)[:, None]
+
+
+def test_places_within() -> None:
+    assert places_within(3, 4) == [(0, 1, 2), (0, 1, 3), (0, 2, 3)]
+    assert len(places_within(4, 6)) == 10
+
+
+@pytest.mark.parametrize("places", [(0, 1), (0, 2)])
+def test_correlations_are_those_of_the_frequencies(cohort: RepertoireDataset, places: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    target = rng.normal(size=(len(cohort), 2))
+    frequencies = np.stack([count_kmers(r.residues, r.lengths, places) / len(r) for r in cohort])
+    expected = np.corrcoef(frequencies.T, target.T)[: 20 ** len(places), -2:]
+    centred = target - target.mean(axis=0)
+    found = _correlations(cohort, places, centred / np.linalg.norm(centred, axis=0))
+    np.testing.assert_allclose(found.T, np.nan_to_num(expected), atol=1e-5)
+
+
+def test_motifs_of_both_classes_each_once(tmp_path: Path) -> None:
+    y = [b % 2 for b in range(40)]
+    cohort = implanted(tmp_path, [["WHWM"] if label else ["CYFC"] for label in y])
+    found = enriched_motifs(cohort, column(y), BINARY, patterns=[(0, 1, 2, 3)], most=8)
+    assert {motif.pattern: np.sign(motif.correlation) for motif in found} == {"WHWM": 1, "CYFC": -1}
+    assert all(motif.output == 0 and motif.n_residues == 4 and motif.q <= 0.05 for motif in found)
+
+
+def test_a_motif_with_a_gap(tmp_path: Path) -> None:
+    y = [b % 2 for b in range(40)]
+    rng = np.random.default_rng(1)
+    cohort = implanted(tmp_path, [[f"W{AMINO_ACIDS[rng.integers(20)]}HW"] if label else [] for label in y])
+    found = enriched_motifs(cohort, column(y), BINARY, patterns=PATTERNS, most=1)
+    assert [motif.pattern for motif in found] == ["W.HW"]
+
+
+def test_classes_and_numbers_and_several_tasks(tmp_path: Path) -> None:
+    motifs = ["WHWM", "CYFC", "MMWW"]
+    grade = [b % 3 for b in range(48)]
+    cohort = implanted(tmp_path, [[motifs[g]] for g in grade])
+    classes = Task("grade", "grade", "multiclass", ("a", "b", "c"))
+    number = Task("age", "age", "regression", mean=1.0, scale=2.0)
+    found = enriched_motifs(cohort, column(grade), [classes], patterns=[(0, 1, 2, 3)], most=3)
+    assert {motif.pattern: motif.output for motif in found} == {"WHWM": 0, "CYFC": 1, "MMWW": 2}
+    age = np.array(grade, np.float64) == 2
+    age[:6] = np.nan
+    table = np.stack([np.array(grade, np.float64), np.where(np.arange(48) < 6, np.nan, 30 + 5.0 * age)], axis=1)
+    both = enriched_motifs(cohort, table, [classes, number], patterns=[(0, 1, 2, 3)], most=4)
+    assert {motif.pattern for motif in both} >= set(motifs)
+    alone = enriched_motifs(cohort, table[:, 1:], [number], patterns=[(0, 1, 2, 3)], most=4)
+    assert [(motif.pattern, motif.output) for motif in alone] == [("MMWW", 0)]
+
+
+def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
+    """At a level of 0.05, one cohort in twenty may show something; these labels are nobody's."""
+    cohort = implanted(tmp_path, [[]] * 40)
+    rng = np.random.default_rng(0)
+    numbers = [
+        len(enriched_motifs(cohort, column(rng.permutation(40) % 2), BINARY, patterns=PATTERNS, most=8, seed=seed))
+        for seed in range(20)
+    ]
+    assert np.count_nonzero(numbers) <= 3
+
+
+def test_another_form_of_a_motif_is_not_taken_and_another_motif_is() -> None:
+    rng = np.random.default_rng(0)
+    target = np.where(np.arange(100) % 2, 0.1, -0.1)
+    first, other, background = rng.normal(size=(3, 100)) + 12 * target * [[1], [1], [0]]
+    columns = np.stack([first, first + 0.5 * background, other, background], axis=1)
+    letters = [(0, 1, 2), (1, 2, 3), (9, 9, 9), (8, 8, 8)]
+    assert sorted(_pursue(columns, target, letters, 0.4, 4)) == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "shared"),
+    [("WHWM", "HWMF", 3), ("WHWM", "WH.M", 3), ("WHWM", "CYFC", 0), ("A.C", "AC", 1), ("C..LDR", "LDR.F", 3)],
+)
+def test_residues_that_two_motifs_share(first: str, second: str, shared: int) -> None:
+    letters = [tuple(AMINO_ACIDS.find(letter) for letter in text) for text in (first, second)]
+    assert _shared(letters[0], letters[1]) == _shared(letters[1], letters[0]) == shared
+
+
+@pytest.mark.parametrize("labels", [[np.nan] * 30, [1.0] * 30, [1.0, 0.0, *[np.nan] * 28]])
+def test_too_few_labels_find_nothing(cohort: RepertoireDataset, labels: list[float]) -> None:
+    assert enriched_motifs(cohort, column(labels), BINARY, patterns=PATTERNS, most=8) == []
+
+
+def test_the_same_seed_finds_the_same(cohort_factory: Callable[..., RepertoireDataset]) -> None:
+    cohort = cohort_factory(24)
+    y = column([b % 2 for b in range(24)])
+    first, again = (enriched_motifs(cohort, y, BINARY, patterns=PATTERNS, most=8, seed=3) for _ in range(2))
+    assert first == again
+    assert first[0].pattern in ("WWH", "WHW", "WW.W", "W.HW")
