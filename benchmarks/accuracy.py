@@ -1,0 +1,355 @@
+"""How good DeepRC is where the truth is known: simulated cohorts, DeepRC and other methods on the same folds.
+
+python benchmarks/accuracy.py [--recipes simulated-3,lstm-*] [--scale 0.04] [--seeds 3] [--preset deeprc] [KEY=VALUE]
+
+Every seed draws a cohort, its five folds and the network's start. DeepRC trains on three folds, stops early by one and
+is tested on one, as `deeprc train` does it; the other methods learn from the first four, with settings of the
+preset `quick` chosen by inner folds. Each job that has ended is a file in `--output`: the same call again goes on where
+it stopped, and a call with other options finds what it has in common with earlier ones.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import logging
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pandas as pd
+import torch
+from accuracy_cohorts import N_FOLDS, Cohorts, Source
+from accuracy_jobs import METHODS, Entry, Results, count_kmers, entries_of, measure
+from common import report
+
+from deeprc.config import Config, NetworkConfig, TrainingConfig, load_config
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.simulation import load_recipe
+from deeprc.datasets.simulation.cohort import Cohort
+from deeprc.datasets.simulation.recipe import recipes
+from deeprc.device import resolve_device
+from deeprc.errors import InputError, Terminated
+from deeprc.evaluation.methods import split_names
+from deeprc.evaluation.metrics import auc_interval
+from deeprc.files import write_text
+
+_KNOWN = "known-motif"
+_WITHOUT_KMERS = ("deeprc", _KNOWN)
+_logger = logging.getLogger(__name__)
+
+
+class _Unusable(click.ClickException):
+    """What was asked for cannot be used: one line and exit code 2, as of `deeprc`."""
+
+    exit_code = 2
+
+
+@click.command()
+@click.option("--recipes", "recipe_names", multiple=True, help="Names or patterns.  [default: simulated-*]")
+@click.option("--container", type=click.Path(path_type=Path), help="In the place of recipes.")
+@click.option("--target", help="Of the container: COLUMN or COLUMN=CLASS.")
+@click.option("--group", help="Of the container: a column; equal values are in one fold.")
+@click.option("--scale", default=0.04, show_default=True, help="Of the recipes' numbers of repertoires.")
+@click.option("--seeds", default="1", show_default=True, help="How many, from 0; or a list: 0,4 or 4, alone.")
+@click.option("--folds", default="0", show_default=True, help="Which of the 5 are tested: a list, or all.")
+@click.option("--preset", "presets", multiple=True, default=("deeprc",), show_default=True, help="Of DeepRC.")
+@click.option("--methods", multiple=True, help=f"Of {', '.join(METHODS)}.  [default: all but gapped]")
+@click.option("--background", type=click.Path(path_type=Path), help="Real sequences, for recipes that need them.")
+@click.option("--device", "device_name", default="auto", show_default=True, help="auto, cpu, cuda ...")
+@click.option("--virtual/--stored", default=None, help="Make sequences when they are read.  [default: virtual on CUDA]")
+@click.option("--keep", is_flag=True, help="Keep the containers that were written.")
+@click.option("--output", default="accuracy", show_default=True, type=click.Path(path_type=Path), help="A folder.")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+def main(
+    recipe_names: tuple[str, ...],
+    container: Path | None,
+    target: str | None,
+    group: str | None,
+    scale: float,
+    seeds: str,
+    folds: str,
+    presets: tuple[str, ...],
+    methods: tuple[str, ...],
+    background: Path | None,
+    device_name: str,
+    virtual: bool | None,
+    keep: bool,
+    output: Path,
+    overrides: tuple[str, ...],
+) -> None:
+    """Train, test and compare. Options that take several names may be repeated, or hold a list with commas."""
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
+    try:
+        device = resolve_device(device_name)
+        of_recipe, of_config = _split_overrides(overrides)
+        configs = _configs(presets, of_config)
+        numbers = _seeds(seeds)
+        if container is None:
+            if target or group:
+                raise InputError("--target and --group are for a --container; recipes have the target status")
+            names = _recipe_names(recipe_names)
+            sources = [_of_recipe(name, of_recipe, seed, scale, background) for name in names for seed in numbers]
+        else:
+            _check_container_alone(recipe_names, of_recipe, background, target)
+            assert target is not None
+            name = container.stem
+            sources = [Source(name, seed, target=target, group_by=group, path=container) for seed in numbers]
+        cohorts = Cohorts(output / "cohort", virtual=device.type == "cuda" if virtual is None else virtual, keep=keep)
+        work = _Work(Results(output / "jobs"), cohorts, device, _methods(methods), configs, _folds(folds))
+        output.mkdir(parents=True, exist_ok=True)
+        found = work.run(sources)
+    except InputError as error:
+        raise _Unusable(str(error)) from error
+    _tell(found, output, device)
+    if work.failures:
+        raise click.ClickException(f"{work.failures} jobs failed; the same call tries them again")
+
+
+class _Work:
+    """Does what has not been done, cohort by cohort."""
+
+    def __init__(
+        self,
+        results: Results,
+        cohorts: Cohorts,
+        device: torch.device,
+        methods: Sequence[str],
+        configs: Mapping[str, Config],
+        folds: Sequence[int],
+    ) -> None:
+        self.results, self.cohorts, self.device = results, cohorts, device
+        self.methods, self.configs, self.folds = methods, configs, folds
+        self.failures = 0
+
+    def run(self, sources: Sequence[Source]) -> pd.DataFrame:
+        """Return a row per job, see `measure`; tables of finished recipes are shown on the way."""
+        rows: list[dict[str, Any]] = []
+        for number, source in enumerate(sources):
+            rows += self._of_cohort(source)
+            last = number + 1 == len(sources) or sources[number + 1].name != source.name
+            done = [row for row in rows if row["cohort"] == source.name]
+            if last and done:
+                _show(_summary(pd.DataFrame(done)))
+        if not rows:
+            raise InputError("nothing was measured")
+        return pd.DataFrame(rows)
+
+    def _of_cohort(self, source: Source) -> list[dict[str, Any]]:
+        entries, left_out = entries_of(source, self.methods, self.configs)
+        for name, reason in left_out.items():
+            click.echo(f"{source.name}: {name} is left out: {reason}", err=True)
+        places = [(entry, fold) for fold in self.folds for entry in entries]
+        known = {(entry.name, fold): self._known(entry, source, fold) for entry, fold in places}
+        waiting = [(entry, fold) for entry, fold in places if known[entry.name, fold] is None]
+        if waiting:
+            with self.cohorts.opened(source) as dataset:
+                if any(entry.name.partition("-")[0] not in _WITHOUT_KMERS for entry, _ in waiting):
+                    click.echo(f"{source.name} seed {source.seed}: 4-mers: {count_kmers(dataset):.1f} s", err=True)
+                for entry, fold in waiting:
+                    known[entry.name, fold] = self._measured(entry, source, dataset, fold)
+        rows = [(entry, fold, known[entry.name, fold]) for entry, fold in places]
+        return [{**_place(e, source, fold), "method": e.label, **found} for e, fold, found in rows if found]
+
+    def _known(self, entry: Entry, source: Source, fold: int) -> dict[str, Any] | None:
+        return self.results.get(_place(entry, source, fold), entry.key(source, fold, self.device))
+
+    def _measured(self, entry: Entry, source: Source, dataset: RepertoireDataset, fold: int) -> dict[str, Any] | None:
+        title = f"{source.name} seed {source.seed} fold {fold} {entry.label}"
+        try:
+            outcome = measure(entry, source, dataset, fold, self.device)
+        except Terminated:
+            raise
+        except Exception as error:  # the others go on
+            self.failures += 1
+            _logger.debug("%s", traceback.format_exc())
+            click.echo(f"{title}: failed: {' '.join(f'{type(error).__name__}: {error}'.split())}", err=True)
+            return None
+        self.results.put(_place(entry, source, fold), entry.key(source, fold, self.device), outcome)
+        click.echo(f"{title}: AUC {outcome['auc']:.4f}, {outcome['seconds']:.1f} s", err=True)
+        return outcome
+
+
+def _place(entry: Entry, source: Source, fold: int) -> dict[str, Any]:
+    return {"cohort": source.name, "seed": source.seed, "fold": fold, "entry": entry.name}
+
+
+def _summary(jobs: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per cohort and method: means over seeds and folds, intervals and distances to known motif."""
+    truth = jobs[jobs["entry"] == _KNOWN].set_index(["cohort", "seed", "fold"])["auc"]
+    places = pd.MultiIndex.from_frame(jobs[["cohort", "seed", "fold"]])
+    jobs = jobs.assign(to_known_motif=jobs["auc"].to_numpy() - truth.reindex(places).to_numpy(np.float64))
+    rows = []
+    for (cohort, _), part in jobs.groupby(["cohort", "entry"], sort=False):
+        low, high = auc_interval(part["auc"].mean(), part["n_positive"], part["n_negative"])
+        of_deeprc = ("precision_at_100", "seeded_kernels", "updates")
+        rows.append(
+            {
+                "cohort": cohort,
+                "method": part["method"].iloc[0],
+                "jobs": len(part),
+                "auc": part["auc"].mean(),
+                "sd": part["auc"].std(),
+                "ci_low": low,
+                "ci_high": high,
+                "to_known_motif": part["to_known_motif"].mean(),
+                **{name: part[name].mean() if name in part else np.nan for name in of_deeprc},
+                "seconds": part["seconds"].mean(),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _means(summary: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per method: means over cohorts, and how far the worst of them is below the known motif."""
+    rows = []
+    for method, part in summary.groupby("method", sort=False):
+        differences = part.set_index("cohort")["to_known_motif"].dropna()
+        rows.append(
+            {
+                "method": method,
+                "cohorts": len(part),
+                "auc": part["auc"].mean(),
+                "to_known_motif": differences.mean(),
+                "worst_to_known_motif": differences.min(),
+                "worst_cohort": None if differences.empty else differences.idxmin(),
+                "seconds": part["seconds"].mean(),
+                "longest_seconds": part["seconds"].max(),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _show(table: pd.DataFrame) -> None:
+    click.echo(table.to_string(index=False, float_format=lambda value: f"{value:,.4g}"), err=True)
+
+
+def _tell(jobs: pd.DataFrame, output: Path, device: torch.device) -> None:
+    """Write `results.tsv` and `table.md`, and print the tables and their JSON lines."""
+    summary = _summary(jobs)
+    means = _means(summary)
+    write_text(output / "results.tsv", jobs.drop(columns="entry").to_csv(sep="\t", index=False))
+    write_text(output / "table.md", _markdown(summary) + "\n" + _markdown(means))
+    report("accuracy", _plain(summary), device)
+    report("accuracy, means over cohorts", _plain(means), device)
+
+
+def _plain(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return rows in which what is missing is None, as JSON has it."""
+    rows = table.to_dict("records")
+    return [{str(name): None if pd.isna(value) else value for name, value in row.items()} for row in rows]
+
+
+def _markdown(table: pd.DataFrame) -> str:
+    shown = {name: [_cell(str(name), value) for value in table[name]] for name in table}
+    lines = [" | ".join(map(str, shown)), " | ".join("---" for _ in shown)]
+    lines += [" | ".join(row) for row in zip(*shown.values(), strict=True)]
+    return "".join(f"| {line} |\n" for line in lines)
+
+
+def _cell(name: str, value: Any) -> str:
+    if pd.isna(value):
+        return ""
+    if not isinstance(value, float):
+        return str(value)
+    if "seconds" in name or name in ("updates", "seeded_kernels"):
+        return f"{value:,.1f}"
+    return f"{value:+.3f}" if "known_motif" in name else f"{value:.3f}"
+
+
+def _split_overrides(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the overrides of the recipe and those of DeepRC's configuration."""
+    of_config = {
+        name
+        for section, kind in (("network", NetworkConfig), ("training", TrainingConfig))
+        for field in fields(kind)
+        for name in (field.name, f"{section}.{field.name}")
+    }
+    of_recipe = {"witness_rate", *(field.name for field in fields(Cohort))} - {"seed", "name"}
+    parts: tuple[list[str], list[str]] = ([], [])
+    for override in overrides:
+        key, equals, _ = override.partition("=")
+        if not equals:
+            raise InputError(f"{override!r}: expected KEY=VALUE; several recipes are a list: --recipes A,B")
+        if key == "seed":
+            raise InputError("seed: --seeds says it, for the cohort and for training")
+        if key in of_config:
+            parts[1].append(override)
+        elif key.partition(".")[0] in of_recipe:
+            parts[0].append(override)
+        else:
+            raise InputError(f"{key}: a key neither of recipes ({', '.join(sorted(of_recipe))}) nor of configurations")
+    return parts
+
+
+def _configs(presets: Sequence[str], overrides: Sequence[str]) -> dict[str, Config]:
+    """Return DeepRC's configurations by what tables call them."""
+    configs: dict[str, Config] = {}
+    for preset in dict.fromkeys(split_names(presets)):
+        name = Path(preset).stem if preset.endswith((".yaml", ".yml")) else preset
+        if name in configs:
+            raise InputError(f"--preset {preset}: expected a name of its own, {name!r} is another one's")
+        configs[name] = load_config(preset, overrides)
+    return configs
+
+
+def _recipe_names(texts: Sequence[str]) -> list[str]:
+    known = list(recipes())
+    names = []
+    for text in split_names(texts) or ["simulated-*"]:
+        found = fnmatch.filter(known, text) if set(text) & set("*?[") else [text]
+        if not found:
+            raise InputError(f"--recipes {text}: there is none; `deeprc simulate --list` shows all")
+        names += found
+    return list(dict.fromkeys(names))
+
+
+def _of_recipe(name: str, overrides: Sequence[str], seed: int, scale: float, background: Path | None) -> Source:
+    place = None if background is None else background.absolute()
+    cohort, mapping = load_recipe(name, overrides, seed=seed, scale=scale, background=place)
+    return Source(name, seed, cohort=cohort, mapping=mapping)
+
+
+def _check_container_alone(
+    recipe_names: Sequence[str], of_recipe: Sequence[str], background: Path | None, target: str | None
+) -> None:
+    if recipe_names or background is not None:
+        raise InputError("--container: takes the place of --recipes and --background")
+    if of_recipe:
+        raise InputError(f"{of_recipe[0]}: a key of recipes; a --container has its repertoires")
+    if target is None:
+        raise InputError("--container: expected a --target")
+
+
+def _methods(texts: Sequence[str]) -> list[str]:
+    names = split_names(texts) or [name for name in METHODS if name != "gapped"]
+    for name in names:
+        if name not in METHODS:
+            raise InputError(f"--methods {name}: expected some of {', '.join(METHODS)}")
+    return list(dict.fromkeys(names))
+
+
+def _seeds(text: str) -> list[int]:
+    numbers = _numbers("--seeds", text)
+    return numbers if "," in text else list(range(numbers[0]))
+
+
+def _folds(text: str) -> list[int]:
+    numbers = list(range(N_FOLDS)) if text == "all" else _numbers("--folds", text)
+    if max(numbers) >= N_FOLDS:
+        raise InputError(f"--folds {text}: expected 0 to {N_FOLDS - 1}, or all")
+    return numbers
+
+
+def _numbers(option: str, text: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts or not all(part.isascii() and part.isdigit() for part in parts):
+        raise InputError(f"{option} {text}: expected whole numbers from 0, with commas between them")
+    return list(dict.fromkeys(map(int, parts)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,282 @@
+"""The jobs of `accuracy.py`: what a method finds on one fold, and one small file for each.
+
+Letters: B repertoires, V settings.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from accuracy_cohorts import N_FOLDS, Source, file_name
+from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
+from torch import Tensor
+
+from deeprc.baselines.inner_folds import inner_folds
+from deeprc.config import Config
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.representations import kmer_matrix
+from deeprc.errors import InputError
+from deeprc.evaluation.jobs import job_key
+from deeprc.evaluation.methods import Method, choose_methods
+from deeprc.evaluation.metrics import auc_interval
+from deeprc.evaluation.paired_test import midrank_aucs
+from deeprc.evaluation.search import Setting, path_parameter, with_setting, without_path
+from deeprc.evaluation.splits import Split
+from deeprc.files import write_text
+from deeprc.interpretation.contributions import network_scores
+from deeprc.interpretation.ranking import BestRows, ranking_of
+from deeprc.nn.batch import BatchMaker
+from deeprc.nn.inference import cohort_outputs
+from deeprc.training.trainer import Fold, Trainer
+from deeprc.versions import package_version
+
+__all__ = ["METHODS", "Entry", "Results", "count_kmers", "entries_of", "measure"]
+
+FORMAT, VERSION = "deeprc-accuracy", 1
+METHODS: Mapping[str, str | None] = {
+    "deeprc": None,
+    "known-motif": "known-motif-binary",
+    "logistic": "logistic",
+    "gapped": "gapped-logistic",
+    "svm": "svm-minmax",
+    "burden": "burden-test",
+}
+"""What the other methods are called in `deeprc.evaluation.methods`."""
+_SEARCH = "quick"
+_TOP = 100
+
+Outcome = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row of the table: DeepRC with one configuration, or another method.
+
+    Attributes
+    ----------
+    name, label
+        In files, and in tables.
+    config
+        Of DeepRC.
+    method, settings
+        Of another method, and what is tried of it.
+    """
+
+    name: str
+    label: str
+    config: Config | None = None
+    method: Method | None = None
+    settings: tuple[Setting, ...] = ({},)
+
+    def key(self, source: Source, fold: int, device: torch.device) -> str:
+        """Return a digest of all that the outcome depends on."""
+        if self.config is not None:
+            what: Any = [self.config.to_mapping(), device.type]
+        else:
+            assert self.method is not None
+            what = [self.method.name, self.method.estimator.get_params(), self.settings]
+        version = package_version("deeprc")
+        return job_key(FORMAT, VERSION, version, source.digest, source.seed, N_FOLDS, fold, self.name, what)
+
+
+def entries_of(
+    source: Source, names: Sequence[str], configs: Mapping[str, Config]
+) -> tuple[list[Entry], dict[str, str]]:
+    """Return the rows of a cohort's table, and why methods are left out that it cannot serve.
+
+    Parameters
+    ----------
+    source
+        The cohort.
+    names
+        Of `METHODS`.
+    configs
+        DeepRC's configurations by name.
+    """
+    entries, left_out = [], {}
+    for name in names:
+        known = METHODS[name]
+        if known is None:
+            entries += [_deeprc(preset, config, source) for preset, config in configs.items()]
+            continue
+        try:
+            (method,), _ = choose_methods([known], preset=_SEARCH, dataset=source.dataset)
+        except InputError as error:
+            left_out[name] = str(error).partition(": ")[2]
+            continue
+        settings = [each for each in method.search.settings([source.seed]) if _is_tried(each, source)]
+        entries.append(Entry(name, method.label, method=method, settings=tuple(settings)))
+    return entries, left_out
+
+
+def _deeprc(preset: str, config: Config, source: Source) -> Entry:
+    if config.network.abundance == "log" and not source.has_counts:  # log(1) is 0
+        config = replace(config, network=replace(config.network, abundance="none"))
+    return Entry(f"deeprc-{file_name(preset)}", f"DeepRC ({preset})", config=config)
+
+
+def _is_tried(setting: Setting, source: Source) -> bool:
+    if setting.get("penalty", "l1") != "l1":
+        return False
+    # drawn sequences are shared by chance only; to compare all needs them all in memory
+    return source.cohort is None or setting.get("feature") != "sequence"
+
+
+class Results:
+    """One small JSON file per job that has ended."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def get(self, place: Mapping[str, Any], key: str) -> Outcome | None:
+        """Return what a job found, None where there is no whole file of it."""
+        try:
+            body = json.loads(self._path(place, key).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        found = body.get("outcome") if isinstance(body, dict) and body.get("key") == key else None
+        return found if isinstance(found, dict) and "auc" in found else None
+
+    def put(self, place: Mapping[str, Any], key: str, outcome: Outcome) -> None:
+        """Keep what a job found."""
+        path = self._path(place, key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        body = {"format": FORMAT, "version": VERSION, "key": key, **place, "outcome": outcome}
+        write_text(path, json.dumps(body, indent=1) + "\n")
+
+    def _path(self, place: Mapping[str, Any], key: str) -> Path:
+        name = f"{place['entry']}-seed-{place['seed']}-fold-{place['fold']}-{key}.json"
+        return self.folder / file_name(str(place["cohort"])) / name
+
+
+def count_kmers(dataset: RepertoireDataset) -> float:
+    """Count the 4-mers that several methods share, unless they are counted already; return the seconds."""
+    started = time.perf_counter()
+    kmer_matrix(dataset[:0])
+    return time.perf_counter() - started
+
+
+def measure(entry: Entry, source: Source, dataset: RepertoireDataset, fold: int, device: torch.device) -> Outcome:
+    """Return what a method finds on one fold.
+
+    `auc` on the test side with its 95% interval (`ci_low`, `ci_high`), `n_positive`, `n_negative`, `validation_auc`
+    and `seconds` of learning, for DeepRC with its search for motifs; what else is found is the method's.
+    """
+    split = source.split(fold)
+    if entry.config is not None:
+        scores, found = _trained(entry.config, source, dataset, split, device)
+    else:
+        scores, found = _fitted(entry, source, dataset, split)
+    label = source.labels[split.test, 0].astype(np.int64)
+    n_positive, n_negative = int(label.sum()), int((1 - label).sum())
+    if not (n_positive and n_negative):
+        raise InputError(f"{source.name}: the test side of fold {fold} has one class only")
+    auc = float(midrank_aucs(label, scores[None])[0])
+    low, high = auc_interval(auc, n_positive, n_negative)
+    counts = {"n_train": len(split.train), "n_positive": n_positive, "n_negative": n_negative}
+    return {"auc": auc, "ci_low": low, "ci_high": high, **counts, **found}
+
+
+def _trained(
+    config: Config, source: Source, dataset: RepertoireDataset, split: Split, device: torch.device
+) -> tuple[NDArray[np.float64], Outcome]:
+    """Train DeepRC as `deeprc train` does; return the scores of the test side, (B,), and how it went."""
+    sides = [Fold(dataset[rows], source.labels[rows]) for rows in (split.train, split.validation)]
+    started = time.perf_counter()
+    trainer = Trainer(config, [source.task], *sides, seed=source.seed, device=device, monitor=_validation_auc)
+    state = trainer.fit()
+    seconds = time.perf_counter() - started
+    test, top_fraction = dataset[split.test], config.training.top_fraction
+    maker = BatchMaker(test, config.network.abundance, genes=trainer.network.gene_names)
+    started = time.perf_counter()
+    scores = cohort_outputs(trainer.network, maker, top_fraction=top_fraction)[:, 0].double().numpy()
+    best = next((row for row in state.history if row["update"] == state.best_update), {})
+    found = {
+        "validation_auc": best.get("validation_auc"),
+        "validation_loss": state.best_loss,
+        "updates": state.update,
+        "best_update": state.best_update,
+        "seeded_kernels": len(trainer.seeds),
+        "seconds": seconds,
+        "test_seconds": time.perf_counter() - started,
+    }
+    return scores, {**found, **_precision(trainer, maker, top_fraction)}
+
+
+def _validation_auc(outputs: Tensor, known: Tensor) -> dict[str, float]:
+    label = known[:, 0].cpu()
+    return {"validation_auc": float(roc_auc_score(label, outputs[:, 0].cpu()))} if len(label.unique()) == 2 else {}
+
+
+def _precision(trainer: Trainer, maker: BatchMaker, top_fraction: float) -> Outcome:
+    """Return which share of the 100 sequences that speak most for the positive class carry a signal."""
+    best, total = BestRows(_TOP), 0
+    for position in range(len(maker.dataset)):
+        witness = maker.dataset[position].witness
+        if witness is None:
+            return {}
+        carrier = np.asarray(witness) > 0
+        scores = network_scores(trainer.network, maker, position, top_fraction=top_fraction)
+        best.offer(
+            ranking_of(scores, "contribution"),
+            lambda rows, carrier=carrier: pd.DataFrame({"carrier": carrier[rows]}),  # type: ignore[misc]
+        )
+        total += int(carrier.sum())
+    share = float(best.table()["carrier"].mean()) if total else None
+    return {"witnesses": total, "precision_at_100": share}
+
+
+def _fitted(
+    entry: Entry, source: Source, dataset: RepertoireDataset, split: Split
+) -> tuple[NDArray[np.float64], Outcome]:
+    """Fit a method to the training and validation sides; return the scores of the test side, (B,), and how it went."""
+    assert entry.method is not None
+    rows = np.sort(np.concatenate([split.train, split.validation]))
+    rows = rows[~np.isnan(source.labels[rows, 0])]
+    X, y, X_test = dataset[rows], source.labels[rows, 0].astype(np.int64), dataset[split.test]
+    started = time.perf_counter()
+    setting, auc = _chosen(entry.method, X, y, entry.settings)
+    estimator = with_setting(entry.method.estimator, setting)
+    path = path_parameter(estimator)
+    if path is None:
+        scores = estimator.fit(X, y).decision_function(X_test)
+    else:  # without the calibration of probabilities, which the AUC does not need
+        scores = estimator.decision_path(X, y, X_test, [estimator.get_params()[path]])[0]
+    seconds = time.perf_counter() - started
+    return np.asarray(scores, np.float64), {"validation_auc": auc, "setting": setting, "seconds": seconds}
+
+
+def _chosen(
+    method: Method, X: RepertoireDataset, y: NDArray[np.int64], settings: Sequence[Setting]
+) -> tuple[Setting, float | None]:
+    """Return the first setting with the highest mean AUC over inner folds, and that AUC; None where one is tried."""
+    if len(settings) < 2:
+        return settings[0], None
+    path = path_parameter(method.estimator)
+    assert path is not None
+    groups: dict[str, list[int]] = {}
+    for number, setting in enumerate(settings):
+        groups.setdefault(job_key(without_path(method.estimator, setting)), []).append(number)
+    fold_of = inner_folds(X, y == 1, N_FOLDS)
+    n_folds = 1 + int(fold_of.max())
+    if n_folds < 2:
+        raise InputError("expected at least 2 different training repertoires of each class")
+    aucs = np.zeros((n_folds, len(settings)))
+    for fold in range(n_folds):
+        inside, outside = fold_of != fold, fold_of == fold
+        for numbers in groups.values():
+            estimator = with_setting(method.estimator, without_path(method.estimator, settings[numbers[0]]))
+            values = [settings[number][path] for number in numbers]
+            scores = estimator.decision_path(X[inside], y[inside], X[outside], values)
+            aucs[fold, numbers] = midrank_aucs(y[outside], scores)
+    best = int(aucs.mean(axis=0).argmax())
+    return settings[best], float(aucs.mean(axis=0)[best])

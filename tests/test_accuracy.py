@@ -1,0 +1,258 @@
+"""`benchmarks/accuracy.py`: what it measures is true, and what has been measured is not measured again."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from deeprc.config import load_config
+from deeprc.datasets.dataset import open_dataset
+from deeprc.datasets.simulation import load_recipe
+from deeprc.datasets.simulation.write import write_container
+from deeprc.evaluation.experiment import train_run
+from deeprc.evaluation.splits import make_split
+from deeprc.tasks import parse_tasks
+
+FOLDER = Path(__file__).parent.parent / "benchmarks"
+SMALL = ["n_repertoires=40", "sizes.mean=200", "sizes.sd=30", "sizes.minimum=1"]
+BRIEF = ["n_updates=4", "evaluate_every=2", "n_sequences=50"]
+FAST = ["--methods", "known-motif,logistic,svm,burden"]
+Call = Callable[..., Any]
+
+
+@pytest.fixture
+def accuracy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The script as a module."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    before = set(sys.modules)
+    import accuracy
+
+    yield accuracy
+    for name in set(sys.modules) - before:
+        if name == "common" or name.startswith("accuracy"):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def call(accuracy: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call:
+    """Call the script; `ran` are the jobs that were run, `rows` those of its first table, `jobs` of `results.tsv`."""
+
+    def run(*arguments: str, recipe: str | None = "simulated-0", overrides: list[str] = SMALL) -> Any:
+        ran: list[tuple[str, int, int]] = []
+
+        def measured(entry: Any, source: Any, dataset: Any, fold: int, device: Any) -> Any:
+            ran.append((entry.name, source.seed, fold))
+            return inner(entry, source, dataset, fold, device)
+
+        inner = sys.modules["accuracy_jobs"].measure
+        monkeypatch.setattr(accuracy, "measure", measured)
+        options = ["--scale", "1", "--device", "cpu", "--output", str(tmp_path / "out")]
+        options += [] if recipe is None else ["--recipes", recipe]
+        result: Any = CliRunner().invoke(accuracy.main, [*options, *arguments, *overrides])
+        result.ran = ran
+        result.tables = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
+        result.rows = result.tables[0]["rows"] if result.tables else []
+        table = tmp_path / "out" / "results.tsv"
+        result.jobs = pd.read_csv(table, sep="\t") if table.exists() else None
+        return result
+
+    return run
+
+
+def auc_by_pairs(positive: list[float], negative: list[float]) -> float:
+    pairs = [1.0 if p > n else 0.5 if p == n else 0.0 for p in positive for n in negative]
+    return sum(pairs) / len(pairs)
+
+
+def test_known_motif_is_the_share_of_sequences_that_hold_it(call: Call, tmp_path: Path) -> None:
+    rate = ["witness_rate=0.006"]
+    result = call("--methods", "known-motif", "--seeds", "3,", "--folds", "0,2", overrides=[*SMALL, *rate])
+    assert result.exit_code == 0, result.output
+
+    cohort, mapping = load_recipe("simulated-0", [*SMALL, *rate], seed=3)
+    write_container(cohort, tmp_path / "own.h5", recipe=mapping)
+    dataset = open_dataset(tmp_path / "own.h5")
+    expected = []
+    for fold in (0, 2):
+        split = make_split(dataset.metadata, parse_tasks(["status"], dataset.metadata), fold=fold, seed=3)
+        shares: dict[str, list[float]] = {"positive": [], "negative": []}
+        for repertoire in dataset[split.test]:
+            texts = repertoire.sequences()
+            shares[repertoire.metadata["status"]].append(sum("SFEN" in text for text in texts) / len(texts))
+        expected.append(auc_by_pairs(shares["positive"], shares["negative"]))
+    assert 0.5 < min(expected) < 1
+    assert result.jobs["auc"].tolist() == pytest.approx(expected, abs=1e-12)
+    (row,) = result.rows
+    assert (row["jobs"], row["to_known_motif"]) == (2, 0.0)
+    assert row["auc"] == pytest.approx(np.mean(expected))
+    assert row["sd"] == pytest.approx(np.std(expected, ddof=1))
+
+
+def test_deeprc_is_trained_as_by_deeprc_train(call: Call, tmp_path: Path) -> None:
+    result = call("--methods", "deeprc", "--seeds", "1,", "--folds", "1", overrides=[*SMALL, *BRIEF])
+    assert result.exit_code == 0, result.output
+    (job,) = result.jobs.to_dict("records")
+
+    cohort, mapping = load_recipe("simulated-0", SMALL, seed=1)
+    write_container(cohort, tmp_path / "own.h5", recipe=mapping)
+    config = load_config("deeprc", BRIEF)
+    run = train_run(tmp_path / "own.h5", tmp_path / "run", targets=["status"], config=config, fold=1, seed=1)
+    test = json.loads((run.path / "metrics.json").read_text())["test"]["status"]
+    assert job["auc"] == pytest.approx(test["auc"], abs=1e-12)
+    assert [job["ci_low"], job["ci_high"]] == pytest.approx(test["auc_ci"])
+    history = pd.read_csv(run.path / "history.tsv", sep="\t").sort_values("validation_loss").iloc[0]
+    assert job["validation_loss"] == pytest.approx(history["validation_loss"])
+    assert job["validation_auc"] == pytest.approx(history["validation_auc"])
+    assert (job["updates"], job["best_update"]) == (4, history["update"])
+    witnesses = sum(
+        int(repertoire.witness.sum()) for repertoire in open_dataset(tmp_path / "own.h5").select(run.splits["test"])
+    )
+    assert job["witnesses"] == witnesses
+    assert 0 <= job["precision_at_100"] <= 1
+
+
+def test_what_is_there_is_not_computed_again(call: Call, tmp_path: Path) -> None:
+    first = call(*FAST, "--seeds", "2")
+    assert first.exit_code == 0, first.output
+    names = ["known-motif", "logistic", "svm", "burden"]
+    assert first.ran == [(name, seed, 0) for seed in (0, 1) for name in names]
+    table = (tmp_path / "out" / "table.md").read_text()
+
+    second = call(*FAST, "--seeds", "2")
+    assert second.ran == []
+    assert second.stdout == first.stdout
+    assert (tmp_path / "out" / "table.md").read_text() == table
+    assert not (tmp_path / "out" / "cohort").exists()
+
+    wider = call(*FAST, "--seeds", "2", "--folds", "0,1")
+    assert wider.ran == [(name, seed, 1) for seed in (0, 1) for name in names]
+
+
+def test_a_changed_setting_is_computed_anew(call: Call) -> None:
+    overrides = [*SMALL, *BRIEF]
+    both = ("--methods", "deeprc,known-motif")
+    assert len(call(*both, overrides=overrides).ran) == 2
+    assert call(*both, overrides=[*overrides, "learning_rate=0.01"]).ran == [("deeprc-deeprc", 0, 0)]
+    assert len(call(*both, overrides=[*overrides, "witness_rate=0.5"]).ran) == 2
+    assert len(call(*both, "--scale", "0.9", overrides=overrides).ran) == 2
+    assert call(*both, overrides=overrides).ran == []
+
+
+def test_what_was_cut_off_goes_on(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = call(*FAST)
+    (whole,) = (tmp_path / "out" / "jobs").rglob("svm-*.json")
+    whole.write_text(whole.read_text()[:-40])
+    (other,) = (tmp_path / "out" / "jobs").rglob("burden-*.json")
+    other.rename(other.with_name(f".{other.name}.partial"))
+    second = call(*FAST)
+    assert second.ran == [("svm", 0, 0), ("burden", 0, 0)]
+    assert [row["auc"] for row in second.rows] == [row["auc"] for row in first.rows]
+
+    inner = sys.modules["accuracy_jobs"]._chosen
+
+    def killed(method: Any, *arguments: Any) -> Any:
+        if method.name == "svm-minmax":
+            raise KeyboardInterrupt
+        return inner(method, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["accuracy_jobs"], "_chosen", killed)
+        assert len(call(*FAST, "--seeds", "5,").ran) == 3
+    (cohort,) = (tmp_path / "out" / "cohort").glob("*.h5")
+    stamp = cohort.stat().st_mtime_ns
+    assert call(*FAST, "--seeds", "5,", "--keep").ran == [("svm", 5, 0), ("burden", 5, 0)]
+    assert cohort.stat().st_mtime_ns == stamp  # not written again
+    call(*FAST, "--seeds", "6,")
+    assert not (tmp_path / "out" / "cohort").exists()
+
+
+def test_a_method_that_fails_does_not_stop_the_others(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = sys.modules["accuracy_jobs"]._chosen
+
+    def failing(method: Any, *arguments: Any) -> Any:
+        if method.name == "svm-minmax":
+            raise ValueError("out of\nluck")
+        return inner(method, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["accuracy_jobs"], "_chosen", failing)
+        result = call(*FAST)
+    assert result.exit_code == 1
+    assert [row["method"] for row in result.rows] == ["Known motif (binary)", "Log. regr. (converged)", "Burden test"]
+    assert "SVM (MinMax): failed: ValueError: out of luck\n" in result.stderr
+    again = call(*FAST)
+    assert (again.exit_code, again.ran) == (0, [("svm", 0, 0)])
+
+
+def test_a_virtual_cohort_gives_the_same(call: Call, tmp_path: Path) -> None:
+    every = ["--methods", "deeprc,known-motif,logistic,svm,burden"]
+    overrides = [*SMALL, *BRIEF, "witness_rate=0.1"]
+    stored = call(*every, overrides=overrides)
+    virtual = call(*every, "--virtual", "--output", str(tmp_path / "virtual"), overrides=overrides)
+    assert len(virtual.ran) == 5
+    assert not (tmp_path / "virtual" / "cohort").exists()
+    for one, other in zip(stored.rows, virtual.rows, strict=True):
+        assert one["auc"] == other["auc"]
+    assert [row["method"] for row in stored.rows[:2]] == ["DeepRC (deeprc)", "Known motif (binary)"]
+
+
+def test_a_container_takes_the_place_of_recipes(call: Call, cohort_factory: Callable[..., Any]) -> None:
+    dataset = cohort_factory()
+    container, columns = dataset.container, list(dataset.metadata.columns)
+    target = next(name for name in columns if dataset.metadata[name].nunique() == 2)
+    options = ["--container", str(container.path), "--target", target]
+    result = call(*options, *FAST, recipe=None, overrides=[])
+    assert result.exit_code == 0, result.output
+    assert [name for name, _, _ in result.ran] == ["logistic", "svm", "burden"]
+    assert "known-motif is left out" in result.stderr
+    assert all(row["to_known_motif"] is None for row in result.rows)
+
+
+def test_means_over_cohorts(call: Call) -> None:
+    result = call(
+        "--methods", "known-motif,burden", "--recipes", "simulated-1", overrides=[*SMALL, "witness_rate=0.02"]
+    )
+    means = {row["method"]: row for row in result.tables[1]["rows"]}
+    burden = [row for row in result.rows if row["method"] == "Burden test"]
+    assert [row["cohort"] for row in burden] == ["simulated-0", "simulated-1"]
+    differences = [row["to_known_motif"] for row in burden]
+    assert means["Burden test"]["cohorts"] == 2
+    assert means["Burden test"]["auc"] == pytest.approx(np.mean([row["auc"] for row in burden]))
+    assert means["Burden test"]["worst_to_known_motif"] == min(differences)
+    assert means["Burden test"]["worst_cohort"] == burden[int(np.argmin(differences))]["cohort"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--recipes", "simulated-99"], "no recipe 'simulated-99'; did you mean"),
+        (["--recipes", "nothing-*"], "--recipes nothing-*: there is none"),
+        (["--recipes", "implanted-om-1"], "--background FILE"),
+        (["--preset", "papers"], "--config papers"),
+        (["--methods", "knn"], "--methods knn: expected some of deeprc, known-motif"),
+        (["--seeds", "x"], "--seeds x: expected whole numbers"),
+        (["--folds", "5"], "--folds 5: expected 0 to 4"),
+        (["witness_rates=1"], "witness_rates: a key neither of recipes"),
+        (["seed=1"], "seed: --seeds says it"),
+        (["simulated-3"], "'simulated-3': expected KEY=VALUE"),
+        (["n_updates=0"], "training.n_updates: expected at least 1"),
+        (["--target", "status"], "--target and --group are for a --container"),
+        (["--container", "x.h5", "--target", "status"], "--container: takes the place of --recipes"),
+    ],
+)
+def test_what_cannot_be_used_is_said_in_one_line(
+    call: Call, arguments: list[str], message: str, tmp_path: Path
+) -> None:
+    result = call(*arguments)
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert message in line
+    assert not (tmp_path / "out").exists()
