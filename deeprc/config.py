@@ -17,8 +17,8 @@ from deeprc.errors import InputError
 __all__ = ["Config", "NetworkConfig", "TrainingConfig", "config_from_mapping", "load_config", "presets"]
 
 
-def _bounded(default: float | None, low: float, high: float = float("inf")) -> Any:
-    return field(default=default, metadata={"low": low, "high": high})
+def _bounded(default: float | None, low: float, high: float = float("inf"), *, all_is_none: bool = False) -> Any:
+    return field(default=default, metadata={"low": low, "high": high, "none": "all" if all_is_none else None})
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class NetworkConfig:
     convolution_gain: float = _bounded(0.5, 0)
     # factor of a sequence's one-hot features by its count; `log` hides sequences seen once
     abundance: Literal["none", "log1p", "log"] = "none"
+    # learned numbers for each V and each J gene, joined to what the kernels give; 0 does without genes
+    gene_units: int = _bounded(0, 0)
     # SELU layers of the key network h2, and d_k, the units in each
     n_key_layers: int = _bounded(2, 0)
     key_units: int = _bounded(32, 1)
@@ -62,8 +64,8 @@ class TrainingConfig:
     n_updates: int = _bounded(2000, 1)
     # repertoires per update
     batch_size: int = _bounded(4, 1)
-    # sequences drawn at random from each repertoire per update
-    n_sequences: int = _bounded(10_000, 1)
+    # sequences drawn at random from each repertoire per update; `all` (or null) is whole repertoires
+    n_sequences: int | None = _bounded(10_000, 1, all_is_none=True)
     # share of them, and of whole repertoires at inference, that attention keeps (the paper: 0.1)
     top_fraction: float = _bounded(1.0, 1e-9, 1)
     # Adam's step size
@@ -72,8 +74,8 @@ class TrainingConfig:
     adam_epsilon: float = _bounded(1e-8, 1e-30)
     # updates between two looks at the validation fold
     evaluate_every: int = _bounded(50, 1)
-    # sequences of each validation repertoire that a look sees, always the same; null is all
-    validation_sequences: int | None = _bounded(20_000, 1)
+    # sequences of each validation repertoire that a look sees, always the same; `all` (or null) is all
+    validation_sequences: int | None = _bounded(20_000, 1, all_is_none=True)
     # looks without a better validation loss before training stops; null never stops early
     patience: int | None = _bounded(20, 1)
     # weight of the sum of absolute weights in the loss
@@ -87,9 +89,7 @@ class TrainingConfig:
     # mix the sequences of a batch's negative repertoires (first target, binary)
     shuffle_negatives: bool = False
     # largest share of the kernels that start from motifs enriched in the training fold; 0 is the plain start
-    seeded_start: float = _bounded(0.0, 0, 1)
-    # first updates, in which only the output weights of these kernels learn; without such kernels there are none
-    seeds_alone: int = _bounded(300, 0)
+    seeded_start: float = _bounded(0.5, 0, 1)
     # copy all sequences to the GPU once; auto does where they take at most half of its free memory
     device_cache: Literal["auto", "always", "never"] = "auto"
 
@@ -192,9 +192,10 @@ def _build(settings: Mapping[str, Any], problems: list[str], *, source: str) -> 
         built[name] = values
     if not problems:
         network = NetworkConfig(**built["network"])
-        if network.n_key_layers > 0 or network.key_units == network.n_kernels:
+        n_values = network.n_kernels + 2 * network.gene_units
+        if network.n_key_layers > 0 or network.key_units == n_values:
             return Config(network, TrainingConfig(**built["training"]))
-        expected = f"expected n_kernels, {network.n_kernels}, where n_key_layers is 0"
+        expected = f"expected n_kernels + 2 gene_units, {n_values}, where n_key_layers is 0"
         problems.append(f"network.key_units: {expected}, found {network.key_units}")
     raise InputError(f"configuration {source}: " + "; ".join(problems))
 
@@ -219,20 +220,21 @@ def _convert(value: Any, hint: Any, limits: Mapping[str, Any]) -> tuple[Any, str
         choices = get_args(hint)
         return value, None if value in choices else f"expected one of {', '.join(map(str, choices))}"
     kinds = set(get_args(hint)) or {hint}
-    if value is None and type(None) in kinds:
+    if type(None) in kinds and value in (None, limits["none"]):
         return None, None
     if bool in kinds:
         return value, None if isinstance(value, bool) else "expected true or false"
+    expected = "expected a number" + (f" or {limits['none']}" if limits["none"] else "")
     if isinstance(value, str):  # YAML 1.1 reads 1e-3 as text
         try:
             number = float(value)
         except ValueError:
             number = math.nan
         if not math.isfinite(number):
-            return value, "expected a number"
+            return value, expected
         value = number
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return value, "expected a number"
+        return value, expected
     if int in kinds:
         if value != int(value):
             return value, "expected a whole number"

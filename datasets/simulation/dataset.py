@@ -5,7 +5,7 @@ Letters: B repertoires, N sequences of a repertoire, n chosen ones, R residues.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +66,8 @@ class VirtualContainer:
         self.digests: dict[int, dict[tuple[int, int], str]] = {}  # by repertoire, as a container's
         self.inverse_stds: dict[tuple[int, str], float] = {}  # by repertoire and abundance
 
-    def look_up(self, at: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint32]]:
-        """Make some sequences: residues (R,), lengths (n,) and counts (n,).
+    def look_up(self, at: NDArray[np.int64]) -> SequenceTable:
+        """Make some sequences, with their genes where the background has them.
 
         Parameters
         ----------
@@ -78,10 +78,11 @@ class VirtualContainer:
             raise IndexError(f"expected sequences from 0 to {self.repertoire_offsets[-1] - 1}")
         parts = list(self._parts(at))
         if not parts:
-            return np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.uint32)
+            return SequenceTable(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.uint32))
         columns = ((part.residues, part.lengths, part.counts) for part in parts)
         residues, lengths, counts = (np.concatenate(column) for column in zip(*columns, strict=True))
-        return residues, lengths, counts
+        genes = (_joined([part.v_call for part in parts]), _joined([part.j_call for part in parts]))
+        return SequenceTable(residues, lengths, counts, *genes)
 
     def _parts(self, at: NDArray[np.int64]) -> Iterator[SequenceTable]:
         numbers = np.searchsorted(self.repertoire_offsets, at, side="right") - 1
@@ -89,6 +90,17 @@ class VirtualContainer:
         for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
             number = int(numbers[start])
             yield self.cohort.draw(number, at[start:stop] - self.repertoire_offsets[number])[0]
+
+
+def _joined(parts: Sequence[GeneCalls | None]) -> GeneCalls | None:
+    """Return the genes of several repertoires' sequences end to end; each may number them in its own way."""
+    known = [calls for calls in parts if calls is not None]
+    if len(known) < len(parts):
+        return None
+    vocabulary = {name: None for calls in known for name in calls.vocabulary}
+    number = {name: code for code, name in enumerate(vocabulary)}
+    codes = [np.array([number[name] for name in calls.vocabulary], np.uint16)[calls.codes] for calls in known]
+    return GeneCalls(np.concatenate(codes), tuple(vocabulary))
 
 
 class MadeSequences:

@@ -29,7 +29,6 @@ from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.sequence_hash import hashes_of
 from deeprc.estimators import RepertoireClassifier
 from deeprc.interpretation.contributions import network_scores
-from deeprc.nn.batch import BatchMaker
 from deeprc.training.estimator import DeepRCClassifier
 
 __all__ = ["ranked_sequences", "sequence_scores"]
@@ -118,7 +117,7 @@ class _Best:
 def sequence_scores(estimator: RepertoireClassifier, X: RepertoireDataset, position: int) -> Floats:
     """Return what each sequence of X[position] says for the positive class, (N,); see `ranked_sequences`."""
     if isinstance(estimator, DeepRCClassifier):
-        maker = BatchMaker(X, estimator.config_.network.abundance)
+        maker = estimator.maker(X)
         top_fraction = estimator.config_.training.top_fraction
         return network_scores(estimator.network_, maker, position, top_fraction=top_fraction).responses[:, 0]
     if isinstance(estimator, LogisticRegression | GappedKmerLogisticRegression):

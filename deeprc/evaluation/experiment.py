@@ -30,6 +30,7 @@ from deeprc.evaluation.run import (
     metrics_by_split,
     read_settings,
     read_splits,
+    save_network,
     save_predictions,
     write_splits,
 )
@@ -37,7 +38,6 @@ from deeprc.evaluation.splits import SPLITS, Split, make_split, straddling_subje
 from deeprc.files import check_new_folder, write_text
 from deeprc.outputs import output_slices
 from deeprc.tasks import Task, labels, parse_tasks, scaled_to
-from deeprc.training.checkpoint import save_tensors
 from deeprc.training.loggers import attention_histograms, check_logger, open_logger
 from deeprc.training.trainer import Fold, Trainer, TrainingState
 
@@ -108,9 +108,10 @@ def train_run(
         )
     _warn_of_hidden_singletons(config, dataset)
     tasks = scaled_to(tasks, labels(tasks, dataset.metadata)[split.train])
+    config = config or load_config()
     settings = RunSettings(
         cohort=str(Path(cohort).absolute()),
-        fingerprint=_fingerprint(dataset, tasks),
+        fingerprint=_fingerprint(dataset, tasks, config),
         targets=tuple(targets),
         tasks=tuple(tasks),
         folds=folds,
@@ -118,7 +119,7 @@ def train_run(
         group_by=group_by,
         seed=seed,
         device=device,
-        config=config or load_config(),
+        config=config,
     )
     _trainer(settings, dataset, split, where, None)  # fails here, before anything is written
     _start_folder(folder, settings, dataset, split, where)
@@ -187,17 +188,23 @@ def resume_run(
     missing = [i for side in SPLITS for i in ids[side] if i not in position]
     if missing:
         raise InputError(f"{dataset.container.path}: no repertoire {missing[0]!r}, which {folder}/splits.json names")
-    if _fingerprint(dataset, settings.tasks) != settings.fingerprint:
+    if _fingerprint(dataset, settings.tasks, settings.config) != settings.fingerprint:
         raise InputError(f"{dataset.container.path}: its repertoires or labels are not those that {folder} began with")
     split = Split(**{side: np.array([position[i] for i in ids[side]], np.int64) for side in SPLITS})
     return _train(folder, settings, dataset, split, resolve_device(settings.device), logger, progress)
 
 
-def _fingerprint(dataset: RepertoireDataset, tasks: Sequence[Task]) -> str:
-    """Return a hash of the repertoires' ids, sequences, counts and labels."""
+def _fingerprint(dataset: RepertoireDataset, tasks: Sequence[Task], config: Config) -> str:
+    """Return a hash of the repertoires' ids, sequences, counts and labels, and of genes that the network reads."""
     parts = hashlib.sha256(labels(tasks, dataset.metadata).tobytes())
+    calls = (dataset.container.v_call, dataset.container.j_call) if config.network.gene_units else ()
+    for genes in calls:
+        parts.update(json.dumps(None if genes is None else genes.vocabulary).encode())
     for repertoire in dataset:
         parts.update(f"{repertoire.repertoire_id}\n{repertoire.digest()}\n".encode())
+        for genes in calls:
+            if genes is not None:
+                parts.update(np.ascontiguousarray(genes.codes[repertoire.start : repertoire.stop]).data)
     return parts.hexdigest()
 
 
@@ -241,7 +248,7 @@ def _train(
 
         state = trainer.fit(report)
     write_text(folder / "history.tsv", pd.DataFrame(state.history).to_csv(sep="\t", index=False))
-    save_tensors(folder / "model.safetensors", trainer.network.state_dict(), {"update": state.best_update})
+    save_network(folder / "model.safetensors", trainer.network, update=state.best_update)
     run = load_run(folder, device=str(device))
     rows = np.sort(np.concatenate([split.train, split.validation, split.test]))
     _write_results(run, dataset[rows])

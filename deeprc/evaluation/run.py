@@ -1,7 +1,8 @@
 """The run directory: one trained model with everything needed to use it again.
 
-`config.yaml` (resolved), `model.safetensors`, `splits.json`, `history.tsv`, `metrics.json`, `predictions.tsv`,
-`environment.json`, and `checkpoint/` while training. Letters: B repertoires, T outputs.
+`config.yaml` (resolved), `model.safetensors` (weights, and the names of the genes where the network reads them),
+`splits.json`, `history.tsv`, `metrics.json`, `predictions.tsv`, `environment.json`, and `checkpoint/` while training.
+Letters: B repertoires, T outputs.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ from deeprc.evaluation.results import predictions_table
 from deeprc.evaluation.splits import SPLITS, Split
 from deeprc.files import write_text
 from deeprc.nn.batch import BatchMaker
+from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import repertoire_outputs
 from deeprc.nn.network import DeepRC
 from deeprc.tasks import Task, labels
-from deeprc.training.checkpoint import load_tensors
+from deeprc.training.checkpoint import load_tensors, save_tensors
 from deeprc.training.trainer import build_network
 from deeprc.versions import package_version
 
@@ -49,6 +51,7 @@ __all__ = [
     "metrics_by_split",
     "read_settings",
     "read_splits",
+    "save_network",
     "save_predictions",
     "write_splits",
 ]
@@ -160,7 +163,7 @@ class Run:
 
     def maker(self, dataset: RepertoireDataset) -> BatchMaker:
         """Return a batch maker that presents a dataset as the network was trained to see it."""
-        return BatchMaker(dataset, self.settings.config.network.abundance)
+        return BatchMaker(dataset, self.settings.config.network.abundance, genes=self.network.gene_names)
 
     def split_of(self, dataset: RepertoireDataset) -> list[str]:
         """Return the side each repertoire was on when the run was trained, or "new", (B,).
@@ -254,16 +257,29 @@ def load_run(path: str | os.PathLike[str], *, device: str = "auto") -> Run:
     settings = read_settings(folder)
     if not (folder / "model.safetensors").exists():
         raise InputError(f"{folder}: training has not ended; continue it with `deeprc train --resume {folder}`")
-    tensors, _ = load_tensors(folder / "model.safetensors")
-    where = resolve_device(device)
-    network = build_network(settings.config, settings.tasks, seed=settings.seed, device=where)
+    network = _load_network(folder / "model.safetensors", settings, resolve_device(device))
+    splits, digests = read_splits(folder)
+    return Run(folder, settings, splits, digests, network)
+
+
+def save_network(path: Path, network: DeepRC, *, update: int) -> None:
+    """Write a network's weights with the names of its genes, and the update after which they were its weights."""
+    genes = {} if network.gene_names is None else {"genes": network.gene_names.to_mapping()}
+    save_tensors(path, network.state_dict(), {"update": update, **genes})
+
+
+def _load_network(file: Path, settings: RunSettings, device: torch.device) -> DeepRC:
+    tensors, saved = load_tensors(file)
     try:
+        genes = GeneNames.from_mapping(saved["genes"]) if settings.config.network.gene_units else None
+        network = build_network(settings.config, settings.tasks, seed=settings.seed, device=device, genes=genes)
         network.load_state_dict(tensors)
+    except KeyError:
+        raise InputError(f"{file}: does not fit config.yaml: has no names of genes") from None
     except RuntimeError as error:
         problem = str(error).splitlines()[-1].strip()
-        raise InputError(f"{folder}/model.safetensors: does not fit config.yaml: {problem}") from error
-    splits, digests = read_splits(folder)
-    return Run(folder, settings, splits, digests, network.eval())
+        raise InputError(f"{file}: does not fit config.yaml: {problem}") from error
+    return network.eval()
 
 
 def write_splits(folder: Path, split: Split, dataset: RepertoireDataset) -> None:

@@ -13,11 +13,12 @@ A repertoire is read a few times for all its chosen sequences.
 
 Integrated gradients (Sundararajan, Taly and Yan 2017) follow the output's gradient along the straight line from a
 baseline to the sequence. The baseline is the same sequence with an average residue at each position: the background's
-frequencies of the 20 amino acids in the place of the one-hot features. The positional features stay. What the features
+frequencies of the 20 amino acids in the place of the one-hot features. The positional features stay, and so do V and J
+genes where the network reads them: the question is what residues add in a sequence of these genes. What the features
 are given sums to the difference of the two outputs, but for the error of the numerical integral.
 
-Letters: N sequences of one repertoire, n chosen ones, L positions of the longest, H heads, D dimensions of the
-representation, T outputs.
+Letters: N sequences of one repertoire, n chosen ones, L positions of the longest, H heads, D kernels (or LSTM units), G
+units of a gene's embedding, S = D + 2 G dimensions of the representation, T outputs.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ class Attributions:
     residues
         What each residue adds, against an average one in its place, (n, L); NaN beyond a sequence's end.
     kernels
-        The same difference shared out among the dimensions of the sequence's representation, (n, D).
+        The same difference shared out among the kernels' dimensions of the sequence's representation, (n, D). Genes are
+        the same at both ends, so their dimensions have no part in it.
     change
         The contribution of the sequence (or the output of its repertoire) as it is, less that with the baseline in the
         sequence's place, (n,). The residues and the kernels of a sequence both sum to it, but for the integral's error.
@@ -250,7 +252,7 @@ def _of_repertoire(
 class _Others(NamedTuple):
     """What the other sequences of its repertoire are to each of n sequences, float64 on the network's device.
 
-    `average` (n, H, D) is the heads' average of their representations, 0 where there are none; `level` (n, H) is the
+    `average` (n, H, S) is the heads' average of their representations, 0 where there are none; `level` (n, H) is the
     log of the sum of their exponentiated logits.
     """
 
@@ -271,25 +273,25 @@ def _others(
     rest[chosen] = False
     average, level = _averages(network, maker, position, np.flatnonzero(rest))
     pieces = [network.attend(batch) for batch in chunks_of(network, maker, position, chosen)]
-    values, logits = (torch.cat(column).double() for column in zip(*pieces, strict=True))  # (n, D), (n, H)
+    values, logits = (torch.cat(column).double() for column in zip(*pieces, strict=True))  # (n, S), (n, H)
     highest = torch.maximum(level, logits.amax(dim=0))  # (H,)
     share = torch.exp(logits - highest)  # (n, H)
     of_rest = torch.exp(level - highest)
     weight = of_rest + _without_own(share)  # (n, H)
-    total = of_rest[:, None] * average + _without_own(share[:, :, None] * values[:, None])  # (n, H, D)
+    total = of_rest[:, None] * average + _without_own(share[:, :, None] * values[:, None])  # (n, H, S)
     tiny = torch.finfo(torch.float64).tiny
     return _Others(total / weight.clamp_min(tiny)[:, :, None], highest + weight.log())
 
 
 def _averages(network: DeepRC, maker: BatchMaker, position: int, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-    """Return each head's average over the given sequences, (H, D), and the log of their summed exponentials, (H,)."""
-    H, D = len(network.pooling.queries), network.embedding.out_features
+    """Return each head's average over the given sequences, (H, S), and the log of their summed exponentials, (H,)."""
+    H, S = len(network.pooling.queries), network.n_values
     level = torch.full((H,), -torch.inf, dtype=torch.float64, device=network.pooling.queries.device)
-    average = level.new_zeros((H, D))
+    average = level.new_zeros((H, S))
     for batch in chunks_of(network, maker, position, rows):
         values, logits = (result.double() for result in network.attend(batch))
         together = torch.logaddexp(level, torch.logsumexp(logits, dim=0))
-        average = torch.exp(level - together)[:, None] * average + torch.exp(logits - together).T @ values  # (H, D)
+        average = torch.exp(level - together)[:, None] * average + torch.exp(logits - together).T @ values  # (H, S)
         level = together
     return average, level
 
@@ -318,10 +320,10 @@ class _Explained:
         self._exact.embedding.train()  # cuDNN's LSTM has gradients in this mode only; no embedding differs in it
 
     def take_tangent(self, pooled: Tensor) -> None:
-        """Explain contributions to the output of a repertoire with this representation, (H, D)."""
+        """Explain contributions to the output of a repertoire with this representation, (H, S)."""
         gradient, offset, _ = tangent(self.network, pooled)
         device = self.network.pooling.queries.device
-        self._gradient, self._offset = gradient[self.output].to(device), offset[self.output].to(device)  # (H, D), ()
+        self._gradient, self._offset = gradient[self.output].to(device), offset[self.output].to(device)  # (H, S), ()
 
     def __call__(self, batch: RepertoireBatch, others: _Others) -> Attributions:
         """Return the attributions of the n sequences of a batch."""
@@ -331,23 +333,25 @@ class _Explained:
         features = dense_features(batch.residues, *sequences).double().requires_grad_()  # (n, L, 23)
         baseline = self._baseline(features.detach())
         windows, baseline_windows = self._windows(features), self._windows(baseline)
+        genes = self._exact.embed_genes(batch).double()  # (n, 2 G)
+        fixed = (genes, *others)
         with torch.no_grad():
             values, baseline_values = (self._values(w, batch.lengths) for w in (windows, baseline_windows))
-            change = self._explained(values, *others) - self._explained(baseline_values, *others)
+            change = self._explained(values, *fixed) - self._explained(baseline_values, *fixed)
 
         # Rows do not depend on each other, so their sum has the gradients of each; one by one, captum is slow.
         along_windows = IntegratedGradients(
-            lambda windows, lengths, *others: self._explained(self._values(windows, lengths), *others).sum()[None],
+            lambda windows, lengths, *fixed: self._explained(self._values(windows, lengths), *fixed).sum()[None],
             multiply_by_inputs=False,
         )
-        along_values = IntegratedGradients(lambda values, *others: self._explained(values, *others).sum()[None])
+        along_values = IntegratedGradients(lambda values, *fixed: self._explained(values, *fixed).sum()[None])
         rule = {"n_steps": self.steps, "method": _METHOD}
         gradient = along_windows.attribute(
-            windows.detach(), baseline_windows, additional_forward_args=(batch.lengths, *others), **rule
+            windows.detach(), baseline_windows, additional_forward_args=(batch.lengths, *fixed), **rule
         )
         (gradient,) = torch.autograd.grad(windows, features, gradient)  # (n, L, 23)
         residues = (gradient * (features.detach() - baseline)).sum(dim=2)
-        kernels = along_values.attribute(values, baseline_values, additional_forward_args=tuple(others), **rule)
+        kernels = along_values.attribute(values, baseline_values, additional_forward_args=fixed, **rule)
         return Attributions(*(result.detach().cpu().numpy() for result in (residues, kernels, change)))
 
     def _baseline(self, features: Tensor) -> Tensor:
@@ -366,7 +370,7 @@ class _Explained:
         return windows.flatten(2) @ weight.reshape(D, -1).T + embedding.bias  # (n, L, 23 * K) @ (23 * K, D)
 
     def _values(self, windows: Tensor, lengths: Tensor) -> Tensor:
-        """Return the representations, (n, D)."""
+        """Return the kernels' part of the representations, (n, D)."""
         embedding = self._exact.embedding
         if isinstance(embedding, LstmEmbedding):
             packed = nn.utils.rnn.pack_padded_sequence(windows, lengths.cpu(), batch_first=True, enforce_sorted=False)
@@ -375,12 +379,13 @@ class _Explained:
         beyond_end = torch.arange(windows.shape[1], device=lengths.device) >= lengths[:, None]  # (n, L)
         return functional.selu(windows.masked_fill(beyond_end[:, :, None], -torch.inf).max(dim=1).values)
 
-    def _explained(self, values: Tensor, average: Tensor, level: Tensor) -> Tensor:
+    def _explained(self, values: Tensor, genes: Tensor, average: Tensor, level: Tensor) -> Tensor:
         """Return the contributions of n sequences, or the outputs of their repertoires, (n,)."""
+        values = torch.cat([values, genes], dim=1)  # (n, D), (n, 2 G) -> (n, S)
         logits = self._exact.key_network(values) @ self._exact.pooling.scaled_queries()[:, 0].T  # (n, d_k) @ (d_k, H)
         attention = torch.sigmoid(logits - level)[:, :, None]  # (n, H, 1)
         if self.of == "contribution":
-            return (attention[:, :, 0] * (values @ self._gradient.T + self._offset)).sum(dim=1)  # (n, D) @ (D, H)
-        pooled = average + attention * (values[:, None] - average)  # (n, H, D)
-        outputs: Tensor = self._exact.output_network(pooled.flatten(1))  # (n, H * D) -> (n, T)
+            return (attention[:, :, 0] * (values @ self._gradient.T + self._offset)).sum(dim=1)  # (n, S) @ (S, H)
+        pooled = average + attention * (values[:, None] - average)  # (n, H, S)
+        outputs: Tensor = self._exact.output_network(pooled.flatten(1))  # (n, H * S) -> (n, T)
         return outputs[:, self.output]

@@ -9,7 +9,7 @@ For a linear o this holds exactly, and the responses do not depend on the repert
 a_ih r_h(z_i) of a repertoire sum to its output, because each head's weights sum to 1. The sum of a sequence's responses
 over the heads is what the network would put out if it attended to this sequence alone.
 
-Letters: N sequences of one repertoire, H heads, D dimensions of their representation, T outputs.
+Letters: N sequences of one repertoire, H heads, S dimensions of their representation, T outputs.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def score_sequences(run: Run, dataset: RepertoireDataset, position: int) -> Sequ
     """Return attention and contributions of the sequences of `dataset[position]`.
 
     The repertoire is read twice, in pieces: for its representation, then for the sequences' responses to it. Memory
-    grows with 2 N (H + T) numbers, not with N D.
+    grows with 2 N (H + T) numbers, not with N S.
     """
     return network_scores(
         run.network, run.maker(dataset), position, top_fraction=run.settings.config.training.top_fraction
@@ -93,7 +93,7 @@ def score_sequences(run: Run, dataset: RepertoireDataset, position: int) -> Sequ
 @torch.no_grad()
 def network_scores(network: DeepRC, maker: BatchMaker, position: int, *, top_fraction: float) -> SequenceScores:
     """Return what `score_sequences` returns, of a network that is no run; parameters as in `repertoire_outputs`."""
-    pooled, logits = pooled_representation(network, maker, position, top_fraction=top_fraction)  # (H, D), (N, H)
+    pooled, logits = pooled_representation(network, maker, position, top_fraction=top_fraction)  # (H, S), (N, H)
     gradient, offset, outputs = tangent(network, pooled)
     weights = attention_weights(logits, top_fraction)
     contributions, responses = torch.zeros((2, len(logits), len(outputs)), dtype=torch.float64)
@@ -111,20 +111,20 @@ def network_scores(network: DeepRC, maker: BatchMaker, position: int, *, top_fra
 
 def _responses(network: DeepRC, batch: RepertoireBatch, gradient: Tensor) -> Tensor:
     """Return g_h · z_i of every head and output, (n, H, T) float64, on the CPU."""
-    values = network.attend(batch)[0].cpu()  # (n, D)
-    T, H, D = gradient.shape
-    return (values.double() @ gradient.reshape(T * H, D).T).view(-1, T, H).transpose(1, 2)  # (n, T * H) -> (n, H, T)
+    values = network.attend(batch)[0].cpu()  # (n, S)
+    T, H, S = gradient.shape
+    return (values.double() @ gradient.reshape(T * H, S).T).view(-1, T, H).transpose(1, 2)  # (n, T * H) -> (n, H, T)
 
 
 def tangent(network: DeepRC, pooled: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the responses r_h(z) = g_h · z + c at a repertoire's representation (H, D), and the outputs there.
+    """Return the responses r_h(z) = g_h · z + c at a repertoire's representation (H, S), and the outputs there.
 
-    All are float64 on the CPU: g, (T, H, D); c, (T,); the outputs, (T,).
+    All are float64 on the CPU: g, (T, H, S); c, (T,); the outputs, (T,).
     """
     device = network.pooling.queries.device
     with torch.enable_grad():
         at = pooled.to(device).float().requires_grad_()
-        outputs: Tensor = network.output_network(at.flatten()[None])[0]  # (1, H * D) -> (T,)
+        outputs: Tensor = network.output_network(at.flatten()[None])[0]  # (1, H * S) -> (T,)
         rows = [torch.autograd.grad(output, at, retain_graph=True)[0] for output in outputs]
     gradient, outputs = torch.stack(rows).double().cpu(), outputs.detach().double().cpu()
     offset = (outputs - torch.einsum("thd,hd->t", gradient, pooled.double().cpu())) / len(pooled)

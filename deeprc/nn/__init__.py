@@ -1,6 +1,7 @@
 """The DeepRC network."""
 
 from deeprc.nn.batch import BatchMaker, RepertoireBatch
+from deeprc.nn.genes import GeneNames
 from deeprc.nn.network import DeepRC
 
-__all__ = ["BatchMaker", "DeepRC", "RepertoireBatch"]
+__all__ = ["BatchMaker", "DeepRC", "GeneNames", "RepertoireBatch"]

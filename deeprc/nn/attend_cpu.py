@@ -3,8 +3,8 @@
 A few sequences at a time go from residues to logits without leaving the fastest caches. Written as one operation after
 another, as `DeepRC.attend` states it, the same takes twice as long, most of it in waiting for memory and threads.
 Results do not depend on the number of threads: gradients are summed over a fixed number of blocks in a fixed order.
-Letters: N sequences, K kernel width, D kernels, W kernels padded to whole tiles, T tiles, H heads, C blocks, n_layers
-SELU layers of at most U units (padded to whole tiles).
+Letters: N sequences, K kernel width, D kernels, E further numbers of a sequence, S = D + E values, W values padded to
+whole tiles, T tiles, H heads, C blocks, n_layers SELU layers of at most U units (padded to whole tiles).
 """
 
 from __future__ import annotations
@@ -47,11 +47,12 @@ def attend(
     sequences: _Sequences,
     weight: Tensor,
     bias: Tensor,
+    further: Tensor,
     layers: _Layers,
     queries: Tensor,
     max_length: int,
 ) -> tuple[Tensor, Tensor]:
-    """Return the sequence representations, (N, D), and the attention logits, (N, H), with gradients, in 32 bits.
+    """Return the sequence representations, (N, S), and the attention logits, (N, H), with gradients, in 32 bits.
 
     Parameters
     ----------
@@ -59,34 +60,37 @@ def attend(
         Residues, starts, lengths, residue and position scales, as in `motif_convolution`.
     weight, bias
         Of the motif convolution.
+    further
+        What the representations hold after the convolution's part, (N, E).
     layers
         Weight (n_out, n_in) and bias (n_out,) of each SELU layer of the key network.
     queries
-        β ξ of each head, (H, n_out of the last layer, or D).
+        β ξ of each head, (H, n_out of the last layer, or S).
     max_length
         No sequence is longer.
     """
-    parameters = (weight, bias, queries, *(tensor for layer in layers for tensor in layer))
+    parameters = (weight, bias, further, queries, *(tensor for layer in layers for tensor in layer))
     if torch.is_grad_enabled():
         values, logits = _Attend.apply(sequences, max_length, *parameters)  # type: ignore[no-untyped-call]  # torch types no `apply`
         return values, logits
-    N, D = len(sequences[1]), len(weight)
-    kept = _Kept(torch.empty(N, D + -D % TILE, dtype=torch.float32), *_nothing())
-    logits = _forward_pass(sequences, weight, bias, layers, queries, max_length, kept)
-    return kept.values[:, :D], logits
+    N, S = len(sequences[1]), len(weight) + further.shape[1]
+    kept = _Kept(torch.empty(N, S + -S % TILE, dtype=torch.float32), *_nothing())
+    logits = _forward_pass(sequences, weight, bias, further, layers, queries, max_length, kept)
+    return kept.values[:, :S], logits
 
 
 def score(
     sequences: _Sequences,
     weight: Tensor,
     bias: Tensor,
+    further: Tensor,
     layers: _Layers,
     queries: Tensor,
     max_length: int,
 ) -> Tensor:
     """Return the attention logits alone, (N, H), without gradients; parameters as in `attend`."""
     kept = _Kept(weight.new_empty(0, 0), *_nothing())
-    return _forward_pass(sequences, weight, bias, layers, queries, max_length, kept)
+    return _forward_pass(sequences, weight, bias, further, layers, queries, max_length, kept)
 
 
 @dataclass(frozen=True)
@@ -106,18 +110,18 @@ def _nothing() -> tuple[Tensor, Tensor]:
 class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, sequences: _Sequences, max_length: int, *parameters: Tensor) -> tuple[Tensor, Tensor]:
-        weight, bias, queries, *rest = (parameter.detach() for parameter in parameters)
+        weight, bias, further, queries, *rest = (parameter.detach() for parameter in parameters)
         layers = list(zip(rest[::2], rest[1::2], strict=True))
-        N, D = len(sequences[1]), len(weight)
+        N, D, S = len(sequences[1]), len(weight), len(weight) + further.shape[1]
         kept = _Kept(
-            torch.empty(N, D + -D % TILE, dtype=torch.float32),
+            torch.empty(N, S + -S % TILE, dtype=torch.float32),
             torch.empty(len(layers), N, _padded_units(layers), dtype=torch.float32),
             torch.empty((N, D + -D % TILE), dtype=torch.uint8 if max_length <= 256 else torch.int32),
         )
-        logits = _forward_pass(sequences, weight, bias, layers, queries, max_length, kept)
-        values = kept.values if D % TILE == 0 else kept.values[:, :D].clone(memory_format=torch.contiguous_format)
+        logits = _forward_pass(sequences, weight, bias, further, layers, queries, max_length, kept)
+        values = kept.values if S % TILE == 0 else kept.values[:, :S].clone(memory_format=torch.contiguous_format)
         ctx.save_for_backward(*sequences, weight, queries, kept.values, kept.activations, kept.window, *rest)
-        ctx.max_length = max_length
+        ctx.max_length, ctx.n_values = max_length, S
         return values, logits
 
     @staticmethod
@@ -125,7 +129,7 @@ class _Attend(torch.autograd.Function):
         *sequences, weight, queries, values, activations, window = ctx.saved_tensors[:10]
         rest = ctx.saved_tensors[10:]
         layers = list(zip(rest[::2], rest[1::2], strict=True))
-        D, sizes = len(weight), _sizes(weight, layers)
+        D, S, sizes = len(weight), ctx.n_values, _sizes(ctx.n_values, layers)
         widest, W = _padded_units(layers), values.shape[1]
         rows, first_row = rows_in_use(sequences[2], ctx.max_length)
         buffers = gradient_buffers(weight, rows)
@@ -137,11 +141,12 @@ class _Attend(torch.autograd.Function):
         )  # (T, H, TILE)
         query_gradient = weight.new_zeros(BLOCKS, *heads.shape)
         of_values = (
-            functional.pad(of_values, (0, W - D)) if W > D else of_values
+            functional.pad(of_values, (0, W - S)) if W > S else of_values
         )  # pad copies even when it adds nothing
+        of_further = weight.new_empty(len(values), S - D)
         kept = (of_values, of_logits, values, activations, window)
         arrays = (t.contiguous().numpy() for t in (*sequences, *kept, first_row, heads))
-        sums = (t.numpy() for t in (*buffers, layer_gradient, bias_gradient, query_gradient))
+        sums = (t.numpy() for t in (*buffers, layer_gradient, bias_gradient, query_gradient, of_further))
         weights = _by_tiles([layer_weight for layer_weight, _ in layers], widest, max(W, widest))
         _backward(*arrays, weights, sizes, ctx.max_length, *sums)
         of_layers: list[Tensor] = []
@@ -151,12 +156,12 @@ class _Attend(torch.autograd.Function):
         of_weight = sum_of_buffers(*buffers, ctx.max_length, rows)
         of_bias = bias_gradient[:, -1, :D].sum(0)
         of_queries = query_gradient.sum(0).transpose(0, 1).reshape(len(queries), -1)[:, :n_keys]
-        return None, None, of_weight, of_bias, of_queries, *of_layers
+        return None, None, of_weight, of_bias, of_further, of_queries, *of_layers
 
 
-def _sizes(weight: Tensor, layers: _Layers) -> NDArray[np.int64]:
-    """Return D and the units of each layer, (n_layers + 1,)."""
-    return np.array([len(weight), *(len(bias) for _, bias in layers)], np.int64)
+def _sizes(n_values: int, layers: _Layers) -> NDArray[np.int64]:
+    """Return S and the units of each layer, (n_layers + 1,)."""
+    return np.array([n_values, *(len(bias) for _, bias in layers)], np.int64)
 
 
 def _padded_units(layers: _Layers) -> int:
@@ -168,6 +173,7 @@ def _forward_pass(
     sequences: _Sequences,
     weight: Tensor,
     bias: Tensor,
+    further: Tensor,
     layers: _Layers,
     queries: Tensor,
     max_length: int,
@@ -175,16 +181,16 @@ def _forward_pass(
 ) -> Tensor:
     """Return the logits, (N, H), and fill in what is to be kept."""
     arrays = convolution_arrays(*sequences, weight, bias, max_length)
-    sizes, U = _sizes(weight, layers), _padded_units(layers)
-    widest = max(len(weight) + -len(weight) % TILE, U)
+    S, U = len(weight) + further.shape[1], _padded_units(layers)
+    sizes, widest = _sizes(S, layers), max(S + -S % TILE, U)
     weights = _by_tiles([layer_weight.detach().T for layer_weight, _ in layers], widest, U)
     biases = np.zeros((len(layers), U), np.float32)
     for number, (_, layer_bias) in enumerate(layers):
         biases[number, : len(layer_bias)] = layer_bias.detach().numpy()
     logits = weight.new_empty((len(sequences[1]), len(queries)))
-    heads = queries.detach().contiguous().numpy()
+    heads, extra = (tensor.detach().contiguous().numpy() for tensor in (queries, further))
     outputs = (t.numpy() for t in (kept.values, kept.activations, kept.window, logits))
-    _forward(*arrays, weights, biases, sizes, heads, widest, *outputs)
+    _forward(*arrays, extra, weights, biases, sizes, heads, widest, *outputs)
     return logits
 
 
@@ -209,6 +215,7 @@ def _forward(
     position_table: _Array,
     first_row: _Array,
     bias: _Array,
+    further: _Array,
     weights: _Array,
     biases: _Array,
     sizes: _Array,
@@ -220,9 +227,10 @@ def _forward(
     logits: _Array,
 ) -> None:
     N, keep, keep_all = len(starts), len(values) > 0, len(window) > 0
+    E, D = further.shape[1], sizes[0] - further.shape[1]
     for block in numba.prange((N + _SEQUENCES - 1) // _SEQUENCES):
         first, last = block * _SEQUENCES, min((block + 1) * _SEQUENCES, N)
-        of_block = np.empty((_SEQUENCES, len(bias)), np.float32)
+        of_block = np.empty((_SEQUENCES, widest), np.float32)
         before, after = np.empty((2, widest), np.float32)
         nowhere = np.empty(TILE, window.dtype)
         for tile in range(len(table)):
@@ -235,6 +243,8 @@ def _forward(
                 selu_row(best, bias[kernels])
         for n in range(first, last):
             row = values[n] if keep else of_block[n - first]
+            for e in range(E):
+                row[D + e] = further[n, e]
             for layer in range(len(weights)):
                 output = activations[layer, n] if keep_all else after
                 for tile in range((sizes[layer + 1] + TILE - 1) // TILE):
@@ -270,9 +280,10 @@ def _backward(
     layer_gradient: _Array,
     bias_gradient: _Array,
     query_gradient: _Array,
+    of_further: _Array,
 ) -> None:
     N, n_layers, widest = len(starts), len(weights), bias_gradient.shape[2]
-    H = queries.shape[1]
+    H, E, D = queries.shape[1], of_further.shape[1], sizes[0] - of_further.shape[1]
     for block in numba.prange(BLOCKS):
         sequence = np.empty(max_length + residue_gradient.shape[2], np.uint64)
         gradient, below = np.zeros((2, widest), np.float32)
@@ -298,6 +309,10 @@ def _backward(
             for tile in range(values.shape[1] // TILE):
                 units = slice(tile * TILE, (tile + 1) * TILE)
                 add_row(gradient[units], of_values[n, units])
+            for e in range(E):
+                of_further[n, e] = gradient[D + e]
+            for tile in range(window.shape[1] // TILE):
+                units = slice(tile * TILE, (tile + 1) * TILE)
                 selu_gradient(gradient[units], values[n, units], of_biases[n_layers, units])
             add_windows(
                 residues,

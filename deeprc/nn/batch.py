@@ -20,6 +20,7 @@ from deeprc.datasets.container import Container
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.simulation.dataset import SimulatedDataset
 from deeprc.nn.features import ABUNDANCE_MODES, AbundanceMode, abundance_scale, inverse_standard_deviation
+from deeprc.nn.genes import GeneNames, check_genes
 from deeprc.nn.sampling import COMPILED_CODE, draw_rows
 
 __all__ = ["BatchMaker", "CacheChoice", "RepertoireBatch", "cache_device"]
@@ -28,6 +29,7 @@ CacheChoice = Literal["auto", "always", "never"]
 
 CPU = torch.device("cpu")
 _UNSIGNED = 0xFFFFFFFF  # gives back the counts that are kept in the bits of int32
+_UNSIGNED_16 = 0xFFFF  # and the genes' codes in those of int16
 _NONE, _LOG = ABUNDANCE_MODES.index("none"), ABUNDANCE_MODES.index("log")
 _LENGTH_STEP = 8  # batches' longest sequences are rounded up, so that few tables of positions are needed
 
@@ -50,6 +52,8 @@ class RepertoireBatch:
         no repertoire: on CUDA they fill a batch up to a size that the host knows.
     max_length
         No sequence has more residues.
+    genes
+        Numbers of each sequence's V and J gene, see `GeneNames`, (N, 2) int64; None where the network reads none.
     """
 
     residues: Tensor
@@ -59,15 +63,17 @@ class RepertoireBatch:
     position_scale: Tensor
     offsets: Tensor
     max_length: int
+    genes: Tensor | None = None
 
-    def take(self, rows: Tensor, offsets: Tensor) -> RepertoireBatch:
-        """Return these sequences, rows (n,) in repertoire order, with their new offsets (B + 1,)."""
+    def take(self, rows: Tensor | slice, offsets: Tensor) -> RepertoireBatch:
+        """Return these sequences, rows (n,) in repertoire order or a slice, with their new offsets (B + 1,)."""
         return replace(
             self,
             starts=self.starts[rows],
             lengths=self.lengths[rows],
             residue_scale=self.residue_scale[rows],
             position_scale=self.position_scale[rows],
+            genes=None if self.genes is None else self.genes[rows],
             offsets=offsets,
         )
 
@@ -75,14 +81,7 @@ class RepertoireBatch:
         """Yield the sequences `size` at a time, each part as if it were one repertoire."""
         for first in range(0, len(self.starts), size):
             rows = slice(first, min(first + size, len(self.starts)))
-            yield replace(
-                self,
-                starts=self.starts[rows],
-                lengths=self.lengths[rows],
-                residue_scale=self.residue_scale[rows],
-                position_scale=self.position_scale[rows],
-                offsets=torch.arange(2, device=self.offsets.device) * (rows.stop - rows.start),
-            )
+            yield self.take(rows, torch.arange(2, device=self.offsets.device) * (rows.stop - rows.start))
 
     def compact(self) -> RepertoireBatch:
         """Return the batch with its own residues only, its sequences lying end to end."""
@@ -104,7 +103,8 @@ class RepertoireBatch:
         if device == self.residues.device:
             return self
         compact = self.compact()
-        columns = {f.name: getattr(compact, f.name) for f in fields(self) if f.name != "max_length"}
+        columns = {f.name: getattr(compact, f.name) for f in fields(self)}
+        columns = {name: column for name, column in columns.items() if isinstance(column, Tensor)}
         if device.type == "cuda":
             columns = {name: column.pin_memory() for name, column in columns.items()}
         return replace(compact, **{name: column.to(device, non_blocking=True) for name, column in columns.items()})
@@ -119,17 +119,35 @@ class BatchMaker:
         The repertoires; positions given to the methods count within it.
     abundance
         The abundance scale of the one-hot features.
+    genes
+        The genes that the network knows, see `DeepRC.gene_names`; None gives batches without genes.
     device
         Where the container's sequences are read from and batches are made: the CPU, where they stay memory-mapped, or a
         device to which they are all copied once, see `cache_device`. Those of a simulated dataset are made on the CPU.
+
+    Raises
+    ------
+    InputError
+        If the network knows genes and the sequences have none.
     """
 
-    def __init__(self, dataset: RepertoireDataset, abundance: AbundanceMode, *, device: torch.device = CPU) -> None:
+    def __init__(
+        self,
+        dataset: RepertoireDataset,
+        abundance: AbundanceMode,
+        *,
+        genes: GeneNames | None = None,
+        device: torch.device = CPU,
+    ) -> None:
         self.dataset = dataset
         self.abundance = abundance
+        self.genes = genes
         self.device = device
+        if genes is not None:
+            check_genes(dataset)
         virtual = isinstance(dataset, SimulatedDataset)
         self._columns = None if virtual else _columns_on(dataset.container, device)
+        self._calls = [] if virtual or genes is None else _gene_columns(dataset.container, genes, device)
         bounds = torch.from_numpy(dataset.container.repertoire_offsets)
         self._first = bounds[dataset.rows].to(device)  # (B,)
         self._size = bounds.diff()[dataset.rows].to(device)  # (B,)
@@ -177,7 +195,8 @@ class BatchMaker:
             with COMPILED_CODE:
                 longest = _look_up(*arrays, ABUNDANCE_MODES.index(self.abundance))
             max_length = _rounded_up(longest)
-            return RepertoireBatch(columns.residues, starts, lengths, scales[0], scales[1], offsets, max_length)
+            genes = self._genes_at(at)
+            return RepertoireBatch(columns.residues, starts, lengths, scales[0], scales[1], offsets, max_length, genes)
         assert columns.max_length is not None
         at = at.clamp(max=len(columns.counts) - 1)  # rows that only fill the batch may lie anywhere
         starts = columns.offsets.index_select(0, at)
@@ -185,8 +204,15 @@ class BatchMaker:
         inverse_std = self._inverse_std[positions].index_select(0, owner)
         counts = columns.counts.index_select(0, at).long() & _UNSIGNED
         scale = abundance_scale(counts, self.abundance) * inverse_std
-        max_length = _rounded_up(columns.max_length)
-        return RepertoireBatch(columns.residues, starts, lengths, scale, inverse_std, offsets, max_length)
+        max_length, genes = _rounded_up(columns.max_length), self._genes_at(at)
+        return RepertoireBatch(columns.residues, starts, lengths, scale, inverse_std, offsets, max_length, genes)
+
+    def _genes_at(self, at: Tensor) -> Tensor | None:
+        """Return the numbers of the genes of the sequences at (N,) of the container, (N, 2)."""
+        if self.genes is None:
+            return None
+        found = [numbers[codes.index_select(0, at).long() & _UNSIGNED_16] for codes, numbers in self._calls]
+        return torch.stack(found, dim=1)
 
     def _made(self, positions: Tensor, at: Tensor, owner: Tensor, offsets: Tensor) -> RepertoireBatch:
         """Make the sequences of a simulated dataset at (N,)."""
@@ -194,11 +220,14 @@ class BatchMaker:
         self._know_inverse_std(positions.numpy())
         inverse_std = self._inverse_std[positions][owner]
         with COMPILED_CODE:
-            residues, lengths, counts = map(torch.from_numpy, self.dataset.container.look_up(at.numpy()))
+            table = self.dataset.container.look_up(at.numpy())
+        residues, lengths, counts = map(torch.from_numpy, (table.residues, table.lengths, table.counts))
         starts = lengths.cumsum(0) - lengths
         scale = abundance_scale(counts.long(), self.abundance) * inverse_std
-        max_length = _rounded_up(int(lengths.max()) if len(lengths) else 0)
-        return RepertoireBatch(residues, starts, lengths, scale, inverse_std, offsets, max_length)
+        max_length, genes = _rounded_up(int(lengths.max()) if len(lengths) else 0), None
+        if self.genes is not None:
+            genes = torch.from_numpy(self.genes.numbers(table.v_call, table.j_call, len(lengths)))
+        return RepertoireBatch(residues, starts, lengths, scale, inverse_std, offsets, max_length, genes)
 
     def inverse_std(self, position: int) -> float:
         """Return 1 / the standard deviation of the features of one whole repertoire; computed once."""
@@ -284,7 +313,28 @@ def _columns_on(container: Container, device: torch.device) -> _Columns:
     return known[device]
 
 
-def cache_device(dataset: RepertoireDataset, choice: CacheChoice, device: torch.device) -> torch.device:
+_CODES_ON_DEVICES: WeakKeyDictionary[Container, dict[torch.device, list[Tensor]]] = WeakKeyDictionary()
+
+
+def _gene_columns(container: Container, genes: GeneNames, device: torch.device) -> list[tuple[Tensor, Tensor]]:
+    """Return the container's codes of V and J, (N,) in the bits of int16, each with the genes' numbers by code.
+
+    All makers of a container share the codes. Where a column is missing, the genes are unknown.
+    """
+    columns = (("v_call", container.v_call), ("j_call", container.j_call))
+    known = _CODES_ON_DEVICES.setdefault(container, {})
+    if device not in known:
+        nothing = np.zeros(len(container.counts), np.int16)
+        host = (nothing if calls is None else calls.codes.view(np.int16) for _, calls in columns)
+        known[device] = [torch.from_numpy(codes).to(device) for codes in host]
+    vocabularies = [("",) if calls is None else calls.vocabulary for _, calls in columns]
+    numbers = [genes.numbers_of(names, field) for names, (field, _) in zip(vocabularies, columns, strict=True)]
+    return [(codes, torch.from_numpy(each).to(device)) for codes, each in zip(known[device], numbers, strict=True)]
+
+
+def cache_device(
+    dataset: RepertoireDataset, choice: CacheChoice, device: torch.device, *, genes: bool = False
+) -> torch.device:
     """Return where training reads a dataset's sequences from: the device, or the CPU.
 
     Parameters
@@ -295,6 +345,8 @@ def cache_device(dataset: RepertoireDataset, choice: CacheChoice, device: torch.
         `auto` is the device where they take at most half of its free memory; `always` and `never` say what they mean.
     device
         Where the network is.
+    genes
+        Whether the network reads genes, which then are copied too.
     """
     if device.type != "cuda" or choice == "never" or isinstance(dataset, SimulatedDataset):
         return CPU
@@ -302,4 +354,5 @@ def cache_device(dataset: RepertoireDataset, choice: CacheChoice, device: torch.
     if choice == "always" or device in _ON_DEVICES.get(container, {}):
         return device
     size = container.residues.nbytes + container.sequence_offsets.nbytes + container.counts.nbytes
+    size += container.counts.nbytes if genes else 0  # two codes of 16 bits each
     return device if size <= torch.cuda.mem_get_info(device)[0] // 2 else CPU

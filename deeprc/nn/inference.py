@@ -3,7 +3,7 @@
 Beyond one attention logit per sequence and head, where the top fraction is to be found, memory does not grow with the
 repertoire.
 
-Letters: N sequences of one repertoire, D dimensions of their representation, H heads, T outputs.
+Letters: N sequences of one repertoire, S dimensions of their representation, H heads, T outputs.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def repertoire_outputs(
         kept = kept_rows(logits, top_fraction).numpy()
         rows = kept if rows is None else rows[kept]
     mean, _ = _pooled(network, maker, position, rows, chunk)
-    outputs: Tensor = network.output_network(mean.float().flatten()[None])  # (1, H * D) -> (1, T)
+    outputs: Tensor = network.output_network(mean.float().flatten()[None])  # (1, H * S) -> (1, T)
     return outputs[0].cpu()
 
 
@@ -103,7 +103,7 @@ def repertoire_outputs(
 def pooled_representation(
     network: DeepRC, maker: BatchMaker, position: int, *, top_fraction: float, chunk: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the heads' averages over one repertoire, (H, D) float64, and all its logits, (N, H), on the CPU.
+    """Return the heads' averages over one repertoire, (H, S) float64, and all its logits, (N, H), on the CPU.
 
     Parameters as in `repertoire_outputs`.
     """
@@ -118,12 +118,12 @@ def pooled_representation(
 def _pooled(
     network: DeepRC, maker: BatchMaker, position: int, rows: NDArray[np.int64] | None, chunk: int | None
 ) -> tuple[Tensor, Tensor]:
-    """Return the heads' averages over the given sequences, (H, D) float64, and their logits, (n, H), on the CPU."""
-    H, D = network.pooling.queries.shape[0], network.embedding.out_features
+    """Return the heads' averages over the given sequences, (H, S) float64, and their logits, (n, H), on the CPU."""
+    H, S = network.pooling.queries.shape[0], network.n_values
     device = network.pooling.queries.device
     maximum = torch.full((H,), -torch.inf, device=device)
     weight = torch.zeros(H, dtype=torch.float64, device=device)
-    pooled = torch.zeros(H, D, dtype=torch.float64, device=device)
+    pooled = torch.zeros(H, S, dtype=torch.float64, device=device)
     seen = [torch.zeros(0, H)]
     for batch in chunks_of(network, maker, position, rows, chunk):
         values, logits = network.attend(batch)
@@ -131,7 +131,7 @@ def _pooled(
         shrink = torch.exp(maximum - higher).double()
         part = torch.exp(logits - higher)  # (N, H)
         weight = weight * shrink + part.sum(0).double()
-        pooled = pooled * shrink[:, None] + (part.T @ values).double()  # (H, N) @ (N, D) -> (H, D)
+        pooled = pooled * shrink[:, None] + (part.T @ values).double()  # (H, N) @ (N, S) -> (H, S)
         maximum = higher
         seen.append(logits.cpu())
     mean = pooled / weight.clamp_min(torch.finfo(torch.float64).tiny)[:, None]

@@ -1,9 +1,12 @@
 """The DeepRC network, from residues to outputs (paper lines 8470-8715).
 
 Letters: N sequences of all repertoires, B repertoires, K kernel width, D = d_v kernels (or LSTM units), d_k key
-units, H heads, T outputs.
+units, H heads, T outputs, G units of a gene's embedding, S = D + 2 G numbers that represent a sequence.
 
-    residues --h1--> values Z (N, D) --h2--> keys (N, d_k) --HopfieldPooling--> (B, H, D) --o--> outputs (B, T)
+    residues --h1--> values Z (N, S) --h2--> keys (N, d_k) --HopfieldPooling--> (B, H, S) --o--> outputs (B, T)
+
+Where the network reads no genes, as the paper's, G is 0; else the embeddings of the V and of the J gene come after h1's
+D numbers.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from deeprc.hopfield import HopfieldPooling
 from deeprc.hopfield.segments import segment_attention
 from deeprc.nn.batch import RepertoireBatch
 from deeprc.nn.features import N_FEATURES
+from deeprc.nn.genes import GeneEmbedding, GeneNames
 from deeprc.nn.motif_convolution import Implementation, Precision, motif_convolution, rounded
 from deeprc.nn.motif_convolution.reference import dense_features
 from deeprc.nn.sampling import top_rows
@@ -128,11 +132,23 @@ class RunningStandardisation(nn.Module):
         self.register_buffer("variance", torch.ones(n_features))
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
 
+    @torch.no_grad()
+    def start(self, representation: Tensor) -> None:
+        """Take the moments of (B, n_features), as if so many updates had been made as the moments remember."""
+        self.mean.copy_(representation.mean(dim=0))
+        self.variance.copy_(representation.var(dim=0, correction=0))
+        self.updates.fill_(self.memory)
+
     def forward(self, representation: Tensor) -> Tensor:
         """Standardise (B, n_features); in training mode the moments first take in this batch."""
         if self.training:
             self._take_in(representation.detach())
-        return (representation - self.mean) * (self.variance + _SMALLEST_VARIANCE).rsqrt()
+        return (representation - self.mean) * self.scale
+
+    @property
+    def scale(self) -> Tensor:
+        """By which each feature is multiplied, (n_features,)."""
+        return (self.variance + _SMALLEST_VARIANCE).rsqrt()
 
     def _take_in(self, representation: Tensor) -> None:
         self.updates.add_(1)
@@ -154,9 +170,11 @@ class DeepRC(nn.Module):
         `convolution` (the paper's) or `lstm`.
     n_kernels, kernel_size, convolution_gain
         Of the embedding; see `MotifEmbedding`. An LSTM has `n_kernels` units.
+    gene_units, gene_names
+        G, and the V and J genes that are told apart; see `GeneEmbedding`. Without units the network reads no genes.
     n_key_layers, key_units
         Of the key network h2: SELU layers and d_k units in each. Without layers the values are the keys, so `key_units`
-        must be `n_kernels`.
+        must be S, `n_kernels` + 2 `gene_units`.
     n_heads, beta, learn_beta
         Of the attention; see `HopfieldPooling`.
     standardise
@@ -175,6 +193,8 @@ class DeepRC(nn.Module):
         n_kernels: int = 32,
         kernel_size: int = 9,
         convolution_gain: float = 1.0,
+        gene_units: int = 0,
+        gene_names: GeneNames | None = None,
         n_key_layers: int = 2,
         key_units: int = 32,
         n_heads: int = 1,
@@ -187,8 +207,12 @@ class DeepRC(nn.Module):
         precision: Precision = "float32",
     ) -> None:
         super().__init__()
-        if n_key_layers == 0 and key_units != n_kernels:
-            raise ValueError(f"key_units: without key layers the values are the keys: expected n_kernels, {n_kernels}")
+        self.n_values = n_kernels + 2 * gene_units
+        if n_key_layers == 0 and key_units != self.n_values:
+            expected = f"expected n_kernels + 2 gene_units, {self.n_values}"
+            raise ValueError(f"key_units: without key layers the values are the keys: {expected}")
+        if gene_units > 0 and gene_names is None:
+            raise ValueError("gene_names: expected the names of the genes, because gene_units is not 0")
         self.embedding: MotifEmbedding | LstmEmbedding
         if embedding == "lstm":
             self.embedding = LstmEmbedding(n_units=n_kernels)
@@ -200,10 +224,13 @@ class DeepRC(nn.Module):
                 implementation=implementation,
                 precision=precision,
             )
-        self.key_network = _selu_layers(self.embedding.out_features, [key_units] * n_key_layers)
+        self.gene_embedding: GeneEmbedding | None = None
+        if gene_units > 0 and gene_names is not None:
+            self.gene_embedding = GeneEmbedding(gene_names, n_units=gene_units)
+        self.key_network = _selu_layers(self.n_values, [key_units] * n_key_layers)
         self.pooling = HopfieldPooling(  # h2 is its map into the associative space
             key_units,
-            self.embedding.out_features,
+            self.n_values,
             n_heads=n_heads,
             project_stored=False,
             values="raw",
@@ -212,7 +239,7 @@ class DeepRC(nn.Module):
             beta=beta,
             learn_beta=learn_beta,
         )
-        pooled = n_heads * self.embedding.out_features
+        pooled = n_heads * self.n_values
         hidden = [output_units] * (n_output_layers - 1)
         self.output_network = nn.Sequential(
             *([RunningStandardisation(pooled)] if standardise else []),
@@ -220,24 +247,51 @@ class DeepRC(nn.Module):
             _lecun_linear(hidden[-1] if hidden else pooled, n_outputs),
         )
 
+    @property
+    def gene_names(self) -> GeneNames | None:
+        """The genes that the network knows, for `BatchMaker`; None where it reads none."""
+        return None if self.gene_embedding is None else self.gene_embedding.names
+
+    def embed_genes(self, batch: RepertoireBatch) -> Tensor:
+        """Return what comes after h1's part of the sequence representations, (N, 2 G).
+
+        Raises
+        ------
+        ValueError
+            If the network reads genes and the batch has none.
+        """
+        if self.gene_embedding is None:
+            return batch.residue_scale.new_empty((len(batch.starts), 0))
+        if batch.genes is None:
+            raise ValueError("the network reads genes: expected batches of a BatchMaker that was given its gene_names")
+        embedded: Tensor = self.gene_embedding(batch.genes)
+        return embedded
+
     def attend(self, batch: RepertoireBatch) -> tuple[Tensor, Tensor]:
-        """Return the sequence representations, (N, D), and the attention logits, (N, H)."""
+        """Return the sequence representations, (N, S), and the attention logits, (N, H)."""
         if self._has_one_pass_form(batch):
             from deeprc.nn.attend_cpu import attend  # imports a compiler, only where it is used
 
             return attend(*self._one_pass_arguments(batch))
         values: Tensor = self.embedding(batch)
+        if self.gene_embedding is not None:
+            values = torch.cat([values, self.embed_genes(batch)], dim=1)
         return values, self.key_network(values) @ self._scaled_queries().T  # (N, d_k) @ (d_k, H)
 
     @torch.no_grad()
     def score(self, batch: RepertoireBatch) -> Tensor:
-        """Return the attention logits without gradients, (N, H); memory does not grow with N D."""
-        if self._has_one_pass_form(batch):
-            from deeprc.nn.attend_cpu import score
-
-            return score(*self._one_pass_arguments(batch))
-        parts = [self.attend(part)[1] for part in batch.chunks(chunk_size(batch.starts.device))]
+        """Return the attention logits without gradients, (N, H); memory does not grow with N S."""
+        in_one_pass = self._has_one_pass_form(batch)
+        if in_one_pass and self.gene_embedding is None:
+            return self._score_in_one_pass(batch)
+        form = self._score_in_one_pass if in_one_pass else lambda part: self.attend(part)[1]
+        parts = [form(part) for part in batch.chunks(chunk_size(batch.starts.device))]
         return torch.cat(parts) if parts else self.pooling.queries.new_zeros((0, len(self.pooling.queries)))
+
+    def _score_in_one_pass(self, batch: RepertoireBatch) -> Tensor:
+        from deeprc.nn.attend_cpu import score
+
+        return score(*self._one_pass_arguments(batch))
 
     def _has_one_pass_form(self, batch: RepertoireBatch) -> bool:
         """Say whether one pass computes what the operations of `attend` state."""
@@ -256,6 +310,7 @@ class DeepRC(nn.Module):
             (batch.residues, batch.starts, batch.lengths, batch.residue_scale, batch.position_scale),
             rounded(self.embedding.weight, self.embedding.precision),
             self.embedding.bias,
+            self.embed_genes(batch),
             [(layer.weight, layer.bias) for layer in self.key_network if isinstance(layer, nn.Linear)],
             self._scaled_queries(),
             batch.max_length,
@@ -292,8 +347,8 @@ class DeepRC(nn.Module):
         if logit_noise:
             noise = torch.randn(logits.shape, generator=generator, device=logits.device)
             logits = logits + logit_noise * noise
-        pooled = segment_attention(logits, values, batch.offsets)  # (B, H, D)
-        outputs: Tensor = self.output_network(pooled.flatten(1))  # (B, H * D) -> (B, T)
+        pooled = segment_attention(logits, values, batch.offsets)  # (B, H, S)
+        outputs: Tensor = self.output_network(pooled.flatten(1))  # (B, H * S) -> (B, T)
         return outputs
 
 

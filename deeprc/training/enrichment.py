@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from itertools import combinations
 
 import numba
@@ -26,8 +26,10 @@ logger = logging.getLogger(__name__)
 Floats = NDArray[np.float64]
 
 _N_LETTERS = len(AMINO_ACIDS)
-_BLOCK = 32  # repertoires counted at a time
-_N_PERMUTATIONS = 50
+_BLOCK = 128  # repertoires counted at a time, and their sequences
+_SEQUENCES = 4_000_000
+_MEMORY = 400_000_000  # bytes of the products with labels that are summed at a time
+_N_PERMUTATIONS = 100
 _MOST_CANDIDATES = 500  # of which motifs are chosen one after another
 _NOTED = 2000  # highest correlations kept of each pattern and each permutation
 _SAME = 0.3  # share of a column's spread that must remain, or it is another form of what has been chosen
@@ -157,22 +159,35 @@ def _of_task(
     n, n_outputs = targets.shape
     orders = [np.arange(n), *(rng.permutation(n) for _ in range(_N_PERMUTATIONS))]
     every = np.stack([targets[order] for order in orders], axis=2).reshape(n, -1)  # (B, T * (1 + P))
-    observed: list[list[tuple[int, NDArray[np.int64], Floats]]] = [[] for _ in range(n_outputs)]
-    null: list[list[NDArray[np.float32]]] = [[] for _ in range(n_outputs)]
-    for number, places in enumerate(patterns):
-        r = _correlations(dataset, places, every).reshape(n_outputs, len(orders), -1)  # (T, 1 + P, M)
+    sizes = sorted({len(places) for places in patterns})
+    found_of: dict[tuple[int, int], _Found] = {(output, k): _Found() for output in range(n_outputs) for k in sizes}
+    for number, products in _correlations(dataset, patterns, every):
+        r = products.reshape(n_outputs, len(orders), -1)  # (T, 1 + P, M)
         for output, (seen, *others) in enumerate(r):
             codes = _largest(seen)
-            observed[output].append((number, codes, seen[codes].astype(np.float64)))
-            null[output] += [np.abs(other[_largest(other)]) for other in others]
-    found = []
+            found = found_of[output, len(patterns[number])]
+            found.observed.append((number, codes, seen[codes].astype(np.float64)))
+            least = np.abs(seen[codes]).min()
+            sizes_of = (np.abs(other) for other in others)
+            found.null += [size[size >= least] for size in sizes_of]
+    chosen = []
     for output in range(n_outputs):
-        candidates = _candidates(observed[output], np.concatenate(null[output]), level)
+        by_size = [_candidates(found_of[output, k], level / len(sizes)) for k in sizes]
+        candidates = _Candidates.joined(by_size)
         columns = _columns(dataset, patterns, candidates)
         motifs = [candidates.motif(i, patterns, first_output + output) for i in range(columns.shape[1])]
         letters = [motif.letters for motif in motifs]
-        found.append([motifs[i] for i in _pursue(columns, targets[:, output], letters, candidates.threshold, most)])
-    return found
+        thresholds = candidates.threshold[: len(motifs)]
+        chosen.append([motifs[i] for i in _pursue(columns, targets[:, output], letters, thresholds, most)])
+    return chosen
+
+
+@dataclass
+class _Found:
+    """Of the patterns with one number of residues: strongest k-mers of each, and what permuted labels give."""
+
+    observed: list[tuple[int, NDArray[np.int64], Floats]] = field(default_factory=list)
+    null: list[NDArray[np.float32]] = field(default_factory=list)
 
 
 def _largest(r: NDArray[np.float32]) -> NDArray[np.int64]:
@@ -185,16 +200,20 @@ def _largest(r: NDArray[np.float32]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class _Candidates:
-    """k-mers that stand out: pattern, code, correlation and q-value of each, (n,), strongest first."""
+    """k-mers that stand out: pattern, code, correlation, q-value and what correlations of their size exceed, (n,)."""
 
     pattern: NDArray[np.int64]
     code: NDArray[np.int64]
     correlation: Floats
     q: Floats
+    threshold: Floats
 
-    @property
-    def threshold(self) -> float:
-        return float(np.abs(self.correlation).min(initial=np.inf))
+    @classmethod
+    def joined(cls, parts: Sequence[_Candidates]) -> _Candidates:
+        """Return all of them, strongest first."""
+        columns = [np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)]
+        order = np.lexsort((columns[1], columns[0], -np.abs(columns[2])))
+        return cls(*(column[order] for column in columns))
 
     def motif(self, i: int, patterns: Sequence[Sequence[int]], output: int) -> Motif:
         places, code = patterns[self.pattern[i]], int(self.code[i])
@@ -204,37 +223,37 @@ class _Candidates:
         return Motif(tuple(letters), output, float(self.correlation[i]), float(self.q[i]))
 
 
-def _candidates(
-    observed: list[tuple[int, NDArray[np.int64], Floats]], null: NDArray[np.float32], level: float
-) -> _Candidates:
+def _candidates(found: _Found, level: float) -> _Candidates:
     """Return those whose q-value, null ones expected per one that is seen, is at most the level."""
-    pattern = np.concatenate([np.full(len(codes), number) for number, codes, _ in observed])
-    code = np.concatenate([codes for _, codes, _ in observed])
-    r = np.concatenate([values for _, _, values in observed])
+    pattern = np.concatenate([np.full(len(codes), number) for number, codes, _ in found.observed])
+    code = np.concatenate([codes for _, codes, _ in found.observed])
+    r = np.concatenate([values for _, _, values in found.observed])
     order = np.lexsort((code, pattern, -np.abs(r)))
     pattern, code, r = pattern[order], code[order], r[order]
-    null = np.sort(null)
+    null = np.sort(np.concatenate(found.null))
     above = len(null) - np.searchsorted(null, np.abs(r), side="left")
     # one more than were seen: the labels as they are, are one of the orders
     expected = (above + 1) / (_N_PERMUTATIONS + 1)
     q = np.minimum.accumulate((expected / np.arange(1, len(r) + 1))[::-1])[::-1]
-    kept = slice(0, int((q <= level).sum()))
-    return _Candidates(pattern[kept], code[kept], r[kept], q[kept])
+    n = int((q <= level).sum())
+    allowed = max(int(level * n * (_N_PERMUTATIONS + 1)) - 1, 0)  # null ones above the last kept
+    threshold = null[len(null) - 1 - allowed] if allowed < len(null) else np.abs(r[-1])
+    return _Candidates(pattern[:n], code[:n], r[:n], q[:n], np.full(n, threshold))
 
 
 def _columns(dataset: RepertoireDataset, patterns: Sequence[Sequence[int]], candidates: _Candidates) -> Floats:
     """Return the frequencies of the first candidates in each repertoire, (B, n), n up to `_MOST_CANDIDATES`."""
     number, code = candidates.pattern[:_MOST_CANDIDATES], candidates.code[:_MOST_CANDIDATES]
     columns = np.zeros((len(dataset), len(code)))
-    for one in np.unique(number):
-        at = np.flatnonzero(number == one)
-        for rows, frequencies in _frequencies(dataset, patterns[one]):
-            columns[rows, at] = frequencies[:, code[at]]
+    used = np.unique(number)
+    for rows, one, frequencies in _frequencies(dataset, [patterns[each] for each in used]):
+        at = np.flatnonzero(number == used[one])
+        columns[rows, at] = frequencies[:, code[at]]
     return columns
 
 
 def _pursue(
-    columns: Floats, target: Floats, letters: Sequence[tuple[int, ...]], threshold: float, most: int
+    columns: Floats, target: Floats, letters: Sequence[tuple[int, ...]], threshold: Floats, most: int
 ) -> list[int]:
     """Choose columns, (B, n), one by one, by what each says about the target that the chosen ones do not say.
 
@@ -255,8 +274,9 @@ def _pursue(
         adds = (gain / open_length >= threshold) & (gain**2 >= _LEAST)
         r[(length < _SAME * within.original) | (related & ~adds)] = 0
         r[chosen] = 0
+        r[r < threshold] = 0
         best = int(r.argmax()) if len(r) else 0
-        if r[best] < threshold:
+        if r[best] == 0:
             break
         chosen.append(best)
         related |= np.array([_shared(letters[best], other) >= _SHARED for other in letters])
@@ -292,34 +312,87 @@ def _shared(a: tuple[int, ...], b: tuple[int, ...]) -> int:
     )
 
 
-def _correlations(dataset: RepertoireDataset, places: Sequence[int], targets: Floats) -> NDArray[np.float32]:
-    """Return the correlation of each k-mer's frequency with each column of the targets, (number of columns, M)."""
-    size = _N_LETTERS ** len(places)
-    total, squares = np.zeros((2, size))
-    products = np.zeros((targets.shape[1], size), np.float32)
+def _correlations(
+    dataset: RepertoireDataset, patterns: Sequence[Sequence[int]], targets: Floats
+) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    """Yield each pattern's number and its k-mers' correlations with the columns of the targets, (columns, M).
+
+    As many patterns are counted in one pass over the repertoires as the memory allows.
+    """
     rows_of = np.ascontiguousarray(targets.T, np.float32)  # (number of columns, B)
-    for rows, frequencies in _frequencies(dataset, places):
-        _add_moments(frequencies, total, squares)
-        products += rows_of[:, rows] @ frequencies  # (number of columns, rows) @ (rows, M)
-    variation = squares - total**2 / len(dataset)
-    varies = variation > 1e-10 * squares
-    products *= np.where(varies, 1 / np.sqrt(np.where(varies, variation, 1)), 0).astype(np.float32)
-    return products
+    n_columns = len(rows_of)
+    numbers = list(range(len(patterns)))
+    while numbers:
+        together = [numbers.pop(0)]
+        size = _size(patterns[together[0]])
+        while numbers and (size + _size(patterns[numbers[0]])) * n_columns * 4 <= _MEMORY:
+            size += _size(patterns[numbers[0]])
+            together.append(numbers.pop(0))
+        sums = [_Sums.of(_size(patterns[number]), n_columns) for number in together]
+        for rows, one, frequencies in _frequencies(dataset, [patterns[number] for number in together]):
+            sums[one].add(frequencies, rows_of[:, rows])
+        for number, each in zip(together, sums, strict=True):
+            yield number, each.correlations(len(dataset))
 
 
-def _frequencies(dataset: RepertoireDataset, places: Sequence[int]) -> Iterator[tuple[slice, NDArray[np.float32]]]:
-    """Yield how often each k-mer occurs per sequence, some repertoires at a time: (rows, M); in reused memory."""
-    at = np.asarray(places, np.int64)
-    memory = np.zeros((min(_BLOCK, len(dataset)), _N_LETTERS ** len(at)), np.float32)
-    for first in range(0, len(dataset), _BLOCK):
-        rows = slice(first, min(first + _BLOCK, len(dataset)))
+def _size(places: Sequence[int]) -> int:
+    """Return M."""
+    return int(_N_LETTERS ** len(places))
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Of k-mers' frequencies, (M,): their sum and squares, and products with targets, (number of columns, M)."""
+
+    total: Floats
+    squares: Floats
+    products: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, size: int, n_columns: int) -> _Sums:
+        return cls(np.zeros(size), np.zeros(size), np.zeros((n_columns, size), np.float32))
+
+    def add(self, frequencies: NDArray[np.float32], targets: NDArray[np.float32]) -> None:
+        """Add repertoires: their frequencies, (rows, M), and targets, (number of columns, rows)."""
+        _add_moments(frequencies, self.total, self.squares)
+        np.add(self.products, targets @ frequencies, out=self.products)
+
+    def correlations(self, n: int) -> NDArray[np.float32]:
+        """Return them, (number of columns, M), of n repertoires, in the memory of the products."""
+        variation = self.squares - self.total**2 / n
+        varies = variation > 1e-10 * self.squares
+        self.products[:] *= np.where(varies, 1 / np.sqrt(np.where(varies, variation, 1)), 0).astype(np.float32)
+        return self.products
+
+
+def _frequencies(
+    dataset: RepertoireDataset, patterns: Sequence[Sequence[int]]
+) -> Iterator[tuple[slice, int, NDArray[np.float32]]]:
+    """Yield how often the k-mers of each pattern, named by its place, occur per sequence, some repertoires at a time.
+
+    These are (rows, M), in reused memory.
+    """
+    widest = max((_size(places) for places in patterns), default=0)
+    memory = np.zeros(min(_BLOCK, len(dataset)) * widest, np.float32)
+    for rows in _blocks(dataset.n_sequences):
         parts = [dataset[number] for number in range(rows.start, rows.stop)]
         residues = np.concatenate([part.residues for part in parts])
         offsets = offsets_of(np.concatenate([part.lengths for part in parts]))
         bounds = offsets_of(np.array([len(part) for part in parts], np.int64))
-        frequencies = memory[: len(parts)]
-        _count(residues, offsets, bounds, at, frequencies)
-        yield rows, frequencies
+        for number, places in enumerate(patterns):
+            frequencies = memory[: len(parts) * _size(places)].reshape(len(parts), -1)
+            _count(residues, offsets, bounds, tuple(places), frequencies)
+            yield rows, number, frequencies
+
+
+def _blocks(sizes: NDArray[np.int64]) -> Iterator[slice]:
+    """Yield which repertoires are read at a time: limited in number and in sequences."""
+    first = 0
+    while first < len(sizes):
+        within = np.cumsum(sizes[first : first + _BLOCK]) <= _SEQUENCES
+        last = first + max(int(within.sum()), 1)
+        yield slice(first, last)
+        first = last
 
 
 @numba.njit(parallel=True, cache=True, nogil=True)
@@ -327,7 +400,7 @@ def _count(
     residues: NDArray[np.uint8],
     offsets: NDArray[np.int64],
     bounds: NDArray[np.int64],
-    places: NDArray[np.int64],
+    places: tuple[int, ...],
     frequencies: NDArray[np.float32],
 ) -> None:
     """Count the k-mers of sequences bounds[b] to bounds[b + 1] in row b and divide by their number."""

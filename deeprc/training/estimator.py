@@ -21,6 +21,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_device
 from deeprc.estimators import RepertoireClassifier, canonical_order, checked_dataset, checked_labels, fitted_state
 from deeprc.nn.batch import BatchMaker
+from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import attention_logits, cohort_outputs
 from deeprc.outputs import activate
 from deeprc.tasks import Task
@@ -148,13 +149,16 @@ class DeepRCClassifier(RepertoireClassifier):
         check_is_fitted(self)
         if len(checked_dataset(X)) == 0:
             return torch.zeros(0, self._task().n_outputs)
-        maker = BatchMaker(X, self.config_.network.abundance)
-        return cohort_outputs(self.network_, maker, top_fraction=self.config_.training.top_fraction)
+        return cohort_outputs(self.network_, self.maker(X), top_fraction=self.config_.training.top_fraction)
+
+    def maker(self, X: RepertoireDataset) -> BatchMaker:
+        """Return a batch maker that presents repertoires as the network was trained to see them."""
+        return BatchMaker(X, self.config_.network.abundance, genes=self.network_.gene_names)
 
     def attention(self, X: RepertoireDataset) -> list[NDArray[np.float64]]:
         """Return the attention weights of each repertoire's sequences, (N, H), which sum to 1 per head."""
         check_is_fitted(self)
-        maker = BatchMaker(X, self.config_.network.abundance)
+        maker = self.maker(X)
         return [torch.softmax(attention_logits(self.network_, maker, i).double(), dim=0).numpy() for i in range(len(X))]
 
     def _task(self) -> Task:
@@ -166,14 +170,19 @@ class DeepRCClassifier(RepertoireClassifier):
         arrays, values = fitted_state(own)
         weights = self.network_.state_dict()
         tensors = {f"network.{name}": tensor.detach().cpu().numpy() for name, tensor in weights.items()}
-        return {**arrays, **tensors}, {**values, "config_": {"value": self.config_.to_mapping()}}
+        genes = self.network_.gene_names
+        named = {} if genes is None else {"genes_": {"value": genes.to_mapping()}}
+        return {**arrays, **tensors}, {**values, **named, "config_": {"value": self.config_.to_mapping()}}
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
         weights = {name: array for name, array in arrays.items() if name.startswith("network.")}
+        values = dict(values)
+        named = values.pop("genes_", None)
         super()._restore({name: arrays[name] for name in arrays.keys() - weights}, values)
         self.config_ = config_from_mapping(values["config_"]["value"], source="the estimator's file")
         device = resolve_device(self.device)
-        self.network_ = build_network(self.config_, [self._task()], seed=self.seed, device=device)
+        genes = None if named is None else GeneNames.from_mapping(named["value"])
+        self.network_ = build_network(self.config_, [self._task()], seed=self.seed, device=device, genes=genes)
         tensors = {name.removeprefix("network."): torch.from_numpy(array) for name, array in weights.items()}
         self.network_.load_state_dict(tensors)
         self.network_.eval()

@@ -16,20 +16,22 @@ from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn.batch import BatchMaker
 from deeprc.nn.features import N_AMINO_ACIDS
-from deeprc.nn.network import DeepRC, MotifEmbedding
+from deeprc.nn.inference import pooled_representation
+from deeprc.nn.network import DeepRC, MotifEmbedding, RunningStandardisation
+from deeprc.outputs import multitask_loss
 from deeprc.tasks import Task
 from deeprc.training.enrichment import Motif, enriched_motifs, places_within
 
-__all__ = ["SeedsAlone", "find_seeds", "seed_network"]
+__all__ = ["find_seeds", "seed_network"]
 
 _MATCH = 6.0  # what each residue of a motif adds to its kernel's pre-activation
 _SHORT_OF_WHOLE = 0.5  # residues that the bias takes from a whole match: it gives +3, one residue less -3
 _ATTENTION = 4.0  # what a whole match adds to the attention logit
-_OUTPUT = 1.0  # length of the output weights of the seeded kernels
+_PENALTY = 1.0  # of the squared output weights, beside the sum of the repertoires' losses
+_MOST_STEPS = 200
 _WIDEST = 6  # places that a motif spans at most
 _FEWEST_LABELS = 100  # with fewer, what stands out in the training fold need not hold elsewhere
-_FEW = 3  # residues of the shorter motifs
-_MANY = 4
+_RESIDUES = (2, 3, 4)  # that a motif names
 _LOOK = 1000  # sequences of each repertoire that tell the features' scale
 
 
@@ -38,7 +40,7 @@ def find_seeds(
 ) -> list[Motif]:
     """Return the motifs with which `seed_network` may start a network, best first; perhaps none.
 
-    They are 3 and 4 residues within 6 places, or within a kernel if that is narrower; see `enriched_motifs`. A target
+    They are 2 to 4 residues within 6 places, or within a kernel if that is narrower; see `enriched_motifs`. A target
     with fewer than 100 labels has none.
 
     Parameters
@@ -53,19 +55,27 @@ def find_seeds(
         Of the permutations of labels.
     """
     span = min(_WIDEST, config.network.kernel_size)
-    patterns = [places for k in (_FEW, _MANY) if k <= span for places in places_within(k, span)]
+    patterns = [places for k in _RESIDUES if k <= span for places in places_within(k, span)]
     most = int(config.training.seeded_start * config.network.n_kernels)
     return enriched_motifs(dataset, labels, tasks, patterns=patterns, most=most, fewest=_FEWEST_LABELS, seed=seed)
 
 
 @torch.no_grad()
-def seed_network(network: DeepRC, motifs: Sequence[Motif], maker: BatchMaker) -> None:
+def seed_network(
+    network: DeepRC,
+    motifs: Sequence[Motif],
+    maker: BatchMaker,
+    labels: NDArray[np.float64],
+    tasks: Sequence[Task],
+    *,
+    top_fraction: float = 1.0,
+) -> None:
     """Change a new network in place so that its first kernels match the motifs; the rest remains as it was.
 
     A kernel's first places hold the motif: a window may begin at any residue, but not before the first. A whole match
     gives a pre-activation of about 3, one that lacks a residue -3, where SELU is almost flat. The first unit of
-    each key layer sums the seeded kernels, and the first head's query looks at it. A linear output begins with
-    weights of the seeded kernels alone, in proportion to the motifs' correlations.
+    each key layer sums the seeded kernels, and the first head's query looks at it. A linear output of a standardised
+    representation begins as the regression of the training labels on the seeded kernels alone.
 
     Parameters
     ----------
@@ -74,7 +84,11 @@ def seed_network(network: DeepRC, motifs: Sequence[Motif], maker: BatchMaker) ->
     motifs
         At most D.
     maker
-        Tells the scale of the features, from the training repertoires.
+        Serves the training repertoires.
+    labels, tasks
+        Their labels, (B, number of tasks), NaN where missing.
+    top_fraction
+        Of the sequences that a prediction averages over.
     """
     if not motifs:
         return
@@ -83,7 +97,7 @@ def seed_network(network: DeepRC, motifs: Sequence[Motif], maker: BatchMaker) ->
         raise TypeError(f"expected the convolution as embedding, found {type(embedding).__name__}")
     _seed_kernels(embedding, motifs, _typical_scale(maker))
     _seed_attention(network, motifs)
-    _seed_output(network, motifs)
+    _fit_output(network, len(motifs), maker, torch.from_numpy(labels), tasks, top_fraction)
 
 
 def _typical_scale(maker: BatchMaker) -> float:
@@ -126,45 +140,47 @@ def _seed_attention(network: DeepRC, motifs: Sequence[Motif]) -> None:
     query[0] = _ATTENTION / (beta * selu_slope ** len(layers))
 
 
-def _seed_output(network: DeepRC, motifs: Sequence[Motif]) -> None:
-    """Give each seeded kernel, and no other, a weight to its motif's output where the output network is linear."""
-    layers: list[nn.Linear] = [layer for layer in network.output_network if isinstance(layer, nn.Linear)]
+def _fit_output(
+    network: DeepRC, n: int, maker: BatchMaker, labels: Tensor, tasks: Sequence[Task], top_fraction: float
+) -> None:
+    """Let the outputs, where they are linear, begin with what the first n kernels say of the training labels.
+
+    The representations of whole repertoires give the moments of the standardisation, and a regression with an l2
+    penalty on the first head's share of the seeded kernels gives the weights; all others are 0.
+    """
+    layers = [layer for layer in network.output_network if isinstance(layer, nn.Linear)]
     if len(layers) > 1:
         return
-    weight: Tensor = layers[0].weight  # (T, H * D)
-    weight.zero_()
-    correlations = np.array([motif.correlation for motif in motifs])
-    length = float(np.sqrt((correlations**2).sum()))
-    for kernel, motif in enumerate(motifs):
-        weight[motif.output, kernel] = _OUTPUT * motif.correlation / length
+    every = range(len(maker.dataset))
+    pooled = [pooled_representation(network, maker, i, top_fraction=top_fraction)[0].flatten() for i in every]
+    representation = torch.stack(pooled)  # (B, H * S) float64
+    moments = RunningStandardisation(representation.shape[1]).double()
+    moments.start(representation)
+    weight, bias = _regression(moments.eval()(representation)[:, :n], labels, tasks)
+    standardisation = network.output_network[0]
+    if isinstance(standardisation, RunningStandardisation):
+        standardisation.load_state_dict(moments.state_dict())
+    else:
+        weight = weight * moments.scale[:n]
+        bias = bias - weight @ moments.mean[:n]
+    output = layers[0]
+    output.weight.zero_()
+    output.weight[:, :n] = weight
+    output.bias.copy_(bias)
 
 
-class SeedsAlone:
-    """Let only the output weights of the seeded kernels and the outputs' biases learn, until `end`.
+@torch.enable_grad()
+def _regression(x: Tensor, labels: Tensor, tasks: Sequence[Task]) -> tuple[Tensor, Tensor]:
+    """Return weights (T, n) and biases (T,) of the outputs for x (B, n), which is standardised."""
+    weight = x.new_zeros(sum(task.n_outputs for task in tasks), x.shape[1], requires_grad=True)
+    bias = x.new_zeros(len(weight), requires_grad=True)
+    optimizer = torch.optim.LBFGS([weight, bias], max_iter=_MOST_STEPS, line_search_fn="strong_wolfe")
 
-    The many random features, and attention that looks at them, would memorise a small fold before the output is fitted.
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        value = multitask_loss(x @ weight.T + bias, labels, tasks) + _PENALTY / len(x) * weight.square().sum()
+        value.backward()
+        return value
 
-    Parameters
-    ----------
-    network
-        Started by `seed_network`.
-    n_seeded
-        Number of its seeded kernels.
-    """
-
-    def __init__(self, network: DeepRC, n_seeded: int) -> None:
-        output = [layer for layer in network.output_network if isinstance(layer, nn.Linear)]
-        self._masks = []
-        for parameter in network.parameters():
-            mask = torch.zeros_like(parameter, requires_grad=False)  # changed in place: a recorded graph sees it
-            if parameter is output[0].weight:
-                mask[:, :n_seeded] = 1
-            elif any(parameter is each for layer in output for each in (layer.weight, layer.bias)):
-                mask.fill_(1)
-            parameter.register_hook(lambda gradient, mask=mask: gradient * mask)
-            self._masks.append(mask)
-
-    def end(self) -> None:
-        """Let all weights learn."""
-        for mask in self._masks:
-            mask.fill_(1)
+    optimizer.step(loss)
+    return weight.detach(), bias.detach()

@@ -98,8 +98,10 @@ class CapturedStep:
         self._step, self._maker = step, maker
         self._labels = torch.from_numpy(labels).to(maker.device)
         self._inputs = torch.zeros((2, batch_size), dtype=torch.int64, device=maker.device)  # positions and keys
-        most = min(step.settings.n_sequences, int(maker.dataset.n_sequences.max()))
-        self._total = batch_size * most
+        self._most = int(maker.dataset.n_sequences.max())
+        if step.settings.n_sequences is not None:
+            self._most = min(step.settings.n_sequences, self._most)
+        self._total = batch_size * self._most
         self._graph: torch.cuda.CUDAGraph | None = None
         self._loss = torch.zeros(())
         self._eager_updates = _EAGER_UPDATES if maker.device.type == "cuda" else None
@@ -126,8 +128,7 @@ class CapturedStep:
 
     def _update(self) -> Tensor:
         positions, keys = self._inputs
-        n_sequences = self._step.settings.n_sequences
-        batch = self._maker.draw(positions, n_sequences, keys, total=self._total)
+        batch = self._maker.draw(positions, self._most, keys, total=self._total)
         return self._step(batch, self._labels[positions])
 
     def _on_side_stream(self) -> Tensor:

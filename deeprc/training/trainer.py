@@ -24,6 +24,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_precision
 from deeprc.errors import InputError
 from deeprc.nn.batch import BatchMaker, RepertoireBatch, cache_device
+from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import attention_logits, attention_weights, cohort_outputs
 from deeprc.nn.motif_convolution import has_compiled_form
 from deeprc.nn.network import DeepRC
@@ -33,7 +34,7 @@ from deeprc.tasks import Task
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
 from deeprc.training.checkpoint import load_tensors, optimizer_tensors, restore_optimizer, save_tensors
 from deeprc.training.enrichment import Motif
-from deeprc.training.seeding import SeedsAlone, find_seeds, seed_network
+from deeprc.training.seeding import find_seeds, seed_network
 from deeprc.training.step import CapturedStep, Prefetcher, Step
 
 __all__ = ["SAVE_SECONDS", "Fold", "Trainer", "TrainingState", "build_network"]
@@ -82,14 +83,19 @@ class TrainingState:
     seeds: list[dict[str, Any]] = field(default_factory=list)
 
 
-def build_network(config: Config, tasks: Sequence[Task], *, seed: int, device: torch.device) -> DeepRC:
-    """Return a new network for these tasks, its start drawn from the seed."""
+def build_network(
+    config: Config, tasks: Sequence[Task], *, seed: int, device: torch.device, genes: GeneNames | None = None
+) -> DeepRC:
+    """Return a new network for these tasks, its start drawn from the seed.
+
+    `genes` are those that it knows, needed where `gene_units` is not 0.
+    """
     shape = dict(vars(config.network))
     shape.pop("abundance")
     shape["precision"] = resolve_precision(config.network.precision, device)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(_generator(seed, _START).integers(2**62)))
-        return DeepRC(n_outputs=sum(task.n_outputs for task in tasks), **shape).to(device)
+        return DeepRC(n_outputs=sum(task.n_outputs for task in tasks), gene_names=genes, **shape).to(device)
 
 
 class Trainer:
@@ -128,7 +134,8 @@ class Trainer:
         self.config, self.tasks, self.seed, self.device = config, tuple(tasks), seed, device
         self.train, self.validation = train, validation
         self.monitor, self.checkpoint = monitor, checkpoint
-        self.network = build_network(config, tasks, seed=seed, device=device)
+        genes = GeneNames.of(train.dataset) if config.network.gene_units else None
+        self.network = build_network(config, tasks, seed=seed, device=device, genes=genes)
         self.step = Step(self.network, tasks, config.training)
         self.state = TrainingState()
         self._best = self._weights()
@@ -137,7 +144,6 @@ class Trainer:
         self._labelled = np.flatnonzero(~np.isnan(train.labels).all(axis=1))
         self._losses: list[Tensor] = []
         self._started = False
-        self._alone: SeedsAlone | None = None
         self._saved = time.monotonic()
         self._check()
         if checkpoint is not None and checkpoint.exists():
@@ -145,8 +151,9 @@ class Trainer:
 
     def _maker(self, dataset: RepertoireDataset) -> BatchMaker:
         choice = "never" if self._changes_batches else self.config.training.device_cache
-        device = cache_device(dataset, choice, self.device)
-        return BatchMaker(dataset, self.config.network.abundance, device=device)
+        genes = self.network.gene_names
+        device = cache_device(dataset, choice, self.device, genes=genes is not None)
+        return BatchMaker(dataset, self.config.network.abundance, genes=genes, device=device)
 
     @property
     def _changes_batches(self) -> bool:
@@ -160,8 +167,6 @@ class Trainer:
             raise InputError("no validation repertoire has a label; early stopping needs some")
         if self.config.training.shuffle_negatives and self.tasks[0].kind != "binary":
             raise InputError("shuffle_negatives: expected a binary first target")
-        if self.config.training.seeded_start and self.config.network.embedding != "convolution":
-            raise InputError("seeded_start: expected embedding=convolution, whose kernels can start from motifs")
 
     def _draw_validation_rows(self) -> list[NDArray[np.int64]]:
         """Choose the sequences that every look at the validation fold sees, (n,) positions per repertoire."""
@@ -182,11 +187,11 @@ class Trainer:
         """
         self.start()
         started = time.monotonic() - (self.state.history[-1]["seconds"] if self.state.history else 0.0)
+        if self.state.seeds and not self.state.history:
+            self._evaluate(0.0)  # the start may be as good as it gets
         update = self.updates()
         while not self.state.finished:
             self.network.train()
-            if self.state.update == self.config.training.seeds_alone and self._alone is not None:
-                self._alone.end()
             loss = update(self.state.update)
             self.state.update += 1
             self._losses.append(loss)
@@ -208,17 +213,18 @@ class Trainer:
         `fit` does it before the first update; a second call changes nothing.
         """
         settings = self.config.training
-        if settings.seeded_start and not self._started and self.state.update == 0:
+        seeded = settings.seeded_start > 0 and self.config.network.embedding == "convolution"
+        if seeded and not self._started and self.state.update == 0:
             seed = int(_generator(self.seed, _SEEDS).integers(2**62))
             seeds = find_seeds(self.config, self.tasks, self.train.dataset, self.train.labels, seed=seed)
-            seed_network(self.network, seeds, self._batches)
+            fraction = settings.top_fraction
+            seed_network(self.network, seeds, self._batches, self.train.labels, self.tasks, top_fraction=fraction)
             self._best = self._weights()
             self.state.seeds = [asdict(motif) for motif in seeds]
             named = ", ".join(f"{motif.pattern} ({motif.correlation:+.2f})" for motif in seeds)
             logger.info("%d kernels start from motifs of the training fold%s", len(seeds), f": {named}" * bool(named))
-        if self.state.seeds and not self._started and self.state.update < settings.seeds_alone:
-            self._alone = SeedsAlone(self.network, len(self.state.seeds))
         self._started = True
+        self._saved = time.monotonic()
 
     def _look(self, seconds: float) -> None:
         """Evaluate, save and stop where it is time to."""
@@ -269,7 +275,7 @@ class Trainer:
         settings, maker = self.config.training, self._batches
         positions = self._positions(number)
         at, keys = (torch.from_numpy(values).to(maker.device) for values in (positions, self._keys(number)))
-        batch = maker.draw(at, settings.n_sequences, keys)
+        batch = maker.draw(at, settings.n_sequences or int(maker.dataset.n_sequences.max()), keys)
         rng = _generator(self.seed, _AUGMENTATION, number)
         if settings.shuffle_negatives:
             batch = shuffle_negatives(batch, self.train.labels[positions, 0] == 0, rng)
@@ -308,7 +314,7 @@ class Trainer:
         loss, monitored = self.validate()
         row = {
             "update": self.state.update,
-            "train_loss": float(torch.stack(self._losses).mean()),
+            "train_loss": float(torch.stack(self._losses).mean()) if self._losses else float("nan"),
             "validation_loss": loss,
             **monitored,
             "seconds": round(seconds, 3),

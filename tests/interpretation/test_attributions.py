@@ -27,6 +27,7 @@ SETTINGS: dict[str, list[str]] = {
     "two heads": ["n_heads=2", "n_output_layers=2", "output_units=8", "learn_beta=true"],
     "top fraction": ["top_fraction=0.3", "n_heads=2"],
     "lstm": ["embedding=lstm", "n_kernels=8"],
+    "genes": ["gene_units=3", "n_heads=2"],
     "no key layers": ["n_key_layers=0", "key_units=16", "n_kernels=16"],
 }
 TARGETS = ("status=case", "grade:multiclass")

@@ -174,10 +174,10 @@ def test_hooks_and_gradients_of_scales_take_the_operations() -> None:
 
 
 def test_without_key_layers_the_sizes_must_agree() -> None:
-    with pytest.raises(ValueError, match="the values are the keys: expected n_kernels, 64"):
+    with pytest.raises(ValueError, match=r"the values are the keys: expected n_kernels \+ 2 gene_units, 64"):
         DeepRC(n_kernels=64, key_units=32, n_key_layers=0)
     with pytest.raises(
-        InputError, match=r"network.key_units: expected n_kernels, 64, where n_key_layers is 0, found 32"
+        InputError, match=r"network.key_units: expected n_kernels \+ 2 gene_units, 64, where n_key_layers is 0, found"
     ):
         load_config("deeprc", {"n_key_layers": 0, "n_kernels": 64})
 

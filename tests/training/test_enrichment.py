@@ -48,7 +48,8 @@ def test_correlations_are_those_of_the_frequencies(cohort: RepertoireDataset, pl
     frequencies = np.stack([count_kmers(r.residues, r.lengths, places) / len(r) for r in cohort])
     expected = np.corrcoef(frequencies.T, target.T)[: 20 ** len(places), -2:]
     centred = target - target.mean(axis=0)
-    found = _correlations(cohort, places, centred / np.linalg.norm(centred, axis=0))
+    ((number, found),) = _correlations(cohort, [places], centred / np.linalg.norm(centred, axis=0))
+    assert number == 0
     np.testing.assert_allclose(found.T, np.nan_to_num(expected), atol=1e-5)
 
 
@@ -102,7 +103,7 @@ def test_another_form_of_a_motif_is_not_taken_and_another_motif_is() -> None:
     first, other, background = rng.normal(size=(3, 100)) + 12 * target * [[1], [1], [0]]
     columns = np.stack([first, first + 0.5 * background, other, background], axis=1)
     letters = [(0, 1, 2), (1, 2, 3), (9, 9, 9), (8, 8, 8)]
-    assert sorted(_pursue(columns, target, letters, 0.4, 4)) == [0, 2]
+    assert sorted(_pursue(columns, target, letters, np.full(4, 0.4), 4)) == [0, 2]
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,18 @@ import pandas as pd
 import pytest
 import torch
 from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression, Ridge
 
 from deeprc.config import Config, NetworkConfig, TrainingConfig
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.errors import InputError
 from deeprc.nn.batch import BatchMaker
-from deeprc.tasks import Task
+from deeprc.nn.inference import cohort_outputs, pooled_representation
+from deeprc.nn.network import DeepRC
+from deeprc.tasks import Task, TaskKind
 from deeprc.training import seeding
 from deeprc.training.enrichment import Motif
-from deeprc.training.seeding import SeedsAlone, seed_network
+from deeprc.training.seeding import seed_network
 from deeprc.training.trainer import Fold, Trainer, build_network
 from tests.conftest import random_sequences, write_cohort
 
@@ -60,7 +62,7 @@ def test_a_kernel_fires_at_its_motif_alone_and_attention_follows(tmp_path: Path)
     network = build_network(config(), TASKS, seed=0, device=CPU)
     before = {name: value.clone() for name, value in network.state_dict().items()}
     maker = BatchMaker(cohort, "none")
-    seed_network(network, [motif("SFEN"), motif("W.Y", -1.0)], maker)
+    seed_network(network, [motif("SFEN"), motif("W.Y", -1.0)], maker, np.ones((1, 1)), TASKS)
     values, logits = (each.detach() for each in network.attend(maker.take(0, slice(None))))
     fires = values[:, 0] > 1
     assert fires.tolist() == [True] * 3 + [False] * (1 + len(rest))
@@ -70,14 +72,12 @@ def test_a_kernel_fires_at_its_motif_alone_and_attention_follows(tmp_path: Path)
     after = network.state_dict()
     assert torch.equal(after["embedding.weight"][2:], before["embedding.weight"][2:])
     assert torch.equal(after["key_network.0.weight"][1:], before["key_network.0.weight"][1:])
-    weight = next(value for name, value in after.items() if name.startswith("output_network") and value.ndim == 2)
-    np.testing.assert_allclose(weight[0].numpy(), [2**-0.5, -(2**-0.5), *[0] * 6], rtol=1e-6)
 
 
 def test_without_motifs_the_start_is_the_plain_one(cohort: RepertoireDataset) -> None:
     network = build_network(config(), TASKS, seed=0, device=CPU)
     before = {name: value.clone() for name, value in network.state_dict().items()}
-    seed_network(network, [], BatchMaker(cohort, "none"))
+    seed_network(network, [], BatchMaker(cohort, "none"), label(cohort), TASKS)
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
 
 
@@ -86,7 +86,7 @@ def test_other_shapes(cohort: RepertoireDataset, shape: dict[str, int]) -> None:
     network_config = NetworkConfig(n_kernels=8, kernel_size=4, **shape)  # type: ignore[arg-type]
     network = build_network(Config(network_config), TASKS, seed=0, device=CPU)
     maker = BatchMaker(cohort, "none")
-    seed_network(network, [motif("WWHW")], maker)
+    seed_network(network, [motif("WWHW")], maker, label(cohort), TASKS)
     values, logits = (each.detach() for each in network.attend(maker.take(1, slice(None))))
     fires = values[:, 0] > 1
     assert 0 < int(fires.sum()) < len(fires)
@@ -138,11 +138,10 @@ def test_labels_of_nobody_leave_the_plain_training(cohort: RepertoireDataset) ->
     assert histories[0] == histories[1]
 
 
-@pytest.mark.parametrize("alone", [0, 6, 100])
 def test_a_resumed_training_equals_an_uninterrupted_one(
-    cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path, alone: int
+    cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path
 ) -> None:
-    cohort, settings = cohort_factory(40), config(seeds_alone=alone)
+    cohort, settings = cohort_factory(40), config()
 
     class Killed(Exception):
         pass
@@ -164,23 +163,56 @@ def test_a_resumed_training_equals_an_uninterrupted_one(
         assert torch.equal(resumed.network.state_dict()[name], tensor), name
 
 
-def test_alone_nothing_but_the_seeded_outputs_learns(cohort: RepertoireDataset) -> None:
-    network = build_network(config(), TASKS, seed=0, device=CPU)
+def representations(network: DeepRC, cohort: RepertoireDataset) -> NDArray[np.float64]:
     maker = BatchMaker(cohort, "none")
-    seed_network(network, [motif("WWHW")], maker)
-    alone = SeedsAlone(network, 1)
-    batch = maker.sample(np.arange(4), 50, np.random.default_rng(0))
+    pooled = [pooled_representation(network, maker, i, top_fraction=1.0)[0].flatten() for i in range(len(cohort))]
+    return np.asarray(torch.stack(pooled))
 
-    def gradients() -> dict[str, bool]:
-        network.zero_grad()
-        (network(batch) - 1).square().sum().backward()
-        return {n: bool(p.grad is not None and p.grad.count_nonzero()) for n, p in network.named_parameters()}
 
-    learning = {name for name, nonzero in gradients().items() if nonzero}
-    assert all(name.startswith("output_network") for name in learning)
-    assert len(learning) == 2
-    alone.end()
-    assert {"embedding.weight", "pooling.queries"} <= {name for name, nonzero in gradients().items() if nonzero}
+@pytest.mark.parametrize("standardise", [True, False])
+@pytest.mark.parametrize("kind", ["binary", "multiclass", "regression"])
+def test_outputs_start_as_a_regression_on_the_seeded_kernels(
+    cohort: RepertoireDataset, kind: TaskKind, standardise: bool
+) -> None:
+    """scikit-learn minimises the same: C times the sum of losses and half the squares, or alpha times these."""
+    rng = np.random.default_rng(0)
+    target = label(cohort)
+    if kind == "multiclass":
+        target += rng.integers(2, size=target.shape)
+    elif kind == "regression":
+        target += rng.normal(size=target.shape)
+    classes = ("a", "b", "c") if kind == "multiclass" else ("a", "b") if kind == "binary" else ()
+    tasks = [Task("x", "x", kind, classes)]
+    shape = NetworkConfig(n_kernels=8, kernel_size=4, standardise=standardise)
+    network = build_network(Config(shape), tasks, seed=0, device=CPU)
+    seed_network(network, [motif("WWHW"), motif("A.C")], BatchMaker(cohort, "none"), target, tasks)
+    x = representations(network, cohort)
+    z = ((x - x.mean(axis=0)) / np.sqrt(x.var(axis=0) + 1e-8))[:, :2]
+    if kind == "regression":
+        expected = Ridge(alpha=2.0, tol=1e-10).fit(z, target[:, 0]).predict(z)[:, None]
+    else:
+        model = LogisticRegression(C=0.5, tol=1e-10, max_iter=10_000).fit(z, target[:, 0])
+        expected = model.decision_function(z).reshape(len(z), -1)
+    network.eval()
+    outputs = cohort_outputs(network, BatchMaker(cohort, "none"), top_fraction=1.0).double().numpy()
+    if kind == "multiclass":
+        outputs = outputs - outputs.mean(axis=1, keepdims=True)
+        expected = expected - expected.mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(outputs, expected, atol=2e-3)
+
+
+def test_the_start_is_looked_at_and_kept_where_training_makes_it_worse(
+    cohort_factory: Callable[..., RepertoireDataset],
+) -> None:
+    trainer = make(cohort_factory(40), config(learning_rate=1.0))
+    trainer.start()
+    start = {name: value.clone() for name, value in trainer.network.state_dict().items()}
+    state = trainer.fit()
+    assert [row["update"] for row in state.history] == [0, 4, 8, 12]
+    assert np.isnan(state.history[0]["train_loss"])
+    assert state.best_update == 0
+    assert state.best_loss == state.history[0]["validation_loss"]
+    assert all(torch.equal(value, start[name]) for name, value in trainer.network.state_dict().items())
 
 
 def test_few_labels_leave_the_plain_start(
@@ -192,7 +224,8 @@ def test_few_labels_leave_the_plain_start(
     assert trainer.seeds == []
 
 
-def test_an_lstm_has_no_kernels_to_start(cohort: RepertoireDataset) -> None:
+def test_an_lstm_has_no_kernels_to_start(cohort_factory: Callable[..., RepertoireDataset]) -> None:
     settings = Config(NetworkConfig(embedding="lstm", n_kernels=8), TrainingConfig(seeded_start=0.5))
-    with pytest.raises(InputError, match="seeded_start: expected embedding=convolution"):
-        make(cohort, settings)
+    trainer = make(cohort_factory(40), settings)
+    trainer.start()
+    assert trainer.seeds == []

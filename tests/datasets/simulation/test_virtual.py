@@ -131,8 +131,8 @@ def test_a_cohort_of_a_billion_sequences_is_opened_without_them() -> None:
     cohort = Cohort(1000, Sizes(1_000_000), signals=(Signal((Motif("SFEN"),), 0.01),))
     container = SimulatedDataset(cohort).container
     at = np.array([999_999_999, 0, 500_000_000])
-    residues, lengths, _ = container.look_up(at)
-    texts = decode_many(residues, offsets_of(lengths))
+    made = container.look_up(at)
+    texts = decode_many(made.residues, offsets_of(made.lengths))
     for text, number, row in zip(texts, (999, 0, 500), (999_999, 0, 0), strict=True):
         table = cohort.draw(number, np.array([row]))[0]
         assert [text] == decode_many(table.residues, offsets_of(table.lengths))
@@ -143,11 +143,13 @@ def test_sequences_are_looked_up_in_any_order(virtual: SimulatedDataset, written
     container = written.container
     n = len(container.counts)
     for at in (np.arange(n), rng.permutation(n), rng.integers(0, n, 50), np.array([], np.int64), np.array([n - 1, 0])):
-        residues, lengths, counts = virtual.container.look_up(at)
+        made = virtual.container.look_up(at)
         offsets = container.sequence_offsets
         expected = [container.residues[offsets[i] : offsets[i + 1]].tolist() for i in at]
-        assert [part.tolist() for part in np.split(residues, np.cumsum(lengths)[:-1])][: len(at)] == expected
-        assert counts.tolist() == container.counts[at].tolist()
+        assert [part.tolist() for part in np.split(made.residues, np.cumsum(made.lengths)[:-1])][: len(at)] == expected
+        assert made.counts.tolist() == container.counts[at].tolist()
+        for calls, known in ((made.v_call, container.v_call), (made.j_call, container.j_call)):
+            assert (calls.names() if calls else np.empty(0)).tolist() == known.names()[at].tolist()
 
 
 @pytest.mark.parametrize("abundance", ABUNDANCE_MODES)

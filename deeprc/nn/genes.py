@@ -1,0 +1,140 @@
+"""V and J genes as an input of the network: which names it knows, and what it learns of each.
+
+Letters: N sequences, G units of one gene's embedding, M names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from deeprc.datasets.clones import gene_fields
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.sequences import GeneCalls
+from deeprc.datasets.simulation.dataset import SimulatedDataset
+from deeprc.errors import InputError
+
+__all__ = ["GeneEmbedding", "GeneNames", "check_genes"]
+
+_LOOK = 1000  # sequences of each simulated repertoire whose genes are looked at
+
+
+@dataclass(frozen=True)
+class GeneNames:
+    """The V and the J genes that a network knows, by the text of a container's vocabulary, sorted.
+
+    A gene's number is its place from 1; 0 is a gene that is missing or that training has never seen.
+    """
+
+    v_call: tuple[str, ...]
+    j_call: tuple[str, ...]
+
+    @classmethod
+    def of(cls, dataset: RepertoireDataset) -> GeneNames:
+        """Return the names that occur in these repertoires, and in no others of their container.
+
+        One repertoire is read at a time; of a simulated one the first 1,000 sequences.
+
+        Raises
+        ------
+        InputError
+            If the sequences have neither V nor J genes.
+        """
+        check_genes(dataset)
+        v_names: set[str] = set()
+        j_names: set[str] = set()
+        for v_call, j_call in _calls(dataset):
+            v_names.update(_names_in(v_call))
+            j_names.update(_names_in(j_call))
+        return cls(tuple(sorted(v_names - {""})), tuple(sorted(j_names - {""})))
+
+    @classmethod
+    def from_mapping(cls, names: Mapping[str, Sequence[str]]) -> GeneNames:
+        """Return what `to_mapping` described."""
+        return cls(tuple(map(str, names["v_call"])), tuple(map(str, names["j_call"])))
+
+    def to_mapping(self) -> dict[str, list[str]]:
+        """Return the names by field, in a form that JSON can hold."""
+        return {"v_call": list(self.v_call), "j_call": list(self.j_call)}
+
+    def numbers_of(self, vocabulary: Sequence[str], field: str) -> NDArray[np.int64]:
+        """Return the number of each name, (M,), as `field`'s, `v_call` or `j_call`."""
+        number = {name: place for place, name in enumerate(self.to_mapping()[field], 1)}
+        return np.array([number.get(name, 0) for name in vocabulary], np.int64)
+
+    def numbers(self, v_call: GeneCalls | None, j_call: GeneCalls | None, n: int) -> NDArray[np.int64]:
+        """Return the numbers of the genes of n sequences, (n, 2); 0 where a column is missing."""
+        both = np.zeros((n, 2), np.int64)
+        for column, (field, calls) in enumerate((("v_call", v_call), ("j_call", j_call))):
+            if calls is not None:
+                both[:, column] = self.numbers_of(calls.vocabulary, field)[calls.codes]
+        return both
+
+
+class GeneEmbedding(nn.Module):
+    """What is learned of each V and each J gene: G numbers, normal with variance 1 at the start, as SELU's units are.
+
+    An unknown gene starts in the middle, at 0, and learns where training has sequences without a gene.
+
+    Parameters
+    ----------
+    names
+        The genes that are told apart.
+    n_units
+        G.
+    """
+
+    def __init__(self, names: GeneNames, *, n_units: int) -> None:
+        super().__init__()
+        self.names = names
+        self.v_weight = nn.Parameter(_start(len(names.v_call), n_units))
+        self.j_weight = nn.Parameter(_start(len(names.j_call), n_units))
+        self.out_features = 2 * n_units
+
+    def forward(self, genes: Tensor) -> Tensor:
+        """Return the embeddings of V and J side by side, (N, 2 G), from the genes' numbers, (N, 2) int64."""
+        columns = zip((self.v_weight, self.j_weight), genes.unbind(1), strict=True)
+        return torch.cat([weight.index_select(0, number) for weight, number in columns], dim=1)
+
+
+def check_genes(dataset: RepertoireDataset) -> None:
+    """Raise InputError if the sequences have neither V nor J genes."""
+    if len(dataset) and not gene_fields(dataset):
+        raise InputError(
+            f"gene_units: {dataset.container.path} has no v_call and no j_call; expected sequences with genes, "
+            "or gene_units=0"
+        )
+
+
+def _start(n_names: int, n_units: int) -> Tensor:
+    weight = torch.randn(n_names + 1, n_units)
+    weight[0] = 0
+    return weight
+
+
+def _calls(dataset: RepertoireDataset) -> Iterator[tuple[GeneCalls | None, GeneCalls | None]]:
+    """Yield the V and J genes of one repertoire after the other."""
+    for row in dataset.rows.tolist():
+        if isinstance(dataset, SimulatedDataset):
+            table, _ = dataset.cohort.draw(row, np.arange(min(_LOOK, dataset.cohort.size(row))))
+            yield table.v_call, table.j_call
+        else:
+            start, stop = dataset.container.repertoire_offsets[row : row + 2].tolist()
+            v_call, j_call = dataset.container.v_call, dataset.container.j_call
+            yield _part(v_call, start, stop), _part(j_call, start, stop)
+
+
+def _part(calls: GeneCalls | None, start: int, stop: int) -> GeneCalls | None:
+    return None if calls is None else GeneCalls(calls.codes[start:stop], calls.vocabulary)
+
+
+def _names_in(calls: GeneCalls | None) -> list[str]:
+    if calls is None:
+        return []
+    present = np.bincount(calls.codes, minlength=len(calls.vocabulary)) > 0
+    return [name for name, here in zip(calls.vocabulary, present.tolist(), strict=True) if here]

@@ -1,0 +1,288 @@
+"""V and J genes as inputs: the names that are known, the batches that carry them, the network that reads them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+
+from deeprc.config import load_config
+from deeprc.datasets.alphabet import encode_many
+from deeprc.datasets.container_writer import ContainerWriter
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.datasets.simulation import Cohort, GermlineBackground, IndependentBackground, SimulatedDataset, Sizes
+from deeprc.datasets.simulation.write import write_container
+from deeprc.errors import InputError
+from deeprc.nn import BatchMaker, DeepRC, GeneNames
+from deeprc.nn.batch import cache_device
+from deeprc.nn.inference import attention_logits, cohort_outputs
+from deeprc.nn.motif_convolution import motif_convolution
+from deeprc.training.augmentation import permute_residues, shuffle_negatives
+from tests.conftest import random_sequences
+
+V_GENES = ("TRBV5-1", "", "TRBV20-1", "TRBV6-2,TRBV6-3")
+J_GENES = ("TRBJ1-1", "TRBJ2-7")
+CPU = torch.device("cpu")
+
+
+def write(path: Path, *, v: tuple[str, ...] | None = V_GENES, j: tuple[str, ...] | None = J_GENES) -> RepertoireDataset:
+    """Write 5 repertoires whose sequences have the genes of these vocabularies, by name the same in any order."""
+    rng = np.random.default_rng(0)
+    with ContainerWriter(path) as writer:
+        for number in range(5):
+            residues, offsets = encode_many(random_sequences(rng, 40))
+            calls: dict[str, GeneCalls | None] = {}
+            for field, own, names in (("v_call", V_GENES, v), ("j_call", J_GENES, j)):
+                drawn = rng.integers(0, len(own), 40)
+                if names is not None:
+                    codes = np.array([names.index(own[i]) for i in drawn], np.uint16)
+                    calls[field] = GeneCalls(codes, names)
+            writer.append(f"rep.{number}", SequenceTable(residues, np.diff(offsets), np.ones(40, np.uint32), **calls))
+        writer.finish(pd.DataFrame({"status": list("ababa")}), source="a test")
+    return open_dataset(path)
+
+
+@pytest.fixture(scope="module")
+def genes(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
+    return write(tmp_path_factory.mktemp("genes") / "genes.h5")
+
+
+def network_of(names: GeneNames, **shape: object) -> DeepRC:
+    torch.manual_seed(0)
+    settings: dict[str, object] = {"n_kernels": 8, "kernel_size": 5, "n_heads": 2, "gene_units": 3, **shape}
+    network = DeepRC(gene_names=names, **settings).eval()  # type: ignore[arg-type]
+    for parameter in network.parameters():  # biases start as zero, and so does an unknown gene
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    return network
+
+
+def test_the_names_are_those_that_occur(genes: RepertoireDataset) -> None:
+    names = GeneNames.of(genes)
+    assert names == GeneNames(("TRBV20-1", "TRBV5-1", "TRBV6-2,TRBV6-3"), J_GENES)
+    assert names.numbers_of(("", "TRBV5-1", "TRBV9", "TRBV20-1"), "v_call").tolist() == [0, 2, 0, 1]
+    assert GeneNames.from_mapping(names.to_mapping()) == names
+
+
+def test_a_name_of_other_repertoires_is_not_known(genes: RepertoireDataset, tmp_path: Path) -> None:
+    with ContainerWriter(tmp_path / "c.h5") as writer:
+        for number, gene in enumerate(("TRBV9", "TRBV2", "TRBV30")):
+            residues, offsets = encode_many(["CASSF", "CASF"])
+            calls = GeneCalls(np.zeros(2, np.uint16), (gene,))
+            writer.append(f"r{number}", SequenceTable(residues, np.diff(offsets), np.ones(2, np.uint32), v_call=calls))
+        writer.finish(pd.DataFrame({"status": list("aba")}), source="a test")
+    cohort = open_dataset(tmp_path / "c.h5")
+    assert GeneNames.of(cohort[[2, 0]]) == GeneNames(("TRBV30", "TRBV9"), ())
+    assert GeneNames.of(cohort[:0]) == GeneNames((), ())
+    assert BatchMaker(cohort, "none", genes=GeneNames.of(cohort[[2, 0]])).take(1, slice(None)).genes.tolist() == [
+        [0, 0],
+        [0, 0],
+    ]
+
+
+def test_a_cohort_without_genes_cannot_be_used(tmp_path: Path, genes: RepertoireDataset) -> None:
+    without = write(tmp_path / "none.h5", v=None, j=None)
+    message = r"gene_units: .*none.h5 has no v_call and no j_call; expected sequences with genes, or gene_units=0"
+    with pytest.raises(InputError, match=message):
+        GeneNames.of(without)
+    with pytest.raises(InputError, match=message):
+        BatchMaker(without, "none", genes=GeneNames.of(genes))
+    assert GeneNames.of(write(tmp_path / "v.h5", j=None)).j_call == ()
+
+
+def dense_outputs(network: DeepRC, dataset: RepertoireDataset, position: int) -> Tensor:
+    """Compute the outputs of one repertoire by one operation after another, genes looked up by their text."""
+    batch = BatchMaker(dataset, "none").take(position, slice(None))
+    maximum = motif_convolution(
+        batch.residues, batch.starts, batch.lengths, batch.residue_scale, batch.position_scale,
+        network.embedding.weight, network.embedding.bias, implementation="reference",
+    )  # fmt: skip
+    table = dataset[position].to_frame()
+    names, embedding = network.gene_names, network.gene_embedding
+    parts = [torch.nn.functional.selu(maximum)]
+    for field, known, weight in (
+        ("v_call", names.v_call, embedding.v_weight),
+        ("j_call", names.j_call, embedding.j_weight),
+    ):
+        texts = table[field] if field in table else [""] * len(table)
+        parts.append(torch.stack([weight[known.index(name) + 1 if name in known else 0] for name in texts]))
+    z = torch.cat(parts, dim=1)
+    keys = z
+    for layer in network.key_network:
+        keys = torch.nn.functional.selu(keys @ layer.weight.T + layer.bias) if hasattr(layer, "weight") else keys
+    beta = keys.shape[1] ** -0.5
+    pooled = [torch.softmax(beta * keys @ query[0], 0) @ z for query in network.pooling.queries]
+    return network.output_network(torch.cat(pooled)[None])[0]
+
+
+@pytest.mark.parametrize("shape", [{}, {"n_kernels": 40, "gene_units": 20}, {"n_key_layers": 0, "key_units": 14}])
+def test_forward_equals_its_formula(genes: RepertoireDataset, shape: dict[str, object]) -> None:
+    network = network_of(GeneNames.of(genes[:3]), **shape)
+    maker = BatchMaker(genes, "none", genes=network.gene_names)
+    outputs = network(maker.sample(np.arange(5), 1000, np.random.default_rng(0)))
+    expected = torch.stack([dense_outputs(network, genes, i) for i in range(5)])
+    torch.testing.assert_close(outputs, expected, atol=1e-5, rtol=1e-5)
+    streamed = cohort_outputs(network, maker, top_fraction=1.0)
+    torch.testing.assert_close(streamed, expected.detach(), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {},
+        {"n_kernels": 32, "gene_units": 16},
+        {"n_kernels": 30, "gene_units": 20, "n_key_layers": 3, "key_units": 50},
+        {"n_key_layers": 0, "key_units": 14},
+    ],
+)
+def test_one_pass_equals_the_operations(genes: RepertoireDataset, shape: dict[str, object]) -> None:
+    network = network_of(GeneNames.of(genes), **shape)
+    batch = BatchMaker(genes, "none", genes=network.gene_names).sample(np.arange(5), 30, np.random.default_rng(0))
+    assert network._has_one_pass_form(batch)
+    results, directions = [], None
+    for in_one_pass in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            if not in_one_pass:
+                patch.setattr(network, "_has_one_pass_form", lambda _: False)
+            outputs = network.attend(batch)
+            score = network.score(batch)
+        torch.testing.assert_close(score, outputs[1].detach(), atol=1e-6, rtol=1e-6)
+        directions = directions or [torch.randn(output.shape) for output in outputs]
+        total = sum((output * direction).sum() for output, direction in zip(outputs, directions, strict=True))
+        own = [p for name, p in network.named_parameters() if not name.startswith("output_network")]
+        results.append((*(each.detach() for each in outputs), *torch.autograd.grad(total, own)))  # type: ignore[arg-type]
+    for found, expected in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, atol=5e-4, rtol=1e-4)
+
+
+def test_scoring_in_chunks_is_scoring(genes: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = network_of(GeneNames.of(genes))
+    maker = BatchMaker(genes, "none", genes=network.gene_names)
+    whole = attention_logits(network, maker, 1)
+    monkeypatch.setattr("deeprc.nn.network.chunk_size", lambda _: 7)
+    assert torch.equal(network.score(maker.take(1, slice(None))), whole)
+    assert torch.equal(attention_logits(network, maker, 1, chunk=9), whole)
+
+
+def test_a_prediction_depends_neither_on_its_batch_nor_on_the_vocabulary(
+    genes: RepertoireDataset, tmp_path: Path
+) -> None:
+    network = network_of(GeneNames.of(genes[:2]))
+    expected = cohort_outputs(network, BatchMaker(genes, "none", genes=network.gene_names), top_fraction=1.0)
+    among = network(
+        BatchMaker(genes, "none", genes=network.gene_names).sample(np.array([1, 4, 2]), 1000, np.random.default_rng(0))
+    )
+    torch.testing.assert_close(among.detach(), expected[[1, 4, 2]], atol=1e-6, rtol=1e-5)
+    other = write(tmp_path / "other.h5", v=("TRBV6-2,TRBV6-3", "TRBV1", "", "TRBV20-1", "TRBV5-1"), j=J_GENES[::-1])
+    assert other.container.v_call.vocabulary != genes.container.v_call.vocabulary
+    again = cohort_outputs(network, BatchMaker(other, "none", genes=network.gene_names), top_fraction=1.0)
+    assert torch.equal(again, expected)
+
+
+def test_genes_change_a_prediction_and_unknown_ones_are_alike(genes: RepertoireDataset) -> None:
+    network = network_of(GeneNames(("TRBV5-1",), ("TRBJ2-7",)))
+    batch = BatchMaker(genes, "none", genes=network.gene_names).take(0, slice(None))
+    texts = genes[0].to_frame()[["v_call", "j_call"]].to_numpy().tolist()
+    known = [[int(v == "TRBV5-1"), int(j == "TRBJ2-7")] for v, j in texts]
+    assert batch.genes.tolist() == known
+    assert not torch.equal(network(batch), network(replace(batch, genes=torch.zeros_like(batch.genes))))
+
+
+def test_an_unknown_gene_starts_at_nothing() -> None:
+    torch.manual_seed(0)
+    network = DeepRC(gene_units=50, gene_names=GeneNames(tuple(map(str, range(400))), ("a",)))
+    weight = network.gene_embedding.v_weight.detach()
+    assert weight.shape == (401, 50)
+    assert not weight[0].any()
+    assert float(weight[1:].std()) == pytest.approx(1, abs=0.02)
+
+
+def test_what_is_missing_is_said(genes: RepertoireDataset) -> None:
+    with pytest.raises(ValueError, match="gene_names: expected the names of the genes"):
+        DeepRC(gene_units=2)
+    with pytest.raises(ValueError, match="the network reads genes: expected batches of a BatchMaker that was given"):
+        network_of(GeneNames.of(genes))(BatchMaker(genes, "none").take(0, slice(None)))
+    with pytest.raises(InputError, match=r"key_units: expected n_kernels \+ 2 gene_units, 48, where n_key_layers is 0"):
+        load_config("deeprc", ["gene_units=8", "n_key_layers=0"])
+
+
+def test_without_units_nothing_changes(genes: RepertoireDataset) -> None:
+    networks = []
+    for names in (None, GeneNames.of(genes)):
+        torch.manual_seed(3)
+        networks.append(DeepRC(n_kernels=8, gene_names=names))
+    assert networks[0].state_dict().keys() == networks[1].state_dict().keys()
+    batch = BatchMaker(genes, "none").take(0, slice(None))
+    assert batch.genes is None
+    assert torch.equal(networks[0](batch), networks[1](batch))
+
+
+def test_batches_carry_genes_wherever_they_go(genes: RepertoireDataset) -> None:
+    maker = BatchMaker(genes[[3, 1, 0]], "none", genes=GeneNames.of(genes))
+    batch = maker.sample(np.array([2, 0, 1]), 20, np.random.default_rng(0))
+
+    def pairs(one: object) -> list[tuple[str, list[int]]]:
+        """Tell the sequences by their residues, which are different, with their genes."""
+        rows = zip(one.starts, one.lengths, one.genes, strict=True)  # type: ignore[attr-defined]
+        return [(str(one.residues[s : s + n].tolist()), g.tolist()) for s, n, g in rows]  # type: ignore[attr-defined]
+
+    every = dict(pairs(maker.sample(np.arange(3), 1000, np.random.default_rng(0))))
+    names = GeneNames.of(genes)
+    for position, repertoire in enumerate(genes[[3, 1, 0]]):
+        table = repertoire.to_frame()
+        expected = [names.numbers_of(table[f].tolist(), f).tolist() for f in ("v_call", "j_call")]
+        assert maker.take(position, slice(None)).genes.T.tolist() == expected
+    assert all(every[text] == number for text, number in pairs(batch))
+    assert pairs(batch.compact()) == pairs(batch)
+    assert pairs(batch.to(CPU)) == pairs(batch)
+    assert [pair for part in batch.chunks(7) for pair in pairs(part)] == pairs(batch)
+    assert pairs(batch.take(torch.tensor([5, 1]), torch.tensor([0, 2]))) == [pairs(batch)[5], pairs(batch)[1]]
+    shuffled = shuffle_negatives(batch, np.array([True, False, True]), np.random.default_rng(0))
+    assert pairs(shuffled) != pairs(batch)
+    assert sorted(pairs(shuffled)) == sorted(pairs(batch))
+    assert torch.equal(permute_residues(batch, 0.5, np.random.default_rng(0)).genes, batch.genes)
+
+
+def test_the_form_for_devices_gives_the_same_genes(genes: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = GeneNames.of(genes)
+    maker = BatchMaker(genes, "none", genes=names)
+    at, owner = torch.tensor([0, 3, 57, 199]), torch.tensor([0, 0, 1, 4])
+    expected = maker._batch(torch.arange(5), at, owner, torch.tensor([0, 2, 3, 3, 3, 4]))
+    monkeypatch.setattr(maker, "device", torch.device("meta"))  # which takes the path of other devices
+    columns = replace(maker._columns, max_length=24)
+    monkeypatch.setattr(maker, "_columns", columns)
+    maker._know_inverse_std(np.arange(5))
+    beyond = torch.cat([at, torch.tensor([10_000])])  # fills a batch
+    found = maker._batch(torch.arange(5), beyond, torch.cat([owner, owner[:1]]), torch.tensor([0, 2, 3, 3, 3, 4]))
+    assert torch.equal(found.genes[:4], expected.genes)
+    assert found.genes.shape == (5, 2)
+
+
+def test_genes_count_in_what_is_copied_to_a_device(genes: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    container, device = genes.container, torch.device("cuda")
+    size = container.residues.nbytes + container.sequence_offsets.nbytes + container.counts.nbytes
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (2 * size, 0))
+    assert cache_device(genes, "auto", device) == device
+    assert cache_device(genes, "auto", device, genes=True) == CPU
+
+
+def test_simulated_cohorts_have_the_genes_of_their_containers(tmp_path: Path) -> None:
+    cohort = Cohort(6, Sizes(60), GermlineBackground(), seed=1)
+    write_container(cohort, tmp_path / "cohort.h5")
+    virtual, written = SimulatedDataset(cohort), open_dataset(tmp_path / "cohort.h5")
+    names = GeneNames.of(virtual[:3])
+    assert names == GeneNames.of(written[:3])
+    assert names.v_call
+    assert names.j_call
+    makers = [BatchMaker(dataset, "none", genes=names) for dataset in (virtual, written)]
+    made, read = (maker.sample(np.array([5, 0]), 30, np.random.default_rng(1)) for maker in makers)
+    assert torch.equal(made.genes, read.genes)
+    assert made.genes.any()
+    message = "gene_units: cohort has no v_call and no j_call"
+    with pytest.raises(InputError, match=message):
+        GeneNames.of(SimulatedDataset(Cohort(6, Sizes(60), IndependentBackground())))

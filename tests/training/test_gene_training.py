@@ -1,0 +1,183 @@
+"""A signal that sits in one V gene's sequences, and what keeps the names of genes to the training fold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
+
+from deeprc import DeepRCClassifier
+from deeprc.config import Config, load_config
+from deeprc.datasets.alphabet import encode_many
+from deeprc.datasets.container_writer import ContainerWriter
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.errors import InputError
+from deeprc.nn.genes import GeneNames
+from deeprc.nn.inference import cohort_outputs
+from deeprc.tasks import Task
+from deeprc.training.enrichment import Motif
+from deeprc.training.trainer import Fold, Trainer, TrainingState
+from tests.conftest import random_sequences
+
+CPU = torch.device("cpu")
+TASKS = [Task("status", "status", "binary", ("healthy", "case"))]
+GENES = ("TRBV1", "TRBV2", "TRBV3", "TRBV4")
+OF_CASES = 2  # the gene whose sequences carry the motif in cases
+N_TEST, N_SEQUENCES, N_CARRIERS = 100, 50, 6
+
+
+def write(path: Path, n: int, *, test_genes: tuple[str, ...] = GENES, seed: int = 0) -> RepertoireDataset:
+    """Write repertoires of which all have the motif as often: cases in one V gene's sequences, others in the others'.
+
+    The last `N_TEST` repertoires have genes of other names.
+    """
+    rng = np.random.default_rng(seed)
+    vocabulary = tuple(dict.fromkeys((*test_genes, *GENES)))
+    with ContainerWriter(path) as writer:
+        for number in range(n):
+            own = test_genes if number >= n - N_TEST else GENES
+            codes = rng.permutation(np.arange(N_SEQUENCES) % len(GENES))
+            sequences = random_sequences(rng, N_SEQUENCES)
+            chosen = np.flatnonzero((codes == OF_CASES) == bool(number % 2))
+            for at in rng.choice(chosen, N_CARRIERS, replace=False).tolist():
+                sequences[at] = sequences[at][:2] + "WWHW" + sequences[at][2:]
+            residues, offsets = encode_many(sequences)
+            calls = GeneCalls(np.array([vocabulary.index(own[code]) for code in codes], np.uint16), vocabulary)
+            counts = np.ones(N_SEQUENCES, np.uint32)
+            writer.append(f"r{number}", SequenceTable(residues, np.diff(offsets), counts, v_call=calls))
+        writer.finish(pd.DataFrame({"status": np.array(["healthy", "case"])[np.arange(n) % 2]}), source="a test")
+    return open_dataset(path)
+
+
+def label(dataset: RepertoireDataset) -> NDArray[np.float64]:
+    return (dataset.metadata["status"] == "case").to_numpy(np.float64)[:, None]
+
+
+def config(**settings: object) -> Config:
+    small = {"n_updates": 20, "evaluate_every": 5, "n_kernels": 8, "kernel_size": 4, "gene_units": 4}
+    return load_config("deeprc", {**small, **settings})
+
+
+def make(dataset: RepertoireDataset, settings: Config, *, n: int, checkpoint: Path | None = None) -> Trainer:
+    """Train on the first n repertoires and validate on as many others as there are before the test's."""
+    train, validation = dataset[:n], dataset[n : len(dataset) - N_TEST]
+    folds = Fold(train, label(train)), Fold(validation, label(validation))
+    return Trainer(settings, TASKS, *folds, seed=0, device=CPU, checkpoint=checkpoint)
+
+
+def auc_of(trainer: Trainer, dataset: RepertoireDataset) -> float:
+    test = dataset[len(dataset) - N_TEST :]
+    outputs = cohort_outputs(trainer.network, trainer._maker(test), top_fraction=1.0)[:, 0]
+    return float(roc_auc_score(label(test)[:, 0], outputs))
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
+    return write(tmp_path_factory.mktemp("genes") / "cohort.h5", 400)
+
+
+def test_a_signal_in_one_v_genes_sequences_needs_the_genes(cohort: RepertoireDataset) -> None:
+    """The motif is as frequent in both classes: its sequences' V gene alone tells them apart."""
+    settings = {"n_updates": 200, "evaluate_every": 50, "learning_rate": 5e-3, "batch_size": 8, "patience": None}
+    auc = {}
+    for units in (0, 4):
+        trainer = make(cohort, config(gene_units=units, **settings), n=240)
+        trainer.fit()
+        auc[units] = auc_of(trainer, cohort)
+    assert auc[4] > 0.9
+    assert 0.3 < auc[0] < 0.7
+
+
+def test_what_is_held_out_cannot_influence_the_genes(cohort: RepertoireDataset, tmp_path: Path) -> None:
+    other = write(tmp_path / "other.h5", 400, test_genes=("TRBV30", "TRBV2", "", "TRBV6,TRBV7"))
+    both = (cohort.container.v_call, other.container.v_call)
+    assert both[0].vocabulary != both[1].vocabulary  # whose first names are those of what is held out
+    weights = []
+    for dataset in (cohort, other):
+        train, held_out = dataset[:40], dataset[300:]  # what is held out has other genes
+        folds = Fold(train, label(train)), Fold(held_out, label(held_out))
+        trainer = Trainer(config(), TASKS, *folds, seed=0, device=CPU)
+        assert trainer.network.gene_names == GeneNames(GENES, ())
+        update = trainer.updates()
+        for number in range(3):
+            update(number)
+        weights.append(trainer.network.state_dict())
+    for name, tensor in weights[0].items():
+        assert torch.equal(tensor, weights[1][name]), name
+
+
+@pytest.mark.parametrize("settings", [{}, {"embedding": "lstm"}, {"shuffle_negatives": True}, {"top_fraction": 0.3}])
+def test_a_resumed_training_equals_an_uninterrupted_one(
+    cohort: RepertoireDataset, tmp_path: Path, settings: dict[str, object]
+) -> None:
+    class Killed(Exception):
+        pass
+
+    def kill(state: TrainingState, loss: torch.Tensor) -> None:
+        if state.update == 13:
+            raise Killed
+
+    whole = make(cohort, config(**settings), n=240)
+    whole.fit()
+    checkpoint = tmp_path / "checkpoint" / "last.safetensors"
+    with pytest.raises(Killed):
+        make(cohort, config(**settings), n=240, checkpoint=checkpoint).fit(kill)
+    resumed = make(cohort, config(**settings), n=240, checkpoint=checkpoint)
+    assert resumed.state.update == 10
+    resumed.fit()
+    assert [row["validation_loss"] for row in resumed.state.history] == [
+        row["validation_loss"] for row in whole.state.history
+    ]
+    for name, tensor in whole.network.state_dict().items():
+        assert torch.equal(resumed.network.state_dict()[name], tensor), name
+
+
+def test_every_embedding_learns(cohort: RepertoireDataset) -> None:
+    trainer = make(cohort, config(), n=240)
+    before = trainer.network.gene_embedding.v_weight.detach().clone()
+    trainer.fit()
+    after = trainer.network.gene_embedding.v_weight.detach()
+    assert torch.equal(before[0], after[0])  # training has no sequence without a gene
+    assert bool((before[1:] != after[1:]).all())
+
+
+def test_a_start_from_motifs_reads_the_kernels_alone(
+    cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deeprc.training.trainer.find_seeds", lambda *_, **__: [Motif((0, 1, 2), 0, 0.5, 0.01)])
+    trainer = make(cohort, config(seeded_start=0.5), n=240)
+    trainer.start()
+    first, linear = trainer.network.key_network[0].weight[0], trainer.network.output_network[-1].weight[0]
+    assert first.nonzero().flatten().tolist() == linear.nonzero().flatten().tolist() == [0]
+    assert len(first) == len(linear) == 8 + 2 * 4
+
+
+def test_a_cohort_without_genes_is_refused(tmp_path: Path) -> None:
+    with ContainerWriter(tmp_path / "none.h5") as writer:
+        for number in range(120):
+            residues, offsets = encode_many(["CASSF", "CASF"])
+            writer.append(f"r{number}", SequenceTable(residues, np.diff(offsets), np.ones(2, np.uint32)))
+        writer.finish(pd.DataFrame({"status": ["case", "healthy"] * 60}), source="a test")
+    with pytest.raises(InputError, match=r"gene_units: .*none.h5 has no v_call and no j_call"):
+        make(open_dataset(tmp_path / "none.h5"), config(), n=10)
+
+
+def test_a_saved_estimator_knows_its_genes(cohort: RepertoireDataset, tmp_path: Path) -> None:
+    train, y = cohort[:40], cohort.metadata["status"][:40]
+    overrides = {"n_updates": 5, "evaluate_every": 5, "n_kernels": 8, "gene_units": 4}
+    model = DeepRCClassifier(overrides=overrides).fit(train, y)
+    model.save(tmp_path / "model.safetensors")
+    loaded = DeepRCClassifier.load(tmp_path / "model.safetensors")
+    other = write(tmp_path / "other.h5", 110, test_genes=GENES[::-1])
+    assert loaded.network_.gene_names == model.network_.gene_names == GeneNames(GENES, ())
+    assert np.array_equal(loaded.predict_proba(other), model.predict_proba(other))
+    assert not hasattr(loaded, "genes_")
+    plain = DeepRCClassifier(overrides={**overrides, "gene_units": 0}).fit(train, y)
+    plain.save(tmp_path / "plain.safetensors")
+    assert DeepRCClassifier.load(tmp_path / "plain.safetensors").network_.gene_names is None
