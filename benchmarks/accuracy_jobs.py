@@ -195,7 +195,7 @@ def _trained(
     trainer = Trainer(config, [source.task], *sides, seed=source.seed, device=device, monitor=_validation_auc)
     state = trainer.fit()
     seconds = time.perf_counter() - started
-    test, top_fraction = dataset[split.test], config.training.top_fraction
+    test, top_fraction = dataset[split.test], config.training.averaged_fraction
     maker = BatchMaker(test, config.network.abundance, genes=trainer.network.gene_names)
     started = time.perf_counter()
     scores = cohort_outputs(trainer.network, maker, top_fraction=top_fraction)[:, 0].double().numpy()

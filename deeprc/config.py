@@ -66,8 +66,12 @@ class TrainingConfig:
     batch_size: int = _bounded(4, 1)
     # sequences drawn at random from each repertoire per update; `all` (or null) is whole repertoires
     n_sequences: int | None = _bounded(10_000, 1, all_is_none=True)
-    # share of them, and of whole repertoires at inference, that attention keeps (the paper: 0.1)
+    # share of them that attention keeps, to learn from (the paper: 0.1)
     top_fraction: float = _bounded(1.0, 1e-9, 1)
+    # and how many of each repertoire at most; null sets no limit
+    top_number: int | None = _bounded(None, 1)
+    # what is not kept: `dropped` from the softmax, at inference too (the paper), or a `constant` part of it
+    unattended: Literal["dropped", "constant"] = "dropped"
     # Adam's step size
     learning_rate: float = _bounded(1e-3, 1e-12)
     # Adam's epsilon
@@ -92,6 +96,11 @@ class TrainingConfig:
     seeded_start: float = _bounded(0.5, 0, 1)
     # copy all sequences to the GPU once; auto does where they take at most half of its free memory
     device_cache: Literal["auto", "always", "never"] = "auto"
+
+    @property
+    def averaged_fraction(self) -> float:
+        """Share of a repertoire's sequences, the most attended ones, that a prediction averages over."""
+        return self.top_fraction if self.unattended == "dropped" else 1.0
 
 
 @dataclass(frozen=True)
@@ -191,13 +200,25 @@ def _build(settings: Mapping[str, Any], problems: list[str], *, source: str) -> 
             values[key] = converted
         built[name] = values
     if not problems:
-        network = NetworkConfig(**built["network"])
-        n_values = network.n_kernels + 2 * network.gene_units
-        if network.n_key_layers > 0 or network.key_units == n_values:
-            return Config(network, TrainingConfig(**built["training"]))
+        config = Config(NetworkConfig(**built["network"]), TrainingConfig(**built["training"]))
+        problems = _contradictions(config)
+        if not problems:
+            return config
+    raise InputError(f"configuration {source}: " + "; ".join(problems))
+
+
+def _contradictions(config: Config) -> list[str]:
+    """Return what is wrong with values that are right one by one."""
+    problems = []
+    network, training = config.network, config.training
+    n_values = network.n_kernels + 2 * network.gene_units
+    if network.n_key_layers == 0 and network.key_units != n_values:
         expected = f"expected n_kernels + 2 gene_units, {n_values}, where n_key_layers is 0"
         problems.append(f"network.key_units: {expected}, found {network.key_units}")
-    raise InputError(f"configuration {source}: " + "; ".join(problems))
+    if training.top_number is not None and training.unattended == "dropped":
+        expected = "expected unattended=constant beside it, because predictions do not know a number"
+        problems.append(f"training.top_number: {expected}, found unattended=dropped")
+    return problems
 
 
 def _override_value(text: str) -> Any:

@@ -15,13 +15,21 @@ from torch.nn import functional
 
 from deeprc.tasks import Task
 
-__all__ = ["activate", "multitask_loss", "output_slices", "task_losses"]
+__all__ = ["activate", "multitask_loss", "output_names", "output_slices", "task_losses"]
 
 
 def output_slices(tasks: Sequence[Task]) -> list[slice]:
     """Return which of the T outputs belong to each task."""
     ends = np.cumsum([task.n_outputs for task in tasks]).tolist()
     return [slice(end - task.n_outputs, end) for task, end in zip(tasks, ends, strict=True)]
+
+
+def output_names(tasks: Sequence[Task]) -> list[str]:
+    """Return the names of the T outputs: of each target, or of each class of a multiclass target, `target:class`."""
+    names = []
+    for task in tasks:
+        names += [f"{task.name}:{label}" for label in task.classes] if task.kind == "multiclass" else [task.name]
+    return names
 
 
 def task_losses(outputs: Tensor, targets: Tensor, tasks: Sequence[Task]) -> list[Tensor]:

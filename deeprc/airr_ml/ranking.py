@@ -118,7 +118,7 @@ def sequence_scores(estimator: RepertoireClassifier, X: RepertoireDataset, posit
     """Return what each sequence of X[position] says for the positive class, (N,); see `ranked_sequences`."""
     if isinstance(estimator, DeepRCClassifier):
         maker = estimator.maker(X)
-        top_fraction = estimator.config_.training.top_fraction
+        top_fraction = estimator.config_.training.averaged_fraction
         return network_scores(estimator.network_, maker, position, top_fraction=top_fraction).responses[:, 0]
     if isinstance(estimator, LogisticRegression | GappedKmerLogisticRegression):
         return _coefficient_sums(estimator, X[position])

@@ -85,6 +85,7 @@ def train(
     from deeprc.config import load_config
     from deeprc.evaluation.experiment import resume_run, train_run
     from deeprc.evaluation.run import read_settings
+    from deeprc.files import read_table
 
     if resume is not None:
         given = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
@@ -117,5 +118,8 @@ def train(
                 logger=logger,
                 progress=progress,
             )
+    seeds = read_table(run.path / "seeds.tsv")
+    if len(seeds):
+        click.echo(f"kernels that started from motifs of the training fold: {', '.join(seeds['motif'])}")
     click.echo(metrics_lines(json.loads((run.path / "metrics.json").read_text(encoding="utf-8"))))
     click.echo(f"Wrote {run.path}")

@@ -36,12 +36,13 @@ from deeprc.evaluation.run import (
 )
 from deeprc.evaluation.splits import SPLITS, Split, make_split, straddling_subjects
 from deeprc.files import check_new_folder, write_text
-from deeprc.outputs import output_slices
+from deeprc.outputs import output_names, output_slices
 from deeprc.tasks import Task, labels, parse_tasks, scaled_to
+from deeprc.training.enrichment import Motif
 from deeprc.training.loggers import attention_histograms, check_logger, open_logger
 from deeprc.training.trainer import Fold, Trainer, TrainingState
 
-__all__ = ["resume_run", "train_run"]
+__all__ = ["resume_run", "seeds_table", "train_run"]
 
 Progress = Callable[[TrainingState, Tensor], None]
 
@@ -235,13 +236,15 @@ def _train(
 ) -> Run:
     trainer = _trainer(settings, dataset, split, device, folder / "checkpoint" / "last.safetensors")
 
+    trainer.start()
+    write_text(folder / "seeds.tsv", seeds_table(trainer.seeds, settings.tasks).to_csv(sep="\t", index=False))
     with open_logger(logger, folder, update=trainer.state.update) as log:
 
         def report(state: TrainingState, loss: Tensor) -> None:
             if state.history and state.history[-1]["update"] == state.update:
                 write_text(folder / "history.tsv", pd.DataFrame(state.history).to_csv(sep="\t", index=False))
                 if log is not None:
-                    scalars = {name: value for name, value in state.history[-1].items() if name != "update"}
+                    scalars = {name: value for name, value in state.history[-1].items() if "update" not in name}
                     log.log(state.update, scalars, attention_histograms(*trainer.validation_attention()))
             if progress is not None:
                 progress(state, loss)
@@ -254,6 +257,17 @@ def _train(
     _write_results(run, dataset[rows])
     shutil.rmtree(folder / "checkpoint", ignore_errors=True)
     return run
+
+
+def seeds_table(seeds: Sequence[Motif], tasks: Sequence[Task]) -> pd.DataFrame:
+    """Return the motifs that kernels started from, as a run's `seeds.tsv` has them.
+
+    Columns: kernel, from 1; motif, a point for any residue; output, its name; correlation of the motif's frequency in a
+    training repertoire with the label; q_value.
+    """
+    names = output_names(tasks)
+    rows = [(k, seed.pattern, names[seed.output], seed.correlation, seed.q) for k, seed in enumerate(seeds, 1)]
+    return pd.DataFrame(rows, columns=["kernel", "motif", "output", "correlation", "q_value"])
 
 
 def _write_results(run: Run, dataset: RepertoireDataset) -> None:

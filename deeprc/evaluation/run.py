@@ -1,7 +1,8 @@
 """The run directory: one trained model with everything needed to use it again.
 
 `config.yaml` (resolved), `model.safetensors` (weights, and the names of the genes where the network reads them),
-`splits.json`, `history.tsv`, `metrics.json`, `predictions.tsv`, `environment.json`, and `checkpoint/` while training.
+`splits.json`, `seeds.tsv`, `history.tsv`, `metrics.json`, `predictions.tsv`, `environment.json`, and
+`checkpoint/` while training.
 Letters: B repertoires, T outputs.
 """
 
@@ -195,7 +196,7 @@ class Run:
             All positions in order, wrapped in a progress bar, if one is wanted.
         """
         maker = self.maker(dataset)
-        fraction = self.settings.config.training.top_fraction
+        fraction = self.settings.config.training.averaged_fraction
         rows = [
             repertoire_outputs(self.network, maker, i, top_fraction=fraction)
             for i in (range(len(dataset)) if positions is None else positions)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from deeprc.device import has_triton
 
-__all__ = ["check_offsets", "segment_attention", "segment_ids", "segment_softmax", "segment_sum"]
+__all__ = ["check_offsets", "segment_attention", "segment_ids", "segment_logsumexp", "segment_softmax", "segment_sum"]
 
 
 def check_offsets(offsets: Tensor, n: int, name: str = "offsets") -> None:
@@ -47,15 +47,27 @@ def segment_sum(values: Tensor, offsets: Tensor) -> Tensor:
     return total.index_add(0, segment_ids(offsets, len(values)), values)[:-1]
 
 
+def segment_logsumexp(logits: Tensor, offsets: Tensor) -> Tensor:
+    """Return each set's logarithm of the sum of exponentials: (N, H) and (B + 1,) give (B, H); an empty set -inf."""
+    segments = segment_ids(offsets, len(logits))
+    maximum = _segment_maximum(logits, segments, len(offsets))
+    total = torch.zeros_like(maximum).index_add(0, segments, torch.exp(logits - maximum.index_select(0, segments)))
+    return (maximum + total.log())[:-1]
+
+
+def _segment_maximum(logits: Tensor, segments: Tensor, n: int) -> Tensor:
+    """Return each of n sets' highest logits, (n, H), without gradients; -inf of an empty one."""
+    index = segments[:, None].expand_as(logits)  # (N, H)
+    return logits.new_full((n, logits.shape[1]), -torch.inf).scatter_reduce(0, index, logits.detach(), "amax")
+
+
 def segment_softmax(logits: Tensor, offsets: Tensor) -> Tensor:
     """Softmax over each set: logits (N, H) and offsets (B + 1,) give weights (N, H) that sum to 1 in each set."""
     segments = segment_ids(offsets, len(logits))
-    index = segments[:, None].expand_as(logits)  # (N, H)
-    lowest = logits.new_full((len(offsets), logits.shape[1]), -torch.inf)
-    maximum = lowest.scatter_reduce(0, index, logits.detach(), "amax")  # (B + 1, H)
+    maximum = _segment_maximum(logits, segments, len(offsets))  # (B + 1, H)
     exponential = torch.exp(logits - maximum.index_select(0, segments))
     # index_select, not [segments]: the backward of the latter adds in an order that differs from run to run
-    total = torch.zeros_like(lowest).index_add(0, segments, exponential)
+    total = torch.zeros_like(maximum).index_add(0, segments, exponential)
     return exponential / total.index_select(0, segments)
 
 

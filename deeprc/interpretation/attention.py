@@ -25,8 +25,9 @@ from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.evaluation.run import Run
 from deeprc.files import check_table_output, write_aside
 from deeprc.hopfield.analysis import HeadSummary, metastable_sizes, operating_class, summarise_heads
-from deeprc.interpretation.contributions import SequenceScores, output_names, score_sequences
+from deeprc.interpretation.contributions import SequenceScores, score_sequences
 from deeprc.interpretation.ranking import BestRows, ranking_of
+from deeprc.outputs import output_names
 
 __all__ = [
     "HEADS_COLUMNS",
@@ -187,7 +188,7 @@ def attention_of(run: Run, dataset: RepertoireDataset, position: int, *, top: in
     scores = score_sequences(run, dataset, position)
     rank = _ranks(scores.weight, scores.logit)
     rows = np.arange(len(rank)) if top is None else np.argsort(rank, kind="stable")[:top]
-    return RepertoireAttention(dataset[position], scores, output_names(run), rank, rows)
+    return RepertoireAttention(dataset[position], scores, output_names(run.tasks), rank, rows)
 
 
 def _ranks(weight: NDArray[np.float64], logit: NDArray[np.float32]) -> NDArray[np.int64]:

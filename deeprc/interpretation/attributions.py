@@ -120,7 +120,7 @@ def attribute(
         The n sequences: columns repertoire_id and sequence_id (the place in the repertoire, from 1); others are not
         looked at. A sequence may come more than once.
     output
-        Which of the T outputs, from 0; see `deeprc.interpretation.contributions.output_names`.
+        Which of the T outputs, from 0; see `deeprc.outputs.output_names`.
     of
         What is shared out: the sequence's `contribution` to the output, or the `output`, as it depends on the sequence.
     steps
@@ -156,7 +156,7 @@ def attribute(
     for position in np.unique(positions).tolist():
         at = np.flatnonzero(positions == position)
         chosen, place = np.unique(rows[at], return_inverse=True)
-        top_fraction = run.settings.config.training.top_fraction
+        top_fraction = run.settings.config.training.averaged_fraction
         pooled, logits = pooled_representation(network, maker, position, top_fraction=top_fraction)
         kept = np.zeros(len(logits), np.bool_)
         kept[kept_rows(logits, top_fraction).numpy()] = True

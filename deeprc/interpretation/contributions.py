@@ -28,7 +28,7 @@ from deeprc.nn.batch import BatchMaker, RepertoireBatch
 from deeprc.nn.inference import attention_weights, chunks_of, pooled_representation
 from deeprc.nn.network import DeepRC
 
-__all__ = ["SequenceScores", "network_scores", "output_names", "score_sequences", "tangent"]
+__all__ = ["SequenceScores", "network_scores", "score_sequences", "tangent"]
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def score_sequences(run: Run, dataset: RepertoireDataset, position: int) -> Sequ
     grows with 2 N (H + T) numbers, not with N S.
     """
     return network_scores(
-        run.network, run.maker(dataset), position, top_fraction=run.settings.config.training.top_fraction
+        run.network, run.maker(dataset), position, top_fraction=run.settings.config.training.averaged_fraction
     )
 
 
@@ -129,11 +129,3 @@ def tangent(network: DeepRC, pooled: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     gradient, outputs = torch.stack(rows).double().cpu(), outputs.detach().double().cpu()
     offset = (outputs - torch.einsum("thd,hd->t", gradient, pooled.double().cpu())) / len(pooled)
     return gradient, offset, outputs
-
-
-def output_names(run: Run) -> list[str]:
-    """Return the names of the T outputs: of each target, or of each class of a multiclass target, `target:class`."""
-    names = []
-    for task in run.tasks:
-        names += [f"{task.name}:{label}" for label in task.classes] if task.kind == "multiclass" else [task.name]
-    return names

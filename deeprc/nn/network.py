@@ -24,9 +24,12 @@ from deeprc.nn.features import N_FEATURES
 from deeprc.nn.genes import GeneEmbedding, GeneNames
 from deeprc.nn.motif_convolution import Implementation, Precision, motif_convolution, rounded
 from deeprc.nn.motif_convolution.reference import dense_features
+from deeprc.nn.rest import Rest, rest_of
 from deeprc.nn.sampling import top_rows
 
-__all__ = ["DeepRC", "LstmEmbedding", "MotifEmbedding", "chunk_size"]
+__all__ = ["DeepRC", "LstmEmbedding", "MotifEmbedding", "Unattended", "chunk_size"]
+
+Unattended = Literal["dropped", "constant"]
 
 _SMALLEST_VARIANCE = 1e-8
 
@@ -324,6 +327,8 @@ class DeepRC(nn.Module):
         batch: RepertoireBatch,
         *,
         top_fraction: float = 1.0,
+        top_number: int | None = None,
+        unattended: Unattended = "dropped",
         logit_noise: float = 0.0,
         generator: torch.Generator | None = None,
     ) -> Tensor:
@@ -333,23 +338,41 @@ class DeepRC(nn.Module):
         ----------
         batch
             The sequences.
-        top_fraction
+        top_fraction, top_number
             Attention-based subsampling: all sequences are scored without gradients, and only this fraction of each
-            repertoire's, those with the highest attention, is kept.
+            repertoire's, and at most this number, those with the highest attention, is learned from.
+        unattended
+            What becomes of the others: `dropped` from the softmax, as in the paper, or a `constant` part of it, so that
+            the outputs are those of all sequences. Then N S numbers are in memory.
         logit_noise
             Standard deviation of normal noise added to the attention logits, a regulariser.
         generator
             Of the noise; on the batch's device.
         """
-        if top_fraction < 1:
-            batch = batch.take(*top_rows(self.score(batch), batch.offsets, top_fraction))
+        rest = None
+        if top_fraction < 1 or top_number is not None:
+            batch, rest = self._reduced(batch, top_fraction, top_number, unattended)
         values, logits = self.attend(batch)
         if logit_noise:
             noise = torch.randn(logits.shape, generator=generator, device=logits.device)
             logits = logits + logit_noise * noise
         pooled = segment_attention(logits, values, batch.offsets)  # (B, H, S)
+        if rest is not None:
+            pooled = rest.joined(pooled, logits, batch.offsets)
         outputs: Tensor = self.output_network(pooled.flatten(1))  # (B, H * S) -> (B, T)
         return outputs
+
+    @torch.no_grad()
+    def _reduced(
+        self, batch: RepertoireBatch, fraction: float, number: int | None, unattended: Unattended
+    ) -> tuple[RepertoireBatch, Rest | None]:
+        """Return the sequences that attention keeps, and the rest if it counts."""
+        if unattended == "dropped":
+            rows, bounds = top_rows(self.score(batch), batch.offsets, fraction, number)
+            return batch.take(rows, bounds), None
+        values, logits = self.attend(batch)
+        rows, bounds = top_rows(logits, batch.offsets, fraction, number)
+        return batch.take(rows, bounds), rest_of(values, logits, batch.offsets, rows, bounds)
 
 
 def chunk_size(device: torch.device) -> int:

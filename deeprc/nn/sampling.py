@@ -110,7 +110,7 @@ def _shifted(values: Tensor, bits: int) -> Tensor:
     return (values >> bits) & ((1 << (64 - bits)) - 1)
 
 
-def top_rows(logits: Tensor, offsets: Tensor, fraction: float) -> tuple[Tensor, Tensor]:
+def top_rows(logits: Tensor, offsets: Tensor, fraction: float, most: int | None = None) -> tuple[Tensor, Tensor]:
     """Choose the sequences with the highest attention in each repertoire.
 
     With several heads a sequence ranks by its highest logit, each head's counted from its repertoire's maximum. Among
@@ -124,23 +124,25 @@ def top_rows(logits: Tensor, offsets: Tensor, fraction: float) -> tuple[Tensor, 
         Of the repertoires, (B + 1,).
     fraction
         What to keep of each repertoire, in (0, 1]; rounded up, so at least one sequence remains.
+    most
+        Sequences of each repertoire that are kept at most; None sets no limit.
 
     Returns
     -------
     The chosen rows, (n,) int64, in repertoire order, and their offsets, (B + 1,).
     """
     if logits.device.type == "cpu":
-        kept = _kept(offsets.diff(), fraction)
+        kept = _kept(offsets.diff(), fraction, most)
         bounds = torch.cat([kept.new_zeros(1), kept.cumsum(0)])
         rows = np.empty(int(bounds[-1]), np.int64)
         with COMPILED_CODE:
             _top_rows(logits.detach().double().numpy(), offsets.numpy(), bounds.numpy(), rows)
         return torch.from_numpy(rows), bounds
-    return _top_rows_by_tensors(logits.detach(), offsets, fraction)
+    return _top_rows_by_tensors(logits.detach(), offsets, fraction, most)
 
 
-def _kept(sizes: Tensor, fraction: float) -> Tensor:
-    return (sizes.double() * fraction - 1e-9).ceil().clamp(min=1).minimum(sizes).long()
+def _kept(sizes: Tensor, fraction: float, most: int | None) -> Tensor:
+    return (sizes.double() * fraction - 1e-9).ceil().clamp(min=1, max=most).minimum(sizes).long()
 
 
 @numba.njit(parallel=True, cache=True, nogil=True)
@@ -169,7 +171,9 @@ def _top_rows(
                 at += 1
 
 
-def _top_rows_by_tensors(logits: Tensor, offsets: Tensor, fraction: float) -> tuple[Tensor, Tensor]:
+def _top_rows_by_tensors(
+    logits: Tensor, offsets: Tensor, fraction: float, most: int | None = None
+) -> tuple[Tensor, Tensor]:
     """Choose the top rows without a look at the numbers: the result's size follows from the shapes alone."""
     N, B = len(logits), len(offsets) - 1
     if N == 0:
@@ -183,9 +187,9 @@ def _top_rows_by_tensors(logits: Tensor, offsets: Tensor, fraction: float) -> tu
         ceiling = torch.cat([ceiling, ceiling.new_zeros(1, logits.shape[1])])  # for rows beyond the last offset
         score = (logits - ceiling.index_select(0, owner)).amax(dim=1)
     order = _descending(score, owner)
-    kept = _kept(offsets.diff(), fraction)
+    kept = _kept(offsets.diff(), fraction, most)
     bounds = torch.cat([kept.new_zeros(1), kept.cumsum(0)])
-    total = min(N, int(N * fraction) + B)
+    total = min(N, int(N * fraction) + B, N if most is None else B * most)
     kept_owner = segment_ids(bounds, total).clamp_(max=B - 1)
     rank = torch.arange(total, device=offsets.device) - bounds.index_select(0, kept_owner)
     at = offsets.index_select(0, kept_owner) + rank

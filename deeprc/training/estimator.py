@@ -149,7 +149,7 @@ class DeepRCClassifier(RepertoireClassifier):
         check_is_fitted(self)
         if len(checked_dataset(X)) == 0:
             return torch.zeros(0, self._task().n_outputs)
-        return cohort_outputs(self.network_, self.maker(X), top_fraction=self.config_.training.top_fraction)
+        return cohort_outputs(self.network_, self.maker(X), top_fraction=self.config_.training.averaged_fraction)
 
     def maker(self, X: RepertoireDataset) -> BatchMaker:
         """Return a batch maker that presents repertoires as the network was trained to see them."""

@@ -59,6 +59,8 @@ class Step:
         outputs = self.network(
             batch,
             top_fraction=self.settings.top_fraction,
+            top_number=self.settings.top_number,
+            unattended=self.settings.unattended,
             logit_noise=self.settings.logit_noise,
             generator=generator,
         )

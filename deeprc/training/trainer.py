@@ -37,7 +37,7 @@ from deeprc.training.enrichment import Motif
 from deeprc.training.seeding import find_seeds, seed_network
 from deeprc.training.step import CapturedStep, Prefetcher, Step
 
-__all__ = ["SAVE_SECONDS", "Fold", "Trainer", "TrainingState", "build_network"]
+__all__ = ["LEAST_GAIN", "SAVE_SECONDS", "Fold", "Trainer", "TrainingState", "build_network"]
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +47,9 @@ SAVE_SECONDS = 60.0
 _EPOCHS, _SAMPLES, _NOISE, _START, _VALIDATION, _AUGMENTATION, _SEEDS = range(
     7
 )  # streams of randomness derived from one seed
+
+LEAST_GAIN = 1e-3
+"""By how much the validation loss must fall to count as better: a network that is sure need not become surer."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ class TrainingState:
     best_loss, best_update
         The lowest validation loss so far, and after which update.
     history
-        One row per evaluation.
+        One row per evaluation; its `best_update` is the best one so far.
     finished
         Whether training has ended.
     seeds
@@ -217,7 +220,7 @@ class Trainer:
         if seeded and not self._started and self.state.update == 0:
             seed = int(_generator(self.seed, _SEEDS).integers(2**62))
             seeds = find_seeds(self.config, self.tasks, self.train.dataset, self.train.labels, seed=seed)
-            fraction = settings.top_fraction
+            fraction = settings.averaged_fraction
             seed_network(self.network, seeds, self._batches, self.train.labels, self.tasks, top_fraction=fraction)
             self._best = self._weights()
             self.state.seeds = [asdict(motif) for motif in seeds]
@@ -233,7 +236,8 @@ class Trainer:
         if self.state.update % settings.evaluate_every == 0 or last:
             self._evaluate(seconds)
             waited = (self.state.update - self.state.best_update) // settings.evaluate_every
-            self.state.finished = last or (settings.patience is not None and waited >= settings.patience)
+            tired = settings.patience is not None and (waited >= settings.patience or self.state.best_loss < LEAST_GAIN)
+            self.state.finished = last or tired
             self._save()
         elif time.monotonic() - self._saved >= SAVE_SECONDS:
             self._save()
@@ -289,7 +293,7 @@ class Trainer:
         outputs = cohort_outputs(
             self.network,
             self._held_out,
-            top_fraction=self.config.training.top_fraction,
+            top_fraction=self.config.training.averaged_fraction,
             rows=self._validation_rows,
         )
         targets = torch.from_numpy(self.validation.labels).to(outputs.device)
@@ -307,7 +311,7 @@ class Trainer:
         logits = [
             attention_logits(self.network, self._held_out, i, rows=r) for i, r in enumerate(self._validation_rows)
         ]
-        weights = [attention_weights(part, self.config.training.top_fraction) for part in logits]
+        weights = [attention_weights(part, self.config.training.averaged_fraction) for part in logits]
         return torch.cat(logits).numpy(), torch.cat(weights).numpy()
 
     def _evaluate(self, seconds: float) -> None:
@@ -320,10 +324,10 @@ class Trainer:
             "seconds": round(seconds, 3),
         }
         self._losses = []
-        self.state.history.append(row)
-        if loss < self.state.best_loss:
+        if loss < self.state.best_loss - LEAST_GAIN:
             self.state.best_loss, self.state.best_update = loss, self.state.update
             self._best = self._weights()
+        self.state.history.append({**row, "best_update": self.state.best_update})
 
     def _weights(self) -> dict[str, Tensor]:
         return {name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()}

@@ -8,8 +8,9 @@ import torch
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.run import Run
-from deeprc.interpretation.contributions import output_names, score_sequences
+from deeprc.interpretation.contributions import score_sequences
 from deeprc.nn.sampling import top_rows
+from deeprc.outputs import output_names
 
 SETTINGS: dict[str, list[str]] = {
     "linear": [],
@@ -51,7 +52,7 @@ def test_of_a_linear_output_contributions_are_exact_and_responses_know_no_repert
 ) -> None:
     """By hand: the standardisation and the linear layer written out on z, for two heads and two targets."""
     run = run_factory(cohort, "n_updates=3", "n_heads=2", targets=("status=case", "age:regression"), stir=0.3)
-    assert output_names(run) == ["status=case", "age"]
+    assert output_names(run.tasks) == ["status=case", "age"]
     standardise, linear = run.network.output_network
     scores = score_sequences(run, cohort, 2)
     with torch.no_grad():
@@ -79,7 +80,7 @@ def test_a_response_is_the_output_of_the_sequence_alone(
 
 def test_classes_are_outputs_of_their_own(run_factory: Callable[..., Run], cohort: RepertoireDataset) -> None:
     run = run_factory(cohort, "n_updates=2", targets=("grade:multiclass", "status=case"))
-    assert output_names(run) == ["grade:high", "grade:low", "grade:mid", "status=case"]
+    assert output_names(run.tasks) == ["grade:high", "grade:low", "grade:mid", "status=case"]
     assert score_sequences(run, cohort, 0).contributions.shape == (len(cohort[0]), 4)
 
 

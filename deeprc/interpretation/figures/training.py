@@ -30,6 +30,8 @@ def chosen_update(history: pd.DataFrame) -> int:
     """
     if history.empty:
         raise InputError("the history of the training is empty")
+    if "best_update" in history:  # runs of earlier versions took the lowest loss
+        return int(history["best_update"].iloc[-1])
     return int(history["update"].iloc[int(history["validation_loss"].to_numpy(np.float64).argmin())])
 
 
@@ -54,7 +56,7 @@ def history_figure(history: pd.DataFrame) -> Figure:
     marker = "o" if len(history) == 1 else ""
     (train,) = axis.plot(update, history["train_loss"], color=MUTED, dashes=(1.2, 1.4), marker=marker, linewidth=1.2)
     (validation,) = axis.plot(update, history["validation_loss"], color=COLOURS[0], marker=marker, linewidth=1.6)
-    axis.set_ylim(bottom=0, top=1.05 * float(history[["train_loss", "validation_loss"]].to_numpy().max()))
+    axis.set_ylim(bottom=0, top=1.05 * float(history[["train_loss", "validation_loss"]].max().max()))
     axis.set_ylabel("loss")
     axes, last = [axis], axis
     if with_auc:
