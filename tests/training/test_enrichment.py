@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.kmers import count_kmers
 from deeprc.tasks import Task
-from deeprc.training.enrichment import _correlations, _pursue, _shared, enriched_motifs, places_within
+from deeprc.training.enrichment import _pursue, _shared, enriched_motifs, places_within
 from tests.conftest import random_sequences, write_cohort
 
 BINARY = [Task("status", "status", "binary", ("no", "yes"))]
@@ -39,18 +38,6 @@ def column(values: Sequence[float]) -> NDArray[np.float64]:
 def test_places_within() -> None:
     assert places_within(3, 4) == [(0, 1, 2), (0, 1, 3), (0, 2, 3)]
     assert len(places_within(4, 6)) == 10
-
-
-@pytest.mark.parametrize("places", [(0, 1), (0, 2)])
-def test_correlations_are_those_of_the_frequencies(cohort: RepertoireDataset, places: tuple[int, ...]) -> None:
-    rng = np.random.default_rng(0)
-    target = rng.normal(size=(len(cohort), 2))
-    frequencies = np.stack([count_kmers(r.residues, r.lengths, places) / len(r) for r in cohort])
-    expected = np.corrcoef(frequencies.T, target.T)[: 20 ** len(places), -2:]
-    centred = target - target.mean(axis=0)
-    ((number, found),) = _correlations(cohort, [places], centred / np.linalg.norm(centred, axis=0))
-    assert number == 0
-    np.testing.assert_allclose(found.T, np.nan_to_num(expected), atol=1e-5)
 
 
 def test_motifs_of_both_classes_each_once(tmp_path: Path) -> None:
