@@ -5,6 +5,7 @@ Letters: B repertoires.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 from collections.abc import Iterator
@@ -84,7 +85,7 @@ class Source:
         if self.mapping is None:
             return job_key(content_digest(self.dataset.container), self.target, self.group_by)
         path = self.mapping["background"].get("path")
-        return job_key(self.mapping, None if path is None else Path(path).stat().st_size)
+        return job_key(self.mapping, None if path is None else _file_digest(Path(path)))
 
     @property
     def has_counts(self) -> bool:
@@ -152,3 +153,11 @@ class Cohorts:
 def file_name(name: str) -> str:
     """Return a name without what file systems do not allow."""
     return re.sub(r"[^\w.+-]", "_", name)
+
+
+def _file_digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()

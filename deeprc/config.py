@@ -76,10 +76,14 @@ class TrainingConfig:
     learning_rate: float = _bounded(1e-3, 1e-12)
     # Adam's epsilon
     adam_epsilon: float = _bounded(1e-8, 1e-30)
+    # validated and kept are averages of the weights, which keep this share of themselves in an update; 0: the weights
+    weight_average: float = _bounded(0.99, 0, 0.9999)
     # updates between two looks at the validation fold
     evaluate_every: int = _bounded(50, 1)
     # sequences of each validation repertoire that a look sees, always the same; `all` (or null) is all
     validation_sequences: int | None = _bounded(20_000, 1, all_is_none=True)
+    # by how much the validation loss must fall to count as better: who is sure need not become surer
+    least_gain: float = _bounded(1e-3, 0)
     # looks without a better validation loss before training stops; null never stops early
     patience: int | None = _bounded(20, 1)
     # weight of the sum of absolute weights in the loss
@@ -92,7 +96,7 @@ class TrainingConfig:
     logit_noise: float = _bounded(0.0, 0)
     # mix the sequences of a batch's negative repertoires (first target, binary)
     shuffle_negatives: bool = False
-    # largest share of the kernels that start from motifs enriched in the training fold; 0 is the plain start
+    # largest share of kernels that start from motifs enriched in the training fold (abundance=none); 0: plain start
     seeded_start: float = _bounded(0.5, 0, 1)
     # copy all sequences to the GPU once; auto does where they take at most half of its free memory
     device_cache: Literal["auto", "always", "never"] = "auto"

@@ -33,13 +33,14 @@ def test_the_paper_preset_is_the_paper() -> None:
     assert config.training == TrainingConfig(
         n_updates=100_000, batch_size=4, n_sequences=10_000, top_fraction=0.1, learning_rate=1e-4,
         adam_epsilon=1e-4, evaluate_every=5000, validation_sequences=None, patience=None, seeded_start=0.0,
+            weight_average=0.0, least_gain=0.0,
     )  # fmt: skip
 
 
 def test_the_cmv_preset_is_the_default_for_large_repertoires_with_the_papers_abundance() -> None:
     """Paper line 8595: the abundance scale is log; the rest of the difference is a longer and calmer training."""
     changes = {"abundance": "log", "n_updates": 20_000, "evaluate_every": 500, "validation_sequences": 100_000}
-    assert load_config("cmv") == load_config("deeprc", {**changes, "seeded_start": 0.0})
+    assert load_config("cmv") == load_config("deeprc", changes)
 
 
 def test_all_sequences_by_name_or_null() -> None:
@@ -51,6 +52,14 @@ def test_all_sequences_by_name_or_null() -> None:
         load_config("deeprc", ["n_sequences=al"])
     with pytest.raises(InputError, match="n_kernels: expected a number, found 'all'"):
         load_config("deeprc", ["n_kernels=all"])
+
+
+def test_a_top_number_needs_a_constant_rest() -> None:
+    with pytest.raises(InputError, match="top_number: expected unattended=constant"):
+        load_config("deeprc", ["top_number=100"])
+    config = load_config("deeprc", ["top_number=100", "unattended=constant", "top_fraction=0.5"])
+    assert config.training.averaged_fraction == 1.0
+    assert load_config("paper").training.averaged_fraction == 0.1
 
 
 def test_overrides_with_and_without_section() -> None:

@@ -64,6 +64,8 @@ VERSION = 2
 NEW = "new"
 """The split of a repertoire that the run has never seen."""
 
+_BEFORE = {"seeded_start": 0.0, "weight_average": 0.0, "least_gain": 0.0}  # of runs whose config.yaml lacks these keys
+
 
 @dataclass(frozen=True)
 class RunSettings:
@@ -125,7 +127,8 @@ def read_settings(path: Path) -> RunSettings:
                 f"{file}: expected format {FORMAT!r} version {VERSION}, found {found[0]!r} version {found[1]}"
             )
         tasks = tuple(Task(**{**task, "classes": tuple(task["classes"])}) for task in body["tasks"])
-        config = config_from_mapping({k: body[k] for k in ("network", "training")}, source=str(file))
+        settings = {"network": body["network"], "training": {**_BEFORE, **body["training"]}}
+        config = config_from_mapping(settings, source=str(file))
         rest = {k: body[k] for k in ("cohort", "fingerprint", "folds", "fold", "group_by", "seed", "device")}
         rest |= {k: int(rest[k]) for k in ("folds", "fold", "seed")}
         return RunSettings(targets=tuple(body["targets"]), tasks=tasks, config=config, **rest)

@@ -42,7 +42,9 @@ class Rest:
         logits, offsets
             Of the kept sequences, (n, H) and (B + 1,).
         """
-        share = torch.sigmoid(segment_logsumexp(logits, offsets) - self.mass)  # of the kept, (B, H)
+        masses = (mass.clamp(min=2 * _NOWHERE) for mass in (segment_logsumexp(logits, offsets), self.mass))
+        kept, others = masses  # finite for an empty repertoire, too
+        share = torch.sigmoid(kept - others)  # (B, H)
         return torch.lerp(self.value, pooled, share[:, :, None])
 
 

@@ -7,8 +7,8 @@ spans.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from itertools import combinations
 
 import numpy as np
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.tasks import Task
-from deeprc.training.kmer_correlations import correlations, frequencies
+from deeprc.training.kmer_correlations import add_strengths, correlations, frequencies
 
 __all__ = ["Motif", "enriched_motifs", "places_within"]
 
@@ -27,8 +27,13 @@ Floats = NDArray[np.float64]
 
 _N_LETTERS = len(AMINO_ACIDS)
 _N_PERMUTATIONS = 100
-_MOST_CANDIDATES = 500  # of which motifs are chosen one after another
-_NOTED = 2000  # highest correlations kept of each pattern and each permutation
+_MOST_CANDIDATES = 500  # of an output, of which motifs are chosen one after another
+_NOTED = 2000  # strongest k-mers of each pattern
+_TOGETHER = 4  # outputs correlated at a time
+_STEP = 0.005  # of the strengths that are counted
+_CONSTANT = 1e-12  # length of a label that does not vary
+_ROUNDING = 1e-6
+_EQUAL = 0.95  # correlation of columns that are taken for one
 _SAME = 0.3  # share of a column's spread that must remain, or it is another form of what has been chosen
 _SHARED = 2  # residues that related motifs share
 _LEAST = 0.005  # share of the label's variance that a related motif must add
@@ -111,26 +116,64 @@ def enriched_motifs(
     seed
         Of the permutations.
     """
-    found: list[list[Motif]] = []
+    if not patterns or most < 1:
+        return []
     rng = np.random.default_rng(seed)
-    first_output = 0
-    for task, column in zip(tasks, labels.T, strict=True):
-        known = np.flatnonzero(~np.isnan(column))
-        if len(known) >= max(fewest, 2) and most > 0:
-            targets = _targets(task, column[known])
-            found += _of_task(dataset[known], targets, first_output, patterns, most, level, rng)
-        first_output += task.n_outputs
+    targets = list(_targets(dataset, labels, tasks, max(fewest, 2)))
+    sizes = sorted({len(places) for places in patterns})
+    seen = {k: _Seen.of(len(dataset)) for k in sizes}
+    for target in targets:
+        orders = [np.arange(target.n), *(rng.permutation(target.n) for _ in range(_N_PERMUTATIONS))]
+        every = np.stack([target.values[order] for order in orders], axis=2).reshape(target.n, -1)  # (n, T * (1 + P))
+        for number, r in correlations(target.dataset, patterns, every):
+            seen[len(patterns[number])].note(target, number, r.reshape(len(target.outputs), len(orders), -1))
+    standing_out = [seen[k].candidates(level / len(sizes)) for k in sizes]
+    found = []
+    for target in targets:
+        for output, values in zip(target.outputs, target.values.T, strict=True):
+            candidates = _Candidates.joined([each.of_output(output, target.n) for each in standing_out])
+            found.append(_chosen(target.dataset, values, candidates, patterns, most))
     return _in_turn(found, most)
 
 
-def _targets(task: Task, column: Floats) -> Floats:
-    """Return what frequencies are correlated with, (B, T of the task): centred, of length 1, or 0 where constant."""
-    values = column[:, None]
-    if task.kind == "multiclass":
-        values = (column[:, None] == np.arange(len(task.classes))).astype(np.float64)
-    values = values - values.mean(axis=0)
-    length = np.sqrt((values**2).sum(axis=0))
-    return np.asarray(values / np.where(length > 1e-12, length, np.inf))
+@dataclass(frozen=True)
+class _Target:
+    """What frequencies are correlated with: some outputs of one task.
+
+    Attributes
+    ----------
+    dataset
+        The repertoires whose label is known, n of them.
+    values
+        (n, T'): centred, of length 1.
+    outputs
+        Their numbers among the outputs of all tasks, (T',).
+    """
+
+    dataset: RepertoireDataset
+    values: Floats
+    outputs: list[int]
+
+    @property
+    def n(self) -> int:
+        return len(self.values)
+
+
+def _targets(dataset: RepertoireDataset, labels: Floats, tasks: Sequence[Task], fewest: int) -> Iterator[_Target]:
+    """Yield all outputs that vary, a few of a task at a time."""
+    first_output = 0
+    for task, column in zip(tasks, labels.T, strict=True):
+        known = np.flatnonzero(~np.isnan(column))
+        if len(known) >= fewest:
+            values = column[known, None]
+            if task.kind == "multiclass":
+                values = (values == np.arange(len(task.classes))).astype(np.float64)
+            values = values - values.mean(axis=0)
+            length = np.sqrt((values**2).sum(axis=0))
+            varying = np.flatnonzero(length > _CONSTANT)
+            for at in (varying[first : first + _TOGETHER] for first in range(0, len(varying), _TOGETHER)):
+                yield _Target(dataset[known], values[:, at] / length[at], (first_output + at).tolist())
+        first_output += task.n_outputs
 
 
 def _in_turn(found: list[list[Motif]], most: int) -> list[Motif]:
@@ -143,104 +186,117 @@ def _in_turn(found: list[list[Motif]], most: int) -> list[Motif]:
     return list(chosen.values())
 
 
-def _of_task(
-    dataset: RepertoireDataset,
-    targets: Floats,
-    first_output: int,
-    patterns: Sequence[Sequence[int]],
-    most: int,
-    level: float,
-    rng: np.random.Generator,
-) -> list[list[Motif]]:
-    """Return the motifs of each of a task's outputs, best first."""
-    n, n_outputs = targets.shape
-    orders = [np.arange(n), *(rng.permutation(n) for _ in range(_N_PERMUTATIONS))]
-    every = np.stack([targets[order] for order in orders], axis=2).reshape(n, -1)  # (B, T * (1 + P))
-    sizes = sorted({len(places) for places in patterns})
-    found_of: dict[tuple[int, int], _Found] = {(output, k): _Found() for output in range(n_outputs) for k in sizes}
-    for number, products in correlations(dataset, patterns, every):
-        r = products.reshape(n_outputs, len(orders), -1)  # (T, 1 + P, M)
-        for output, (seen, *others) in enumerate(r):
-            codes = _largest(seen)
-            found = found_of[output, len(patterns[number])]
-            found.observed.append((number, codes, seen[codes].astype(np.float64)))
-            least = np.abs(seen[codes]).min()
-            sizes_of = (np.abs(other) for other in others)
-            found.null += [size[size >= least] for size in sizes_of]
-    chosen = []
-    for output in range(n_outputs):
-        by_size = [_candidates(found_of[output, k], level / len(sizes)) for k in sizes]
-        candidates = _Candidates.joined(by_size)
-        columns = _columns(dataset, patterns, candidates)
-        motifs = [candidates.motif(i, patterns, first_output + output) for i in range(columns.shape[1])]
-        letters = [motif.letters for motif in motifs]
-        thresholds = candidates.threshold[: len(motifs)]
-        chosen.append([motifs[i] for i in _pursue(columns, targets[:, output], letters, thresholds, most)])
-    return chosen
-
-
 @dataclass
-class _Found:
-    """Of the patterns with one number of residues: strongest k-mers of each, and what permuted labels give."""
+class _Seen:
+    """Of the k-mers with one number of residues, all outputs together: the strongest, and what permuted labels give.
 
-    observed: list[tuple[int, NDArray[np.int64], Floats]] = field(default_factory=list)
-    null: list[NDArray[np.float32]] = field(default_factory=list)
+    What is compared is |r| times the square root of the number of repertoires, which is alike for all outputs.
 
+    Attributes
+    ----------
+    strongest
+        Output, pattern, code and r of the strongest k-mers of each pattern for each output, and their strength.
+    null
+        How many k-mers had each strength with permuted labels, in steps of `_STEP`.
+    """
 
-def _largest(r: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Return where the largest absolute values of (M,) are."""
-    size = np.abs(r)
-    if len(r) <= _NOTED:
-        return np.arange(len(r))
-    return np.argpartition(size, len(r) - _NOTED)[len(r) - _NOTED :]
+    strongest: list[tuple[Floats, ...]]
+    null: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, n: int) -> _Seen:
+        return cls([], np.zeros(int(n**0.5 / _STEP) + 3, np.int64))
+
+    def note(self, target: _Target, pattern: int, r: NDArray[np.float32]) -> None:
+        """Take in the correlations of a pattern's k-mers, (T', 1 + P, M): with the labels first, then permuted ones."""
+        scale = float(target.n**0.5)
+        for output, (seen, *others) in zip(target.outputs, r, strict=True):
+            size = np.abs(seen)
+            kept = min(_NOTED, len(size))
+            code = np.argpartition(size, len(size) - kept)[len(size) - kept :]
+            columns = (np.full(kept, output), np.full(kept, pattern), code, seen[code], size[code] * scale)
+            self.strongest.append(tuple(column.astype(np.float64) for column in columns))
+            for other in others:
+                add_strengths(other, scale / _STEP, self.null)
+
+    def candidates(self, level: float) -> _Candidates:
+        """Return those whose q-value, null ones expected per one that is seen, is at most the level."""
+        if not self.strongest:
+            return _Candidates.joined([])
+        output, pattern, code, r, strength = (np.concatenate(each) for each in zip(*self.strongest, strict=True))
+        order = np.lexsort((code, pattern, output, -strength))
+        above = np.cumsum(self.null[::-1])[::-1][(strength[order] / _STEP).astype(np.int64)]
+        # one more than were seen: the labels as they are, are one of the orders
+        expected = (above + 1) / (_N_PERMUTATIONS + 1)
+        q = np.minimum.accumulate((expected / np.arange(1, len(r) + 1))[::-1])[::-1]
+        order, q = order[q <= level], q[q <= level]
+        bar = np.full(len(order), strength[order].min(initial=np.inf))
+        return _Candidates(*(each[order] for each in (output, pattern, code, r)), q, bar)
 
 
 @dataclass(frozen=True)
 class _Candidates:
-    """k-mers that stand out: pattern, code, correlation, q-value and what correlations of their size exceed, (n,)."""
+    """k-mers that stand out, strongest first: output, pattern, code, correlation, q-value and bar passed, (n,)."""
 
-    pattern: NDArray[np.int64]
-    code: NDArray[np.int64]
+    output: Floats
+    pattern: Floats
+    code: Floats
     correlation: Floats
     q: Floats
-    threshold: Floats
+    bar: Floats
+
+    def __len__(self) -> int:
+        return len(self.q)
+
+    def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> _Candidates:
+        return _Candidates(*(getattr(self, f.name)[rows] for f in fields(self)))
 
     @classmethod
     def joined(cls, parts: Sequence[_Candidates]) -> _Candidates:
         """Return all of them, strongest first."""
-        columns = [np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)]
-        order = np.lexsort((columns[1], columns[0], -np.abs(columns[2])))
-        return cls(*(column[order] for column in columns))
+        columns = [np.concatenate([np.zeros(0), *(getattr(part, f.name) for part in parts)]) for f in fields(cls)]
+        joined = cls(*columns)
+        return joined.take(np.lexsort((joined.code, joined.pattern, -np.abs(joined.correlation))))
 
-    def motif(self, i: int, patterns: Sequence[Sequence[int]], output: int) -> Motif:
-        places, code = patterns[self.pattern[i]], int(self.code[i])
-        letters = [_ANY] * (places[-1] + 1)
+    def of_output(self, output: int, n: int) -> _Candidates:
+        """Return one output's, as many of each sign at most as can be looked at, the bar as a correlation of n."""
+        mine = self.take(self.output == output)
+        rank = np.zeros(len(mine), np.int64)
+        for sign in (mine.correlation > 0, mine.correlation <= 0):
+            rank[sign] = np.arange(int(sign.sum()))
+        kept = mine.take(rank < _MOST_CANDIDATES // 2)
+        return replace(kept, bar=kept.bar / n**0.5 * (1 - _ROUNDING))
+
+    def motifs(self, patterns: Sequence[Sequence[int]]) -> list[Motif]:
+        """Return them as motifs."""
+        return [self._motif(i, patterns[int(self.pattern[i])]) for i in range(len(self))]
+
+    def _motif(self, i: int, places: Sequence[int]) -> Motif:
+        code, letters = int(self.code[i]), [_ANY] * (places[-1] + 1)
         for place in reversed(places):
             code, letters[place] = divmod(code, _N_LETTERS)
-        return Motif(tuple(letters), output, float(self.correlation[i]), float(self.q[i]))
+        return Motif(tuple(letters), int(self.output[i]), float(self.correlation[i]), float(self.q[i]))
 
 
-def _candidates(found: _Found, level: float) -> _Candidates:
-    """Return those whose q-value, null ones expected per one that is seen, is at most the level."""
-    pattern = np.concatenate([np.full(len(codes), number) for number, codes, _ in found.observed])
-    code = np.concatenate([codes for _, codes, _ in found.observed])
-    r = np.concatenate([values for _, _, values in found.observed])
-    order = np.lexsort((code, pattern, -np.abs(r)))
-    pattern, code, r = pattern[order], code[order], r[order]
-    null = np.sort(np.concatenate(found.null))
-    above = len(null) - np.searchsorted(null, np.abs(r), side="left")
-    # one more than were seen: the labels as they are, are one of the orders
-    expected = (above + 1) / (_N_PERMUTATIONS + 1)
-    q = np.minimum.accumulate((expected / np.arange(1, len(r) + 1))[::-1])[::-1]
-    n = int((q <= level).sum())
-    allowed = max(int(level * n * (_N_PERMUTATIONS + 1)) - 1, 0)  # null ones above the last kept
-    threshold = null[len(null) - 1 - allowed] if allowed < len(null) else np.abs(r[-1])
-    return _Candidates(pattern[:n], code[:n], r[:n], q[:n], np.full(n, threshold))
+def _chosen(
+    dataset: RepertoireDataset,
+    values: Floats,
+    candidates: _Candidates,
+    patterns: Sequence[Sequence[int]],
+    most: int,
+) -> list[Motif]:
+    """Return an output's motifs, best first."""
+    if len(candidates) == 0:
+        return []
+    motifs = candidates.motifs(patterns)
+    columns = _columns(dataset, patterns, candidates)
+    letters = [motif.letters for motif in motifs]
+    return [motifs[i] for i in _pursue(columns, values, letters, candidates.bar, most)]
 
 
 def _columns(dataset: RepertoireDataset, patterns: Sequence[Sequence[int]], candidates: _Candidates) -> Floats:
-    """Return the frequencies of the first candidates in each repertoire, (B, n), n up to `_MOST_CANDIDATES`."""
-    number, code = candidates.pattern[:_MOST_CANDIDATES], candidates.code[:_MOST_CANDIDATES]
+    """Return the frequencies of the candidates in each repertoire, (B, n)."""
+    number, code = candidates.pattern.astype(np.int64), candidates.code.astype(np.int64)
     columns = np.zeros((len(dataset), len(code)))
     used = np.unique(number)
     for rows, one, counted in frequencies(dataset, [patterns[each] for each in used]):
@@ -261,7 +317,8 @@ def _pursue(
     """
     x = columns - columns.mean(axis=0)
     within, among = _Remaining(x - np.outer(target, target @ x), target @ x), _Remaining(x, target @ x)
-    related = np.zeros(x.shape[1], bool)
+    related, same = np.zeros((2, x.shape[1]), bool)
+    size = np.sqrt((x**2).sum(axis=0)) + _TINY
     chosen: list[int] = []
     while len(chosen) < min(most, x.shape[1]):
         length = within.length
@@ -269,13 +326,13 @@ def _pursue(
         open_length = np.sqrt(max(1 - among.explained, _TINY))
         gain = np.abs(among.effect) / (among.length + _TINY)
         adds = (gain / open_length >= threshold) & (gain**2 >= _LEAST)
-        r[(length < _SAME * within.original) | (related & ~adds)] = 0
-        r[chosen] = 0
+        r[(length < _SAME * within.original) | (related & ~adds) | same] = 0
         r[r < threshold] = 0
         best = int(r.argmax()) if len(r) else 0
         if r[best] == 0:
             break
         chosen.append(best)
+        same |= x[:, best] @ x >= _EQUAL * size[best] * size
         related |= np.array([_shared(letters[best], other) >= _SHARED for other in letters])
         within.take(best)
         among.take(best)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
 from deeprc.datasets.dataset import RepertoireDataset
 
-__all__ = ["correlations", "frequencies"]
+__all__ = ["add_strengths", "correlations", "frequencies"]
 
 Floats = NDArray[np.float64]
 
@@ -140,3 +140,10 @@ def _add_moments(rows: NDArray[np.float32], total: Floats, squares: Floats) -> N
             for j in range(block * 4096, min(size, (block + 1) * 4096)):
                 total[j] += row[j]
                 squares[j] += np.float64(row[j]) ** 2
+
+
+@numba.njit(cache=True, nogil=True)
+def add_strengths(r: NDArray[np.float32], scale: float, counts: NDArray[np.int64]) -> None:
+    """Count correlations, (M,), by their absolute value times the scale, rounded down, in counts (n,)."""
+    for value in r:
+        counts[min(int(abs(value) * scale), len(counts) - 1)] += 1

@@ -151,12 +151,12 @@ def _fit_output(
     layers = [layer for layer in network.output_network if isinstance(layer, nn.Linear)]
     if len(layers) > 1:
         return
-    every = range(len(maker.dataset))
-    pooled = [pooled_representation(network, maker, i, top_fraction=top_fraction)[0].flatten() for i in every]
+    filled = np.flatnonzero(maker.dataset.n_sequences > 0)  # an empty one tells nothing
+    pooled = [pooled_representation(network, maker, int(i), top_fraction=top_fraction)[0].flatten() for i in filled]
     representation = torch.stack(pooled)  # (B, H * S) float64
     moments = RunningStandardisation(representation.shape[1]).double()
     moments.start(representation)
-    weight, bias = _regression(moments.eval()(representation)[:, :n], labels, tasks)
+    weight, bias = _regression(moments.eval()(representation)[:, :n], labels[filled], tasks)
     standardisation = network.output_network[0]
     if isinstance(standardisation, RunningStandardisation):
         standardisation.load_state_dict(moments.state_dict())
@@ -174,11 +174,15 @@ def _regression(x: Tensor, labels: Tensor, tasks: Sequence[Task]) -> tuple[Tenso
     """Return weights (T, n) and biases (T,) of the outputs for x (B, n), which is standardised."""
     weight = x.new_zeros(sum(task.n_outputs for task in tasks), x.shape[1], requires_grad=True)
     bias = x.new_zeros(len(weight), requires_grad=True)
+    n_labels = (~labels.isnan()).sum(dim=0).clamp(min=1)
+    share = torch.cat(
+        [x.new_full((t.n_outputs,), _PENALTY * t.weight) / n for t, n in zip(tasks, n_labels, strict=True)]
+    )
     optimizer = torch.optim.LBFGS([weight, bias], max_iter=_MOST_STEPS, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimizer.zero_grad()
-        value = multitask_loss(x @ weight.T + bias, labels, tasks) + _PENALTY / len(x) * weight.square().sum()
+        value = multitask_loss(x @ weight.T + bias, labels, tasks) + (share @ weight.square()).sum()
         value.backward()
         return value
 

@@ -22,6 +22,7 @@ from deeprc.nn.batch import BatchMaker, RepertoireBatch
 from deeprc.nn.network import DeepRC
 from deeprc.outputs import multitask_loss
 from deeprc.tasks import Task
+from deeprc.training.averaging import AveragedNetwork
 
 __all__ = ["CapturedStep", "Prefetcher", "Step"]
 
@@ -53,6 +54,7 @@ class Step:
             fused=kind in ("cpu", "cuda"),
             capturable=kind == "cuda",
         )
+        self.average = AveragedNetwork(network, settings.weight_average)
 
     def __call__(self, batch: RepertoireBatch, targets: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Make one update and return its loss; targets (B, number of tasks), the generator gives the logits' noise."""
@@ -68,6 +70,7 @@ class Step:
         self.optimizer.zero_grad()
         (loss + self._penalty()).backward()
         self.optimizer.step()
+        self.average.take_in()
         return loss.detach()
 
     def _penalty(self) -> Tensor:

@@ -37,19 +37,15 @@ from deeprc.training.enrichment import Motif
 from deeprc.training.seeding import find_seeds, seed_network
 from deeprc.training.step import CapturedStep, Prefetcher, Step
 
-__all__ = ["LEAST_GAIN", "SAVE_SECONDS", "Fold", "Trainer", "TrainingState", "build_network"]
+__all__ = ["SAVE_SECONDS", "Fold", "Trainer", "TrainingState", "build_network"]
 
 logger = logging.getLogger(__name__)
 
 SAVE_SECONDS = 60.0
 """A checkpoint is written at every evaluation, and between two of them when this time has passed."""
 
-_EPOCHS, _SAMPLES, _NOISE, _START, _VALIDATION, _AUGMENTATION, _SEEDS = range(
-    7
-)  # streams of randomness derived from one seed
-
-LEAST_GAIN = 1e-3
-"""By how much the validation loss must fall to count as better: a network that is sure need not become surer."""
+# streams of randomness derived from one seed
+_EPOCHS, _SAMPLES, _NOISE, _START, _VALIDATION, _AUGMENTATION, _SEEDS = range(7)
 
 
 @dataclass(frozen=True)
@@ -69,13 +65,15 @@ class TrainingState:
     update
         Updates made.
     best_loss, best_update
-        The lowest validation loss so far, and after which update.
+        The best validation loss so far (see `TrainingConfig.least_gain`), and after which update.
     history
         One row per evaluation; its `best_update` is the best one so far.
     finished
         Whether training has ended.
+    started
+        Whether the motifs to start from have been sought.
     seeds
-        The motifs that kernels started from, as mappings.
+        These motifs, as mappings.
     """
 
     update: int = 0
@@ -83,6 +81,7 @@ class TrainingState:
     best_update: int = 0
     history: list[dict[str, float]] = field(default_factory=list)
     finished: bool = False
+    started: bool = False
     seeds: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -141,12 +140,11 @@ class Trainer:
         self.network = build_network(config, tasks, seed=seed, device=device, genes=genes)
         self.step = Step(self.network, tasks, config.training)
         self.state = TrainingState()
-        self._best = self._weights()
+        self._best = _copied(self.network)
         self._batches, self._held_out = (self._maker(fold.dataset) for fold in (train, validation))
         self._validation_rows = self._draw_validation_rows()
         self._labelled = np.flatnonzero(~np.isnan(train.labels).all(axis=1))
         self._losses: list[Tensor] = []
-        self._started = False
         self._saved = time.monotonic()
         self._check()
         if checkpoint is not None and checkpoint.exists():
@@ -188,10 +186,10 @@ class Trainer:
             Called after every update with the state and the update's loss, which is on the device: to look at it is to
             wait for the update.
         """
-        self.start()
         started = time.monotonic() - (self.state.history[-1]["seconds"] if self.state.history else 0.0)
+        self.start()
         if self.state.seeds and not self.state.history:
-            self._evaluate(0.0)  # the start may be as good as it gets
+            self._evaluate(time.monotonic() - started)  # the start may be as good as it gets
         update = self.updates()
         while not self.state.finished:
             self.network.train()
@@ -203,6 +201,7 @@ class Trainer:
                 progress(self.state, loss)
         self.network.load_state_dict(self._best)
         self.network.eval()
+        self.step.average.restart()
         return self.state
 
     @property
@@ -213,21 +212,27 @@ class Trainer:
     def start(self) -> None:
         """Look for motifs that go with a label in the training fold, and start the network from them.
 
-        `fit` does it before the first update; a second call changes nothing.
+        `fit` does it before the first update; a second call changes nothing. Where counts scale the residues
+        (`abundance`), or there are no kernels, nothing is sought.
         """
-        settings = self.config.training
-        seeded = settings.seeded_start > 0 and self.config.network.embedding == "convolution"
-        if seeded and not self._started and self.state.update == 0:
-            seed = int(_generator(self.seed, _SEEDS).integers(2**62))
-            seeds = find_seeds(self.config, self.tasks, self.train.dataset, self.train.labels, seed=seed)
-            fraction = settings.averaged_fraction
-            seed_network(self.network, seeds, self._batches, self.train.labels, self.tasks, top_fraction=fraction)
-            self._best = self._weights()
-            self.state.seeds = [asdict(motif) for motif in seeds]
-            named = ", ".join(f"{motif.pattern} ({motif.correlation:+.2f})" for motif in seeds)
-            logger.info("%d kernels start from motifs of the training fold%s", len(seeds), f": {named}" * bool(named))
-        self._started = True
-        self._saved = time.monotonic()
+        if self.state.started or self.state.update > 0:
+            return
+        network = self.config.network
+        if self.config.training.seeded_start > 0 and network.embedding == "convolution" and network.abundance == "none":
+            self._start_from_motifs()
+        self.state.started = True
+        self._save()
+
+    def _start_from_motifs(self) -> None:
+        seed = int(_generator(self.seed, _SEEDS).integers(2**62))
+        seeds = find_seeds(self.config, self.tasks, self.train.dataset, self.train.labels, seed=seed)
+        fraction = self.config.training.averaged_fraction
+        seed_network(self.network, seeds, self._batches, self.train.labels, self.tasks, top_fraction=fraction)
+        self.step.average.restart()
+        self._best = _copied(self.network)
+        self.state.seeds = [asdict(motif) for motif in seeds]
+        named = ", ".join(f"{motif.pattern} ({motif.correlation:+.2f})" for motif in seeds)
+        logger.info("%d kernels start from motifs of the training fold%s", len(seeds), f": {named}" * bool(named))
 
     def _look(self, seconds: float) -> None:
         """Evaluate, save and stop where it is time to."""
@@ -235,12 +240,18 @@ class Trainer:
         last = self.state.update >= settings.n_updates
         if self.state.update % settings.evaluate_every == 0 or last:
             self._evaluate(seconds)
-            waited = (self.state.update - self.state.best_update) // settings.evaluate_every
-            tired = settings.patience is not None and (waited >= settings.patience or self.state.best_loss < LEAST_GAIN)
-            self.state.finished = last or tired
+            self.state.finished = last or self._has_waited()
             self._save()
         elif time.monotonic() - self._saved >= SAVE_SECONDS:
             self._save()
+
+    def _has_waited(self) -> bool:
+        """Say whether nothing better has come for long enough, or nothing better can come."""
+        settings = self.config.training
+        if settings.patience is None:
+            return False
+        waited = (self.state.update - self.state.best_update) // settings.evaluate_every
+        return waited >= settings.patience or self.state.best_loss <= settings.least_gain
 
     def updates(self, *, capture: bool = True) -> Callable[[int], Tensor]:
         """Return the function that makes an update, by its number, and returns its loss.
@@ -288,10 +299,10 @@ class Trainer:
         return batch
 
     def validate(self) -> tuple[float, dict[str, float]]:
-        """Return the loss of the current weights on the validation repertoires, and the monitor's numbers."""
-        self.network.eval()
+        """Return the loss of the averaged weights on the validation repertoires, and the monitor's numbers."""
+        network = self.step.average.network.eval()
         outputs = cohort_outputs(
-            self.network,
+            network,
             self._held_out,
             top_fraction=self.config.training.averaged_fraction,
             rows=self._validation_rows,
@@ -305,12 +316,11 @@ class Trainer:
     def validation_attention(self) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
         """Return the attention logits and weights of the validation repertoires' sequences, one after the other.
 
-        Both (n, H), of the current weights and the sequences that every look sees. Weights sum to 1 per repertoire and
+        Both (n, H), of the averaged weights and the sequences that every look sees. Weights sum to 1 per repertoire and
         head; those of sequences that the top fraction leaves out are 0.
         """
-        logits = [
-            attention_logits(self.network, self._held_out, i, rows=r) for i, r in enumerate(self._validation_rows)
-        ]
+        network = self.step.average.network
+        logits = [attention_logits(network, self._held_out, i, rows=r) for i, r in enumerate(self._validation_rows)]
         weights = [attention_weights(part, self.config.training.averaged_fraction) for part in logits]
         return torch.cat(logits).numpy(), torch.cat(weights).numpy()
 
@@ -324,19 +334,17 @@ class Trainer:
             "seconds": round(seconds, 3),
         }
         self._losses = []
-        if loss < self.state.best_loss - LEAST_GAIN:
+        if loss < self.state.best_loss - self.config.training.least_gain:
             self.state.best_loss, self.state.best_update = loss, self.state.update
-            self._best = self._weights()
+            self._best = _copied(self.step.average.network)
         self.state.history.append({**row, "best_update": self.state.best_update})
-
-    def _weights(self) -> dict[str, Tensor]:
-        return {name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()}
 
     def _save(self) -> None:
         if self.checkpoint is None:
             return
         self.checkpoint.parent.mkdir(exist_ok=True)
-        tensors = {f"network.{name}": tensor for name, tensor in self._weights().items()}
+        tensors = {f"network.{name}": tensor for name, tensor in self.network.state_dict().items()}
+        tensors |= {f"average.{name}": tensor for name, tensor in self.step.average.tensors().items()}
         tensors |= {f"best.{name}": tensor for name, tensor in self._best.items()}
         tensors["losses.since_evaluation"] = torch.stack(self._losses) if self._losses else torch.zeros(0)
         tensors |= {f"optimizer.{name}": tensor for name, tensor in optimizer_tensors(self.step.optimizer).items()}
@@ -345,17 +353,22 @@ class Trainer:
 
     def _restore(self, path: Path) -> None:
         tensors, state = load_tensors(path)
-        parts: dict[str, dict[str, Any]] = {"network": {}, "best": {}, "losses": {}, "optimizer": {}}
+        parts: dict[str, dict[str, Any]] = {"network": {}, "average": {}, "best": {}, "losses": {}, "optimizer": {}}
         for key, tensor in tensors.items():
             part, name = key.split(".", 1)
             # the optimiser puts its state where it belongs
             parts[part][name] = tensor if part == "optimizer" else tensor.to(self.device)
         self.network.load_state_dict(parts["network"])
+        self.step.average.restore(parts["average"])
         self._best = parts["best"]
         self._losses = list(parts["losses"]["since_evaluation"])
         restore_optimizer(self.step.optimizer, parts["optimizer"])
         self.state = TrainingState(**state)
         logger.info("continuing after update %d", self.state.update)
+
+
+def _copied(network: DeepRC) -> dict[str, Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
 
 
 def _generator(*key: int) -> np.random.Generator:

@@ -68,3 +68,13 @@ def test_repertoires_of_which_all_is_kept(cohort: RepertoireDataset) -> None:
     found.sum().backward()
     gradients: list[Tensor] = [each.grad for each in network.parameters() if each.grad is not None]
     assert all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
+
+
+def test_an_empty_repertoire_gives_what_it_gives_without_a_rest(batch: RepertoireBatch) -> None:
+    offsets = torch.cat([batch.offsets[:2], batch.offsets[1:]])  # the second one is empty
+    network = build()
+    holed = batch.take(torch.arange(len(batch.starts)), offsets)
+    found = network(holed, top_fraction=0.2, unattended="constant")
+    torch.testing.assert_close(found, network(holed))
+    found.square().sum().backward()
+    assert all(bool(torch.isfinite(each.grad).all()) for each in network.parameters() if each.grad is not None)

@@ -120,3 +120,16 @@ def test_both_forms_choose_the_same_top_rows(
         assert by_score[first:last].sort().values.tolist() == rows[first:last].tolist()
     assert len(by_score) >= len(rows)
     assert ((by_score >= 0) & (by_score < n + tail)).all()
+
+
+@pytest.mark.parametrize("most", [1, 3, 50])
+def test_at_most_so_many_rows_in_both_forms(most: int) -> None:
+    generator = torch.Generator().manual_seed(most)
+    logits = torch.randn(40, 2, generator=generator)
+    offsets = torch.tensor([0, 10, 10, 12, 40])
+    rows, bounds = top_rows(logits, offsets, 0.5, most)
+    assert bounds.diff().tolist() == [min(5, most), 0, 1, min(14, most)]
+    others, same_bounds = _top_rows_by_tensors(logits, offsets, 0.5, most)
+    assert same_bounds.tolist() == bounds.tolist()
+    for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        assert sorted(others[first:last].tolist()) == rows[first:last].tolist()

@@ -113,3 +113,38 @@ def test_the_same_seed_finds_the_same(cohort_factory: Callable[..., RepertoireDa
     first, again = (enriched_motifs(cohort, y, BINARY, patterns=PATTERNS, most=8, seed=3) for _ in range(2))
     assert first == again
     assert first[0].pattern in ("WWH", "WHW", "WW.W", "W.HW")
+
+
+def test_the_level_holds_over_all_outputs_together(tmp_path: Path) -> None:
+    """Ten classes and another target make eleven outputs; of 10 null cohorts 0.5 are expected to show something."""
+    cohort = implanted(tmp_path, [[]] * 40)
+    task = Task("grade", "grade", "multiclass", tuple("abcdefghij"))
+    other = Task("age", "age", "regression", mean=0.0, scale=1.0)
+    rng = np.random.default_rng(0)
+    shown = 0
+    for seed in range(10):
+        table = np.stack([rng.permutation(40) % 10, rng.normal(size=40)], axis=1)
+        shown += bool(enriched_motifs(cohort, table, [task, other], patterns=PATTERNS, most=8, seed=seed))
+    assert shown <= 2
+
+
+def test_a_class_that_nobody_has_changes_nothing(tmp_path: Path) -> None:
+    y = [b % 2 for b in range(40)]
+    cohort = implanted(tmp_path, [["WHWM"] if label else [] for label in y])
+    found = [
+        enriched_motifs(cohort, column(y), [Task("x", "x", "multiclass", classes)], patterns=[(0, 1, 2, 3)], most=1)
+        for classes in (("a", "b"), ("a", "b", "nobody"))
+    ]
+    assert [motif.pattern for motif in found[0]] == ["WHWM"]
+    assert found[0] == found[1]
+
+
+def test_equal_columns_count_once_whatever_their_letters() -> None:
+    target = np.where(np.arange(100) % 2, 0.1, -0.1)
+    columns = np.stack([target, target * 2, target], axis=1)
+    letters = [(0, 1, 2), (9, 9, 9), (8, 8, 8)]
+    assert len(_pursue(columns, target, letters, np.full(3, 0.4), 4)) == 1
+
+
+def test_without_patterns_nothing_is_found(cohort: RepertoireDataset) -> None:
+    assert enriched_motifs(cohort, column([b % 2 for b in range(len(cohort))]), BINARY, patterns=[], most=8) == []

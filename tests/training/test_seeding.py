@@ -14,8 +14,10 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn.batch import BatchMaker
 from deeprc.nn.inference import cohort_outputs, pooled_representation
 from deeprc.nn.network import DeepRC
+from deeprc.outputs import multitask_loss
 from deeprc.tasks import Task, TaskKind
 from deeprc.training import seeding
+from deeprc.training import trainer as trainer_module
 from deeprc.training.enrichment import Motif
 from deeprc.training.seeding import seed_network
 from deeprc.training.trainer import Fold, Trainer, build_network
@@ -229,3 +231,85 @@ def test_an_lstm_has_no_kernels_to_start(cohort_factory: Callable[..., Repertoir
     trainer = make(cohort_factory(40), settings)
     trainer.start()
     assert trainer.seeds == []
+
+
+@pytest.mark.parametrize("network", [{"abundance": "log1p"}, {"kernel_size": 1}])
+def test_where_kernels_cannot_hold_motifs_the_start_is_plain(
+    cohort_factory: Callable[..., RepertoireDataset], network: dict[str, object]
+) -> None:
+    shape = NetworkConfig(**{"n_kernels": 8, "kernel_size": 4, **network})  # type: ignore[arg-type]
+    trainer = make(cohort_factory(40), Config(shape, TrainingConfig(seeded_start=0.5, n_updates=2)))
+    trainer.fit()
+    assert trainer.seeds == []
+
+
+def test_repertoires_without_a_label_or_a_sequence_do_not_change_the_start(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    sequences = [random_sequences(rng, 60) for _ in range(30)]
+    sequences = [
+        [s[:1] + "WWHW" + s[1:] if b % 2 and i < 6 else s for i, s in enumerate(r)] for b, r in enumerate(sequences)
+    ]
+    weights = []
+    for number, more in enumerate(([], [[], random_sequences(rng, 60), random_sequences(rng, 60)])):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        cohort = write_cohort(folder / "c.h5", sequences + more, pd.DataFrame({"x": range(30 + len(more))}))
+        target = np.array([b % 2 for b in range(30)] + [0.0, np.nan, np.nan][: len(more)])[:, None]
+        network = build_network(config(), TASKS, seed=0, device=CPU)
+        seed_network(network, [motif("WWHW"), motif("A.C")], BatchMaker(cohort, "none"), target, TASKS)
+        z = representations(network, cohort)[:30, :2]
+        output = next(layer for layer in network.output_network if isinstance(layer, torch.nn.Linear))
+        weights.append(output.weight[0, :2].detach().numpy() / z.std(axis=0))
+    assert np.abs(weights[0]).min() > 0
+    spread = np.abs(weights[1] / weights[0] - 1).max()
+    assert spread < 0.1, weights
+
+
+def test_a_kill_after_the_search_does_not_lose_it(
+    cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cohort, path = cohort_factory(40), tmp_path / "checkpoint" / "last.safetensors"
+    whole = make(cohort, config())
+    whole.fit()
+    make(cohort, config(), path).start()
+
+    def refuse(*arguments: object, **options: object) -> list[Motif]:
+        raise AssertionError("sought again")
+
+    monkeypatch.setattr(trainer_module, "find_seeds", refuse)
+    resumed = make(cohort, config(), path)
+    resumed.fit()
+    assert resumed.seeds == whole.seeds
+    for name, tensor in whole.network.state_dict().items():
+        assert torch.equal(resumed.network.state_dict()[name], tensor), name
+
+
+def test_updates_of_whole_repertoires_resume_to_the_same_numbers(
+    cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path
+) -> None:
+    cohort, path = cohort_factory(40), tmp_path / "checkpoint" / "last.safetensors"
+    settings = config(n_sequences=None, top_number=20, unattended="constant", patience=None)
+    whole = make(cohort, settings)
+    sizes = whole._batches.dataset.n_sequences[whole._positions(0)]
+    assert whole.sample(0).offsets.diff().tolist() == sizes.tolist()
+    whole.fit()
+
+    class Killed(Exception):
+        pass
+
+    def kill(state: object, loss: torch.Tensor) -> None:
+        if getattr(state, "update", 0) == 9:
+            raise Killed
+
+    with pytest.raises(Killed):
+        make(cohort, settings, path).fit(kill)
+    resumed = make(cohort, settings, path)
+    resumed.fit()
+    for name, tensor in whole.network.state_dict().items():
+        assert torch.equal(resumed.network.state_dict()[name], tensor), name
+    assert settings.training.averaged_fraction == 1.0
+    outputs = cohort_outputs(whole.network, BatchMaker(cohort[24:], "none"), top_fraction=1.0)
+    targets = torch.from_numpy(label(cohort[24:]))
+    best = whole.state.history[-1]["best_update"]
+    row = next(row for row in whole.state.history if row["update"] == best)
+    assert float(multitask_loss(outputs, targets, TASKS)) == pytest.approx(row["validation_loss"], rel=1e-5)

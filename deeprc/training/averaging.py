@@ -1,0 +1,64 @@
+"""Weights averaged over the updates: what is validated and kept, while the weights themselves go on learning."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from deeprc.nn.network import DeepRC
+
+__all__ = ["AveragedNetwork"]
+
+
+class AveragedNetwork:
+    """A network whose weights follow another one's as an exponential moving average.
+
+    After t updates the average keeps min(memory, (1 + t) / (10 + t)) of itself, so that it leaves the start fast.
+
+    Parameters
+    ----------
+    network
+        What learns.
+    memory
+        Share of itself that the average keeps in each update; 0 follows at once, and then there is no second network.
+    """
+
+    def __init__(self, network: DeepRC, memory: float) -> None:
+        self.memory = memory
+        self.network = network if memory == 0 else copy.deepcopy(network).eval().requires_grad_(False)
+        self._learning = network
+        self._updates = torch.zeros((), device=network.pooling.queries.device)  # there, so that a graph can record it
+
+    @torch.no_grad()
+    def restart(self) -> None:
+        """Take over the weights as they are."""
+        if self.memory:
+            self.network.load_state_dict(self._learning.state_dict())
+            self._updates.zero_()
+
+    @torch.no_grad()
+    def take_in(self) -> None:
+        """Move towards the weights after an update."""
+        if not self.memory:
+            return
+        share = 1 - ((1 + self._updates) / (10 + self._updates)).clamp(max=self.memory)
+        self._updates += 1
+        learning = self._learning.state_dict()
+        for name, average in self.network.state_dict().items():
+            if average.is_floating_point():
+                average.lerp_(learning[name], share.to(average))
+            else:
+                average.copy_(learning[name])
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what a checkpoint must hold; nothing where there is no second network."""
+        return {"updates": self._updates, **self.network.state_dict()} if self.memory else {}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over what `tensors` returned."""
+        if self.memory:
+            self._updates.copy_(tensors["updates"])
+            self.network.load_state_dict({name: tensor for name, tensor in tensors.items() if name != "updates"})
