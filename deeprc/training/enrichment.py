@@ -231,7 +231,7 @@ class _Seen:
         q = np.minimum.accumulate((expected / np.arange(1, len(r) + 1))[::-1])[::-1]
         order, q = order[q <= level], q[q <= level]
         bar = np.full(len(order), strength[order].min(initial=np.inf))
-        return _Candidates(*(each[order] for each in (output, pattern, code, r)), q, bar)
+        return _Candidates(output[order], pattern[order], code[order], r[order], q, bar)
 
 
 @dataclass(frozen=True)
