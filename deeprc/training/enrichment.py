@@ -7,8 +7,8 @@ spans.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from itertools import combinations
 
 import numpy as np
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.tasks import Task
-from deeprc.training.kmer_correlations import add_strengths, correlations, frequencies
+from deeprc.training.kmer_correlations import add_strengths, correlations, occurrences
 
 __all__ = ["Motif", "enriched_motifs", "places_within"]
 
@@ -33,11 +33,6 @@ _TOGETHER = 4  # outputs correlated at a time
 _STEP = 0.005  # of the strengths that are counted
 _CONSTANT = 1e-12  # length of a label that does not vary
 _ROUNDING = 1e-6
-_EQUAL = 0.95  # correlation of columns that are taken for one
-_SAME = 0.3  # share of a column's spread that must remain, or it is another form of what has been chosen
-_SHARED = 2  # residues that related motifs share
-_LEAST = 0.005  # share of the label's variance that a related motif must add
-_TINY = 1e-30
 _ANY = -1
 
 
@@ -54,7 +49,7 @@ class Motif:
     correlation
         Of its frequency with the label, or with being of the class; negative where it is rarer.
     q
-        Expected share of false ones among those that correlate as strongly, from permuted labels.
+        Expected share of false ones among the motifs of the output up to this one, from permuted labels.
     """
 
     letters: tuple[int, ...]
@@ -93,9 +88,9 @@ def enriched_motifs(
 
     The frequency of each k-mer (occurrences per sequence) is correlated with the label: with being positive, with being
     of each class, or with the number. The same is done with the labels given to other repertoires, so that q-values
-    hold whatever the k-mers' distributions and however they depend on each other. Of the k-mers with q up to `level`,
-    motifs are taken one by one, each the one that goes best with what those before it leave open; so the shifted and
-    shortened forms of one motif count once, and a variant counts where it adds something.
+    hold whatever the k-mers' distributions and however they depend on each other. While q is up to `level`,
+    motifs are taken one by one, each the one that stands out most in the sequences that carry none of those before it;
+    so the shifted and shortened forms of one motif count once, and a variant counts where it has sequences of its own.
 
     Parameters
     ----------
@@ -127,12 +122,13 @@ def enriched_motifs(
         every = np.stack([target.values[order] for order in orders], axis=2).reshape(target.n, -1)  # (n, T * (1 + P))
         for number, r in correlations(target.dataset, patterns, every):
             seen[len(patterns[number])].note(target, number, r.reshape(len(target.outputs), len(orders), -1))
-    standing_out = [seen[k].candidates(level / len(sizes)) for k in sizes]
+    nulls = [seen[k].expected for k in sizes]
+    candidates = _Candidates.joined([seen[k].candidates(kind, level * most) for kind, k in enumerate(sizes)])
     found = []
     for target in targets:
         for output, values in zip(target.outputs, target.values.T, strict=True):
-            candidates = _Candidates.joined([each.of_output(output, target.n) for each in standing_out])
-            found.append(_chosen(target.dataset, values, candidates, patterns, most))
+            mine = candidates.of_output(output)
+            found.append(_chosen(target.dataset, values, mine, patterns, nulls, most=most, level=level))
     return _in_turn(found, most)
 
 
@@ -219,34 +215,39 @@ class _Seen:
             for other in others:
                 add_strengths(other, scale / _STEP, self.null)
 
-    def candidates(self, level: float) -> _Candidates:
-        """Return those whose q-value, null ones expected per one that is seen, is at most the level."""
+    def expected(self, strength: Floats) -> Floats:
+        """Return how many k-mers as strong as each, (n,), permuted labels give, one order of them on average.
+
+        The labels as they are, are one of the orders, and count as one that is as strong.
+        """
+        at = np.clip(strength / _STEP, 0, len(self.null) - 1).astype(np.int64)
+        above = np.cumsum(self.null[::-1])[::-1][at]
+        return np.asarray((above + 1) / (_N_PERMUTATIONS + 1))
+
+    def candidates(self, kind: int, most: float) -> _Candidates:
+        """Return those of which so many false ones are expected at most, as of this kind."""
         if not self.strongest:
             return _Candidates.joined([])
         output, pattern, code, r, strength = (np.concatenate(each) for each in zip(*self.strongest, strict=True))
-        order = np.lexsort((code, pattern, output, -strength))
-        above = np.cumsum(self.null[::-1])[::-1][(strength[order] / _STEP).astype(np.int64)]
-        # one more than were seen: the labels as they are, are one of the orders
-        expected = (above + 1) / (_N_PERMUTATIONS + 1)
-        q = np.minimum.accumulate((expected / np.arange(1, len(r) + 1))[::-1])[::-1]
-        order, q = order[q <= level], q[q <= level]
-        bar = np.full(len(order), strength[order].min(initial=np.inf))
-        return _Candidates(output[order], pattern[order], code[order], r[order], q, bar)
+        rows = np.flatnonzero(self.expected(strength) <= most)
+        return _Candidates(output[rows], pattern[rows], code[rows], r[rows], np.full(len(rows), kind, np.float64))
 
 
 @dataclass(frozen=True)
 class _Candidates:
-    """k-mers that stand out, strongest first: output, pattern, code, correlation, q-value and bar passed, (n,)."""
+    """k-mers that may stand out, strongest first: output, pattern, code, correlation and kind, (n,).
+
+    A kind are all k-mers with one number of residues.
+    """
 
     output: Floats
     pattern: Floats
     code: Floats
     correlation: Floats
-    q: Floats
-    bar: Floats
+    kind: Floats
 
     def __len__(self) -> int:
-        return len(self.q)
+        return len(self.code)
 
     def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> _Candidates:
         return _Candidates(*(getattr(self, f.name)[rows] for f in fields(self)))
@@ -258,24 +259,21 @@ class _Candidates:
         joined = cls(*columns)
         return joined.take(np.lexsort((joined.code, joined.pattern, -np.abs(joined.correlation))))
 
-    def of_output(self, output: int, n: int) -> _Candidates:
-        """Return one output's, as many of each sign at most as can be looked at, the bar as a correlation of n."""
+    def of_output(self, output: int) -> _Candidates:
+        """Return one output's, as many of each sign at most as can be looked at."""
         mine = self.take(self.output == output)
         rank = np.zeros(len(mine), np.int64)
         for sign in (mine.correlation > 0, mine.correlation <= 0):
             rank[sign] = np.arange(int(sign.sum()))
-        kept = mine.take(rank < _MOST_CANDIDATES // 2)
-        return replace(kept, bar=kept.bar / n**0.5 * (1 - _ROUNDING))
+        return mine.take(rank < _MOST_CANDIDATES // 2)
 
-    def motifs(self, patterns: Sequence[Sequence[int]]) -> list[Motif]:
-        """Return them as motifs."""
-        return [self._motif(i, patterns[int(self.pattern[i])]) for i in range(len(self))]
-
-    def _motif(self, i: int, places: Sequence[int]) -> Motif:
+    def motif(self, i: int, patterns: Sequence[Sequence[int]], q: float) -> Motif:
+        """Return one of them as a motif."""
+        places = patterns[int(self.pattern[i])]
         code, letters = int(self.code[i]), [_ANY] * (places[-1] + 1)
         for place in reversed(places):
             code, letters[place] = divmod(code, _N_LETTERS)
-        return Motif(tuple(letters), int(self.output[i]), float(self.correlation[i]), float(self.q[i]))
+        return Motif(tuple(letters), int(self.output[i]), float(self.correlation[i]), q)
 
 
 def _chosen(
@@ -283,84 +281,61 @@ def _chosen(
     values: Floats,
     candidates: _Candidates,
     patterns: Sequence[Sequence[int]],
+    nulls: Sequence[Callable[[Floats], Floats]],
+    *,
     most: int,
+    level: float,
 ) -> list[Motif]:
-    """Return an output's motifs, best first."""
+    """Return an output's motifs, best first: each by the sequences that carry none of those before it.
+
+    So the longer, shorter and shifted forms of a motif, and what stands beside it, count once, because they are in the
+    same sequences; another motif, or a form in sequences of its own, still stands out. The k-th is taken where at most
+    k times the level are expected to be false.
+
+    Parameters
+    ----------
+    dataset, values
+        The repertoires and what is correlated, (n,), of length 1.
+    candidates
+        K-mers that may stand out.
+    patterns
+        Places of their residues.
+    nulls
+        How many are expected to be as strong by chance, for each kind; see `_Seen.expected`.
+    most
+        Motifs at most.
+    level
+        Share of false ones that is expected among the motifs.
+    """
     if len(candidates) == 0:
         return []
-    motifs = candidates.motifs(patterns)
-    columns = _columns(dataset, patterns, candidates)
-    letters = [motif.letters for motif in motifs]
-    return [motifs[i] for i in _pursue(columns, values, letters, candidates.bar, most)]
-
-
-def _columns(dataset: RepertoireDataset, patterns: Sequence[Sequence[int]], candidates: _Candidates) -> Floats:
-    """Return the frequencies of the candidates in each repertoire, (B, n)."""
-    number, code = candidates.pattern.astype(np.int64), candidates.code.astype(np.int64)
-    columns = np.zeros((len(dataset), len(code)))
-    used = np.unique(number)
-    for rows, one, counted in frequencies(dataset, [patterns[each] for each in used]):
-        at = np.flatnonzero(number == used[one])
-        columns[rows, at] = counted[:, code[at]]
-    return columns
-
-
-def _pursue(
-    columns: Floats, target: Floats, letters: Sequence[tuple[int, ...]], threshold: Floats, most: int
-) -> list[int]:
-    """Choose columns, (B, n), one by one, by what each says about the target that the chosen ones do not say.
-
-    Forms of one motif vary together among repertoires of the same label, and independent motifs do not. So from each
-    column its regression on the chosen ones, among repertoires of the same label, is taken away, and what remains must
-    still correlate with the target, (B,), which has length 1. One that shares residues with a chosen one must also go
-    with what the chosen ones leave open of the target; two unlike motifs may well say the same.
-    """
-    x = columns - columns.mean(axis=0)
-    within, among = _Remaining(x - np.outer(target, target @ x), target @ x), _Remaining(x, target @ x)
-    related, same = np.zeros((2, x.shape[1]), bool)
-    size = np.sqrt((x**2).sum(axis=0)) + _TINY
-    chosen: list[int] = []
-    while len(chosen) < min(most, x.shape[1]):
-        length = within.length
-        r = np.abs(within.effect) / np.sqrt(within.effect**2 + length**2 + _TINY)
-        open_length = np.sqrt(max(1 - among.explained, _TINY))
-        gain = np.abs(among.effect) / (among.length + _TINY)
-        adds = (gain / open_length >= threshold) & (gain**2 >= _LEAST)
-        r[(length < _SAME * within.original) | (related & ~adds) | same] = 0
-        r[r < threshold] = 0
-        best = int(r.argmax()) if len(r) else 0
-        if r[best] == 0:
+    pattern, code = candidates.pattern.astype(np.int64), candidates.code.astype(np.int64)
+    found = occurrences(dataset, patterns, pattern, code)
+    candidates = candidates.take(np.arange(found.n))
+    place = found.repertoire * found.n + found.which
+    carrier = np.unique(found.sequence, return_inverse=True)[1]
+    taken = np.zeros(len(carrier), bool)  # by carrier; there are not more of them than occurrences
+    sizes, root = np.maximum(dataset.n_sequences, 1)[:, None], len(values) ** 0.5
+    free = np.ones(found.n, bool)
+    chosen: list[Motif] = []
+    while len(chosen) < most:
+        counts = np.bincount(place[~taken[carrier]], minlength=len(values) * found.n).reshape(len(values), -1)
+        r = _correlation(counts / sizes, values) * np.sign(candidates.correlation)
+        strength = np.maximum(r, 0) * root * (1 + _ROUNDING)
+        expected = np.choose(candidates.kind.astype(np.int64), [null(strength) for null in nulls]) * len(nulls)
+        q = expected / (len(chosen) + 1)
+        r[(q > level) | ~free] = 0
+        best = int(r.argmax())
+        if r[best] <= 0:
             break
-        chosen.append(best)
-        same |= x[:, best] @ x >= _EQUAL * size[best] * size
-        related |= np.array([_shared(letters[best], other) >= _SHARED for other in letters])
-        within.take(best)
-        among.take(best)
+        chosen.append(candidates.motif(best, patterns, float(q[best])))
+        free[best] = False
+        taken[carrier[found.which == best]] = True
     return chosen
 
 
-class _Remaining:
-    """Columns, (B, n), without their regression on those taken; and their products with a target, (n,)."""
-
-    def __init__(self, columns: Floats, effect: Floats) -> None:
-        self.columns, self.effect, self.explained = columns.copy(), effect.copy(), 0.0
-        self.original = self.length
-
-    @property
-    def length(self) -> Floats:
-        return np.asarray(np.sqrt((self.columns**2).sum(axis=0)))
-
-    def take(self, one: int) -> None:
-        square = float(self.columns[:, one] @ self.columns[:, one]) + _TINY
-        slope = self.columns[:, one] @ self.columns / square
-        self.explained += float(self.effect[one]) ** 2 / square
-        self.effect = self.effect - self.effect[one] * slope
-        self.columns = self.columns - np.outer(self.columns[:, one], slope)
-
-
-def _shared(a: tuple[int, ...], b: tuple[int, ...]) -> int:
-    """Return how many residues two motifs share at most, one moved along the other."""
-    return max(
-        sum(x == y != _ANY for x, y in zip(a[max(shift, 0) :], b[max(-shift, 0) :], strict=False))
-        for shift in range(-len(b) + 1, len(a))
-    )
+def _correlation(columns: Floats, values: Floats) -> Floats:
+    """Return the correlation of columns, (B, n), with values, (B,), centred and of length 1; 0 of a constant column."""
+    centred = columns - columns.mean(axis=0)
+    length = np.sqrt((centred**2).sum(axis=0))
+    return np.asarray(values @ centred / np.where(length > 0, length, np.inf))

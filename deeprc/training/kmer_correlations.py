@@ -15,13 +15,15 @@ from numpy.typing import NDArray
 from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
 from deeprc.datasets.dataset import RepertoireDataset
 
-__all__ = ["add_strengths", "correlations", "frequencies"]
+__all__ = ["Occurrences", "add_strengths", "correlations", "frequencies", "occurrences"]
 
 Floats = NDArray[np.float64]
+Codes = NDArray[np.int64]
 
 _N_LETTERS = len(AMINO_ACIDS)
 _BLOCK = 128  # repertoires counted at a time, and their sequences
 _SEQUENCES = 4_000_000
+_MOST_OCCURRENCES = 20_000_000  # that are kept in memory
 _MEMORY = 400_000_000  # bytes of the products with labels that are summed at a time
 
 
@@ -87,25 +89,130 @@ def frequencies(
     """
     widest = max((_size(places) for places in patterns), default=0)
     memory = np.zeros(min(_BLOCK, len(dataset)) * widest, np.float32)
-    for rows in _blocks(dataset.n_sequences):
-        parts = [dataset[number] for number in range(rows.start, rows.stop)]
-        residues = np.concatenate([part.residues for part in parts])
-        offsets = offsets_of(np.concatenate([part.lengths for part in parts]))
-        bounds = offsets_of(np.array([len(part) for part in parts], np.int64))
+    for rows, residues, offsets, bounds in _blocks(dataset):
         for number, places in enumerate(patterns):
-            counted = memory[: len(parts) * _size(places)].reshape(len(parts), -1)
+            counted = memory[: (len(bounds) - 1) * _size(places)].reshape(len(bounds) - 1, -1)
             _count(residues, offsets, bounds, tuple(places), counted)
             yield rows, number, counted
 
 
-def _blocks(sizes: NDArray[np.int64]) -> Iterator[slice]:
-    """Yield which repertoires are read at a time: limited in number and in sequences."""
+@dataclass(frozen=True)
+class Occurrences:
+    """Where k-mers occur.
+
+    Attributes
+    ----------
+    repertoire
+        Of each occurrence, (m,).
+    sequence
+        Of each, counted over all repertoires, (m,).
+    which
+        K-mer it is, (m,).
+    n
+        K-mers looked for.
+    """
+
+    repertoire: Codes
+    sequence: Codes
+    which: Codes
+    n: int
+
+
+def occurrences(
+    dataset: RepertoireDataset,
+    patterns: Sequence[Sequence[int]],
+    pattern: Codes,
+    code: Codes,
+    *,
+    most: int = _MOST_OCCURRENCES,
+) -> Occurrences:
+    """Find k-mers, as many of the first ones as have no more occurrences together than there is room for.
+
+    Parameters
+    ----------
+    dataset
+        The repertoires.
+    patterns
+        Places of the k-mers' residues.
+    pattern, code
+        Of each k-mer: its pattern, and its place among the pattern's, (n,).
+    most
+        Occurrences that there is room for.
+    """
+    counts = np.zeros(len(code), np.int64)
+    for _, residues, offsets, _ in _blocks(dataset):
+        for places, table in _tables(patterns, pattern, code):
+            _tally(residues, offsets, places, table, counts)
+    n = max(int((np.cumsum(counts) <= most).sum()), 1)
+    sequence, which = np.empty((2, int(counts[:n].sum())), np.int64)
+    starts, end = offsets_of(dataset.n_sequences), 0
+    for rows, residues, offsets, _ in _blocks(dataset):
+        for places, table in _tables(patterns, pattern[:n], code[:n]):
+            first, end = end, _find(residues, offsets, places, table, sequence, which, end)
+            sequence[first:end] += starts[rows.start]
+    return Occurrences(np.searchsorted(starts, sequence, side="right") - 1, sequence, which, n)
+
+
+def _tables(
+    patterns: Sequence[Sequence[int]], pattern: Codes, code: Codes
+) -> Iterator[tuple[tuple[int, ...], NDArray[np.int32]]]:
+    """Yield the places of each used pattern, and which k-mer each code is, (M,), -1 for none."""
+    for number in np.unique(pattern):
+        table = np.full(_size(patterns[number]), -1, np.int32)
+        table[code[pattern == number]] = np.flatnonzero(pattern == number)
+        yield tuple(patterns[number]), table
+
+
+def _blocks(dataset: RepertoireDataset) -> Iterator[tuple[slice, NDArray[np.uint8], Codes, Codes]]:
+    """Yield some repertoires at a time: their rows, residues, sequences' offsets, and bounds among the sequences.
+
+    They are limited in number and in sequences.
+    """
     first = 0
-    while first < len(sizes):
-        within = np.cumsum(sizes[first : first + _BLOCK]) <= _SEQUENCES
-        last = first + max(int(within.sum()), 1)
-        yield slice(first, last)
-        first = last
+    while first < len(dataset):
+        within = np.cumsum(dataset.n_sequences[first : first + _BLOCK]) <= _SEQUENCES
+        rows = slice(first, first + max(int(within.sum()), 1))
+        parts = [dataset[number] for number in range(rows.start, rows.stop)]
+        residues = np.concatenate([part.residues for part in parts])
+        offsets = offsets_of(np.concatenate([part.lengths for part in parts]))
+        yield rows, residues, offsets, offsets_of(np.array([len(part) for part in parts], np.int64))
+        first = rows.stop
+
+
+@numba.njit(cache=True, nogil=True)
+def _tally(
+    residues: NDArray[np.uint8], offsets: Codes, places: tuple[int, ...], table: NDArray[np.int32], counts: Codes
+) -> None:
+    """Add how often each k-mer of a table occurs."""
+    for s in range(len(offsets) - 1):
+        for start in range(offsets[s], offsets[s + 1] - places[-1]):
+            code = 0
+            for place in places:
+                code = code * _N_LETTERS + residues[start + place]
+            if table[code] >= 0:
+                counts[table[code]] += 1
+
+
+@numba.njit(cache=True, nogil=True)
+def _find(
+    residues: NDArray[np.uint8],
+    offsets: Codes,
+    places: tuple[int, ...],
+    table: NDArray[np.int32],
+    sequence: Codes,
+    which: Codes,
+    n: int,
+) -> int:
+    """Write the sequence of each occurrence, and which k-mer it is, from place n on; return where they end."""
+    for s in range(len(offsets) - 1):
+        for start in range(offsets[s], offsets[s + 1] - places[-1]):
+            code = 0
+            for place in places:
+                code = code * _N_LETTERS + residues[start + place]
+            if table[code] >= 0:
+                sequence[n], which[n] = s, table[code]
+                n += 1
+    return n
 
 
 @numba.njit(parallel=True, cache=True, nogil=True)

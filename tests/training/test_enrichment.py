@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.tasks import Task
-from deeprc.training.enrichment import _pursue, _shared, enriched_motifs, places_within
+from deeprc.training.enrichment import enriched_motifs, places_within
 from tests.conftest import random_sequences, write_cohort
 
 BINARY = [Task("status", "status", "binary", ("no", "yes"))]
@@ -84,22 +84,23 @@ def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
     assert np.count_nonzero(numbers) <= 3
 
 
-def test_another_form_of_a_motif_is_not_taken_and_another_motif_is() -> None:
-    rng = np.random.default_rng(0)
-    target = np.where(np.arange(100) % 2, 0.1, -0.1)
-    first, other, background = rng.normal(size=(3, 100)) + 12 * target * [[1], [1], [0]]
-    columns = np.stack([first, first + 0.5 * background, other, background], axis=1)
-    letters = [(0, 1, 2), (1, 2, 3), (9, 9, 9), (8, 8, 8)]
-    assert sorted(_pursue(columns, target, letters, np.full(4, 0.4), 4)) == [0, 2]
+def test_forms_in_the_same_sequences_count_once(tmp_path: Path) -> None:
+    """The carriers of WHWMF hold WHWM, HWMF, WH.M ...; a second motif is in other sequences."""
+    y = [b % 2 for b in range(40)]
+    cohort = implanted(tmp_path, [["WHWMF", "CYFC"] if label else [] for label in y])
+    found = enriched_motifs(cohort, column(y), BINARY, patterns=[*PATTERNS, (0, 1, 2, 3)], most=16)
+    of_first = [motif.pattern for motif in found if set(motif.pattern) <= set("WHMF.")]
+    of_second = [motif.pattern for motif in found if set(motif.pattern) <= set("CYF.")]
+    assert (len(of_first), len(of_second), len(found)) == (1, 1, 2)
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "shared"),
-    [("WHWM", "HWMF", 3), ("WHWM", "WH.M", 3), ("WHWM", "CYFC", 0), ("A.C", "AC", 1), ("C..LDR", "LDR.F", 3)],
-)
-def test_residues_that_two_motifs_share(first: str, second: str, shared: int) -> None:
-    letters = [tuple(AMINO_ACIDS.find(letter) for letter in text) for text in (first, second)]
-    assert _shared(letters[0], letters[1]) == _shared(letters[1], letters[0]) == shared
+def test_a_form_with_sequences_of_its_own_is_found_beside_the_other(tmp_path: Path) -> None:
+    y = [b % 2 for b in range(40)]
+    cohort = implanted(tmp_path, [["WHWM", "WHM"] if label else [] for label in y])  # a residue is left out in half
+    found = enriched_motifs(cohort, column(y), BINARY, patterns=[*places_within(3, 3), (0, 1, 2, 3)], most=16)
+    patterns = {motif.pattern for motif in found}
+    assert "WHM" in patterns
+    assert len(patterns) == 2
 
 
 @pytest.mark.parametrize("labels", [[np.nan] * 30, [1.0] * 30, [1.0, 0.0, *[np.nan] * 28]])
@@ -137,13 +138,6 @@ def test_a_class_that_nobody_has_changes_nothing(tmp_path: Path) -> None:
     ]
     assert [motif.pattern for motif in found[0]] == ["WHWM"]
     assert found[0] == found[1]
-
-
-def test_equal_columns_count_once_whatever_their_letters() -> None:
-    target = np.where(np.arange(100) % 2, 0.1, -0.1)
-    columns = np.stack([target, target * 2, target], axis=1)
-    letters = [(0, 1, 2), (9, 9, 9), (8, 8, 8)]
-    assert len(_pursue(columns, target, letters, np.full(3, 0.4), 4)) == 1
 
 
 def test_without_patterns_nothing_is_found(cohort: RepertoireDataset) -> None:
