@@ -126,6 +126,7 @@ def _seed_attention(network: DeepRC, motifs: Sequence[Motif]) -> None:
     layers = [layer for layer in network.key_network if isinstance(layer, nn.Linear)]
     query = network.pooling.queries[0, 0]  # (d_k,)
     beta = float(network.pooling.association.beta.flatten()[0])
+    query.zero_()  # what it saw by chance would be noise in every average
     if not layers:
         query[:n] = _ATTENTION / (beta * step)
         return

@@ -72,6 +72,7 @@ def test_a_kernel_fires_at_its_motif_alone_and_attention_follows(tmp_path: Path)
     lacking = (values[:, 1] < -1) & ~fires
     assert float(logits[fires, 0].mean() - logits[lacking, 0].mean()) == pytest.approx(4.0, abs=1.5)
     after = network.state_dict()
+    assert int(after["pooling.queries"][0, 0].count_nonzero()) == 1
     assert torch.equal(after["embedding.weight"][2:], before["embedding.weight"][2:])
     assert torch.equal(after["key_network.0.weight"][1:], before["key_network.0.weight"][1:])
 
