@@ -207,7 +207,7 @@ def test_outputs_start_as_a_regression_on_the_seeded_kernels(
 def test_the_start_is_looked_at_and_kept_where_training_makes_it_worse(
     cohort_factory: Callable[..., RepertoireDataset],
 ) -> None:
-    trainer = make(cohort_factory(40), config(learning_rate=1.0))
+    trainer = make(cohort_factory(40), config(learning_rate=30.0, weight_average=0.0))
     trainer.start()
     start = {name: value.clone() for name, value in trainer.network.state_dict().items()}
     state = trainer.fit()
