@@ -27,6 +27,7 @@ __all__ = ["find_seeds", "seed_network"]
 _MATCH = 6.0  # what each residue of a motif adds to its kernel's pre-activation
 _SHORT_OF_WHOLE = 0.5  # residues that the bias takes from a whole match: it gives +3, one residue less -3
 _ATTENTION = 4.0  # what a whole match adds to the attention logit
+_FALL = 3.0  # by how much a match lowers the unit that attention looks at
 _PENALTY = 1.0  # of the squared output weights, beside the sum of the repertoires' losses
 _MOST_STEPS = 200
 _WIDEST = 6  # places that a motif spans at most
@@ -118,10 +119,13 @@ def _seed_kernels(embedding: MotifEmbedding, motifs: Sequence[Motif], scale: flo
 
 
 def _seed_attention(network: DeepRC, motifs: Sequence[Motif]) -> None:
-    """Let one unit of each layer, and the first head, see the sum of the seeded kernels."""
+    """Let one unit of each layer see the seeded kernels, and the first head look at where any of them fires.
+
+    The unit falls with a match, towards SELU's floor: two matches count hardly more than one. If they added up, the few
+    sequences with two would have fifty times the weight of the others, and their number is chance.
+    """
     n = len(motifs)
-    full = nn.functional.selu(torch.tensor(_MATCH * _SHORT_OF_WHOLE)).item()
-    none = nn.functional.selu(torch.tensor(-10 * _MATCH)).item()
+    full, none = (_selu(pre) for pre in (_MATCH * _SHORT_OF_WHOLE, -10 * _MATCH))
     step = full - none  # what a match adds to its kernel
     layers = [layer for layer in network.key_network if isinstance(layer, nn.Linear)]
     query = network.pooling.queries[0, 0]  # (d_k,)
@@ -132,13 +136,18 @@ def _seed_attention(network: DeepRC, motifs: Sequence[Motif]) -> None:
         return
     first, *further = layers
     first.weight[0] = 0
-    first.weight[0, :n] = 1 / step
-    first.bias[0] = -n * none / step  # 0 without a match
+    first.weight[0, :n] = -_FALL / step
+    first.bias[0] = 1 + _FALL * n * none / step  # the unit is 1 without a match
+    without, with_one = _selu(1.0), _selu(1.0 - _FALL)
     for layer in further:
         layer.weight[0] = 0
         layer.weight[0, 0] = 1
-    selu_slope = nn.functional.selu(torch.tensor(1.0)).item()
-    query[0] = _ATTENTION / (beta * selu_slope ** len(layers))
+        without, with_one = _selu(without), _selu(with_one)
+    query[0] = -_ATTENTION / (beta * (without - with_one))
+
+
+def _selu(value: float) -> float:
+    return float(nn.functional.selu(torch.tensor(value, dtype=torch.float64)))
 
 
 def _fit_output(

@@ -77,6 +77,19 @@ def test_a_kernel_fires_at_its_motif_alone_and_attention_follows(tmp_path: Path)
     assert torch.equal(after["key_network.0.weight"][1:], before["key_network.0.weight"][1:])
 
 
+@pytest.mark.parametrize("n_key_layers", [1, 2, 3])
+def test_two_matches_hardly_count_more_than_one(tmp_path: Path, n_key_layers: int) -> None:
+    cohort = four(tmp_path, ["SFENAAAA", "ACWAYACD", "SFENWAYC", "ACDGHIKL"])
+    shape = NetworkConfig(n_kernels=8, kernel_size=4, n_key_layers=n_key_layers)
+    network = build_network(Config(shape), TASKS, seed=0, device=CPU)
+    maker = BatchMaker(cohort, "none")
+    seed_network(network, [motif("SFEN"), motif("W.Y")], maker, np.ones((1, 1)), TASKS)
+    first, second, both, none = network.attend(maker.take(0, slice(None)))[1][:, 0].tolist()
+    assert first - none == pytest.approx(4.0, abs=0.5)
+    assert second - none == pytest.approx(4.0, abs=0.5)
+    assert both - max(first, second) == pytest.approx(0.0, abs=0.6)
+
+
 def test_without_motifs_the_start_is_the_plain_one(cohort: RepertoireDataset) -> None:
     network = build_network(config(), TASKS, seed=0, device=CPU)
     before = {name: value.clone() for name, value in network.state_dict().items()}
