@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
 from deeprc.errors import InputError
 
-__all__ = ["count_kmers", "kmer_names"]
+__all__ = ["count_kmers", "kmer_code", "kmer_names"]
 
 _N_LETTERS = len(AMINO_ACIDS)
 _LONGEST = 6  # 20 ** 6 counts take half a gigabyte
@@ -64,6 +64,15 @@ def kmer_names(k: int) -> list[str]:
     return names
 
 
+@numba.njit(cache=True, nogil=True)
+def kmer_code(residues: NDArray[np.uint8], start: int, places: NDArray[np.int64] | tuple[int, ...]) -> int:
+    """Return the number of the k-mer at a residue, for compiled code; see `count_kmers` for places and numbers."""
+    code = 0
+    for place in places:
+        code = code * _N_LETTERS + residues[start + place]
+    return code
+
+
 @numba.njit(parallel=True, cache=True, nogil=True)
 def _count(
     residues: NDArray[np.uint8],
@@ -79,7 +88,4 @@ def _count(
         for row in range(thread * n // n_threads, (thread + 1) * n // n_threads):
             weight = np.int64(weights[row]) if len(weights) else np.int64(1)
             for start in range(offsets[row], offsets[row + 1] - span + 1):
-                code = 0
-                for place in places:
-                    code = code * _N_LETTERS + residues[start + place]
-                counts[thread, code] += weight
+                counts[thread, kmer_code(residues, start, places)] += weight

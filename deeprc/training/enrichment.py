@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.outputs import output_slices
 from deeprc.tasks import Task
 from deeprc.training.kmer_correlations import add_strengths, correlations, occurrences
 
@@ -24,6 +25,7 @@ __all__ = ["Motif", "enriched_motifs", "places_within"]
 logger = logging.getLogger(__name__)
 
 Floats = NDArray[np.float64]
+Codes = NDArray[np.int64]
 
 _N_LETTERS = len(AMINO_ACIDS)
 _N_PERMUTATIONS = 100
@@ -115,6 +117,8 @@ def enriched_motifs(
         return []
     rng = np.random.default_rng(seed)
     targets = list(_targets(dataset, labels, tasks, max(fewest, 2)))
+    if not targets:
+        return []
     sizes = sorted({len(places) for places in patterns})
     seen = {k: _Seen.of(len(dataset)) for k in sizes}
     for target in targets:
@@ -157,8 +161,7 @@ class _Target:
 
 def _targets(dataset: RepertoireDataset, labels: Floats, tasks: Sequence[Task], fewest: int) -> Iterator[_Target]:
     """Yield all outputs that vary, a few of a task at a time."""
-    first_output = 0
-    for task, column in zip(tasks, labels.T, strict=True):
+    for task, part, column in zip(tasks, output_slices(tasks), labels.T, strict=True):
         known = np.flatnonzero(~np.isnan(column))
         if len(known) >= fewest:
             values = column[known, None]
@@ -168,8 +171,7 @@ def _targets(dataset: RepertoireDataset, labels: Floats, tasks: Sequence[Task], 
             length = np.sqrt((values**2).sum(axis=0))
             varying = np.flatnonzero(length > _CONSTANT)
             for at in (varying[first : first + _TOGETHER] for first in range(0, len(varying), _TOGETHER)):
-                yield _Target(dataset[known], values[:, at] / length[at], (first_output + at).tolist())
-        first_output += task.n_outputs
+                yield _Target(dataset[known], values[:, at] / length[at], (part.start + at).tolist())
 
 
 def _in_turn(found: list[list[Motif]], most: int) -> list[Motif]:
@@ -196,7 +198,7 @@ class _Seen:
         How many k-mers had each strength with permuted labels, in steps of `_STEP`.
     """
 
-    strongest: list[tuple[Floats, ...]]
+    strongest: list[tuple[Codes, Codes, Codes, Floats, Floats]]
     null: NDArray[np.int64]
 
     @classmethod
@@ -210,8 +212,9 @@ class _Seen:
             size = np.abs(seen)
             kept = min(_NOTED, len(size))
             code = np.argpartition(size, len(size) - kept)[len(size) - kept :]
-            columns = (np.full(kept, output), np.full(kept, pattern), code, seen[code], size[code] * scale)
-            self.strongest.append(tuple(column.astype(np.float64) for column in columns))
+            strength = (size[code] * scale).astype(np.float64)
+            where = np.full(kept, output), np.full(kept, pattern), code
+            self.strongest.append((*where, seen[code].astype(np.float64), strength))
             for other in others:
                 add_strengths(other, scale / _STEP, self.null)
 
@@ -226,11 +229,9 @@ class _Seen:
 
     def candidates(self, kind: int, most: float) -> _Candidates:
         """Return those of which so many false ones are expected at most, as of this kind."""
-        if not self.strongest:
-            return _Candidates.joined([])
         output, pattern, code, r, strength = (np.concatenate(each) for each in zip(*self.strongest, strict=True))
         rows = np.flatnonzero(self.expected(strength) <= most)
-        return _Candidates(output[rows], pattern[rows], code[rows], r[rows], np.full(len(rows), kind, np.float64))
+        return _Candidates(output[rows], pattern[rows], code[rows], r[rows], np.full(len(rows), kind))
 
 
 @dataclass(frozen=True)
@@ -240,11 +241,11 @@ class _Candidates:
     A kind are all k-mers with one number of residues.
     """
 
-    output: Floats
-    pattern: Floats
-    code: Floats
+    output: Codes
+    pattern: Codes
+    code: Codes
     correlation: Floats
-    kind: Floats
+    kind: Codes
 
     def __len__(self) -> int:
         return len(self.code)
@@ -255,8 +256,7 @@ class _Candidates:
     @classmethod
     def joined(cls, parts: Sequence[_Candidates]) -> _Candidates:
         """Return all of them, strongest first."""
-        columns = [np.concatenate([np.zeros(0), *(getattr(part, f.name) for part in parts)]) for f in fields(cls)]
-        joined = cls(*columns)
+        joined = cls(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)))
         return joined.take(np.lexsort((joined.code, joined.pattern, -np.abs(joined.correlation))))
 
     def of_output(self, output: int) -> _Candidates:
@@ -269,7 +269,7 @@ class _Candidates:
 
     def motif(self, i: int, patterns: Sequence[Sequence[int]], q: float) -> Motif:
         """Return one of them as a motif."""
-        places = patterns[int(self.pattern[i])]
+        places = patterns[self.pattern[i]]
         code, letters = int(self.code[i]), [_ANY] * (places[-1] + 1)
         for place in reversed(places):
             code, letters[place] = divmod(code, _N_LETTERS)
@@ -309,8 +309,7 @@ def _chosen(
     """
     if len(candidates) == 0:
         return []
-    pattern, code = candidates.pattern.astype(np.int64), candidates.code.astype(np.int64)
-    found = occurrences(dataset, patterns, pattern, code)
+    found = occurrences(dataset, patterns, candidates.pattern, candidates.code)
     candidates = candidates.take(np.arange(found.n))
     place = found.repertoire * found.n + found.which
     carrier = np.unique(found.sequence, return_inverse=True)[1]
@@ -322,7 +321,7 @@ def _chosen(
         counts = np.bincount(place[~taken[carrier]], minlength=len(values) * found.n).reshape(len(values), -1)
         r = _correlation(counts / sizes, values) * np.sign(candidates.correlation)
         strength = np.maximum(r, 0) * root * (1 + _ROUNDING)
-        expected = np.choose(candidates.kind.astype(np.int64), [null(strength) for null in nulls]) * len(nulls)
+        expected = np.choose(candidates.kind, [null(strength) for null in nulls]) * len(nulls)
         q = expected / (len(chosen) + 1)
         r[(q > level) | ~free] = 0
         best = int(r.argmax())

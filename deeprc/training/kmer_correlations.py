@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.kmers import kmer_code
 
 __all__ = ["Occurrences", "add_strengths", "correlations", "frequencies", "occurrences"]
 
@@ -186,11 +187,9 @@ def _tally(
     """Add how often each k-mer of a table occurs."""
     for s in range(len(offsets) - 1):
         for start in range(offsets[s], offsets[s + 1] - places[-1]):
-            code = 0
-            for place in places:
-                code = code * _N_LETTERS + residues[start + place]
-            if table[code] >= 0:
-                counts[table[code]] += 1
+            which = table[kmer_code(residues, start, places)]
+            if which >= 0:
+                counts[which] += 1
 
 
 @numba.njit(cache=True, nogil=True)
@@ -206,11 +205,9 @@ def _find(
     """Write the sequence of each occurrence, and which k-mer it is, from place n on; return where they end."""
     for s in range(len(offsets) - 1):
         for start in range(offsets[s], offsets[s + 1] - places[-1]):
-            code = 0
-            for place in places:
-                code = code * _N_LETTERS + residues[start + place]
-            if table[code] >= 0:
-                sequence[n], which[n] = s, table[code]
+            found = table[kmer_code(residues, start, places)]
+            if found >= 0:
+                sequence[n], which[n] = s, found
                 n += 1
     return n
 
@@ -230,10 +227,7 @@ def _count(
         row[:] = 0
         for sequence in range(bounds[b], bounds[b + 1]):
             for start in range(offsets[sequence], offsets[sequence + 1] - span + 1):
-                code = 0
-                for place in places:
-                    code = code * _N_LETTERS + residues[start + place]
-                row[code] += 1
+                row[kmer_code(residues, start, places)] += 1
         if bounds[b + 1] > bounds[b]:
             row /= np.float32(bounds[b + 1] - bounds[b])
 
