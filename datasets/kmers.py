@@ -64,7 +64,7 @@ def kmer_names(k: int) -> list[str]:
     return names
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(inline="always")  # a call in the loop would take twice the time
 def kmer_code(residues: NDArray[np.uint8], start: int, places: NDArray[np.int64] | tuple[int, ...]) -> int:
     """Return the number of the k-mer at a residue, for compiled code; see `count_kmers` for places and numbers."""
     code = 0
