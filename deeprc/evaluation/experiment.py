@@ -263,11 +263,11 @@ def seeds_table(seeds: Sequence[Motif], tasks: Sequence[Task]) -> pd.DataFrame:
     """Return the motifs that kernels started from, as a run's `seeds.tsv` has them.
 
     Columns: kernel, from 1; motif, a point for any residue; output, its name; correlation of the motif's frequency in a
-    training repertoire with the label; q_value.
+    training repertoire with the label; p_value, corrected for all motifs looked at.
     """
     names = output_names(tasks)
-    rows = [(k, seed.pattern, names[seed.output], seed.correlation, seed.q) for k, seed in enumerate(seeds, 1)]
-    return pd.DataFrame(rows, columns=["kernel", "motif", "output", "correlation", "q_value"])
+    rows = [(k, seed.pattern, names[seed.output], seed.correlation, seed.p_value) for k, seed in enumerate(seeds, 1)]
+    return pd.DataFrame(rows, columns=["kernel", "motif", "output", "correlation", "p_value"])
 
 
 def _write_results(run: Run, dataset: RepertoireDataset) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -18,7 +19,7 @@ from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.outputs import output_slices
 from deeprc.tasks import Task
-from deeprc.training.kmer_correlations import add_strengths, correlations, occurrences
+from deeprc.training.kmer_correlations import correlations, occurrences
 
 __all__ = ["Motif", "enriched_motifs", "places_within"]
 
@@ -32,9 +33,7 @@ _N_PERMUTATIONS = 100
 _MOST_CANDIDATES = 500  # of an output, of which motifs are chosen one after another
 _NOTED = 2000  # strongest k-mers of each pattern
 _TOGETHER = 4  # outputs correlated at a time
-_STEP = 0.005  # of the strengths that are counted
 _CONSTANT = 1e-12  # length of a label that does not vary
-_ROUNDING = 1e-6
 _ANY = -1
 
 
@@ -50,14 +49,14 @@ class Motif:
         The output of the network that it goes with, counted over all tasks.
     correlation
         Of its frequency with the label, or with being of the class; negative where it is rarer.
-    q
-        Expected share of false ones among the motifs of the output up to this one, from permuted labels.
+    p_value
+        Chance that the strongest of all motifs looked at is as strong where labels tell nothing.
     """
 
     letters: tuple[int, ...]
     output: int
     correlation: float
-    q: float
+    p_value: float
 
     @property
     def n_residues(self) -> int:
@@ -89,10 +88,11 @@ def enriched_motifs(
     """Return the motifs that go with a label, best first; none where none stands out.
 
     The frequency of each k-mer (occurrences per sequence) is correlated with the label: with being positive, with being
-    of each class, or with the number. The same is done with the labels given to other repertoires, so that q-values
-    hold whatever the k-mers' distributions and however they depend on each other. While q is up to `level`,
-    motifs are taken one by one, each the one that stands out most in the sequences that carry none of those before it;
-    so the shifted and shortened forms of one motif count once, and a variant counts where it has sequences of its own.
+    of each class, or with the number. The same is done with the labels given to other repertoires, and the strongest of
+    all k-mers each time gives p-values (Westfall and Young's), which hold for all k-mers and outputs together, whatever
+    the k-mers' distributions and however they depend on each other. While p is up to `level`, motifs are
+    taken one by one, each the one that stands out most in the sequences that carry none of those before it; so the
+    shifted and shortened forms of one motif count once, and a variant counts where it has sequences of its own.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def enriched_motifs(
     fewest
         A task with fewer labels has no motifs.
     level
-        Largest q-value.
+        Largest p-value.
     seed
         Of the permutations.
     """
@@ -120,14 +120,14 @@ def enriched_motifs(
     if not targets:
         return []
     sizes = sorted({len(places) for places in patterns})
-    seen = {k: _Seen.of(len(dataset)) for k in sizes}
+    seen = {k: _Seen() for k in sizes}
     for target in targets:
         orders = [np.arange(target.n), *(rng.permutation(target.n) for _ in range(_N_PERMUTATIONS))]
         every = np.stack([target.values[order] for order in orders], axis=2).reshape(target.n, -1)  # (n, T * (1 + P))
         for number, r in correlations(target.dataset, patterns, every):
             seen[len(patterns[number])].note(target, number, r.reshape(len(target.outputs), len(orders), -1))
-    nulls = [seen[k].expected for k in sizes]
-    candidates = _Candidates.joined([seen[k].candidates(kind, level * most) for kind, k in enumerate(sizes)])
+    nulls = [partial(seen[k].p_value, n_kinds=len(sizes)) for k in sizes]
+    candidates = _Candidates.joined([seen[k].candidates(kind, level) for kind, k in enumerate(sizes)])
     found = []
     for target in targets:
         for output, values in zip(target.outputs, target.values.T, strict=True):
@@ -194,16 +194,12 @@ class _Seen:
     ----------
     strongest
         Output, pattern, code and r of the strongest k-mers of each pattern for each output, and their strength.
-    null
-        How many k-mers had each strength with permuted labels, in steps of `_STEP`.
+    highest
+        Strength of the strongest k-mer with each order of the labels, (P,).
     """
 
-    strongest: list[tuple[Codes, Codes, Codes, Floats, Floats]]
-    null: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, n: int) -> _Seen:
-        return cls([], np.zeros(int(n**0.5 / _STEP) + 3, np.int64))
+    strongest: list[tuple[Codes, Codes, Codes, Floats, Floats]] = field(default_factory=list)
+    highest: Floats = field(default_factory=lambda: np.zeros(_N_PERMUTATIONS))
 
     def note(self, target: _Target, pattern: int, r: NDArray[np.float32]) -> None:
         """Take in the correlations of a pattern's k-mers, (T', 1 + P, M): with the labels first, then permuted ones."""
@@ -215,22 +211,24 @@ class _Seen:
             strength = (size[code] * scale).astype(np.float64)
             where = np.full(kept, output), np.full(kept, pattern), code
             self.strongest.append((*where, seen[code].astype(np.float64), strength))
-            for other in others:
-                add_strengths(other, scale / _STEP, self.null)
+            self.highest = np.maximum(self.highest, [scale * max(other.max(), -other.min()) for other in others])
 
-    def expected(self, strength: Floats) -> Floats:
-        """Return how many k-mers as strong as each, (n,), permuted labels give, one order of them on average.
+    def p_value(self, strength: Floats, n_kinds: int) -> Floats:
+        """Return how likely the strongest k-mer is as strong as each, (n,), where labels tell nothing.
 
-        The labels as they are, are one of the orders, and count as one that is as strong.
+        From a Gumbel distribution with the moments of the highest, and not below the share of them that is as strong;
+        times the number of kinds that are looked at.
         """
-        at = np.clip(strength / _STEP, 0, len(self.null) - 1).astype(np.int64)
-        above = np.cumsum(self.null[::-1])[::-1][at]
-        return np.asarray((above + 1) / (_N_PERMUTATIONS + 1))
+        scale = max(self.highest.std(ddof=1) * 6**0.5 / np.pi, np.finfo(float).tiny)
+        beyond = (strength - self.highest.mean()) / scale + np.euler_gamma
+        gumbel = -np.expm1(-np.exp(np.clip(-beyond, -700, 700)))
+        seen = np.mean(self.highest >= strength[..., None], axis=-1)
+        return np.asarray(np.minimum(n_kinds * np.maximum(gumbel, seen), 1))
 
-    def candidates(self, kind: int, most: float) -> _Candidates:
-        """Return those of which so many false ones are expected at most, as of this kind."""
+    def candidates(self, kind: int, level: float) -> _Candidates:
+        """Return those whose p-value within this kind is up to the level."""
         output, pattern, code, r, strength = (np.concatenate(each) for each in zip(*self.strongest, strict=True))
-        rows = np.flatnonzero(self.expected(strength) <= most)
+        rows = np.flatnonzero(self.p_value(strength, 1) <= level)
         return _Candidates(output[rows], pattern[rows], code[rows], r[rows], np.full(len(rows), kind))
 
 
@@ -267,13 +265,13 @@ class _Candidates:
             rank[sign] = np.arange(int(sign.sum()))
         return mine.take(rank < _MOST_CANDIDATES // 2)
 
-    def motif(self, i: int, patterns: Sequence[Sequence[int]], q: float) -> Motif:
+    def motif(self, i: int, patterns: Sequence[Sequence[int]], p_value: float) -> Motif:
         """Return one of them as a motif."""
         places = patterns[self.pattern[i]]
         code, letters = int(self.code[i]), [_ANY] * (places[-1] + 1)
         for place in reversed(places):
             code, letters[place] = divmod(code, _N_LETTERS)
-        return Motif(tuple(letters), int(self.output[i]), float(self.correlation[i]), q)
+        return Motif(tuple(letters), int(self.output[i]), float(self.correlation[i]), p_value)
 
 
 def _chosen(
@@ -289,8 +287,7 @@ def _chosen(
     """Return an output's motifs, best first: each by the sequences that carry none of those before it.
 
     So the longer, shorter and shifted forms of a motif, and what stands beside it, count once, because they are in the
-    same sequences; another motif, or a form in sequences of its own, still stands out. The k-th is taken where at most
-    k times the level are expected to be false.
+    same sequences; another motif, or a form in sequences of its own, still stands out.
 
     Parameters
     ----------
@@ -301,11 +298,11 @@ def _chosen(
     patterns
         Places of their residues.
     nulls
-        How many are expected to be as strong by chance, for each kind; see `_Seen.expected`.
+        P-values of strengths, for each kind; see `_Seen.p_value`.
     most
         Motifs at most.
     level
-        Share of false ones that is expected among the motifs.
+        Largest p-value.
     """
     if len(candidates) == 0:
         return []
@@ -320,14 +317,13 @@ def _chosen(
     while len(chosen) < most:
         counts = np.bincount(place[~taken[carrier]], minlength=len(values) * found.n).reshape(len(values), -1)
         r = _correlation(counts / sizes, values) * np.sign(candidates.correlation)
-        strength = np.maximum(r, 0) * root * (1 + _ROUNDING)
-        expected = np.choose(candidates.kind, [null(strength) for null in nulls]) * len(nulls)
-        q = expected / (len(chosen) + 1)
-        r[(q > level) | ~free] = 0
+        strength = np.maximum(r, 0) * root
+        p = np.choose(candidates.kind, [null(strength) for null in nulls])
+        r[(p > level) | ~free] = 0
         best = int(r.argmax())
         if r[best] <= 0:
             break
-        chosen.append(candidates.motif(best, patterns, float(q[best])))
+        chosen.append(candidates.motif(best, patterns, float(p[best])))
         free[best] = False
         taken[carrier[found.which == best]] = True
     return chosen

@@ -16,7 +16,7 @@ from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import kmer_code
 
-__all__ = ["Occurrences", "add_strengths", "correlations", "frequencies", "occurrences"]
+__all__ = ["Occurrences", "correlations", "frequencies", "occurrences"]
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -241,10 +241,3 @@ def _add_moments(rows: NDArray[np.float32], total: Floats, squares: Floats) -> N
             for j in range(block * 4096, min(size, (block + 1) * 4096)):
                 total[j] += row[j]
                 squares[j] += np.float64(row[j]) ** 2
-
-
-@numba.njit(cache=True, nogil=True)
-def add_strengths(r: NDArray[np.float32], scale: float, counts: NDArray[np.int64]) -> None:
-    """Count correlations, (M,), by their absolute value times the scale, rounded down, in counts (n,)."""
-    for value in r:
-        counts[min(int(abs(value) * scale), len(counts) - 1)] += 1

@@ -56,11 +56,11 @@ def test_validation_and_test_repertoires_decide_no_motif(tmp_path: Path) -> None
         run = train_run(path, tmp_path / name / "run", targets="status", config=CONFIG, folds=3, device="cpu")
         tables.append(pd.read_csv(run.path / "seeds.tsv", sep="\t"))
     pd.testing.assert_frame_equal(*tables)
-    assert tables[0].columns.tolist() == ["kernel", "motif", "output", "correlation", "q_value"]
+    assert tables[0].columns.tolist() == ["kernel", "motif", "output", "correlation", "p_value"]
     assert tables[0]["kernel"].tolist() == list(range(1, len(tables[0]) + 1))
     first = tables[0].iloc[0]
     assert set(first["motif"]) <= set("WH.")
-    assert (first["output"], first["correlation"] > 0.5, first["q_value"] < 0.05) == ("status", True, True)
+    assert (first["output"], first["correlation"] > 0.5, first["p_value"] < 0.05) == ("status", True, True)
 
 
 def test_the_command_names_the_motifs(tmp_path: Path) -> None:

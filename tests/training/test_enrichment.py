@@ -5,11 +5,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
+from scipy.stats import gumbel_r
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.tasks import Task
-from deeprc.training.enrichment import enriched_motifs, places_within
+from deeprc.training.enrichment import _Seen, enriched_motifs, places_within
 from tests.conftest import random_sequences, write_cohort
 
 BINARY = [Task("status", "status", "binary", ("no", "yes"))]
@@ -45,7 +46,7 @@ def test_motifs_of_both_classes_each_once(tmp_path: Path) -> None:
     cohort = implanted(tmp_path, [["WHWM"] if label else ["CYFC"] for label in y])
     found = enriched_motifs(cohort, column(y), BINARY, patterns=[(0, 1, 2, 3)], most=8)
     assert {motif.pattern: np.sign(motif.correlation) for motif in found} == {"WHWM": 1, "CYFC": -1}
-    assert all(motif.output == 0 and motif.n_residues == 4 and motif.q <= 0.05 for motif in found)
+    assert all(motif.output == 0 and motif.n_residues == 4 and motif.p_value <= 0.05 for motif in found)
 
 
 def test_a_motif_with_a_gap(tmp_path: Path) -> None:
@@ -142,3 +143,21 @@ def test_a_class_that_nobody_has_changes_nothing(tmp_path: Path) -> None:
 
 def test_without_patterns_nothing_is_found(cohort: RepertoireDataset) -> None:
     assert enriched_motifs(cohort, column([b % 2 for b in range(len(cohort))]), BINARY, patterns=[], most=8) == []
+
+
+def test_p_values_are_those_of_the_strongest_by_chance() -> None:
+    highest = np.random.default_rng(0).gumbel(4.0, 0.3, 100)
+    strength = np.array([0.0, 4.5, 5.0, highest.max(), 6.0, 40.0])
+    seen = _Seen(highest=highest)
+    scale = highest.std(ddof=1) * np.sqrt(6) / np.pi
+    by_moments = gumbel_r(highest.mean() - np.euler_gamma * scale, scale).sf(strength)
+    found = seen.p_value(strength, n_kinds=1)
+    assert found[[0, 3]].tolist() == [1.0, max(by_moments[3], 0.01)]
+    assert found[[1, 2]] == pytest.approx(by_moments[[1, 2]], abs=0.03)
+    assert found[[4, 5]] == pytest.approx(by_moments[[4, 5]], rel=1e-9)
+    assert seen.p_value(strength, n_kinds=3) == pytest.approx(np.minimum(3 * found, 1))
+
+
+def test_orders_of_labels_that_give_the_same_strength() -> None:
+    seen = _Seen(highest=np.full(100, 4.0))
+    assert seen.p_value(np.array([3.0, 4.0, 5.0]), n_kinds=1) == pytest.approx([1.0, 1.0, 0.0])
