@@ -1,25 +1,25 @@
 """Which k-mers with gaps go with a label: found in one streaming pass per pattern, judged against permuted labels.
 
 Letters: B repertoires, M k-mers of a pattern of places, T outputs, P permutations, n candidates, W places that a motif
-spans.
+spans. The strength of a k-mer is |r| times the square root of the number of repertoires.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
-from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.outputs import output_slices
 from deeprc.tasks import Task
-from deeprc.training.kmer_correlations import correlations, occurrences
+from deeprc.training.kmer_correlations import carriers, correlations, occurrences
 
 __all__ = ["Motif", "enriched_motifs", "places_within"]
 
@@ -27,13 +27,16 @@ logger = logging.getLogger(__name__)
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 _N_LETTERS = len(AMINO_ACIDS)
 _N_PERMUTATIONS = 100
-_MOST_CANDIDATES = 500  # of an output, of which motifs are chosen one after another
+_MOST_CANDIDATES = 500  # of an output that are looked at together
+_FEWEST_MEMBERS = 10  # of a class and of all others
 _NOTED = 2000  # strongest k-mers of each pattern
 _TOGETHER = 4  # outputs correlated at a time
 _CONSTANT = 1e-12  # length of a label that does not vary
+_NARROWEST = 1e-6  # spread of the highest strengths, of their mean, below which it is rounding
 _ANY = -1
 
 
@@ -48,7 +51,8 @@ class Motif:
     output
         The output of the network that it goes with, counted over all tasks.
     correlation
-        Of its frequency with the label, or with being of the class; negative where it is rarer.
+        Of its frequency with the label, with being of the class, or with the number's rank; negative where it is rarer.
+        Like the p-value it is of the sequences that hold no motif of the output before it.
     p_value
         Chance that the strongest of all motifs looked at is as strong where labels tell nothing.
     """
@@ -88,16 +92,17 @@ def enriched_motifs(
     """Return the motifs that go with a label, best first; none where none stands out.
 
     The frequency of each k-mer (occurrences per sequence) is correlated with the label: with being positive, with being
-    of each class, or with the number. The same is done with the labels given to other repertoires, and the strongest of
-    all k-mers each time gives p-values (Westfall and Young's), which hold for all k-mers and outputs together, whatever
-    the k-mers' distributions and however they depend on each other. While p is up to `level`, motifs are
-    taken one by one, each the one that stands out most in the sequences that carry none of those before it; so the
-    shifted and shortened forms of one motif count once, and a variant counts where it has sequences of its own.
+    of each class, or with the number's rank. The same is done with the labels given to other repertoires, and the
+    strongest of all k-mers each time gives p-values (Westfall and Young's), which hold for all k-mers together,
+    whatever their distributions and however they depend on each other; they are multiplied by the number of outputs.
+    While p is up to `level`, motifs are taken one by one, each the one that stands out most when the sequences with
+    those before it are left out; so the shifted and shortened forms of one motif, what stands beside it and what it
+    displaced count once, and a variant counts where it has sequences of its own. Each output is looked at alone.
 
     Parameters
     ----------
     dataset
-        The repertoires to learn from, and no others.
+        The repertoires to learn from, and no others. Empty ones tell nothing.
     labels
         (B, number of tasks), NaN where missing.
     tasks
@@ -107,7 +112,7 @@ def enriched_motifs(
     most
         At most so many motifs, shared among the outputs.
     fewest
-        A task with fewer labels has no motifs.
+        A task with fewer labels has no motifs. Nor has a class with fewer than 10 members, or with all but so few.
     level
         Largest p-value.
     seed
@@ -117,23 +122,11 @@ def enriched_motifs(
         return []
     rng = np.random.default_rng(seed)
     targets = list(_targets(dataset, labels, tasks, max(fewest, 2)))
-    if not targets:
-        return []
-    sizes = sorted({len(places) for places in patterns})
-    seen = {k: _Seen() for k in sizes}
-    for target in targets:
-        orders = [np.arange(target.n), *(rng.permutation(target.n) for _ in range(_N_PERMUTATIONS))]
-        every = np.stack([target.values[order] for order in orders], axis=2).reshape(target.n, -1)  # (n, T * (1 + P))
-        for number, r in correlations(target.dataset, patterns, every):
-            seen[len(patterns[number])].note(target, number, r.reshape(len(target.outputs), len(orders), -1))
-    nulls = [partial(seen[k].p_value, n_kinds=len(sizes)) for k in sizes]
-    candidates = _Candidates.joined([seen[k].candidates(kind, level) for kind, k in enumerate(sizes)])
-    found = []
-    for target in targets:
-        for output, values in zip(target.outputs, target.values.T, strict=True):
-            mine = candidates.of_output(output)
-            found.append(_chosen(target.dataset, values, mine, patterns, nulls, most=most, level=level))
-    return _in_turn(found, most)
+    n_outputs = sum(len(target.outputs) for target in targets)
+    found = [
+        search.motifs(most) for target in targets for search in _searches(target, patterns, level / n_outputs, rng)
+    ]
+    return _in_turn([[replace(m, p_value=m.p_value * n_outputs) for m in motifs] for motifs in found], most)
 
 
 @dataclass(frozen=True)
@@ -162,16 +155,41 @@ class _Target:
 def _targets(dataset: RepertoireDataset, labels: Floats, tasks: Sequence[Task], fewest: int) -> Iterator[_Target]:
     """Yield all outputs that vary, a few of a task at a time."""
     for task, part, column in zip(tasks, output_slices(tasks), labels.T, strict=True):
-        known = np.flatnonzero(~np.isnan(column))
+        known = np.flatnonzero(~np.isnan(column) & (dataset.n_sequences > 0))
         if len(known) >= fewest:
-            values = column[known, None]
-            if task.kind == "multiclass":
-                values = (values == np.arange(len(task.classes))).astype(np.float64)
+            values = _columns(task, column[known])
+            enough = np.ones(values.shape[1], bool)
+            if task.kind != "regression":
+                enough = np.minimum(values.sum(axis=0), (1 - values).sum(axis=0)) >= _FEWEST_MEMBERS
             values = values - values.mean(axis=0)
             length = np.sqrt((values**2).sum(axis=0))
-            varying = np.flatnonzero(length > _CONSTANT)
+            varying = np.flatnonzero((length > _CONSTANT) & enough)
             for at in (varying[first : first + _TOGETHER] for first in range(0, len(varying), _TOGETHER)):
                 yield _Target(dataset[known], values[:, at] / length[at], (part.start + at).tolist())
+
+
+def _columns(task: Task, labels: Floats) -> Floats:
+    """Return a column per output: 1 for members of the class, or ranks, which no single number rules."""
+    if task.kind == "multiclass":
+        return np.asarray(labels[:, None] == np.arange(len(task.classes)), np.float64)
+    return np.asarray(rankdata(labels) if task.kind == "regression" else labels)[:, None]
+
+
+def _searches(
+    target: _Target, patterns: Sequence[Sequence[int]], level: float, rng: np.random.Generator
+) -> list[_Search]:
+    """Return a search for each output of a target, after the pass over the labels as they are and permuted."""
+    orders = [np.arange(target.n), *(rng.permutation(target.n) for _ in range(_N_PERMUTATIONS))]
+    every = np.stack([target.values[order] for order in orders], axis=2).reshape(target.n, -1)  # (n, T' * (1 + P))
+    searches = [
+        _Search(target.dataset, values, output, patterns, level)
+        for values, output in zip(target.values.T, target.outputs, strict=True)
+    ]
+    for number, r in correlations(target.dataset, patterns, every):
+        for search, (seen, *permuted) in zip(searches, r.reshape(len(searches), len(orders), -1), strict=True):
+            search.null.note(len(patterns[number]), permuted)
+            search.note(number, seen)
+    return searches
 
 
 def _in_turn(found: list[list[Motif]], most: int) -> list[Motif]:
@@ -184,149 +202,183 @@ def _in_turn(found: list[list[Motif]], most: int) -> list[Motif]:
     return list(chosen.values())
 
 
-@dataclass
-class _Seen:
-    """Of the k-mers with one number of residues, all outputs together: the strongest, and what permuted labels give.
+class _Null:
+    """How strong the strongest k-mer is where labels tell nothing, for each number of residues by itself.
 
-    What is compared is |r| times the square root of the number of repertoires, which is alike for all outputs.
-
-    Attributes
+    Parameters
     ----------
-    strongest
-        Output, pattern, code and r of the strongest k-mers of each pattern for each output, and their strength.
-    highest
-        Strength of the strongest k-mer with each order of the labels, (P,).
+    sizes
+        The numbers of residues.
+    n
+        Repertoires.
     """
 
-    strongest: list[tuple[Codes, Codes, Codes, Floats, Floats]] = field(default_factory=list)
-    highest: Floats = field(default_factory=lambda: np.zeros(_N_PERMUTATIONS))
+    def __init__(self, sizes: Iterable[int], n: int) -> None:
+        self._root = n**0.5
+        self.highest = {k: np.zeros(_N_PERMUTATIONS) for k in sizes}
 
-    def note(self, target: _Target, pattern: int, r: NDArray[np.float32]) -> None:
-        """Take in the correlations of a pattern's k-mers, (T', 1 + P, M): with the labels first, then permuted ones."""
-        scale = float(target.n**0.5)
-        for output, (seen, *others) in zip(target.outputs, r, strict=True):
-            size = np.abs(seen)
-            kept = min(_NOTED, len(size))
-            code = np.argpartition(size, len(size) - kept)[len(size) - kept :]
-            strength = (size[code] * scale).astype(np.float64)
-            where = np.full(kept, output), np.full(kept, pattern), code
-            self.strongest.append((*where, seen[code].astype(np.float64), strength))
-            self.highest = np.maximum(self.highest, [scale * max(other.max(), -other.min()) for other in others])
+    def note(self, size: int, permuted: Sequence[NDArray[np.float32]]) -> None:
+        """Take in the correlations, (M,), of k-mers of a size with each order of the labels."""
+        highest = [self._root * max(r.max(), -r.min()) for r in permuted]
+        self.highest[size] = np.maximum(self.highest[size], highest)
 
-    def p_value(self, strength: Floats, n_kinds: int) -> Floats:
-        """Return how likely the strongest k-mer is as strong as each, (n,), where labels tell nothing.
+    def p_value(self, size: int, correlation: Floats) -> Floats:
+        """Return how likely the strongest k-mer of all is as strong as each of this size, (n,).
 
         From a Gumbel distribution with the moments of the highest, and not below the share of them that is as strong;
-        times the number of kinds that are looked at.
+        times the number of sizes.
         """
-        scale = max(self.highest.std(ddof=1) * 6**0.5 / np.pi, np.finfo(float).tiny)
-        beyond = (strength - self.highest.mean()) / scale + np.euler_gamma
+        highest, strength = self.highest[size], np.abs(correlation) * self._root
+        scale = max(highest.std(ddof=1) * 6**0.5 / np.pi, _NARROWEST * highest.mean())
+        beyond = (strength - highest.mean()) / max(scale, _NARROWEST) + np.euler_gamma
         gumbel = -np.expm1(-np.exp(np.clip(-beyond, -700, 700)))
-        seen = np.mean(self.highest >= strength[..., None], axis=-1)
-        return np.asarray(np.minimum(n_kinds * np.maximum(gumbel, seen), 1))
-
-    def candidates(self, kind: int, level: float) -> _Candidates:
-        """Return those whose p-value within this kind is up to the level."""
-        output, pattern, code, r, strength = (np.concatenate(each) for each in zip(*self.strongest, strict=True))
-        rows = np.flatnonzero(self.p_value(strength, 1) <= level)
-        return _Candidates(output[rows], pattern[rows], code[rows], r[rows], np.full(len(rows), kind))
+        seen = 1 - np.searchsorted(np.sort(highest), strength) / len(highest)
+        return np.asarray(np.minimum(len(self.highest) * np.maximum(gumbel, seen), 1))
 
 
-@dataclass(frozen=True)
-class _Candidates:
-    """k-mers that may stand out, strongest first: output, pattern, code, correlation and kind, (n,).
-
-    A kind are all k-mers with one number of residues.
-    """
-
-    output: Codes
-    pattern: Codes
-    code: Codes
-    correlation: Floats
-    kind: Codes
-
-    def __len__(self) -> int:
-        return len(self.code)
-
-    def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> _Candidates:
-        return _Candidates(*(getattr(self, f.name)[rows] for f in fields(self)))
-
-    @classmethod
-    def joined(cls, parts: Sequence[_Candidates]) -> _Candidates:
-        """Return all of them, strongest first."""
-        joined = cls(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)))
-        return joined.take(np.lexsort((joined.code, joined.pattern, -np.abs(joined.correlation))))
-
-    def of_output(self, output: int) -> _Candidates:
-        """Return one output's, as many of each sign at most as can be looked at."""
-        mine = self.take(self.output == output)
-        rank = np.zeros(len(mine), np.int64)
-        for sign in (mine.correlation > 0, mine.correlation <= 0):
-            rank[sign] = np.arange(int(sign.sum()))
-        return mine.take(rank < _MOST_CANDIDATES // 2)
-
-    def motif(self, i: int, patterns: Sequence[Sequence[int]], p_value: float) -> Motif:
-        """Return one of them as a motif."""
-        places = patterns[self.pattern[i]]
-        code, letters = int(self.code[i]), [_ANY] * (places[-1] + 1)
-        for place in reversed(places):
-            code, letters[place] = divmod(code, _N_LETTERS)
-        return Motif(tuple(letters), int(self.output[i]), float(self.correlation[i]), p_value)
-
-
-def _chosen(
-    dataset: RepertoireDataset,
-    values: Floats,
-    candidates: _Candidates,
-    patterns: Sequence[Sequence[int]],
-    nulls: Sequence[Callable[[Floats], Floats]],
-    *,
-    most: int,
-    level: float,
-) -> list[Motif]:
-    """Return an output's motifs, best first: each by the sequences that carry none of those before it.
-
-    So the longer, shorter and shifted forms of a motif, and what stands beside it, count once, because they are in the
-    same sequences; another motif, or a form in sequences of its own, still stands out.
+class _Search:
+    """Of one output: motifs, one after the other, each in the sequences without those before it.
 
     Parameters
     ----------
     dataset, values
         The repertoires and what is correlated, (n,), of length 1.
-    candidates
-        K-mers that may stand out.
+    output
+        Its number.
     patterns
-        Places of their residues.
-    nulls
-        P-values of strengths, for each kind; see `_Seen.p_value`.
-    most
-        Motifs at most.
+        Places of the residues.
     level
         Largest p-value.
     """
-    if len(candidates) == 0:
-        return []
-    found = occurrences(dataset, patterns, candidates.pattern, candidates.code)
-    candidates = candidates.take(np.arange(found.n))
-    place = found.repertoire * found.n + found.which
-    carrier = np.unique(found.sequence, return_inverse=True)[1]
-    taken = np.zeros(len(carrier), bool)  # by carrier; there are not more of them than occurrences
-    sizes, root = np.maximum(dataset.n_sequences, 1)[:, None], len(values) ** 0.5
-    free = np.ones(found.n, bool)
-    chosen: list[Motif] = []
-    while len(chosen) < most:
-        counts = np.bincount(place[~taken[carrier]], minlength=len(values) * found.n).reshape(len(values), -1)
-        r = _correlation(counts / sizes, values) * np.sign(candidates.correlation)
-        strength = np.maximum(r, 0) * root
-        p = np.choose(candidates.kind, [null(strength) for null in nulls])
-        r[(p > level) | ~free] = 0
-        best = int(r.argmax())
-        if r[best] <= 0:
-            break
-        chosen.append(candidates.motif(best, patterns, float(p[best])))
-        free[best] = False
-        taken[carrier[found.which == best]] = True
-    return chosen
+
+    def __init__(
+        self,
+        dataset: RepertoireDataset,
+        values: Floats,
+        output: int,
+        patterns: Sequence[Sequence[int]],
+        level: float,
+    ) -> None:
+        self._dataset, self._values, self._output, self._patterns = dataset, values, output, patterns
+        self._level = level
+        self._standing_out: list[_Candidates] = []
+        self.null = _Null({len(places) for places in patterns}, len(dataset))
+
+    def note(self, number: int, r: NDArray[np.float32]) -> None:
+        """Keep the strongest k-mers of a pattern."""
+        size = np.abs(r)
+        kept = min(_NOTED, len(size))
+        code = np.argpartition(size, len(size) - kept)[len(size) - kept :]
+        self._standing_out.append(_Candidates(np.full(kept, number), code, r[code].astype(np.float64)))
+
+    def motifs(self, most: int) -> list[Motif]:
+        """Return them, best first, after the first pass; each further pass leaves out the sequences that are taken."""
+        starts = offsets_of(self._dataset.n_sequences)
+        taken = np.zeros(int(starts[-1]), bool)
+        chosen: list[Motif] = []
+        while True:
+            candidates = self._candidates()
+            looked_at = candidates.first_of_each_sign(_MOST_CANDIDATES // 2)
+            found, whole = self._chosen(looked_at, taken, starts, most - len(chosen))
+            chosen += found
+            if not found or len(chosen) == most or (whole and len(looked_at) == len(candidates)):
+                return chosen
+            for number, r in correlations(self._dataset, self._patterns, self._values[:, None], taken):
+                self.note(number, r[0])
+
+    def _candidates(self) -> _Candidates:
+        """Return the noted ones whose p-value is up to the level, strongest first, and forget them all."""
+        noted = _Candidates.joined(self._standing_out)
+        self._standing_out = []
+        return noted.take(self._p_values(noted.pattern, noted.correlation) <= self._level)
+
+    def _p_values(self, pattern: Codes, correlation: Floats) -> Floats:
+        size = np.array([len(places) for places in self._patterns])[pattern]
+        p = np.ones(len(pattern))
+        for k in np.unique(size):
+            p[size == k] = self.null.p_value(int(k), correlation[size == k])
+        return p
+
+    def _chosen(self, candidates: _Candidates, taken: Flags, starts: Codes, most: int) -> tuple[list[Motif], bool]:
+        """Return motifs among the candidates, note whose sequences are taken, and say whether all were looked at.
+
+        Parameters
+        ----------
+        candidates
+            n of them.
+        taken
+            By sequence, in place.
+        starts
+            Of the repertoires' sequences, (B + 1,).
+        most
+            Motifs at most.
+        """
+        if len(candidates) == 0:
+            return [], True
+        found = occurrences(self._dataset, self._patterns, candidates.pattern, candidates.code)
+        if not found.looked_for[0]:  # it is too common to be compared with the others
+            places = self._patterns[candidates.pattern[0]]
+            taken |= carriers(self._dataset, places, int(candidates.code[0]))
+            return [self._motif(candidates, 0, candidates.correlation)], False
+        n_repertoires, n = len(self._values), len(candidates)
+        place = found.repertoire.astype(np.int64) * n + found.which
+        n_free = np.diff(starts) - np.add.reduceat(taken, starts[:-1], dtype=np.int64)
+        chosen: list[Motif] = []
+        while len(chosen) < most:
+            counts = np.bincount(place[~taken[found.sequence]], minlength=n_repertoires * n).reshape(n_repertoires, n)
+            r = _correlation(counts / np.maximum(n_free, 1)[:, None], self._values)
+            r[np.sign(r) != np.sign(candidates.correlation)] = 0
+            p = self._p_values(candidates.pattern, r)
+            best = int(np.where(p <= self._level, np.abs(r), 0).argmax())
+            if p[best] > self._level or r[best] == 0:
+                break
+            chosen.append(self._motif(candidates, best, r))
+            new = np.unique(found.sequence[found.which == best])
+            new = new[~taken[new]]
+            taken[new] = True
+            n_free -= np.bincount(np.searchsorted(starts, new, side="right") - 1, minlength=n_repertoires)
+        return chosen, bool(found.looked_for.all())
+
+    def _motif(self, candidates: _Candidates, i: int, correlation: Floats) -> Motif:
+        p_value = self._p_values(candidates.pattern[[i]], correlation[[i]])
+        letters = candidates.letters(i, self._patterns)
+        return Motif(letters, self._output, float(correlation[i]), float(p_value[0]))
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """k-mers that may stand out: pattern, code and correlation, (n,)."""
+
+    pattern: Codes
+    code: Codes
+    correlation: Floats
+
+    def __len__(self) -> int:
+        return len(self.code)
+
+    def take(self, rows: NDArray[np.int64] | Flags) -> _Candidates:
+        return _Candidates(self.pattern[rows], self.code[rows], self.correlation[rows])
+
+    @classmethod
+    def joined(cls, parts: Sequence[_Candidates]) -> _Candidates:
+        """Return all of them, strongest first."""
+        columns = zip(*((part.pattern, part.code, part.correlation) for part in parts), strict=True)
+        joined = cls(*map(np.concatenate, columns))
+        return joined.take(np.lexsort((joined.code, joined.pattern, -np.abs(joined.correlation))))
+
+    def first_of_each_sign(self, most: int) -> _Candidates:
+        rank = np.zeros(len(self), np.int64)
+        for sign in (self.correlation > 0, self.correlation <= 0):
+            rank[sign] = np.arange(int(sign.sum()))
+        return self.take(rank < most)
+
+    def letters(self, i: int, patterns: Sequence[Sequence[int]]) -> tuple[int, ...]:
+        """Return one of them as a motif has it."""
+        places = patterns[self.pattern[i]]
+        code, letters = int(self.code[i]), [_ANY] * (places[-1] + 1)
+        for place in reversed(places):
+            code, letters[place] = divmod(code, _N_LETTERS)
+        return tuple(letters)
 
 
 def _correlation(columns: Floats, values: Floats) -> Floats:

@@ -16,24 +16,25 @@ from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import kmer_code
 
-__all__ = ["Occurrences", "correlations", "frequencies", "occurrences"]
+__all__ = ["Occurrences", "carriers", "correlations", "frequencies", "occurrences"]
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 _N_LETTERS = len(AMINO_ACIDS)
 _BLOCK = 128  # repertoires counted at a time, and their sequences
 _SEQUENCES = 4_000_000
-_MOST_OCCURRENCES = 20_000_000  # that are kept in memory
+_MOST_OCCURRENCES = 10_000_000  # that are kept in memory
 _MEMORY = 400_000_000  # bytes of the products with labels that are summed at a time
 
 
 def correlations(
-    dataset: RepertoireDataset, patterns: Sequence[Sequence[int]], targets: Floats
+    dataset: RepertoireDataset, patterns: Sequence[Sequence[int]], targets: Floats, left_out: Flags | None = None
 ) -> Iterator[tuple[int, NDArray[np.float32]]]:
     """Yield each pattern's number and its k-mers' correlations with the columns of the targets, (columns, M).
 
-    As many patterns are counted in one pass over the repertoires as the memory allows.
+    As many patterns are counted in one pass over the repertoires as the memory allows. See `frequencies`.
     """
     rows_of = np.ascontiguousarray(targets.T, np.float32)  # (number of columns, B)
     n_columns = len(rows_of)
@@ -45,7 +46,7 @@ def correlations(
             size += _size(patterns[numbers[0]])
             together.append(numbers.pop(0))
         sums = [_Sums.of(_size(patterns[number]), n_columns) for number in together]
-        for rows, one, counted in frequencies(dataset, [patterns[number] for number in together]):
+        for rows, one, counted in frequencies(dataset, [patterns[number] for number in together], left_out):
             sums[one].add(counted, rows_of[:, rows])
         for number, each in zip(together, sums, strict=True):
             yield number, each.correlations(len(dataset))
@@ -82,18 +83,22 @@ class _Sums:
 
 
 def frequencies(
-    dataset: RepertoireDataset, patterns: Sequence[Sequence[int]]
+    dataset: RepertoireDataset, patterns: Sequence[Sequence[int]], left_out: Flags | None = None
 ) -> Iterator[tuple[slice, int, NDArray[np.float32]]]:
     """Yield how often the k-mers of each pattern, named by its place, occur per sequence, some repertoires at a time.
 
-    These are (rows, M), in reused memory.
+    These are (rows, M), in reused memory. Sequences that are `left_out`, a flag for each of all repertoires' sequences,
+    count neither as occurrences nor among the sequences.
     """
     widest = max((_size(places) for places in patterns), default=0)
     memory = np.zeros(min(_BLOCK, len(dataset)) * widest, np.float32)
+    starts = offsets_of(dataset.n_sequences)
     for rows, residues, offsets, bounds in _blocks(dataset):
+        n = len(offsets) - 1
+        without = np.zeros(n, np.bool_) if left_out is None else left_out[starts[rows.start] :][:n]
         for number, places in enumerate(patterns):
             counted = memory[: (len(bounds) - 1) * _size(places)].reshape(len(bounds) - 1, -1)
-            _count(residues, offsets, bounds, tuple(places), counted)
+            _count(residues, offsets, bounds, tuple(places), without, counted)
             yield rows, number, counted
 
 
@@ -104,19 +109,19 @@ class Occurrences:
     Attributes
     ----------
     repertoire
-        Of each occurrence, (m,).
+        Of each occurrence, (m,) int32.
     sequence
         Of each, counted over all repertoires, (m,).
     which
-        K-mer it is, (m,).
-    n
-        K-mers looked for.
+        K-mer it is, (m,) int32.
+    looked_for
+        Whether each k-mer was, (n,).
     """
 
-    repertoire: Codes
+    repertoire: NDArray[np.int32]
     sequence: Codes
-    which: Codes
-    n: int
+    which: NDArray[np.int32]
+    looked_for: Flags
 
 
 def occurrences(
@@ -125,9 +130,9 @@ def occurrences(
     pattern: Codes,
     code: Codes,
     *,
-    most: int = _MOST_OCCURRENCES,
+    most: int | None = None,
 ) -> Occurrences:
-    """Find k-mers, as many of the first ones as have no more occurrences together than there is room for.
+    """Find k-mers; one that has more occurrences than those before it leave room for is not looked for.
 
     Parameters
     ----------
@@ -138,27 +143,55 @@ def occurrences(
     pattern, code
         Of each k-mer: its pattern, and its place among the pattern's, (n,).
     most
-        Occurrences that there is room for.
+        Occurrences that there is room for; None: ten million.
     """
-    counts = np.zeros(len(code), np.int64)
-    for _, residues, offsets, _ in _blocks(dataset):
+    counts = np.zeros((len(dataset), len(code)), np.int64)
+    for rows, residues, offsets, bounds in _blocks(dataset):
         for places, table in _tables(patterns, pattern, code):
-            _tally(residues, offsets, places, table, counts)
-    n = max(int((np.cumsum(counts) <= most).sum()), 1)
-    sequence, which = np.empty((2, int(counts[:n].sum())), np.int64)
-    starts, end = offsets_of(dataset.n_sequences), 0
-    for rows, residues, offsets, _ in _blocks(dataset):
-        for places, table in _tables(patterns, pattern[:n], code[:n]):
-            first, end = end, _find(residues, offsets, places, table, sequence, which, end)
-            sequence[first:end] += starts[rows.start]
-    return Occurrences(np.searchsorted(starts, sequence, side="right") - 1, sequence, which, n)
+            _tally(residues, offsets, bounds, places, table, counts[rows])
+    looked_for = _fitting(counts.sum(axis=0), _MOST_OCCURRENCES if most is None else most)
+    counts[:, ~looked_for] = 0
+    n = int(counts.sum())
+    repertoire, which = np.empty((2, n), np.int32)
+    sequence = np.empty(n, np.int64)
+    first = 0
+    starts = offsets_of(dataset.n_sequences)
+    for rows, residues, offsets, bounds in _blocks(dataset):
+        for places, table in _tables(patterns, np.where(looked_for, pattern, -1), code):
+            found = counts[rows][:, table[table >= 0]].sum(axis=1)
+            ends = first + offsets_of(found)
+            _find(residues, offsets, bounds, places, table, ends, sequence, which)
+            part = slice(first, int(ends[-1]))
+            sequence[part] += starts[rows.start]
+            repertoire[part] = np.repeat(np.arange(rows.start, rows.stop), found)
+            first = part.stop
+    return Occurrences(repertoire, sequence, which, looked_for)
+
+
+def carriers(dataset: RepertoireDataset, places: Sequence[int], code: int) -> Flags:
+    """Return which sequences, counted over all repertoires, hold a k-mer."""
+    parts = [np.zeros(0, np.bool_)]
+    for _, residues, offsets, _ in _blocks(dataset):
+        parts.append(np.zeros(len(offsets) - 1, np.bool_))
+        _mark(residues, offsets, tuple(places), code, parts[-1])
+    return np.concatenate(parts)
+
+
+def _fitting(counts: Codes, most: int) -> Flags:
+    """Return which k-mers, one after the other, have no more occurrences than there is room left for."""
+    fitting = np.zeros(len(counts), np.bool_)
+    for i, count in enumerate(counts):
+        if count <= most:
+            fitting[i] = True
+            most -= count
+    return fitting
 
 
 def _tables(
     patterns: Sequence[Sequence[int]], pattern: Codes, code: Codes
 ) -> Iterator[tuple[tuple[int, ...], NDArray[np.int32]]]:
     """Yield the places of each used pattern, and which k-mer each code is, (M,), -1 for none."""
-    for number in np.unique(pattern):
+    for number in np.unique(pattern[pattern >= 0]):
         table = np.full(_size(patterns[number]), -1, np.int32)
         table[code[pattern == number]] = np.flatnonzero(pattern == number)
         yield tuple(patterns[number]), table
@@ -180,36 +213,53 @@ def _blocks(dataset: RepertoireDataset) -> Iterator[tuple[slice, NDArray[np.uint
         first = rows.stop
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(parallel=True, cache=True, nogil=True)
 def _tally(
-    residues: NDArray[np.uint8], offsets: Codes, places: tuple[int, ...], table: NDArray[np.int32], counts: Codes
+    residues: NDArray[np.uint8],
+    offsets: Codes,
+    bounds: Codes,
+    places: tuple[int, ...],
+    table: NDArray[np.int32],
+    counts: Codes,
 ) -> None:
-    """Add how often each k-mer of a table occurs."""
-    for s in range(len(offsets) - 1):
-        for start in range(offsets[s], offsets[s + 1] - places[-1]):
-            which = table[kmer_code(residues, start, places)]
-            if which >= 0:
-                counts[which] += 1
+    """Add how often each k-mer of a table occurs in each repertoire, (rows, n)."""
+    for b in numba.prange(len(bounds) - 1):
+        for s in range(bounds[b], bounds[b + 1]):
+            for start in range(offsets[s], offsets[s + 1] - places[-1]):
+                which = table[kmer_code(residues, start, places)]
+                if which >= 0:
+                    counts[b, which] += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(parallel=True, cache=True, nogil=True)
 def _find(
     residues: NDArray[np.uint8],
     offsets: Codes,
+    bounds: Codes,
     places: tuple[int, ...],
     table: NDArray[np.int32],
+    ends: Codes,
     sequence: Codes,
-    which: Codes,
-    n: int,
-) -> int:
-    """Write the sequence of each occurrence, and which k-mer it is, from place n on; return where they end."""
-    for s in range(len(offsets) - 1):
+    which: NDArray[np.int32],
+) -> None:
+    """Write the sequence of each occurrence, and which k-mer it is: those of repertoire b from place ends[b] on."""
+    for b in numba.prange(len(bounds) - 1):
+        n = ends[b]
+        for s in range(bounds[b], bounds[b + 1]):
+            for start in range(offsets[s], offsets[s + 1] - places[-1]):
+                found = table[kmer_code(residues, start, places)]
+                if found >= 0:
+                    sequence[n], which[n] = s, found
+                    n += 1
+
+
+@numba.njit(parallel=True, cache=True, nogil=True)
+def _mark(residues: NDArray[np.uint8], offsets: Codes, places: tuple[int, ...], code: int, carrying: Flags) -> None:
+    """Note which sequences hold a k-mer."""
+    for s in numba.prange(len(carrying)):
         for start in range(offsets[s], offsets[s + 1] - places[-1]):
-            found = table[kmer_code(residues, start, places)]
-            if found >= 0:
-                sequence[n], which[n] = s, found
-                n += 1
-    return n
+            if kmer_code(residues, start, places) == code:
+                carrying[s] = True
 
 
 @numba.njit(parallel=True, cache=True, nogil=True)
@@ -218,18 +268,22 @@ def _count(
     offsets: NDArray[np.int64],
     bounds: NDArray[np.int64],
     places: tuple[int, ...],
+    left_out: Flags,
     frequencies: NDArray[np.float32],
 ) -> None:
-    """Count the k-mers of sequences bounds[b] to bounds[b + 1] in row b and divide by their number."""
+    """Count the k-mers of sequences bounds[b] to bounds[b + 1] in row b, and divide by how many are not left out."""
     span = places[-1] + 1
     for b in numba.prange(len(frequencies)):
         row = frequencies[b]
         row[:] = 0
+        n = 0
         for sequence in range(bounds[b], bounds[b + 1]):
-            for start in range(offsets[sequence], offsets[sequence + 1] - span + 1):
-                row[kmer_code(residues, start, places)] += 1
-        if bounds[b + 1] > bounds[b]:
-            row /= np.float32(bounds[b + 1] - bounds[b])
+            if not left_out[sequence]:
+                n += 1
+                for start in range(offsets[sequence], offsets[sequence + 1] - span + 1):
+                    row[kmer_code(residues, start, places)] += 1
+        if n > 0:
+            row /= np.float32(n)
 
 
 @numba.njit(parallel=True, cache=True, nogil=True)

@@ -122,7 +122,8 @@ def _seed_attention(network: DeepRC, motifs: Sequence[Motif]) -> None:
     """Let one unit of each layer see the seeded kernels, and the first head look at where any of them fires.
 
     The unit falls with a match, towards SELU's floor: two matches count hardly more than one. If they added up, the few
-    sequences with two would have fifty times the weight of the others, and their number is chance.
+    sequences with two would have fifty times the weight of the others, and their number is chance. Without key layers
+    there is no such unit, and they do add up.
     """
     n = len(motifs)
     full, none = (_selu(pre) for pre in (_MATCH * _SHORT_OF_WHOLE, -10 * _MATCH))
@@ -158,22 +159,21 @@ def _fit_output(
     The representations of whole repertoires give the moments of the standardisation, and a regression with an l2
     penalty on the first head's share of the seeded kernels gives the weights; all others are 0.
     """
-    layers = [layer for layer in network.output_network if isinstance(layer, nn.Linear)]
-    if len(layers) > 1:
-        return
     filled = np.flatnonzero(maker.dataset.n_sequences > 0)  # an empty one tells nothing
     pooled = [pooled_representation(network, maker, int(i), top_fraction=top_fraction)[0].flatten() for i in filled]
     representation = torch.stack(pooled)  # (B, H * S) float64
     moments = RunningStandardisation(representation.shape[1]).double()
     moments.start(representation)
-    weight, bias = _regression(moments.eval()(representation)[:, :n], labels[filled], tasks)
     standardisation = network.output_network[0]
     if isinstance(standardisation, RunningStandardisation):
         standardisation.load_state_dict(moments.state_dict())
-    else:
+    output, *further = [layer for layer in network.output_network if isinstance(layer, nn.Linear)]
+    if further:
+        return
+    weight, bias = _regression(moments.eval()(representation)[:, :n], labels[filled], tasks)
+    if not isinstance(standardisation, RunningStandardisation):
         weight = weight * moments.scale[:n]
         bias = bias - weight @ moments.mean[:n]
-    output = layers[0]
     output.weight.zero_()
     output.weight[:, :n] = weight
     output.bias.copy_(bias)

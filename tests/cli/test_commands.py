@@ -12,6 +12,7 @@ import pytest
 
 from deeprc.cli import main
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.training.checkpoint import load_tensors
 
 SMALL = ["n_updates=20", "evaluate_every=10", "n_kernels=8", "kernel_size=4", "n_sequences=40"]
 
@@ -202,23 +203,23 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
 
 
 def test_a_killed_run_resumes_to_the_same_numbers(
-    cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path
+    cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]]
 ) -> None:
     path = str(cohort_factory(30, 500).container.path)
-    settings = ["n_updates=300", "evaluate_every=20", "patience=null", "n_kernels=32", "top_fraction=1"]
-    train = [sys.executable, "-m", "deeprc", "train", path, "--target", "status", "--device", "cpu", *settings]
-    subprocess.run([*train, "--output", str(tmp_path / "whole")], check=True, capture_output=True)
-    process = subprocess.Popen([*train, "--output", str(tmp_path / "cut")], stderr=subprocess.DEVNULL)
+    settings = ["n_updates=160", "evaluate_every=20", "patience=null", "n_kernels=32", "top_fraction=1"]
+    train = ["train", path, "--target", "status", "--device", "cpu", *settings]
+    assert deeprc(*train, "--output", tmp_path / "whole")[0] == 0
+    command = [sys.executable, "-m", "deeprc", *train, "--output", str(tmp_path / "cut")]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     checkpoint = tmp_path / "cut" / "checkpoint" / "last.safetensors"
-    while not checkpoint.exists():
+    while not checkpoint.exists() or load_tensors(checkpoint)[1]["update"] == 0:
         assert process.poll() is None
         time.sleep(0.005)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     assert not (tmp_path / "cut" / "metrics.json").exists()
-    subprocess.run(
-        [sys.executable, "-m", "deeprc", "train", "--resume", str(tmp_path / "cut")], check=True, capture_output=True
-    )
+    assert 0 < load_tensors(checkpoint)[1]["update"] < 160
+    assert deeprc("train", "--resume", tmp_path / "cut")[0] == 0
     for name in ("metrics.json", "predictions.tsv"):
         assert (tmp_path / "cut" / name).read_text() == (tmp_path / "whole" / name).read_text()
     assert not checkpoint.parent.exists()

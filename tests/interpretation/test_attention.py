@@ -3,8 +3,8 @@ from __future__ import annotations
 import gzip
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-import airr
 import numpy as np
 import pandas as pd
 import pytest
@@ -27,10 +27,18 @@ def written(path: Path) -> pd.DataFrame:
     return pd.read_csv(path, sep="\t", keep_default_na=False)
 
 
+@pytest.fixture
+def airr() -> Any:
+    """The validator, which takes a second to import."""
+    import airr
+
+    return airr
+
+
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # the validator's own
 @pytest.mark.parametrize("name", ["attention.tsv", "attention.tsv.gz"])
 def test_the_file_holds_all_tables_and_is_valid_airr(
-    name: str, two_heads: Run, cohort: RepertoireDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, airr: Any, two_heads: Run, cohort: RepertoireDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attention, "_PIECE", 17)  # so that a repertoire takes several
     some = cohort[:6]
@@ -57,7 +65,7 @@ def test_the_file_holds_all_tables_and_is_valid_airr(
     assert again.read_bytes() == path.read_bytes()
 
 
-def test_the_validator_would_notice(two_heads: Run, cohort: RepertoireDataset, tmp_path: Path) -> None:
+def test_the_validator_would_notice(airr: Any, two_heads: Run, cohort: RepertoireDataset, tmp_path: Path) -> None:
     path = tmp_path / "attention.tsv"
     write_attention(path, iterate_attention(two_heads, cohort, [0]))
     path.write_text(path.read_text().replace("sequence_alignment", "alignment"))

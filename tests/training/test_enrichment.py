@@ -10,7 +10,8 @@ from scipy.stats import gumbel_r
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.tasks import Task
-from deeprc.training.enrichment import _Seen, enriched_motifs, places_within
+from deeprc.training import kmer_correlations
+from deeprc.training.enrichment import _Null, enriched_motifs, places_within
 from tests.conftest import random_sequences, write_cohort
 
 BINARY = [Task("status", "status", "binary", ("no", "yes"))]
@@ -118,14 +119,14 @@ def test_the_same_seed_finds_the_same(cohort_factory: Callable[..., RepertoireDa
 
 
 def test_the_level_holds_over_all_outputs_together(tmp_path: Path) -> None:
-    """Ten classes and another target make eleven outputs; of 10 null cohorts 0.5 are expected to show something."""
+    """Four classes and another target make five outputs; of 10 null cohorts 0.5 are expected to show something."""
     cohort = implanted(tmp_path, [[]] * 40)
-    task = Task("grade", "grade", "multiclass", tuple("abcdefghij"))
+    task = Task("grade", "grade", "multiclass", tuple("abcd"))
     other = Task("age", "age", "regression", mean=0.0, scale=1.0)
     rng = np.random.default_rng(0)
     shown = 0
     for seed in range(10):
-        table = np.stack([rng.permutation(40) % 10, rng.normal(size=40)], axis=1)
+        table = np.stack([rng.permutation(40) % 4, rng.normal(size=40)], axis=1)
         shown += bool(enriched_motifs(cohort, table, [task, other], patterns=PATTERNS, most=8, seed=seed))
     assert shown <= 2
 
@@ -148,16 +149,118 @@ def test_without_patterns_nothing_is_found(cohort: RepertoireDataset) -> None:
 def test_p_values_are_those_of_the_strongest_by_chance() -> None:
     highest = np.random.default_rng(0).gumbel(4.0, 0.3, 100)
     strength = np.array([0.0, 4.5, 5.0, highest.max(), 6.0, 40.0])
-    seen = _Seen(highest=highest)
     scale = highest.std(ddof=1) * np.sqrt(6) / np.pi
     by_moments = gumbel_r(highest.mean() - np.euler_gamma * scale, scale).sf(strength)
-    found = seen.p_value(strength, n_kinds=1)
-    assert found[[0, 3]].tolist() == [1.0, max(by_moments[3], 0.01)]
+    null = _Null([3], 25)
+    null.highest[3] = highest
+    found = null.p_value(3, strength / 5)
+    assert found[[0, 3]].tolist() == pytest.approx([1.0, max(by_moments[3], 0.01)])
     assert found[[1, 2]] == pytest.approx(by_moments[[1, 2]], abs=0.03)
     assert found[[4, 5]] == pytest.approx(by_moments[[4, 5]], rel=1e-9)
-    assert seen.p_value(strength, n_kinds=3) == pytest.approx(np.minimum(3 * found, 1))
+    both = _Null([3, 4], 25)
+    both.highest[3] = highest
+    assert both.p_value(3, -strength / 5) == pytest.approx(np.minimum(2 * found, 1))
 
 
-def test_orders_of_labels_that_give_the_same_strength() -> None:
-    seen = _Seen(highest=np.full(100, 4.0))
-    assert seen.p_value(np.array([3.0, 4.0, 5.0]), n_kinds=1) == pytest.approx([1.0, 1.0, 0.0])
+def test_orders_of_labels_that_give_the_same_strength_and_rounding() -> None:
+    null = _Null([2], 16)
+    null.highest[2] = np.full(100, 4.0)
+    found = null.p_value(2, np.array([3.0, 4.0, 4.0 + 1e-7, 5.0]) / 4)
+    assert found[[0, 1]] == pytest.approx([1, 1])
+    assert found[2] > 0.4
+    assert found[3] == pytest.approx(0)
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.2])
+def test_what_a_motif_displaces_is_not_taken_for_a_motif(tmp_path: Path, rate: float) -> None:
+    """Carriers lack the germline ends that WHWM was written over, and all that their other residues would have been."""
+    rng = np.random.default_rng(1)
+    repertoires = []
+    for b in range(60):
+        sequences = [f"CASS{text}EQYF" for text in random_sequences(rng, 200)]
+        for i in range(int(rate * 200) * (b % 2)):
+            at = rng.integers(2, len(sequences[i]) - 6)
+            sequences[i] = sequences[i][:at] + "WHWM" + sequences[i][at + 4 :]
+        repertoires.append(sequences)
+    cohort = write_cohort(tmp_path / "cohort.h5", repertoires, pd.DataFrame({"x": range(60)}), 0)
+    y = [b % 2 for b in range(60)]
+    found = enriched_motifs(cohort, column(y), BINARY, patterns=[(0, 1, 2, 3)], most=16)
+    assert [motif.pattern for motif in found] == ["WHWM"]
+
+
+def weak(folder: Path, *, strong: float = 0.0, common: float = 0.0) -> RepertoireDataset:
+    """CYFC in about 3 of 300 sequences, 0.8 by chance, of every second repertoire; WHWM and K.A in shares of them."""
+    rng = np.random.default_rng(3)
+    repertoires = []
+    for b in range(160):
+        sequences = random_sequences(rng, 300)
+        for i in range(int(strong * 300) * (b % 2)):
+            sequences[i] = sequences[i][:2] + "WHWM" + sequences[i][2:]
+        for i in range(200, 200 + rng.poisson(3.0 if b % 2 else 0.8)):
+            sequences[i] = sequences[i][:2] + "CYFC" + sequences[i][2:]
+        for i in range(int(common * 300)):
+            sequences[i] = ("KWA" if b % 2 else "KWG") + sequences[i]
+        repertoires.append(sequences)
+    return write_cohort(folder / "cohort.h5", repertoires, pd.DataFrame({"x": range(160)}), 0)
+
+
+def test_a_weak_motif_behind_the_forms_of_a_strong_one(tmp_path: Path) -> None:
+    cohort, y = weak(tmp_path, strong=0.2), column([b % 2 for b in range(160)])
+    patterns = [places for k in (2, 3, 4) for places in places_within(k, 6)]
+    found = [motif.pattern for motif in enriched_motifs(cohort, y, BINARY, patterns=patterns, most=16)]
+    assert found[0] == "WHWM"
+    assert found[1] in ("CYFC", "CYF", "YFC", "CY.C", "C.FC")
+    assert len(found) == 2
+
+
+def test_motifs_too_common_to_compare_are_taken_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """K.A and K.G are in 12,000 sequences each."""
+    cohort, y = weak(tmp_path, common=0.5), column([b % 2 for b in range(160)])
+    found = []
+    for room in (10_000, 10_000_000):
+        monkeypatch.setattr(kmer_correlations, "_MOST_OCCURRENCES", room)
+        found.append(enriched_motifs(cohort, y, BINARY, patterns=[(0, 2), (0, 1, 2, 3)], most=8))
+    for motifs in found:
+        assert {motif.pattern for motif in motifs} >= {"CYFC"}
+        assert {motif.pattern for motif in motifs[:2]} <= {"K.A", "K.G", "CYFC"}
+    assert found[0][0].letters == found[1][0].letters
+    assert found[0][0].correlation == pytest.approx(found[1][0].correlation, abs=1e-5)
+
+
+def test_another_outputs_rare_class_or_outlier_costs_no_power(tmp_path: Path) -> None:
+    cohort, y = weak(tmp_path), np.array([b % 2 for b in range(160)], np.float64)
+    alone = enriched_motifs(cohort, y[:, None], BINARY, patterns=[(0, 1, 2, 3)], most=4)
+    assert [motif.pattern for motif in alone] == ["CYFC"]
+    outlier = np.random.default_rng(0).normal(size=160)
+    outlier[5] = 1000
+    age = Task("age", "age", "regression", mean=0.0, scale=1.0)
+    single = np.arange(160) == 1
+    three = np.where(single, 2, y)
+    classes = Task("three", "three", "multiclass", ("a", "b", "c"))
+    for table, tasks in (
+        (np.stack([y, outlier], axis=1), [*BINARY, age]),
+        (np.stack([y, single.astype(float)], axis=1), [*BINARY, *BINARY]),
+        (three[:, None], [classes]),
+    ):
+        found = enriched_motifs(cohort, table, tasks, patterns=[(0, 1, 2, 3)], most=4)
+        assert [motif.pattern for motif in found] == ["CYFC"], tasks
+        assert found[0].correlation == pytest.approx(alone[0].correlation, abs=0.02) or tasks == [classes]
+
+
+def test_one_outlying_number_does_not_rule_the_ranks(tmp_path: Path) -> None:
+    cohort = weak(tmp_path)
+    age = 50 + 10.0 * (np.arange(160) % 2) + np.random.default_rng(0).normal(size=160)
+    age[0] = 1e9
+    found = enriched_motifs(
+        cohort, age[:, None], [Task("age", "age", "regression", mean=0.0, scale=1.0)], patterns=[(0, 1, 2, 3)], most=4
+    )
+    assert [motif.pattern for motif in found] == ["CYFC"]
+
+
+def test_empty_repertoires_tell_nothing(tmp_path: Path) -> None:
+    """All of one class: every motif would go with it."""
+    rng = np.random.default_rng(0)
+    repertoires = [[] if b < 15 else random_sequences(rng, 100) for b in range(60)]
+    cohort = write_cohort(tmp_path / "cohort.h5", repertoires, pd.DataFrame({"x": range(60)}), 0)
+    y = [0.0 if b < 15 else b % 2 for b in range(60)]
+    assert enriched_motifs(cohort, column(y), BINARY, patterns=PATTERNS, most=8) == []

@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 
@@ -5,7 +7,7 @@ from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import count_kmers
 from deeprc.training import kmer_correlations
-from deeprc.training.kmer_correlations import correlations, frequencies, occurrences
+from deeprc.training.kmer_correlations import carriers, correlations, frequencies, occurrences
 
 PATTERNS = [(0, 1), (0, 2), (0, 1, 3)]
 
@@ -65,7 +67,37 @@ def test_occurrences_by_text(cohort: RepertoireDataset, monkeypatch: pytest.Monk
             ]
             number += 1
     assert seen == sorted(expected)
-    room = sum(k < 2 for _, _, k in expected)
-    for most, n in ((room, 2), (room - 1, 1), (0, 1), (len(expected), 3)):
-        assert occurrences(cohort, patterns, pattern, code, most=most).n == n
-    assert len(occurrences(cohort, patterns, pattern, code, most=room).which) == room
+    room = [sum(k == which for _, _, k in expected) for which in range(3)]
+    first_and_last = (room[0] + room[2], [True, False, True])  # the second alone does not fit
+    assert room[1] > room[2] > 0
+    for most, which in ((sum(room), [True] * 3), first_and_last, (0, [False] * 3)):
+        some = occurrences(cohort, patterns, pattern, code, most=most)
+        assert some.looked_for.tolist() == which
+        seen = sorted(zip(some.repertoire.tolist(), some.sequence.tolist(), some.which.tolist(), strict=True))
+        assert seen == sorted(each for each in expected if which[each[2]])
+
+
+def test_sequences_that_are_left_out_do_not_count(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kmer_correlations, "_BLOCK", 3)
+    rng = np.random.default_rng(0)
+    left_out = rng.random(int(cohort.n_sequences.sum())) < 0.3
+    left_out[: int(cohort.n_sequences[0])] = True  # all of the first repertoire's
+    starts = np.concatenate([[0], np.cumsum(cohort.n_sequences)])
+    for rows, number, counted in frequencies(cohort, PATTERNS, left_out):
+        for b, row in zip(range(rows.start, rows.stop), counted, strict=True):
+            kept = ~left_out[starts[b] : starts[b + 1]]
+            texts = [text for text, keep in zip(cohort[b].sequences(), kept, strict=True) if keep]
+            expected = np.zeros(20 ** len(PATTERNS[number]))
+            for text in texts:
+                for at in range(len(text) - PATTERNS[number][-1]):
+                    letters = [AMINO_ACIDS.index(text[at + place]) for place in PATTERNS[number]]
+                    expected[np.ravel_multi_index(letters, [20] * len(letters))] += 1 / len(texts)
+            np.testing.assert_allclose(row, expected, atol=1e-6)
+
+
+def test_carriers_by_text(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kmer_correlations, "_BLOCK", 3)
+    expected = [bool(re.search("W.W", text)) for repertoire in cohort for text in repertoire.sequences()]
+    code = AMINO_ACIDS.index("W") * 21
+    assert carriers(cohort, (0, 2), code).tolist() == expected
+    assert any(expected)
