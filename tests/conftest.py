@@ -16,11 +16,13 @@ import numba
 import numpy as np
 import pandas as pd
 import pytest
+from torch import Tensor
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.training.trainer import TrainingState
 
 
 def pytest_configure() -> None:
@@ -31,6 +33,20 @@ def pytest_configure() -> None:
     state = hashlib.sha256(b"".join(compiled)).hexdigest()[:16]
     folder = str(Path(tempfile.gettempdir()) / f"deeprc-numba-{state}")
     numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"] = folder
+
+
+class Killed(Exception):
+    """What interrupts a training."""
+
+
+def killing(update: int) -> Callable[[TrainingState, Tensor], None]:
+    """Return a `progress` that interrupts a training after an update."""
+
+    def kill(state: TrainingState, loss: Tensor) -> None:
+        if state.update == update:
+            raise Killed
+
+    return kill
 
 
 def random_sequences(rng: np.random.Generator, n: int, low: int = 5, high: int = 20) -> list[str]:

@@ -20,7 +20,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.experiment import resume_run, train_run
 from deeprc.evaluation.run import Run, load_run
 from deeprc.interpretation.attention import attention_of, attention_table
-from deeprc.training.trainer import TrainingState
+from tests.conftest import Killed, killing
 
 SMALL = load_config(
     "deeprc", ["n_updates=30", "evaluate_every=10", "n_kernels=8", "kernel_size=4", "n_sequences=40", "n_heads=2"]
@@ -173,17 +173,10 @@ def test_hidden_singletons_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptu
 
 
 def test_a_run_resumes_to_the_same_files(cohort: RepertoireDataset, tmp_path: Path) -> None:
-    class Killed(Exception):
-        pass
-
-    def kill(state: TrainingState, loss: float) -> None:
-        if state.update == 17:
-            raise Killed
-
     arguments = {"targets": ["status"], "config": SMALL, "folds": 3, "device": "cpu"}
     train_run(cohort.container.path, tmp_path / "whole", **arguments)  # type: ignore[arg-type]
     with pytest.raises(Killed):
-        train_run(cohort.container.path, tmp_path / "cut", progress=kill, **arguments)  # type: ignore[arg-type]
+        train_run(cohort.container.path, tmp_path / "cut", progress=killing(17), **arguments)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"training has not ended; continue it with `deeprc train --resume"):
         load_run(tmp_path / "cut")
     resume_run(tmp_path / "cut")

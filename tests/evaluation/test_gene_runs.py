@@ -20,7 +20,7 @@ from deeprc.evaluation.run import Run, load_run
 from deeprc.interpretation.attention import attention_table
 from deeprc.nn.genes import GeneNames
 from deeprc.training.checkpoint import load_tensors, save_tensors
-from deeprc.training.trainer import TrainingState
+from tests.conftest import Killed, killing
 
 SMALL = load_config("deeprc", ["n_updates=6", "evaluate_every=2", "n_kernels=8", "n_sequences=40", "gene_units=4"])
 
@@ -94,16 +94,9 @@ def test_a_cohort_without_genes_is_refused_before_anything_is_written(
 
 
 def test_a_resumed_run_equals_an_uninterrupted_one(cohort: RepertoireDataset, tmp_path: Path) -> None:
-    class Killed(Exception):
-        pass
-
-    def kill(state: TrainingState, _: torch.Tensor) -> None:
-        if state.update == 5:
-            raise Killed
-
     whole = train(cohort, tmp_path / "whole")
     with pytest.raises(Killed):
-        train(cohort, tmp_path / "killed", progress=kill)
+        train(cohort, tmp_path / "killed", progress=killing(5))
     other = rewritten(cohort, tmp_path / "other.h5", new_names={"TRBV1": "TRBV30"})
     with pytest.raises(InputError, match="its repertoires or labels are not those"):
         resume_run(tmp_path / "killed", cohort=other.container.path)

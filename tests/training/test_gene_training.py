@@ -22,8 +22,8 @@ from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import cohort_outputs
 from deeprc.tasks import Task
 from deeprc.training.enrichment import Motif
-from deeprc.training.trainer import Fold, Trainer, TrainingState
-from tests.conftest import random_sequences
+from deeprc.training.trainer import Fold, Trainer
+from tests.conftest import Killed, killing, random_sequences
 
 CPU = torch.device("cpu")
 TASKS = [Task("status", "status", "binary", ("healthy", "case"))]
@@ -123,18 +123,11 @@ def test_what_is_held_out_cannot_influence_the_genes(cohort: RepertoireDataset, 
 def test_a_resumed_training_equals_an_uninterrupted_one(
     cohort: RepertoireDataset, tmp_path: Path, settings: dict[str, object]
 ) -> None:
-    class Killed(Exception):
-        pass
-
-    def kill(state: TrainingState, loss: torch.Tensor) -> None:
-        if state.update == 13:
-            raise Killed
-
     whole = make(cohort, config(**settings), n=280)
     whole.fit()
     checkpoint = tmp_path / "checkpoint" / "last.safetensors"
     with pytest.raises(Killed):
-        make(cohort, config(**settings), n=280, checkpoint=checkpoint).fit(kill)
+        make(cohort, config(**settings), n=280, checkpoint=checkpoint).fit(killing(13))
     resumed = make(cohort, config(**settings), n=280, checkpoint=checkpoint)
     assert resumed.state.update == 10
     resumed.fit()

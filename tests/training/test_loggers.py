@@ -20,6 +20,7 @@ from deeprc.training import loggers
 from deeprc.training.checkpoint import load_tensors
 from deeprc.training.loggers import attention_histograms
 from deeprc.training.trainer import Fold, Trainer, TrainingState
+from tests.conftest import Killed
 
 tensorboard = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
 
@@ -103,9 +104,6 @@ def test_logging_changes_nothing(run: Path, cohort: RepertoireDataset, tmp_path:
 
 def test_a_resumed_run_goes_on_without_doubled_steps(cohort: RepertoireDataset, tmp_path: Path, run: Path) -> None:
     """Killed after an evaluation whose checkpoint is lost: what was written of it is written again."""
-
-    class Killed(Exception):
-        pass
 
     checkpoint = tmp_path / "cut" / "checkpoint" / "last.safetensors"
     kept: list[bytes] = []

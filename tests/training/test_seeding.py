@@ -21,7 +21,7 @@ from deeprc.training import trainer as trainer_module
 from deeprc.training.enrichment import Motif
 from deeprc.training.seeding import seed_network
 from deeprc.training.trainer import Fold, Trainer, build_network
-from tests.conftest import random_sequences, write_cohort
+from tests.conftest import Killed, killing, random_sequences, write_cohort
 
 CPU = torch.device("cpu")
 TASKS = [Task("status", "status", "binary", ("healthy", "case"))]
@@ -159,18 +159,11 @@ def test_a_resumed_training_equals_an_uninterrupted_one(
 ) -> None:
     cohort, settings = cohort_factory(40), config()
 
-    class Killed(Exception):
-        pass
-
-    def kill(state: object, loss: torch.Tensor) -> None:
-        if getattr(state, "update", 0) == 5:
-            raise Killed
-
     whole = make(cohort, settings)
     whole.fit()
     path = tmp_path / "checkpoint" / "last.safetensors"
     with pytest.raises(Killed):
-        make(cohort, settings, path).fit(kill)
+        make(cohort, settings, path).fit(killing(5))
     resumed = make(cohort, settings, path)
     assert resumed.state.update == 4
     resumed.fit()
@@ -308,15 +301,8 @@ def test_updates_of_whole_repertoires_resume_to_the_same_numbers(
     assert whole.sample(0).offsets.diff().tolist() == sizes.tolist()
     whole.fit()
 
-    class Killed(Exception):
-        pass
-
-    def kill(state: object, loss: torch.Tensor) -> None:
-        if getattr(state, "update", 0) == 9:
-            raise Killed
-
     with pytest.raises(Killed):
-        make(cohort, settings, path).fit(kill)
+        make(cohort, settings, path).fit(killing(9))
     resumed = make(cohort, settings, path)
     resumed.fit()
     for name, tensor in whole.network.state_dict().items():

@@ -13,6 +13,7 @@ from deeprc.tasks import Task
 from deeprc.training import trainer as trainer_module
 from deeprc.training.checkpoint import load_tensors, save_tensors
 from deeprc.training.trainer import Fold, Trainer, TrainingState
+from tests.conftest import Killed, killing
 
 CPU = torch.device("cpu")
 TASKS = [Task("status", "status", "binary", ("healthy", "case"))]
@@ -81,19 +82,12 @@ def test_a_resumed_training_equals_an_uninterrupted_one(
 ) -> None:
     monkeypatch.setattr(trainer_module, "SAVE_SECONDS", save_seconds)
 
-    class Killed(Exception):
-        pass
-
-    def kill(state: TrainingState, loss: torch.Tensor) -> None:
-        if state.update == 13:
-            raise Killed
-
     config = small(**options)
     whole = make(cohort, config)
     whole.fit()
     checkpoint = tmp_path / "checkpoint" / "last.safetensors"
     with pytest.raises(Killed):
-        make(cohort, config, checkpoint=checkpoint).fit(kill)
+        make(cohort, config, checkpoint=checkpoint).fit(killing(13))
     resumed = make(cohort, config, checkpoint=checkpoint)
     assert resumed.state.update == saved
     resumed.fit()
