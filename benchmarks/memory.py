@@ -74,13 +74,13 @@ def _measure(case: str, implementation: Implementation, n_kernels: int, sequence
         option = float(case.split()[-1]) if update else 1.0
         make(small, implementation, n_kernels, option, device)()
         run = make(large, implementation, n_kernels, option, device)
-        _read_all(large)
+        read_all(large)
         gc.collect()
-        before = _reset_peak(device)
+        before = reset_peak(device)
         for _ in range(3):
             run()
         wait(device)
-        return _peak(device) - before
+        return peak(device) - before
 
 
 def _update(
@@ -100,14 +100,15 @@ def _score(
     return lambda: repertoire_outputs(network, maker, 0, top_fraction=fraction)
 
 
-def _read_all(dataset: RepertoireDataset) -> None:
+def read_all(dataset: RepertoireDataset) -> None:
     """Touch the memory-mapped sequences, so that their pages do not count as memory of the work."""
     container = dataset.container
     for column in (container.residues, container.sequence_offsets, container.counts):
         column.sum()
 
 
-def _reset_peak(device: torch.device) -> int:
+def reset_peak(device: torch.device) -> int:
+    """Begin to look for the peak, and return the bytes that are held now."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return torch.cuda.memory_allocated(device)
@@ -116,7 +117,8 @@ def _reset_peak(device: torch.device) -> int:
     return _status("VmRSS")
 
 
-def _peak(device: torch.device) -> int:
+def peak(device: torch.device) -> int:
+    """Return the most bytes that were held since."""
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else _status("VmHWM")
 
 

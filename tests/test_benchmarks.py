@@ -20,10 +20,11 @@ TIMES = COMMON | {"ours_ms", "dense_ms", "million_sequences_per_s"}
         ("training_step", ["--repertoires", "4"], TIMES | {"top_fraction", "draw_ms", "optimiser_ms"}, "copy"),
         ("inference", [], TIMES | {"top_fraction"}, "copy"),
         ("memory", [], COMMON | {"case", "ours_mb", "dense_mb"}, "rows"),
+        ("whole_repertoires", [], COMMON | {"choice", "seconds", "mb"}, "rows"),
     ],
 )
 def test_it_prints_a_table_and_a_json_line(name: str, options: list[str], columns: set[str], limit: str) -> None:
-    if name == "memory" and not Path("/proc/self/clear_refs").exists():
+    if name in ("memory", "whole_repertoires") and not Path("/proc/self/clear_refs").exists():
         pytest.skip("needs Linux")
     brief = [] if name == "memory" else ["--seconds", "0.05"]
     command = [sys.executable, str(FOLDER / f"{name}.py"), "--device", "cpu", "--kernels", "8", "--sequences", "2000"]

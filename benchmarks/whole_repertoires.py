@@ -1,0 +1,81 @@
+"""What an update costs that sees whole repertoires, by what it learns from: seconds, and memory beyond what was held.
+
+    python benchmarks/whole_repertoires.py [--device cuda]
+
+Seconds are measured in alternation, memory (Linux, or CUDA's allocator) in a process of its own for each choice.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+from typing import Any
+
+import click
+import torch
+from common import alternate, cohort, options, report, seconds_option, wait
+from memory import peak, read_all, reset_peak
+from training_step import trainer, updates
+
+from deeprc.config import load_config
+from deeprc.device import resolve_device
+
+CHOICES: dict[str, dict[str, Any]] = {
+    "n_sequences=10000": {},
+    "n_sequences=all": {"n_sequences": None},
+    "all, top_fraction=0.1": {"n_sequences": None, "top_fraction": 0.1},
+    "all, top_fraction=0.1, constant": {"n_sequences": None, "top_fraction": 0.1, "unattended": "constant"},
+    "all, top_number=1000, constant": {"n_sequences": None, "top_number": 1000, "unattended": "constant"},
+}
+
+
+@click.command()
+@options
+@seconds_option
+@click.option("--worker", nargs=2, default=None, hidden=True, help="Choice and kernels of one figure.")
+def main(device: str, kernels: tuple[int, ...], sequences: int, seconds: float, worker: tuple[str, str] | None) -> None:
+    """Print a row for each choice, and how much longer it takes than the first."""
+    where = resolve_device(device)
+    if worker is not None:
+        print(json.dumps(_memory(worker[0], int(worker[1]), sequences, where)))
+        return
+    rows = []
+    for n_kernels in kernels:
+        with cohort(8, sequences) as dataset:
+            made = {name: trainer(dataset, _config(name, n_kernels), where) for name in CHOICES}
+            median = alternate({name: updates(one) for name, one in made.items()}, where, seconds=seconds, least=3)
+        least = median["n_sequences=10000"]
+        for name in CHOICES:
+            megabytes = _in_process(name, n_kernels, sequences, device) / 1e6
+            row = {"kernels": n_kernels, "choice": name, "seconds": median[name], "ratio": median[name] / least}
+            rows.append({**row, "mb": megabytes})
+    report("whole_repertoires", rows, where)
+
+
+def _config(name: str, n_kernels: int) -> Any:
+    return load_config("deeprc", {"n_kernels": n_kernels, **CHOICES[name]})
+
+
+def _in_process(name: str, n_kernels: int, sequences: int, device: str) -> float:
+    options = ["--device", device, "--sequences", str(sequences), "--worker", name, str(n_kernels)]
+    output = subprocess.run([sys.executable, __file__, *options], check=True, capture_output=True, text=True).stdout
+    return float(json.loads(output.splitlines()[-1]))
+
+
+def _memory(name: str, n_kernels: int, sequences: int, device: torch.device) -> int:
+    with cohort(4, 300) as small, cohort(8, sequences) as large:
+        updates(trainer(small, _config(name, n_kernels), device))()
+        update = updates(trainer(large, _config(name, n_kernels), device))
+        read_all(large)
+        gc.collect()
+        before = reset_peak(device)
+        for _ in range(3):
+            update()
+        wait(device)
+        return peak(device) - before
+
+
+if __name__ == "__main__":
+    main()
