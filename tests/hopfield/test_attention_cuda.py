@@ -110,6 +110,7 @@ def test_more_sets_than_are_compared_at_once() -> None:
     assert_equals_tensors(problem([1, 0] * 64 + [9, 2], 1, 1, 1))
 
 
+@pytest.mark.slow
 def test_gradcheck(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention_cuda, "_PIECE", 2)
     logits, values, offsets = problem([1, 0, 4], 2, 2, 1)

@@ -161,6 +161,7 @@ def test_a_maximum_that_is_not_a_number_stays() -> None:
     assert torch.equal(window, expected_window)
 
 
+@pytest.mark.slow
 def test_windows_beyond_255() -> None:
     arguments = problem([300, 4], 1, 2)
     residues, starts, weight = arguments[0], arguments[1], arguments[5]
@@ -173,6 +174,7 @@ def test_windows_beyond_255() -> None:
     assert_equals_cpu(arguments, 300)
 
 
+@pytest.mark.slow
 def test_gradcheck(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(autograd, "_backend", lambda tensor: cuda)
     residues, starts, lengths, *rest = on_device(problem([1, 5], 2, 2, torch.float64))
