@@ -86,7 +86,7 @@ def enriched_motifs(
     patterns: Sequence[Sequence[int]],
     most: int,
     fewest: int = 8,
-    level: float = 0.05,
+    level: float = 0.01,
     seed: int = 0,
 ) -> list[Motif]:
     """Return the motifs that go with a label, best first; none where none stands out.

@@ -47,7 +47,7 @@ def test_motifs_of_both_classes_each_once(tmp_path: Path) -> None:
     cohort = implanted(tmp_path, [["WHWM"] if label else ["CYFC"] for label in y])
     found = enriched_motifs(cohort, column(y), BINARY, patterns=[(0, 1, 2, 3)], most=8)
     assert {motif.pattern: np.sign(motif.correlation) for motif in found} == {"WHWM": 1, "CYFC": -1}
-    assert all(motif.output == 0 and motif.n_residues == 4 and motif.p_value <= 0.05 for motif in found)
+    assert all(motif.output == 0 and motif.n_residues == 4 and motif.p_value <= 0.01 for motif in found)
 
 
 def test_a_motif_with_a_gap(tmp_path: Path) -> None:
@@ -80,7 +80,11 @@ def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
     cohort = implanted(tmp_path, [[]] * 40)
     rng = np.random.default_rng(0)
     numbers = [
-        len(enriched_motifs(cohort, column(rng.permutation(40) % 2), BINARY, patterns=PATTERNS, most=8, seed=seed))
+        len(
+            enriched_motifs(
+                cohort, column(rng.permutation(40) % 2), BINARY, patterns=PATTERNS, most=8, level=0.05, seed=seed
+            )
+        )
         for seed in range(20)
     ]
     assert np.count_nonzero(numbers) <= 3
@@ -127,7 +131,7 @@ def test_the_level_holds_over_all_outputs_together(tmp_path: Path) -> None:
     shown = 0
     for seed in range(10):
         table = np.stack([rng.permutation(40) % 4, rng.normal(size=40)], axis=1)
-        shown += bool(enriched_motifs(cohort, table, [task, other], patterns=PATTERNS, most=8, seed=seed))
+        shown += bool(enriched_motifs(cohort, table, [task, other], patterns=PATTERNS, most=8, level=0.05, seed=seed))
     assert shown <= 2
 
 
