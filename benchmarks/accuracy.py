@@ -185,7 +185,7 @@ def _summary(jobs: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (cohort, _), part in jobs.groupby(["cohort", "entry"], sort=False):
         low, high = auc_interval(part["auc"].mean(), part["n_positive"], part["n_negative"])
-        of_deeprc = ("precision_at_100", "seeded_kernels", "updates")
+        of_deeprc = ("precision_at_100", "motif_at_100", "seeded_kernels", "updates")
         rows.append(
             {
                 "cohort": cohort,

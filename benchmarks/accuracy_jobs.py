@@ -24,6 +24,8 @@ from deeprc.baselines.inner_folds import inner_folds
 from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import kmer_matrix
+from deeprc.datasets.simulation import Signal
+from deeprc.datasets.simulation.search import find_motifs
 from deeprc.errors import InputError
 from deeprc.evaluation.jobs import job_key
 from deeprc.evaluation.methods import Method, choose_methods
@@ -195,7 +197,7 @@ def _trained(
     trainer = Trainer(config, [source.task], *sides, seed=source.seed, device=device, monitor=_validation_auc)
     state = trainer.fit()
     seconds = time.perf_counter() - started
-    test, top_fraction = dataset[split.test], config.training.averaged_fraction
+    test, top_fraction, cohort = dataset[split.test], config.training.averaged_fraction, source.cohort
     maker = BatchMaker(test, config.network.abundance, genes=trainer.network.gene_names)
     started = time.perf_counter()
     scores = cohort_outputs(trainer.network, maker, top_fraction=top_fraction)[:, 0].double().numpy()
@@ -209,7 +211,7 @@ def _trained(
         "seconds": seconds,
         "test_seconds": time.perf_counter() - started,
     }
-    return scores, {**found, **_precision(trainer, maker, top_fraction)}
+    return scores, {**found, **_precision(trainer, maker, top_fraction, () if cohort is None else cohort.signals)}
 
 
 def _validation_auc(outputs: Tensor, known: Tensor) -> dict[str, float]:
@@ -217,22 +219,32 @@ def _validation_auc(outputs: Tensor, known: Tensor) -> dict[str, float]:
     return {"validation_auc": float(roc_auc_score(label, outputs[:, 0].cpu()))} if len(label.unique()) == 2 else {}
 
 
-def _precision(trainer: Trainer, maker: BatchMaker, top_fraction: float) -> Outcome:
-    """Return which share of the 100 sequences that speak most for the positive class carry a signal."""
+def _precision(trainer: Trainer, maker: BatchMaker, top_fraction: float, signals: Sequence[Signal]) -> Outcome:
+    """Return which share of the 100 sequences that speak most for the positive class was given a signal (witnesses).
+
+    And which share holds a complete motif of the positive class, which some sequences of all classes do by chance.
+    """
+    motifs = [motif for signal in signals if signal.status == "positive" for motif in signal.motifs]
     best, total = BestRows(_TOP), 0
     for position in range(len(maker.dataset)):
-        witness = maker.dataset[position].witness
-        if witness is None:
+        repertoire = maker.dataset[position]
+        if repertoire.witness is None:
             return {}
-        carrier = np.asarray(witness) > 0
+        carrier = np.asarray(repertoire.witness) > 0
+        holds = find_motifs(motifs, repertoire.residues, repertoire.lengths).whole if motifs else carrier
         scores = network_scores(trainer.network, maker, position, top_fraction=top_fraction)
         best.offer(
             ranking_of(scores, "contribution"),
-            lambda rows, carrier=carrier: pd.DataFrame({"carrier": carrier[rows]}),  # type: ignore[misc]
+            lambda rows, carrier=carrier, holds=holds: pd.DataFrame(  # type: ignore[misc]
+                {"carrier": carrier[rows], "holds": holds[rows]}
+            ),
         )
         total += int(carrier.sum())
-    share = float(best.table()["carrier"].mean()) if total else None
-    return {"witnesses": total, "precision_at_100": share}
+    if total == 0:
+        return {"witnesses": 0, "precision_at_100": None, "motif_at_100": None}
+    top = best.table()
+    motif = float(top["holds"].mean()) if motifs else None
+    return {"witnesses": total, "precision_at_100": float(top["carrier"].mean()), "motif_at_100": motif}
 
 
 def _fitted(

@@ -118,6 +118,7 @@ def test_deeprc_is_trained_as_by_deeprc_train(call: Call, tmp_path: Path) -> Non
     )
     assert job["witnesses"] == witnesses
     assert 0 <= job["precision_at_100"] <= 1
+    assert 0 <= job["motif_at_100"] <= 1
 
 
 def test_what_is_there_is_not_computed_again(call: Call, tmp_path: Path) -> None:
