@@ -19,7 +19,7 @@ from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.outputs import output_slices
 from deeprc.tasks import Task
-from deeprc.training.kmer_correlations import carriers, correlations, occurrences
+from deeprc.training.kmer_correlations import carriers, correlations, occurrences, standardised
 
 __all__ = ["Motif", "enriched_motifs", "places_within"]
 
@@ -35,7 +35,6 @@ _MOST_CANDIDATES = 500  # of an output that are looked at together
 _FEWEST_MEMBERS = 10  # of a class and of all others
 _NOTED = 2000  # strongest k-mers of each pattern
 _TOGETHER = 4  # outputs correlated at a time
-_CONSTANT = 1e-12  # length of a label that does not vary
 _NARROWEST = 1e-6  # spread of the highest strengths, of their mean, below which it is rounding
 _ANY = -1
 
@@ -92,9 +91,10 @@ def enriched_motifs(
     """Return the motifs that go with a label, best first; none where none stands out.
 
     The frequency of each k-mer (occurrences per sequence) is correlated with the label: with being positive, with being
-    of each class, or with the number's rank. The same is done with the labels given to other repertoires, and the
-    strongest of all k-mers each time gives p-values (Westfall and Young's), which hold for all k-mers together,
-    whatever their distributions and however they depend on each other; they are multiplied by the number of outputs.
+    of each class, or with the number's rank; small repertoires, whose frequencies are chance, count less. The same is
+    done with the labels given to other repertoires, and the strongest of all k-mers each time gives p-values (Westfall
+    and Young's), which hold for all k-mers together, whatever their distributions and however they depend on each
+    other; they are multiplied by the number of outputs.
     While p is up to `level`, motifs are taken one by one, each the one that stands out most when the sequences with
     those before it are left out; so the shifted and shortened forms of one motif, what stands beside it and what it
     displaced count once, and a variant counts where it has sequences of its own. Each output is looked at alone.
@@ -138,7 +138,7 @@ class _Target:
     dataset
         The repertoires whose label is known, n of them.
     values
-        (n, T'): centred, of length 1.
+        (n, T').
     outputs
         Their numbers among the outputs of all tasks, (T',).
     """
@@ -158,14 +158,12 @@ def _targets(dataset: RepertoireDataset, labels: Floats, tasks: Sequence[Task], 
         known = np.flatnonzero(~np.isnan(column) & (dataset.n_sequences > 0))
         if len(known) >= fewest:
             values = _columns(task, column[known])
-            enough = np.ones(values.shape[1], bool)
+            varies = np.ptp(values, axis=0) > 0
             if task.kind != "regression":
-                enough = np.minimum(values.sum(axis=0), (1 - values).sum(axis=0)) >= _FEWEST_MEMBERS
-            values = values - values.mean(axis=0)
-            length = np.sqrt((values**2).sum(axis=0))
-            varying = np.flatnonzero((length > _CONSTANT) & enough)
+                varies &= np.minimum(values.sum(axis=0), (1 - values).sum(axis=0)) >= _FEWEST_MEMBERS
+            varying = np.flatnonzero(varies)
             for at in (varying[first : first + _TOGETHER] for first in range(0, len(varying), _TOGETHER)):
-                yield _Target(dataset[known], values[:, at] / length[at], (part.start + at).tolist())
+                yield _Target(dataset[known], values[:, at], (part.start + at).tolist())
 
 
 def _columns(task: Task, labels: Floats) -> Floats:
@@ -185,11 +183,22 @@ def _searches(
         _Search(target.dataset, values, output, patterns, level)
         for values, output in zip(target.values.T, target.outputs, strict=True)
     ]
-    for number, r in correlations(target.dataset, patterns, every):
+    for number, r in correlations(target.dataset, patterns, every, _weights(target.dataset)):
         for search, (seen, *permuted) in zip(searches, r.reshape(len(searches), len(orders), -1), strict=True):
             search.null.note(len(patterns[number]), permuted)
             search.note(number, seen)
     return searches
+
+
+def _weights(dataset: RepertoireDataset) -> Floats:
+    """Return how much each repertoire's frequencies count, (B,).
+
+    A frequency varies by chance, the more the fewer sequences there are, and between people, however many there are.
+    With a variance of 1/N + 1/m, m the median of N, neither rules.
+    """
+    sizes = dataset.n_sequences.astype(np.float64)
+    weights = 1 / (1 / sizes + 1 / np.median(sizes))
+    return np.asarray(weights / weights.mean())
 
 
 def _in_turn(found: list[list[Motif]], most: int) -> list[Motif]:
@@ -242,7 +251,7 @@ class _Search:
     Parameters
     ----------
     dataset, values
-        The repertoires and what is correlated, (n,), of length 1.
+        The repertoires and what is correlated, (n,).
     output
         Its number.
     patterns
@@ -260,7 +269,8 @@ class _Search:
         level: float,
     ) -> None:
         self._dataset, self._values, self._output, self._patterns = dataset, values, output, patterns
-        self._level = level
+        self._level, self._weights = level, _weights(dataset)
+        self._target = self._weights * standardised(values[:, None], self._weights)[:, 0]
         self._standing_out: list[_Candidates] = []
         self.null = _Null({len(places) for places in patterns}, len(dataset))
 
@@ -283,7 +293,7 @@ class _Search:
             chosen += found
             if not found or len(chosen) == most or (whole and len(looked_at) == len(candidates)):
                 return chosen
-            for number, r in correlations(self._dataset, self._patterns, self._values[:, None], taken):
+            for number, r in correlations(self._dataset, self._patterns, self._values[:, None], self._weights, taken):
                 self.note(number, r[0])
 
     def _candidates(self) -> _Candidates:
@@ -326,7 +336,7 @@ class _Search:
         chosen: list[Motif] = []
         while len(chosen) < most:
             counts = np.bincount(place[~taken[found.sequence]], minlength=n_repertoires * n).reshape(n_repertoires, n)
-            r = _correlation(counts / np.maximum(n_free, 1)[:, None], self._values)
+            r = self._target @ standardised(counts / np.maximum(n_free, 1)[:, None], self._weights)
             r[np.sign(r) != np.sign(candidates.correlation)] = 0
             p = self._p_values(candidates.pattern, r)
             best = int(np.where(p <= self._level, np.abs(r), 0).argmax())
@@ -379,10 +389,3 @@ class _Candidates:
         for place in reversed(places):
             code, letters[place] = divmod(code, _N_LETTERS)
         return tuple(letters)
-
-
-def _correlation(columns: Floats, values: Floats) -> Floats:
-    """Return the correlation of columns, (B, n), with values, (B,), centred and of length 1; 0 of a constant column."""
-    centred = columns - columns.mean(axis=0)
-    length = np.sqrt((centred**2).sum(axis=0))
-    return np.asarray(values @ centred / np.where(length > 0, length, np.inf))

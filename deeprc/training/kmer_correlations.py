@@ -16,7 +16,7 @@ from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import kmer_code
 
-__all__ = ["Occurrences", "carriers", "correlations", "frequencies", "occurrences"]
+__all__ = ["Occurrences", "carriers", "correlations", "frequencies", "occurrences", "standardised"]
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -26,17 +26,31 @@ _N_LETTERS = len(AMINO_ACIDS)
 _BLOCK = 128  # repertoires counted at a time, and their sequences
 _SEQUENCES = 4_000_000
 _MOST_OCCURRENCES = 10_000_000  # that are kept in memory
+_CONSTANT = 1e-12  # length of what does not vary
 _MEMORY = 400_000_000  # bytes of the products with labels that are summed at a time
 
 
 def correlations(
-    dataset: RepertoireDataset, patterns: Sequence[Sequence[int]], targets: Floats, left_out: Flags | None = None
+    dataset: RepertoireDataset,
+    patterns: Sequence[Sequence[int]],
+    targets: Floats,
+    weights: Floats,
+    left_out: Flags | None = None,
 ) -> Iterator[tuple[int, NDArray[np.float32]]]:
-    """Yield each pattern's number and its k-mers' correlations with the columns of the targets, (columns, M).
+    """Yield each pattern's number and its k-mers' weighted correlations with the columns of the targets, (columns, M).
 
     As many patterns are counted in one pass over the repertoires as the memory allows. See `frequencies`.
+
+    Parameters
+    ----------
+    dataset, patterns, left_out
+        See `frequencies`.
+    targets
+        (B, columns).
+    weights
+        Of the repertoires, (B,).
     """
-    rows_of = np.ascontiguousarray(targets.T, np.float32)  # (number of columns, B)
+    rows_of = np.ascontiguousarray((weights[:, None] * standardised(targets, weights)).T, np.float32)  # (columns, B)
     n_columns = len(rows_of)
     numbers = list(range(len(patterns)))
     while numbers:
@@ -47,9 +61,16 @@ def correlations(
             together.append(numbers.pop(0))
         sums = [_Sums.of(_size(patterns[number]), n_columns) for number in together]
         for rows, one, counted in frequencies(dataset, [patterns[number] for number in together], left_out):
-            sums[one].add(counted, rows_of[:, rows])
+            sums[one].add(counted, rows_of[:, rows], weights[rows])
         for number, each in zip(together, sums, strict=True):
-            yield number, each.correlations(len(dataset))
+            yield number, each.correlations(float(weights.sum()))
+
+
+def standardised(columns: Floats, weights: Floats) -> Floats:
+    """Return columns, (B, n), less their weighted mean and of weighted length 1; a constant one is 0 everywhere."""
+    centred = columns - weights @ columns / weights.sum()
+    length = np.sqrt(weights @ centred**2)
+    return np.asarray(centred / np.where(length > _CONSTANT, length, np.inf))
 
 
 def _size(places: Sequence[int]) -> int:
@@ -59,7 +80,7 @@ def _size(places: Sequence[int]) -> int:
 
 @dataclass(frozen=True)
 class _Sums:
-    """Of k-mers' frequencies, (M,): their sum and squares, and products with targets, (number of columns, M)."""
+    """Of k-mers' frequencies, (M,), weighted: their sum and squares, and products with targets, (columns, M)."""
 
     total: Floats
     squares: Floats
@@ -69,14 +90,14 @@ class _Sums:
     def of(cls, size: int, n_columns: int) -> _Sums:
         return cls(np.zeros(size), np.zeros(size), np.zeros((n_columns, size), np.float32))
 
-    def add(self, frequencies: NDArray[np.float32], targets: NDArray[np.float32]) -> None:
-        """Add repertoires: their frequencies, (rows, M), and targets, (number of columns, rows)."""
-        _add_moments(frequencies, self.total, self.squares)
+    def add(self, frequencies: NDArray[np.float32], targets: NDArray[np.float32], weights: Floats) -> None:
+        """Add repertoires: their frequencies, (rows, M), weighted targets, (columns, rows), and weights, (rows,)."""
+        _add_moments(frequencies, weights, self.total, self.squares)
         np.add(self.products, targets @ frequencies, out=self.products)
 
-    def correlations(self, n: int) -> NDArray[np.float32]:
-        """Return them, (number of columns, M), of n repertoires, in the memory of the products."""
-        variation = self.squares - self.total**2 / n
+    def correlations(self, weight: float) -> NDArray[np.float32]:
+        """Return them, (columns, M), of repertoires with this weight together, in the memory of the products."""
+        variation = self.squares - self.total**2 / weight
         varies = variation > 1e-10 * self.squares
         self.products[:] *= np.where(varies, 1 / np.sqrt(np.where(varies, variation, 1)), 0).astype(np.float32)
         return self.products
@@ -287,11 +308,12 @@ def _count(
 
 
 @numba.njit(parallel=True, cache=True, nogil=True)
-def _add_moments(rows: NDArray[np.float32], total: Floats, squares: Floats) -> None:
-    """Add the sums and the sums of squares of each column."""
+def _add_moments(rows: NDArray[np.float32], weights: Floats, total: Floats, squares: Floats) -> None:
+    """Add the weighted sums and sums of squares of each column."""
     size = rows.shape[1]
     for block in numba.prange((size + 4095) // 4096):
-        for row in rows:
+        for i in range(len(rows)):
             for j in range(block * 4096, min(size, (block + 1) * 4096)):
-                total[j] += row[j]
-                squares[j] += np.float64(row[j]) ** 2
+                value = np.float64(rows[i, j])
+                total[j] += weights[i] * value
+                squares[j] += weights[i] * value**2

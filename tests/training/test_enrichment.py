@@ -268,3 +268,26 @@ def test_empty_repertoires_tell_nothing(tmp_path: Path) -> None:
     cohort = write_cohort(tmp_path / "cohort.h5", repertoires, pd.DataFrame({"x": range(60)}), 0)
     y = [0.0 if b < 15 else b % 2 for b in range(60)]
     assert enriched_motifs(cohort, column(y), BINARY, patterns=PATTERNS, most=8) == []
+
+
+def test_small_repertoires_count_less(tmp_path: Path) -> None:
+    """Every third of 60 repertoires has 20 sequences; in half of these, of both classes, one holds the motif."""
+    rng = np.random.default_rng(0)
+    repertoires = []
+    for b in range(60):
+        sequences = random_sequences(rng, 20 if b % 3 == 0 else 400)
+        carriers = (b % 12 < 6) if b % 3 == 0 else 8 * (b % 2)
+        sequences = [f"{text[:2]}WHWM{text[2:]}" if i < carriers else text for i, text in enumerate(sequences)]
+        repertoires.append(sequences)
+    cohort = write_cohort(tmp_path / "cohort.h5", repertoires, pd.DataFrame({"x": range(60)}), 0)
+    y = column([b % 2 for b in range(60)])
+    found = enriched_motifs(cohort, y, BINARY, patterns=[(0, 1, 2, 3)], most=4)
+    values = y[:, 0]
+    frequency = np.array([sum("WHWM" in text for text in each) / len(each) for each in repertoires])
+    sizes = np.array([len(each) for each in repertoires])
+    weights = 1 / (1 / sizes + 1 / np.median(sizes))
+    covariance = np.cov(frequency, values, aweights=weights)
+    expected = covariance[0, 1] / np.sqrt(covariance[0, 0] * covariance[1, 1])
+    assert [motif.pattern for motif in found] == ["WHWM"]
+    assert found[0].correlation == pytest.approx(expected, abs=1e-6)
+    assert expected > np.corrcoef(frequency, values)[0, 1] + 0.1

@@ -7,21 +7,30 @@ from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import count_kmers
 from deeprc.training import kmer_correlations
-from deeprc.training.kmer_correlations import carriers, correlations, frequencies, occurrences
+from deeprc.training.kmer_correlations import carriers, correlations, frequencies, occurrences, standardised
 
 PATTERNS = [(0, 1), (0, 2), (0, 1, 3)]
 
 
 @pytest.mark.parametrize("places", [(0, 1), (0, 2)])
 def test_correlations_are_those_of_the_frequencies(cohort: RepertoireDataset, places: tuple[int, ...]) -> None:
+    """Whole numbers as weights stand for so many repertoires each."""
     rng = np.random.default_rng(0)
     target = rng.normal(size=(len(cohort), 2))
     frequencies = np.stack([count_kmers(r.residues, r.lengths, places) / len(r) for r in cohort])
-    expected = np.corrcoef(frequencies.T, target.T)[: 20 ** len(places), -2:]
-    centred = target - target.mean(axis=0)
-    ((number, found),) = correlations(cohort, [places], centred / np.linalg.norm(centred, axis=0))
-    assert number == 0
-    np.testing.assert_allclose(found.T, np.nan_to_num(expected), atol=1e-5)
+    for weights in (np.ones(len(cohort)), rng.integers(1, 4, len(cohort)).astype(np.float64)):
+        times = np.repeat(np.arange(len(cohort)), weights.astype(int))
+        with np.errstate(invalid="ignore"):
+            expected = np.corrcoef(frequencies[times].T, target[times].T)[: 20 ** len(places), -2:]
+        ((number, found),) = correlations(cohort, [places], target, weights / 2)
+        assert number == 0
+        np.testing.assert_allclose(found.T, np.nan_to_num(expected), atol=1e-5)
+
+
+def test_standardised_by_hand() -> None:
+    columns, weights = np.array([[1.0, 2.0], [3.0, 2.0]]), np.array([3.0, 1.0])
+    expected = [[-0.5 / 3**0.5, 0.0], [1.5 / 3**0.5, 0.0]]  # the mean is 1.5; 3 x 0.5^2 + 1 x 1.5^2 = 3
+    np.testing.assert_allclose(standardised(columns, weights), expected)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +48,7 @@ def test_passes_and_blocks_change_nothing(
     for one, other in zip(seen, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
     target = np.linspace(-1, 1, len(cohort))[:, None]
-    found = dict(correlations(cohort, PATTERNS, target / np.linalg.norm(target)))
+    found = dict(correlations(cohort, PATTERNS, target, np.ones(len(cohort))))
     assert sorted(found) == [0, 1, 2]
     for number, each in found.items():
         centred = expected[number] - expected[number].mean(axis=0)
