@@ -43,7 +43,7 @@ from deeprc.versions import package_version
 
 __all__ = ["METHODS", "Entry", "Results", "count_kmers", "entries_of", "measure"]
 
-FORMAT, VERSION = "deeprc-accuracy", 1
+FORMAT, VERSION = "deeprc-accuracy", 2
 METHODS: Mapping[str, str | None] = {
     "deeprc": None,
     "known-motif": "known-motif-binary",

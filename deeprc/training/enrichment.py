@@ -7,9 +7,9 @@ spans. The strength of a k-mer is |r| times the square root of the number of rep
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.outputs import output_slices
 from deeprc.tasks import Task
+from deeprc.training.chance import N_PERMUTATIONS, Null, permutation
 from deeprc.training.kmer_correlations import carriers, correlations, occurrences, standardised
 
 __all__ = ["Motif", "enriched_motifs", "places_within"]
@@ -30,12 +31,10 @@ Codes = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 _N_LETTERS = len(AMINO_ACIDS)
-_N_PERMUTATIONS = 100
 _MOST_CANDIDATES = 500  # of an output that are looked at together
 _FEWEST_MEMBERS = 10  # of a class and of all others
 _NOTED = 2000  # strongest k-mers of each pattern
 _TOGETHER = 4  # outputs correlated at a time
-_NARROWEST = 1e-6  # spread of the highest strengths, of their mean, below which it is rounding
 _ANY = -1
 
 
@@ -92,9 +91,9 @@ def enriched_motifs(
 
     The frequency of each k-mer (occurrences per sequence) is correlated with the label: with being positive, with being
     of each class, or with the number's rank; small repertoires, whose frequencies are chance, count less. The same is
-    done with the labels given to other repertoires, and the strongest of all k-mers each time gives p-values (Westfall
-    and Young's), which hold for all k-mers together, whatever their distributions and however they depend on each
-    other; they are multiplied by the number of outputs.
+    done with the labels given to other repertoires of about the same size, and the strongest of all k-mers each time
+    gives p-values (Westfall and Young's), which hold for all k-mers together, whatever their distributions and however
+    they depend on each other; they are multiplied by the number of outputs.
     While p is up to `level`, motifs are taken one by one, each the one that stands out most when the sequences with
     those before it are left out; so the shifted and shortened forms of one motif, what stands beside it and what it
     displaced count once, and a variant counts where it has sequences of its own. Each output is looked at alone.
@@ -177,28 +176,28 @@ def _searches(
     target: _Target, patterns: Sequence[Sequence[int]], level: float, rng: np.random.Generator
 ) -> list[_Search]:
     """Return a search for each output of a target, after the pass over the labels as they are and permuted."""
-    orders = [np.arange(target.n), *(rng.permutation(target.n) for _ in range(_N_PERMUTATIONS))]
+    sizes = target.dataset.n_sequences
+    orders = [np.arange(target.n), *(permutation(sizes, rng) for _ in range(N_PERMUTATIONS))]
     every = np.stack([target.values[order] for order in orders], axis=2).reshape(target.n, -1)  # (n, T' * (1 + P))
     searches = [
         _Search(target.dataset, values, output, patterns, level)
         for values, output in zip(target.values.T, target.outputs, strict=True)
     ]
-    for number, r in correlations(target.dataset, patterns, every, _weights(target.dataset)):
+    for number, r in correlations(target.dataset, patterns, every, _weights(sizes, sizes)):
         for search, (seen, *permuted) in zip(searches, r.reshape(len(searches), len(orders), -1), strict=True):
             search.null.note(len(patterns[number]), permuted)
             search.note(number, seen)
     return searches
 
 
-def _weights(dataset: RepertoireDataset) -> Floats:
-    """Return how much each repertoire's frequencies count, (B,).
+def _weights(n_counted: Codes, sizes: Codes) -> Floats:
+    """Return how much frequencies among so many sequences count, (B,), in repertoires of these sizes.
 
     A frequency varies by chance, the more the fewer sequences there are, and between people, however many there are.
-    With a variance of 1/N + 1/m, m the median of N, neither rules.
+    With a variance of 1/n + 1/m, m the median size, neither rules.
     """
-    sizes = dataset.n_sequences.astype(np.float64)
-    weights = 1 / (1 / sizes + 1 / np.median(sizes))
-    return np.asarray(weights / weights.mean())
+    median = float(np.median(sizes))
+    return np.asarray(n_counted / (n_counted + median) * 2)
 
 
 def _in_turn(found: list[list[Motif]], most: int) -> list[Motif]:
@@ -209,40 +208,6 @@ def _in_turn(found: list[list[Motif]], most: int) -> list[Motif]:
             if rank < len(motifs) and len(chosen) < most:
                 chosen.setdefault(motifs[rank].letters, motifs[rank])
     return list(chosen.values())
-
-
-class _Null:
-    """How strong the strongest k-mer is where labels tell nothing, for each number of residues by itself.
-
-    Parameters
-    ----------
-    sizes
-        The numbers of residues.
-    n
-        Repertoires.
-    """
-
-    def __init__(self, sizes: Iterable[int], n: int) -> None:
-        self._root = n**0.5
-        self.highest = {k: np.zeros(_N_PERMUTATIONS) for k in sizes}
-
-    def note(self, size: int, permuted: Sequence[NDArray[np.float32]]) -> None:
-        """Take in the correlations, (M,), of k-mers of a size with each order of the labels."""
-        highest = [self._root * max(r.max(), -r.min()) for r in permuted]
-        self.highest[size] = np.maximum(self.highest[size], highest)
-
-    def p_value(self, size: int, correlation: Floats) -> Floats:
-        """Return how likely the strongest k-mer of all is as strong as each of this size, (n,).
-
-        From a Gumbel distribution with the moments of the highest, and not below the share of them that is as strong;
-        times the number of sizes.
-        """
-        highest, strength = self.highest[size], np.abs(correlation) * self._root
-        scale = max(highest.std(ddof=1) * 6**0.5 / np.pi, _NARROWEST * highest.mean())
-        beyond = (strength - highest.mean()) / max(scale, _NARROWEST) + np.euler_gamma
-        gumbel = -np.expm1(-np.exp(np.clip(-beyond, -700, 700)))
-        seen = 1 - np.searchsorted(np.sort(highest), strength) / len(highest)
-        return np.asarray(np.minimum(len(self.highest) * np.maximum(gumbel, seen), 1))
 
 
 class _Search:
@@ -269,10 +234,9 @@ class _Search:
         level: float,
     ) -> None:
         self._dataset, self._values, self._output, self._patterns = dataset, values, output, patterns
-        self._level, self._weights = level, _weights(dataset)
-        self._target = self._weights * standardised(values[:, None], self._weights)[:, 0]
+        self._level = level
         self._standing_out: list[_Candidates] = []
-        self.null = _Null({len(places) for places in patterns}, len(dataset))
+        self.null = Null({len(places) for places in patterns}, len(dataset))
 
     def note(self, number: int, r: NDArray[np.float32]) -> None:
         """Keep the strongest k-mers of a pattern."""
@@ -283,7 +247,8 @@ class _Search:
 
     def motifs(self, most: int) -> list[Motif]:
         """Return them, best first, after the first pass; each further pass leaves out the sequences that are taken."""
-        starts = offsets_of(self._dataset.n_sequences)
+        sizes = self._dataset.n_sequences
+        starts = offsets_of(sizes)
         taken = np.zeros(int(starts[-1]), bool)
         chosen: list[Motif] = []
         while True:
@@ -293,7 +258,10 @@ class _Search:
             chosen += found
             if not found or len(chosen) == most or (whole and len(looked_at) == len(candidates)):
                 return chosen
-            for number, r in correlations(self._dataset, self._patterns, self._values[:, None], self._weights, taken):
+            weights = _weights(_n_free(taken, starts), sizes)
+            if not weights.any():
+                return chosen
+            for number, r in correlations(self._dataset, self._patterns, self._values[:, None], weights, taken):
                 self.note(number, r[0])
 
     def _candidates(self) -> _Candidates:
@@ -332,11 +300,13 @@ class _Search:
             return [self._motif(candidates, 0, candidates.correlation)], False
         n_repertoires, n = len(self._values), len(candidates)
         place = found.repertoire.astype(np.int64) * n + found.which
-        n_free = np.diff(starts) - np.add.reduceat(taken, starts[:-1], dtype=np.int64)
+        n_free = _n_free(taken, starts)
         chosen: list[Motif] = []
-        while len(chosen) < most:
+        while len(chosen) < most and n_free.any():
+            weights = _weights(n_free, np.diff(starts))
+            target = weights * standardised(self._values[:, None], weights)[:, 0]
             counts = np.bincount(place[~taken[found.sequence]], minlength=n_repertoires * n).reshape(n_repertoires, n)
-            r = self._target @ standardised(counts / np.maximum(n_free, 1)[:, None], self._weights)
+            r = target @ standardised(counts / np.maximum(n_free, 1)[:, None], weights)
             r[np.sign(r) != np.sign(candidates.correlation)] = 0
             p = self._p_values(candidates.pattern, r)
             best = int(np.where(p <= self._level, np.abs(r), 0).argmax())
@@ -353,6 +323,11 @@ class _Search:
         p_value = self._p_values(candidates.pattern[[i]], correlation[[i]])
         letters = candidates.letters(i, self._patterns)
         return Motif(letters, self._output, float(correlation[i]), float(p_value[0]))
+
+
+def _n_free(taken: Flags, starts: Codes) -> Codes:
+    """Return how many of each repertoire's sequences are not taken, (B,)."""
+    return np.diff(starts) - [int(np.count_nonzero(taken[a:b])) for a, b in pairwise(starts)]
 
 
 @dataclass(frozen=True)

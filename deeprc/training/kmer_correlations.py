@@ -27,7 +27,7 @@ _BLOCK = 128  # repertoires counted at a time, and their sequences
 _SEQUENCES = 4_000_000
 _MOST_OCCURRENCES = 10_000_000  # that are kept in memory
 _CONSTANT = 1e-12  # length of what does not vary
-_MEMORY = 400_000_000  # bytes of the products with labels that are summed at a time
+_MEMORY = 400_000_000  # bytes of the products with labels that are summed at a time; the peak is about twice that
 
 
 def correlations(
@@ -62,8 +62,8 @@ def correlations(
         sums = [_Sums.of(_size(patterns[number]), n_columns) for number in together]
         for rows, one, counted in frequencies(dataset, [patterns[number] for number in together], left_out):
             sums[one].add(counted, rows_of[:, rows], weights[rows])
-        for number, each in zip(together, sums, strict=True):
-            yield number, each.correlations(float(weights.sum()))
+        while sums:
+            yield together.pop(0), sums.pop(0).correlations(float(weights.sum()))  # frees each before the next pass
 
 
 def standardised(columns: Floats, weights: Floats) -> Floats:
@@ -191,11 +191,11 @@ def occurrences(
 
 def carriers(dataset: RepertoireDataset, places: Sequence[int], code: int) -> Flags:
     """Return which sequences, counted over all repertoires, hold a k-mer."""
-    parts = [np.zeros(0, np.bool_)]
-    for _, residues, offsets, _ in _blocks(dataset):
-        parts.append(np.zeros(len(offsets) - 1, np.bool_))
-        _mark(residues, offsets, tuple(places), code, parts[-1])
-    return np.concatenate(parts)
+    starts = offsets_of(dataset.n_sequences)
+    carrying = np.zeros(int(starts[-1]), np.bool_)
+    for rows, residues, offsets, _ in _blocks(dataset):
+        _mark(residues, offsets, tuple(places), code, carrying[starts[rows.start] : starts[rows.stop]])
+    return carrying
 
 
 def _fitting(counts: Codes, most: int) -> Flags:

@@ -5,13 +5,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
-from scipy.stats import gumbel_r
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.tasks import Task
 from deeprc.training import kmer_correlations
-from deeprc.training.enrichment import _Null, enriched_motifs, places_within
+from deeprc.training.enrichment import enriched_motifs, places_within
 from tests.conftest import random_sequences, write_cohort
 
 BINARY = [Task("status", "status", "binary", ("no", "yes"))]
@@ -150,31 +149,6 @@ def test_without_patterns_nothing_is_found(cohort: RepertoireDataset) -> None:
     assert enriched_motifs(cohort, column([b % 2 for b in range(len(cohort))]), BINARY, patterns=[], most=8) == []
 
 
-def test_p_values_are_those_of_the_strongest_by_chance() -> None:
-    highest = np.random.default_rng(0).gumbel(4.0, 0.3, 100)
-    strength = np.array([0.0, 4.5, 5.0, highest.max(), 6.0, 40.0])
-    scale = highest.std(ddof=1) * np.sqrt(6) / np.pi
-    by_moments = gumbel_r(highest.mean() - np.euler_gamma * scale, scale).sf(strength)
-    null = _Null([3], 25)
-    null.highest[3] = highest
-    found = null.p_value(3, strength / 5)
-    assert found[[0, 3]].tolist() == pytest.approx([1.0, max(by_moments[3], 0.01)])
-    assert found[[1, 2]] == pytest.approx(by_moments[[1, 2]], abs=0.03)
-    assert found[[4, 5]] == pytest.approx(by_moments[[4, 5]], rel=1e-9)
-    both = _Null([3, 4], 25)
-    both.highest[3] = highest
-    assert both.p_value(3, -strength / 5) == pytest.approx(np.minimum(2 * found, 1))
-
-
-def test_orders_of_labels_that_give_the_same_strength_and_rounding() -> None:
-    null = _Null([2], 16)
-    null.highest[2] = np.full(100, 4.0)
-    found = null.p_value(2, np.array([3.0, 4.0, 4.0 + 1e-7, 5.0]) / 4)
-    assert found[[0, 1]] == pytest.approx([1, 1])
-    assert found[2] > 0.4
-    assert found[3] == pytest.approx(0)
-
-
 @pytest.mark.parametrize("rate", [0.05, 0.2])
 def test_what_a_motif_displaces_is_not_taken_for_a_motif(tmp_path: Path, rate: float) -> None:
     """Carriers lack the germline ends that WHWM was written over, and all that their other residues would have been."""
@@ -291,3 +265,37 @@ def test_small_repertoires_count_less(tmp_path: Path) -> None:
     assert [motif.pattern for motif in found] == ["WHWM"]
     assert found[0].correlation == pytest.approx(expected, abs=1e-6)
     assert expected > np.corrcoef(frequency, values)[0, 1] + 0.1
+
+
+@pytest.mark.parametrize("share", [0.95, 1.0])
+def test_what_nearly_all_sequences_carry_leaves_nothing_to_judge_by(tmp_path: Path, share: float) -> None:
+    """Without its carriers, a repertoire has few sequences or none; what they hold is chance."""
+    rng = np.random.default_rng(0)
+    repertoires = []
+    for b in range(60):
+        sequences = random_sequences(rng, 200)
+        repertoires.append(
+            [f"KWKMHWC{text}" if i < share * 200 * (b % 2) else text for i, text in enumerate(sequences)]
+        )
+    cohort = write_cohort(tmp_path / "cohort.h5", repertoires, pd.DataFrame({"x": range(60)}), 0)
+    patterns = [places for k in (2, 3) for places in places_within(k, 6)]
+    found = enriched_motifs(cohort, column([b % 2 for b in range(60)]), BINARY, patterns=patterns, most=16)
+    assert len(found) == 1
+    assert found[0].correlation > 0.9
+
+
+def test_larger_repertoires_of_one_class_are_no_signal(tmp_path: Path) -> None:
+    """Rare k-mers are in large repertoires only, and so in the class that has more of them."""
+    shown = 0
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        y = np.arange(120) < 30
+        sizes = np.exp(rng.normal(4.5 + 1.4 * y, 0.7)).astype(int)
+        repertoires = [random_sequences(rng, int(size)) for size in np.clip(sizes, 10, 2000)]
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        cohort = write_cohort(folder / "cohort.h5", repertoires, pd.DataFrame({"x": range(120)}), 0)
+        patterns = [places for k in (2, 3) for places in places_within(k, 5)]
+        found = enriched_motifs(cohort, column(y.astype(float)), BINARY, patterns=patterns, most=16, seed=seed)
+        shown += len(found) > 0
+    assert shown <= 1

@@ -1,0 +1,48 @@
+import numpy as np
+import pytest
+from scipy.stats import gumbel_r
+
+from deeprc.training.chance import Null, permutation
+
+
+def test_p_values_are_those_of_the_strongest_by_chance() -> None:
+    highest = np.random.default_rng(0).gumbel(4.0, 0.3, 100)
+    strength = np.array([0.0, 4.5, 5.0, highest.max(), 6.0, 40.0])
+    scale = highest.std(ddof=1) * np.sqrt(6) / np.pi
+    by_moments = gumbel_r(highest.mean() - np.euler_gamma * scale, scale).sf(strength)
+    null = Null([3], 25)
+    null.highest[3] = highest
+    found = null.p_value(3, strength / 5)
+    assert found[[0, 3]].tolist() == pytest.approx([1.0, max(by_moments[3], 0.01)])
+    assert found[[1, 2]] == pytest.approx(by_moments[[1, 2]], abs=0.03)
+    assert found[[4, 5]] == pytest.approx(by_moments[[4, 5]], rel=1e-9)
+    both = Null([3, 4], 25)
+    both.highest[3] = highest
+    assert both.p_value(3, -strength / 5) == pytest.approx(np.minimum(2 * found, 1))
+
+
+def test_orders_of_labels_that_give_the_same_strength_and_rounding() -> None:
+    null = Null([2], 16)
+    null.highest[2] = np.full(100, 4.0)
+    found = null.p_value(2, np.array([3.0, 4.0, 4.0 + 1e-7, 5.0]) / 4)
+    assert found[[0, 1]] == pytest.approx([1, 1])
+    assert found[2] > 0.4
+    assert found[3] == pytest.approx(0)
+
+
+def test_labels_are_permuted_among_repertoires_of_about_the_same_size() -> None:
+    rng = np.random.default_rng(0)
+    sizes = rng.permutation(np.arange(60))
+    orders = np.stack([permutation(sizes, rng) for _ in range(200)])
+    assert (np.sort(orders, axis=1) == np.arange(60)).all()
+    assert (sizes[orders] // 10 == sizes // 10).all()  # six strata of ten
+    seen = {int(sizes[order[0]]) for order in orders}
+    assert len(seen) == 10  # within its stratum, each comes to each place
+
+
+def test_equal_sizes_are_permuted_freely() -> None:
+    rng = np.random.default_rng(0)
+    orders = np.stack([permutation(np.full(60, 100), rng) for _ in range(400)])
+    assert len(set(orders[:, 0].tolist())) > 55
+    few = np.stack([permutation(np.arange(12), rng) for _ in range(400)])
+    assert len(set(few[:, 0].tolist())) == 12  # too few for strata
