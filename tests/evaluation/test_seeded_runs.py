@@ -33,14 +33,14 @@ def planted(sequences: list[str], motif: str) -> list[str]:
 
 
 def written(folder: Path, elsewhere: str | None) -> Path:
-    """Write 60 repertoires; WWHW is in the positive ones, another motif in those that train no network."""
+    """Write 120 repertoires; WWHW is in the positive ones, another motif in those that train no network."""
     rng = np.random.default_rng(0)
-    metadata = pd.DataFrame({"status": ["case" if b % 2 else "healthy" for b in range(60)]})
+    metadata = pd.DataFrame({"status": ["case" if b % 2 else "healthy" for b in range(120)]})
     split = make_split(
         metadata, parse_tasks(["status"], metadata), n_folds=3, fold=0, group_by=None, seed=0, source="a test"
     )
-    repertoires = [random_sequences(rng, 50) for _ in range(60)]
-    for b in range(1, 60, 2):
+    repertoires = [random_sequences(rng, 50) for _ in range(120)]
+    for b in range(1, 120, 2):
         repertoires[b] = planted(repertoires[b], "WWHW")
     if elsewhere is not None:
         for b in np.concatenate([split.validation, split.test]).tolist():
