@@ -231,7 +231,7 @@ def _precision(trainer: Trainer, maker: BatchMaker, top_fraction: float, signals
         if repertoire.witness is None:
             return {}
         carrier = np.asarray(repertoire.witness) > 0
-        holds = find_motifs(motifs, repertoire.residues, repertoire.lengths).whole if motifs else carrier
+        holds = find_motifs(motifs, repertoire.residues, repertoire.lengths).whole
         scores = network_scores(trainer.network, maker, position, top_fraction=top_fraction)
         best.offer(
             ranking_of(scores, "contribution"),

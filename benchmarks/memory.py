@@ -61,8 +61,12 @@ def main(device: str, kernels: tuple[int, ...], sequences: int, worker: tuple[st
 
 def _in_process(case: str, name: str, n_kernels: int, sequences: int, device: str) -> float:
     options = ["--device", device, "--sequences", str(sequences), "--worker", case, name, str(n_kernels)]
-    command = [sys.executable, __file__, *options]
-    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return figure_of(__file__, *options)
+
+
+def figure_of(script: str, *options: str) -> float:
+    """Return the number that a script prints last, in a process of its own."""
+    output = subprocess.run([sys.executable, script, *options], check=True, capture_output=True, text=True).stdout
     return float(json.loads(output.splitlines()[-1]))
 
 
@@ -73,14 +77,18 @@ def _measure(case: str, implementation: Implementation, n_kernels: int, sequence
         make = _update if update else _score
         option = float(case.split()[-1]) if update else 1.0
         make(small, implementation, n_kernels, option, device)()
-        run = make(large, implementation, n_kernels, option, device)
-        read_all(large)
-        gc.collect()
-        before = reset_peak(device)
-        for _ in range(3):
-            run()
-        wait(device)
-        return peak(device) - before
+        return peak_of(make(large, implementation, n_kernels, option, device), large, device)
+
+
+def peak_of(run: Callable[[], object], dataset: RepertoireDataset, device: torch.device) -> int:
+    """Return the most bytes that three runs over a dataset hold, beyond what the process holds before."""
+    _read_all(dataset)
+    gc.collect()
+    before = _reset_peak(device)
+    for _ in range(3):
+        run()
+    wait(device)
+    return _peak(device) - before
 
 
 def _update(
@@ -100,15 +108,14 @@ def _score(
     return lambda: repertoire_outputs(network, maker, 0, top_fraction=fraction)
 
 
-def read_all(dataset: RepertoireDataset) -> None:
+def _read_all(dataset: RepertoireDataset) -> None:
     """Touch the memory-mapped sequences, so that their pages do not count as memory of the work."""
     container = dataset.container
     for column in (container.residues, container.sequence_offsets, container.counts):
         column.sum()
 
 
-def reset_peak(device: torch.device) -> int:
-    """Begin to look for the peak, and return the bytes that are held now."""
+def _reset_peak(device: torch.device) -> int:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return torch.cuda.memory_allocated(device)
@@ -117,8 +124,7 @@ def reset_peak(device: torch.device) -> int:
     return _status("VmRSS")
 
 
-def peak(device: torch.device) -> int:
-    """Return the most bytes that were held since."""
+def _peak(device: torch.device) -> int:
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else _status("VmHWM")
 
 

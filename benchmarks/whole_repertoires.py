@@ -7,16 +7,13 @@ Seconds are measured in alternation, memory (Linux, or CUDA's allocator) in a pr
 
 from __future__ import annotations
 
-import gc
 import json
-import subprocess
-import sys
 from typing import Any
 
 import click
 import torch
-from common import alternate, cohort, options, report, seconds_option, wait
-from memory import peak, read_all, reset_peak
+from common import alternate, cohort, options, report, seconds_option
+from memory import figure_of, peak_of
 from training_step import trainer, updates
 
 from deeprc.config import load_config
@@ -48,7 +45,8 @@ def main(device: str, kernels: tuple[int, ...], sequences: int, seconds: float, 
             median = alternate({name: updates(one) for name, one in made.items()}, where, seconds=seconds, least=3)
         least = median["n_sequences=10000"]
         for name in CHOICES:
-            megabytes = _in_process(name, n_kernels, sequences, device) / 1e6
+            arguments = ["--device", device, "--sequences", str(sequences), "--worker", name, str(n_kernels)]
+            megabytes = figure_of(__file__, *arguments) / 1e6
             row = {"kernels": n_kernels, "choice": name, "seconds": median[name], "ratio": median[name] / least}
             rows.append({**row, "mb": megabytes})
     report("whole_repertoires", rows, where)
@@ -58,23 +56,10 @@ def _config(name: str, n_kernels: int) -> Any:
     return load_config("deeprc", {"n_kernels": n_kernels, **CHOICES[name]})
 
 
-def _in_process(name: str, n_kernels: int, sequences: int, device: str) -> float:
-    options = ["--device", device, "--sequences", str(sequences), "--worker", name, str(n_kernels)]
-    output = subprocess.run([sys.executable, __file__, *options], check=True, capture_output=True, text=True).stdout
-    return float(json.loads(output.splitlines()[-1]))
-
-
 def _memory(name: str, n_kernels: int, sequences: int, device: torch.device) -> int:
     with cohort(4, 300) as small, cohort(8, sequences) as large:
         updates(trainer(small, _config(name, n_kernels), device))()
-        update = updates(trainer(large, _config(name, n_kernels), device))
-        read_all(large)
-        gc.collect()
-        before = reset_peak(device)
-        for _ in range(3):
-            update()
-        wait(device)
-        return peak(device) - before
+        return peak_of(updates(trainer(large, _config(name, n_kernels), device)), large, device)
 
 
 if __name__ == "__main__":

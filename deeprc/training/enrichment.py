@@ -6,7 +6,6 @@ spans. The strength of a k-mer is |r| times the square root of the number of rep
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
@@ -23,8 +22,6 @@ from deeprc.training.chance import N_PERMUTATIONS, Null, permutation
 from deeprc.training.kmer_correlations import carriers, correlations, occurrences, standardised
 
 __all__ = ["Motif", "enriched_motifs", "places_within"]
-
-logger = logging.getLogger(__name__)
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -196,8 +193,7 @@ def _weights(n_counted: Codes, sizes: Codes) -> Floats:
     A frequency varies by chance, the more the fewer sequences there are, and between people, however many there are.
     With a variance of 1/n + 1/m, m the median size, neither rules.
     """
-    median = float(np.median(sizes))
-    return np.asarray(n_counted / (n_counted + median) * 2)
+    return np.asarray(n_counted / (n_counted + np.median(sizes)))
 
 
 def _in_turn(found: list[list[Motif]], most: int) -> list[Motif]:
