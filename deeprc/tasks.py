@@ -69,6 +69,11 @@ class Task:
         return self.classes[0] if len(self.classes) == 2 else f"not {self.classes[-1]}"
 
     @property
+    def class_names(self) -> tuple[str, ...]:
+        """What the labels 0, 1, ... are called; empty for a regression target."""
+        return (self.negative, self.classes[-1]) if self.kind == "binary" else self.classes
+
+    @property
     def n_outputs(self) -> int:
         """The number of network outputs of the task."""
         return len(self.classes) if self.kind == "multiclass" else 1

@@ -649,5 +649,9 @@ def test_covidtcrs(real_data):
     assert only(found, "small-repertoire").repertoires == ("2_cd4_1_S67", "5_cd4_1_S4")
     assert only(found, "similar-content").repertoires == ("31_cd8_1_S64", "34_cd4_1_S55")  # two subjects
     assert only(found, "subject-in-both-classes").severity == "note"
+    mixed_up = [each for each in found.findings if each.code == "closer-to-other-class"]
+    assert [each.message.split(":")[0] for each in mixed_up] == [
+        f"target 'T-cell_type', subject {subject}" for subject in ("covidam10", "covidam12")
+    ]
     genes = {each.property: each.value for each in found.shortcuts if each.code == "label-from-genes"}
     assert min(genes.values()) > 0.85  # an independent scikit-learn pipeline, grouped by subject: 0.90 and 0.97

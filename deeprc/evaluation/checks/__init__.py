@@ -1,8 +1,8 @@
 """What is wrong, or suspicious, about a cohort before anything is trained on it: `deeprc check` as a function.
 
 `cohort.py` walks the whole way; `profile.py` is what is remembered of one repertoire, so that memory does not grow with
-its sequences; `contents.py`, `twins.py`, `sheet.py` and `shortcuts.py` (with `features.py`) find the suspicions;
-`findings.py` lists them all.
+its sequences; `contents.py`, `twins.py`, `swaps.py`, `sheet.py` and `shortcuts.py` (with `features.py`) find the
+suspicions; `findings.py` lists them all.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from deeprc.evaluation.checks.findings import Finding, Severity, by_severity, to
 from deeprc.evaluation.checks.profile import RepertoireProfile
 from deeprc.evaluation.checks.sheet import Subjects, check_labels, check_subjects, find_targets
 from deeprc.evaluation.checks.shortcuts import Shortcut, find_shortcuts, shortcut_findings
+from deeprc.evaluation.checks.swaps import check_swaps
 from deeprc.evaluation.checks.twins import check_twins
 from deeprc.tasks import Task, labels
 
@@ -148,6 +149,7 @@ def check_cohort(
     findings += [*check_labels(sheet, tasks), *check_subjects(sheet, tasks, subjects)]
     findings += check_contents(read.profiles, allow_empty=allow_missing)
     findings += check_twins(read.profiles, subjects.same)
+    findings += check_swaps(read.profiles, sheet, tasks, subjects)
     shortcuts, too_few = _shortcuts(sheet, tasks, subjects, [each for each in read.profiles if each.kept])
     findings += [*too_few, *shortcut_findings(shortcuts)]
     report = PreprocessingReport(

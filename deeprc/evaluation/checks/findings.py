@@ -43,6 +43,7 @@ CODES = {
     # content
     "same-content": "two repertoires hold the same sequences, genes and counts",
     "similar-content": "two repertoires of different subjects share far more than is usual in this cohort",
+    "closer-to-other-class": "a subject's repertoires share more across classes than within",
     # subjects and labels
     "repeated-subject": "a subject has several repertoires",
     "subject-in-both-classes": "a subject's repertoires have different labels",

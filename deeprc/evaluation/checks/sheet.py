@@ -277,10 +277,7 @@ def _classes(sheet: Metadata, task: Task) -> Iterator[Finding]:
 def class_sizes(sheet: Metadata, task: Task) -> dict[str, int]:
     """Return how many repertoires are of each class; the negative ones of a binary target are one."""
     values: NDArray[np.float64] = labels([task], sheet.table)[:, 0]
-    names = task.classes
-    if task.kind == "binary":
-        names = (task.classes[0] if len(task.classes) == 2 else f"not {task.classes[-1]}", task.classes[-1])
-    return {name: int((values == code).sum()) for code, name in enumerate(names)}
+    return {name: int((values == code).sum()) for code, name in enumerate(task.class_names)}
 
 
 def _alike(first: str, second: str, rarer: int) -> bool:

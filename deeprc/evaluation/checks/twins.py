@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from deeprc.datasets.plan import listed
 from deeprc.evaluation.checks.findings import Finding
 from deeprc.evaluation.checks.profile import SKETCH_SIZE, RepertoireProfile
 
-__all__ = ["check_twins", "overlaps"]
+__all__ = ["Pair", "check_twins", "overlaps", "sampled_overlaps"]
 
 _CHANCE = 10  # fewer sequences may be the same by chance
 _SHARED = 10  # fewer in common are no sign
@@ -31,17 +32,17 @@ SameSubject = Callable[[str, str], bool]
 
 @dataclass(frozen=True)
 class Pair:
-    """Two repertoires, by their place: how many of `of` sampled sequences of the smaller one are in both."""
+    """Two repertoires, by their place: how many of the sampled sequences of each, `sizes`, are in both."""
 
     first: int
     second: int
     shared: int
-    of: int
+    sizes: tuple[int, int]
 
     @property
     def overlap(self) -> float:
         """The share of the smaller one, estimated."""
-        return self.shared / self.of if self.of else 0.0
+        return self.shared / min(self.sizes) if min(self.sizes) else 0.0
 
     def is_far_above(self, usual: float, limit: float) -> bool:
         """Tell whether the two share enough to ask why: at least ten times the odds of the usual pair."""
@@ -56,7 +57,7 @@ def check_twins(profiles: Sequence[RepertoireProfile], same_subject: SameSubject
     """
     filled = [each for each in profiles if each.kept]
     suspicious: dict[tuple[int, int], list[str]] = {}
-    sampled = overlaps([each.sketch for each in filled], [each.n_distinct > SKETCH_SIZE for each in filled])
+    sampled = sampled_overlaps(filled)
     largest = overlaps([each.top for each in filled], [False] * len(filled))
     for pairs, limit, what in (
         (sampled, _OVERLAP, "of the sequences of the smaller one"),
@@ -73,8 +74,14 @@ def check_twins(profiles: Sequence[RepertoireProfile], same_subject: SameSubject
     return [*_same(filled), *_similar(pairs_found)]
 
 
-def overlaps(sketches: Sequence[NDArray[np.uint64]], sampled: Sequence[bool]) -> list[Pair]:
-    """Return the pairs of sketches with anything in common.
+def sampled_overlaps(profiles: Sequence[RepertoireProfile], *, every: bool = False) -> list[Pair]:
+    """Return the pairs of repertoires whose sampled (junction, genes) have anything in common, or `every` pair."""
+    is_sampled = [each.n_distinct > SKETCH_SIZE for each in profiles]
+    return overlaps([each.sketch for each in profiles], is_sampled, every=every)
+
+
+def overlaps(sketches: Sequence[NDArray[np.uint64]], sampled: Sequence[bool], *, every: bool = False) -> list[Pair]:
+    """Return the pairs of sketches with anything in common, or `every` pair.
 
     A sketch that is `sampled` holds all hashes up to its last one; any other holds all there are. So two of them are
     compared up to where both are complete, which is a fair sample of the hashes of both.
@@ -86,11 +93,12 @@ def overlaps(sketches: Sequence[NDArray[np.uint64]], sampled: Sequence[bool]) ->
     _, column = np.unique(np.concatenate(sketches), return_inverse=True)
     held = csr_array((np.ones(len(row), np.int32), (row, column)), shape=(len(sketches), int(column.max()) + 1))
     common = triu(held @ held.T, k=1).tocoo()  # (B, H) @ (H, B)
+    shared = dict(zip(zip(common.row.tolist(), common.col.tolist(), strict=True), common.data.tolist(), strict=True))
     pairs = []
-    for first, second, shared in zip(common.row.tolist(), common.col.tolist(), common.data.tolist(), strict=True):
+    for first, second in combinations(range(len(sketches)), 2) if every else shared:
         limit = min(end[first], end[second])
-        sizes = (int(np.searchsorted(sketches[each], limit, side="right")) for each in (first, second))
-        pairs.append(Pair(first, second, shared, min(sizes)))
+        a, b = (int(np.searchsorted(sketches[each], limit, side="right")) for each in (first, second))
+        pairs.append(Pair(first, second, shared.get((first, second), 0), (a, b)))
     return pairs
 
 

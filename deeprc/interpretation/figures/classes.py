@@ -24,8 +24,7 @@ def class_texts(task: Task, labels: NDArray[np.float64]) -> list[str]:
     """Return the labels of a target, (B,), as text: the class, or the number; "" where it is not known."""
     if task.kind == "regression":
         return ["" if np.isnan(value) else f"{value:g}" for value in labels.tolist()]
-    names = task.classes if task.kind == "multiclass" else (task.negative, task.classes[-1])
-    return ["" if np.isnan(code) else names[int(code)] for code in labels.tolist()]
+    return ["" if np.isnan(code) else task.class_names[int(code)] for code in labels.tolist()]
 
 
 def drawn_classes(task: Task, ids: Sequence[str], labels: NDArray[np.float64]) -> dict[str, str]:

@@ -62,6 +62,4 @@ def _classes(task: Task, labels: NDArray[np.float64]) -> dict[str, NDArray[np.bo
     """Return the repertoires of each class, by its name; a binary target's classes but the last are one."""
     if task.kind == "regression":
         return {"all": ~np.isnan(labels)}
-    if task.kind == "multiclass":
-        return {name: labels == number for number, name in enumerate(task.classes)}
-    return {task.negative: labels == 0, task.classes[-1]: labels == 1}
+    return {name: labels == number for number, name in enumerate(task.class_names)}

@@ -104,9 +104,8 @@ def split_table(judged: Judged, tasks: Sequence[Task], n_sequences: np.ndarray[A
             columns.append(Column(f"{prefix}with a value"))
             counted.append(~np.isnan(judged.labels[:, i]))
             continue
-        names = task.classes if task.kind == "multiclass" else (task.negative, task.classes[-1])
-        columns += [Column(prefix + name) for name in names]
-        counted += [judged.labels[:, i] == c for c in range(len(names))]
+        columns += [Column(prefix + name) for name in task.class_names]
+        counted += [judged.labels[:, i] == c for c in range(len(task.class_names))]
         columns.append(Column(f"{prefix}no label"))
         counted.append(np.isnan(judged.labels[:, i]))
     rows = []
