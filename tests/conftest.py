@@ -22,6 +22,7 @@ from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.training.enrichment import Motif
 from deeprc.training.trainer import TrainingState
 
 
@@ -47,6 +48,12 @@ def killing(update: int) -> Callable[[TrainingState, Tensor], None]:
             raise Killed
 
     return kill
+
+
+def motif(pattern: str, sign: float = 1.0, output: int = 0, p_value: float = 0.01) -> Motif:
+    """Return a motif as a search finds it; a point is any residue."""
+    letters = tuple(-1 if letter == "." else AMINO_ACIDS.index(letter) for letter in pattern)
+    return Motif(letters, output, 0.5 * sign, p_value)
 
 
 def random_sequences(rng: np.random.Generator, n: int, low: int = 5, high: int = 20) -> list[str]:

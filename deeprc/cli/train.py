@@ -86,6 +86,7 @@ def train(
     from deeprc.evaluation.experiment import resume_run, train_run
     from deeprc.evaluation.run import read_settings
     from deeprc.files import read_table
+    from deeprc.training.enrichment import LEVEL
 
     if resume is not None:
         given = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
@@ -120,6 +121,8 @@ def train(
             )
     seeds = read_table(run.path / "seeds.tsv")
     if len(seeds):
-        click.echo(f"kernels that started from motifs of the training fold: {', '.join(seeds['motif'])}")
+        doubtful = " (doubtful, confirmed by the validation fold)"
+        names = [name + doubtful * (p > LEVEL) for name, p in zip(seeds["motif"], seeds["p_value"], strict=True)]
+        click.echo(f"kernels that started from motifs of the training fold: {', '.join(names)}")
     click.echo(metrics_lines(json.loads((run.path / "metrics.json").read_text(encoding="utf-8"))))
     click.echo(f"Wrote {run.path}")

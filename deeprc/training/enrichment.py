@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, pairwise
+from itertools import combinations, zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,12 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.outputs import output_slices
 from deeprc.tasks import Task
 from deeprc.training.chance import N_PERMUTATIONS, Null, permutation
-from deeprc.training.kmer_correlations import carriers, correlations, occurrences, standardised
+from deeprc.training.kmer_correlations import carriers, correlations, flagged, occurrences, size_weights, standardised
 
-__all__ = ["Motif", "enriched_motifs", "places_within"]
+__all__ = ["LEVEL", "Motif", "enriched_motifs", "output_columns", "places_within"]
+
+LEVEL = 0.01
+"""Largest p-value of a motif that needs no further evidence; see docs/experiments.md."""
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -60,7 +63,20 @@ class Motif:
     @property
     def n_residues(self) -> int:
         """How many places name a residue."""
-        return sum(letter != _ANY for letter in self.letters)
+        return len(self.places)
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Where residues are named."""
+        return tuple(place for place, letter in enumerate(self.letters) if letter != _ANY)
+
+    @property
+    def code(self) -> int:
+        """Its number among the k-mers of its places, as `deeprc.datasets.kmers.count_kmers` has it."""
+        code = 0
+        for place in self.places:
+            code = code * _N_LETTERS + self.letters[place]
+        return code
 
     @property
     def pattern(self) -> str:
@@ -81,10 +97,11 @@ def enriched_motifs(
     patterns: Sequence[Sequence[int]],
     most: int,
     fewest: int = 8,
-    level: float = 0.01,
+    level: float = LEVEL,
+    doubtful: float = 0.0,
     seed: int = 0,
 ) -> list[Motif]:
-    """Return the motifs that go with a label, best first; none where none stands out.
+    """Return the motifs that go with a label, best first; none where none stands out, but see `doubtful`.
 
     The frequency of each k-mer (occurrences per sequence) is correlated with the label: with being positive, with being
     of each class, or with the number's rank; small repertoires, whose frequencies are chance, count less. The same is
@@ -111,6 +128,8 @@ def enriched_motifs(
         A task with fewer labels has no motifs. Nor has a class with fewer than 10 members, or with all but so few.
     level
         Largest p-value.
+    doubtful
+        Where no output of any task has a motif, each has its strongest one if that has a p-value up to this.
     seed
         Of the permutations.
     """
@@ -119,9 +138,13 @@ def enriched_motifs(
     rng = np.random.default_rng(seed)
     targets = list(_targets(dataset, labels, tasks, max(fewest, 2)))
     n_outputs = sum(len(target.outputs) for target in targets)
-    found = [
-        search.motifs(most) for target in targets for search in _searches(target, patterns, level / n_outputs, rng)
-    ]
+    found, strongest = [], []
+    for target in targets:
+        for search in _searches(target, patterns, level / n_outputs, rng):
+            strongest.append(search.strongest())
+            found.append(search.motifs(most))
+    if not any(found):
+        found = [[motif] if motif.p_value <= doubtful / n_outputs else [] for motif in strongest]
     return _in_turn([[replace(m, p_value=m.p_value * n_outputs) for m in motifs] for motifs in found], most)
 
 
@@ -153,7 +176,7 @@ def _targets(dataset: RepertoireDataset, labels: Floats, tasks: Sequence[Task], 
     for task, part, column in zip(tasks, output_slices(tasks), labels.T, strict=True):
         known = np.flatnonzero(~np.isnan(column) & (dataset.n_sequences > 0))
         if len(known) >= fewest:
-            values = _columns(task, column[known])
+            values = output_columns(task, column[known])
             varies = np.ptp(values, axis=0) > 0
             if task.kind != "regression":
                 varies &= np.minimum(values.sum(axis=0), (1 - values).sum(axis=0)) >= _FEWEST_MEMBERS
@@ -162,8 +185,8 @@ def _targets(dataset: RepertoireDataset, labels: Floats, tasks: Sequence[Task], 
                 yield _Target(dataset[known], values[:, at], (part.start + at).tolist())
 
 
-def _columns(task: Task, labels: Floats) -> Floats:
-    """Return a column per output: 1 for members of the class, or ranks, which no single number rules."""
+def output_columns(task: Task, labels: Floats) -> Floats:
+    """Return a column per output of a task, (n, T'): 1 for members of its class, or ranks: no single one rules."""
     if task.kind == "multiclass":
         return np.asarray(labels[:, None] == np.arange(len(task.classes)), np.float64)
     return np.asarray(rankdata(labels) if task.kind == "regression" else labels)[:, None]
@@ -180,29 +203,20 @@ def _searches(
         _Search(target.dataset, values, output, patterns, level)
         for values, output in zip(target.values.T, target.outputs, strict=True)
     ]
-    for number, r in correlations(target.dataset, patterns, every, _weights(sizes, sizes)):
+    for number, r in correlations(target.dataset, patterns, every, size_weights(sizes, sizes)):
         for search, (seen, *permuted) in zip(searches, r.reshape(len(searches), len(orders), -1), strict=True):
             search.null.note(len(patterns[number]), permuted)
             search.note(number, seen)
     return searches
 
 
-def _weights(n_counted: Codes, sizes: Codes) -> Floats:
-    """Return how much frequencies among so many sequences count, (B,), in repertoires of these sizes.
-
-    A frequency varies by chance, the more the fewer sequences there are, and between people, however many there are.
-    With a variance of 1/n + 1/m, m the median size, neither rules.
-    """
-    return np.asarray(n_counted / (n_counted + np.median(sizes)))
-
-
-def _in_turn(found: list[list[Motif]], most: int) -> list[Motif]:
-    """Take the best motif of each output, then the second of each ...; a pattern once."""
+def _in_turn(found: Sequence[Sequence[Motif]], most: int) -> list[Motif]:
+    """Take the best motif of each output, then the second of each ..., each time the surest first; a pattern once."""
     chosen: dict[tuple[int, ...], Motif] = {}
-    for rank in range(max(map(len, found), default=0)):
-        for motifs in found:
-            if rank < len(motifs) and len(chosen) < most:
-                chosen.setdefault(motifs[rank].letters, motifs[rank])
+    for motifs in zip_longest(*found):
+        for motif in sorted(filter(None, motifs), key=lambda each: each.p_value):
+            if len(chosen) < most:
+                chosen.setdefault(motif.letters, motif)
     return list(chosen.values())
 
 
@@ -241,6 +255,12 @@ class _Search:
         code = np.argpartition(size, len(size) - kept)[len(size) - kept :]
         self._standing_out.append(_Candidates(np.full(kept, number), code, r[code].astype(np.float64)))
 
+    def strongest(self) -> Motif:
+        """Return the motif with the lowest p-value after the first pass, before `motifs` forgets it."""
+        noted = _Candidates.joined(self._standing_out)
+        best = int(self._p_values(noted.pattern, noted.correlation).argmin())
+        return self._motif(noted, best, noted.correlation)
+
     def motifs(self, most: int) -> list[Motif]:
         """Return them, best first, after the first pass; each further pass leaves out the sequences that are taken."""
         sizes = self._dataset.n_sequences
@@ -254,7 +274,7 @@ class _Search:
             chosen += found
             if not found or len(chosen) == most or (whole and len(looked_at) == len(candidates)):
                 return chosen
-            weights = _weights(_n_free(taken, starts), sizes)
+            weights = size_weights(sizes - flagged(taken, starts), sizes)
             if not weights.any():
                 return chosen
             for number, r in correlations(self._dataset, self._patterns, self._values[:, None], weights, taken):
@@ -296,10 +316,10 @@ class _Search:
             return [self._motif(candidates, 0, candidates.correlation)], False
         n_repertoires, n = len(self._values), len(candidates)
         place = found.repertoire.astype(np.int64) * n + found.which
-        n_free = _n_free(taken, starts)
+        n_free = np.diff(starts) - flagged(taken, starts)
         chosen: list[Motif] = []
         while len(chosen) < most and n_free.any():
-            weights = _weights(n_free, np.diff(starts))
+            weights = size_weights(n_free, np.diff(starts))
             target = weights * standardised(self._values[:, None], weights)[:, 0]
             counts = np.bincount(place[~taken[found.sequence]], minlength=n_repertoires * n).reshape(n_repertoires, n)
             r = target @ standardised(counts / np.maximum(n_free, 1)[:, None], weights)
@@ -319,11 +339,6 @@ class _Search:
         p_value = self._p_values(candidates.pattern[[i]], correlation[[i]])
         letters = candidates.letters(i, self._patterns)
         return Motif(letters, self._output, float(correlation[i]), float(p_value[0]))
-
-
-def _n_free(taken: Flags, starts: Codes) -> Codes:
-    """Return how many of each repertoire's sequences are not taken, (B,)."""
-    return np.diff(starts) - [int(np.count_nonzero(taken[a:b])) for a, b in pairwise(starts)]
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numba
 import numpy as np
@@ -16,7 +17,16 @@ from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import kmer_code
 
-__all__ = ["Occurrences", "carriers", "correlations", "frequencies", "occurrences", "standardised"]
+__all__ = [
+    "Occurrences",
+    "carriers",
+    "correlations",
+    "flagged",
+    "frequencies",
+    "occurrences",
+    "size_weights",
+    "standardised",
+]
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -64,6 +74,15 @@ def correlations(
             sums[one].add(counted, rows_of[:, rows], weights[rows])
         while sums:
             yield together.pop(0), sums.pop(0).correlations(float(weights.sum()))  # frees each before the next pass
+
+
+def size_weights(n_counted: Codes, sizes: Codes) -> Floats:
+    """Return how much frequencies among so many sequences count, (B,), in repertoires of these sizes.
+
+    A frequency varies by chance, the more the fewer sequences there are, and between people, however many there are.
+    With a variance of 1/n + 1/m, m the median size, neither rules.
+    """
+    return np.asarray(n_counted / (n_counted + np.median(sizes)))
 
 
 def standardised(columns: Floats, weights: Floats) -> Floats:
@@ -196,6 +215,11 @@ def carriers(dataset: RepertoireDataset, places: Sequence[int], code: int) -> Fl
     for rows, residues, offsets, _ in _blocks(dataset):
         _mark(residues, offsets, tuple(places), code, carrying[starts[rows.start] : starts[rows.stop]])
     return carrying
+
+
+def flagged(flags: Flags, starts: Codes) -> Codes:
+    """Return how many sequences of each repertoire have a flag, (B,); starts (B + 1,) are of their sequences."""
+    return np.array([np.count_nonzero(flags[a:b]) for a, b in pairwise(starts)], np.int64)
 
 
 def _fitting(counts: Codes, most: int) -> Flags:

@@ -33,6 +33,7 @@ _MOST_STEPS = 200
 _WIDEST = 6  # places that a motif spans at most
 _FEWEST_LABELS = 100  # with fewer, what stands out in the training fold need not hold elsewhere
 _RESIDUES = (2, 3, 4)  # that a motif names
+_DOUBTFUL = 0.5  # largest p-value of a motif that is to prove itself elsewhere
 _LOOK = 1000  # sequences of each repertoire that tell the features' scale
 
 
@@ -42,7 +43,8 @@ def find_seeds(
     """Return the motifs with which `seed_network` may start a network, best first; perhaps none.
 
     They are 2 to 4 residues within 6 places, or within a kernel if that is narrower; see `enriched_motifs`. A target
-    with fewer than 100 labels has none.
+    with fewer than 100 labels has none. Where nothing stands out there may be one per output that is doubtful: its
+    p-value is above `LEVEL`, up to 0.5, and other repertoires have to confirm it.
 
     Parameters
     ----------
@@ -58,7 +60,9 @@ def find_seeds(
     span = min(_WIDEST, config.network.kernel_size)
     patterns = [places for k in _RESIDUES if k <= span for places in places_within(k, span)]
     most = int(config.training.seeded_start * config.network.n_kernels)
-    return enriched_motifs(dataset, labels, tasks, patterns=patterns, most=most, fewest=_FEWEST_LABELS, seed=seed)
+    return enriched_motifs(
+        dataset, labels, tasks, patterns=patterns, most=most, fewest=_FEWEST_LABELS, doubtful=_DOUBTFUL, seed=seed
+    )
 
 
 @torch.no_grad()

@@ -33,7 +33,8 @@ from deeprc.outputs import multitask_loss
 from deeprc.tasks import Task
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
 from deeprc.training.checkpoint import load_tensors, optimizer_tensors, restore_optimizer, save_tensors
-from deeprc.training.enrichment import Motif
+from deeprc.training.confirmation import confirmed
+from deeprc.training.enrichment import LEVEL, Motif
 from deeprc.training.seeding import find_seeds, seed_network
 from deeprc.training.step import CapturedStep, Prefetcher, Step
 
@@ -73,7 +74,7 @@ class TrainingState:
     started
         Whether the motifs to start from have been sought.
     seeds
-        These motifs, as mappings.
+        Those that kernels started from, as mappings.
     """
 
     update: int = 0
@@ -212,8 +213,9 @@ class Trainer:
     def start(self) -> None:
         """Look for motifs that go with a label in the training fold, and start the network from them.
 
-        `fit` does it before the first update; a second call changes nothing. Where counts scale the residues
-        (`abundance`), or there are no kernels, nothing is sought.
+        `fit` does it before the first update; a second call changes nothing. A doubtful motif is taken if the
+        validation fold confirms it. Where counts scale the residues (`abundance`), or there are no kernels, nothing is
+        sought.
         """
         if self.state.started or self.state.update > 0:
             return
@@ -226,13 +228,19 @@ class Trainer:
     def _start_from_motifs(self) -> None:
         seed = int(_generator(self.seed, _SEEDS).integers(2**62))
         seeds = find_seeds(self.config, self.tasks, self.train.dataset, self.train.labels, seed=seed)
+        if any(motif.p_value > LEVEL for motif in seeds):
+            found, (elsewhere, labels) = seeds, (self.validation.dataset, self.validation.labels)
+            seeds = confirmed(found, elsewhere, labels, self.tasks, seed=seed)
+            refused = [motif for motif in found if motif not in seeds]
+            if refused:
+                logger.info("not taken, since doubtful and not confirmed by the validation fold: %s", _named(refused))
         fraction = self.config.training.averaged_fraction
         seed_network(self.network, seeds, self._batches, self.train.labels, self.tasks, top_fraction=fraction)
         self.step.average.restart()
         self._best = _copied(self.network)
         self.state.seeds = [asdict(motif) for motif in seeds]
-        named = ", ".join(f"{motif.pattern} ({motif.correlation:+.2f})" for motif in seeds)
-        logger.info("%d kernels start from motifs of the training fold%s", len(seeds), f": {named}" * bool(named))
+        named = f": {_named(seeds)}" if seeds else ""
+        logger.info("%d kernels start from motifs of the training fold%s", len(seeds), named)
 
     def _look(self, seconds: float) -> None:
         """Evaluate, save and stop where it is time to."""
@@ -365,6 +373,10 @@ class Trainer:
         restore_optimizer(self.step.optimizer, parts["optimizer"])
         self.state = TrainingState(**state)
         logger.info("continuing after update %d", self.state.update)
+
+
+def _named(motifs: Sequence[Motif]) -> str:
+    return ", ".join(f"{motif.pattern} ({motif.correlation:+.2f}, p = {motif.p_value:.2g})" for motif in motifs)
 
 
 def _copied(network: DeepRC) -> dict[str, Tensor]:

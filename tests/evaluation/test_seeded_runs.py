@@ -18,7 +18,8 @@ from deeprc.evaluation.run import load_run, read_settings
 from deeprc.evaluation.splits import make_split
 from deeprc.tasks import parse_tasks
 from deeprc.training import seeding
-from tests.conftest import random_sequences, write_cohort
+from deeprc.training import trainer as trainer_module
+from tests.conftest import motif, random_sequences, write_cohort
 
 CONFIG = load_config("deeprc", ["n_updates=4", "evaluate_every=2", "n_kernels=8", "kernel_size=4", "n_sequences=40"])
 
@@ -49,7 +50,7 @@ def written(folder: Path, elsewhere: str | None) -> Path:
     return write_cohort(folder / "cohort.h5", repertoires, metadata).container.path
 
 
-def test_validation_and_test_repertoires_decide_no_motif(tmp_path: Path) -> None:
+def test_validation_and_test_repertoires_propose_no_motif(tmp_path: Path) -> None:
     tables = []
     for name, elsewhere in (("a", None), ("b", "CYFC")):
         path = written(tmp_path / name, elsewhere)
@@ -71,6 +72,18 @@ def test_the_command_names_the_motifs(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     motifs = pd.read_csv(output / "seeds.tsv", sep="\t")["motif"]
     assert f"kernels that started from motifs of the training fold: {', '.join(motifs)}\n" in result.output
+
+
+def test_the_command_says_which_motifs_are_doubtful(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    doubtful = motif("WWHW", p_value=0.2)
+    monkeypatch.setattr(trainer_module, "find_seeds", lambda *args, **options: [doubtful])
+    output = tmp_path / "run"
+    settings = ["n_updates=2", "n_kernels=8", "kernel_size=4", "n_sequences=40"]
+    path = written(tmp_path / "a", None)
+    result = CliRunner().invoke(train, [str(path), "--target", "status", "--output", str(output), *settings])
+    assert result.exit_code == 0, result.output
+    assert "training fold: WWHW (doubtful, confirmed by the validation fold)\n" in result.output
+    assert pd.read_csv(output / "seeds.tsv", sep="\t")["p_value"].tolist() == [0.2]
 
 
 def test_a_run_without_these_keys_is_read_as_it_was_trained(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ def _texts(run: Run, judged: Judged, **changed: pd.DataFrame) -> list[str]:
         "metadata": pd.DataFrame({"x": np.zeros(len(judged.ids))}),
         "heads": pd.DataFrame({"head": [1], "n_sequences": [1000], "metastable_size": [3]}),
         "history": pd.DataFrame({"update": [10, 20, 30], "validation_loss": [0.5, 0.4, 0.6]}),
+        "seeds": pd.DataFrame(),
     }
     return [each.text for each in cautions(run, judged, [], **{**tables, **changed})]
 
@@ -147,3 +148,13 @@ def test_of_several_contrasts_each_line_names_its_own(
     ]
     single = judge(run_factory(cohort, "n_updates=10"), cohort, run.outputs(cohort)[:, :1].double().numpy())
     assert [each.named for each in single.contrasts] == [""]
+
+
+def test_doubtful_motifs_to_start_from(trained: Run) -> None:
+    judged = _sides(40)
+    seeds = pd.DataFrame({"motif": ["SFEN", "S.EN", "KR"], "p_value": [0.2, 0.01, 0.4]})
+    (text,) = (each for each in _texts(trained, judged, seeds=seeds) if "did not stand out" in each)
+    assert "Training started from 2 motifs that" in text
+    assert "validation repertoires: SFEN, KR." in text
+    for nothing in (seeds[1:2], seeds[:0], pd.DataFrame()):
+        assert not any("did not stand out" in each for each in _texts(trained, judged, seeds=nothing))

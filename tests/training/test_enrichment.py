@@ -1,4 +1,5 @@
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.tasks import Task
 from deeprc.training import kmer_correlations
-from deeprc.training.enrichment import enriched_motifs, places_within
+from deeprc.training.enrichment import LEVEL, Motif, enriched_motifs, places_within
 from tests.conftest import random_sequences, write_cohort
 
 BINARY = [Task("status", "status", "binary", ("no", "yes"))]
@@ -132,6 +133,61 @@ def test_the_level_holds_over_all_outputs_together(tmp_path: Path) -> None:
         table = np.stack([rng.permutation(40) % 4, rng.normal(size=40)], axis=1)
         shown += bool(enriched_motifs(cohort, table, [task, other], patterns=PATTERNS, most=8, level=0.05, seed=seed))
     assert shown <= 2
+
+
+def with_a_weak_motif(folder: Path) -> tuple[RepertoireDataset, NDArray[np.float64]]:
+    """WHWM, in a third of the positive repertoires, is strongest, but not by enough."""
+    rng = np.random.default_rng(0)
+    y = [b % 2 for b in range(40)]
+    repertoires = [random_sequences(rng, 200) for _ in y]
+    for b, sequences in enumerate(repertoires):
+        for at in range(4 if b % 6 == 1 else 0):
+            sequences[at] = f"{sequences[at]}WHWM"
+    return write_cohort(folder / "cohort.h5", repertoires, pd.DataFrame({"x": y})), column(y)
+
+
+def test_p_values_are_of_all_outputs_together(tmp_path: Path) -> None:
+    """Each p-value is what it is alone, times the number of outputs that vary, and so for the level."""
+    cohort, y = with_a_weak_motif(tmp_path)
+    rng = np.random.default_rng(1)
+    others = [Task("age", "age", "regression", mean=0.0, scale=1.0), Task("b", "b", "multiclass", ("a", "b"))]
+    table = np.column_stack([y, rng.normal(size=40), rng.permutation(40) % 2])
+
+    def found(tasks: list[Task], **limits: float) -> list[Motif]:
+        return enriched_motifs(cohort, table[:, : len(tasks)], tasks, patterns=[(0, 1, 2, 3)], most=8, **limits)
+
+    (alone,) = found(BINARY, doubtful=1.0)
+    for n_outputs, tasks in ((2, [*BINARY, others[0]]), (4, [*BINARY, *others])):
+        together = [motif for motif in found(tasks, doubtful=4.0) if motif.output == 0]
+        assert together == [replace(alone, p_value=pytest.approx(n_outputs * alone.p_value))]
+        assert found(tasks, level=0.99 * n_outputs * alone.p_value) == []
+        assert [m.pattern for m in found(tasks, level=1.01 * n_outputs * alone.p_value)] == [alone.pattern]
+
+
+def test_the_strongest_is_doubtful_where_nothing_stands_out(tmp_path: Path) -> None:
+    cohort, y = with_a_weak_motif(tmp_path)
+
+    def found(**limits: float) -> list[Motif]:
+        return enriched_motifs(cohort, y, BINARY, patterns=[(0, 1, 2, 3)], most=8, **limits)
+
+    (doubtful,) = found(doubtful=0.5)
+    assert doubtful.pattern == "WHWM"
+    assert LEVEL < doubtful.p_value < 0.5
+    assert found() == []
+    assert found(doubtful=0.99 * doubtful.p_value) == []
+    assert [motif.pattern for motif in found(level=1.01 * doubtful.p_value, doubtful=1.0)] == ["WHWM"]
+
+
+def test_each_output_may_have_a_doubtful_motif_unless_one_has_a_better(tmp_path: Path) -> None:
+    grade = [b % 4 for b in range(80)]
+    cohort = implanted(tmp_path, [["WHWM"] if g == 0 else [] for g in grade])
+    task = Task("grade", "grade", "multiclass", tuple("abcd"))
+    every = enriched_motifs(cohort, column(grade), [task], patterns=[(0, 1, 2, 3)], most=8, doubtful=4.0)
+    assert {motif.output for motif in every if motif.p_value <= LEVEL} == {motif.output for motif in every}
+    nobody = np.random.default_rng(2).permutation(grade)
+    doubtful = enriched_motifs(cohort, column(nobody), [task], patterns=[(0, 1, 2, 3)], most=8, doubtful=4.0)
+    assert sorted(motif.output for motif in doubtful) == [0, 1, 2, 3]
+    assert all(motif.p_value > LEVEL for motif in doubtful)
 
 
 def test_a_class_that_nobody_has_changes_nothing(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from deeprc.config import Config, NetworkConfig, TrainingConfig
-from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn.batch import BatchMaker
 from deeprc.nn.inference import cohort_outputs, pooled_representation
@@ -18,10 +17,10 @@ from deeprc.outputs import multitask_loss
 from deeprc.tasks import Task, TaskKind
 from deeprc.training import seeding
 from deeprc.training import trainer as trainer_module
-from deeprc.training.enrichment import Motif
+from deeprc.training.enrichment import LEVEL, Motif
 from deeprc.training.seeding import seed_network
 from deeprc.training.trainer import Fold, Trainer, build_network
-from tests.conftest import Killed, killing, random_sequences, write_cohort
+from tests.conftest import Killed, killing, motif, random_sequences, write_cohort
 
 CPU = torch.device("cpu")
 TASKS = [Task("status", "status", "binary", ("healthy", "case"))]
@@ -30,11 +29,6 @@ TASKS = [Task("status", "status", "binary", ("healthy", "case"))]
 @pytest.fixture(autouse=True)
 def _few_labels_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seeding, "_FEWEST_LABELS", 8)
-
-
-def motif(pattern: str, sign: float = 1.0, output: int = 0) -> Motif:
-    letters = tuple(-1 if letter == "." else AMINO_ACIDS.index(letter) for letter in pattern)
-    return Motif(letters, output, 0.5 * sign, 0.01)
 
 
 def config(**training: object) -> Config:
@@ -116,7 +110,7 @@ def test_a_trainer_finds_the_motif_in_the_training_fold(cohort_factory: Callable
     assert state.history[-1]["validation_loss"] < 0.6
 
 
-def test_validation_and_test_repertoires_cannot_influence_the_start(tmp_path: Path) -> None:
+def test_validation_and_test_repertoires_cannot_propose_or_change_motifs(tmp_path: Path) -> None:
     """Two containers share the training repertoires; one has a motif of its own in the validation and test ones."""
     rng = np.random.default_rng(0)
     train = [random_sequences(rng, 60) for _ in range(24)]
@@ -139,6 +133,47 @@ def test_validation_and_test_repertoires_cannot_influence_the_start(tmp_path: Pa
     (seeds, first), (others_seeds, second) = weights
     assert seeds == others_seeds
     assert all(torch.equal(second[name], value) for name, value in first.items())
+
+
+def test_a_doubtful_motif_must_be_confirmed_by_the_validation_fold(
+    cohort_factory: Callable[..., RepertoireDataset], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cohort = cohort_factory(40)
+    histories = {}
+    for pattern, p_value in (("WWHW", 0.3), ("CYFC", 0.3), ("CYFC", 0.01), ("", 0.0)):
+        found = [motif(pattern, p_value=p_value)] if pattern else []  # CYFC is in neither class
+        monkeypatch.setattr(trainer_module, "find_seeds", lambda *args, found=found, **options: found)
+        trainer = make(cohort, config())
+        history = trainer.fit().history
+        assert trainer.seeds == (found if (pattern, p_value) != ("CYFC", 0.3) else [])
+        histories[pattern, p_value] = [{k: v for k, v in row.items() if k != "seconds"} for row in history]
+    assert histories["CYFC", 0.3] == histories["", 0.0]  # the plain start, to the number
+    assert histories["WWHW", 0.3][0]["validation_loss"] < np.log(2)
+    assert histories["CYFC", 0.01][0]["update"] == 0  # what stands out needs nobody else's word
+
+
+@pytest.mark.parametrize(("rate", "signs"), [(1, [1, 0]), (0, [0, 0])], ids=["true", "false"])
+def test_a_weak_motif_starts_a_network_if_the_validation_fold_knows_it(
+    tmp_path: Path, rate: int, signs: list[int]
+) -> None:
+    """WHWM is in a third of the positive training repertoires; with the validation labels exchanged it is refused."""
+    rng = np.random.default_rng(0)
+    repertoires = [random_sequences(rng, 200) for _ in range(60)]
+    for b, sequences in enumerate(repertoires):
+        carrier = b % 6 == 1 if b < 40 else b % 2 == 1 and rate == 1
+        sequences[: 4 * carrier] = [f"{sequence}WHWM" for sequence in sequences[: 4 * carrier]]
+    status = ["case" if b % 2 else "healthy" for b in range(60)]
+    cohort = write_cohort(tmp_path / "cohort.h5", repertoires, pd.DataFrame({"status": status}))
+    train, validation = cohort[:40], cohort[40:]
+    for sign, expected in zip((1, -1), signs, strict=True):
+        known = label(validation) if sign == 1 else 1 - label(validation)
+        folds = Fold(train, label(train)), Fold(validation, known)
+        trainer = Trainer(config(), TASKS, *folds, seed=0, device=CPU)
+        trainer.start()
+        assert len(trainer.seeds) == expected
+        if expected:
+            assert set(trainer.seeds[0].pattern) <= set("WHM.")
+            assert LEVEL < trainer.seeds[0].p_value < 0.5
 
 
 def test_labels_of_nobody_leave_the_plain_training(cohort: RepertoireDataset) -> None:

@@ -12,6 +12,7 @@ from deeprc.evaluation.splits import SPLITS, Split, straddling_subjects
 from deeprc.interpretation.report.controls import LABELS, Controls
 from deeprc.interpretation.report.judged import SIDE_NAMES, Auc, Judged
 from deeprc.interpretation.report.page import Caution
+from deeprc.training.enrichment import LEVEL
 
 __all__ = ["cautions"]
 
@@ -28,6 +29,7 @@ def cautions(
     metadata: pd.DataFrame,
     heads: pd.DataFrame,
     history: pd.DataFrame,
+    seeds: pd.DataFrame,
 ) -> list[Caution]:
     """Return all cautions, the most important first.
 
@@ -39,8 +41,8 @@ def cautions(
         Of the cohort, one row per repertoire.
     heads
         See `deeprc.interpretation.survey.Survey`.
-    history
-        The run's `history.tsv`.
+    history, seeds
+        The run's `history.tsv` and `seeds.tsv`.
     """
     return [
         *_judging(judged),
@@ -49,6 +51,7 @@ def cautions(
         *_confounding(controls),
         *_few(judged),
         *_overfitting(judged),
+        *_doubtful(seeds),
         *_strangers(run, judged),
         *_broad(heads),
         *_unfinished(run, history),
@@ -139,6 +142,17 @@ def _overfitting(judged: Judged) -> Iterator[Caution]:
                 "stand out for no other reason."
             )
             yield Caution("warning", text, "history")
+
+
+def _doubtful(seeds: pd.DataFrame) -> Iterator[Caution]:
+    names = seeds.loc[seeds["p_value"] > LEVEL, "motif"].tolist() if "p_value" in seeds else []
+    if names:
+        text = (
+            f"Training started from {len(names):,} {_plural(len(names), 'motif')} that did not stand out clearly in "
+            f"the training repertoires, but held in the validation repertoires: {', '.join(names)}. The figures of the "
+            "latter are better than they would be for new repertoires."
+        )
+        yield Caution("note", text, "performance")
 
 
 def _strangers(run: Run, judged: Judged) -> Iterator[Caution]:

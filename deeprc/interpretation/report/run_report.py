@@ -103,9 +103,9 @@ def _content(
         for i, task in enumerate(run.tasks)
     }
     sides = side_pages(run, dataset, found, classes)
-    history = _history(run.path)
+    history, seeds = (_table(run.path / name) for name in ("history.tsv", "seeds.tsv"))
     witnesses = _witnesses(run, dataset, judged, found.sides)
-    known = cautions(run, judged, controls, metadata=dataset.metadata, heads=found.heads, history=history)
+    known = cautions(run, judged, controls, metadata=dataset.metadata, heads=found.heads, history=history, seeds=seeds)
     known.sort(key=lambda each: each.level != "warning")
     return {
         "title": f"DeepRC: {', '.join(task.name for task in run.tasks)}",
@@ -167,9 +167,10 @@ def _witnesses(run: Run, dataset: RepertoireDataset, judged: Judged, sides: Sequ
     )
 
 
-def _history(path: Path) -> pd.DataFrame:
+def _table(path: Path) -> pd.DataFrame:
+    """Return one of a run's tables; an empty one where a run of an earlier version lacks it, or it cannot be read."""
     try:
-        return read_table(path / "history.tsv")
+        return read_table(path)
     except InputError:
         return pd.DataFrame()
 
