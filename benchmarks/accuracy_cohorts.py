@@ -94,13 +94,14 @@ class Source:
             return self.cohort.counts.exponent is not None
         return any(repertoire.counts.max(initial=1) > 1 for repertoire in self.dataset)
 
-    def split(self, fold: int) -> Split:
+    def split(self, fold: int, validation_fold: int | None = None) -> Split:
         """Return the sides as `deeprc train` makes them."""
         return make_split(
             self.dataset.metadata,
             [self.task],
             n_folds=N_FOLDS,
             fold=fold,
+            validation_fold=validation_fold,
             group_by=self.group_by,
             seed=self.seed,
             source=self.name,

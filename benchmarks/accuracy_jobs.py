@@ -46,6 +46,7 @@ __all__ = ["METHODS", "Entry", "Results", "count_kmers", "entries_of", "measure"
 FORMAT, VERSION = "deeprc-accuracy", 2
 METHODS: Mapping[str, str | None] = {
     "deeprc": None,
+    "ensemble": None,
     "known-motif": "known-motif-binary",
     "logistic": "logistic",
     "gapped": "gapped-logistic",
@@ -67,8 +68,8 @@ class Entry:
     ----------
     name, label
         In files, and in tables.
-    config
-        Of DeepRC.
+    config, together
+        Of DeepRC; whether four networks predict together, each with another fold to validate on.
     method, settings
         Of another method, and what is tried of it.
     """
@@ -76,6 +77,7 @@ class Entry:
     name: str
     label: str
     config: Config | None = None
+    together: bool = False
     method: Method | None = None
     settings: tuple[Setting, ...] = ({},)
 
@@ -108,7 +110,8 @@ def entries_of(
     for name in names:
         known = METHODS[name]
         if known is None:
-            entries += [_deeprc(preset, config, source) for preset, config in configs.items()]
+            together = name == "ensemble"
+            entries += [_deeprc(preset, config, source, together) for preset, config in configs.items()]
             continue
         try:
             (method,), _ = choose_methods([known], preset=_SEARCH, dataset=source.dataset)
@@ -120,10 +123,11 @@ def entries_of(
     return entries, left_out
 
 
-def _deeprc(preset: str, config: Config, source: Source) -> Entry:
+def _deeprc(preset: str, config: Config, source: Source, together: bool) -> Entry:
     if config.network.abundance == "log" and not source.has_counts:  # log(1) is 0
         config = replace(config, network=replace(config.network, abundance="none"))
-    return Entry(f"deeprc-{file_name(preset)}", f"DeepRC ({preset})", config=config)
+    name, label = ("ensemble", f"{N_FOLDS - 1} x DeepRC") if together else ("deeprc", "DeepRC")
+    return Entry(f"{name}-{file_name(preset)}", f"{label} ({preset})", config=config, together=together)
 
 
 def _is_tried(setting: Setting, source: Source) -> bool:
@@ -171,14 +175,19 @@ def measure(entry: Entry, source: Source, dataset: RepertoireDataset, fold: int,
     """Return what a method finds on one fold.
 
     `auc` on the test side with its 95% interval (`ci_low`, `ci_high`), `n_positive`, `n_negative`, `validation_auc`
-    and `seconds` of learning, for DeepRC with its search for motifs; what else is found is the method's.
+    and `seconds` of learning, for DeepRC with its search for motifs; what else is found is the method's. Four networks
+    together have no `validation_auc`, but the `member_aucs` on the test side.
     """
     split = source.split(fold)
-    if entry.config is not None:
+    label = source.labels[split.test, 0].astype(np.int64)
+    if entry.together:
+        scores, found = _trained_together(entry, source, dataset, fold, device)
+        found["member_aucs"] = midrank_aucs(label, scores).tolist()
+        scores = scores.mean(axis=0)
+    elif entry.config is not None:
         scores, found = _trained(entry.config, source, dataset, split, device)
     else:
         scores, found = _fitted(entry, source, dataset, split)
-    label = source.labels[split.test, 0].astype(np.int64)
     n_positive, n_negative = int(label.sum()), int((1 - label).sum())
     if not (n_positive and n_negative):
         raise InputError(f"{source.name}: the test side of fold {fold} has one class only")
@@ -212,6 +221,17 @@ def _trained(
         "test_seconds": time.perf_counter() - started,
     }
     return scores, {**found, **_precision(trainer, maker, top_fraction, () if cohort is None else cohort.signals)}
+
+
+def _trained_together(
+    entry: Entry, source: Source, dataset: RepertoireDataset, fold: int, device: torch.device
+) -> tuple[NDArray[np.float64], Outcome]:
+    """Train DeepRC once for each fold that may validate; return the scores, (members, B), and how long it took."""
+    assert entry.config is not None
+    splits = [source.split(fold, other) for other in range(N_FOLDS) if other != fold]
+    members = [_trained(entry.config, source, dataset, split, device) for split in splits]
+    seconds = {name: sum(found[name] for _, found in members) for name in ("seconds", "test_seconds")}
+    return np.stack([scores for scores, _ in members]), {"validation_auc": None, **seconds}
 
 
 def _validation_auc(outputs: Tensor, known: Tensor) -> dict[str, float]:

@@ -17,6 +17,7 @@ from deeprc.config import load_config
 from deeprc.datasets.dataset import open_dataset
 from deeprc.datasets.simulation import load_recipe
 from deeprc.datasets.simulation.write import write_container
+from deeprc.evaluation.ensemble import Ensemble
 from deeprc.evaluation.experiment import train_run
 from deeprc.evaluation.splits import make_split
 from deeprc.interpretation.contributions import network_scores
@@ -127,6 +128,34 @@ def test_deeprc_is_trained_as_by_deeprc_train(call: Call, tmp_path: Path) -> Non
     assert job["precision_at_100"] == pytest.approx(sum(row[1] for row in best_100) / 100)
     assert job["motif_at_100"] == pytest.approx(sum(row[2] for row in best_100) / 100)
     assert 0 < job["motif_at_100"] < job["precision_at_100"]  # noise leaves few motifs whole
+
+
+def test_an_ensemble_is_four_trainings_with_another_fold_to_validate_on(call: Call, tmp_path: Path) -> None:
+    frequent = [*SMALL, "witness_rate=0.3"]
+    result = call("--methods", "deeprc,ensemble", "--seeds", "1,", "--folds", "1", overrides=[*frequent, *BRIEF])
+    assert result.exit_code == 0, result.output
+    alone, together = result.jobs.to_dict("records")
+    assert together["method"] == "4 x DeepRC (deeprc)"
+
+    cohort, mapping = load_recipe("simulated-0", frequent, seed=1)
+    write_container(cohort, tmp_path / "own.h5", recipe=mapping)
+    runs = [
+        train_run(
+            tmp_path / "own.h5",
+            tmp_path / f"run-{other}",
+            targets=["status"],
+            config=load_config("deeprc", BRIEF),
+            fold=1,
+            validation_fold=other,
+            seed=1,
+        )
+        for other in (0, 2, 3, 4)
+    ]
+    aucs = [json.loads((run.path / "metrics.json").read_text())["test"]["status"]["auc"] for run in runs]
+    assert json.loads(together["member_aucs"]) == pytest.approx(aucs, abs=1e-12)
+    assert alone["auc"] == pytest.approx(aucs[1], abs=1e-12)  # fold 2 is the next one
+    found = Ensemble(tuple(runs)).evaluate(open_dataset(tmp_path / "own.h5"))["test"]["status"]
+    assert together["auc"] == pytest.approx(found["auc"], abs=1e-12)
 
 
 def test_what_is_there_is_not_computed_again(call: Call, tmp_path: Path) -> None:

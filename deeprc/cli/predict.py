@@ -12,26 +12,29 @@ __all__ = ["predict"]
 
 
 @click.command()
-@click.argument("run")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.argument("container")
 @click.option("-o", "--output", required=True, metavar="FILE", help="The table to write (TSV).")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
-def predict(run: str, container: str, output: str, device: str) -> None:
+def predict(runs: tuple[str, ...], container: str, output: str, device: str) -> None:
     """Predict the targets of RUN for every repertoire of CONTAINER, in the container's order.
 
     The table's columns: repertoire_id, split (train, validation or test when RUN was trained; else new), target, label,
-    probability.
+    probability. Several runs predict together, by the mean of their log-odds; a repertoire that one of them learned
+    from counts as train.
 
     \b
-    Example:
+    Examples:
       deeprc predict runs/cmv new_cohort.h5 -o predictions.tsv
+      deeprc predict runs/cmv-1 runs/cmv-2 runs/cmv-3 new_cohort.h5 -o predictions.tsv
     """
     from deeprc.datasets.dataset import open_dataset
-    from deeprc.evaluation.run import load_run, save_predictions
+    from deeprc.evaluation.ensemble import load_ensemble
+    from deeprc.evaluation.run import save_predictions
     from deeprc.files import check_table_output
 
     check_table_output(Path(output), ["repertoire_id", "split", "target", "label", "probability"])
-    trained = load_run(run, device=device)
+    trained = load_ensemble(runs, device=device)
     dataset = open_dataset(container)
     table = trained.predict(dataset, bar(range(len(dataset)), "repertoire"))
     save_predictions(Path(output), table)

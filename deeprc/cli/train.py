@@ -42,7 +42,8 @@ def _told_how_to_resume(folder: str) -> Iterator[None]:
 @click.option("--output", metavar="FOLDER", help="The run directory to write; must not exist.")
 @click.option("--config", default="deeprc", show_default=True, help="A configuration's name or a YAML file.")
 @click.option("--folds", default=5, show_default=True, help="Number of folds.")
-@click.option("--fold", default=0, show_default=True, help="The fold to test on; the next one validates.")
+@click.option("--fold", default=0, show_default=True, help="The fold to test on.")
+@click.option("--validation-fold", type=int, help="The fold to validate on.  [default: the next one after --fold]")
 @click.option("--group-by", metavar="COLUMN", help="Repertoires with the same value stay on one side of the split.")
 @click.option(
     "--seed",
@@ -68,6 +69,7 @@ def train(
     config: str,
     folds: int,
     fold: int,
+    validation_fold: int | None,
     group_by: str | None,
     seed: int,
     device: str,
@@ -113,6 +115,7 @@ def train(
                 config=settings,
                 folds=folds,
                 fold=fold,
+                validation_fold=validation_fold,
                 group_by=group_by,
                 seed=seed,
                 device=device,

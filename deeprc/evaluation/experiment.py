@@ -21,13 +21,13 @@ from deeprc.config import Config, load_config
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.device import resolve_device
 from deeprc.errors import InputError
+from deeprc.evaluation.predictor import metrics_by_split
 from deeprc.evaluation.results import predictions_table
 from deeprc.evaluation.run import (
     Run,
     RunSettings,
     environment,
     load_run,
-    metrics_by_split,
     read_settings,
     read_splits,
     save_network,
@@ -57,6 +57,7 @@ def train_run(
     config: Config | None = None,
     folds: int = 5,
     fold: int = 0,
+    validation_fold: int | None = None,
     group_by: str | None = None,
     seed: int = 0,
     device: str = "auto",
@@ -75,7 +76,7 @@ def train_run(
         What to predict, see `deeprc.tasks.parse_tasks`.
     config
         The default preset when None.
-    folds, fold, group_by, seed
+    folds, fold, validation_fold, group_by, seed
         See `deeprc.evaluation.splits.make_split`; the seed decides the training's random choices too.
     device
         `auto`, `cpu`, `cuda` ...
@@ -98,7 +99,14 @@ def train_run(
     targets = [targets] if isinstance(targets, str) else targets
     tasks = parse_tasks(targets, dataset.metadata, source=str(cohort))
     split = make_split(
-        dataset.metadata, tasks, n_folds=folds, fold=fold, group_by=group_by, seed=seed, source=str(cohort)
+        dataset.metadata,
+        tasks,
+        n_folds=folds,
+        fold=fold,
+        validation_fold=validation_fold,
+        group_by=group_by,
+        seed=seed,
+        source=str(cohort),
     )
     for column, count in straddling_subjects(dataset.metadata, split).items():
         _logger.warning(
@@ -117,6 +125,7 @@ def train_run(
         tasks=tuple(tasks),
         folds=folds,
         fold=fold,
+        validation_fold=validation_fold,
         group_by=group_by,
         seed=seed,
         device=device,

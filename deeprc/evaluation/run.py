@@ -13,12 +13,12 @@ import logging
 import os
 import platform
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 import yaml
@@ -28,28 +28,25 @@ from deeprc.config import Config, config_from_mapping
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_device
 from deeprc.errors import InputError
-from deeprc.evaluation.metrics import task_metrics
-from deeprc.evaluation.results import predictions_table
+from deeprc.evaluation.predictor import NEW, Predictor
 from deeprc.evaluation.splits import SPLITS, Split
 from deeprc.files import write_text
 from deeprc.nn.batch import BatchMaker
 from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import repertoire_outputs
 from deeprc.nn.network import DeepRC
-from deeprc.tasks import Task, labels
+from deeprc.tasks import Task
 from deeprc.training.checkpoint import load_tensors, save_tensors
 from deeprc.training.trainer import build_network
 from deeprc.versions import package_version
 
 __all__ = [
     "FORMAT",
-    "NEW",
     "VERSION",
     "Run",
     "RunSettings",
     "environment",
     "load_run",
-    "metrics_by_split",
     "read_settings",
     "read_splits",
     "save_network",
@@ -61,9 +58,6 @@ logger = logging.getLogger(__name__)
 
 FORMAT = "deeprc-run"
 VERSION = 2
-NEW = "new"
-"""The split of a repertoire that the run has never seen."""
-
 _BEFORE = {"seeded_start": 0.0, "weight_average": 0.0, "least_gain": 0.0}  # of runs whose config.yaml lacks these keys
 
 
@@ -79,8 +73,8 @@ class RunSettings:
         As the user wrote them.
     tasks
         As they were understood, with the training fold's scaling.
-    folds, fold, group_by, seed, device
-        As given to `deeprc train`.
+    folds, fold, validation_fold, group_by, seed, device
+        As given to `deeprc train`; None validates on the fold after `fold`.
     config
         Network and training.
     """
@@ -91,6 +85,7 @@ class RunSettings:
     tasks: tuple[Task, ...]
     folds: int
     fold: int
+    validation_fold: int | None
     group_by: str | None
     seed: int
     device: str
@@ -131,6 +126,8 @@ def read_settings(path: Path) -> RunSettings:
         config = config_from_mapping(settings, source=str(file))
         rest = {k: body[k] for k in ("cohort", "fingerprint", "folds", "fold", "group_by", "seed", "device")}
         rest |= {k: int(rest[k]) for k in ("folds", "fold", "seed")}
+        validation_fold = body.get("validation_fold")  # which runs of earlier versions lack
+        rest["validation_fold"] = None if validation_fold is None else int(validation_fold)
         return RunSettings(targets=tuple(body["targets"]), tasks=tasks, config=config, **rest)
     except InputError:
         raise
@@ -139,7 +136,7 @@ def read_settings(path: Path) -> RunSettings:
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(Predictor):
     """A trained model: predicts, is evaluated, and shows its attention.
 
     Attributes
@@ -169,6 +166,11 @@ class Run:
         """Return a batch maker that presents a dataset as the network was trained to see it."""
         return BatchMaker(dataset, self.settings.config.network.abundance, genes=self.network.gene_names)
 
+    def output_of(self, dataset: RepertoireDataset) -> Callable[[int], Tensor]:
+        """Return the function of a position that gives a repertoire's outputs before their activation, (T,)."""
+        fraction = self.settings.config.training.averaged_fraction
+        return partial(repertoire_outputs, self.network, self.maker(dataset), top_fraction=fraction)
+
     def split_of(self, dataset: RepertoireDataset) -> list[str]:
         """Return the side each repertoire was on when the run was trained, or "new", (B,).
 
@@ -187,66 +189,6 @@ class Run:
                 strangers,
             )
         return found
-
-    def outputs(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> Tensor:
-        """Return the outputs before their activation, (B, T), in the dataset's order.
-
-        Parameters
-        ----------
-        dataset
-            The repertoires.
-        positions
-            All positions in order, wrapped in a progress bar, if one is wanted.
-        """
-        maker = self.maker(dataset)
-        fraction = self.settings.config.training.averaged_fraction
-        rows = [
-            repertoire_outputs(self.network, maker, i, top_fraction=fraction)
-            for i in (range(len(dataset)) if positions is None else positions)
-        ]
-        return torch.stack(rows) if rows else torch.zeros(0, sum(task.n_outputs for task in self.tasks))
-
-    def labels(self, dataset: RepertoireDataset) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Return the labels, (B, number of tasks); all missing where the dataset lacks a target's column."""
-        columns = [
-            labels([task], dataset.metadata) if task.column in dataset.metadata else np.full((len(dataset), 1), np.nan)
-            for task in self.tasks
-        ]
-        return np.concatenate(columns, axis=1)
-
-    def predict(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> pd.DataFrame:
-        """Return the predictions as a table, see `predictions_table`; parameters as in `outputs`."""
-        outputs = self.outputs(dataset, positions)
-        return predictions_table(
-            dataset.repertoire_ids, self.split_of(dataset), outputs, self.labels(dataset), self.tasks
-        )
-
-    def evaluate(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> dict[str, Any]:
-        """Return metrics by side ("train", "validation", "test", "new") and target, see `task_metrics`.
-
-        Raises
-        ------
-        InputError
-            If no repertoire of the dataset has a label.
-        """
-        target = self.labels(dataset)
-        if np.isnan(target).all():
-            raise InputError(
-                f"{dataset.container.path}: no repertoire has a label for {', '.join(task.name for task in self.tasks)}"
-            )
-        return metrics_by_split(self.outputs(dataset, positions), target, self.split_of(dataset), self.tasks)
-
-
-def metrics_by_split(
-    outputs: Tensor, target: np.ndarray[Any, np.dtype[np.float64]], splits: list[str], tasks: list[Task]
-) -> dict[str, Any]:
-    """Return the metrics of each side that occurs, by target."""
-    metrics = {}
-    for side in (*SPLITS, NEW):
-        rows = torch.tensor([i for i, name in enumerate(splits) if name == side], dtype=torch.int64)
-        if len(rows):
-            metrics[side] = task_metrics(outputs[rows], torch.from_numpy(target)[rows], tasks)
-    return metrics
 
 
 def load_run(path: str | os.PathLike[str], *, device: str = "auto") -> Run:

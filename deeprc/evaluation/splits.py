@@ -54,11 +54,12 @@ def make_split(
     *,
     n_folds: int = 5,
     fold: int = 0,
+    validation_fold: int | None = None,
     group_by: str | None = None,
     seed: int = 0,
     source: str = "the cohort",
 ) -> Split:
-    """Split a cohort into folds: fold `fold` tests, the next validates, the others train.
+    """Split a cohort into folds: one tests, one validates, the others train.
 
     Folds are stratified by the first target (numbers by quartile); repertoires whose label is missing train only.
 
@@ -70,6 +71,8 @@ def make_split(
         What is predicted.
     n_folds, fold
         The number of folds, at least 3, and the one to test on.
+    validation_fold
+        The one to validate on; the next after `fold` if None. The folds are the same whichever it is.
     group_by
         A metadata column; repertoires with the same value stay on one side. A missing value is a group of its own.
     seed
@@ -84,12 +87,17 @@ def make_split(
     """
     if not (n_folds >= 3 and 0 <= fold < n_folds):
         raise InputError(f"--folds {n_folds} --fold {fold}: expected at least 3 folds and a fold from 0 to folds - 1")
+    validation_fold = (fold + 1) % n_folds if validation_fold is None else validation_fold
+    if not 0 <= validation_fold < n_folds or validation_fold == fold:
+        raise InputError(
+            f"--validation-fold {validation_fold}: expected a fold from 0 to {n_folds - 1} other than --fold {fold}"
+        )
     every = assign_folds(metadata, tasks, n_folds=n_folds, group_by=group_by, seed=seed, source=source)
     labelled = np.flatnonzero(every >= 0)
     fold_of = every[labelled]
     strata, groups = _strata(tasks[0], metadata), _groups(metadata, group_by, source)
     test = labelled[fold_of == fold]
-    validation = labelled[fold_of == (fold + 1) % n_folds]
+    validation = labelled[fold_of == validation_fold]
     held_out = set(groups[test]) | set(groups[validation]) if group_by is not None else set()
     elsewhere = np.setdiff1d(np.arange(len(metadata)), np.concatenate([test, validation]))
     train = np.array([i for i in elsewhere if strata[i] >= 0 or groups[i] not in held_out], np.int64)

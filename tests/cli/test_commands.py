@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from deeprc.cli import main
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.evaluation.ensemble import load_ensemble
 from deeprc.training.checkpoint import load_tensors
 
 SMALL = ["n_updates=20", "evaluate_every=10", "n_kernels=8", "kernel_size=4", "n_sequences=40"]
@@ -67,6 +69,34 @@ def test_evaluate(run: Path, cohort: RepertoireDataset, deeprc: Callable[..., tu
     assert "balanced_accuracy" in deeprc("evaluate", run, cohort.container.path)[1]
 
 
+def test_several_runs_predict_together(
+    run: Path, cohort: RepertoireDataset, tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]]
+) -> None:
+    container, second = cohort.container.path, tmp_path / "second"
+    options = ["--target", "status", "--output", second, "--folds", 3, "--validation-fold", 2]
+    assert deeprc("train", container, *SMALL, *options)[0] == 0
+    code, out, _ = deeprc("predict", run, second, container, "-o", tmp_path / "p.tsv")
+    assert code == 0
+    assert "30 predictions for 30 repertoires" in out
+    files = [tmp_path / "p.tsv", run / "predictions.tsv", second / "predictions.tsv"]
+    table, *members = (pd.read_csv(file, sep="\t") for file in files)
+    odds = sum(np.log(member["probability"] / (1 - member["probability"])) for member in members) / 2
+    np.testing.assert_allclose(table["probability"], 1 / (1 + np.exp(-odds)), rtol=1e-5)
+
+    code, out, _ = deeprc("evaluate", run, second, container, "--json")
+    assert code == 0
+    assert {side: found["status"]["n"] for side, found in json.loads(out).items()} == {"train": 20, "test": 10}
+    assert json.loads(out) == load_ensemble([run, second], device="cpu").evaluate(cohort)
+
+    code, _, err = deeprc("predict", run, run, container, "-o", tmp_path / "q.tsv")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "is given twice" in err
+    assert not (tmp_path / "q.tsv").exists()
+    code, _, err = deeprc("evaluate", container)
+    assert code == 2
+    assert "Missing argument 'RUN...'" in err
+
+
 def test_attention(
     run: Path, cohort: RepertoireDataset, tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]]
 ) -> None:
@@ -104,6 +134,10 @@ def test_attention(
         (["train", "{c}", "--target", "status", "--output", "{t}/x", "n_update=3"], "did you mean 'n_updates'?"),
         (["train", "{c}", "--target", "status", "--output", "{t}/x", "--device", "tpu"], "--device tpu: not available"),
         (["train", "{t}/no.h5", "--target", "status", "--output", "{t}/x"], "no.h5: no such file"),
+        (
+            ["train", "{c}", "--target", "status", "--output", "{t}/x", "--validation-fold", "0"],
+            "--validation-fold 0: expected a fold from 0 to 4 other than --fold 0",
+        ),
         (["train", "--resume", "{t}"], "is not a run directory"),
         (["train", "--resume", "{r}"], "training has ended"),
         (["train", "--resume", "{r}", "--target", "status"], "--resume continues a run as it was started"),

@@ -37,6 +37,16 @@ def test_folds_partition_the_cohort_and_are_stratified() -> None:
     )
 
 
+def test_another_fold_may_validate() -> None:
+    metadata = cohort()
+    tasks = parse_tasks(["status"], metadata)
+    folds = [set(make_split(metadata, tasks, fold=fold).test) for fold in range(5)]
+    for fold in (1, 2, 4):
+        split = make_split(metadata, tasks, fold=3, validation_fold=fold)
+        assert (set(split.test), set(split.validation)) == (folds[3], folds[fold])
+        assert set(split.train) == set(range(60)) - folds[3] - folds[fold]
+
+
 def test_groups_stay_together() -> None:
     metadata = cohort()
     tasks = parse_tasks(["status"], metadata)
@@ -93,6 +103,9 @@ def test_regression_is_stratified_by_quartile() -> None:
     ("arguments", "message"),
     [
         ({"n_folds": 2}, "expected at least 3 folds"),
+        ({"validation_fold": 5}, "--validation-fold 5: expected a fold from 0 to 4 other than --fold 0"),
+        ({"validation_fold": -1}, "--validation-fold -1: expected a fold from 0 to 4 other than --fold 0"),
+        ({"fold": 2, "validation_fold": 2}, "--validation-fold 2: expected a fold from 0 to 4 other than --fold 2"),
         ({"fold": 5}, "a fold from 0 to folds - 1"),
         ({"group_by": "donor"}, "no column 'donor' for --group-by; columns: status, Patient ID, age"),
         ({"n_folds": 30}, "the smallest class has 20 repertoires; expected at least 30"),

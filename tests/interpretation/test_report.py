@@ -228,7 +228,8 @@ def test_train_command_gives_the_same_settings(trained: Run, overrides: list[str
         group_by="patient id; rm",
         config=load_config("deeprc", overrides),
     )
-    words = shlex.split(train_command(settings, "runs/a b"))
+    assert "--validation-fold" not in train_command(settings, "runs/a b")
+    words = shlex.split(train_command(replace(settings, validation_fold=0), "runs/a b"))
     assert words[:3] == ["deeprc", "train", "/data/my cohort.h5"]
     given = words[3 : words.index("--target")]
     assert len(given) == len(changed_settings(settings))
@@ -236,6 +237,7 @@ def test_train_command_gives_the_same_settings(trained: Run, overrides: list[str
     options = words[words.index("--target") :]
     assert options[:4] == ["--target", "T cell=CD4+", "--target", "age:regression@0.5"]
     assert options[options.index("--group-by") + 1] == "patient id; rm"
+    assert options[options.index("--validation-fold") + 1] == "0"
     assert options[options.index("--output") + 1] == "runs/a b"
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from deeprc.evaluation.run import NEW, Run
+from deeprc.evaluation.predictor import NEW
+from deeprc.evaluation.run import Run
 from deeprc.evaluation.splits import SPLITS, Split, straddling_subjects
 from deeprc.interpretation.report.controls import LABELS, Controls
 from deeprc.interpretation.report.judged import SIDE_NAMES, Auc, Judged

@@ -18,8 +18,9 @@ from scipy.special import logsumexp
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.metrics import auc_interval
 from deeprc.evaluation.paired_test import midrank_aucs
+from deeprc.evaluation.predictor import NEW, metrics_by_split
 from deeprc.evaluation.results import predictions_table
-from deeprc.evaluation.run import NEW, Run, metrics_by_split
+from deeprc.evaluation.run import Run
 from deeprc.outputs import activate, output_slices
 from deeprc.tasks import Task
 

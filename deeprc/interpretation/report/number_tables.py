@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from deeprc.evaluation.comparison import p_text
-from deeprc.evaluation.run import NEW
+from deeprc.evaluation.predictor import NEW
 from deeprc.interpretation.report.controls import LABELS, Controls
 from deeprc.interpretation.report.judged import SIDE_NAMES, Judged
 from deeprc.interpretation.report.page import DASH, Cell, Column, Table, number, percent, text

@@ -15,7 +15,8 @@ import yaml
 
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.evaluation.run import NEW, Run, RunSettings
+from deeprc.evaluation.predictor import NEW
+from deeprc.evaluation.run import Run, RunSettings
 from deeprc.evaluation.splits import SPLITS
 from deeprc.interpretation.report.judged import SIDE_NAMES, Judged
 from deeprc.interpretation.report.page import DASH, Cell, Column, Table, number, text
@@ -52,6 +53,8 @@ def train_command(settings: RunSettings, output: str) -> str:
     for target in settings.targets:
         words += ["--target", target]
     words += ["--folds", str(settings.folds), "--fold", str(settings.fold)]
+    if settings.validation_fold is not None:
+        words += ["--validation-fold", str(settings.validation_fold)]
     if settings.group_by is not None:
         words += ["--group-by", settings.group_by]
     words += ["--seed", str(settings.seed), "--device", settings.device, "--output", output]

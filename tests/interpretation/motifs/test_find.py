@@ -37,7 +37,7 @@ class Attributions:
 
 def a_run(task: Task = TASK, **network: object) -> Run:
     torch.manual_seed(0)
-    settings = RunSettings("", "", (), (task,), 5, 0, None, 0, "cpu", Config())
+    settings = RunSettings("", "", (), (task,), 5, 0, None, None, 0, "cpu", Config())
     made = DeepRC(n_outputs=task.n_outputs, n_kernels=8, key_units=8, **network)  # type: ignore[arg-type]
     return Run(Path(), settings, {}, {}, made.eval())
 
