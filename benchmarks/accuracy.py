@@ -4,8 +4,9 @@ python benchmarks/accuracy.py [--recipes simulated-3,lstm-*] [--scale 0.04] [--s
 
 Every seed draws a cohort, its five folds and the network's start. DeepRC trains on three folds, stops early by one and
 is tested on one, as `deeprc train` does it; the other methods learn from the first four, with settings of the
-preset `quick` chosen by inner folds. Each job that has ended is a file in `--output`: the same call again goes on where
-it stopped, and a call with other options finds what it has in common with earlier ones.
+preset `quick` chosen by inner folds. `--methods ensemble` is four networks together, each with another of the four
+folds to stop by. Each job that has ended is a file in `--output`: the same call again goes on where it stopped, and a
+call with other options finds what it has in common with earlier ones.
 """
 
 from __future__ import annotations

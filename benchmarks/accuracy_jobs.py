@@ -38,7 +38,7 @@ from deeprc.interpretation.contributions import network_scores
 from deeprc.interpretation.ranking import BestRows, ranking_of
 from deeprc.nn.batch import BatchMaker
 from deeprc.nn.inference import cohort_outputs
-from deeprc.training.trainer import Fold, Trainer
+from deeprc.training.trainer import Fold, Trainer, TrainingState
 from deeprc.versions import package_version
 
 __all__ = ["METHODS", "Entry", "Results", "count_kmers", "entries_of", "measure"]
@@ -180,36 +180,57 @@ def measure(entry: Entry, source: Source, dataset: RepertoireDataset, fold: int,
     """
     split = source.split(fold)
     label = source.labels[split.test, 0].astype(np.int64)
-    if entry.together:
-        scores, found = _trained_together(entry, source, dataset, fold, device)
-        found["member_aucs"] = midrank_aucs(label, scores).tolist()
-        scores = scores.mean(axis=0)
-    elif entry.config is not None:
-        scores, found = _trained(entry.config, source, dataset, split, device)
-    else:
-        scores, found = _fitted(entry, source, dataset, split)
     n_positive, n_negative = int(label.sum()), int((1 - label).sum())
     if not (n_positive and n_negative):
         raise InputError(f"{source.name}: the test side of fold {fold} has one class only")
+    if entry.config is None:
+        scores, found = _fitted(entry, source, dataset, split)
+    elif entry.together:
+        splits = [source.split(fold, other) for other in range(N_FOLDS) if other != fold]
+        members, found = _trained_together(entry.config, source, dataset, splits, device)
+        found["member_aucs"] = midrank_aucs(label, members).tolist()
+        scores = members.mean(axis=0)
+    else:
+        scores, found = _trained_alone(entry.config, source, dataset, split, device)
     auc = float(midrank_aucs(label, scores[None])[0])
     low, high = auc_interval(auc, n_positive, n_negative)
     counts = {"n_train": len(split.train), "n_positive": n_positive, "n_negative": n_negative}
     return {"auc": auc, "ci_low": low, "ci_high": high, **counts, **found}
 
 
+@dataclass(frozen=True)
+class _Trained:
+    """DeepRC as `deeprc train` leaves it, with the scores of the test side, (B,), and the seconds of both."""
+
+    trainer: Trainer
+    state: TrainingState
+    maker: BatchMaker
+    scores: NDArray[np.float64]
+    seconds: float
+    test_seconds: float
+
+
 def _trained(
     config: Config, source: Source, dataset: RepertoireDataset, split: Split, device: torch.device
-) -> tuple[NDArray[np.float64], Outcome]:
-    """Train DeepRC as `deeprc train` does; return the scores of the test side, (B,), and how it went."""
+) -> _Trained:
     sides = [Fold(dataset[rows], source.labels[rows]) for rows in (split.train, split.validation)]
     started = time.perf_counter()
     trainer = Trainer(config, [source.task], *sides, seed=source.seed, device=device, monitor=_validation_auc)
     state = trainer.fit()
     seconds = time.perf_counter() - started
-    test, top_fraction, cohort = dataset[split.test], config.training.averaged_fraction, source.cohort
-    maker = BatchMaker(test, config.network.abundance, genes=trainer.network.gene_names)
+    maker = BatchMaker(dataset[split.test], config.network.abundance, genes=trainer.network.gene_names)
     started = time.perf_counter()
-    scores = cohort_outputs(trainer.network, maker, top_fraction=top_fraction)[:, 0].double().numpy()
+    outputs = cohort_outputs(trainer.network, maker, top_fraction=config.training.averaged_fraction)
+    scores = outputs[:, 0].double().numpy()
+    return _Trained(trainer, state, maker, scores, seconds, time.perf_counter() - started)
+
+
+def _trained_alone(
+    config: Config, source: Source, dataset: RepertoireDataset, split: Split, device: torch.device
+) -> tuple[NDArray[np.float64], Outcome]:
+    """Return the scores of the test side, (B,), and how the training went."""
+    trained = _trained(config, source, dataset, split, device)
+    state, trainer, cohort = trained.state, trained.trainer, source.cohort
     best = next((row for row in state.history if row["update"] == state.best_update), {})
     found = {
         "validation_auc": best.get("validation_auc"),
@@ -217,21 +238,21 @@ def _trained(
         "updates": state.update,
         "best_update": state.best_update,
         "seeded_kernels": len(trainer.seeds),
-        "seconds": seconds,
-        "test_seconds": time.perf_counter() - started,
+        "seconds": trained.seconds,
+        "test_seconds": trained.test_seconds,
     }
-    return scores, {**found, **_precision(trainer, maker, top_fraction, () if cohort is None else cohort.signals)}
+    signals, top_fraction = () if cohort is None else cohort.signals, config.training.averaged_fraction
+    return trained.scores, {**found, **_precision(trainer, trained.maker, top_fraction, signals)}
 
 
 def _trained_together(
-    entry: Entry, source: Source, dataset: RepertoireDataset, fold: int, device: torch.device
+    config: Config, source: Source, dataset: RepertoireDataset, splits: Sequence[Split], device: torch.device
 ) -> tuple[NDArray[np.float64], Outcome]:
-    """Train DeepRC once for each fold that may validate; return the scores, (members, B), and how long it took."""
-    assert entry.config is not None
-    splits = [source.split(fold, other) for other in range(N_FOLDS) if other != fold]
-    members = [_trained(entry.config, source, dataset, split, device) for split in splits]
-    seconds = {name: sum(found[name] for _, found in members) for name in ("seconds", "test_seconds")}
-    return np.stack([scores for scores, _ in members]), {"validation_auc": None, **seconds}
+    """Train once for each split; return the scores of the test side, (members, B), and how long it took."""
+    members = [_trained(config, source, dataset, split, device) for split in splits]
+    seconds, test_seconds = (sum(getattr(each, name) for each in members) for name in ("seconds", "test_seconds"))
+    found = {"validation_auc": None, "seconds": seconds, "test_seconds": test_seconds}
+    return np.stack([each.scores for each in members]), found
 
 
 def _validation_auc(outputs: Tensor, known: Tensor) -> dict[str, float]:

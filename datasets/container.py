@@ -51,9 +51,10 @@ class Container:
         except FileNotFoundError:
             raise InputError(f"{path}: no such file; expected a container made by `deeprc preprocess`") from None
         except OSError as error:
-            raise InputError(
-                f"{path}: cannot be read as HDF5 (damaged, cut short, or no container): {error}"
-            ) from error
+            if self.path.is_dir():
+                raise InputError(f"{path}: is a folder; expected a container made by `deeprc preprocess`") from None
+            told = " ".join(str(error).split())
+            raise InputError(f"{path}: cannot be read as HDF5 (damaged, cut short, or no container): {told}") from error
         except InputError:
             raise
         except (KeyError, ValueError, TypeError, AttributeError) as error:

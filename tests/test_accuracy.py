@@ -276,7 +276,7 @@ def test_means_over_cohorts(call: Call) -> None:
         (["--recipes", "nothing-*"], "--recipes nothing-*: there is none"),
         (["--recipes", "implanted-om-1"], "--background FILE"),
         (["--preset", "papers"], "--config papers"),
-        (["--methods", "knn"], "--methods knn: expected some of deeprc, known-motif"),
+        (["--methods", "knn"], "--methods knn: expected some of deeprc, ensemble, known-motif"),
         (["--seeds", "x"], "--seeds x: expected whole numbers"),
         (["--folds", "5"], "--folds 5: expected 0 to 4"),
         (["witness_rates=1"], "witness_rates: a key neither of recipes"),

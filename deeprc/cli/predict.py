@@ -20,8 +20,11 @@ def predict(runs: tuple[str, ...], container: str, output: str, device: str) -> 
     """Predict the targets of RUN for every repertoire of CONTAINER, in the container's order.
 
     The table's columns: repertoire_id, split (train, validation or test when RUN was trained; else new), target, label,
-    probability. Several runs predict together, by the mean of their log-odds; a repertoire that one of them learned
-    from counts as train.
+    probability.
+
+    Several runs predict together, by the mean of their outputs (log-odds, of a regression its numbers). A repertoire
+    that any of them learned from counts as train, else one that any stopped by as validation; so train them with the
+    same --fold and --seed, and each with another --validation-fold.
 
     \b
     Examples:

@@ -5,27 +5,34 @@ Letters: B repertoires, T outputs.
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.evaluation.predictor import NEW, Predictor
+from deeprc.evaluation import predictor
+from deeprc.evaluation.predictor import NEW
 from deeprc.evaluation.run import Run, load_run
 from deeprc.evaluation.splits import SPLITS
 from deeprc.tasks import Task
 
 __all__ = ["Ensemble", "load_ensemble"]
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
-class Ensemble(Predictor):
-    """Runs that predict the same targets; log-odds, logits and numbers are the means of theirs.
+class Ensemble:
+    """Runs that predict the same targets together: log-odds, logits and numbers are the means of theirs.
 
     Attributes
     ----------
@@ -37,12 +44,16 @@ class Ensemble(Predictor):
 
     @property
     def tasks(self) -> list[Task]:
-        """What is predicted; numbers in the units of the first run's outputs."""
-        return self.runs[0].tasks
+        """What is predicted; numbers are scaled by the mean of what the runs scale by."""
+        return [
+            replace(same[0], mean=fmean(task.mean for task in same), scale=fmean(task.scale for task in same))
+            for same in zip(*(run.tasks for run in self.runs), strict=True)
+        ]
 
     def output_of(self, dataset: RepertoireDataset) -> Callable[[int], Tensor]:
         """Return the function of a position that gives a repertoire's outputs before their activation, (T,)."""
-        members = [(run.output_of(dataset), *_units(run.tasks, self.tasks)) for run in self.runs]
+        tasks = self.tasks
+        members = [(run.output_of(dataset), *_units(run.tasks, tasks)) for run in self.runs]
 
         def output(position: int) -> Tensor:
             return torch.stack([own(position) * scale + shift for own, scale, shift in members]).mean(dim=0)
@@ -50,15 +61,32 @@ class Ensemble(Predictor):
         return output
 
     def split_of(self, dataset: RepertoireDataset) -> list[str]:
-        """Return the side each repertoire was on, (B,): "train" if any run learned from it, and so on.
+        """Return the side each repertoire was on, (B,): "train" if any run learned from it, else "validation" ...
 
         So "test" and "new" are what no run has looked at in training.
         """
-        sides = zip(*(run.split_of(dataset) for run in self.runs), strict=True)
-        return [next(side for side in (*SPLITS, NEW) if side in found) for found in sides]
+        of_runs = [run.split_of(dataset) for run in self.runs]
+        found = [next(side for side in (*SPLITS, NEW) if side in sides) for sides in zip(*of_runs, strict=True)]
+        if "test" not in found and all("test" in sides for sides in of_runs):
+            logger.warning("no repertoire is on the test side of all runs; train them with the same --fold and --seed")
+        return found
+
+    def outputs(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> Tensor:
+        """Return the outputs before their activation, (B, T); see `deeprc.evaluation.predictor.outputs`."""
+        return predictor.outputs(self, dataset, positions)
+
+    def predict(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> pd.DataFrame:
+        """Return the predictions as a table; see `deeprc.evaluation.predictor.predict`."""
+        return predictor.predict(self, dataset, positions)
+
+    def evaluate(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> dict[str, Any]:
+        """Return metrics by side and target; see `deeprc.evaluation.predictor.evaluate`."""
+        return predictor.evaluate(self, dataset, positions)
 
 
-def load_ensemble(paths: Sequence[str | os.PathLike[str]], *, device: str = "auto") -> Ensemble:
+def load_ensemble(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, device: str = "auto"
+) -> Ensemble:
     """Open run directories that predict the same targets; one is enough.
 
     Raises
@@ -66,7 +94,7 @@ def load_ensemble(paths: Sequence[str | os.PathLike[str]], *, device: str = "aut
     InputError
         See `load_run`; or if a folder is given twice, or the targets differ.
     """
-    folders = [Path(path) for path in paths]
+    folders = [Path(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     for number, folder in enumerate(folders):
         if folder.resolve() in [other.resolve() for other in folders[:number]]:
             raise InputError(f"{folder}: is given twice; expected different runs")
@@ -95,4 +123,4 @@ def _meaning(run: Run) -> list[Task]:
 
 
 def _named(run: Run) -> str:
-    return ", ".join(f"{task.name} ({', '.join(task.classes) or task.kind})" for task in run.tasks)
+    return ", ".join(f"{task.name}:{task.kind} ({', '.join(task.classes) or 'numbers'})" for task in run.tasks)

@@ -5,9 +5,8 @@ Letters: B repertoires, T outputs.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -22,71 +21,76 @@ from deeprc.evaluation.results import predictions_table
 from deeprc.evaluation.splits import SPLITS
 from deeprc.tasks import Task, labels
 
-__all__ = ["NEW", "Predictor", "metrics_by_split"]
+__all__ = ["NEW", "Predictor", "evaluate", "labels_of", "metrics_by_split", "outputs", "predict"]
 
 NEW = "new"
-"""The split of a repertoire that was not there when training was."""
+"""The split of a repertoire that training has never seen."""
 
 
-class Predictor(ABC):
-    """Predicts repertoires of any dataset, and is measured on them."""
+class Predictor(Protocol):
+    """Knows what it predicts, which repertoires it was trained with, and the outputs of any."""
 
     @property
-    @abstractmethod
     def tasks(self) -> list[Task]:
         """What is predicted."""
 
-    @abstractmethod
     def output_of(self, dataset: RepertoireDataset) -> Callable[[int], Tensor]:
         """Return the function of a position that gives a repertoire's outputs before their activation, (T,)."""
 
-    @abstractmethod
     def split_of(self, dataset: RepertoireDataset) -> list[str]:
         """Return the side each repertoire was on in training, or "new", (B,)."""
 
-    def outputs(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> Tensor:
-        """Return the outputs before their activation, (B, T), in the dataset's order.
 
-        Parameters
-        ----------
-        dataset
-            The repertoires.
-        positions
-            All positions in order, wrapped in a progress bar, if one is wanted.
-        """
-        output = self.output_of(dataset)
-        rows = [output(i) for i in (range(len(dataset)) if positions is None else positions)]
-        return torch.stack(rows) if rows else torch.zeros(0, sum(task.n_outputs for task in self.tasks))
+def outputs(predictor: Predictor, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> Tensor:
+    """Return the outputs before their activation, (B, T), in the dataset's order.
 
-    def labels(self, dataset: RepertoireDataset) -> NDArray[np.float64]:
-        """Return the labels, (B, number of tasks); all missing where the dataset lacks a target's column."""
-        columns = [
-            labels([task], dataset.metadata) if task.column in dataset.metadata else np.full((len(dataset), 1), np.nan)
-            for task in self.tasks
-        ]
-        return np.concatenate(columns, axis=1)
+    Parameters
+    ----------
+    predictor, dataset
+        Whose outputs, of which repertoires.
+    positions
+        All positions in order, wrapped in a progress bar, if one is wanted.
+    """
+    output = predictor.output_of(dataset)
+    rows = [output(i) for i in (range(len(dataset)) if positions is None else positions)]
+    return torch.stack(rows) if rows else torch.zeros(0, sum(task.n_outputs for task in predictor.tasks))
 
-    def predict(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> pd.DataFrame:
-        """Return the predictions as a table, see `predictions_table`; parameters as in `outputs`."""
-        outputs = self.outputs(dataset, positions)
-        return predictions_table(
-            dataset.repertoire_ids, self.split_of(dataset), outputs, self.labels(dataset), self.tasks
+
+def predict(predictor: Predictor, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> pd.DataFrame:
+    """Return the predictions as a table, see `predictions_table`; parameters as in `outputs`."""
+    found = outputs(predictor, dataset, positions)
+    known = labels_of(predictor.tasks, dataset)
+    return predictions_table(dataset.repertoire_ids, predictor.split_of(dataset), found, known, predictor.tasks)
+
+
+def evaluate(
+    predictor: Predictor, dataset: RepertoireDataset, positions: Iterable[int] | None = None
+) -> dict[str, Any]:
+    """Return metrics by side ("train", "validation", "test", "new") and target, see `task_metrics`.
+
+    Parameters as in `outputs`.
+
+    Raises
+    ------
+    InputError
+        If no repertoire of the dataset has a label.
+    """
+    tasks = predictor.tasks
+    known = labels_of(tasks, dataset)
+    if np.isnan(known).all():
+        raise InputError(
+            f"{dataset.container.path}: no repertoire has a label for {', '.join(task.name for task in tasks)}"
         )
+    return metrics_by_split(outputs(predictor, dataset, positions), known, predictor.split_of(dataset), tasks)
 
-    def evaluate(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> dict[str, Any]:
-        """Return metrics by side ("train", "validation", "test", "new") and target, see `task_metrics`.
 
-        Raises
-        ------
-        InputError
-            If no repertoire of the dataset has a label.
-        """
-        target = self.labels(dataset)
-        if np.isnan(target).all():
-            raise InputError(
-                f"{dataset.container.path}: no repertoire has a label for {', '.join(task.name for task in self.tasks)}"
-            )
-        return metrics_by_split(self.outputs(dataset, positions), target, self.split_of(dataset), self.tasks)
+def labels_of(tasks: Sequence[Task], dataset: RepertoireDataset) -> NDArray[np.float64]:
+    """Return the labels, (B, number of tasks); all missing where the dataset lacks a target's column."""
+    columns = [
+        labels([task], dataset.metadata) if task.column in dataset.metadata else np.full((len(dataset), 1), np.nan)
+        for task in tasks
+    ]
+    return np.concatenate(columns, axis=1)
 
 
 def metrics_by_split(

@@ -13,22 +13,25 @@ import logging
 import os
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 import yaml
+from numpy.typing import NDArray
 from torch import Tensor
 
 from deeprc.config import Config, config_from_mapping
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_device
 from deeprc.errors import InputError
-from deeprc.evaluation.predictor import NEW, Predictor
+from deeprc.evaluation import predictor
+from deeprc.evaluation.predictor import NEW
 from deeprc.evaluation.splits import SPLITS, Split
 from deeprc.files import write_text
 from deeprc.nn.batch import BatchMaker
@@ -136,7 +139,7 @@ def read_settings(path: Path) -> RunSettings:
 
 
 @dataclass(frozen=True)
-class Run(Predictor):
+class Run:
     """A trained model: predicts, is evaluated, and shows its attention.
 
     Attributes
@@ -185,10 +188,27 @@ class Run(Predictor):
             found.append(known)
         if strangers:
             logger.warning(
-                "%d repertoires have the id, but not the sequences, of one that the run was trained with: they are new",
+                "%d repertoires have the id, but not the sequences, of one that %s was trained with: they are new",
                 strangers,
+                self.path,
             )
         return found
+
+    def outputs(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> Tensor:
+        """Return the outputs before their activation, (B, T); see `deeprc.evaluation.predictor.outputs`."""
+        return predictor.outputs(self, dataset, positions)
+
+    def labels(self, dataset: RepertoireDataset) -> NDArray[np.float64]:
+        """Return the labels, (B, number of tasks); all missing where the dataset lacks a target's column."""
+        return predictor.labels_of(self.tasks, dataset)
+
+    def predict(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> pd.DataFrame:
+        """Return the predictions as a table; see `deeprc.evaluation.predictor.predict`."""
+        return predictor.predict(self, dataset, positions)
+
+    def evaluate(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> dict[str, Any]:
+        """Return metrics by side and target; see `deeprc.evaluation.predictor.evaluate`."""
+        return predictor.evaluate(self, dataset, positions)
 
 
 def load_run(path: str | os.PathLike[str], *, device: str = "auto") -> Run:

@@ -148,6 +148,7 @@ def test_attention(
             "--device meta: not available",
         ),
         (["predict", "{t}", "{c}", "-o", "{t}/p.tsv"], "is not a run directory"),
+        (["predict", "{r}", "{t}", "-o", "{t}/p.tsv"], "{t}: is a folder; expected a container"),
         (["predict", "{r}", "{t}/cut.h5", "-o", "{t}/p.tsv"], "cut.h5: cannot be read as HDF5"),
         (["attention", "{r}", "{c}", "-o", "{t}/a.tsv", "--repertoire", "rep.99"], "no repertoire 'rep.99'"),
         (["attention", "{r}", "{c}", "-o", "{t}/no/a.tsv"], "/no does not exist"),

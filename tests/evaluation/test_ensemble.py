@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -91,9 +92,36 @@ def test_metrics_are_of_the_mean(runs: list[Run], cohort: RepertoireDataset) -> 
     assert found["test"]["status=case"]["loss"] == pytest.approx(loss, rel=1e-5)
 
 
+def test_the_order_of_the_runs_is_nothing(runs: list[Run], cohort: RepertoireDataset) -> None:
+    found = Ensemble(tuple(runs)).evaluate(cohort)["test"]["age"]
+    again = Ensemble(tuple(runs[::-1])).evaluate(cohort)["test"]["age"]
+    assert found == pytest.approx(again, rel=1e-5)
+    scale = np.mean([run.tasks[2].scale for run in runs])
+    table = Ensemble(tuple(runs)).predict(cohort)
+    rows = table[(table["target"] == "age") & (table["split"] == "test")].dropna(subset="label")
+    errors = (rows["prediction"] - rows["label"].astype(float)) / scale
+    assert found["loss"] == pytest.approx(np.mean(errors**2) / 2, rel=1e-5)
+
+
+def test_runs_without_a_common_test_side_are_told(
+    runs: list[Run], cohort: RepertoireDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    another = train_run(
+        cohort.container.path, tmp_path / "f1", targets=TARGETS, config=SMALL, folds=4, fold=1, device="cpu"
+    )
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        assert "test" in Ensemble(tuple(runs)).split_of(cohort)
+        assert caplog.text == ""
+        assert set(Ensemble((runs[1], another)).split_of(cohort)) == {"train", "validation"}
+    assert "no repertoire is on the test side of all runs; train them with the same --fold and --seed" in caplog.text
+
+
 def test_one_run_is_itself(runs: list[Run], cohort: RepertoireDataset) -> None:
     alone = load_ensemble([runs[1].path], device="cpu")
     assert torch.equal(alone.outputs(cohort), runs[1].outputs(cohort))
+    assert alone.tasks == runs[1].tasks
+    assert load_ensemble(runs[1].path, device="cpu").outputs(cohort[:2]).equal(runs[1].outputs(cohort[:2]))
     assert alone.split_of(cohort) == runs[1].split_of(cohort)
 
 
@@ -102,8 +130,16 @@ def test_runs_that_do_not_go_together(
 ) -> None:
     path = cohort_factory(12, 20).container.path
     other = train_run(path, tmp_path / "other", targets="status=case", config=SMALL, folds=3, device="cpu")
-    with pytest.raises(InputError, match=r"other: predicts status=case \(.*case\); expected status=case .*v1 does"):
+    with pytest.raises(
+        InputError, match=r"other: predicts status=case:binary \(.*case\); expected status=case:binary .*v1 does"
+    ):
         load_ensemble([runs[0].path, other.path])
+    kinds = [
+        train_run(path, tmp_path / kind, targets=f"status:{kind}", config=SMALL, folds=3, device="cpu").path
+        for kind in ("binary", "multiclass")
+    ]
+    with pytest.raises(InputError, match=r"multiclass: predicts status:multiclass .*; expected status:binary \("):
+        load_ensemble(kinds)
     with pytest.raises(InputError, match="v1: is given twice"):
         load_ensemble([runs[0].path, runs[1].path, runs[0].path.parent / "." / "v1"])
     with pytest.raises(InputError, match="no run was given"):

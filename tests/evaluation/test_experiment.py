@@ -126,7 +126,8 @@ def test_a_new_repertoire_with_a_known_id_is_new(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         assert set(run.split_of(cohort_factory(30, 60, seed=5))) == {"new"}
-    assert "30 repertoires have the id, but not the sequences, of one that the run was trained with" in caplog.text
+    told = f"30 repertoires have the id, but not the sequences, of one that {run.path} was trained with: they are new"
+    assert told in caplog.text
     assert set(run.split_of(cohort)) == {"train", "validation", "test"}
 
 
