@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["N_PERMUTATIONS", "Null", "permutation"]
+__all__ = ["N_PERMUTATIONS", "Null", "orders", "permutation"]
 
 Floats = NDArray[np.float64]
 Sizes = NDArray[np.int64]
@@ -32,6 +32,11 @@ def permutation(sizes: Sizes, rng: np.random.Generator) -> Sizes:
     for stratum in np.array_split(by_size, max(1, min(_N_STRATA, len(sizes) // _SMALLEST_STRATUM))):
         order[stratum] = rng.permutation(stratum)
     return order
+
+
+def orders(sizes: Sizes, n_permutations: int, rng: np.random.Generator) -> list[Sizes]:
+    """Return the order of the repertoires as it is, and so many random ones, each (B,); see `permutation`."""
+    return [np.arange(len(sizes)), *(permutation(sizes, rng) for _ in range(n_permutations))]
 
 
 class Null:

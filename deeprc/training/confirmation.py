@@ -14,7 +14,7 @@ from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.outputs import output_slices
 from deeprc.tasks import Task
-from deeprc.training.chance import permutation
+from deeprc.training.chance import orders
 from deeprc.training.enrichment import Motif, output_columns
 from deeprc.training.kmer_correlations import carriers, flagged, size_weights, standardised
 
@@ -61,8 +61,7 @@ def _p_value(
     values = output_columns(tasks[number], labels[known, number])[:, motif.output - slices[number].start]
     sizes = dataset.n_sequences[known]
     weights = size_weights(sizes, sizes)
-    orders = [np.arange(len(known)), *(permutation(sizes, rng) for _ in range(_N_PERMUTATIONS))]
-    targets = np.stack([values[order] for order in orders], axis=1)  # (n, 1 + P)
+    targets = np.stack([values[order] for order in orders(sizes, _N_PERMUTATIONS, rng)], axis=1)  # (n, 1 + P)
     share = _share(motif, dataset[known])
     r = (weights * standardised(share[:, None], weights)[:, 0]) @ standardised(targets, weights)
     reach = np.sign(motif.correlation) * r

@@ -18,7 +18,7 @@ from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.outputs import output_slices
 from deeprc.tasks import Task
-from deeprc.training.chance import N_PERMUTATIONS, Null, permutation
+from deeprc.training.chance import N_PERMUTATIONS, Null, orders
 from deeprc.training.kmer_correlations import carriers, correlations, flagged, occurrences, size_weights, standardised
 
 __all__ = ["LEVEL", "Motif", "enriched_motifs", "output_columns", "places_within"]
@@ -197,14 +197,14 @@ def _searches(
 ) -> list[_Search]:
     """Return a search for each output of a target, after the pass over the labels as they are and permuted."""
     sizes = target.dataset.n_sequences
-    orders = [np.arange(target.n), *(permutation(sizes, rng) for _ in range(N_PERMUTATIONS))]
-    every = np.stack([target.values[order] for order in orders], axis=2).reshape(target.n, -1)  # (n, T' * (1 + P))
+    ordered = [target.values[order] for order in orders(sizes, N_PERMUTATIONS, rng)]
+    every = np.stack(ordered, axis=2).reshape(target.n, -1)  # (n, T' * (1 + P))
     searches = [
         _Search(target.dataset, values, output, patterns, level)
         for values, output in zip(target.values.T, target.outputs, strict=True)
     ]
     for number, r in correlations(target.dataset, patterns, every, size_weights(sizes, sizes)):
-        for search, (seen, *permuted) in zip(searches, r.reshape(len(searches), len(orders), -1), strict=True):
+        for search, (seen, *permuted) in zip(searches, r.reshape(len(searches), len(ordered), -1), strict=True):
             search.null.note(len(patterns[number]), permuted)
             search.note(number, seen)
     return searches
