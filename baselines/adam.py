@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from deeprc.compilation import njit
 
 __all__ = ["AdamState", "draw_batches", "train"]
 
@@ -77,7 +78,7 @@ def train(
     state.n_updates += len(batches)
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _train(
     matrix: NDArray[Any],
     target: NDArray[np.float64],
@@ -107,7 +108,7 @@ def _train(
                 _dot_rows(matrix, batches[update + 1], part, weight[part], odds)
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _begin(
     odds: NDArray[np.float64],
     target: NDArray[np.float64],
@@ -132,7 +133,7 @@ def _begin(
     intercept[0] -= step * intercept[1] / (np.sqrt(intercept[2]) * correction + epsilon)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _add_rows(
     matrix: NDArray[Any], rows: NDArray[np.int64], part: slice, factors: NDArray[Any], total: NDArray[Any]
 ) -> None:
@@ -152,7 +153,7 @@ def _add_rows(
         i += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _add_four(
     p: NDArray[Any], q: NDArray[Any], r: NDArray[Any], s: NDArray[Any], factors: NDArray[Any], total: NDArray[Any]
 ) -> None:
@@ -161,13 +162,13 @@ def _add_four(
         total[j] += (a * p[j] + b * q[j]) + (c * r[j] + d * s[j])
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _add_one(row: NDArray[Any], factor: Any, total: NDArray[Any]) -> None:
     for j in range(len(total)):
         total[j] += factor * row[j]
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _adam(
     gradient: NDArray[Any], weight: NDArray[Any], mean: NDArray[Any], square: NDArray[Any], constants: NDArray[Any]
 ) -> None:
@@ -183,7 +184,7 @@ def _adam(
         weight[column] = w - step * mean[column] / (np.sqrt(square[column]) * correction + epsilon)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _dot_rows(
     matrix: NDArray[Any], rows: NDArray[np.int64], part: slice, weight: NDArray[Any], total: NDArray[np.float64]
 ) -> None:
@@ -206,7 +207,7 @@ def _dot_rows(
         i += 1
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})  # a sum in several parts at once
+@njit(nogil=True, fastmath={"reassoc", "nsz", "contract"})  # a sum in several parts at once
 def _dot_four(
     p: NDArray[Any], q: NDArray[Any], r: NDArray[Any], s: NDArray[Any], weight: NDArray[Any]
 ) -> tuple[Any, Any, Any, Any]:
@@ -220,7 +221,7 @@ def _dot_four(
     return a, b, c, d
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
+@njit(nogil=True, fastmath={"reassoc", "nsz", "contract"})
 def _dot_one(row: NDArray[Any], weight: NDArray[Any]) -> Any:
     total = weight.dtype.type(0)
     for j in range(len(weight)):

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln
+
+from deeprc.compilation import njit
 
 __all__ = ["critical_carriers", "fisher_p_values", "phi_coefficients"]
 
@@ -67,7 +68,7 @@ def _log_factorials(n: int) -> NDArray[np.float64]:
     return np.asarray(gammaln(np.arange(n + 1) + 1.0))
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _probability(x: int, n: int, n_positive: int, n_repertoires: int, logs: NDArray[np.float64]) -> Any:
     """Return the hypergeometric probability that x of n carriers are positive; logs are of the factorials."""
     n_negative, y = n_repertoires - n_positive, n - x
@@ -75,7 +76,7 @@ def _probability(x: int, n: int, n_positive: int, n_repertoires: int, logs: NDAr
     return np.exp(ways - (logs[n_repertoires] - logs[n] - logs[n_repertoires - n]))
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _tails(
     n: NDArray[np.int64], a: NDArray[np.int64], n_positive: int, n_repertoires: int, logs: NDArray[np.float64]
 ) -> NDArray[np.float64]:
@@ -90,7 +91,7 @@ def _tails(
     return values
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _critical(
     thresholds: NDArray[np.float64], n_positive: int, n_repertoires: int, logs: NDArray[np.float64]
 ) -> NDArray[np.int64]:

@@ -17,6 +17,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.compilation import njit
 from deeprc.datasets.clones import Clones
 from deeprc.datasets.dataset import RepertoireDataset
 
@@ -58,7 +59,7 @@ def carrier_counts(
     return found + start, a[found], n[found]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _counts(
     offsets: NDArray[np.int64], repertoires: NDArray[np.int32], positive: NDArray[np.int32], every: NDArray[np.int32]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_matrix, issparse
 
+from deeprc.compilation import njit
+
 __all__ = ["Columns", "Scale"]
 
 Floats = NDArray[np.float64]
@@ -97,7 +99,7 @@ class Columns:
         return np.asarray(_dense_squares(self._dense, self.centre))
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@njit(parallel=True, nogil=True)
 def _dense_products(matrix: NDArray[Any], vector: Floats) -> Floats:
     n_rows, n_columns = matrix.shape
     total = np.zeros(n_columns)
@@ -114,7 +116,7 @@ def _dense_products(matrix: NDArray[Any], vector: Floats) -> Floats:
     return total
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _add_four(rows: tuple[NDArray[Any], ...], factors: Floats, total: Floats) -> None:
     p, q, r, s = rows
     a, b, c, d = factors[0], factors[1], factors[2], factors[3]
@@ -122,13 +124,13 @@ def _add_four(rows: tuple[NDArray[Any], ...], factors: Floats, total: Floats) ->
         total[j] += (a * p[j] + b * q[j]) + (c * r[j] + d * s[j])
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _add(row: NDArray[Any], factor: float, total: Floats) -> None:
     for j in range(len(total)):
         total[j] += factor * row[j]
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@njit(parallel=True, nogil=True)
 def _dense_squares(matrix: NDArray[Any], centre: Floats) -> Floats:
     n_rows, n_columns = matrix.shape
     total = np.zeros(n_columns)
@@ -139,13 +141,13 @@ def _dense_squares(matrix: NDArray[Any], centre: Floats) -> Floats:
     return total
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _add_squares(row: NDArray[Any], centre: Floats, total: Floats) -> None:
     for j in range(len(total)):
         total[j] += (row[j] - centre[j]) ** 2
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@njit(parallel=True, nogil=True)
 def _sparse_products(data: NDArray[Any], rows: NDArray[Any], starts: NDArray[Any], vector: Floats) -> Floats:
     n_columns = len(starts) - 1
     total = np.zeros(n_columns)
@@ -156,7 +158,7 @@ def _sparse_products(data: NDArray[Any], rows: NDArray[Any], starts: NDArray[Any
     return total
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@njit(parallel=True, nogil=True)
 def _sparse_squares(data: NDArray[Any], starts: NDArray[Any], centre: Floats, n_rows: int) -> Floats:
     n_columns = len(starts) - 1
     total = np.zeros(n_columns)

@@ -1,7 +1,7 @@
-"""Controls: classifiers that read no sequence, only how many there are, how abundant, and of which genes.
+"""Controls: estimators that read no sequence, only how many there are, how abundant, and of which genes.
 
-Where one of them does as well as a method, the classes differ in how the samples were taken or sequenced, or in ways
-that need no motif.
+Where one of them does as well as a method, the repertoires differ in how the samples were taken or sequenced, or in
+ways that need no motif.
 
 Letters: B repertoires, N sequences of a repertoire, G genes, F features.
 """
@@ -13,11 +13,20 @@ from numpy.typing import NDArray
 
 from deeprc.baselines.gene_usage import gene_table, genes_of, has_genes
 from deeprc.baselines.linear import PenalisedClassifier, check_choice
+from deeprc.baselines.ridge import RidgeRegressor
 from deeprc.datasets.cache import Arrays, cached
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
+from deeprc.estimators import RepertoireEstimator
 
-__all__ = ["SIZE_FEATURES", "RepertoireSize", "VGeneUsage", "size_features"]
+__all__ = [
+    "SIZE_FEATURES",
+    "RepertoireSize",
+    "RepertoireSizeRidge",
+    "VGeneUsage",
+    "VGeneUsageRidge",
+    "size_features",
+]
 
 _PSEUDOCOUNT = 0.5
 
@@ -35,7 +44,18 @@ SIZE_FEATURES = (
 """The features of `size_features`, in their order."""
 
 
-class RepertoireSize(PenalisedClassifier):
+class _SizeFeatures(RepertoireEstimator):
+    """Reads the features of `size_features`."""
+
+    def prepare(self, X: RepertoireDataset) -> None:
+        """Compute and cache the features of the container's repertoires."""
+        self._rows(X[:0])
+
+    def _rows(self, X: RepertoireDataset) -> NDArray[np.float64]:
+        return np.asarray(cached(X, "sizes", {"features": SIZE_FEATURES}, _size_table)["features"][X.rows])
+
+
+class RepertoireSize(_SizeFeatures, PenalisedClassifier):
     """Logistic regression on the size and the diversity of a repertoire alone, with an l2 penalty.
 
     The features are those of `size_features`, divided by their standard deviations. Constant ones, as those of
@@ -50,12 +70,18 @@ class RepertoireSize(PenalisedClassifier):
     def __init__(self, *, C: float = 1.0) -> None:
         self.C = C
 
-    def prepare(self, X: RepertoireDataset) -> None:
-        """Compute and cache the features of the container's repertoires."""
-        self._rows(X[:0])
 
-    def _rows(self, X: RepertoireDataset) -> NDArray[np.float64]:
-        return np.asarray(cached(X, "sizes", {"features": SIZE_FEATURES}, _size_table)["features"][X.rows])
+class RepertoireSizeRidge(_SizeFeatures, RidgeRegressor):
+    """Ridge regression on the size and the diversity of a repertoire alone; see `RepertoireSize`.
+
+    Parameters
+    ----------
+    C
+        See `deeprc.baselines.ridge.RidgeRegressor`.
+    """
+
+    def __init__(self, *, C: float = 1.0) -> None:
+        self.C = C
 
 
 def _size_table(whole: RepertoireDataset) -> Arrays:
@@ -108,18 +134,8 @@ def size_features(counts: NDArray[np.uint32]) -> NDArray[np.float64]:
     )
 
 
-class VGeneUsage(PenalisedClassifier):
-    """Logistic regression on the usage of V genes alone, with an l2 penalty.
-
-    The features are the centred logarithms of a gene's number of sequences plus 0.5 (Aitchison 1986, The Statistical
-    Analysis of Compositional Data), divided by their standard deviations.
-
-    Parameters
-    ----------
-    genes
-        `v_call`, or `both` for the usage of J genes, too.
-    C
-        See `deeprc.baselines.logistic.LogisticRegression`.
+class _GeneFeatures(RepertoireEstimator):
+    """Reads how often a repertoire uses each gene.
 
     Attributes
     ----------
@@ -127,12 +143,10 @@ class VGeneUsage(PenalisedClassifier):
         The genes of the training repertoires, (G,) text each; others of unseen repertoires are not looked at.
     """
 
+    genes: str
+
     v_names_: NDArray[np.str_]
     j_names_: NDArray[np.str_]
-
-    def __init__(self, *, genes: str = "v_call", C: float = 1.0) -> None:
-        self.genes = genes
-        self.C = C
 
     @classmethod
     def check_cohort(cls, X: RepertoireDataset) -> None:
@@ -155,3 +169,38 @@ class VGeneUsage(PenalisedClassifier):
         named = (("v_call", self.v_names_.tolist()), ("j_call", self.j_names_.tolist()))
         parts = [np.log(gene_table(X, field, names) + _PSEUDOCOUNT) for field, names in named if names]
         return np.hstack([part - part.mean(axis=1, keepdims=True) for part in parts] or [np.zeros((len(X), 0))])
+
+
+class VGeneUsage(_GeneFeatures, PenalisedClassifier):
+    """Logistic regression on the usage of V genes alone, with an l2 penalty.
+
+    The features are the centred logarithms of a gene's number of sequences plus 0.5 (Aitchison 1986, The Statistical
+    Analysis of Compositional Data), divided by their standard deviations.
+
+    Parameters
+    ----------
+    genes
+        `v_call`, or `both` for the usage of J genes, too.
+    C
+        See `deeprc.baselines.logistic.LogisticRegression`.
+    """
+
+    def __init__(self, *, genes: str = "v_call", C: float = 1.0) -> None:
+        self.genes = genes
+        self.C = C
+
+
+class VGeneUsageRidge(_GeneFeatures, RidgeRegressor):
+    """Ridge regression on the usage of V genes alone; see `VGeneUsage`.
+
+    Parameters
+    ----------
+    genes
+        `v_call`, or `both` for the usage of J genes, too.
+    C
+        See `deeprc.baselines.ridge.RidgeRegressor`.
+    """
+
+    def __init__(self, *, genes: str = "v_call", C: float = 1.0) -> None:
+        self.genes = genes
+        self.C = C

@@ -8,9 +8,10 @@ Letters: B rows (repertoires), n columns of the working set.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from deeprc.compilation import njit
 
 __all__ = ["descend", "missed_by", "relative_gap"]
 
@@ -24,7 +25,7 @@ _MOST_HALVINGS = 40  # of the length of a Newton step
 _FLAT = 1e-10  # least curvature of a row's loss
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _loss(odds: Floats, target: Floats) -> float:
     total = 0.0
     for row in range(len(odds)):
@@ -33,7 +34,7 @@ def _loss(odds: Floats, target: Floats) -> float:
     return total
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _odds(z: Floats, weights: Floats, intercept: Floats) -> Floats:
     odds = np.full(z.shape[1], intercept[0])
     for j in range(len(weights)):
@@ -42,18 +43,18 @@ def _odds(z: Floats, weights: Floats, intercept: Floats) -> Floats:
     return odds
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _penalty(weights: Floats, l1: float, l2: float) -> float:
     return float(l1 * np.abs(weights).sum() + 0.5 * l2 * (weights * weights).sum())
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _probability(odds: Floats) -> Floats:
     tail = np.exp(-np.abs(odds))
     return np.where(odds >= 0, 1 / (1 + tail), tail / (1 + tail))
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _balance(odds: Floats, target: Floats, intercept: Floats) -> None:
     """Move the intercept, in place, to where the residuals sum to 0; a dual point must have it so."""
     for _ in range(50):
@@ -66,7 +67,7 @@ def _balance(odds: Floats, target: Floats, intercept: Floats) -> None:
             return
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def missed_by(
     z: Floats, target: Floats, weights: Floats, intercept: Floats, C: float, l1: float, l2: float
 ) -> tuple[Floats, float]:
@@ -76,7 +77,7 @@ def missed_by(
     return _probability(odds) - target, C * _loss(odds, target) + _penalty(weights, l1, l2)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def relative_gap(primal: float, missed: Floats, slope: Floats, C: float, l1: float, l2: float) -> float:
     """Return (primal - dual) / primal; the dual point is `missed`, shrunk where l1 alone bounds the slopes, (n,)."""
     steepest = slope.max() if len(slope) else 0.0
@@ -91,7 +92,7 @@ def relative_gap(primal: float, missed: Floats, slope: Floats, C: float, l1: flo
     return (primal - dual) / primal
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def descend(
     z: Floats, target: Floats, weights: Floats, intercept: Floats, C: float, l1: float, l2: float, tolerance: float
 ) -> None:
@@ -120,7 +121,7 @@ def descend(
         intercept[0] += length * lift
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _step(slope: float, weight: float, curvature: float, l1: float) -> float:
     """Return the way to the minimum of slope * d + curvature / 2 * d^2 + l1 * |weight + d|."""
     goal = weight - slope / curvature
@@ -128,7 +129,7 @@ def _step(slope: float, weight: float, curvature: float, l1: float) -> float:
     return (shrunk if goal > 0 else -shrunk) - weight
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _newton_step(
     z: Floats, missed: Floats, weights: Floats, C: float, l1: float, l2: float, tolerance: float
 ) -> tuple[Floats, float]:
@@ -169,7 +170,7 @@ def _newton_step(
     return at - weights, lift
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _leap(z: Floats, model: Floats, at: Floats, curvature: Floats, l1: float, l2: float) -> float:
     """Go to the minimum for the weights in use and their signs, as far as it helps; return the intercept's step.
 

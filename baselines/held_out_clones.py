@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from functools import partial
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.baselines.association import critical_carriers
 from deeprc.baselines.carriers import in_parts
+from deeprc.compilation import njit
 from deeprc.datasets.clones import Clones
 from deeprc.datasets.dataset import RepertoireDataset
 
@@ -100,7 +100,7 @@ def _count_part(
     return counts
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _count(
     offsets: NDArray[np.int64],
     repertoires: NDArray[np.int32],

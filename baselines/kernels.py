@@ -17,12 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
+from deeprc.compilation import njit
 from deeprc.datasets.cache import Arrays, cached, content_digest
 from deeprc.datasets.container import Container
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import kmer_frequencies
 from deeprc.errors import InputError
-from deeprc.estimators import BinaryClassifier, fitted_state
+from deeprc.estimators import BinaryClassifier, RepertoireEstimator, RepertoireRegressor, fitted_state
 
 __all__ = ["KINDS", "KernelClassifier", "cross_kernel", "gram", "similarity", "torch_kernel"]
 
@@ -226,7 +227,7 @@ def _bits(piece: NDArray[np.float32]) -> NDArray[np.uint64]:
     return words.view(np.uint64)
 
 
-@numba.njit(parallel=True, cache=True, nogil=True, fastmath={"reassoc", "contract"})
+@njit(parallel=True, nogil=True, fastmath={"reassoc", "contract"})
 def _add_minima(
     a: NDArray[np.float32], b: NDArray[np.float32], pairs: NDArray[np.int32], sums: NDArray[np.float64]
 ) -> None:
@@ -247,7 +248,7 @@ def _add_minima(
                 sums[pair] += block
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@njit(parallel=True, nogil=True)
 def _add_common(
     a: NDArray[np.uint64], b: NDArray[np.uint64], pairs: NDArray[np.int32], numbers: NDArray[np.int64]
 ) -> None:
@@ -262,7 +263,7 @@ def _add_common(
             numbers[pair] += np.int64(total)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _n_bits(x: np.uint64) -> np.uint64:
     """Count the bits that are set; LLVM knows this form and makes one instruction of it."""
     x = x - ((x >> np.uint64(1)) & np.uint64(0x5555555555555555))
@@ -311,8 +312,8 @@ def torch_kernel(rows_a: Rows, rows_b: Rows, kind: str, *, device: str = "auto")
     return _ratio(*(part.cpu().numpy() for part in (common, own_a, own_b)))
 
 
-class KernelClassifier(BinaryClassifier):
-    """A classifier that compares repertoires with some of those that it learned from, by a kernel.
+class KernelMethod(RepertoireEstimator):
+    """An estimator that compares repertoires with some of those that it learned from, by a kernel.
 
     After `fit`, `support_` are the representations of those repertoires, (S, M). They are read when they are first
     needed: for repertoires of another container, and for saving.
@@ -366,3 +367,11 @@ class KernelClassifier(BinaryClassifier):
             data, indices, indptr = (parts[f"support_.{part}"] for part in _PARTS)
             n_kmers = 20 ** len(self._settings["places"])
             self.support_ = csr_matrix((data, indices, indptr), shape=(len(indptr) - 1, n_kmers))
+
+
+class KernelClassifier(KernelMethod, BinaryClassifier):
+    """A classifier by a kernel."""
+
+
+class KernelRegressor(KernelMethod, RepertoireRegressor):
+    """A regressor by a kernel."""

@@ -11,6 +11,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.compilation import njit
 from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
 from deeprc.datasets.cache import Arrays, cached
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
@@ -132,7 +133,7 @@ def _statistics(highest: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDAr
     return letters, moments
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@njit(parallel=True, nogil=True)
 def _count(
     residues: NDArray[np.uint8],
     offsets: NDArray[np.int64],

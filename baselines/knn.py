@@ -16,7 +16,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.estimators import canonical_order, platt_scaling, two_classes
 
-__all__ = ["KNN"]
+__all__ = ["KNN", "checked_neighbors", "mean_of_nearest"]
 
 
 class KNN(KernelClassifier):
@@ -61,20 +61,20 @@ class KNN(KernelClassifier):
         self.weighted = weighted
 
     def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
-        number, n = _checked_number(self.n_neighbors), len(X)
+        number, n = checked_neighbors(self.n_neighbors), len(X)
         order = canonical_order(X, positive.astype(np.int64))
         self._keep(X[order])
         self.positive_ = positive[order]
         others = ~np.eye(n, dtype=bool)
         kernel = self._gram(X[order])[others].reshape(n, n - 1)
         classes = np.broadcast_to(self.positive_, (n, n))[others].reshape(n, n - 1)
-        own = _shares(kernel, classes, np.array([min(number, n - 1)]))[0]
+        own = mean_of_nearest(kernel, classes, np.array([min(number, n - 1)]))[0]
         self.calibration_ = platt_scaling(own, self.positive_)
 
     def _decide(self, X: RepertoireDataset) -> NDArray[np.float64]:
         kernel = self._similarity(X)
         classes = np.broadcast_to(self.positive_, kernel.shape)
-        return np.asarray(_shares(kernel, classes, np.array([min(self.n_neighbors, len(self.positive_))]))[0])
+        return np.asarray(mean_of_nearest(kernel, classes, np.array([min(self.n_neighbors, len(self.positive_))]))[0])
 
     def decision_path(
         self, X: RepertoireDataset, y: ArrayLike, X_new: RepertoireDataset, values: Sequence[Any]
@@ -84,34 +84,35 @@ class KNN(KernelClassifier):
         Each new repertoire's neighbours are sorted once. More of them than training repertoires count as all of these.
         """
         _, positive = two_classes(X, y)
-        numbers = np.array([min(_checked_number(value), len(X)) for value in values], np.int64)
+        numbers = np.array([min(checked_neighbors(value), len(X)) for value in values], np.int64)
         kernel = similarity(X_new, X, self.kernel, **self._settings)
-        return _shares(kernel, np.broadcast_to(positive, kernel.shape), numbers)
+        return mean_of_nearest(kernel, np.broadcast_to(positive, kernel.shape), numbers)
 
 
-def _shares(
-    kernel: NDArray[np.float64], positive: NDArray[np.bool_], numbers: NDArray[np.int64]
+def mean_of_nearest(
+    kernel: NDArray[np.float64], of_each: NDArray[Any], numbers: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return the share of positive ones among the nearest, (V, A).
+    """Return the mean of numbers (of 0 and 1, the share of 1) among the nearest, (V, A).
 
     Parameters
     ----------
-    kernel, positive
-        Of the training repertoires, for each new one, (A, n).
+    kernel, of_each
+        Nearness and number of the training repertoires, for each new one, (A, n).
     numbers
         Of neighbours, (V,).
     """
     shares = np.empty((len(numbers), len(kernel)))
-    for row, (nearness, classes) in enumerate(zip(kernel, positive, strict=True)):
+    for row, (nearness, values) in enumerate(zip(kernel, of_each, strict=True)):
         order = np.argsort(-nearness, kind="stable")
         last = np.flatnonzero(np.diff(nearness[order], append=-1.0))  # of those equally near
-        votes = np.cumsum(classes[order])[last]
+        votes = np.cumsum(values[order])[last]
         # Between the ends of a group of equally near ones, each further neighbour adds the group's mean vote.
         shares[:, row] = np.interp(numbers, np.append(0, last + 1), np.append(0, votes)) / numbers
     return shares
 
 
-def _checked_number(value: Any) -> int:
+def checked_neighbors(value: Any) -> int:
+    """Return the number of neighbours; raise InputError if it is no whole number of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise InputError(f"n_neighbors: expected a whole number of at least 1, found {value!r}")
     return int(value)

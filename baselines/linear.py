@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, TypeAlias
 
-import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix
@@ -16,11 +15,12 @@ from sklearn.base import clone
 
 from deeprc.baselines.columns import Scale
 from deeprc.baselines.elastic_net import Solution, elastic_net_path
+from deeprc.compilation import njit
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier, canonical_order, two_classes
 
-__all__ = ["LinearClassifier", "PenalisedClassifier", "check_choice"]
+__all__ = ["LinearClassifier", "PenalisedClassifier", "check_choice", "linear_scores"]
 
 Floats = NDArray[np.float64]
 Matrix: TypeAlias = "NDArray[np.float32] | NDArray[np.float64] | csr_matrix"
@@ -67,7 +67,7 @@ class LinearClassifier(BinaryClassifier):
             self.intercept_ = solution.intercept
 
     def _decide(self, X: RepertoireDataset) -> Floats:
-        return _scores(self._rows(X), self.features_, self.coef_, self.intercept_)
+        return linear_scores(self._rows(X), self.features_, self.coef_, self.intercept_)
 
     def decision_path(
         self, X: RepertoireDataset, y: ArrayLike, X_new: RepertoireDataset, values: Sequence[Any]
@@ -81,7 +81,7 @@ class LinearClassifier(BinaryClassifier):
         one = clone(self)
         solutions = one._solved(X, positive, list(values))
         rows = one._rows(X_new)
-        return np.array([_scores(rows, each.columns, each.coefficients, each.intercept) for each in solutions])
+        return np.array([linear_scores(rows, each.columns, each.coefficients, each.intercept) for each in solutions])
 
 
 class PenalisedClassifier(LinearClassifier):
@@ -115,7 +115,7 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
         raise InputError(f"{name}: expected one of {', '.join(choices)}, found {value!r}")
 
 
-def _scores(rows: Matrix, features: NDArray[np.int64], coefficients: Floats, intercept: float) -> Floats:
+def linear_scores(rows: Matrix, features: NDArray[np.int64], coefficients: Floats, intercept: float) -> Floats:
     """Return intercept + rows[:, features] @ coefficients, (B,); each sum in the order of the columns."""
     if isinstance(rows, np.ndarray):
         return np.asarray(_dense_scores(rows, features, coefficients, intercept))
@@ -124,7 +124,7 @@ def _scores(rows: Matrix, features: NDArray[np.int64], coefficients: Floats, int
     return np.asarray(_sparse_scores(rows.data, rows.indices, rows.indptr, every, intercept))
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _dense_scores(rows: NDArray[Any], features: NDArray[np.int64], coefficients: Floats, intercept: float) -> Floats:
     scores = np.full(len(rows), intercept)
     for row in range(len(rows)):
@@ -133,7 +133,7 @@ def _dense_scores(rows: NDArray[Any], features: NDArray[np.int64], coefficients:
     return scores
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _sparse_scores(
     data: NDArray[Any], columns: NDArray[Any], starts: NDArray[Any], coefficients: Floats, intercept: float
 ) -> Floats:

@@ -1,4 +1,4 @@
-"""Logistic regression on the k-mer representation: solved to convergence, and by Adam as in the paper.
+"""Linear models of the k-mer representation: logistic regression, solved or by Adam as in the paper, and ridge.
 
 Letters: B repertoires, M k-mers, V values of a parameter.
 """
@@ -21,16 +21,32 @@ from deeprc.baselines.linear import (
     PenalisedClassifier,
     check_choice,
 )
+from deeprc.baselines.ridge import RidgeRegressor
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import kmer_frequencies, kmer_matrix
 from deeprc.errors import InputError
+from deeprc.estimators import RepertoireEstimator
 
-__all__ = ["AdamLogisticRegression", "LogisticRegression"]
+__all__ = ["AdamLogisticRegression", "KmerRidge", "LogisticRegression"]
 
 _MOST_PLACES = 4
 
 
-class LogisticRegression(PenalisedClassifier):
+class _KmerFeatures(RepertoireEstimator):
+    """Reads how often each k-mer occurs in a repertoire."""
+
+    places: Sequence[int] | None
+    weighted: bool
+
+    def prepare(self, X: RepertoireDataset) -> None:
+        """Compute and cache the container's k-mers."""
+        kmer_matrix(X[:0], _places(self.places), weighted=self.weighted)
+
+    def _rows(self, X: RepertoireDataset) -> Matrix:
+        return kmer_frequencies(X, _places(self.places), weighted=self.weighted)
+
+
+class LogisticRegression(_KmerFeatures, PenalisedClassifier):
     """Logistic regression on the k-mer representation of paper lines 8940-8950, solved to convergence.
 
     It is the same model as the paper's (lines 8985-8998) with a stronger solver: no learning rate and no early stopping
@@ -67,15 +83,33 @@ class LogisticRegression(PenalisedClassifier):
         self.weighted = weighted
         self.scale = scale
 
-    def prepare(self, X: RepertoireDataset) -> None:
-        """Compute and cache the container's k-mers."""
-        kmer_matrix(X[:0], _places(self.places), weighted=self.weighted)
 
-    def _rows(self, X: RepertoireDataset) -> Matrix:
-        return kmer_frequencies(X, _places(self.places), weighted=self.weighted)
+class KmerRidge(_KmerFeatures, RidgeRegressor):
+    """Ridge regression on the k-mer representation of paper lines 8940-8950: `LogisticRegression` for a number.
+
+    Parameters
+    ----------
+    C
+        See `deeprc.baselines.ridge.RidgeRegressor`.
+    places, weighted, scale
+        As in `LogisticRegression`.
+    """
+
+    def __init__(
+        self,
+        *,
+        C: float = 1.0,
+        places: Sequence[int] | None = None,
+        weighted: bool = False,
+        scale: Scale = "common",
+    ) -> None:
+        self.C = C
+        self.places = places
+        self.weighted = weighted
+        self.scale = scale
 
 
-class AdamLogisticRegression(LinearClassifier):
+class AdamLogisticRegression(_KmerFeatures, LinearClassifier):
     """Logistic regression on the k-mer representation by Adam, as in the paper (lines 8985-8998 and 9093-9112).
 
     All weights are 0 at first. Each update sees a batch of the training repertoires; they are drawn in permutations
@@ -120,13 +154,6 @@ class AdamLogisticRegression(LinearClassifier):
         self.weighted = weighted
         self.scale = scale
         self.seed = seed
-
-    def prepare(self, X: RepertoireDataset) -> None:
-        """Compute and cache the container's k-mers."""
-        kmer_matrix(X[:0], _places(self.places), weighted=self.weighted)
-
-    def _rows(self, X: RepertoireDataset) -> Matrix:
-        return kmer_frequencies(X, _places(self.places), weighted=self.weighted)
 
     def _solutions(
         self, X: RepertoireDataset, positive: NDArray[np.bool_], values: Sequence[Any]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from deeprc.baselines.atchley import ATCHLEY_FACTORS
 from deeprc.baselines.kmer_abundance import KmerAbundances
+from deeprc.compilation import njit
 
 __all__ = ["N_FEATURES", "score", "train"]
 
@@ -23,7 +24,7 @@ _ABUNDANCE, _BIAS = N_FEATURES - 1, N_FEATURES  # places among weights and bias
 _BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-8  # of Adam
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@njit(parallel=True, nogil=True)
 def score(
     known: KmerAbundances, rows: NDArray[np.int64], parameters: NDArray[np.float64], scores: NDArray[np.float64]
 ) -> None:
@@ -39,7 +40,7 @@ def score(
             scores[version, number], guess = _highest_of(known, rows[number], tables, slope, guess)
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@njit(parallel=True, nogil=True)
 def train(
     known: KmerAbundances,
     rows: NDArray[np.int64],
@@ -100,7 +101,7 @@ def train(
                 checkpoint += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _as_they_are(
     own: NDArray[np.float64], standard: NDArray[np.float64], raw: NDArray[np.float64], tables: NDArray[np.float64]
 ) -> float:
@@ -116,7 +117,7 @@ def _as_they_are(
     return raw[_ABUNDANCE]  # type: ignore[no-any-return]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _tabulate(raw: NDArray[np.float64], tables: NDArray[np.float64]) -> None:
     """Fill in what each amino acid adds to a score at each place, (4, 20); the bias is added at the first."""
     tables[:] = 0
@@ -127,7 +128,7 @@ def _tabulate(raw: NDArray[np.float64], tables: NDArray[np.float64]) -> None:
                 tables[place, letter] += raw[place * _N_FACTORS + factor] * ATCHLEY_FACTORS[letter, factor]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _highest_of(
     known: KmerAbundances, row: int, tables: NDArray[np.float64], slope: float, guess: int
 ) -> tuple[float, int]:
@@ -144,7 +145,7 @@ def _highest_of(
     return best, at
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _highest(
     values: NDArray[np.float32],
     bounds: NDArray[np.float32],
@@ -190,7 +191,7 @@ def _highest(
     return best, at
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _highest_last(
     values: NDArray[np.float32], fourth: NDArray[np.float64], start: float, slope: float, least: float
 ) -> tuple[float, int]:
@@ -210,7 +211,7 @@ def _highest_last(
     return top, 20
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _add(
     gradient: NDArray[np.float64], residual: float, code: int, abundance: float, standard: NDArray[np.float64]
 ) -> None:
@@ -225,7 +226,7 @@ def _add(
     gradient[_BIAS] += residual
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _adam(
     parameters: NDArray[np.float64], gradient: NDArray[np.float64], moments: NDArray[np.float64], rate: float, step: int
 ) -> None:

@@ -138,7 +138,7 @@ class PublicClones(BinaryClassifier):
         else:
             values = list(_THRESHOLDS if self.thresholds is None else self.thresholds)
         for value in values:
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+            if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value <= 1:
                 raise InputError(f"p_value, thresholds: expected numbers above 0, up to 1, found {value!r}")
         if not values:
             raise InputError("thresholds: expected at least one, found none")

@@ -21,7 +21,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.estimators import canonical_order, platt_scaling, two_classes
 
-__all__ = ["SVM", "path_scores"]
+__all__ = ["SVM", "checked_cost", "path_scores"]
 
 _TOLERANCE = 1e-8  # of the optimality conditions: the order of repertoires decides nothing
 _MOST_ITERATIONS = 1_000_000  # hundreds of repertoires need thousands; only contradictory ones come here
@@ -73,7 +73,7 @@ class SVM(KernelClassifier):
         self.weighted = weighted
 
     def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
-        cost = _checked_cost(self.C)
+        cost = checked_cost(self.C)
         order = canonical_order(X, positive.astype(np.int64))
         kernel, positive = self._gram(X[order]), positive[order]
         solution = _solve(kernel, positive, cost)
@@ -90,7 +90,7 @@ class SVM(KernelClassifier):
     ) -> NDArray[np.float64]:
         """Return the scores, (V, B), that each C gives new repertoires; see `BinaryClassifier.decision_path`."""
         _, positive = two_classes(X, y)
-        costs = np.array([_checked_cost(value) for value in values], np.float64)
+        costs = np.array([checked_cost(value) for value in values], np.float64)
         order = canonical_order(X, positive.astype(np.int64))
         X, positive = X[order], positive[order]
         new = similarity(X_new, X, self.kernel, **self._settings)
@@ -213,7 +213,8 @@ def _cross_fitted(kernel: NDArray[np.float64], positive: NDArray[np.bool_], cost
     return scores
 
 
-def _checked_cost(value: Any) -> float:
+def checked_cost(value: Any) -> float:
+    """Return C as a number; raise InputError if it is none, or not above 0."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < float("inf"):
         raise InputError(f"C: expected a number above 0, found {value!r}")
     return float(value)

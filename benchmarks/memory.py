@@ -1,6 +1,9 @@
 """Peak memory of an update and of scoring a repertoire, beyond what the process holds before: ours and the dense way.
 
-    python benchmarks/memory.py [--device cuda]
+    python benchmarks/memory.py [--device cuda] [--rows 10000000]
+
+Below the table: what `deeprc preprocess` takes for one file of two columns and so many rows, hardly any of them twice,
+also per row and as a multiple of the file.
 
 Each figure is taken in a process of its own: on CUDA from the allocator, on the CPU (Linux) from the kernel's
 high-water mark of resident memory, which is reset after a warm-up on a small cohort.
@@ -13,16 +16,19 @@ import gc
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import click
 import torch
 from common import cohort, options, report, wait
+from exports import write_two_columns
 from training_step import trainer
 
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.preprocessing import preprocess
 from deeprc.device import resolve_device
 from deeprc.nn.batch import BatchMaker
 from deeprc.nn.inference import repertoire_outputs
@@ -30,24 +36,29 @@ from deeprc.nn.motif_convolution import Implementation
 from deeprc.nn.network import DeepRC
 
 CASES = ("update, top fraction 0.1", "update, top fraction 1.0", "1 x repertoire", "4 x repertoire")
+PREPROCESS = "preprocess"
 IMPLEMENTATIONS: dict[str, Implementation] = {"ours": "compiled", "dense": "reference"}
 
 
 @click.command()
 @options
+@click.option("--rows", default=1_000_000, help="Of the file that is preprocessed.")
 @click.option("--worker", nargs=3, default=None, hidden=True, help="Case, implementation and kernels of one figure.")
-def main(device: str, kernels: tuple[int, ...], sequences: int, worker: tuple[str, str, str] | None) -> None:
+def main(device: str, kernels: tuple[int, ...], sequences: int, rows: int, worker: tuple[str, str, str] | None) -> None:
     """Print the table, or, in a worker, one figure."""
     where = resolve_device(device)
     if worker is not None:
         case, name, n_kernels = worker
+        if case == PREPROCESS:
+            print(json.dumps(_preprocess(rows)))
+            return
         print(json.dumps(_measure(case, IMPLEMENTATIONS[name], int(n_kernels), sequences, where)))
         return
-    rows = []
+    table = []
     for n_kernels in kernels:
         for case in CASES:
             megabytes = {name: _in_process(case, name, n_kernels, sequences, device) / 1e6 for name in IMPLEMENTATIONS}
-            rows.append(
+            table.append(
                 {
                     "kernels": n_kernels,
                     "case": case,
@@ -56,7 +67,9 @@ def main(device: str, kernels: tuple[int, ...], sequences: int, worker: tuple[st
                     "ratio": megabytes["dense"] / megabytes["ours"],
                 }
             )
-    report("memory", rows, where)
+    peak, size = figures_of(__file__, "--rows", str(rows), "--worker", PREPROCESS, "ours", "0")
+    preprocessing = {"preprocess_mb": peak / 1e6, "preprocess_bytes_per_row": peak / rows}
+    report("memory", table, where, **preprocessing, preprocess_times_file=peak / size)
 
 
 def _in_process(case: str, name: str, n_kernels: int, sequences: int, device: str) -> float:
@@ -66,8 +79,35 @@ def _in_process(case: str, name: str, n_kernels: int, sequences: int, device: st
 
 def figure_of(script: str, *options: str) -> float:
     """Return the number that a script prints last, in a process of its own."""
+    (figure,) = figures_of(script, *options)
+    return figure
+
+
+def figures_of(script: str, *options: str) -> list[float]:
+    """Return the number, or the list of numbers, that a script prints last, in a process of its own."""
     output = subprocess.run([sys.executable, script, *options], check=True, capture_output=True, text=True).stdout
-    return float(json.loads(output.splitlines()[-1]))
+    found = json.loads(output.splitlines()[-1])
+    return [float(each) for each in (found if isinstance(found, list) else [found])]
+
+
+def _preprocess(rows: int) -> list[int]:
+    """Return the most bytes that preprocessing a file holds, beyond what the process holds before, and the file's."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for cohort_name, n in (("small", 1000), ("large", rows)):
+            size = write_two_columns(folder / f"{cohort_name}.tsv", n, 0)
+            (folder / f"{cohort_name}.sheet.tsv").write_text(f"repertoire_id\tstatus\n{cohort_name}\tcase\n")
+
+        def run(cohort_name: str) -> None:
+            sheet = folder / f"{cohort_name}.sheet.tsv"
+            preprocess([folder / f"{cohort_name}.tsv"], sheet, folder / f"{cohort_name}.h5")
+
+        run("small")
+        gc.collect()
+        cpu = torch.device("cpu")
+        before = _reset_peak(cpu)
+        run("large")
+        return [_peak(cpu) - before, size]
 
 
 def _measure(case: str, implementation: Implementation, n_kernels: int, sequences: int, device: torch.device) -> int:

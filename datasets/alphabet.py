@@ -26,6 +26,7 @@ AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
 INVALID = 255
 """The index of every character that is not one of the 20 amino acids in upper or lower case."""
 
+_ROWS_AT_ONCE = 1 << 16
 _LETTERS = np.frombuffer(AMINO_ACIDS.encode(), dtype=np.uint8)
 _INDEX = np.full(256, INVALID, dtype=np.uint8)
 _INDEX[_LETTERS] = np.arange(20, dtype=np.uint8)
@@ -52,11 +53,19 @@ def offsets_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
 def taken(
     values: NDArray[np.uint8], offsets: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return some of the sequences that lie end to end, (R,) with offsets (N + 1,), at rows (n,), and their offsets."""
-    starts = offsets[rows]
-    lengths = offsets[rows + 1] - starts
-    new = offsets_of(lengths)
-    return values[np.arange(new[-1]) + np.repeat(starts - new[:-1], lengths)], new
+    """Return some of the sequences that lie end to end, (R,) with offsets (N + 1,), at rows (n,), and their offsets.
+
+    Beside the result this takes some megabytes, however many rows there are.
+    """
+    new = offsets_of(offsets[rows + 1] - offsets[rows])
+    result = np.empty(new[-1], values.dtype)
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        some = rows[start : start + _ROWS_AT_ONCE]
+        bounds = new[start : start + len(some) + 1]
+        shift = np.repeat(offsets[some] - bounds[:-1], np.diff(bounds))
+        shift += np.arange(bounds[0], bounds[-1])
+        result[bounds[0] : bounds[-1]] = values[shift]
+    return result, new
 
 
 def encode_many(sequences: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

@@ -1,7 +1,8 @@
 """What is computed once from a container and kept beside it, in the folder `<container>.cache`.
 
 A file's name says what it holds, and a digest of the container's content, of the settings and of deeprc's version; a
-container that was made anew finds nothing of the old one. The folder may be deleted at any time.
+container that was made anew finds nothing of the old one. The folder may be deleted at any time. Only what was written
+here is read: an entry names the inodes and times of change of its files, which nobody can choose who sends a folder.
 """
 
 from __future__ import annotations
@@ -9,9 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.container import Container
+from deeprc.datasets.container_check import cache_folder
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
+from deeprc.documents import plain
+from deeprc.errors import InputError
+from deeprc.files import FileStamp, folder_beside, write_text
 from deeprc.versions import package_version
 
 __all__ = ["cached", "content_digest", "repertoire_digests"]
@@ -58,7 +61,7 @@ def cached(
         Makes the arrays from a dataset of all the repertoires. Its result must not depend on labels.
     """
     container = dataset.container
-    text = json.dumps([name, settings], sort_keys=True)
+    text = json.dumps([name, plain(settings)], sort_keys=True)
     known = _IN_MEMORY.setdefault(container, {})
     if text not in known:
         known[text] = _on_disk(dataset, name, text, compute)
@@ -71,7 +74,7 @@ def _on_disk(
     container: object = dataset.container
     if not isinstance(container, Container):  # a simulated cohort, on no disk
         return compute(dataset.whole())
-    folder = _folder(container)
+    folder = cache_folder(container.path)
     whole = f"{package_version('deeprc')} {content_digest(container)} {text}"
     key = hashlib.blake2b(whole.encode(), digest_size=12).hexdigest()
     place = folder / f"{name}-{key}"
@@ -87,29 +90,29 @@ def _on_disk(
     return _read(place) or arrays
 
 
-def _folder(container: Container) -> Path:
-    return container.path.with_name(container.path.name + ".cache")
-
-
 def _read(place: Path) -> Arrays | None:
-    """Return an entry's arrays; None where there is none, or one that is damaged."""
+    """Return an entry's arrays; None where there is none, or one that is damaged or came from elsewhere."""
     try:
-        names = json.loads((place / "settings.json").read_text(encoding="utf-8"))["arrays"]
-        return {name: np.load(place / f"{name}.npy", mmap_mode="r") for name in names}
-    except (OSError, EOFError, ValueError, KeyError, TypeError):
+        stamps = json.loads((place / "settings.json").read_text(encoding="utf-8"))["arrays"]
+        for name, stamp in stamps.items():
+            if FileStamp.of(place / f"{name}.npy") != tuple(stamp):
+                return None
+        return {name: np.load(place / f"{name}.npy", mmap_mode="r") for name in stamps}
+    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
 def _write(place: Path, arrays: Arrays, text: str) -> None:
     """Write a folder aside and rename it; another process may have been faster."""
     place.parent.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".", dir=place.parent) as temporary:
-        aside = Path(temporary) / "entry"  # made inside, because TemporaryDirectory's are for their owner only
+    with folder_beside(place) as hidden:
+        aside = hidden / "entry"  # made inside, because the hidden folders are for their owner only
         aside.mkdir()
-        content = {"what": json.loads(text), "arrays": list(arrays)}
-        (aside / "settings.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
         for name, array in arrays.items():
             np.save(aside / f"{name}.npy", array, allow_pickle=False)
+        stamps = {name: FileStamp.of(aside / f"{name}.npy") for name in arrays}
+        content = {"what": json.loads(text), "arrays": stamps}
+        (aside / "settings.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
         if _read(place) is None:
             shutil.rmtree(place, ignore_errors=True)  # it was damaged
             try:
@@ -122,16 +125,15 @@ def _write(place: Path, arrays: Arrays, text: str) -> None:
 def content_digest(container: Container) -> str:
     """Return a hash of a container's repertoires: sequences, counts, genes and ids, as hexadecimal text.
 
-    It is remembered in the cache's folder by the file's size and time of change, so that a container of many gigabytes
-    is read for it once.
+    It is remembered in the cache's folder with the file's stamp, so that a container of many gigabytes is read for it
+    once.
     """
     if container not in _DIGESTS:
-        folder = _folder(container)
-        size, changed = container.stamp
-        stamp = {"size": size, "changed": changed, "deeprc": package_version("deeprc")}
+        folder = cache_folder(container.path)
+        stamp = {**container.stamp._asdict(), "deeprc": package_version("deeprc")}
         try:
             known = json.loads((folder / "content.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             known = {}
         if not isinstance(known, dict) or {k: known.get(k) for k in stamp} != stamp:
             known = {**stamp, "digest": _digest(container)}
@@ -176,9 +178,6 @@ def _digest(container: Container) -> str:
 def _remember(path: Path, known: Mapping[str, Any]) -> None:
     try:
         path.parent.mkdir(exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".", delete=False, encoding="utf-8") as file:
-            json.dump(known, file)
-        Path(file.name).chmod(0o644)
-        os.replace(file.name, path)
-    except OSError:
+        write_text(path, json.dumps(known), durable=False)
+    except (OSError, InputError):
         logger.debug("%s: not writable", path)

@@ -6,7 +6,7 @@ Letters: N rows, R residues.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import INVALID, encode_letters, offsets_of, taken
 from deeprc.datasets.genes import GeneMapping, locus_of, mouse_genes, normalise_genes, normalise_locus
+from deeprc.datasets.merging import group_rows
 from deeprc.datasets.readers import Rows, SequenceKind, Status
-from deeprc.datasets.readers.columns import Coded, first_of_each, likes_of, likes_of_texts, used_codes
+from deeprc.datasets.readers.columns import Coded, first_of_each, likes_of, used_codes
 from deeprc.datasets.sequences import GeneCalls, SequenceTable
 from deeprc.errors import InputError
 
@@ -58,8 +59,15 @@ _STATUS_REASONS = {
     Status.UNPRODUCTIVE: "unproductive",
     Status.LOW_CONFIDENCE: "low_confidence",
 }
+_IS_BAD = np.isin(np.arange(256), [int(status) for status in _STATUS_REASONS])
 _KEPT = len(DROP_REASONS)
-_STOP_CODON, _OUT_OF_FRAME = b"*", b"_~#"
+_IS_EXPLAINED = np.isin(np.arange(256), [DROP_REASONS.index("stop_codon"), DROP_REASONS.index("out_of_frame")])
+_MARKS = tuple(
+    (np.isin(np.arange(256), list(marks)), DROP_REASONS.index(name))
+    for marks, name in ((b"*", "stop_codon"), (b"_~#", "out_of_frame"))
+)
+"""Letters that say why a row is dropped, as a mask of all bytes; the last one that a row has is its reason."""
+
 _LARGEST_COUNT = int(np.iinfo(np.uint32).max)
 _MOST_GENES = int(np.iinfo(np.uint16).max)
 _TRYPTOPHAN_J = {"TRAJ33", "TRAJ38", "TRAJ55"}  # and those of IGH; IMGT position 118
@@ -153,17 +161,16 @@ def cdr3s_are_junctions(rows: Rows, path: Path | str = "") -> bool:
     InputError
         If there are both, more than a tenth of each among ten or more.
     """
-    lengths = np.diff(rows.offsets)
-    invalid = encode_letters(rows.letters) == INVALID
-    wrong = np.zeros(len(lengths), bool)
-    wrong[np.searchsorted(rows.offsets, np.flatnonzero(invalid), side="right") - 1] = True
-    bad = np.isin(rows.status, [int(status) for status in _STATUS_REASONS])
-    judged = (rows.kinds == SequenceKind.CDR3_AA) & (lengths > 0) & ~wrong & ~bad
+    is_cdr3 = rows.kinds == SequenceKind.CDR3_AA
+    if np.count_nonzero(is_cdr3) < _FEWEST_CDR3S:
+        return False
+    judged = is_cdr3 & (np.diff(rows.offsets) > 0) & ~_IS_BAD[rows.status]
+    judged[_rows_of(rows, np.flatnonzero(encode_letters(rows.letters) == INVALID))] = False
     n = int(judged.sum())
     if n < _FEWEST_CDR3S:
         return False
-    upper = rows.letters & 0xDF  # ASCII letters in upper case
-    first, last = upper[rows.offsets[:-1][judged]], upper[rows.offsets[1:][judged] - 1]
+    first, last = rows.offsets[:-1][judged], rows.offsets[1:][judged] - 1
+    first, last = rows.letters[first] & 0xDF, rows.letters[last] & 0xDF  # ASCII letters in upper case
     n_junctions = int(((first == _C) & ((last == _F) | (last == _W))).sum())
     if 1 - _MOSTLY < n_junctions / n < _MOSTLY:
         raise InputError(
@@ -238,13 +245,13 @@ def _taken(rows: Rows, index: NDArray[np.int64]) -> Rows:
     return replace(rows, **changed)
 
 
-def _loci(rows: Rows) -> tuple[list[str], NDArray[np.int64]]:
+def _loci(rows: Rows) -> tuple[list[str], NDArray[np.int32]]:
     """Return locus names, "" the first, and the index of each row's: as the file says, else that of its J or V gene.
 
     J genes go first: TRA and TRD share V genes.
     """
     names = [""]
-    codes = np.zeros(len(rows), np.int64)
+    codes = np.zeros(len(rows), np.int32)
     for column, named in ((rows.locus, normalise_locus), (rows.j_call, locus_of), (rows.v_call, locus_of)):
         if column is None:
             continue
@@ -255,12 +262,12 @@ def _loci(rows: Rows) -> tuple[list[str], NDArray[np.int64]]:
                 names.append(name)
             of_value.append(names.index(name))
         if of_value:
-            codes = np.where(codes == 0, np.asarray(of_value)[column.codes], codes)
+            codes = np.where(codes == 0, np.asarray(of_value, np.int32)[column.codes], codes)
     return names, codes
 
 
 def _junctions(
-    rows: Rows, genes: dict[str, GeneMapping], loci: list[str], locus_codes: NDArray[np.int64], are_junctions: bool
+    rows: Rows, genes: dict[str, GeneMapping], loci: list[str], locus_codes: NDArray[np.int32], are_junctions: bool
 ) -> tuple[Rows, list[str]]:
     """Complete CDR3s to junctions; return what the report calls each `SequenceKind`."""
     names = [kind.name.lower() for kind in SequenceKind]
@@ -276,11 +283,13 @@ def _junctions(
         tryptophan = np.array([name in _TRYPTOPHAN_J for name in mapping.vocabulary])
         ends_with_w |= tryptophan[mapping.codes][rows.j_call.codes]
     offsets = offsets_of(lengths + 2 * is_cdr3)
+    first, last = offsets[:-1][is_cdr3], offsets[1:][is_cdr3] - 1
+    from_file = np.ones(offsets[-1], bool)
+    from_file[first] = from_file[last] = False
     letters = np.empty(offsets[-1], np.uint8)
-    starts = offsets[:-1] + is_cdr3
-    letters[np.arange(len(rows.letters)) + np.repeat(starts - rows.offsets[:-1], lengths)] = rows.letters
-    letters[offsets[:-1][is_cdr3]] = _C
-    letters[offsets[1:][is_cdr3] - 1] = np.where(ends_with_w[is_cdr3], _W, _F)
+    letters[from_file] = rows.letters
+    letters[first] = _C
+    letters[last] = np.where(ends_with_w[is_cdr3], _W, _F)
     return replace(rows, letters=letters, offsets=offsets), names
 
 
@@ -291,42 +300,43 @@ def _reasons(rows: Rows, residues: NDArray[np.uint8], how: Cleaning) -> NDArray[
     reason[lengths > how.max_length] = DROP_REASONS.index("too_long")
     reason[lengths < how.min_length] = DROP_REASONS.index("too_short")
     invalid = np.flatnonzero(residues == INVALID)
-    row_of_invalid = np.searchsorted(rows.offsets, invalid, side="right") - 1
-    reason[row_of_invalid] = DROP_REASONS.index("ambiguous_residue")
-    for marks, name in ((_STOP_CODON, "stop_codon"), (_OUT_OF_FRAME, "out_of_frame")):
-        marked = np.isin(rows.letters[invalid], np.frombuffer(marks, np.uint8))
-        reason[row_of_invalid[marked]] = DROP_REASONS.index(name)
+    if len(invalid):
+        row_of_invalid = _rows_of(rows, invalid)
+        reason[row_of_invalid] = DROP_REASONS.index("ambiguous_residue")
+        for is_mark, code in _MARKS:
+            reason[row_of_invalid[is_mark[rows.letters[invalid]]]] = code
     reason[lengths == 0] = DROP_REASONS.index("empty")
     of_residues = reason.copy()
     for value, name in _STATUS_REASONS.items():
         reason[rows.status == value] = DROP_REASONS.index(name)
-    explained = np.isin(of_residues, [DROP_REASONS.index("stop_codon"), DROP_REASONS.index("out_of_frame")])
-    bare = (rows.status == Status.UNPRODUCTIVE) & explained  # the file says no, the residues say why
+    bare = (rows.status == Status.UNPRODUCTIVE) & _IS_EXPLAINED[of_residues]  # the file says no, the residues say why
     reason[bare] = of_residues[bare]
     return reason
+
+
+def _rows_of(rows: Rows, letters: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the row that each of these places among all letters is in."""
+    return np.searchsorted(rows.offsets, letters, side="right") - 1
 
 
 def _merged(
     rows: Rows, residues: NDArray[np.uint8], keep: NDArray[np.bool_], genes: dict[str, GeneMapping], merge: Merge
 ) -> tuple[SequenceTable, int]:
     """Return the kept rows as sequences, and how many of them have a sum of counts that is too large to be stored."""
-    lengths = np.diff(rows.offsets)
     index = np.flatnonzero(keep)
-    kept_lengths = lengths[index]
-    kept_residues = residues[np.repeat(keep, lengths)]
-    counts = rows.counts[index].astype(np.int64)
+    counts: NDArray[Any] = rows.counts[index]
     calls = {name: _gene_calls(column, genes[name], index) for name, column in _gene_columns(rows).items()}
     if rows.cell is not None:
         counts = np.ones(len(index), np.int64)
-    if merge == "none" or len(index) == 0:
-        chosen = np.arange(len(index))
-    else:
+    chosen: NDArray[np.int64] | slice = slice(None)
+    if merge != "none" and len(index):
         by: list[NDArray[Any]] = [call.codes for call in calls.values() if call is not None] if merge == "genes" else []
         if rows.cell is not None:  # a cell counts once, however many rows it has
-            first, _ = _grouped(kept_residues, kept_lengths, [*by, _cells(rows.cell, index)], counts)
-            counts = np.isin(np.arange(len(index)), first).astype(np.int64)
-        chosen, counts = _grouped(kept_residues, kept_lengths, by, counts)
-    merged, offsets = taken(kept_residues, offsets_of(kept_lengths), chosen)
+            first, _ = group_rows(residues, rows.offsets, index, [*by, _cells(rows.cell, index)], counts)
+            counts = np.zeros(len(index), np.int64)
+            counts[first] = 1
+        chosen, counts = group_rows(residues, rows.offsets, index, by, counts)
+    merged, offsets = taken(residues, rows.offsets, index[chosen])
     table = SequenceTable(
         residues=merged,
         lengths=np.diff(offsets),
@@ -344,19 +354,6 @@ def _cells(column: Coded, index: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.where(unnamed, len(column.values) + np.arange(len(codes)), codes)
 
 
-def _grouped(
-    residues: NDArray[np.uint8], lengths: NDArray[np.int64], by: Sequence[NDArray[Any]], counts: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Group rows with the same residues and codes: the first row of each group, in order, and its sum of counts."""
-    group = likes_of_texts(residues, offsets_of(lengths))
-    for codes in by:
-        group = likes_of(group * (int(codes.max(initial=0)) + 1) + codes)
-    first = first_of_each(group)
-    total = np.zeros(len(first), np.int64)
-    np.add.at(total, group, counts)
-    return first, total
-
-
 def _gene_calls(column: Coded, mapping: GeneMapping, index: NDArray[np.int64]) -> GeneCalls | None:
     """Return the gene names of the kept rows, None where none of them has one."""
     if not mapping.vocabulary:
@@ -371,7 +368,7 @@ def _gene_calls(column: Coded, mapping: GeneMapping, index: NDArray[np.int64]) -
     return GeneCalls(codes.astype(np.uint16), vocabulary)
 
 
-def _of_rows(calls: GeneCalls | None, rows: NDArray[np.int64]) -> GeneCalls | None:
+def _of_rows(calls: GeneCalls | None, rows: NDArray[np.int64] | slice) -> GeneCalls | None:
     return None if calls is None else GeneCalls(calls.codes[rows], calls.vocabulary)
 
 

@@ -16,6 +16,7 @@ import pandas as pd
 from numba import uint64
 from numpy.typing import NDArray
 
+from deeprc.compilation import njit
 from deeprc.datasets.alphabet import decode_many, encode_many, taken
 from deeprc.datasets.clones import gene_fields, rows_of
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
@@ -126,7 +127,7 @@ class CloneSet:
 _Table = tuple[Rows, NDArray[np.int32]]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _insert(own: Rows, numbers: NDArray[np.int64], slots: NDArray[np.int32], mask: Any) -> None:
     for number in numbers:
         slot = np.int64((hash_of(own, number) & mask) % uint64(len(slots)))
@@ -135,7 +136,7 @@ def _insert(own: Rows, numbers: NDArray[np.int64], slots: NDArray[np.int32], mas
         slots[slot] = number
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _find(rows: Rows, start: int, stop: int, own: Rows, slots: NDArray[np.int32], mask: Any) -> NDArray[np.bool_]:
     found = np.zeros(len(own.offsets) - 1, np.bool_)
     for row in range(start, stop):

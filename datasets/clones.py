@@ -21,6 +21,7 @@ import numpy as np
 from numba import uint64
 from numpy.typing import NDArray
 
+from deeprc.compilation import njit
 from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.cache import Arrays, cached
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
@@ -263,13 +264,13 @@ def _joined_clones(parts: list[_Part], n_repertoires: int) -> Clones:
     return Clones(representative[order], offsets, repertoires, private)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _piece_of(value: Any, pieces: int) -> Any:
     """Return which of the equal ranges of hashes one is in."""
     return np.int64(((value >> uint64(32)) * uint64(pieces)) >> uint64(32))
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _count(rows: Rows, start: int, stop: int, mask: Any, pieces: int) -> NDArray[np.int64]:
     counts = np.zeros(pieces, np.int64)
     for row in range(start, stop):
@@ -277,7 +278,7 @@ def _count(rows: Rows, start: int, stop: int, mask: Any, pieces: int) -> NDArray
     return counts
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _fill(
     rows: Rows,
     start: int,
@@ -301,7 +302,7 @@ def _fill(
             places[piece] += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _group(
     rows: Rows, repertoire_offsets: NDArray[np.int64], keys: NDArray[np.uint64], bits: Any
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
@@ -345,7 +346,7 @@ def _group(
     return representative[:n_clones].copy(), sizes[:n_clones].copy(), carriers[:n_carriers].copy(), private
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _place(
     place: NDArray[np.int64],
     offsets: NDArray[np.int64],

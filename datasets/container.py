@@ -1,11 +1,12 @@
 """The HDF5 container of a cohort, read by memory map; `container_writer.py` writes it.
 
-The layout is specified in `docs/file-format.md`. Letters: R residues, N sequences, B repertoires.
+Containers come from strangers, so all of a container is checked when it is opened (`container_check.py`), and whatever
+computes with its arrays may trust them. The layout is specified in `docs/file-format.md`. Letters: R residues,
+N sequences, B repertoires.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,36 @@ from typing import Any
 import h5py
 import numpy as np
 import pandas as pd
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.datasets.container_check import check_contents, is_checked, remember_checked
+from deeprc.datasets.hdf5 import (
+    has_attribute,
+    is_fixed_text,
+    map_values,
+    members,
+    naming_damage,
+    open_hdf5,
+    read_integer,
+    read_text,
+    read_texts,
+    seal,
+)
+from deeprc.datasets.legacy_texts import read_legacy_texts
+from deeprc.datasets.provenance import read_preprocessing, read_simulation
 from deeprc.datasets.sequences import GeneCalls
 from deeprc.errors import InputError
+from deeprc.files import FileStamp
 
 __all__ = ["FORMAT", "VERSION", "Container", "is_container"]
 
 FORMAT = "deeprc-repertoires"
-VERSION = 1
+VERSION = 2
+_LEGACY_VERSION = 1
+"""Had text of variable length and no checksum."""
+
+_EXPECTED = "a container made by `deeprc preprocess`"
 
 
 class Container:
@@ -36,112 +57,133 @@ class Container:
     Raises
     ------
     InputError
-        If the file is missing, is not HDF5, was cut short, has another format or version, or contradicts
-        itself.
+        If the file is missing, is not HDF5, was cut short or altered, has another format or version, or contradicts
+        itself; the message names the file and the dataset inside it.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.digests: dict[tuple[int, int], str] = {}  # of repertoires, by their first and last sequence
         self.path = Path(path).absolute()
-        try:
-            status = self.path.stat()
-            self.stamp = (status.st_size, status.st_mtime_ns)  # of the file that is read here, also if it is replaced
-            with h5py.File(self.path, "r") as file:
-                self._read(file)
-        except FileNotFoundError:
-            raise InputError(f"{path}: no such file; expected a container made by `deeprc preprocess`") from None
-        except OSError as error:
-            if self.path.is_dir():
-                raise InputError(f"{path}: is a folder; expected a container made by `deeprc preprocess`") from None
-            told = " ".join(str(error).split())
-            raise InputError(f"{path}: cannot be read as HDF5 (damaged, cut short, or no container): {told}") from error
-        except InputError:
-            raise
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
-            # What h5py makes of parts that are missing or altered.
-            reason = error.args[0] if isinstance(error, KeyError) else error
-            raise InputError(f"{path}: the container is damaged: {reason}") from error
+        with naming_damage(path), open_hdf5(Path(path), expected=_EXPECTED) as file:
+            self.stamp = FileStamp.of(self.path)  # of the file that is read here, also if it is replaced
+            self._read(file)
+            if not is_checked(self.path, self.stamp):
+                check_contents(self)
+                if self.version != _LEGACY_VERSION:
+                    _check_seal(file, self.path)
+                remember_checked(self.path, self.stamp)
 
     def __reduce__(self) -> tuple[type[Container], tuple[Path]]:
         """Pickle as the path: a worker process maps the file by itself."""
         return Container, (self.path,)
 
     def _read(self, file: h5py.File) -> None:
-        if file.attrs.get("format") != FORMAT:
-            raise InputError(f"{self.path}: an HDF5 file, but no container made by `deeprc preprocess`")
-        if file.attrs["version"] != VERSION:
-            raise InputError(
-                f"{self.path}: expected version {VERSION} of the container, found {file.attrs['version']}; "
-                "run `deeprc preprocess` again with this version of deeprc"
-            )
-        if file.attrs["alphabet"] != AMINO_ACIDS:
-            raise InputError(f"{self.path}: expected the alphabet {AMINO_ACIDS}, found {file.attrs['alphabet']}")
-        self.created_by = str(file.attrs["created_by"])
-        self.source = str(file.attrs["source"])
-        self.preprocessing: dict[str, Any] = json.loads(file.attrs["preprocessing"])
-        self.simulation: dict[str, Any] | None = json.loads(file.attrs.get("simulation", "null"))
-        self.repertoire_ids: NDArray[np.object_] = file["repertoire_ids"].asstr()[:]
-        self.repertoire_offsets: NDArray[np.int64] = file["repertoire_offsets"][:]
-        self.residues: NDArray[np.uint8] = self._map(file["residues"], np.uint8)
-        self.sequence_offsets: NDArray[np.int64] = self._map(file["sequence_offsets"], np.int64)
-        self.counts: NDArray[np.uint32] = self._map(file["counts"], np.uint32)
-        self.v_call = self._genes(file, "v_call")
-        self.j_call = self._genes(file, "j_call")
-        self.witness: NDArray[np.uint8] | None = self._map(file["witness"], np.uint8) if "witness" in file else None
-        self.metadata = _read_metadata(file["metadata"], len(self.repertoire_ids))
-        self._check()
+        things = members(file)
+        self.version = _read_version(file, self.path)
+        texts = _Texts(read_legacy_texts(self.path) if self.version == _LEGACY_VERSION else None)
+        if texts.attribute(file, "format") != FORMAT:
+            raise InputError(f"{self.path}: an HDF5 file, but not {_EXPECTED}")
+        if (alphabet := texts.attribute(file, "alphabet")) != AMINO_ACIDS:
+            raise InputError(f"{self.path}: expected the alphabet {AMINO_ACIDS}, found {alphabet!r:.60}")
+        self.created_by = texts.attribute(file, "created_by")
+        self.source = texts.attribute(file, "source")
+        self.preprocessing = read_preprocessing(texts.attribute(file, "preprocessing"))
+        simulated = has_attribute(file, "simulation")
+        self.simulation = read_simulation(texts.attribute(file, "simulation")) if simulated else None
+        self.repertoire_ids: NDArray[np.object_] = np.array(texts.dataset(_dataset(things, "repertoire_ids")), object)
+        offsets = map_values(self.path, _dataset(things, "repertoire_offsets"), np.int64)
+        self.repertoire_offsets: NDArray[np.int64] = np.array(offsets)
+        self.residues: NDArray[np.uint8] = map_values(self.path, _dataset(things, "residues"), np.uint8)
+        self.sequence_offsets: NDArray[np.int64] = map_values(self.path, _dataset(things, "sequence_offsets"), np.int64)
+        self.counts: NDArray[np.uint32] = map_values(self.path, _dataset(things, "counts"), np.uint32)
+        self.v_call = self._genes(things, "v_call", texts)
+        self.j_call = self._genes(things, "j_call", texts)
+        self.witness: NDArray[np.uint8] | None = None
+        if "witness" in things:
+            self.witness = map_values(self.path, _dataset(things, "witness"), np.uint8)
+        self.metadata = _read_metadata(things.get("metadata"), texts, self.path)
 
-    def _check(self) -> None:
-        n = len(self.sequence_offsets) - 1
-        expected = {
-            "repertoire_offsets": (len(self.repertoire_offsets), len(self.repertoire_ids) + 1),
-            "repertoire_offsets, last value": (int(self.repertoire_offsets[-1]), n),
-            "residues": (len(self.residues), int(self.sequence_offsets[-1])),
-            "counts": (len(self.counts), n),
-            "v_call": (n if self.v_call is None else len(self.v_call.codes), n),
-            "j_call": (n if self.j_call is None else len(self.j_call.codes), n),
-            "witness": (n if self.witness is None else len(self.witness), n),
-        }
-        for name, (found, wanted) in expected.items():
-            if found != wanted:
-                raise InputError(f"{self.path}: /{name}: expected {wanted}, found {found}; the container is damaged")
-        if np.any(np.diff(self.repertoire_offsets) < 0):
-            raise InputError(f"{self.path}: /repertoire_offsets: decreases; the container is damaged")
-
-    def _genes(self, file: h5py.File, name: str) -> GeneCalls | None:
-        if name not in file:
+    def _genes(self, things: dict[str, h5py.Group | h5py.Dataset], name: str, texts: _Texts) -> GeneCalls | None:
+        if name not in things:
             return None
-        return GeneCalls(self._map(file[name], np.uint16), tuple(file[name].attrs["vocabulary"]))
+        dataset = _dataset(things, name)
+        return GeneCalls(map_values(self.path, dataset, np.uint16), tuple(texts.attribute_list(dataset, "vocabulary")))
 
-    def _map(self, dataset: h5py.Dataset, dtype: DTypeLike) -> NDArray[Any]:
-        if dataset.dtype != dtype or dataset.ndim != 1:
-            expected = f"expected one dimension of {np.dtype(dtype)}"
-            raise InputError(f"{self.path}: {dataset.name}: {expected}, found {dataset.dtype} {dataset.shape}")
-        offset = dataset.id.get_offset()
-        if dataset.size == 0:
-            return np.zeros(dataset.shape, dataset.dtype)
-        if offset is None:
-            raise InputError(f"{self.path}: {dataset.name}: expected a contiguous, uncompressed dataset")
-        # Copy-on-write: torch takes only writable arrays without a copy, and nothing ever reaches the file.
-        return np.memmap(self.path, dataset.dtype, mode="c", offset=offset, shape=dataset.shape)
+
+class _Texts:
+    """The texts of a container: in version 2 of fixed length, in version 1 what another process has read."""
+
+    def __init__(self, legacy: dict[str, Any] | None) -> None:
+        self._legacy = legacy
+
+    def attribute(self, thing: h5py.Group | h5py.Dataset, name: str) -> str:
+        return read_text(thing, name) if self._legacy is None else str(self._legacy[f"{_place(thing)}@{name}"])
+
+    def attribute_list(self, thing: h5py.Group | h5py.Dataset, name: str) -> list[str]:
+        return read_texts(thing, name) if self._legacy is None else list(self._legacy[f"{_place(thing)}@{name}"])
+
+    def dataset(self, dataset: h5py.Dataset) -> list[str]:
+        return read_texts(dataset) if self._legacy is None else list(self._legacy[_place(dataset)])
+
+    def holds(self, dataset: h5py.Dataset) -> bool:
+        """Return whether a dataset's values are texts."""
+        return is_fixed_text(dataset) if self._legacy is None else _place(dataset) in self._legacy
+
+
+def _place(thing: h5py.Group | h5py.Dataset) -> str:
+    return str(thing.name).strip("/")
 
 
 def is_container(path: Path) -> bool:
     """Return whether a file is a container, of whatever version, whole or damaged."""
     try:
-        with h5py.File(path, "r") as file:
-            return bool(file.attrs.get("format") == FORMAT)
-    except OSError:
+        with open_hdf5(path, expected=_EXPECTED) as file:
+            # The text of "format" is not read: in a damaged file of version 1 that may not end.
+            return has_attribute(file, "format") and has_attribute(file, "alphabet") and "repertoire_ids" in file
+    except (InputError, OSError, RuntimeError):
         return False
 
 
-def _read_metadata(group: h5py.Group, n: int) -> pd.DataFrame:
+def _read_version(file: h5py.File, path: Path) -> int:
+    if not (has_attribute(file, "format") and has_attribute(file, "version")):
+        raise InputError(f"{path}: an HDF5 file, but not {_EXPECTED}")
+    version = read_integer(file, "version")
+    if version not in (_LEGACY_VERSION, VERSION):
+        raise InputError(
+            f"{path}: expected version {VERSION} of the container, found {version}; "
+            "run `deeprc preprocess` again with this version of deeprc"
+        )
+    return version
+
+
+def _dataset(things: dict[str, h5py.Group | h5py.Dataset], name: str) -> h5py.Dataset:
+    if not isinstance(things.get(name), h5py.Dataset):
+        raise ValueError(f"no dataset {name!r}")
+    return things[name]
+
+
+def _check_seal(file: h5py.File, path: Path) -> None:
+    if seal(file, path) != read_text(file, "checksum"):
+        raise InputError(f"{path}: the container is damaged: its content is not what its checksum says")
+
+
+def _read_metadata(group: h5py.Group | h5py.Dataset | None, texts: _Texts, path: Path) -> pd.DataFrame:
+    if not isinstance(group, h5py.Group):
+        raise ValueError("no group 'metadata'")
+    by_name = {texts.attribute(dataset, "name"): dataset for dataset in members(group).values()}
+    names = texts.attribute_list(group, "columns")
+    if len(set(names)) != len(names) or set(names) != set(by_name) or len(group) != len(names):
+        raise ValueError("/metadata: its attribute 'columns' does not name each of its datasets once")
     columns: dict[str, pd.Series] = {}
-    by_name = {dataset.attrs["name"]: dataset for dataset in group.values()}
-    for name in group.attrs["columns"]:
+    for name in names:
         dataset = by_name[name]
-        if h5py.check_string_dtype(dataset.dtype) is None:
-            columns[name] = pd.Series(dataset[:])
-        else:
-            columns[name] = pd.Series([value or None for value in dataset.asstr()[:]], dtype=object)
-    return pd.DataFrame(columns, index=pd.RangeIndex(n))
+        if isinstance(dataset, h5py.Dataset) and texts.holds(dataset):
+            columns[name] = pd.Series([value or None for value in texts.dataset(dataset)], dtype=object)
+            continue
+        if not isinstance(dataset, h5py.Dataset) or dataset.dtype.kind not in "iuf" or not dataset.dtype.isnative:
+            raise ValueError(f"{dataset.name}: expected texts or numbers")
+        columns[name] = pd.Series(np.array(map_values(path, dataset)))
+    lengths = {len(column) for column in columns.values()}
+    if len(lengths) > 1:
+        raise ValueError(f"/metadata: expected columns of one length, found {sorted(lengths)}")
+    return pd.DataFrame(columns)

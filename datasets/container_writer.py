@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -18,13 +19,16 @@ import pandas as pd
 from numpy.typing import DTypeLike, NDArray
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
-from deeprc.datasets.container import FORMAT, VERSION
+from deeprc.datasets.container import FORMAT, VERSION, Container
+from deeprc.datasets.container_check import MAX_LENGTH, trust
+from deeprc.datasets.hdf5 import fixed_texts, seal
 from deeprc.datasets.journal import Journal
 from deeprc.datasets.sequences import GeneCalls, SequenceTable
 from deeprc.errors import InputError
+from deeprc.files import folder_beside, replace_file
 from deeprc.versions import package_version
 
-__all__ = ["ContainerWriter"]
+__all__ = ["ContainerWriter", "rewrite_metadata", "seal_container"]
 
 _SEQUENCE_DTYPES: dict[str, DTypeLike] = {
     "residues": np.uint8,
@@ -39,7 +43,8 @@ _COPY_BYTES = 1 << 24
 _WORTH_KEEPING = 1 << 24
 """Bytes; after an error less is read again in a moment."""
 
-_STRING = h5py.string_dtype("utf-8")
+_LAYOUT = ("v108", "v108")
+"""HDF5's; older ones limit attributes to 64 KB."""
 
 
 class ContainerWriter:
@@ -67,12 +72,14 @@ class ContainerWriter:
         self._resumable = resumable
         self._journal: Journal | None = None
         self._folder: Path | None = None
+        self._hidden = ExitStack()
+        self._place = Path(os.path.realpath(self.path))  # a link stays one
         self._forget()
 
     def _note_all(self) -> None:
         """Remember how much of everything the journal has."""
-        self._noted = {"repertoires": len(self._n_sequences)}
-        self._noted |= {name: len(genes) for name, genes in self._vocabulary.items()}
+        self._noted = {name: len(genes) for name, genes in self._vocabulary.items()}
+        self._new_repertoire_ids: list[str] = []
 
     def _forget(self) -> None:
         self._repertoire_ids: dict[str, None] = {}
@@ -90,7 +97,7 @@ class ContainerWriter:
                 self._journal = Journal(self._folder)
                 self.checkpoints = [entry["note"] for entry in self._journal.entries]
             else:
-                self._folder = Path(tempfile.mkdtemp(prefix=f".{self.path.name}.", dir=self.path.parent))
+                self._folder = self._hidden.enter_context(folder_beside(self._place))
         except OSError as error:
             raise InputError(f"{self.path}: cannot be written: {error.strerror}") from error
         except BaseException:  # the process is asked to end before `with` has begun, so nobody calls __exit__
@@ -102,7 +109,7 @@ class ContainerWriter:
     @property
     def kept_in(self) -> Path:
         """The folder in which a resumable writer leaves its checkpoints."""
-        return self.path.with_name(f".{self.path.name}.partial")
+        return self._place.with_name(f".{self._place.name}.partial")
 
     def rewind(self, n: int) -> None:
         """Go back to the state of the first n of `checkpoints`, which must be done before anything is appended."""
@@ -125,8 +132,8 @@ class ContainerWriter:
         assert self._journal is not None, "only a resumable writer has checkpoints"
         self._journal.add(
             {
-                "repertoire_ids": list(islice(self._repertoire_ids, self._noted["repertoires"], None)),
-                "n_sequences": self._n_sequences[self._noted["repertoires"] :],
+                "repertoire_ids": self._new_repertoire_ids,
+                "n_sequences": self._n_sequences[len(self._n_sequences) - len(self._new_repertoire_ids) :],
                 "present": dict(self._present),
                 "vocabulary": {
                     name: list(islice(genes, self._noted[name], None)) for name, genes in self._vocabulary.items()
@@ -140,10 +147,9 @@ class ContainerWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._hidden.close()
         if self._journal is not None:
-            self._journal.close()
-        if self._folder is not None and not (kind is not None and self._is_worth_keeping(kind)):
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._journal.close(delete=kind is None or not self._is_worth_keeping(kind))
         self._folder = None
 
     def _is_worth_keeping(self, kind: type[BaseException]) -> bool:
@@ -160,31 +166,37 @@ class ContainerWriter:
         InputError
             If the id was given before, or there are too many gene names.
         ValueError
-            If the table's columns do not have the same number of sequences.
+            If the table's columns do not have the same number of sequences, a sequence is empty or longer than
+            `MAX_LENGTH`, or a count is 0.
         """
         n = len(table.lengths)
         if repertoire_id in self._repertoire_ids:
             raise InputError(f"repertoire_id {repertoire_id!r} appears twice")
         if len(table.counts) != n or int(table.lengths.sum()) != len(table.residues):
             raise ValueError(f"{repertoire_id}: lengths, counts and residues do not belong together")
+        if n and not (table.lengths.min() >= 1 and table.lengths.max() <= MAX_LENGTH and table.counts.min() > 0):
+            raise ValueError(f"{repertoire_id}: expected lengths from 1 to {MAX_LENGTH} and counts of at least 1")
         self._repertoire_ids[repertoire_id] = None
+        self._new_repertoire_ids.append(repertoire_id)
         self._n_sequences.append(n)
-        columns: dict[str, NDArray[Any]] = {
+        columns: dict[str, NDArray[Any] | None] = {
             "residues": table.residues,
             "lengths": table.lengths,
             "counts": table.counts,
             "v_call": self._codes("v_call", table.v_call, n),
             "j_call": self._codes("j_call", table.j_call, n),
-            "witness": np.zeros(n, np.uint8) if table.witness is None else table.witness,
+            "witness": table.witness,
         }
         self._present["witness"] |= table.witness is not None
         for name, values in columns.items():
             if not self._present.get(name, True):
                 continue
+            if values is None:
+                values = np.zeros(n, _SEQUENCE_DTYPES[name])
             with self._spool(name).open("ab") as file:
                 if name in _OPTIONAL and file.tell() == 0:  # the repertoires before had none
                     np.zeros(sum(self._n_sequences) - n, _SEQUENCE_DTYPES[name]).tofile(file)
-                np.ascontiguousarray(values, dtype=_SEQUENCE_DTYPES[name]).tofile(file)
+                file.write(np.ascontiguousarray(values, dtype=_SEQUENCE_DTYPES[name]).data)  # tofile names no error
 
     def finish(
         self,
@@ -211,22 +223,19 @@ class ContainerWriter:
             raise ValueError(f"{len(metadata)} rows of metadata for {len(self._repertoire_ids)} repertoires")
         assert self._folder is not None, "ContainerWriter is used as a context manager"
         partial = self._folder / self.path.name
-        with h5py.File(partial, "w", libver=("v108", "v108")) as file:  # older layouts limit attributes to 64 KB
-            file.attrs["format"] = FORMAT
-            file.attrs["version"] = VERSION
-            file.attrs["alphabet"] = AMINO_ACIDS
-            file.attrs["created_by"] = f"deeprc {package_version('deeprc') or 'unknown'}"
-            file.attrs["source"] = source
-            file.attrs["preprocessing"] = json.dumps(dict(preprocessing or {}))
-            if simulation is not None:
-                file.attrs["simulation"] = json.dumps(dict(simulation))
-            file.create_dataset("repertoire_ids", data=list(self._repertoire_ids), dtype=_STRING)
+        with _Target(partial, "w+") as target, h5py.File(target, "w", libver=_LAYOUT) as file:
+            created_by = f"deeprc {package_version('deeprc') or 'unknown'}"
+            _write_origin(file, created_by, source, preprocessing or {}, simulation)
+            _write_texts(file, "repertoire_ids", list(self._repertoire_ids))
             file.create_dataset("repertoire_offsets", data=offsets_of(np.asarray(self._n_sequences, np.int64)))
-            self._write_sequences(file)
+            self._write_sequences(file, target)
             _write_metadata(file.create_group("metadata"), metadata)
-        partial.replace(self.path)
+            _seal(file, target, partial)
+        target.check()
+        replace_file(partial, self._place)
+        trust(self.path)
 
-    def _write_sequences(self, file: h5py.File) -> None:
+    def _write_sequences(self, file: h5py.File, disk: _Target) -> None:
         n = sum(self._n_sequences)
         offsets = _contiguous(file, "sequence_offsets", n + 1, np.int64)
         offsets[:1] = 0
@@ -244,13 +253,14 @@ class ContainerWriter:
             for values in self._spooled(name):
                 target[position : position + len(values)] = values
                 position += len(values)
+                disk.check()
             self._drop(name)
             if name in self._vocabulary:
-                target.attrs.create("vocabulary", list(self._vocabulary[name]), dtype=_STRING)
+                _write_list(target, "vocabulary", list(self._vocabulary[name]))
 
-    def _codes(self, name: str, calls: GeneCalls | None, n: int) -> NDArray[np.uint16]:
+    def _codes(self, name: str, calls: GeneCalls | None, n: int) -> NDArray[np.uint16] | None:
         if calls is None:
-            return np.zeros(n, np.uint16)
+            return None
         if len(calls.codes) != n:
             raise ValueError(f"{name}: {len(calls.codes)} gene calls for {n} sequences")
         self._present[name] = True
@@ -278,12 +288,40 @@ class ContainerWriter:
                 yield block
 
 
+class _Target(io.FileIO):
+    """A file for HDF5, which crashes when it closes a file that cannot be written: errors are kept for `check`."""
+
+    error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        rest = memoryview(data)
+        size = rest.nbytes
+        try:
+            while rest.nbytes:
+                rest = rest[super().write(rest) :]
+        except OSError as error:
+            self.error = self.error or error
+        return size
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            return super().truncate(size)
+        except OSError as error:
+            self.error = self.error or error
+            return self.tell()
+
+    def check(self) -> None:
+        """Raise the first error, if there was one; what was written after it is lost."""
+        if self.error is not None:
+            raise self.error
+
+
 def _contiguous(file: h5py.File, name: str, length: int, dtype: DTypeLike) -> h5py.Dataset:
     return file.create_dataset(name, shape=(length,), dtype=dtype)
 
 
 def _write_metadata(group: h5py.Group, metadata: pd.DataFrame) -> None:
-    group.attrs.create("columns", [str(name) for name in metadata.columns], dtype=_STRING)
+    _write_list(group, "columns", [str(name) for name in metadata.columns])
     for index, name in enumerate(metadata.columns):
         values = metadata[name]
         key = str(name).replace("/", "_").replace("\0", "")  # HDF5 reserves the slash, and ends names at a zero
@@ -295,6 +333,84 @@ def _write_metadata(group: h5py.Group, metadata: pd.DataFrame) -> None:
             numbers = values.to_numpy(np.float64, na_value=np.nan) if values.hasnans else values.to_numpy()
             group.create_dataset(key, data=numbers)
         else:
-            text = ["" if pd.isna(value) else str(value).replace("\0", "") for value in values]
-            group.create_dataset(key, data=text, dtype=_STRING)
-        group[key].attrs["name"] = str(name)
+            _write_texts(group, key, ["" if pd.isna(value) else str(value) for value in values])
+        _write_text(group[key], "name", str(name))
+
+
+def rewrite_metadata(
+    path: Path, container: Container, metadata: pd.DataFrame, *, source: str, preprocessing: Mapping[str, Any]
+) -> None:
+    """Put another table, one row per repertoire, and another origin into a copy of a container, of whatever version.
+
+    Parameters
+    ----------
+    path
+        The copy, which is changed in its place.
+    container
+        What was copied.
+    metadata
+        The new table.
+    source, preprocessing
+        As in `ContainerWriter.finish`.
+    """
+    with _Target(path, "r+") as target, h5py.File(target, "r+", libver=_LAYOUT) as file:
+        for name in ("metadata", "repertoire_ids"):
+            del file[name]
+        _write_origin(file, container.created_by, source, preprocessing, container.simulation)
+        _write_texts(file, "repertoire_ids", list(container.repertoire_ids))
+        for name, genes in (("v_call", container.v_call), ("j_call", container.j_call)):
+            if genes is not None:
+                _write_list(file[name], "vocabulary", list(genes.vocabulary))
+        _write_metadata(file.create_group("metadata"), metadata)
+        _seal(file, target, path)
+    target.check()
+
+
+def seal_container(path: Path) -> None:
+    """Write a container's checksum into it; whoever changes a container must seal it again.
+
+    Raises
+    ------
+    ValueError
+        If the file holds anything that no container has.
+    """
+    with _Target(path, "r+") as target, h5py.File(target, "r+") as file:
+        _seal(file, target, path)
+    target.check()
+
+
+def _seal(file: h5py.File, target: _Target, path: Path) -> None:
+    file.attrs.pop("checksum", None)
+    file.flush()
+    target.check()
+    _write_text(file, "checksum", seal(file, path))
+
+
+def _write_origin(
+    file: h5py.File,
+    created_by: str,
+    source: str,
+    preprocessing: Mapping[str, Any],
+    simulation: Mapping[str, Any] | None,
+) -> None:
+    file.attrs["version"] = VERSION
+    _write_text(file, "format", FORMAT)
+    _write_text(file, "alphabet", AMINO_ACIDS)
+    _write_text(file, "created_by", created_by)
+    _write_text(file, "source", source)
+    _write_text(file, "preprocessing", json.dumps(dict(preprocessing)))
+    if simulation is not None:
+        _write_text(file, "simulation", json.dumps(dict(simulation)))
+
+
+def _write_text(thing: h5py.Group | h5py.Dataset, name: str, text: str) -> None:
+    texts = fixed_texts([text])
+    thing.attrs.create(name, texts[0], dtype=texts.dtype)
+
+
+def _write_list(thing: h5py.Group | h5py.Dataset, name: str, texts: list[str]) -> None:
+    thing.attrs.create(name, fixed_texts(texts))
+
+
+def _write_texts(group: h5py.Group, name: str, texts: list[str]) -> None:
+    group.create_dataset(name, data=fixed_texts(texts))

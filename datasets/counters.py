@@ -7,10 +7,11 @@ and on any number of threads, and is always the same.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numba import uint64
 from numpy.typing import NDArray
+
+from deeprc.compilation import njit
 
 __all__ = ["GOLDEN", "MIX_1", "MIX_2", "key_of", "uniform", "uniforms", "word", "words"]
 
@@ -22,9 +23,9 @@ _ALL = (1 << 64) - 1
 
 def key_of(seed: int, *parts: int) -> int:
     """Return the key, 64 bits, of a seed and of integers that say what it is for."""
-    key = seed & _ALL
+    key = int(seed) & _ALL  # numpy's integers would overflow
     for part in parts:
-        key = _mixed((_mixed(key + GOLDEN & _ALL) ^ part) + GOLDEN & _ALL)
+        key = _mixed((_mixed(key + GOLDEN & _ALL) ^ int(part)) + GOLDEN & _ALL)
     return key
 
 
@@ -49,7 +50,7 @@ def uniforms(key: int | NDArray[np.uint64], counters: NDArray[np.int64]) -> NDAr
     return (words(key, counters) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-@numba.njit(cache=True)
+@njit()
 def word(key: int, counter: int) -> int:
     """Return one of `words`, for compiled code; both are 64 bits without a sign."""
     z = uint64(key) + uint64(counter + 1) * uint64(GOLDEN)
@@ -58,7 +59,7 @@ def word(key: int, counter: int) -> int:
     return z ^ (z >> uint64(31))  # type: ignore[no-any-return]
 
 
-@numba.njit(cache=True)
+@njit()
 def uniform(key: int, counter: int) -> float:
     """Return one of `uniforms`, for compiled code."""
     return float(word(key, counter) >> uint64(11)) * 2.0**-53

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, overload
 
@@ -34,7 +35,7 @@ class SequenceStore(Protocol):
     witness: NDArray[np.uint8] | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Repertoire:
     """One repertoire: a view of its part of the container; nothing is copied before it is used.
 
@@ -55,6 +56,9 @@ class Repertoire:
     stop: int
     container: SequenceStore
     metadata: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return f"Repertoire({self.repertoire_id!r}, {len(self):,} sequences)"
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -220,9 +224,14 @@ class RepertoireDataset:
             )
         return self[np.asarray([position[repertoire_id] for repertoire_id in repertoire_ids], np.int64)]
 
+    @cached_property
+    def _columns(self) -> dict[str, NDArray[Any]]:
+        """The columns of the whole container's metadata: taking a cell out of a table costs more than a repertoire."""
+        return {str(name): values.to_numpy() for name, values in self.container.metadata.items()}
+
     def _repertoire(self, row: int) -> Repertoire:
         start, stop = self.container.repertoire_offsets[row : row + 2].tolist()
-        metadata = {str(name): self.container.metadata[name].iloc[row] for name in self.container.metadata}
+        metadata = {name: values[row] for name, values in self._columns.items()}
         return Repertoire(str(self.container.repertoire_ids[row]), start, stop, self.container, metadata)
 
 

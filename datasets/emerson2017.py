@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from deeprc.datasets.genes import normalise_gene
-from deeprc.datasets.workbook import open_workbook
+from deeprc.datasets.workbook import iterate_rows
 from deeprc.errors import InputError
 
 __all__ = ["read_associated_sequences"]
@@ -62,9 +62,9 @@ def read_associated_sequences(path: str | os.PathLike[str]) -> pd.DataFrame:
 
 def _read_sheet(path: Path) -> tuple[list[str], list[tuple[int, tuple[Any, ...]]]]:
     """Return the first sheet's header and its rows that are not blank, each with its number."""
-    sheet = open_workbook(path).worksheets[0]
-    cells = [tuple(map(_stripped, row)) for row in sheet.iter_rows(values_only=True)]
-    rows = [(number, row) for number, row in enumerate(cells, 1) if any(value is not None for value in row)]
+    cells = [(number, tuple(_stripped(cell.value) for cell in row)) for number, row in iterate_rows(path)]
+    width = max((len(row) for _, row in cells), default=0)
+    rows = [(n, row + (None,) * (width - len(row))) for n, row in cells if any(value is not None for value in row)]
     header = ["" if name is None else str(name) for name in rows[0][1]] if rows else []
     missing = [name for name in (*_SEQUENCE_COLUMNS, *_NUMBER_COLUMNS) if name not in header]
     if missing:

@@ -117,6 +117,7 @@ class GeneMapping:
         return {level: counts[level] for level in LEVELS}
 
 
+@lru_cache(maxsize=1 << 14)  # the repertoires of a cohort share their names
 def normalise_gene(name: str) -> GeneName:
     """Return the IMGT name of one gene call; see the module's text for the rules.
 
@@ -178,8 +179,8 @@ def locus_of(v_call: str, j_call: str = "") -> str:
 def normalise_locus(text: str) -> str:
     """Return the locus that a `locus` or `chain` column names, "" if it names none or several.
 
-    Understood are `TRB`, `TCRB`, `TCR-beta`, `beta chain`, `hsTCRB`, `IG heavy`, `kappa` and their like, also with
-    the Greek letter, in any case, with or without something after a colon (`TRB:CASSF`).
+    Understood are `TRB`, `TCRB`, `TCR-beta`, `beta chain`, `hsTCRB`, `IG heavy`, `BCR_Kappa`, `kappa` and their like,
+    also with the Greek letter, in any case, with or without something after a colon (`TRB:CASSF`).
     """
     return _only(_locus_word(part.split(":")[0]) for part in re.split("[,;|]", text))
 
@@ -331,7 +332,7 @@ _GREEK = {
     "\u03bb": "lambda",
 }
 _CHAINS = dict(zip(LOCI, ("alpha", "beta", "gamma", "delta", "heavy", "kappa", "lambda"), strict=True))
-_STARTS = {"TR": ("tr", "tcr", "tcellreceptor"), "IG": ("ig", "immunoglobulin")}
+_STARTS = {"TR": ("tr", "tcr", "tcellreceptor"), "IG": ("ig", "immunoglobulin", "bcr")}
 _LOCUS_WORDS = {chain: locus for locus, chain in _CHAINS.items()} | {
     start + end: locus
     for locus, chain in _CHAINS.items()

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 from deeprc.errors import InputError
-
-try:
-    import fcntl
-except ImportError:  # pragma: no cover - Windows: two writers of one file are then not noticed
-    fcntl = None  # type: ignore[assignment]
+from deeprc.locks import is_at, take_lock
 
 __all__ = ["Journal"]
 
@@ -39,12 +36,9 @@ class Journal:
         self.folder = folder
         self.entries: list[dict[str, Any]] = []
         self._file = (folder / _NAME).open("a+b")
-        if fcntl is not None:
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                self._file.close()
-                raise InputError(f"{folder}: another process is writing here; wait for its end") from None
+        if take_lock(self._file) is False or not is_at(self._file, folder / _NAME):  # deleted by one that has ended
+            self._file.close()
+            raise InputError(f"{folder}: another process is writing here; wait for its end")
         self._read()
 
     def _read(self) -> None:
@@ -61,8 +55,9 @@ class Journal:
 
     def add(self, entry: dict[str, Any]) -> None:
         """Note a step whose files are written."""
-        names = sorted(path.name for path in self.folder.iterdir() if path.name != _NAME)
-        entry = {**entry, "sizes": {name: self._size(name) for name in names}}
+        with os.scandir(self.folder) as files:
+            sizes = {file.name: file.stat().st_size for file in files if file.name != _NAME}
+        entry = {**entry, "sizes": dict(sorted(sizes.items()))}
         self._file.write(json.dumps(entry).encode() + b"\n")
         self._file.flush()
         self.entries.append(entry)
@@ -82,9 +77,13 @@ class Journal:
         self._file.write(b"".join(json.dumps(entry).encode() + b"\n" for entry in self.entries))
         self._file.flush()
 
-    def close(self) -> None:
-        """Let others write there."""
+    def close(self, *, delete: bool = False) -> None:
+        """Let others write there; delete the folder before, if it is not to be kept."""
+        if delete and os.name != "nt":
+            shutil.rmtree(self.folder, ignore_errors=True)  # while it is locked: soon it may be another process's
         self._file.close()
+        if delete and os.name == "nt":  # which deletes no open files
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def _size(self, name: str) -> int:
         path = self.folder / name

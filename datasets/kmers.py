@@ -11,6 +11,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.compilation import njit
 from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
 from deeprc.errors import InputError
 
@@ -64,7 +65,7 @@ def kmer_names(k: int) -> list[str]:
     return names
 
 
-@numba.njit(inline="always")  # a call in the loop would take twice the time
+@njit(inline="always")  # a call in the loop would take twice the time
 def kmer_code(residues: NDArray[np.uint8], start: int, places: NDArray[np.int64] | tuple[int, ...]) -> int:
     """Return the number of the k-mer at a residue, for compiled code; see `count_kmers` for places and numbers."""
     code = 0
@@ -73,7 +74,7 @@ def kmer_code(residues: NDArray[np.uint8], start: int, places: NDArray[np.int64]
     return code
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@njit(parallel=True, nogil=True)
 def _count(
     residues: NDArray[np.uint8],
     offsets: NDArray[np.int64],

@@ -6,54 +6,102 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from deeprc.datasets.readers.text import PACKED
 from deeprc.errors import InputError
+from deeprc.files import check_regular_file
 
-__all__ = ["find_files", "match_files", "stems"]
+__all__ = ["SourceFiles", "find_files", "match_files", "stems"]
 
 _ENDINGS = (*PACKED, ".tsv", ".txt", ".csv", ".clonotypes")
 _SEARCHED = (".tsv", ".txt", ".csv")
 
 
-def find_files(sources: Iterable[str | os.PathLike[str]], *, exclude: Path | None = None) -> list[Path]:
-    """List the repertoire files: every source that is a file, and in folders the tables.
+@dataclass(frozen=True)
+class SourceFiles:
+    """The files of the sources.
 
-    Tables are `*.tsv`, `*.txt` and `*.csv`, also with `.gz`, `.bz2`, `.xz` or `.zip`. Folders are searched with all
-    folders in them; hidden files and `exclude`, the metadata sheet, are left out. HDF5 files are given by name.
+    Attributes
+    ----------
+    tables
+        Files given by name, and in folders `*.tsv`, `*.txt` and `*.csv`, also packed.
+    others
+        All other files of the folders: the sheet may name them.
+    """
+
+    tables: tuple[Path, ...]
+    others: tuple[Path, ...] = ()
+
+    def with_named(self, names: Iterable[str]) -> list[Path]:
+        """Return the tables, and of the other files those with one of these names, folders left aside.
+
+        Raises
+        ------
+        InputError
+            If there is none at all.
+        """
+        wanted = {_base_name(name) for name in names}
+        found = [*self.tables, *(path for path in self.others if path.name in wanted)]
+        if not found:
+            folders = ", ".join(dict.fromkeys(str(path.parent) for path in self.others[:3]))
+            raise InputError(
+                f"{folders}: no file is a *.tsv, *.txt or *.csv file (or .gz, .bz2, .xz, "
+                ".zip of these), and the sheet's file column names none of them"
+            )
+        return found
+
+
+def find_files(
+    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], *, exclude: Path | None = None
+) -> SourceFiles:
+    """List the files of the sources: every source that is a file, and all files in folders; one may stand alone.
+
+    Folders are searched with all folders in them; hidden files and `exclude`, the metadata sheet, are left out. HDF5
+    files are given by name.
 
     Raises
     ------
     InputError
-        If a source does not exist, or a folder holds no such file.
+        If a source does not exist or is neither a folder nor a regular file, or there is no file.
     """
-    found: dict[Path, Path] = {}
-    for source in map(Path, sources):
+    tables: dict[Path, Path] = {}
+    others: dict[Path, Path] = {}
+    for source in map(Path, [sources] if isinstance(sources, str | os.PathLike) else sources):
         if source.is_dir():
-            files = sorted(path for path in source.rglob("*") if _is_table(path, source))
+            files = [path for path in sorted(source.rglob("*")) if not _is_hidden(path, source) and path.is_file()]
             if not files:
                 raise InputError(
                     f"{source}: no *.tsv, *.txt or *.csv file (or .gz, .bz2, .xz, .zip of these) in this folder"
                 )
+            for path in files:
+                (tables if _is_table(path.name) else others).setdefault(path.resolve(), path)
         elif source.exists():
-            files = [source]
+            check_regular_file(source, expected="a repertoire file or a folder")
+            tables.setdefault(source.resolve(), source)
         else:
             raise InputError(f"{source}: no such file or folder")
-        for path in files:
-            found.setdefault(path.resolve(), path)
     if exclude is not None:
-        found.pop(exclude.resolve(), None)
-    if not found:
+        tables.pop(exclude.resolve(), None)
+        others.pop(exclude.resolve(), None)
+    if not tables and not others:
         raise InputError("no repertoire files: give the files or the folders that hold them")
-    return list(found.values())
+    return SourceFiles(tuple(tables.values()), tuple(path for key, path in others.items() if key not in tables))
 
 
-def _is_table(path: Path, folder: Path) -> bool:
-    hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-    name = path.name.lower()
+def _is_hidden(path: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)
+
+
+def _is_table(name: str) -> bool:
+    name = name.lower()
     unpacked = next((name.removesuffix(ending) for ending in PACKED if name.endswith(ending)), name)
-    return not hidden and unpacked.endswith(_SEARCHED) and path.is_file()
+    return unpacked.endswith(_SEARCHED)
+
+
+def _base_name(name: str) -> str:
+    return re.split(r"[/\\]", name)[-1]
 
 
 def stems(name: str) -> list[str]:
@@ -61,7 +109,7 @@ def stems(name: str) -> list[str]:
 
     Only known endings are cut: `HD.01.tsv.gz` gives `HD.01.tsv.gz`, `HD.01.tsv`, `HD.01`.
     """
-    stem = re.split(r"[/\\]", name)[-1]
+    stem = _base_name(name)
     names = [stem]
     while stem := next((stem[: -len(end)] for end in _ENDINGS if stem.lower().endswith(end)), ""):
         names.append(stem)

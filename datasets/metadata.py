@@ -6,22 +6,23 @@ import csv
 import io
 import os
 import re
-import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from deeprc.datasets.matching import stems
 from deeprc.datasets.overview import add_tag_columns, is_sample_overview
-from deeprc.datasets.readers.text import decode, open_text, split_header
-from deeprc.datasets.workbook import open_workbook
-from deeprc.errors import InputError
+from deeprc.datasets.readers.text import MOST_COLUMNS, open_text, read_text
+from deeprc.datasets.workbook import LARGEST_SHEET, MOST_CELLS, MOST_ROWS, is_workbook, iterate_rows
+from deeprc.errors import InputError, quote
+from deeprc.files import check_regular_file
 
-__all__ = ["Metadata", "read_metadata"]
+__all__ = ["Metadata", "file_column", "read_metadata"]
 
 _ID_COLUMNS = (
     "repertoire_id",
@@ -47,9 +48,12 @@ _MISSING = frozenset(
 )
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_ZEROS = re.compile("0{1,255}")
 _LEADING_ZERO = re.compile(r"[+-]?0\d")
 _INT64 = range(-(2**63), 2**63)
+_MOST_DIGITS = 20
 _EXACT_IN_FLOAT = 2**53
+_SHOWN_COLUMNS, _SHOWN_LETTERS = 20, 60
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,8 @@ class Metadata:
     files
         What the sheet's file column says, one text per row, "" where it says nothing; all "" without such a
         column.
+    file_column
+        The name of that column, None without one.
     """
 
     path: Path
@@ -76,6 +82,7 @@ class Metadata:
     repertoire_ids: tuple[str, ...]
     table: pd.DataFrame
     files: tuple[str, ...]
+    file_column: str | None = None
 
 
 def read_metadata(
@@ -84,6 +91,7 @@ def read_metadata(
     id_column: str | None = None,
     sheet: str | None = None,
     files: Iterable[Path] = (),
+    ids: Iterable[str] = (),
 ) -> Metadata:
     """Read a metadata sheet; TSV, CSV or XLSX is found out from what is in it, not from its name.
 
@@ -95,37 +103,47 @@ def read_metadata(
         The file.
     id_column
         The column of the repertoire ids. None looks for the names that the field uses; where several are
-        there, the one whose values match most of `files`, then the one that comes first in the list.
+        there, the one whose values match most of `files` or `ids`, then the one that comes first in the list.
     sheet
         The sheet of an XLSX file; the first one when None.
     files
         Repertoire files, which help to choose the id column.
+    ids
+        Repertoire ids that are known, likewise.
 
     Raises
     ------
     InputError
-        If the file cannot be read, has no id column or two rows of one id; rows are numbered as in a
-        spreadsheet.
+        If the file cannot be read, is too large (see `deeprc.datasets.workbook`), has no id column or two rows of one
+        id; rows are numbered as in a spreadsheet.
     """
     path = Path(path)
+    check_regular_file(path, expected="a metadata sheet")
     rows = _read_rows(path, sheet)
     names, cells, numbers = _split(path, rows)
     text = {name: [row[index] for row in cells] for index, name in enumerate(names) if name}
     _check_names(path, [name for name in names if name])
     file_column = _find(text, _FILE_COLUMNS)
-    chosen = _id_column(path, text, id_column, file_column, files)
-    ids = text[chosen]
+    known = {*ids, *(stem for file in files for stem in stems(file.name))}
+    chosen = _id_column(path, text, id_column, file_column, known)
+    names_of = text[chosen]
     if id_column is None and chosen == file_column:
-        ids = [stems(value)[-1] for value in ids]
-    _check_ids(path, chosen, ids, numbers)
+        names_of = [stems(value)[-1] for value in names_of]
+    _check_ids(path, chosen, names_of, numbers)
     if is_sample_overview(text):
         text = add_tag_columns(path, text, numbers)
     table = pd.DataFrame(
         {name: pd.Series(values, dtype=object) if name == chosen else _typed(values) for name, values in text.items()},
-        index=pd.RangeIndex(len(ids)),
+        index=pd.RangeIndex(len(names_of)),
     )
-    paths = [""] * len(ids) if file_column is None else text[file_column]
-    return Metadata(path, chosen, tuple(ids), table, tuple("" if is_missing(value) else value for value in paths))
+    paths = [""] * len(names_of) if file_column is None else text[file_column]
+    named = tuple("" if is_missing(value) else value for value in paths)
+    return Metadata(path, chosen, tuple(names_of), table, named, file_column)
+
+
+def file_column(columns: Iterable[str]) -> str | None:
+    """Return the column that by its name holds the repertoires' files; None without one."""
+    return _find(columns, _FILE_COLUMNS)
 
 
 def is_missing(value: str) -> bool:
@@ -133,72 +151,79 @@ def is_missing(value: str) -> bool:
     return value.lower() in _MISSING
 
 
-def _read_rows(path: Path, sheet: str | None) -> list[list[str]]:
-    """Return all rows as text without blanks around the cells, the header first."""
-    if _is_workbook(path):
-        return _read_xlsx(path, sheet)
+def _read_rows(path: Path, sheet: str | None) -> list[tuple[int, list[str]]]:
+    """Return the rows that are not blank as text without blanks around the cells, the header first, with their numbers.
+
+    Comments before the header, which begin with `#`, are left out.
+    """
+    if is_workbook(path):
+        return _without_comments((number, [_cell(cell) for cell in row]) for number, row in iterate_rows(path, sheet))
     with open_text(path) as stream:
-        data = stream.read()
-    if data.startswith(b"\xd0\xcf\x11\xe0"):
-        raise InputError(f"{path}: the old binary Excel format; save the sheet as XLSX, CSV or TSV")
-    text = decode(data)
-    delimiter = split_header(path, text).delimiter
+        if stream.read(4) == b"\xd0\xcf\x11\xe0":
+            raise InputError(f"{path}: the old binary Excel format; save the sheet as XLSX, CSV or TSV")
+    header, text = read_text(path, LARGEST_SHEET)
+    rows: list[tuple[int, list[str]]] = []
+    n_cells = 0
     try:
-        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
+        lines = csv.reader(io.StringIO(text.replace("\x00", ""), newline=""), delimiter=header.delimiter)
+        for number, line in enumerate(lines, header.n_comments + 1):
+            n_cells += len(line)
+            if len(rows) > MOST_ROWS or n_cells > MOST_CELLS or len(line) > MOST_COLUMNS:
+                limits = f"{MOST_ROWS:,} rows of {MOST_COLUMNS:,} columns and {MOST_CELLS:,} cells"
+                raise InputError(f"{path}: row {number}: too large; expected at most {limits} in a sheet")
+            cells = [cell.strip() for cell in line]
+            if any(cells):
+                rows.append((number, cells))
     except csv.Error as error:
         raise InputError(f"{path}: cannot be read as a table: {error}") from error
-    return [[cell.replace("\x00", "").strip() for cell in row] for row in rows]
+    return rows
 
 
-def _is_workbook(path: Path) -> bool:
-    """Tell an XLSX file, which is a zip file with a list of its parts, from a table in a zip file."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return "[Content_Types].xml" in archive.namelist()
-    except (zipfile.BadZipFile, NotImplementedError):
-        return path.read_bytes()[:2] == b"PK"
-    except OSError:
-        return False  # whoever reads it next says why
+def _without_comments(rows: Iterable[tuple[int, list[str]]]) -> list[tuple[int, list[str]]]:
+    """Leave out the first rows of a workbook that are comments: one cell that begins with `#` above longer rows."""
+    kept = [(number, row) for number, row in rows if any(row)]
+    start = 0
+    while start + 1 < len(kept):
+        first, *others = kept[start][1]
+        alone = not any(others) and len(kept[start + 1][1]) > 1
+        if not (first.startswith("##") or (first.startswith("#") and alone)):
+            break
+        start += 1
+    return kept[start:]
 
 
-def _read_xlsx(path: Path, sheet: str | None) -> list[list[str]]:
-    book = open_workbook(path)
-    if sheet is not None and sheet not in book.sheetnames:
-        raise InputError(f"{path}: no sheet {sheet!r}; the file has {', '.join(book.sheetnames)}")
-    cells = (book[sheet] if sheet is not None else book.worksheets[0]).iter_rows()
-    return [[_cell(cell.value, cell.number_format) for cell in row] for row in cells]
-
-
-def _cell(value: object, number_format: str) -> str:
+def _cell(cell: Any) -> str:
+    """Return a workbook's cell as text, as Excel shows it where zeros stand before a number."""
+    value = cell.value
     if value is None:
         return ""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and re.fullmatch("0+", number_format):
-        return str(value).zfill(len(number_format))  # 7 that Excel shows as 007
+    if isinstance(value, int) and not isinstance(value, bool) and _ZEROS.fullmatch(cell.number_format):
+        return str(value).zfill(len(cell.number_format))  # 7 that Excel shows as 007
     return str(value).strip()
 
 
-def _split(path: Path, rows: Sequence[list[str]]) -> tuple[list[str], list[list[str]], list[int]]:
-    """Return the header, the rows that are not blank, and their numbers as a spreadsheet counts them."""
-    numbered = [(number, row) for number, row in enumerate(rows, 1) if any(row)]
-    if not numbered:
+def _split(path: Path, rows: Sequence[tuple[int, list[str]]]) -> tuple[list[str], list[list[str]], list[int]]:
+    """Return the header, the other rows, as long as the header, and their numbers as a spreadsheet counts them."""
+    if not rows:
         raise InputError(f"{path}: the file is empty")
-    (_, names), *body = numbered
+    (_, names), *body = rows
     if not body:
         raise InputError(f"{path}: a header and no rows")
     for number, row in body:
         if len(row) > len(names) and any(row[len(names) :]):
             raise InputError(f"{path}: row {number} has {len(row)} fields where the header has {len(names)}")
     names[0] = names[0].removeprefix("#").strip()
-    return names, [row + [""] * (len(names) - len(row)) for _, row in body], [number for number, _ in body]
+    cells = [row[: len(names)] + [""] * (len(names) - len(row)) for _, row in body]
+    return names, cells, [number for number, _ in body]
 
 
 def _check_names(path: Path, names: Sequence[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise InputError(f"{path}: two columns are called {name!r}")
+            raise InputError(f"{path}: two columns are called {quote(name)}")
         seen.add(name)
 
 
@@ -207,24 +232,23 @@ def _id_column(
     text: dict[str, list[str]],
     wanted: str | None,
     file_column: str | None,
-    files: Iterable[Path],
+    known: Collection[str],
 ) -> str:
     if wanted is not None:
         found = wanted if wanted in text else _find(text, [wanted])
         if found is None:
             close = get_close_matches(wanted, text, n=1)
             hint = f" (did you mean {close[0]!r}?)" if close else ""
-            raise InputError(f"{path}: no column {wanted!r}{hint}; the columns are {', '.join(text)}")
+            raise InputError(f"{path}: no column {wanted!r}{hint}; the columns are {_shown(text)}")
         return found
     candidates = [name for name in (_find(text, [each]) for each in _ID_COLUMNS) if name is not None]
     if candidates:
-        known = {stem for file in files for stem in stems(file.name)}
         unique = {name: len(set(text[name])) == len(text[name]) for name in candidates}
-        return max(candidates, key=lambda name: (len(known.intersection(text[name])), unique[name]))
+        return max(candidates, key=lambda name: (len(set(text[name]).intersection(known)), unique[name]))
     if file_column is not None:
         return file_column
     raise InputError(
-        f"{path}: no column of repertoire ids among {', '.join(text)}; looked for {', '.join(_ID_COLUMNS)}. "
+        f"{path}: no column of repertoire ids among {_shown(text)}; looked for {', '.join(_ID_COLUMNS)}. "
         "Name it with --id-column"
     )
 
@@ -233,6 +257,13 @@ def _find(names: Iterable[str], wanted: Iterable[str]) -> str | None:
     """Return the column of the first wanted name that is there; case, blanks and separators do not count."""
     plain = {_plain(name): name for name in reversed(list(names))}
     return next((plain[_plain(name)] for name in wanted if _plain(name) in plain), None)
+
+
+def _shown(columns: Iterable[str]) -> str:
+    """Return the first of the columns' names for a message."""
+    names = [name[:_SHOWN_LETTERS] for name in columns]
+    more = f" and {len(names) - _SHOWN_COLUMNS:,} more" if len(names) > _SHOWN_COLUMNS else ""
+    return ", ".join(names[:_SHOWN_COLUMNS]) + more
 
 
 def _plain(name: str) -> str:
@@ -246,7 +277,7 @@ def _check_ids(path: Path, column: str, ids: Sequence[str], numbers: Sequence[in
             raise InputError(f"{path}: row {number}, column {column!r}: the repertoire has no id")
         if repertoire_id in first:
             raise InputError(
-                f"{path}: rows {first[repertoire_id]} and {number} have the same {column} {repertoire_id!r}; "
+                f"{path}: rows {first[repertoire_id]} and {number} have the same {column} {quote(repertoire_id)}; "
                 "ids must be unique (another column is chosen with --id-column)"
             )
         first[repertoire_id] = number
@@ -257,15 +288,19 @@ def _text(values: Sequence[str]) -> pd.Series:
 
 
 def _typed(values: Sequence[str]) -> pd.Series:
-    """Return numbers where every value is one, else text; `007` and numbers too long to be exact are text."""
+    """Return numbers where every value is one, else text.
+
+    `007`, numbers too long to be exact and those too large for 64 bits are text.
+    """
     given = [value for value in values if not is_missing(value)]
     numeric = all(_NUMBER.fullmatch(value) and not _LEADING_ZERO.match(value) for value in given)
     if not given or not numeric:
         return _text(values)
     if all(_INTEGER.fullmatch(value) for value in given):
         limit = _INT64 if len(given) == len(values) else range(-_EXACT_IN_FLOAT, _EXACT_IN_FLOAT + 1)
-        if not all(int(value) in limit for value in given):
+        if not all(len(value) <= _MOST_DIGITS and int(value) in limit for value in given):
             return _text(values)
         if len(given) == len(values):
             return pd.Series([int(value) for value in values], dtype=np.int64)
-    return pd.Series([np.nan if is_missing(value) else float(value) for value in values], dtype=np.float64)
+    numbers = pd.Series([np.nan if is_missing(value) else float(value) for value in values], dtype=np.float64)
+    return _text(values) if np.isinf(numbers).any() else numbers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,13 +10,15 @@ from pathlib import Path
 from deeprc.datasets.cleaning import Cleaning
 from deeprc.datasets.matching import match_files, stems
 from deeprc.datasets.metadata import Metadata
-from deeprc.datasets.readers import NoTableError, Reader, find_reader, read_header, repertoire_names
+from deeprc.datasets.readers import Header, Match, NoTableError, Reader, match_reader, read_header, repertoire_names
 from deeprc.datasets.readers.columns import check_columns, read_columns
 from deeprc.datasets.readers.original_hdf5 import is_original_container, original_repertoire_ids
 from deeprc.datasets.reading import ORIGINAL, Reading
-from deeprc.errors import InputError
+from deeprc.errors import InputError, group_errors
 
-__all__ = ["NEVER", "Plan", "listed", "plan_readings"]
+__all__ = ["NEVER", "Plan", "describe_missing", "listed", "plan_readings"]
+
+_LOGGER = logging.getLogger(__name__)
 
 NEVER = "none"
 """What `split_by` is for files that are each one repertoire, whatever their columns say."""
@@ -66,10 +69,10 @@ def plan_readings(
     Raises
     ------
     InputError
-        With a line for each file whose header cannot be used, unless they are skipped; or if two files hold one
-        repertoire.
+        With a line for each fault of headers that cannot be used, unless these files are skipped; or if two files hold
+        one repertoire.
     """
-    original = [file for file in files if is_original_container(file)]
+    original = {file: None for file in files if is_original_container(file)}
     tables = [file for file in files if file not in original]
     by_column = split_by not in (None, NEVER)
     names = [""] * len(sheet.repertoire_ids) if by_column else sheet.files
@@ -82,10 +85,11 @@ def plan_readings(
         planner.add_split_table(file)
     for file in original:
         planner.add_original(file)
+    for remark in group_errors(planner.remarks):
+        _LOGGER.warning("%s", remark)
     errors = planner.errors
     if errors and not skip_bad_files:
-        more = [f"and {len(errors) - _SHOWN} more files with errors"] if len(errors) > _SHOWN else []
-        raise InputError("\n".join([*list(errors.values())[:_SHOWN], *more]))
+        raise InputError(_joined([*group_errors({str(file): text for file, text in errors.items()})]))
     readings = planner.readings()
     bad = {name for name, file in zip(sheet.repertoire_ids, matched, strict=True) if file in errors}
     planned = _owners(readings).keys() | bad
@@ -94,10 +98,25 @@ def plan_readings(
     return Plan(readings, tuple(missing), tuple(planner.left), planner.unknown, skipped)
 
 
-def listed(names: Sequence[str], one: str, many: str) -> str:
+def _joined(messages: Sequence[str]) -> str:
+    more = [f"and {len(messages) - _SHOWN} more faults"] if len(messages) > _SHOWN else []
+    return "\n".join([*messages[:_SHOWN], *more])
+
+
+def describe_missing(sheet: Metadata, missing: Sequence[str]) -> str:
+    """Return which rows of the sheet have no file, and by which columns it was looked for."""
+    names = dict(zip(sheet.repertoire_ids, sheet.files, strict=True))
+    shown = [f"{each} ({names[each]})" if names[each] else each for each in missing]
+    by_file = any(names[each] for each in missing)
+    columns = [sheet.file_column, sheet.id_column] if by_file else [sheet.id_column]
+    listing = " and ".join(map(repr, dict.fromkeys(columns)))
+    return f"no file for {listed(shown, 'row', 'rows')} (by column{'s' * (' and ' in listing)} {listing})"
+
+
+def listed(names: Sequence[str], one: str, many: str, shown: int = _SHOWN) -> str:
     """Return how many there are, and the first of them."""
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{len(names)} {one if len(names) == 1 else many}: {', '.join(names[:_SHOWN])}{more}"
+    more = f" and {len(names) - shown:,} more" if len(names) > shown else ""
+    return f"{len(names):,} {one if len(names) == 1 else many}: {', '.join(names[:shown])}{more}"
 
 
 class _Planner:
@@ -109,9 +128,11 @@ class _Planner:
         self.cleaning = cleaning
         self.split_by = split_by
         self.errors: dict[Path, str] = {}
+        self.remarks: dict[str, str] = {}
         self.left: list[Path] = []
         self.unknown: dict[Path, tuple[str, ...]] = {}
         self._readings: list[Reading] = []
+        self._matches: dict[tuple[tuple[str, ...], str], Match] = {}
 
     def readings(self) -> tuple[Reading, ...]:
         """Return the readings in the order of the sheet."""
@@ -123,7 +144,7 @@ class _Planner:
         """Plan to read a table whose repertoires are known."""
         try:
             header = read_header(file)
-            found, layout = find_reader(header, self.reader)
+            found, layout, remark = self._match_reader(header)
             if self.split_by is not None:
                 column = None if self.split_by == NEVER else header.find(self.split_by)
                 layout = replace(layout, repertoire=() if column is None else (column,))
@@ -131,6 +152,8 @@ class _Planner:
         except InputError as error:
             self.errors[file] = str(error)
             return
+        if remark:
+            self.remarks[str(file)] = f"{file}: {remark}"
         self._readings.append(Reading(file, found.name, repertoires, self.cleaning, header, layout))
 
     def add_split_table(self, file: Path) -> None:
@@ -148,7 +171,7 @@ class _Planner:
             named, known = (), []  # a file of another kind, which nobody has asked for
         if known:
             self.add_table(file, {name: name for name in known})
-            self._note_unknown(file, named, known)
+            self._note_unknown(file, named, set(known))
         else:
             self.left.append(file)
 
@@ -173,6 +196,13 @@ class _Planner:
         else:
             self.left.append(file)
 
+    def _match_reader(self, header: Header) -> Match:
+        """Return the reader of a file; files of one cohort mostly have the same header."""
+        names = (header.columns, header.delimiter)
+        if names not in self._matches:
+            self._matches[names] = match_reader(header, self.reader)
+        return self._matches[names]
+
     def _note_unknown(self, file: Path, named: Sequence[str], known: Container[str]) -> None:
         """Remember the repertoires of a file that the sheet does not know."""
         unknown = [name or "(no name)" for name in named if name not in known]
@@ -182,7 +212,7 @@ class _Planner:
     def _named(self, file: Path) -> tuple[str, ...]:
         header = read_header(file)
         if self.split_by is None:
-            columns = find_reader(header, self.reader)[1].repertoire
+            columns = self._match_reader(header).layout.repertoire
             if not columns:
                 return ()
         else:

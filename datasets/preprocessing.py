@@ -11,26 +11,27 @@ from pathlib import Path
 
 from deeprc.datasets.cleaning import Cleaning, Merge
 from deeprc.datasets.container import is_container
+from deeprc.datasets.container_check import MAX_LENGTH
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.genes import LOCI
 from deeprc.datasets.matching import find_files
 from deeprc.datasets.metadata import Metadata, read_metadata
-from deeprc.datasets.plan import Plan, listed, plan_readings
+from deeprc.datasets.plan import Plan, describe_missing, listed, plan_readings
 from deeprc.datasets.readers import choose_reader
 from deeprc.datasets.reading import Reading, note_failure, read_file, read_files
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
-from deeprc.errors import InputError
+from deeprc.errors import InputError, group_errors
+from deeprc.files import check_place, name_write_errors
 
 __all__ = ["preprocess"]
 
 _LOGGER = logging.getLogger(__name__)
-_LONGEST = 255  # residues; the network's tables grow with the square of it
 
 Progress = Callable[[int, int], None]
 
 
 def preprocess(
-    sources: Iterable[str | os.PathLike[str]],
+    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     metadata: str | os.PathLike[str],
     output: str | os.PathLike[str],
     *,
@@ -38,6 +39,8 @@ def preprocess(
     id_column: str | None = None,
     sequence_column: str | None = None,
     count_column: str | None = None,
+    v_column: str | None = None,
+    j_column: str | None = None,
     split_by: str | None = None,
     locus: str | None = None,
     merge: Merge = "genes",
@@ -67,8 +70,8 @@ def preprocess(
         One of `deeprc.datasets.readers.FORMATS`; "auto" recognises each file by its header.
     id_column
         The sheet's column of repertoire ids; None finds it.
-    sequence_column, count_column
-        The columns of any other table.
+    sequence_column, count_column, v_column, j_column
+        The columns of any other table: sequences, counts, names of V and J genes.
     split_by
         The files' column that names the repertoire of each row. None: a file that belongs to no row of the sheet is
         split by the column that its format has for this. "none": each file is one repertoire.
@@ -96,16 +99,20 @@ def preprocess(
     """
     output, sheet_path = Path(output), Path(metadata)
     _check_options(output, jobs, min_length, max_length, locus)
-    reader = choose_reader(reader_format, sequence_column=sequence_column, count_column=count_column)
-    files = find_files(sources, exclude=sheet_path)
-    sheet = read_metadata(sheet_path, id_column=id_column, files=files)
+    columns = {"count_column": count_column, "v_column": v_column, "j_column": j_column}
+    reader = choose_reader(reader_format, sequence_column=sequence_column, **columns)
+    found = find_files(sources, exclude=sheet_path)
+    sheet = read_metadata(sheet_path, id_column=id_column, files=found.tables)
+    files = found.with_named(sheet.files)
     cleaning = Cleaning(min_length, max_length, locus, merge)
     plan = plan_readings(sheet, files, reader, cleaning, split_by=split_by, skip_bad_files=skip_bad_files)
     _report_unmatched(sheet, plan, allow_missing)
     writer = ContainerWriter(output, resumable=True)
-    with _say_what_is_kept(writer), _name_write_errors(output), writer:
+    with _say_what_is_kept(writer), name_write_errors(output), writer:
         done = _write_repertoires(writer, plan.readings, jobs, allow_missing, skip_bad_files, progress)
         kept = [each for each in done.repertoires if each.kept]
+        if done.skipped and not done.repertoires:
+            raise InputError("no file can be read: " + "\n".join(group_errors(done.skipped)))
         if not kept:
             raise InputError(f"{sheet_path}: none of its repertoires has a sequence that is kept")
         report = PreprocessingReport(
@@ -136,25 +143,15 @@ def _say_what_is_kept(writer: ContainerWriter) -> Generator[None, None, None]:
         raise
 
 
-@contextmanager
-def _name_write_errors(output: Path) -> Generator[None, None, None]:
-    """Let a full disk and the like name the container; errors of reading name their file by themselves."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError(f"{output}: cannot be written: {error.strerror or error}") from error
-
-
 def _check_options(output: Path, jobs: int | None, min_length: int, max_length: int, locus: str | None) -> None:
-    if output.is_dir():
-        raise InputError(f"{output}: the output is a folder; expected the name of a file to write")
+    check_place(output)
     if output.exists() and not is_container(output):
         raise InputError(f"{output}: exists and is no container; choose another --output")
     if jobs is not None and jobs < 1:
         raise InputError(f"--jobs: expected at least 1, found {jobs}")
-    if not 1 <= min_length <= max_length <= _LONGEST:
+    if not 1 <= min_length <= max_length <= MAX_LENGTH:
         raise InputError(
-            f"expected 1 <= --min-length <= --max-length <= {_LONGEST}, found {min_length} and {max_length}"
+            f"expected 1 <= --min-length <= --max-length <= {MAX_LENGTH}, found {min_length} and {max_length}"
         )
     if locus is not None and locus not in LOCI:
         raise InputError(f"--locus: expected one of {', '.join(LOCI)}, found {locus!r}")
@@ -164,7 +161,7 @@ def _report_unmatched(sheet: Metadata, plan: Plan, allow_missing: bool) -> None:
     """Raise or log that rows have no file and files have no row."""
     parts = []
     if plan.missing:
-        parts.append(f"{sheet.path}: no file for {listed(plan.missing, 'row', 'rows')} (by column {sheet.id_column!r})")
+        parts.append(f"{sheet.path}: {describe_missing(sheet, plan.missing)}")
     if plan.left:
         names = [file.name for file in plan.left]
         parts.append(f"no row of {sheet.path} for {listed(names, 'file', 'files')}")
@@ -172,11 +169,13 @@ def _report_unmatched(sheet: Metadata, plan: Plan, allow_missing: bool) -> None:
         parts.append(f"no row of {sheet.path} for {listed(unknown, 'repertoire', 'repertoires')} of {file.name}")
     if len(plan.missing) == len(sheet.repertoire_ids):
         raise InputError("; ".join(parts) + ". Not one file matches: is --id-column right?")
+    if plan.skipped and not plan.readings:
+        raise InputError("no file can be read: " + "\n".join(group_errors(plan.skipped)))
     if parts and not allow_missing:
         raise InputError("; ".join(parts) + ". Give what is missing, or leave these out with --allow-missing")
     for part in parts:
         _LOGGER.warning("%s: left out", part)
-    for message in plan.skipped.values():
+    for message in group_errors(plan.skipped):
         _LOGGER.warning("%s: skipped", message)
 
 

@@ -10,10 +10,11 @@ import multiprocessing
 import os
 import signal
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,10 +32,16 @@ ORIGINAL = "deeprc-hdf5"
 """What the format of the original's containers is called."""
 
 _AHEAD = 2
-"""Files per worker that may be read before they are asked for: this bounds the memory."""
+"""Messages per worker that may be answered before they are asked for: this bounds the memory."""
+
+_TOGETHER_FILES, _TOGETHER_BYTES = 32, 1 << 20
+"""Small files that a worker reads for one message, and their text."""
 
 _WORTH_A_WORKER = 1 << 26
 """Bytes of text; to read fewer takes less than to start a process."""
+
+_FILES_WORTH_A_WORKER = 1000
+"""Files, however small."""
 
 _PACKED = 8
 """How many bytes of text are in one of a packed file, about."""
@@ -70,8 +77,13 @@ class Reading:
         """Return a digest of what decides the result; a file is known by its size and its time."""
         state = self.path.stat()
         parts = (self.path.absolute(), state.st_size, state.st_mtime_ns, self.format, sorted(self.repertoires.items()))
-        text = repr((*parts, self.cleaning, self.layout and repr(self.layout), package_version("deeprc")))
+        text = repr((*parts, self.cleaning, self.layout and _described(self.layout), package_version("deeprc")))
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+@lru_cache
+def _described(layout: Layout) -> str:
+    return repr(layout)
 
 
 @dataclass(frozen=True)
@@ -134,14 +146,14 @@ def read_files(
         initializer=signal.signal,
         initargs=(signal.SIGINT, signal.SIG_IGN),  # on Ctrl-C this process ends them, and they need not say so
     )
-    pending: deque[Future[_Result]] = deque()
+    pending: deque[Future[list[_Result]]] = deque()
     try:
-        for reading in readings:
-            pending.append(executor.submit(function, reading))
+        for some in _together(readings):
+            pending.append(executor.submit(_each, function, some))
             if len(pending) >= workers * _AHEAD:
-                yield pending.popleft().result()
+                yield from pending.popleft().result()
         while pending:
-            yield pending.popleft().result()
+            yield from pending.popleft().result()
     except BrokenProcessPool as error:
         raise InputError(
             "a worker process ended unexpectedly: out of memory, or a script without "
@@ -154,9 +166,32 @@ def read_files(
 def _worth(readings: Sequence[Reading]) -> int:
     """Return one process per core, but none for less than `_WORTH_A_WORKER`."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    paths = {reading.path for reading in readings if reading.path.exists()}
-    text = sum(path.stat().st_size * (_PACKED if path.suffix.lower() in PACKED else 1) for path in paths)
-    return min(cores, text // _WORTH_A_WORKER)
+    sizes = {reading.path: _text_bytes(reading.path) for reading in readings if reading.path.exists()}
+    return min(cores, sum(sizes.values()) // _WORTH_A_WORKER + len(sizes) // _FILES_WORTH_A_WORKER)
+
+
+def _text_bytes(path: Path) -> int:
+    """Return about how much text a file holds."""
+    return path.stat().st_size * (_PACKED if path.suffix.lower() in PACKED else 1)
+
+
+def _together(readings: Iterable[Reading]) -> Iterator[list[Reading]]:
+    """Yield readings one by one, and small files that follow each other together: each message takes its time."""
+    some: list[Reading] = []
+    size = 0
+    for reading in readings:
+        more = _text_bytes(reading.path) if reading.path.exists() else 0
+        if some and (size + more > _TOGETHER_BYTES or len(some) == _TOGETHER_FILES):
+            yield some
+            some, size = [], 0
+        some.append(reading)
+        size += more
+    if some:
+        yield some
+
+
+def _each(function: Callable[[Reading], _Result], readings: Sequence[Reading]) -> list[_Result]:
+    return [function(reading) for reading in readings]
 
 
 def _parts(reading: Reading) -> Iterator[tuple[str, CleanedTable]]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from deeprc.datasets.cleaning import DROP_REASONS, CleanedTable, Cleaning
 from deeprc.datasets.readers import COUNT_CELLS, COUNT_ONE
+from deeprc.errors import group_errors
 
 __all__ = ["PreprocessingReport", "RepertoireReport", "format_table"]
 
@@ -80,10 +81,10 @@ class RepertoireReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON knows it."""
-        return asdict(self)
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PreprocessingReport:
     """A cohort: one report per repertoire that has a file.
 
@@ -109,6 +110,12 @@ class PreprocessingReport:
     repertoires_without_row: Mapping[str, tuple[str, ...]]
     skipped_files: Mapping[str, str]
     cleaning: Cleaning
+
+    def __repr__(self) -> str:
+        return (
+            f"PreprocessingReport({len(self.repertoires):,} repertoires, {self.kept:,} sequences kept of "
+            f"{self.rows_read:,} rows; print(report.to_text()) shows more)"
+        )
 
     @property
     def rows_read(self) -> int:
@@ -214,7 +221,7 @@ class PreprocessingReport:
                 lines.append(f"{name} in IMGT's names: {', '.join(shown)}{more}")
         if self.skipped_files:
             lines.append(f"skipped {len(self.skipped_files)} files that cannot be read:")
-            lines += [f"  {reason}" for reason in self.skipped_files.values()]
+            lines += [f"  {reason}" for reason in group_errors(self.skipped_files)]
         return lines
 
 

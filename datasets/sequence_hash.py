@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numba import uint64
 from numpy.typing import NDArray
 
+from deeprc.compilation import njit
 from deeprc.datasets.counters import GOLDEN, MIX_1, MIX_2
 
 __all__ = ["Rows", "hash_of", "hashes_of", "same"]
@@ -32,7 +32,7 @@ class Rows(NamedTuple):
     j: NDArray[np.uint16]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def hash_of(rows: Rows, row: int) -> Any:
     """Return 64 bits, without a sign, of a sequence and of its genes' numbers; for compiled code."""
     start, stop = rows.offsets[row], rows.offsets[row + 1]
@@ -53,7 +53,7 @@ def hash_of(rows: Rows, row: int) -> Any:
     return z ^ (z >> uint64(31))
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def same(a: Rows, i: int, b: Rows, j: int) -> Any:
     """Return whether row i of a and row j of b have the same residues and genes' numbers; for compiled code."""
     n = a.offsets[i + 1] - a.offsets[i]
@@ -70,7 +70,7 @@ def same(a: Rows, i: int, b: Rows, j: int) -> Any:
     return True
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def hashes_of(rows: Rows, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Return the hashes, (n,), of some rows, (n,)."""
     hashes = np.empty(len(numbers), np.uint64)

@@ -1,38 +1,135 @@
-"""XLSX files."""
+"""XLSX files: one sheet's rows, within limits that a file from a stranger cannot exceed."""
 
 from __future__ import annotations
 
-import io
 import warnings
+import zipfile
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
+from xml.parsers import expat
 
 from deeprc.errors import InputError
+from deeprc.files import check_regular_file
 
 if TYPE_CHECKING:
     from openpyxl.workbook import Workbook
 
-__all__ = ["open_workbook"]
+__all__ = ["LARGEST_SHEET", "MOST_CELLS", "MOST_ROWS", "SheetRow", "is_workbook", "iterate_rows"]
+
+LARGEST_SHEET = 1 << 27
+"""Bytes of a metadata sheet's text, or of all parts of an XLSX file, unpacked."""
+
+MOST_ROWS = 1_000_000
+"""Rows of a sheet that are not blank."""
+
+MOST_CELLS = 10_000_000
+"""Cells of a sheet in rows that are not blank."""
+
+_LAST_ROW = 1 << 20
+_MOST_PLACES = 20_000_000
+"""Cells that are there, with the blank ones before them: of a formatted sheet most are blank."""
+
+SheetRow = tuple[int, tuple[Any, ...]]
+"""A row's number, from 1, and its cells up to the last that is not blank; each has a `value` and a `number_format`."""
 
 
-def open_workbook(path: Path) -> Workbook:
-    """Open an XLSX file; formulas have the values that were saved with them.
+class _RootReachedError(Exception):
+    """Raised where a part of the file has no document type."""
+
+
+def is_workbook(path: Path) -> bool:
+    """Tell an XLSX file, which is a zip file with a list of its parts, from a table in a zip file."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return "[Content_Types].xml" in archive.namelist()
+    except (zipfile.BadZipFile, NotImplementedError):
+        with path.open("rb") as file:
+            return file.read(2) == b"PK"
+    except OSError:
+        return False  # whoever reads it next says why
+
+
+def iterate_rows(path: Path, sheet: str | None = None) -> Iterator[SheetRow]:
+    """Yield the rows of a sheet, the first without a name, that are not blank; formulas have their saved values.
 
     Raises
     ------
     InputError
-        If it is missing, damaged, or has no sheet with cells.
+        If the file is missing, no regular file, damaged or too large, or has no such sheet.
     """
+    check_regular_file(path, expected="an XLSX file")
+    with _named_errors(path), path.open("rb") as file:
+        _check_parts(path, file)
+        book = _open(file)
+        if not book.worksheets:
+            raise InputError(f"{path}: the workbook has no sheet with cells")
+        if sheet is not None and sheet not in book.sheetnames:
+            raise InputError(f"{path}: no sheet {sheet!r}; the file has {', '.join(book.sheetnames)}")
+        table = book.worksheets[0] if sheet is None else book[sheet]
+        table.reset_dimensions()  # what the file says of its size need not be true
+        n_rows = n_cells = n_places = 0
+        for number, row in enumerate(table.iter_rows(), 1):
+            last = next((at for at in range(len(row), 0, -1) if row[at - 1].value is not None), 0)
+            n_rows, n_cells, n_places = n_rows + (last > 0), n_cells + last, n_places + len(row)
+            if number > _LAST_ROW or n_rows > MOST_ROWS or n_cells > MOST_CELLS or n_places > _MOST_PLACES:
+                raise InputError(
+                    f"{path}: too large; expected at most {MOST_ROWS:,} rows and {MOST_CELLS:,} cells in a sheet"
+                )
+            if last:
+                yield number, row[:last]
+
+
+def _open(file: IO[bytes]) -> Workbook:
     import openpyxl  # its import takes longer than reading most sheets, which are text
 
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # openpyxl warns of styles and extensions that do not concern the values
+        return openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
+
+
+@contextmanager
+def _named_errors(path: Path) -> Generator[None, None, None]:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # openpyxl warns of styles and extensions that do not concern the values
-            book = openpyxl.load_workbook(io.BytesIO(path.read_bytes()), data_only=True)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
+        yield
+    except InputError:
+        raise
     except Exception as error:  # openpyxl lets whatever it meets in a damaged file through
-        raise InputError(f"{path}: cannot be read as XLSX: {error}") from error
-    if not book.worksheets:
-        raise InputError(f"{path}: the workbook has no sheet with cells")
-    return book
+        reason = str(error).partition("; use sys.set_int_max_str_digits")[0]
+        raise InputError(f"{path}: cannot be read as XLSX: {reason}") from error
+
+
+def _check_parts(path: Path, file: IO[bytes]) -> None:
+    """Refuse a file that would unpack to too much, or whose XML defines entities, which multiply when they are read."""
+    with zipfile.ZipFile(file) as archive:
+        parts = archive.infolist()
+        if sum(part.file_size for part in parts) > LARGEST_SHEET:
+            raise InputError(f"{path}: more than {LARGEST_SHEET >> 20} MiB unpacked; is this the metadata sheet?")
+        for part in parts:
+            with archive.open(part) as stream:
+                if _has_doctype(stream):
+                    raise InputError(f"{path}: part {part.filename!r} has a document type; no XLSX file needs one")
+    file.seek(0)
+
+
+def _has_doctype(stream: IO[bytes]) -> bool:
+    """Tell whether a document type stands before the first element of an XML file."""
+    found = []
+    parser = expat.ParserCreate()
+
+    def note_doctype(*_: object) -> None:
+        found.append(True)
+        raise _RootReachedError
+
+    def stop(*_: object) -> None:
+        raise _RootReachedError
+
+    parser.StartDoctypeDeclHandler = note_doctype
+    parser.StartElementHandler = stop
+    try:
+        while block := stream.read(1 << 16):
+            parser.Parse(block)
+    except (_RootReachedError, expat.ExpatError):  # the latter: no XML, such as a picture
+        pass
+    return bool(found)

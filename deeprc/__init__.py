@@ -1,6 +1,8 @@
 """DeepRC: immune repertoire classification with modern Hopfield networks.
 
-`deeprc.open` a container, `deeprc.load` a run, train with `deeprc.DeepRCClassifier` or `deeprc.train`.
+`deeprc.check`, `deeprc.preprocess`, `deeprc.train`, `deeprc.evaluate`, `deeprc.report` and `deeprc.benchmark` do what
+the commands of these names do. `deeprc.open` opens a container, `deeprc.load` a run; `deeprc.DeepRCClassifier` is an
+estimator of scikit-learn.
 """
 
 from __future__ import annotations
@@ -9,27 +11,57 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from deeprc.config import load_config
     from deeprc.datasets.dataset import open_dataset as open  # noqa: A004 (the documented name)
+    from deeprc.datasets.preprocessing import preprocess
+    from deeprc.evaluation.checks import check_cohort as check
+    from deeprc.evaluation.ensemble import evaluate_runs as evaluate
     from deeprc.evaluation.ensemble import load_ensemble
     from deeprc.evaluation.experiment import train_run as train
+    from deeprc.evaluation.harness import benchmark
     from deeprc.evaluation.run import load_run as load
     from deeprc.interpretation.attention import attention_table
+    from deeprc.interpretation.report import write_any_report as report
     from deeprc.training.estimator import DeepRCClassifier
 
-__all__ = ["DeepRCClassifier", "attention_table", "load", "load_ensemble", "open", "train"]
+    __version__: str
+
+__all__ = [
+    "DeepRCClassifier",
+    "__version__",
+    "attention_table",
+    "benchmark",
+    "check",
+    "evaluate",
+    "load",
+    "load_config",
+    "load_ensemble",
+    "open",
+    "preprocess",
+    "report",
+    "train",
+]
 
 # Imported on first use, so that `import deeprc` and the commands that need no network stay quick.
 _WHERE = {
     "DeepRCClassifier": ("deeprc.training.estimator", "DeepRCClassifier"),
     "attention_table": ("deeprc.interpretation.attention", "attention_table"),
+    "benchmark": ("deeprc.evaluation.harness", "benchmark"),
+    "check": ("deeprc.evaluation.checks", "check_cohort"),
+    "evaluate": ("deeprc.evaluation.ensemble", "evaluate_runs"),
     "load": ("deeprc.evaluation.run", "load_run"),
+    "load_config": ("deeprc.config", "load_config"),
     "load_ensemble": ("deeprc.evaluation.ensemble", "load_ensemble"),
     "open": ("deeprc.datasets.dataset", "open_dataset"),
+    "preprocess": ("deeprc.datasets.preprocessing", "preprocess"),
+    "report": ("deeprc.interpretation.report", "write_any_report"),
     "train": ("deeprc.evaluation.experiment", "train_run"),
 }
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return importlib.import_module("deeprc.versions").package_version("deeprc")
     if name not in _WHERE:
         raise AttributeError(f"module 'deeprc' has no attribute {name!r}")
     module, attribute = _WHERE[name]

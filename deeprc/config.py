@@ -7,99 +7,138 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from importlib.resources import files
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import yaml
 
+from deeprc.documents import parse_yaml, plain, read_yaml, shown
 from deeprc.errors import InputError
 
-__all__ = ["Config", "NetworkConfig", "TrainingConfig", "config_from_mapping", "load_config", "presets"]
+__all__ = [
+    "Config",
+    "NetworkConfig",
+    "Setting",
+    "TrainingConfig",
+    "config_from_mapping",
+    "list_settings",
+    "load_config",
+    "presets",
+    "setting_text",
+]
 
 
-def _bounded(default: float | None, low: float, high: float = float("inf"), *, all_is_none: bool = False) -> Any:
-    return field(default=default, metadata={"low": low, "high": high, "none": "all" if all_is_none else None})
+_UNITS = 2**18
+"""Units of a layer, at most; the whole network's weights have a limit of their own."""
+
+_MANY = 2**50
+"""Largest number of anything: more updates or sequences than there are, and exact in every type of number."""
+
+_SHOWN_LIMIT = 1_000
+"""Larger limits are for what cannot be meant, and are not shown."""
 
 
-@dataclass(frozen=True)
+def _choice(default: str | bool, meaning: str) -> Any:
+    return field(default=default, metadata={"meaning": meaning})
+
+
+def _number(default: float | None, low: float, meaning: str, *, high: float = _MANY, none: str | None = None) -> Any:
+    """Return a field for a number from `low` to `high`; `none` is what null may also be called."""
+    return field(default=default, metadata={"meaning": meaning, "low": low, "high": high, "none": none})
+
+
+@dataclass(frozen=True, repr=False)
 class NetworkConfig:
-    """The network's shape. See `deeprc.nn.DeepRC`."""
+    """The network's shape. See `deeprc.nn.DeepRC`; `list_settings` lists the fields with their meaning."""
 
-    # h1: the paper's 1D convolution, or an LSTM
-    embedding: Literal["convolution", "lstm"] = "convolution"
-    # d_v, the number of motif kernels (or LSTM units)
-    n_kernels: int = _bounded(32, 1)
-    # residues that one kernel spans
-    kernel_size: int = _bounded(9, 1)
-    # the kernels' start, as a factor of LeCun's 1 / sqrt(fan-in)
-    convolution_gain: float = _bounded(0.5, 0)
-    # factor of a sequence's one-hot features by its count; `log` hides sequences seen once
-    abundance: Literal["none", "log1p", "log"] = "none"
-    # learned numbers for each V and each J gene, joined to what the kernels give; 0 does without genes
-    gene_units: int = _bounded(0, 0)
-    # SELU layers of the key network h2, and d_k, the units in each
-    n_key_layers: int = _bounded(2, 0)
-    key_units: int = _bounded(32, 1)
-    # learned queries
-    n_heads: int = _bounded(1, 1)
-    # inverse temperature of the attention; null is 1 / sqrt(key_units)
-    beta: float | None = _bounded(None, 1e-12)
-    # learn one beta per head
-    learn_beta: bool = False
-    # bring the repertoire representation to mean 0 and variance 1 before o (not in the paper)
-    standardise: bool = True
-    # layers of the output network o; 1 is linear
-    n_output_layers: int = _bounded(1, 1)
-    # units of its hidden layers
-    output_units: int = _bounded(32, 1)
-    # of the convolution: auto is bfloat16 on CUDA and float32 elsewhere
-    precision: Literal["auto", "bfloat16", "float32"] = "auto"
+    embedding: Literal["convolution", "lstm"] = _choice(
+        "convolution", "how a sequence is represented (h1): the paper's 1D convolution, or an LSTM"
+    )
+    n_kernels: int = _number(32, 1, "motif kernels of the convolution (d_v), or units of the LSTM", high=_UNITS)
+    kernel_size: int = _number(9, 1, "residues that one kernel spans", high=1000)
+    convolution_gain: float = _number(0.5, 0, "size of the kernels' random start, in units of LeCun's 1 / sqrt(fan-in)")
+    abundance: Literal["none", "log1p", "log"] = _choice(
+        "none", "factor of a sequence's residues by its count; log hides sequences seen once"
+    )
+    gene_units: int = _number(
+        0,
+        0,
+        "learned numbers for each V and each J gene, joined to what the kernels give; 0: without genes",
+        high=_UNITS,
+    )
+    n_key_layers: int = _number(2, 0, "SELU layers of the network that makes the attention's keys (h2)", high=100)
+    key_units: int = _number(32, 1, "units in each of these layers (d_k)", high=_UNITS)
+    n_heads: int = _number(1, 1, "attention heads, each with a learned query", high=1000)
+    beta: float | None = _number(None, 1e-12, "inverse temperature of the attention; null: 1 / sqrt(key_units)")
+    learn_beta: bool = _choice(False, "learn one beta for each head")
+    standardise: bool = _choice(
+        True, "bring the repertoire's representation to mean 0 and variance 1 (not in the paper)"
+    )
+    n_output_layers: int = _number(1, 1, "layers of the output network (o); 1 is linear", high=100)
+    output_units: int = _number(32, 1, "units of its hidden layers", high=_UNITS)
+    precision: Literal["auto", "bfloat16", "float32"] = _choice(
+        "auto", "numbers in the convolution; auto: bfloat16 on CUDA and float32 elsewhere"
+    )
+
+    def __repr__(self) -> str:
+        return _short_repr(self)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TrainingConfig:
-    """How the network is trained."""
+    """How the network is trained; `list_settings` lists the fields with their meaning."""
 
-    # updates at most
-    n_updates: int = _bounded(2000, 1)
-    # repertoires per update
-    batch_size: int = _bounded(4, 1)
-    # sequences drawn at random from each repertoire per update; `all` (or null) is whole repertoires
-    n_sequences: int | None = _bounded(10_000, 1, all_is_none=True)
-    # share of them that attention keeps, to learn from (the paper: 0.1)
-    top_fraction: float = _bounded(1.0, 1e-9, 1)
-    # and how many of each repertoire at most; null sets no limit
-    top_number: int | None = _bounded(None, 1)
-    # what is not kept: `dropped` from the softmax, at inference too (the paper), or a `constant` part of it
-    unattended: Literal["dropped", "constant"] = "dropped"
-    # Adam's step size
-    learning_rate: float = _bounded(1e-3, 1e-12)
-    # Adam's epsilon
-    adam_epsilon: float = _bounded(1e-8, 1e-30)
-    # validated and kept are averages of the weights, which keep this share of themselves in an update; 0: the weights
-    weight_average: float = _bounded(0.99, 0, 0.9999)
-    # updates between two looks at the validation fold
-    evaluate_every: int = _bounded(50, 1)
-    # sequences of each validation repertoire that a look sees, always the same; `all` (or null) is all
-    validation_sequences: int | None = _bounded(20_000, 1, all_is_none=True)
-    # by how much the validation loss must fall to count as better: who is sure need not become surer
-    least_gain: float = _bounded(1e-3, 0)
-    # looks without a better validation loss before training stops; null never stops early
-    patience: int | None = _bounded(20, 1)
-    # weight of the sum of absolute weights in the loss
-    l1: float = _bounded(0.0, 0)
-    # weight of the sum of squared weights in the loss
-    l2: float = _bounded(0.0, 0)
-    # share of residues that change places within their sequence, anew in every update
-    residue_permutation: float = _bounded(0.0, 0, 1)
-    # standard deviation of noise on the attention logits
-    logit_noise: float = _bounded(0.0, 0)
-    # mix the sequences of a batch's negative repertoires (first target, binary)
-    shuffle_negatives: bool = False
-    # largest share of kernels that start from motifs enriched in the training fold (abundance=none); 0: plain start
-    seeded_start: float = _bounded(0.5, 0, 1)
-    # copy all sequences to the GPU once; auto does where they take at most half of its free memory
-    device_cache: Literal["auto", "always", "never"] = "auto"
+    n_updates: int = _number(2000, 1, "updates of the weights, at most")
+    batch_size: int = _number(4, 1, "repertoires per update", high=65_536)
+    n_sequences: int | None = _number(
+        10_000, 1, "sequences drawn at random from each repertoire for an update; all: whole repertoires", none="all"
+    )
+    top_fraction: float = _number(
+        1.0, 1e-9, "share of the drawn sequences, the most attended ones, to learn from (the paper: 0.1)", high=1
+    )
+    top_number: int | None = _number(None, 1, "and how many of each repertoire at most; null: no limit")
+    unattended: Literal["dropped", "constant"] = _choice(
+        "dropped",
+        "the other sequences: dropped from the softmax, in predictions too (the paper), or a constant part of it",
+    )
+    learning_rate: float = _number(1e-3, 1e-12, "step size of the optimizer Adam")
+    adam_epsilon: float = _number(1e-8, 1e-30, "epsilon of Adam")
+    weight_average: float = _number(
+        0.99,
+        0,
+        "validate and keep running averages of the weights, with this decay per update; 0: the weights",
+        high=0.9999,
+    )
+    evaluate_every: int = _number(50, 1, "updates between two evaluations on the validation repertoires")
+    validation_sequences: int | None = _number(
+        20_000, 1, "sequences of each validation repertoire that an evaluation reads; all: every one", none="all"
+    )
+    least_gain: float = _number(1e-3, 0, "by how much the validation loss must fall to count as better")
+    patience: int | None = _number(
+        20, 1, "evaluations without a better validation loss before training stops; null: never stop early"
+    )
+    l1: float = _number(0.0, 0, "weight of the sum of absolute weights in the loss")
+    l2: float = _number(0.0, 0, "weight of the sum of squared weights in the loss")
+    residue_permutation: float = _number(
+        0.0, 0, "share of residues that change places within their sequence, anew in every update", high=1
+    )
+    logit_noise: float = _number(0.0, 0, "standard deviation of random noise on the attention logits")
+    shuffle_negatives: bool = _choice(
+        False, "mix the sequences of an update's negative repertoires (the first target must be binary)"
+    )
+    seeded_start: float = _number(
+        0.5,
+        0,
+        "largest share of the kernels that start from motifs that go with the label (needs abundance=none); 0: none",
+        high=1,
+    )
+    device_cache: Literal["auto", "always", "never"] = _choice(
+        "auto", "copy all sequences to the GPU once; auto: where they take at most half of its free memory"
+    )
+
+    def __repr__(self) -> str:
+        return _short_repr(self)
 
     @property
     def averaged_fraction(self) -> float:
@@ -107,16 +146,29 @@ class TrainingConfig:
         return self.top_fraction if self.unattended == "dropped" else 1.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Config:
-    """A whole configuration."""
+    """A whole configuration; its default is the preset `deeprc`."""
 
     network: NetworkConfig = field(default_factory=NetworkConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
 
+    def __repr__(self) -> str:
+        return _short_repr(self)
+
+    def value(self, name: str) -> Any:
+        """Return the value of a setting by its name."""
+        return getattr(getattr(self, _SECTION_OF[name]), name)
+
+    def changes(self) -> dict[str, Any]:
+        """Return the settings that differ from the default preset, by name."""
+        default = Config()
+        return {name: self.value(name) for name in _SECTION_OF if self.value(name) != default.value(name)}
+
     def to_mapping(self) -> dict[str, dict[str, Any]]:
         """Return the configuration as nested dictionaries, as it is written to YAML."""
-        return asdict(self)
+        mapping: dict[str, dict[str, Any]] = plain(asdict(self))
+        return mapping
 
 
 _SECTIONS: dict[str, type[NetworkConfig] | type[TrainingConfig]] = {
@@ -124,6 +176,82 @@ _SECTIONS: dict[str, type[NetworkConfig] | type[TrainingConfig]] = {
     "training": TrainingConfig,
 }
 _SECTION_OF = {f.name: name for name, section in _SECTIONS.items() for f in fields(section)}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of a configuration.
+
+    Attributes
+    ----------
+    section, name
+        Where it stands in a YAML file.
+    meaning
+        What it does, in a line.
+    kind
+        Which values it takes, in words.
+    default
+        Its value in the preset `deeprc`.
+    null
+        What None is called: null or all.
+    """
+
+    section: str
+    name: str
+    meaning: str
+    kind: str
+    default: Any
+    null: str
+
+    def text(self, value: Any) -> str:
+        """Return a value as it is written in YAML and in `key=value`."""
+        return self.null if value is None else setting_text(value)
+
+
+def list_settings() -> list[Setting]:
+    """Return all settings of a configuration, those of the network first."""
+    hints = {name: hint for section in _SECTIONS.values() for name, hint in get_type_hints(section).items()}
+    return [
+        Setting(
+            name,
+            f.name,
+            f.metadata["meaning"],
+            _kind(hints[f.name], f.metadata),
+            f.default,
+            f.metadata.get("none") or "null",
+        )
+        for name, section in _SECTIONS.items()
+        for f in fields(section)
+    ]
+
+
+def setting_text(value: Any) -> str:
+    """Return a setting's value as it is written in YAML and in `key=value`."""
+    dumped: str = yaml.safe_dump(value)
+    return dumped.removesuffix("\n").removesuffix("\n...")
+
+
+def _kind(hint: Any, limits: Mapping[str, Any]) -> str:
+    """Return which values a field takes: whole number of at least 1, or all."""
+    if get_origin(hint) is Literal:
+        return " or ".join(get_args(hint)) if len(get_args(hint)) == 2 else ", ".join(get_args(hint))
+    kinds = set(get_args(hint)) or {hint}
+    if bool in kinds:
+        return "true or false"
+    text = "whole number" if int in kinds else "number"
+    low, high = limits["low"], limits["high"]
+    if high < _SHOWN_LIMIT:
+        text += f" above 0, at most {high:g}" if 0 < low < 1e-6 else f" from {low:g} to {high:g}"
+    else:
+        text += " above 0" if 0 < low < 1e-6 else f" of at least {low:g}"
+    return text + (f", or {limits['none'] or 'null'}" if type(None) in kinds else "")
+
+
+def _short_repr(config: Any) -> str:
+    """Return a configuration as the call that makes it, with the values that differ from the defaults."""
+    default = type(config)()
+    changed = [f.name for f in fields(config) if getattr(config, f.name) != getattr(default, f.name)]
+    return f"{type(config).__name__}({', '.join(f'{name}={getattr(config, name)!r}' for name in changed)})"
 
 
 def presets() -> list[str]:
@@ -170,17 +298,14 @@ def config_from_mapping(settings: Mapping[str, Any], *, source: str) -> Config:
 
 def _read_yaml(name: str | Path) -> dict[str, dict[str, Any]]:
     if str(name) in presets():
-        text = files("deeprc.configs").joinpath(f"{name}.yaml").read_text(encoding="utf-8")
-    elif Path(name).is_file():
-        text = Path(name).read_text(encoding="utf-8")
+        settings = parse_yaml(files("deeprc.configs").joinpath(f"{name}.yaml").read_text("utf-8"), source=str(name))
+    elif Path(name).exists():
+        settings = read_yaml(Path(name))
     else:
         raise InputError(
             f"--config {name}: neither a file nor a configuration that comes with deeprc: {', '.join(presets())}"
         )
-    try:
-        settings = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise InputError(f"{name}: is not YAML: {' '.join(str(error).split())}") from error
+    settings = settings or {}
     if not isinstance(settings, dict) or not all(isinstance(part, dict) for part in settings.values()):
         raise InputError(f"{name}: expected the sections {', '.join(_SECTIONS)}, each with `key: value` lines")
     return settings
@@ -191,6 +316,10 @@ def _build(settings: Mapping[str, Any], problems: list[str], *, source: str) -> 
     unknown = sorted(settings.keys() - _SECTIONS.keys())
     problems += [f"unknown section {name!r}; expected {', '.join(_SECTIONS)}" for name in unknown]
     for name, section in _SECTIONS.items():
+        if not isinstance(settings.get(name, {}), Mapping):
+            raise InputError(
+                f"configuration {source}: {name}: expected names and values, found {shown(settings[name])}"
+            )
         hints = get_type_hints(section)
         known = {f.name: f for f in fields(section)}
         values: dict[str, Any] = {}
@@ -200,7 +329,7 @@ def _build(settings: Mapping[str, Any], problems: list[str], *, source: str) -> 
                 continue
             converted, problem = _convert(value, hints[key], known[key].metadata)
             if problem:
-                problems.append(f"{name}.{key}: {problem}, found {value!r}")
+                problems.append(f"{name}.{key}: {problem}, found {shown(value)}")
             values[key] = converted
         built[name] = values
     if not problems:
@@ -228,8 +357,8 @@ def _contradictions(config: Config) -> list[str]:
 def _override_value(text: str) -> Any:
     """Return an override's value: as YAML reads it, but without YAML 1.1's base 60 (1:30 is not 90)."""
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
+        value = parse_yaml(text, source="")
+    except InputError:
         return text
     return text if ":" in text else value
 
@@ -241,6 +370,7 @@ def _unknown_key(key: str) -> str:
 
 def _convert(value: Any, hint: Any, limits: Mapping[str, Any]) -> tuple[Any, str | None]:
     """Return the value in the field's type and what is wrong with it, if anything."""
+    value = plain(value)
     if get_origin(hint) is Literal:
         choices = get_args(hint)
         return value, None if value in choices else f"expected one of {', '.join(map(str, choices))}"
@@ -258,7 +388,11 @@ def _convert(value: Any, hint: Any, limits: Mapping[str, Any]) -> tuple[Any, str
         if not math.isfinite(number):
             return value, expected
         value = number
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return value, expected
+    if isinstance(value, Integral):
+        value = min(max(int(value), -_MANY * 2), _MANY * 2)  # beyond all limits, and still a number of 64 bits
+    if not math.isfinite(value):
         return value, expected
     if int in kinds:
         if value != int(value):
@@ -267,6 +401,8 @@ def _convert(value: Any, hint: Any, limits: Mapping[str, Any]) -> tuple[Any, str
     else:
         value = float(value)
     low, high = limits["low"], limits["high"]
-    if not low <= value <= high:
-        return value, f"expected at least {low:g}" + (f" and at most {high:g}" if high < float("inf") else "")
+    if value < low:
+        return value, f"expected at least {low:g}"
+    if value > high:
+        return value, f"expected at most {high:,}"
     return value, None

@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
+import io
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from deeprc.caches import prepare_caches
 from deeprc.errors import InputError
 from deeprc.files import check_place, write_aside
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
+    "CLASS_COLOURS",
     "COLOURS",
     "DASHES",
     "GRID",
@@ -36,6 +39,12 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 """Blue, vermilion, green and purple of Okabe and Ito, which colour-blind people tell apart.
 
 These four stand out from white and from a dark page by 3 to 1 or more; the others of the eight do not.
+"""
+
+CLASS_COLOURS = (*COLOURS, "#7A68D8", "#8F7000")
+"""Of the classes of a run's targets, in their order: one colour for a class in all figures and tables.
+
+What is not of a class (sides of the split, attended genes) is drawn with ink, by its line and marker.
 """
 
 DASHES = ((), (6, 2), (1.5, 1.5), (6, 2, 1.5, 2), (10, 3, 3, 3), (3, 1.5))
@@ -92,6 +101,7 @@ def draws(function: Callable[_P, _R]) -> Callable[_P, _R]:
     def draw(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         if importlib.util.find_spec("matplotlib") is None:
             raise InputError("the figures need matplotlib: pip install 'deeprc[plots]'")
+        prepare_caches()
         from matplotlib import rc_context
 
         with rc_context(SETTINGS):
@@ -155,5 +165,8 @@ def save_figure(figure: Figure, path: Path | str, *, dpi: int = _DPI) -> None:
         As `check_figure_path`, or if matplotlib is not installed.
     """
     kind = check_figure_path(path)
-    with write_aside(Path(path)) as aside, _quiet("fontTools"):
-        figure.savefig(aside, format=kind, dpi=dpi, metadata=_METADATA[kind], bbox_inches="tight", facecolor="white")
+    picture = io.BytesIO()  # Pillow does not say why it could not write to a file
+    with _quiet("fontTools"):
+        figure.savefig(picture, format=kind, dpi=dpi, metadata=_METADATA[kind], bbox_inches="tight", facecolor="white")
+    with write_aside(Path(path)) as aside:
+        aside.write_bytes(picture.getvalue())

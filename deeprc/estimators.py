@@ -17,27 +17,33 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from scipy.optimize import minimize
 from scipy.special import expit
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from deeprc.datasets.cache import repertoire_digests
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.documents import parse_json, plain, typed
 from deeprc.errors import InputError
 from deeprc.files import write_safetensors
 
 __all__ = [
     "BinaryClassifier",
     "RepertoireClassifier",
+    "RepertoireEstimator",
+    "RepertoireRegressor",
     "canonical_order",
     "checked_dataset",
     "checked_labels",
+    "checked_numbers",
     "fitted_state",
     "platt_scaling",
     "two_classes",
 ]
 
 _FORMAT, _VERSION = "deeprc-estimator", 1
+_Estimator = TypeVar("_Estimator", bound="RepertoireEstimator")
 _Classifier = TypeVar("_Classifier", bound="RepertoireClassifier")
+_Regressor = TypeVar("_Regressor", bound="RepertoireRegressor")
 
 
 def checked_dataset(X: object) -> RepertoireDataset:
@@ -85,12 +91,35 @@ def two_classes(X: object, y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.bool_
     return classes, np.asarray(index == 1)
 
 
-def canonical_order(X: RepertoireDataset, index: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return rows, (B,), in an order that the repertoires' content and class decide, not their order in X.
+def checked_numbers(X: object, y: ArrayLike) -> NDArray[np.float64]:
+    """Return the numbers to predict, (B,).
+
+    Raises
+    ------
+    TypeError
+        If X is no `RepertoireDataset`.
+    ValueError
+        If X and y differ in length, or y is no numbers, has a missing one, or one value only.
+    """
+    n = len(checked_dataset(X))
+    numbers: NDArray[np.float64] = column_or_1d(y).astype(np.float64)
+    if n != len(numbers):
+        raise ValueError(f"expected one label per repertoire, found {len(numbers)} labels for {n} repertoires")
+    if not np.isfinite(numbers).all():
+        raise ValueError("y has missing or infinite labels; leave out their repertoires")
+    if len(np.unique(numbers)) < 2:
+        raise ValueError(f"y has one value only: {numbers[:1].tolist()}")
+    return numbers
+
+
+def canonical_order(X: RepertoireDataset, labels: NDArray[Any]) -> NDArray[np.int64]:
+    """Return rows, (B,), in an order that the repertoires' content and labels decide, not their order in X.
 
     What is drawn at random, or summed, over repertoires in this order does not depend on how a cohort is sorted.
+    `labels` are numbers, (B,) or (B, number of targets), NaN where missing.
     """
-    keys = list(zip(repertoire_digests(X), index.tolist(), strict=True))
+    known = np.nan_to_num(np.asarray(labels, np.float64), nan=-np.inf)
+    keys = list(zip(repertoire_digests(X), known.tolist(), strict=True))
     return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
 
 
@@ -103,8 +132,8 @@ def fitted_state(attributes: Mapping[str, Any]) -> tuple[dict[str, NDArray[Any]]
     return arrays, {**texts, **values}
 
 
-class RepertoireClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier that predicts by `predict_proba` and whose fitted attributes, which end in `_`, can be saved."""
+class RepertoireEstimator(BaseEstimator):  # type: ignore[misc]
+    """An estimator over repertoires whose fitted attributes, which end in `_`, can be saved."""
 
     path_parameter: ClassVar[str | None] = None
     """A parameter many values of which are tried at the price of about one; see `BinaryClassifier.decision_path`."""
@@ -112,35 +141,27 @@ class RepertoireClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     uses_validation: ClassVar[bool] = False
     """Whether `fit` takes `X_validation` and `y_validation`, to stop early by them."""
 
-    classes_: NDArray[Any]
-
     def check_parameters(self) -> None:
         """Raise InputError where a parameter can be told to be wrong before there is a cohort."""
 
+    @classmethod
+    def check_cohort(cls, X: RepertoireDataset) -> None:
+        """Raise InputError where a cohort lacks what the method needs, as genes or the recipe of a simulation."""
+
     def prepare(self, X: RepertoireDataset) -> None:
         """Compute and cache what does not depend on labels, so that processes need not all do it."""
-
-    def predict_proba(self, X: RepertoireDataset) -> NDArray[np.float64]:
-        """Return the probability of each class, (B, C), in the order of X and of `classes_`."""
-        raise NotImplementedError
-
-    def predict(self, X: RepertoireDataset) -> NDArray[Any]:
-        """Return the likeliest class of each repertoire, (B,)."""
-        likeliest = self.predict_proba(X).argmax(axis=1)
-        chosen: NDArray[Any] = self.classes_[likeliest]
-        return chosen
 
     def save(self, path: Path | str) -> None:
         """Write the fitted estimator into one safetensors file; no pickle is written."""
         check_is_fitted(self)
         arrays, values = self._state()
         own = {"format": _FORMAT, "version": _VERSION, "class": type(self).__name__}
-        text = json.dumps({**own, "parameters": self.get_params(deep=False), "values": values})
+        text = json.dumps(plain({**own, "parameters": self.get_params(deep=False), "values": values}))
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         write_safetensors(Path(path), lambda aside: save_file(contiguous, aside, {"deeprc": text}))
 
     @classmethod
-    def load(cls: type[_Classifier], path: Path | str) -> _Classifier:
+    def load(cls: type[_Estimator], path: Path | str) -> _Estimator:
         """Read what `save` wrote.
 
         Raises
@@ -151,17 +172,26 @@ class RepertoireClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         try:
             with safe_open(path, framework="np") as file:
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-                body = json.loads((file.metadata() or {}).get("deeprc", "{}"))
+                body = parse_json((file.metadata() or {}).get("deeprc", "{}"), source=str(path))
         except FileNotFoundError:
             raise InputError(f"{path}: no such file") from None
+        except InputError:
+            raise
         except (SafetensorError, OSError, ValueError) as error:
             raise InputError(f"{path}: is damaged or no safetensors file: {error}") from error
+        body = typed(body, dict[str, Any], str(path))
         found = tuple(body.get(name) for name in ("format", "version", "class"))
         if found != (_FORMAT, _VERSION, cls.__name__):
             wanted = f"expected a {cls.__name__} of version {_VERSION}"
             raise InputError(f"{path}: {wanted}, found {found[2] or 'no estimator'} of version {found[1]}")
-        estimator = cls(**body["parameters"])
-        estimator._restore(arrays, body["values"])
+        parameters = typed(body.get("parameters"), dict[str, Any], f"{path}: parameters")
+        values = typed(body.get("values"), dict[str, dict[str, Any]], f"{path}: values")
+        try:
+            estimator = cls(**parameters)
+            estimator._restore(arrays, values)
+        except (LookupError, TypeError, AttributeError, RuntimeError, ValueError) as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise InputError(f"{path}: is damaged: {reason}") from error
         return estimator
 
     def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
@@ -169,10 +199,29 @@ class RepertoireClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return fitted_state(vars(self))
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
+        for name in (*arrays, *values):
+            if name.startswith("_") or not name.endswith("_"):
+                raise InputError(f"expected names of fitted attributes, which end in _, found {name!r}")
         for name, array in arrays.items():
             setattr(self, name, array)
         for name, holder in values.items():
             setattr(self, name, holder["value"] if "value" in holder else np.array(holder["text"], dtype=str))
+
+
+class RepertoireClassifier(ClassifierMixin, RepertoireEstimator):  # type: ignore[misc]
+    """A classifier that predicts by `predict_proba`."""
+
+    classes_: NDArray[Any]
+
+    def predict_proba(self, X: RepertoireDataset) -> NDArray[np.float64]:
+        """Return the probability of each class, (B, C), in the order of X and of `classes_`."""
+        raise NotImplementedError
+
+    def predict(self, X: RepertoireDataset) -> NDArray[Any]:
+        """Return the likeliest class of each repertoire, (B,)."""
+        likeliest = self.predict_proba(X).argmax(axis=1)
+        chosen: NDArray[Any] = self.classes_[likeliest]
+        return chosen
 
 
 class BinaryClassifier(RepertoireClassifier):
@@ -201,10 +250,6 @@ class BinaryClassifier(RepertoireClassifier):
         self.calibration_ = np.array([1.0, 0.0])
         self._fit(X, positive)
         return self
-
-    @classmethod
-    def check_cohort(cls, X: RepertoireDataset) -> None:
-        """Raise InputError where a cohort lacks what the method needs, as genes or the recipe of a simulation."""
 
     def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
         raise NotImplementedError
@@ -238,6 +283,80 @@ class BinaryClassifier(RepertoireClassifier):
         assert self.path_parameter is not None
         each = (clone(self).set_params(**{self.path_parameter: value}) for value in values)
         return np.array([one.fit(X, y).decision_function(X_new) for one in each]).reshape(len(values), len(X_new))
+
+
+class RepertoireRegressor(RegressorMixin, RepertoireEstimator):  # type: ignore[misc]
+    """A regressor: predicts a number for each repertoire.
+
+    A subclass defines `_fit`, `_predict` and, with a `path_parameter`, `_path`: in units of the training labels'
+    standard deviation from their mean.
+
+    Attributes
+    ----------
+    mean_, scale_
+        Of the training labels.
+    """
+
+    mean_: float
+    scale_: float
+
+    def fit(self: _Regressor, X: RepertoireDataset, y: ArrayLike) -> _Regressor:
+        """Learn from the repertoires X, (B,), with numbers y, (B,). The order of X does not matter.
+
+        Raises
+        ------
+        TypeError
+            If X is no `RepertoireDataset`.
+        ValueError
+            If X and y differ in length, y has one value or a missing one, a parameter is out of range, or X lacks what
+            the method needs.
+        """
+        X, standard = self._standardised(X, y)
+        self._fit(X, standard)
+        return self
+
+    def _standardised(self, X: RepertoireDataset, y: ArrayLike) -> tuple[RepertoireDataset, NDArray[np.float64]]:
+        """Note mean and scale; return the repertoires in canonical order and their numbers in these units."""
+        numbers = checked_numbers(X, y)
+        self.check_cohort(X)
+        order = canonical_order(X, numbers)
+        numbers = numbers[order]
+        self.mean_, self.scale_ = float(numbers.mean()), float(numbers.std())
+        return X[order], (numbers - self.mean_) / self.scale_
+
+    def _fit(self, X: RepertoireDataset, numbers: NDArray[np.float64]) -> None:
+        raise NotImplementedError
+
+    def _predict(self, X: RepertoireDataset) -> NDArray[np.float64]:
+        raise NotImplementedError
+
+    def predict(self, X: RepertoireDataset) -> NDArray[np.float64]:
+        """Return the number predicted for each repertoire, (B,)."""
+        check_is_fitted(self)
+        if len(checked_dataset(X)) == 0:
+            return np.zeros(0)
+        self.check_cohort(X)
+        return np.asarray(self.mean_ + self.scale_ * self._predict(X), np.float64)
+
+    def decision_path(
+        self, X: RepertoireDataset, y: ArrayLike, X_new: RepertoireDataset, values: Sequence[Any]
+    ) -> NDArray[np.float64]:
+        """Return the numbers, (V, B), that each value of `path_parameter` predicts for new repertoires X_new, (B,).
+
+        The same as one `fit(X, y).predict(X_new)` per value; `_path` shares the work between them. Nothing of `self`
+        changes.
+        """
+        one = clone(self)
+        X, standard = one._standardised(X, y)
+        if len(X_new) == 0 or len(values) == 0:
+            return np.zeros((len(values), len(X_new)))
+        one.check_cohort(X_new)
+        return np.asarray(one.mean_ + one.scale_ * one._path(X, standard, X_new, list(values)), np.float64)
+
+    def _path(
+        self, X: RepertoireDataset, numbers: NDArray[np.float64], X_new: RepertoireDataset, values: Sequence[Any]
+    ) -> NDArray[np.float64]:
+        raise NotImplementedError
 
 
 def platt_scaling(scores: NDArray[np.float64], positive: NDArray[np.bool_]) -> NDArray[np.float64]:

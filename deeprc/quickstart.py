@@ -43,7 +43,7 @@ def run_quickstart(
     output
         The folder to write; must not exist, or be empty.
     cohort
-        What to simulate; the default, the recipe `quickstart`, takes under a minute on 2 cores.
+        What to simulate; the default, the recipe `quickstart`, takes a minute or two on two cores once all is compiled.
     say
         Takes a line of text before each step.
     progress

@@ -5,22 +5,24 @@ Letters: B repertoires.
 
 from __future__ import annotations
 
-import difflib
 import logging
-import re
-from collections.abc import Sequence
+import operator
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.errors import InputError
+from deeprc.targets import Comparison, Target, TaskKind, class_texts, counted_classes, read_target
 
 __all__ = [
     "Task",
     "TaskKind",
+    "describe_classes",
     "labels",
     "parse_tasks",
     "scaled_to",
@@ -28,11 +30,17 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-TaskKind = Literal["binary", "multiclass", "regression"]
-
-_SUFFIX = re.compile(r"^(?P<target>.*?)(?::(?P<kind>binary|multiclass|regression))?(?:@(?P<weight>[0-9.eE+-]+))?$")
 _NEGATIVE = {"0", "-", "false", "f", "no", "n", "neg", "negative", "control", "healthy"}
 _POSITIVE = {"1", "+", "true", "t", "yes", "y", "pos", "positive"}
+
+
+_COMPARE: Mapping[Comparison, Callable[[Any, Any], Any]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
+_OPPOSITE: Mapping[Comparison, Comparison] = {">": "<=", ">=": "<", "<": ">=", "<=": ">"}
 
 
 @dataclass(frozen=True)
@@ -42,17 +50,24 @@ class Task:
     Attributes
     ----------
     name
-        As the user wrote it, without kind and weight: `column` or `column=positive`.
+        The target without kind and weight: `column`, `column=positive`, `column=a,b vs c` or `column>50`.
     column
         The metadata column.
     kind
         `binary`, `multiclass` or `regression`.
     classes
-        The classes as text. Binary: the negative ones, then the positive one. Regression: empty.
+        The column's values as text. Binary: the negative ones, then the positive ones; with a threshold: what is on its
+        negative and on its positive side. Regression: empty.
     weight
         Of the task's loss in the sum over tasks.
     mean, scale
         Regression targets are trained as (value - mean) / scale, in the training fold's units.
+    n_positive
+        Number of the last classes that are positive, of a binary task.
+    drops_others
+        Whether a value that is none of the classes is, on purpose, no label.
+    comparison, threshold
+        Of a binary task over numbers, which are positive if they compare so with the threshold.
     """
 
     name: str
@@ -62,16 +77,34 @@ class Task:
     weight: float = 1.0
     mean: float = 0.0
     scale: float = 1.0
+    n_positive: int = 1
+    drops_others: bool = False
+    comparison: Comparison | None = None
+    threshold: float = 0.0
+
+    @property
+    def positive(self) -> str:
+        """What a binary target's positive class is called: `severe`, `mild or moderate`, `>50`."""
+        return " or ".join(self.classes[-self.n_positive :])
 
     @property
     def negative(self) -> str:
-        """What a binary target's other class is called: by its name, or where there are several, "not" the positive."""
-        return self.classes[0] if len(self.classes) == 2 else f"not {self.classes[-1]}"
+        """What a binary target's other class is called: by its name, or where it is all others, "not" the positive."""
+        others, positive = self.classes[: -self.n_positive], self.classes[-self.n_positive :]
+        if len(others) == 1 or self.drops_others:
+            return " or ".join(others)
+        return f"not {positive[0]}" if len(positive) == 1 else f"none of {', '.join(positive)}"
 
     @property
     def class_names(self) -> tuple[str, ...]:
         """What the labels 0, 1, ... are called; empty for a regression target."""
-        return (self.negative, self.classes[-1]) if self.kind == "binary" else self.classes
+        return (self.negative, self.positive) if self.kind == "binary" else self.classes
+
+    @property
+    def title(self) -> str:
+        """The name, with the positive class where the name of a binary target does not say it: `age_group=young`."""
+        told = self.kind != "binary" or self.name != self.column
+        return self.name if told else f"{self.name}={self.positive}"
 
     @property
     def n_outputs(self) -> int:
@@ -85,9 +118,8 @@ def parse_tasks(targets: Sequence[str], metadata: pd.DataFrame, *, source: str =
     Parameters
     ----------
     targets
-        `column`, `column=positive`, `column:regression`, `column:multiclass`; `@weight` may follow. Without a kind,
-        a column with two classes is binary, its positive class the one that reads like it (1, +, yes, true, ...), else
-        the last in sorted order.
+        See `deeprc.targets`. Without a kind, a column with two classes is binary, its positive class the one that reads
+        like it (1, +, yes, true, ...), else the last in sorted order.
     metadata
         One row per repertoire; missing labels are NaN or None.
     source
@@ -96,7 +128,8 @@ def parse_tasks(targets: Sequence[str], metadata: pd.DataFrame, *, source: str =
     Raises
     ------
     InputError
-        If a column or class does not exist, a target has one class, or classes were asked for as numbers.
+        If a column or class does not exist, a target has one class, classes were asked for as numbers, or what
+        was asked for contradicts itself.
     """
     if not targets:
         raise InputError(
@@ -109,83 +142,121 @@ def parse_tasks(targets: Sequence[str], metadata: pd.DataFrame, *, source: str =
     return tasks
 
 
-def _parse_task(target: str, metadata: pd.DataFrame, source: str) -> Task:
-    match = _SUFFIX.match(target)
-    assert match is not None
-    name, kind, weight = match["target"], match["kind"], 1.0
-    if target in metadata:  # a column may be called like a target with kind and weight
-        name, kind = target, None
-    else:
-        weight = _weight(match["weight"], target)
-    column, positive = name, None
-    if name not in metadata and "=" in name:
-        column, positive = name.rsplit("=", 1)
-    if column not in metadata:
-        names = {str(c).casefold(): str(c) for c in metadata.columns}
-        near = difflib.get_close_matches(column.casefold(), names, n=1)
-        raise InputError(
-            f"{source}: no metadata column {column!r} for --target {target!r}"
-            + (f"; did you mean {names[near[0]]!r}?" if near else ".")
-            + f" Columns: {', '.join(map(str, metadata.columns))}"
-        )
-    if kind == "regression":
-        _check_numbers(column, metadata[column], source)
-        different = metadata[column].nunique()
+def _parse_task(text: str, metadata: pd.DataFrame, source: str) -> Task:
+    target = read_target(text, metadata, source=source)
+    values = metadata[target.column]
+    two = "a threshold makes" if target.comparison else "'=' makes" if target.positive else ""
+    if two and target.kind not in (None, "binary"):
+        raise InputError(f"--target {text!r}: {two} two classes; leave out ':{target.kind}'")
+    if target.kind == "regression":
+        _check_numbers(target.column, values, source, "regression")
+        different = values.nunique()
         if different < 2:
-            raise InputError(f"{source}: target {column!r} has {different} different values; expected at least 2")
-        return Task(name, column, "regression", (), weight)
-    text = _as_text(metadata[column])
-    found = sorted(value for value in set(text) if value is not None)
+            raise InputError(
+                f"{source}: target {target.column!r} has {different} different values; expected at least 2"
+            )
+        return Task(target.column, target.column, "regression", (), target.weight)
+    if target.comparison is not None:
+        return _threshold_task(target, target.comparison, values, source)
+    found = sorted({value for value in class_texts(values) if value is not None})
     if len(found) < 2:
         raise InputError(
-            f"{source}: target {column!r} has {len(found)} class{'es' * (len(found) != 1)}"
+            f"{source}: target {target.column!r} has {len(found)} class{'es' * (len(found) != 1)}"
             f" ({', '.join(found) or 'all labels are missing'}); expected at least 2"
         )
-    if kind == "multiclass":
-        return Task(name, column, "multiclass", tuple(found), weight)
-    return Task(name, column, "binary", _binary_classes(column, positive, found, source), weight)
+    if target.kind == "multiclass":
+        return Task(target.column, target.column, "multiclass", tuple(found), target.weight)
+    if not target.positive:
+        positive = _likely_positive(target.column, found, values, source)
+        classes = (*(value for value in found if value != positive), positive)
+        return Task(target.column, target.column, "binary", classes, target.weight)
+    return _named_classes_task(target, found, source)
 
 
-def _weight(text: str | None, target: str) -> float:
-    try:
-        weight = 1.0 if text is None else float(text)
-    except ValueError:
-        weight = -1.0
-    if weight < 0:
-        raise InputError(f"--target {target!r}: expected a weight of at least 0 after '@', found {text!r}")
-    return weight
+def _named_classes_task(target: Target, found: Sequence[str], source: str) -> Task:
+    others = tuple(value for value in found if value not in target.positive)
+    if not others:
+        raise InputError(f"{source}: target {target.column!r}: all its classes are positive; expected another one")
+    sides = [side for side in (target.positive, target.negative) if side]
+    named = " vs ".join(",".join(side) for side in sides)
+    if named in found and sides != [(named,)]:  # a class that is called like this list
+        named = " vs ".join(",".join(_in_quotes(name) for name in side) for side in sides)
+    return Task(
+        f"{target.column}={named}",
+        target.column,
+        "binary",
+        (*(target.negative or others), *target.positive),
+        target.weight,
+        n_positive=len(target.positive),
+        drops_others=bool(target.negative),
+    )
 
 
-def _check_numbers(column: str, values: pd.Series[Any], source: str) -> None:
+def _in_quotes(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _threshold_task(target: Target, comparison: Comparison, values: pd.Series[Any], source: str) -> Task:
+    _check_numbers(target.column, values, source, "a threshold")
+    number = f"{target.threshold:.15g}"
+    known = values.dropna()
+    n_positive = int(_COMPARE[comparison](known, target.threshold).sum())
+    if n_positive in (0, len(known)):
+        limits = f", which are from {known.min():g} to {known.max():g}" if len(known) else ""
+        raise InputError(
+            f"{source}: target {target.column!r}: {'all' if n_positive else 'none'} of the {len(known)} known values"
+            f"{limits}, {'are' if n_positive != 1 else 'is'} {comparison}{number}; expected some on each side"
+        )
+    return Task(
+        f"{target.column}{comparison}{number}",
+        target.column,
+        "binary",
+        (f"{_OPPOSITE[comparison]}{number}", f"{comparison}{number}"),
+        target.weight,
+        comparison=comparison,
+        threshold=target.threshold,
+    )
+
+
+def _check_numbers(column: str, values: pd.Series[Any], source: str, what: str) -> None:
     known = values.dropna()
     if len(known) and not pd.api.types.is_numeric_dtype(known):
-        raise InputError(f"{source}: target {column!r}: regression needs numbers, found for example {known.iloc[0]!r}")
+        raise InputError(f"{source}: target {column!r}: {what} needs numbers, found for example {known.iloc[0]!r}")
 
 
-def _binary_classes(column: str, positive: str | None, found: list[str], source: str) -> tuple[str, ...]:
-    if positive is None:
-        if len(found) > 2:
-            raise InputError(
-                f"{source}: target {column!r} has {len(found)} classes ({', '.join(found[:8])}"
-                f"{', ...' * (len(found) > 8)}); say '{column}=CLASS', '{column}:multiclass' or '{column}:regression'"
-            )
-        likely = [value for value in found if value.lower() in _POSITIVE]
-        unlikely = [value for value in found if value.lower() in _NEGATIVE]
-        if len(likely) == 1:
-            positive = likely[0]
-        elif len(unlikely) == 1:
-            positive = next(value for value in found if value != unlikely[0])
-        else:
-            positive = found[-1]
-    if positive not in found:
-        raise InputError(f"{source}: target {column!r} has no class {positive!r}; its classes: {', '.join(found[:20])}")
-    return (*(value for value in found if value != positive), positive)
+def _likely_positive(column: str, found: Sequence[str], values: pd.Series[Any], source: str) -> str:
+    """Return which of two classes is the positive one where nobody says it."""
+    if len(found) > 2:
+        number = f", '{column}>NUMBER'" if pd.api.types.is_numeric_dtype(values) else ""
+        raise InputError(
+            f"{source}: target {column!r} has {len(found)} classes ({counted_classes(values)}); say '{column}=CLASS', "
+            f"'{column}=CLASS vs CLASS'{number}, '{column}:multiclass' or '{column}:regression'"
+        )
+    likely = [value for value in found if value.lower() in _POSITIVE]
+    unlikely = [value for value in found if value.lower() in _NEGATIVE]
+    if len(likely) == 1:
+        return likely[0]
+    if len(unlikely) == 1:
+        return next(value for value in found if value != unlikely[0])
+    return found[-1]
 
 
-def _as_text(values: pd.Series[Any]) -> list[str | None]:
-    """Return labels as text; whole numbers without their '.0', which a column with missing labels gets."""
-    whole = pd.api.types.is_float_dtype(values) and bool((values.dropna() % 1 == 0).all())
-    return [None if pd.isna(value) else str(int(value) if whole else value) for value in values]
+def describe_classes(task: Task, metadata: pd.DataFrame) -> str:
+    """Return a line that says which class of a binary target is positive, and how many repertoires are of each.
+
+    Where the target does not name the class, it says how to ask for the other one.
+    """
+    values = labels([task], metadata)[:, 0]
+    n_positive, n_negative, n_missing = (int(each.sum()) for each in (values == 1, values == 0, np.isnan(values)))
+    line = (
+        f"target {task.name!r}: positive is {task.positive!r} ({n_positive} repertoires), negative {task.negative!r} "
+        f"({n_negative})"
+    )
+    line += f"; {n_missing} have no label" if n_missing else ""
+    if task.title == task.name:
+        return line
+    other = shlex.quote(f"{task.column}={task.negative}")
+    return f"{line}; to have it the other way round: --target {other}"
 
 
 def labels(tasks: Sequence[Task], metadata: pd.DataFrame) -> NDArray[np.float64]:
@@ -205,17 +276,22 @@ def labels(tasks: Sequence[Task], metadata: pd.DataFrame) -> NDArray[np.float64]
         values = metadata[task.column]
         if task.kind == "regression":
             columns.append(_number_labels(task, values))
+        elif task.comparison is not None:
+            numbers = _number_labels(task, values)
+            positive = _COMPARE[task.comparison](numbers, task.threshold)
+            columns.append(np.where(np.isnan(numbers), np.nan, positive.astype(np.float64)))
         else:
-            columns.append(_class_labels(task, _as_text(values)))
+            columns.append(_class_labels(task, class_texts(values)))
     return np.stack(columns, axis=1) if columns else np.zeros((len(metadata), 0))
 
 
 def _class_labels(task: Task, text: list[str | None]) -> NDArray[np.float64]:
     index: dict[str | None, float] = {value: float(i) for i, value in enumerate(task.classes)}
     if task.kind == "binary":
-        index = {value: float(value == task.classes[-1]) for value in task.classes}
+        first_positive = len(task.classes) - task.n_positive
+        index = {value: float(i >= first_positive) for i, value in enumerate(task.classes)}
     unknown = {value for value in text if value is not None} - index.keys()
-    if unknown:
+    if unknown and not task.drops_others:
         logger.warning(
             "target %r: the class %r is none of %s; repertoires of such classes have no label",
             task.name,

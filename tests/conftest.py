@@ -30,7 +30,7 @@ def pytest_configure() -> None:
     """Compile anew for each state of the sources: by itself, numba looks at a caller's file, not at its callees'."""
     root = Path(__file__).parent.parent
     sources = sorted(path for name in ("deeprc", "datasets", "baselines") for path in (root / name).rglob("*.py"))
-    compiled = [text for text in (source.read_bytes() for source in sources) if b"numba" in text]
+    compiled = [text for text in (source.read_bytes() for source in sources) if b"numba" in text or b"njit" in text]
     state = hashlib.sha256(b"".join(compiled)).hexdigest()[:16]
     folder = str(Path(tempfile.gettempdir()) / f"deeprc-numba-{state}")
     numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"] = folder

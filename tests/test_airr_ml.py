@@ -180,6 +180,20 @@ def test_a_folder_without_any_sequence_is_predicted(predictor: ImmuneStatePredic
     assert predictor.predict_proba(tmp_path)["label_positive_probability"].tolist() == [0.5]
 
 
+@pytest.mark.parametrize("rows", [["CASSLF", "CASSPF", "CAS*F"], []])
+def test_the_sequences_of_a_test_folder_are_counted_alone(
+    tmp_path: Path, rows: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "test").mkdir()
+    (tmp_path / "place").mkdir()
+    (tmp_path / "test" / "a.tsv").write_text("\n".join(["junction_aa", *rows]) + "\n")
+    with caplog.at_level(logging.INFO):
+        X, report = convert(read_folder(tmp_path / "test", labelled=False), tmp_path / "place", locus=None, jobs=1)
+    n = len(rows[:2])
+    assert (report.kept, report.rows_read, len(X)) == (n, len(rows), 1 if rows else 0)
+    assert f"test: {n} sequences kept" in caplog.text
+
+
 def test_missing_files_are_left_out_of_training_and_predicted(
     folders: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

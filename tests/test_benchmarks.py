@@ -19,7 +19,7 @@ TIMES = COMMON | {"ours_ms", "dense_ms", "million_sequences_per_s"}
         ("embedding", ["--drawn", "500"], TIMES | {"passes", "billion_additions_per_s"}, "matrix_product"),
         ("training_step", ["--repertoires", "4"], TIMES | {"top_fraction", "draw_ms", "optimiser_ms"}, "copy"),
         ("inference", [], TIMES | {"top_fraction"}, "copy"),
-        ("memory", [], COMMON | {"case", "ours_mb", "dense_mb"}, "rows"),
+        ("memory", ["--rows", "3000"], COMMON | {"case", "ours_mb", "dense_mb"}, "preprocess_bytes_per_row"),
         ("whole_repertoires", [], COMMON | {"choice", "seconds", "mb"}, "rows"),
     ],
 )
@@ -57,6 +57,7 @@ def test_the_layers_are_compared_in_one_run() -> None:
         ("preprocess", ["--rows", "300", "--layout", "two-columns", "--plain"], "preprocess, two-columns"),
         ("cohort_scale", ["--repertoires", "4", "--sequences", "300"], "cohort_scale"),
         ("simulate", ["--sequences", "20000", "--repertoires", "1"], "simulate"),
+        ("opening", ["--sequences", "2000", "--repertoires", "3"], "opening"),
     ],
 )
 def test_reading_and_simulating_are_measured(name: str, options: list[str], title: str) -> None:

@@ -1,9 +1,20 @@
+import subprocess
+import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 import yaml
 
-from deeprc.config import Config, NetworkConfig, TrainingConfig, config_from_mapping, load_config, presets
+from deeprc.config import (
+    Config,
+    NetworkConfig,
+    TrainingConfig,
+    config_from_mapping,
+    list_settings,
+    load_config,
+    presets,
+)
 from deeprc.errors import InputError
 
 
@@ -94,7 +105,7 @@ def test_all_errors_are_reported_at_once() -> None:
         "network.kernel_size: expected at least 1, found 0",
         "network.abundance: expected one of none, log1p, log, found 'sqrt'",
         "training.l1: expected a number, found 'x'",
-        "training.top_fraction: expected at least 1e-09 and at most 1, found 2",
+        "training.top_fraction: expected at most 1, found 2",
         "'seed': expected key=value",
         "network.n_heads: expected a whole number, found 1.5",
         "training.n_updates: expected a number, found 'nan'",
@@ -132,3 +143,63 @@ def test_files_that_cannot_be_used(tmp_path: Path, text: str, message: str) -> N
 def test_an_unknown_name_lists_the_presets() -> None:
     with pytest.raises(InputError, match=r"neither a file nor a configuration .*: cmv, deeprc, paper"):
         load_config("papr")
+
+
+def test_every_field_says_what_it_means_and_which_values_it_takes() -> None:
+    every = list_settings()
+    assert [(each.section, each.name) for each in every] == [
+        (section, field.name)
+        for section, part in (("network", NetworkConfig), ("training", TrainingConfig))
+        for field in fields(part)
+    ]
+    for each in every:
+        assert len(each.meaning) > 10, each.name
+        assert each.kind, each.name
+        assert each.default == Config().value(each.name)
+    kinds = {each.name: each.kind for each in every}
+    assert kinds["abundance"] == "none, log1p, log"
+    assert kinds["unattended"] == "dropped or constant"
+    assert kinds["learn_beta"] == "true or false"
+    assert kinds["n_kernels"] == "whole number of at least 1"
+    assert kinds["n_sequences"] == "whole number of at least 1, or all"
+    assert kinds["top_number"] == "whole number of at least 1, or null"
+    assert kinds["top_fraction"] == "number above 0, at most 1"
+    assert kinds["weight_average"] == "number from 0 to 0.9999"
+
+
+def test_a_setting_as_text_is_read_as_the_same_value() -> None:
+    for name in presets():
+        config = load_config(name)
+        texts = [f"{each.name}={each.text(config.value(each.name))}" for each in list_settings()]
+        assert load_config("deeprc", texts) == config
+
+
+def test_changes_are_what_differs_from_the_default() -> None:
+    assert load_config("deeprc").changes() == {}
+    assert load_config("cmv").changes() == {
+        "abundance": "log",
+        "n_updates": 20000,
+        "evaluate_every": 500,
+        "validation_sequences": 100000,
+    }
+
+
+def test_a_configuration_shows_what_differs_from_the_default() -> None:
+    assert repr(Config()) == "Config()"
+    config = load_config("deeprc", ["n_kernels=64", "patience=null"])
+    assert repr(config) == "Config(network=NetworkConfig(n_kernels=64), training=TrainingConfig(patience=None))"
+    made = eval(repr(config), {"Config": Config, "NetworkConfig": NetworkConfig, "TrainingConfig": TrainingConfig})
+    assert made == config
+
+
+@pytest.mark.parametrize("arguments", [["train", "--help"], ["config", "paper", "--yaml"]])
+def test_settings_are_listed_without_torch(arguments: list[str]) -> None:
+    code = (
+        "import sys; from deeprc.cli import main\n"
+        f"try: main({arguments!r})\n"
+        "except SystemExit: pass\n"
+        "print([name for name in ('torch', 'pandas', 'h5py', 'numba') if name in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.splitlines()[-1] == "[]"
+    assert "n_updates" in out

@@ -1,16 +1,39 @@
 """Places at which files can be written, and tables that are read back."""
 
 import errno
+import os
+import pickle
+import shutil
+import stat
+import subprocess
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
+from matplotlib.figure import Figure
 
-from deeprc.errors import InputError
-from deeprc.files import check_new_folder, check_place, check_table_output, read_table, write_text
+from deeprc.datasets.cache import cached
+from deeprc.datasets.container_writer import ContainerWriter
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.sequences import SequenceTable
+from deeprc.drawing import save_figure
+from deeprc.errors import InputError, WriteError
+from deeprc.files import (
+    check_new_folder,
+    check_place,
+    check_table_output,
+    name_write_errors,
+    write_aside,
+    write_text,
+)
+from deeprc.training.checkpoint import save_tensors
 
 
 @pytest.fixture
@@ -56,23 +79,169 @@ def test_a_check_leaves_nothing_behind(tmp_path: Path) -> None:
         check_place(tmp_path)
 
 
-def test_a_table_is_read_as_it_was_written(tmp_path: Path) -> None:
+LIMIT = 2000
+"""Bytes that a file may have where the disk is full."""
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Let no file grow beyond some bytes, which meets everything that writes, h5py and safetensors as well."""
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def write_container(path: Path) -> None:
+    table = SequenceTable(np.zeros(40, np.uint8), np.array([20, 20]), np.ones(2, np.uint32))
+    with name_write_errors(path), ContainerWriter(path) as writer:  # the spools are small, the container is not
+        writer.append("a", table)
+        writer.finish(pd.DataFrame({"repertoire_id": ["a"]}), source="x" * LIMIT)
+
+
+def write_spool(path: Path) -> None:
+    with name_write_errors(path), ContainerWriter(path) as writer:
+        writer.append("a", SequenceTable(np.zeros(7 * LIMIT, np.uint8), np.full(LIMIT, 7), np.ones(LIMIT, np.uint32)))
+
+
+def draw(path: Path) -> None:
+    figure = Figure()
+    figure.subplots().plot([0, 1])
+    save_figure(figure, path)
+
+
+WRITERS: list[tuple[str, Callable[[Path], None]]] = [
+    ("a.tsv", lambda path: write_text(path, "text" * LIMIT)),
+    ("a.safetensors", lambda path: save_tensors(path, {"a": torch.zeros(LIMIT)}, {})),
+    ("a.h5", write_container),
+    ("a.h5", write_spool),
+    ("a.png", draw),
+    ("a.svg", draw),
+    ("a.pdf", draw),
+]
+
+
+@pytest.mark.parametrize(("name", "write"), WRITERS)
+def test_a_full_disk_is_one_line_and_leaves_what_was_there(
+    tmp_path: Path, name: str, write: Callable[[Path], None]
+) -> None:
+    path = tmp_path / name
+    begins = {".svg": b"<?xml", ".png": b"\x89PNG", ".pdf": b"%PDF"}.get(path.suffix, b"old")
+    path.write_bytes(begins)
+    with full_disk(), pytest.raises(WriteError) as error:
+        write(path)
+    assert str(error.value) == f"{path}: cannot be written: File too large"
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_bytes() == begins
+
+
+def test_a_full_disk_does_not_stop_what_is_only_cached(
+    cohort: RepertoireDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copy(cohort.container.path, tmp_path / "c.h5")
+    dataset = open_dataset(tmp_path / "c.h5")
+    with full_disk():
+        found = cached(dataset, "a", {}, lambda _: {"a": np.zeros(LIMIT)})
+    np.testing.assert_array_equal(found["a"], np.zeros(LIMIT))
+    assert "it will be computed again" in caplog.text
+    assert [path.name for path in (tmp_path / "c.h5.cache").iterdir()] == ["content.json"]
+
+
+def test_errors_name_what_is_written_and_nothing_else(tmp_path: Path) -> None:
+    def raised(path: str, error: Exception) -> BaseException:
+        with pytest.raises((WriteError, OSError)) as found, name_write_errors(tmp_path / path):
+            raise error
+        return found.value
+
+    assert (
+        str(raised("out", OSError(errno.ENOSPC, "any")))
+        == f"{tmp_path}/out: cannot be written: No space left on device"
+    )
+    for part in (tmp_path / "out" / "config.yaml", tmp_path / ".out.abcdefgh.tmp" / "config.yaml", tmp_path):
+        for error in (OSError(errno.EDQUOT, "any", str(part)), WriteError(part, "Disk quota exceeded")):
+            assert str(raised("out", error)) == f"{tmp_path}/out: cannot be written: Disk quota exceeded"
+    for error in (OSError(errno.ENOENT, "any", str(tmp_path / "in")), WriteError(tmp_path / "b", "why")):
+        assert raised("out", error) is error
+    again = pickle.loads(pickle.dumps(WriteError(tmp_path, "why")))
+    assert (str(again), again.path, again.reason) == (f"{tmp_path}: cannot be written: why", tmp_path, "why")
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, steps = tmp_path / "a.tsv", []
+
+    def note(file: int) -> None:
+        steps.append(("folder" if stat.S_ISDIR(os.fstat(file).st_mode) else os.fstat(file).st_size, path.exists()))
+
+    monkeypatch.setattr(os, "fsync", note)
+    write_text(path, "text")
+    assert steps == [(4, False), ("folder", True)]
+    write_text(path, "more text", durable=False)
+    assert (path.read_text(), len(steps)) == ("more text", 2)
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTSUP, errno.ENOSPC])
+def test_a_file_system_that_does_not_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     path = tmp_path / "a.tsv"
-    path.write_text("repertoire_id\tx\tname\n007\t1.5\tNA\nnan\t\t\n")
-    table = read_table(path, {"repertoire_id": str}, columns=["x"])
-    assert table["repertoire_id"].tolist() == ["007", "nan"]
-    np.testing.assert_array_equal(table["x"], [1.5, np.nan])
-    assert table["name"].isna().tolist() == [False, True]
-    with pytest.raises(InputError, match=r"a\.tsv: expected a column 'y', found repertoire_id, x, name"):
-        read_table(path, columns=["x", "y"])
+    path.write_text("old")
+
+    def refuse(file: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    if code == errno.ENOSPC:  # as NFS says it
+        with pytest.raises(WriteError, match="No space left on device"):
+            write_text(path, "new")
+    else:
+        write_text(path, "new")
+    assert path.read_text() == ("old" if code == errno.ENOSPC else "new")
+    assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_table_that_is_none_is_said(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"a\.tsv: no such file; what should make it has not ended"):
-        read_table(tmp_path / "a.tsv")
-    for content in (b"", b"\xff\xfe\x00", b"a\tb\n1\t2\t3\t4\n1\n1\t2\t3\t4\t5\t6\n"):
-        (tmp_path / "a.tsv").write_bytes(content)
-        with pytest.raises(InputError, match=r"a\.tsv: is no table: "):
-            read_table(tmp_path / "a.tsv")
-    with pytest.raises(InputError, match="is no table: "):
-        read_table(tmp_path)
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from deeprc.files import write_aside
+with write_aside(Path(sys.argv[1])) as aside:
+    aside.write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_leftovers_of_killed_processes_are_deleted_and_no_others(tmp_path: Path) -> None:
+    path = tmp_path / ("a" * 240 + ".tsv")  # whose hidden folder cannot begin with all of it
+    subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)
+    (left,) = tmp_path.iterdir()
+    mine = tmp_path / f".{'a' * 60}.abcdefgh.tmp"
+    mine.mkdir()
+    (mine / "notes.txt").write_text("not deeprc's")
+    with write_aside(path) as living:
+        assert not left.exists()
+        write_text(path, "second")
+        assert living.parent.exists()
+        living.write_text("first")
+    assert path.read_text() == "first"
+    assert sorted(tmp_path.iterdir()) == [mine, path]
+
+
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    link, target = tmp_path / "a.tsv", tmp_path / "there" / "b.tsv"
+    link.symlink_to(target)
+    write_text(link, "text")
+    assert link.is_symlink()
+    assert target.read_text() == "text"
+    assert [path.name for path in (tmp_path / "there").iterdir()] == ["b.tsv"]
+
+
+@pytest.mark.skipif(not Path("/dev/null").exists(), reason="there are no devices")
+def test_devices_and_pipes_are_no_output(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/dev/null")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    standard = [Path("/dev/stdout"), Path("/dev/fd/1")] if Path("/proc/self/fd").exists() else []
+    for path in [Path("/dev/null"), tmp_path / "pipe", tmp_path / "link", tmp_path / "loop", *standard]:
+        with pytest.raises(InputError, match=f"^{path}: is a device or a pipe; expected the name of a file to write$"):
+            check_place(path)

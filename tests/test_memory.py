@@ -1,5 +1,6 @@
-"""Memory of inference; slow, so run it with `pytest -m slow`."""
+"""Memory of inference and of preprocessing; slow, so run it with `pytest -m slow`."""
 
+import json
 import resource
 import subprocess
 import sys
@@ -35,3 +36,16 @@ def test_a_million_sequences_in_under_two_gigabytes(cohort: RepertoireDataset, t
     assert weights.sum() == pytest.approx(1, abs=1e-6)
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     assert peak < 2 * GIGABYTE, f"{peak / GIGABYTE:.2f} GiB"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")
+def test_preprocessing_holds_few_bytes_per_row() -> None:
+    """Of a file of a million rows: its text, residues, counts and places, each a few times, and nothing per residue."""
+    n = 1_000_000
+    script = Path(__file__).parent.parent / "benchmarks" / "memory.py"
+    command = [sys.executable, str(script), "--rows", str(n), "--worker", "preprocess", "ours", "0"]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    peak, size = json.loads(output.splitlines()[-1])
+    assert size > 15 * n
+    assert peak / n < 320, f"{peak / n:.0f} bytes per row"

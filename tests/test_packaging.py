@@ -46,3 +46,44 @@ def test_nothing_but_deeprc_is_installed(wheel: zipfile.ZipFile) -> None:
 
 def test_every_preset_is_in_the_wheel(wheel: zipfile.ZipFile) -> None:
     assert {"deeprc/configs/deeprc.yaml", "deeprc/configs/paper.yaml"} <= set(wheel.namelist())
+
+
+def test_a_repository_that_is_called_deeprc_does_not_hide_the_package(tmp_path: Path) -> None:
+    """Beside it, Python finds the repository's folder first; the package that is installed must come out of it."""
+    (tmp_path / "deeprc").symlink_to(ROOT)
+    for code in ("import deeprc; deeprc.open", "import deeprc.datasets.dataset", "from deeprc import load"):
+        command = f"{code}; import deeprc.baselines, sys; print(sys.modules['deeprc'].__file__)"
+        done = subprocess.run(
+            [sys.executable, "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.strip().endswith("deeprc/__init__.py")
+        assert Path(done.stdout.strip()).parent.joinpath("errors.py").exists()
+    alone = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import deeprc"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", alone], capture_output=True, text=True, check=False)
+    assert f"deeprc is not installed; install it with: pip install -e {tmp_path / 'deeprc'}" in done.stderr
+
+
+@pytest.mark.slow
+def test_an_editable_install_is_found_beside_its_repository(tmp_path: Path) -> None:
+    """As `git clone .../deeprc; pip install -e deeprc; python -c "import deeprc"`; also under pytest and mypy."""
+    clone = tmp_path / "deeprc"
+    clone.mkdir()
+    for name in (*FOLDERS, "pyproject.toml", "README.md", "LICENSE", "__init__.py"):
+        subprocess.run(["cp", "-r", str(ROOT / name), str(clone)], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "v")], check=True)
+    python = str(tmp_path / "v" / "bin" / "python")
+    (packages,) = (tmp_path / "v").glob("lib/python*/site-packages")
+    known = [entry for entry in sys.path if entry.endswith("-packages") and not list(Path(entry).glob("__editable__*"))]
+    (packages / "others.pth").write_text("\n".join(known))
+    (tmp_path / "test_it.py").write_text("import deeprc\n\ndef test_it() -> None:\n    assert deeprc.open\n")
+    install = [sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-build-isolation"]
+    for command in (
+        [*install, "-e", "deeprc"],
+        [python, "-c", f"import deeprc; deeprc.open; assert deeprc.__file__.startswith({str(clone / 'deeprc')!r})"],
+        [python, "-m", "deeprc", "--version"],
+        [python, "-m", "pytest", "-p", "no:cacheprovider", "test_it.py"],
+        [python, "-m", "mypy", "test_it.py"],
+    ):
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (command, done.stdout, done.stderr)

@@ -53,10 +53,10 @@ def test_targets(target: str, name: str, kind: str, classes: tuple[str, ...], we
     [
         ("cmv", "no metadata column 'cmv' .* did you mean 'CMV'"),
         ("batch", r"target 'batch' has 1 class \(a\); expected at least 2"),
-        ("severity", "has 3 classes .* 'severity=CLASS', 'severity:multiclass'"),
-        ("severity=bad", "no class 'bad'; its classes: mild, none, severe"),
+        ("severity", "has 3 classes .* 'severity=CLASS', 'severity=CLASS vs CLASS', 'severity:multiclass'"),
+        ("severity=bad", r"no class 'bad'; its classes: mild \(2\), none \(1\), severe \(1\)"),
         ("status:regression", "regression needs numbers, found for example 'healthy'"),
-        ("CMV@x", "no metadata column 'CMV@x'"),
+        ("CMV@x", "expected a weight of at least 0 after '@', found 'x'"),
         ("CMV@-1", "expected a weight of at least 0"),
     ],
 )

@@ -7,16 +7,19 @@ The format is recognised from the header alone. A new format is one module with 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from deeprc.datasets.readers.airr import AirrReader
+from deeprc.datasets.readers.bd_rhapsody import BdRhapsodyReader
 from deeprc.datasets.readers.generic import GenericReader
 from deeprc.datasets.readers.immunarch import ImmunarchReader
 from deeprc.datasets.readers.immunoseq import ImmunoseqReader
 from deeprc.datasets.readers.layout import Header, Layout, NoTableError, Reader, SequenceKind, Status
 from deeprc.datasets.readers.mixcr import MixcrReader
 from deeprc.datasets.readers.original_deeprc import OriginalDeepRCReader
+from deeprc.datasets.readers.siblings import complete
 from deeprc.datasets.readers.table import COUNT_CELLS, COUNT_ONE, Rows, read_rows, repertoire_names
 from deeprc.datasets.readers.tcrex import TcrexReader
 from deeprc.datasets.readers.tenx import TenxReader
@@ -35,6 +38,7 @@ __all__ = [
     "GenericReader",
     "Header",
     "Layout",
+    "Match",
     "NoTableError",
     "Reader",
     "Rows",
@@ -42,6 +46,7 @@ __all__ = [
     "Status",
     "choose_reader",
     "find_reader",
+    "match_reader",
     "read_header",
     "read_repertoire",
     "read_rows",
@@ -53,22 +58,41 @@ READERS: tuple[Reader, ...] = (
     ImmunoseqReader(),
     MixcrReader(),
     TenxReader(),
+    BdRhapsodyReader(),
     VdjtoolsReader(),
     ImmunarchReader(),
     TcrexReader(),
     OriginalDeepRCReader(),
 )
-"""Every format that is recognised by itself; no header is claimed by two of them."""
+"""Every format that is recognised by itself.
+
+Where a header fits several of them, the one that finds more of sequence, count, V gene, J gene and productivity is
+taken; of those that find the same number, the first of this order.
+"""
 
 FORMATS: tuple[str, ...] = ("auto", *(reader.name for reader in READERS), GenericReader.name)
 """The values of `--format`."""
 
 _SHOWN_COLUMNS = 8
 _SHOWN_LETTERS = 40
+_FILLED = {"counts": "count", "v_call": "V gene", "j_call": "J gene"}
+
+
+class Match(NamedTuple):
+    """The reader of a file, where it finds its columns, and what a user should know about the choice ("": nothing)."""
+
+    reader: Reader
+    layout: Layout
+    remark: str
 
 
 def choose_reader(
-    reader_format: str = "auto", *, sequence_column: str | None = None, count_column: str | None = None
+    reader_format: str = "auto",
+    *,
+    sequence_column: str | None = None,
+    count_column: str | None = None,
+    v_column: str | None = None,
+    j_column: str | None = None,
 ) -> Reader | None:
     """Return the reader that the user's options name, or None if each file's header is to decide.
 
@@ -79,36 +103,65 @@ def choose_reader(
     """
     if reader_format not in FORMATS:
         raise InputError(f"unknown format {reader_format!r}; expected one of {', '.join(FORMATS)}")
+    columns = {"--count-column": count_column, "--v-column": v_column, "--j-column": j_column}
+    given = {option: column for option, column in columns.items() if column is not None}
     if sequence_column is not None:
         if reader_format not in ("auto", GenericReader.name):
             raise InputError(f"--sequence-column reads any table and does not go with --format {reader_format}")
-        if sequence_column == count_column:
-            raise InputError(f"--sequence-column and --count-column both name {count_column!r}")
-        return GenericReader(sequence_column, count_column)
-    if reader_format == GenericReader.name or count_column is not None:
-        raise InputError("--format generic and --count-column need --sequence-column, the column of the sequences")
+        options = {sequence_column: "--sequence-column"}
+        for option, column in given.items():
+            if column in options:
+                raise InputError(f"{options[column]} and {option} both name {column!r}")
+            options[column] = option
+        return GenericReader(sequence_column, count_column, v_column, j_column)
+    if reader_format == GenericReader.name or given:
+        named = next(iter(given), "--format generic")
+        raise InputError(f"{named} needs --sequence-column, the column of the sequences of any other table")
     return next((reader for reader in READERS if reader.name == reader_format), None)
 
 
 def find_reader(header: Header, reader: Reader | None = None) -> tuple[Reader, Layout]:
-    """Return the reader of a file and where it finds its columns; `reader` is the only candidate if given.
+    """Return the reader of a file and where it finds its columns; see `match_reader`."""
+    return match_reader(header, reader)[:2]
+
+
+def match_reader(header: Header, reader: Reader | None = None) -> Match:
+    """Choose the reader of a file: the one that reads most of those that know its header, or `reader` if given.
+
+    Counts and genes that its format's columns do not give are taken from those of other formats; see
+    `deeprc.datasets.readers.siblings`.
 
     Raises
     ------
-    InputError
-        If no reader knows the header (`NoTableError`), or more than one does.
+    NoTableError
+        If no reader knows the header.
     """
     candidates = READERS if reader is None else (reader,)
     found = [(each, layout) for each in candidates if (layout := each.layout(header)) is not None]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        names = " and ".join(each.name for each, _ in found)
-        raise InputError(f"{header.path}: the header fits {names}; choose one with --format")
+    if not found:
+        raise _unknown(header, candidates)
+    found.sort(key=lambda pair: -len(pair[1].kinds))  # stable: the order of READERS decides where they read the same
+    (taken, layout), *others = found
+    if isinstance(taken, GenericReader):
+        return Match(taken, layout, "")
+    completed, filled = complete(header, layout)
+    remarks = []
+    if others:
+        kinds = "; ".join(f"{each.name} finds {', '.join(of_other.kinds)}" for each, of_other in found)
+        remarks.append(f"the header fits {' and '.join(each.name for each, _ in found)} ({kinds})")
+    if filled:
+        remarks.append(", ".join(f"{_FILLED[name]} from {column!r}" for name, column in filled.items()))
+    absent = [kind for kind in _FILLED.values() if kind not in completed.kinds]
+    if reader is not None and absent:
+        remarks.append(f"no column of {', '.join(absent)} was found")
+    return Match(taken, completed, f"read as {taken.name}: {'; '.join(remarks)}" if remarks else "")
+
+
+def _unknown(header: Header, candidates: Sequence[Reader]) -> NoTableError:
     shown = ", ".join(column[:_SHOWN_LETTERS] for column in header.columns[:_SHOWN_COLUMNS])
     more = ", ..." if len(header.columns) > _SHOWN_COLUMNS else ""
     known = "; ".join(f"{each.name} ({each.recognised_by})" for each in candidates)
-    raise NoTableError(
+    return NoTableError(
         f"{header.path}: no reader knows this header; its first columns are "
         f"{shown}{more}. Known formats: {known}. "
         "Any other table is read with --sequence-column and --count-column."

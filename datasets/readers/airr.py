@@ -10,6 +10,8 @@ __all__ = ["AirrReader"]
 
 _COUNTS = ("duplicate_count", "templates", "umi_count", "consensus_count", "dupcount", "conscount")
 _FLAGS = ("productive", "vj_in_frame", "stop_codon", "is_cell", "functional", "in_frame", "stop")
+_BD_RHAPSODY = "cell_type_experimental"
+_BD_FLAGS = ("putative_cell", "dominant")
 _CHANGEO = {"functional": "productive", "in_frame": "vj_in_frame", "stop": "stop_codon"}
 
 
@@ -19,8 +21,9 @@ class AirrReader:
     One of `junction_aa`, `cdr3_aa` and `junction` is needed; a row takes the first that it has.
 
     Cells are counted, not the molecules of a contig in its cell, where the table is of single cells: it has a `cell_id`
-    and either `is_cell`, which Cell Ranger writes, or no `duplicate_count`. A `cell_id` alone tells nothing:
-    repositories write the column, empty, into tables of bulk sequencing.
+    and either `is_cell`, which Cell Ranger writes, or `cell_type_experimental`, which BD Rhapsody writes, or no
+    `duplicate_count`. A `cell_id` alone tells nothing: repositories write the column, empty, into tables of bulk
+    sequencing.
     """
 
     name = "airr"
@@ -33,8 +36,10 @@ class AirrReader:
             return None
         counts = header.find_all(*_COUNTS)
         cell = header.find("cell_id")
-        if header.find("is_cell") is None and header.find("duplicate_count", "templates") is not None:
+        of_cells = header.find("is_cell", _BD_RHAPSODY) is not None
+        if not of_cells and header.find("duplicate_count", "templates") is not None:
             cell = None
+        flags = _FLAGS if cell is None else (*_FLAGS, *_BD_FLAGS)
         return Layout(
             junction_aa,
             cdr3_aa,
@@ -43,7 +48,7 @@ class AirrReader:
             negative_is_one=header.find("templates") is not None,
             v_call=header.find_all("v_call"),
             j_call=header.find_all("j_call"),
-            status=header.find_all(*_FLAGS),
+            status=header.find_all(*flags),
             judge=_judge,
             repertoire=header.repertoires(),
             locus=header.find("locus"),
@@ -59,7 +64,7 @@ def _judge(values: Mapping[str, str]) -> Status:
     """
     flags = {_CHANGEO.get(column.lower(), column.lower()): boolean(column, value) for column, value in values.items()}
     productive = flags.get("productive")
-    if flags.get("is_cell") is False:
+    if any(flags.get(name) is False for name in ("is_cell", *_BD_FLAGS)):
         return Status.LOW_CONFIDENCE
     if productive:
         return Status.IN_FRAME

@@ -1,4 +1,4 @@
-"""Any other table: the user names the column of the sequences and, if there is one, that of the counts."""
+"""Any other table: the user names its columns; that of the sequences is needed."""
 
 from __future__ import annotations
 
@@ -14,13 +14,23 @@ _SHOWN_COLUMNS = 12
 
 @dataclass(frozen=True)
 class GenericReader:
-    """A table of which only the named columns are used; without a count column every sequence counts once."""
+    """A table of which only the named columns are used; without a count column every sequence counts once.
+
+    Attributes
+    ----------
+    sequence_column
+        The amino-acid sequences, taken as they are.
+    count_column, v_column, j_column
+        The counts, and the names of the V and J genes, where there are any.
+    """
 
     sequence_column: str
     count_column: str | None = None
+    v_column: str | None = None
+    j_column: str | None = None
 
     name = "generic"
-    recognised_by = "the columns given by --sequence-column and --count-column"
+    recognised_by = "the columns given by --sequence-column, --count-column, --v-column and --j-column"
 
     def layout(self, header: Header) -> Layout:
         """Return the named columns.
@@ -28,10 +38,15 @@ class GenericReader:
         Raises
         ------
         InputError
-            If the file has no column of that name.
+            If the file lacks one of them.
         """
-        for column in (self.sequence_column, self.count_column):
-            if column is not None and column not in header.columns:
-                columns = ", ".join(header.columns[:_SHOWN_COLUMNS])
-                raise InputError(f"{header.path}: no column {column!r}; the file's columns are {columns}")
-        return Layout(self.sequence_column, counts=() if self.count_column is None else (self.count_column,))
+        named = (self.sequence_column, self.count_column, self.v_column, self.j_column)
+        missing = [column for column in named if column is not None and column not in header.columns]
+        if missing:
+            columns = ", ".join(header.columns[:_SHOWN_COLUMNS])
+            more = ", ..." if len(header.columns) > _SHOWN_COLUMNS else ""
+            raise InputError(
+                f"{header.path}: no column {' and '.join(map(repr, missing))}; the file's columns are {columns}{more}"
+            )
+        counts, v_call, j_call = (() if column is None else (column,) for column in named[1:])
+        return Layout(self.sequence_column, counts=counts, v_call=v_call, j_call=j_call)

@@ -8,7 +8,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Protocol
 
-from deeprc.errors import InputError
+from deeprc.errors import InputError, quote
 
 __all__ = [
     "MISSING",
@@ -49,11 +49,15 @@ class Status(IntEnum):
 
 @dataclass(frozen=True)
 class Header:
-    """The first line of a repertoire file: its column names in order, and how the fields are separated."""
+    """The header of a repertoire file: its column names in order, and how the fields are separated.
+
+    `n_comments` lines stand before it, which are not read.
+    """
 
     path: Path
     columns: tuple[str, ...]
     delimiter: str = "\t"
+    n_comments: int = 0
 
     def find(self, *names: str) -> str | None:
         """Return the column that bears the first of these names that is there, in any case."""
@@ -142,6 +146,18 @@ class Layout:
         lists = (self.sequences.values(), self.counts, self.v_call, self.j_call, self.status, self.repertoire)
         return tuple(dict.fromkeys([*(name for names in lists for name in names), *filter(None, one)]))
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Return what these columns tell of a row, in words."""
+        found = {
+            "sequence": self.sequences,
+            "count": self.counts or self.cell,
+            "V gene": self.v_call,
+            "J gene": self.j_call,
+            "productivity": self.status,
+        }
+        return tuple(kind for kind, columns in found.items() if columns)
+
 
 class Reader(Protocol):
     """One file format. A new format is one module with such an object, named in `deeprc.datasets.readers`."""
@@ -166,7 +182,7 @@ class InvalidValueError(Exception):
     """A value that its column cannot have; the caller, who knows the file and the row, reports it."""
 
     def __init__(self, column: str, value: str, expected: str) -> None:
-        super().__init__(f"column {column!r}: expected {expected}; found {value!r}")
+        super().__init__(f"column {column!r}: expected {expected}; found {quote(value)}")
 
 
 def is_missing(value: str) -> bool:

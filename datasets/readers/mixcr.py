@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from deeprc.datasets.readers.layout import Header, Layout
 
-__all__ = ["MixcrReader"]
+__all__ = ["COUNTS", "GENES", "MixcrReader"]
 
 _SEQUENCES = ("aaSeqCDR3", "AA. Seq. CDR3", "aaSeqImputedCDR3", "AA. Seq. imputed CDR3")
 _NUCLEOTIDES = ("nSeqCDR3", "N. Seq. CDR3", "nSeqImputedCDR3", "N. Seq. imputed CDR3")
-_COUNTS = (
+COUNTS = (
     "uniqueCellCount",
     "uniqueMoleculeCount",
     "uniqueUMICount",
@@ -18,7 +18,9 @@ _COUNTS = (
     "Clone count",
     "readCount",
 )
-_GENES = (
+"""Columns of counts: cells, molecules, reads."""
+
+GENES = (
     "all{}HitsWithScore",
     "best{}Hit",
     "best{}Gene",
@@ -33,6 +35,7 @@ _GENES = (
     "best{}Family",
     "Best {} family",
 )
+"""Columns of a gene's name, where {} is V or J; families last."""
 
 
 class MixcrReader:
@@ -52,9 +55,9 @@ class MixcrReader:
         return Layout(
             sequence,
             junction=nucleotides if sequence is None else None,
-            counts=header.find_all(*_COUNTS),
-            v_call=header.find_all(*(name.format("V") for name in _GENES)),
-            j_call=header.find_all(*(name.format("J") for name in _GENES)),
+            counts=header.find_all(*COUNTS),
+            v_call=header.find_all(*(name.format("V") for name in GENES)),
+            j_call=header.find_all(*(name.format("J") for name in GENES)),
             repertoire=header.repertoires("tagValueSAMPLE"),
             locus=header.find("topChains", "chains"),
         )

@@ -171,12 +171,13 @@ def _present(texts: Texts) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         stripped = text.strip()
         if is_missing(decode_name(stripped)):
             keep[start:stop] = False
+            lengths[row] = 0
         elif stripped != text:
             begin = start + text.find(stripped)
             keep[start:begin] = False
             keep[begin + len(stripped) : stop] = False
-    kept = np.concatenate([[0], np.cumsum(keep)])
-    return letters[keep], kept[offsets]
+            lengths[row] = len(stripped)
+    return (letters, offsets) if keep.all() else (letters[keep], offsets_of(lengths))
 
 
 def repertoire_names(coded: Mapping[str, Coded], columns: Sequence[str]) -> tuple[str, Coded]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import bz2
+import codecs
 import csv
 import gzip
 import io
 import lzma
+import re
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain, count, islice
 from pathlib import Path
@@ -20,21 +22,29 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.readers.layout import Header, NoTableError
 from deeprc.errors import InputError
+from deeprc.files import check_regular_file
 
 __all__ = [
+    "LONGEST_LINE",
+    "MOST_COLUMNS",
     "PACKED",
-    "decode",
     "decode_name",
     "lines_in_blocks",
     "number_of_row",
     "open_text",
     "ragged_row",
     "read_header",
-    "split_header",
+    "read_text",
 ]
 
 PACKED = (".gz", ".bz2", ".xz", ".zip")
 """Endings of packed files; what a file is, its first bytes tell."""
+
+LONGEST_LINE = 1 << 24
+"""The longest line, or field in quotes, in bytes: a file that never ends a line must not fill the memory."""
+
+MOST_COLUMNS = 1 << 14
+"""As many as a spreadsheet has."""
 
 _HEADER_BYTES = 1 << 22
 _BLOCK_BYTES = 1 << 21  # stays in the processor's cache
@@ -42,16 +52,18 @@ _START_BYTES = 1 << 16
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _UTF8_MARK = b"\xef\xbb\xbf"
 _DELIMITERS = "\t,;"
-_LONGEST_FIELD = 1 << 27
-_LONGEST_DOUBT = 1 << 25
-csv.field_size_limit(_LONGEST_FIELD)
+_LONGEST_DOUBT = LONGEST_LINE >> 1
+csv.field_size_limit(LONGEST_LINE)
+_MARKED = re.compile(rb'#|"##')
+_COMMENT = re.compile(rb'"?##')
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"PK\x03\x04": "zip", b"PK\x05\x06": "zip"}
 _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError)
 
 
 @contextmanager
 def open_text(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file, packed or plain by its first bytes; what goes wrong in the block becomes an `InputError`."""
+    """Open a regular file, packed or plain by its first bytes; what goes wrong in the block becomes an `InputError`."""
+    check_regular_file(path, expected="a table")
     kind = ""
     try:
         with ExitStack() as stack:
@@ -86,28 +98,102 @@ def _unpacked(raw: IO[bytes], kind: str, path: Path) -> IO[bytes]:
 
 
 def read_header(path: Path) -> Header:
-    """Read only the first line of a table.
+    """Read only the header of a table: the first line after the comments.
+
+    Lines before the header that begin with `#` are comments, except the last of them where it names the columns of what
+    follows, as VDJtools' `#count`.
 
     Raises
     ------
     InputError
-        If the file is missing, empty, damaged or no text.
+        If the file is missing, no regular file, empty, damaged or no text, or the header is too long.
     """
+    start, number = b"", None
     with open_text(path) as stream:
-        start = stream.read(_HEADER_BYTES)
-    return split_header(path, decode(start[: start.find(b"\n", 1 << 16) + 1] or start))
+        for block in _as_unix(stream):
+            start += block
+            number = _header_number(start.split(b"\n")[:-1], at_end=False)
+            if number is not None:
+                break
+            if len(start) > _HEADER_BYTES:
+                raise NoTableError(f"{path}: not a text table (no header in its first {_HEADER_BYTES >> 20} MiB)")
+    lines = start.split(b"\n")
+    if number is None:
+        number = _header_number(lines, at_end=True) or 0
+    return _split_header(path, decode_name(lines[number]), number, is_empty=not start.strip())
 
 
-def split_header(path: Path, text: str) -> Header:
-    """Return the header of a table's text: column names, and the delimiter that separates most of them."""
-    line = text.partition("\n")[0].removeprefix("#")
+def _header_number(lines: Sequence[bytes], *, at_end: bool) -> int | None:
+    """Return how many lines stand before the header; None where more lines are needed to tell."""
+    n_marked = next((n for n, line in enumerate(lines) if not _MARKED.match(line)), len(lines))
+    if n_marked == 0:
+        return 0 if lines else None
+    following = next((n for n in range(n_marked, len(lines)) if lines[n].strip()), None)
+    if following is None:  # no row: the last line may be a header all the same
+        return n_marked - 1 if at_end else None
+    last, row = decode_name(lines[n_marked - 1]), decode_name(lines[following])
+    return n_marked - 1 if _names_columns_of(last, row) else following
+
+
+def _names_columns_of(line: str, row: str) -> bool:
+    """Tell whether a line that begins with `#` is the header of a row, not a comment before the header."""
+    if _COMMENT.match(line.encode()):
+        return False
+    delimiter = _delimiter_of(line)
+    n_names, n_fields = (len(_fields(text, delimiter)) for text in (line, row))
+    if n_names == 1:
+        return n_fields == 1 and _delimiter_of(row) not in row and " " not in line.strip()
+    prose = line.startswith("# ") and delimiter != "\t"  # prose has commas, too
+    return n_names == n_fields and not prose
+
+
+def _fields(line: str, delimiter: str) -> list[str]:
+    return next(csv.reader([line.replace("\r", " ").replace("\0", " ")], delimiter=delimiter), [])
+
+
+def _delimiter_of(line: str) -> str:
+    return max(_DELIMITERS, key=lambda mark: (mark == "\t" and mark in line, line.count(mark)))
+
+
+def _split_header(path: Path, line: str, n_comments: int, *, is_empty: bool) -> Header:
+    """Return the header of a table: column names, and the delimiter that separates most of them."""
+    line = line.removeprefix("#")
     if not line.strip():
-        raise NoTableError(f"{path}: the file is empty" if not text.strip() else f"{path}: the first line is empty")
+        raise NoTableError(f"{path}: the file is empty" if is_empty else f"{path}: the first line is empty")
     if any(letter < " " for letter in line.rstrip("\r").replace("\t", "")):
         raise NoTableError(f"{path}: not a text table (the first line holds binary data)")
-    delimiter = max(_DELIMITERS, key=lambda mark: (mark == "\t" and mark in line, line.count(mark)))
-    names = next(csv.reader([line], delimiter=delimiter))
-    return Header(path, tuple(name.strip() for name in names), delimiter)
+    delimiter = _delimiter_of(line)
+    names = _fields(line, delimiter)
+    if len(names) > MOST_COLUMNS:
+        raise NoTableError(f"{path}: {len(names):,} columns; expected at most {MOST_COLUMNS:,}")
+    return Header(path, tuple(name.strip() for name in names), delimiter, n_comments)
+
+
+def read_text(path: Path, most_bytes: int) -> tuple[Header, str]:
+    """Return the header of a table and its whole text from there on, with newlines at lines' ends.
+
+    Raises
+    ------
+    InputError
+        Where `read_header` does, or if the file has more bytes (unpacked), or a line is too long.
+    """
+    header = read_header(path)
+    data, open_line = bytearray(), 0
+    with open_text(path) as stream:
+        for block in _as_unix(stream):
+            data += block
+            if len(data) > most_bytes:
+                raise InputError(f"{path}: more than {most_bytes >> 20} MiB of text; is this the metadata sheet?")
+            open_line = open_line + len(block) if b"\n" not in block else len(block) - block.rfind(b"\n") - 1
+            if open_line > LONGEST_LINE:
+                raise _too_long(path)
+    for _ in range(header.n_comments):
+        del data[: data.find(b"\n") + 1 or len(data)]
+    return header, decode_name(data)
+
+
+def _too_long(path: Path) -> InputError:
+    return InputError(f"{path}: a line or a field in quotes is longer than {LONGEST_LINE >> 20} MiB; is this a table?")
 
 
 def lines_in_blocks(header: Header) -> Iterator[tuple[bytes, bool]]:
@@ -124,28 +210,23 @@ def lines_in_blocks(header: Header) -> Iterator[tuple[bytes, bool]]:
     """
     path = header.path
     with open_text(path) as stream:
-        rest, at_header, minded, enough = b"", True, False, 0
+        rest, to_skip, minded, enough = b"", header.n_comments + 1, False, 0
         for block in _as_unix(stream):
             if b"\0" in block:
                 raise InputError(f"{path}: not a text table (it holds binary data)")
             rest += block
-            if at_header:
-                first = rest.find(b"\n") + 1
-                if not first:
-                    continue
-                rest, at_header = rest[first:], False
-            if len(rest) < enough:
+            while to_skip and b"\n" in rest:
+                rest, to_skip = rest.partition(b"\n")[2], to_skip - 1
+            if (to_skip and len(rest) <= LONGEST_LINE) or len(rest) < enough:
                 continue
             whole, minded = _whole_lines(rest, header, minded=minded, at_end=False)
             if whole:
                 yield rest[:whole], minded
                 rest = rest[whole:]
             enough = 2 * len(rest) if len(rest) > 2 * _BLOCK_BYTES else 0  # what was kept back is not looked at often
-            if len(rest) > _LONGEST_FIELD:
-                raise InputError(f"{path}: a line or a field in quotes is longer than {_LONGEST_FIELD:,} bytes")
-        if at_header:
-            rest = rest.partition(b"\n")[2]
-        if rest:
+            if len(rest) > LONGEST_LINE:
+                raise _too_long(path)
+        if rest and not to_skip:
             rest = rest if rest.endswith(b"\n") else rest + b"\n"
             whole, minded = _whole_lines(rest, header, minded=minded, at_end=True)
             if whole != len(rest):
@@ -156,13 +237,15 @@ def lines_in_blocks(header: Header) -> Iterator[tuple[bytes, bool]]:
 def _as_unix(stream: IO[bytes]) -> Iterator[bytes]:
     """Yield blocks without byte-order mark, UTF-16 made UTF-8, a lone carriage return made a newline."""
     start = stream.read(_START_BYTES)
+    text = start.decode("utf-16", "replace").encode() if start.startswith(_UTF16) else start
+    old_macintosh = b"\r" in text and b"\n" not in text
+    first = start.removeprefix(_UTF8_MARK)
+    pieces = (first[at : at + _BLOCK_BYTES] for at in range(0, len(first), _BLOCK_BYTES))
+    blocks = chain(pieces, iter(lambda: stream.read(_BLOCK_BYTES), b""))
     if start.startswith(_UTF16):
-        stream = io.BytesIO((start + stream.read()).decode("utf-16", "replace").encode())
-        start = stream.read(_START_BYTES)
-    start = start.removeprefix(_UTF8_MARK)
-    old_macintosh = b"\r" in start and b"\n" not in start
-    pieces = (start[at : at + _BLOCK_BYTES] for at in range(0, len(start), _BLOCK_BYTES))
-    for block in chain(pieces, iter(lambda: stream.read(_BLOCK_BYTES), b"")):
+        decoder = codecs.getincrementaldecoder("utf-16")("replace")
+        blocks = chain(decoder.decode(block).encode() for block in blocks)
+    for block in blocks:
         yield block.replace(b"\r", b"\n") if old_macintosh else block
 
 
@@ -210,7 +293,7 @@ def number_of_row(header: Header, index: int) -> int:
 
 def _numbered_rows(header: Header) -> Iterator[tuple[int, list[str]]]:
     """Yield all rows that are not blank, slowly, to name one in a message; blank ones are numbered too."""
-    numbers = count(2)
+    numbers = count(2 + header.n_comments)
     for block, quoted in lines_in_blocks(header):
         lines = io.TextIOWrapper(io.BytesIO(block), "latin-1", newline="")
         for fields in csv.reader(
@@ -221,12 +304,7 @@ def _numbered_rows(header: Header) -> Iterator[tuple[int, list[str]]]:
                 yield number, fields
 
 
-def decode(data: bytes) -> str:
-    """Return a file's bytes as text: UTF-8, UTF-16 with a byte-order mark, else Latin-1; newlines at lines' ends."""
-    return decode_name(b"".join(_as_unix(io.BytesIO(data))))
-
-
-def decode_name(data: bytes) -> str:
+def decode_name(data: bytes | bytearray) -> str:
     """Return UTF-8 as text, or Latin-1 where it is none."""
     try:
         return data.decode("utf-8")

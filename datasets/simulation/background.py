@@ -17,6 +17,7 @@ from numba import uint64
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from deeprc.compilation import njit
 from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
 from deeprc.datasets.counters import word
 from deeprc.datasets.sequences import GeneCalls
@@ -136,7 +137,7 @@ class IndependentBackground:
         return lengths
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@njit(parallel=True, nogil=True)
 def _draw_lengths(key: int, rows: NDArray[np.int64], bounds: NDArray[np.uint64], lengths: NDArray[np.int64]) -> None:
     """Take the last 32 bits of a sequence's first random number."""
     middle = 0
@@ -152,7 +153,7 @@ def _draw_lengths(key: int, rows: NDArray[np.int64], bounds: NDArray[np.uint64],
         lengths[n] = length
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@njit(parallel=True, nogil=True)
 def _draw_residues(
     key: int,
     rows: NDArray[np.int64],

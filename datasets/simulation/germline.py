@@ -11,6 +11,7 @@ import numpy as np
 from numba import uint64
 from numpy.typing import NDArray
 
+from deeprc.compilation import njit
 from deeprc.datasets.alphabet import encode, offsets_of
 from deeprc.datasets.counters import uniforms, word, words
 from deeprc.datasets.sequences import GeneCalls
@@ -82,7 +83,7 @@ def _padded(texts: list[str]) -> NDArray[np.uint8]:
     return table
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@njit(parallel=True, nogil=True)
 def _fill(
     own: NDArray[np.uint64],
     offsets: NDArray[np.int64],

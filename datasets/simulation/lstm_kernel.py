@@ -17,6 +17,7 @@ import numpy as np
 from numba import uint64
 from numpy.typing import NDArray
 
+from deeprc.compilation import njit
 from deeprc.datasets.counters import word
 from deeprc.datasets.simulation.lstm_model import BOUNDARY, MAX_LENGTH
 from deeprc.datasets.simulation.lstm_product import TILE_LANES, add_product
@@ -24,7 +25,7 @@ from deeprc.datasets.simulation.lstm_product import TILE_LANES, add_product
 __all__ = ["LOGITS", "Prefixes", "Weights", "advance", "pack", "write_sequences"]
 
 _Array = NDArray[Any]
-_EXACT: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}  # no test for divisors of zero
+_EXACT: dict[str, Any] = {"nogil": True, "error_model": "numpy"}  # no test for divisors of zero
 _float = np.float32
 
 LOGITS = 32
@@ -88,7 +89,7 @@ class Prefixes(NamedTuple):
     children: _Array
 
 
-@numba.njit(inline="always", error_model="numpy")
+@njit(inline="always", error_model="numpy")
 def _tanh(x: Any) -> Any:
     x = min(max(x, -_LARGEST_TANH), _LARGEST_TANH)
     y = x * x
@@ -97,7 +98,7 @@ def _tanh(x: Any) -> Any:
     return x * above / below
 
 
-@numba.njit(inline="always", error_model="numpy")
+@njit(inline="always", error_model="numpy")
 def _exp(x: Any) -> Any:
     """Return the exponential of a number that is not positive; that of -80 for less."""
     x = max(x, _LEAST_EXP)
@@ -108,7 +109,7 @@ def _exp(x: Any) -> Any:
     return y * np.int32((np.int32(power) + np.int32(127)) << np.int32(23)).view(np.float32)
 
 
-@numba.njit(**_EXACT)
+@njit(**_EXACT)
 def _activate(gates: _Array, state: _Array, cell: _Array) -> None:
     """Go from one lane's gates, (4 H,), and cell to its next cell and state; sigmoid(2 x) is (1 + tanh(x)) / 2."""
     H = len(cell)
@@ -120,7 +121,7 @@ def _activate(gates: _Array, state: _Array, cell: _Array) -> None:
         state[j] = (_HALF + _HALF * _tanh(of_output[j])) * _tanh(cell[j])
 
 
-@numba.njit(**_EXACT)
+@njit(**_EXACT)
 def _cumulate(cumulated: _Array) -> None:
     """Turn logits, (32,), into the sums of the weights of the tokens, in their order; the likeliest weighs 1."""
     largest = cumulated[0]
@@ -134,7 +135,7 @@ def _cumulate(cumulated: _Array) -> None:
         cumulated[t] = total
 
 
-@numba.njit(**_EXACT)
+@njit(**_EXACT)
 def advance(weights: Weights, tokens: _Array, states: _Array, cells: _Array, cumulated: _Array) -> None:
     """Advance n sequences by one token each, in place.
 
@@ -162,7 +163,7 @@ def advance(weights: Weights, tokens: _Array, states: _Array, cells: _Array, cum
         cumulated[i] = logits[0]
 
 
-@numba.njit(inline="always", error_model="numpy")
+@njit(inline="always", error_model="numpy")
 def _drawn(cumulated: Any, key: Any, place: Any) -> Any:
     """Return the token at a place of the sequence of a key; no sequence is empty, or longer than it may be."""
     if place >= MAX_LENGTH:
@@ -186,7 +187,7 @@ class _Lanes(NamedTuple):
     cells: _Array
 
 
-@numba.njit(**_EXACT)
+@njit(**_EXACT)
 def _begin(
     own_key: Any, row: int, prefixes: Prefixes, lanes: _Lanes, lane: int, residues: _Array, lengths: _Array
 ) -> bool:
@@ -207,14 +208,14 @@ def _begin(
     return False
 
 
-@numba.njit(**_EXACT)
+@njit(**_EXACT)
 def _move(lanes: _Lanes, source: int, to: int) -> None:
     lanes.rows[to], lanes.places[to] = lanes.rows[source], lanes.places[source]
     lanes.tokens[to], lanes.keys[to] = lanes.tokens[source], lanes.keys[source]
     lanes.states[to], lanes.cells[to] = lanes.states[source], lanes.cells[source]
 
 
-@numba.njit(**_EXACT)
+@njit(**_EXACT)
 def _fill(
     key: Any,
     rows: _Array,
@@ -245,7 +246,7 @@ def _fill(
     return following, n
 
 
-@numba.njit(**_EXACT)
+@njit(**_EXACT)
 def _write_chunk(
     key: Any, rows: _Array, weights: Weights, prefixes: Prefixes, residues: _Array, lengths: _Array
 ) -> None:
@@ -280,7 +281,7 @@ def _write_chunk(
         following, n = _fill(key, rows, following, n, prefixes, lanes, residues, lengths)
 
 
-@numba.njit(parallel=True, **_EXACT)
+@njit(parallel=True, **_EXACT)
 def write_sequences(
     key: Any, rows: _Array, weights: Weights, prefixes: Prefixes, residues: _Array, lengths: _Array
 ) -> None:
@@ -290,7 +291,7 @@ def write_sequences(
         _write_chunk(key, rows[here], weights, prefixes, residues[here], lengths[here])
 
 
-@numba.njit(parallel=True, **_EXACT)
+@njit(parallel=True, **_EXACT)
 def pack(padded: _Array, offsets: _Array, residues: _Array) -> None:
     """Put the sequences in the rows of `padded`, (n, 40), end to end into `residues`, (R,)."""
     for i in numba.prange(len(padded)):

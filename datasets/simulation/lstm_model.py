@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.errors import InputError
-from deeprc.files import write_aside
+from deeprc.files import write_safetensors
 
 __all__ = ["BOUNDARY", "MAX_LENGTH", "N_TOKENS", "SHIPPED", "LstmModel", "load_model", "save_model"]
 
@@ -83,12 +83,8 @@ def _shapes(hidden: int) -> dict[str, tuple[int, ...]]:
 def save_model(path: Path, model: LstmModel) -> None:
     """Write a model as a safetensors file, aside first, then renamed."""
     about = {"alphabet": AMINO_ACIDS, "hidden": model.hidden, **model.about}
-    with write_aside(path) as aside:
-        aside.touch()
-        mode = aside.stat().st_mode  # safetensors makes files that only their owner may read
-        tensors = {name: np.ascontiguousarray(tensor) for name, tensor in model.tensors.items()}
-        save_file(tensors, aside, metadata={"lstm": json.dumps(about)})
-        aside.chmod(mode)
+    tensors = {name: np.ascontiguousarray(tensor) for name, tensor in model.tensors.items()}
+    write_safetensors(path, lambda aside: save_file(tensors, aside, metadata={"lstm": json.dumps(about)}))
 
 
 def load_model(path: Path = SHIPPED) -> LstmModel:

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
+
+from deeprc.compilation import njit
 
 __all__ = ["COLUMNS", "TILE_LANES", "add_product", "blocks_of"]
 
@@ -103,7 +104,7 @@ def _add_units(builder: Any, sums: list[Any], k: Any, weights: Any, states: list
     return sums
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def add_product(sums: _Array, states: _Array, weights: _Array, n: int) -> None:
     """Add states, (S, H), times weights, (G / 16, H, 16), to the first n rows of sums, (S, G); all float32.
 

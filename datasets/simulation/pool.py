@@ -11,6 +11,7 @@ import numpy as np
 from numba import uint64
 from numpy.typing import NDArray
 
+from deeprc.compilation import njit
 from deeprc.datasets.alphabet import offsets_of, taken
 from deeprc.datasets.counters import word
 from deeprc.datasets.sequences import GeneCalls
@@ -76,7 +77,7 @@ class SequencePool:
         return SequencePool, (self.path,)
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@njit(parallel=True, nogil=True)
 def _shuffled(key: int, rows: NDArray[np.int64], n: int, places: NDArray[np.int64]) -> None:
     """Permute the numbers below n: a Feistel network over an even number of bits, walked until it hits one of them."""
     half = 1

@@ -12,8 +12,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-import yaml
-
 from deeprc.datasets.simulation.background import Background, IndependentBackground
 from deeprc.datasets.simulation.cohort import Cohort
 from deeprc.datasets.simulation.germline import GermlineBackground
@@ -21,6 +19,7 @@ from deeprc.datasets.simulation.lstm import LstmBackground
 from deeprc.datasets.simulation.motif import Motif
 from deeprc.datasets.simulation.pool import SequencePool
 from deeprc.datasets.simulation.recombination import RecombinationBackground
+from deeprc.documents import parse_yaml, plain, read_yaml
 from deeprc.errors import InputError
 
 __all__ = ["BACKGROUNDS", "cohort_from_mapping", "cohort_to_mapping", "load_recipe", "read_recipe", "recipes"]
@@ -105,18 +104,11 @@ def read_recipe(name: str) -> dict[str, Any]:
     known = recipes()
     if name in known:
         text = files("deeprc.configs").joinpath(_FOLDER, f"{name}.yaml").read_text(encoding="utf-8")
+        mapping = parse_yaml(text, source=name)
     elif name.endswith((".yaml", ".yml")):
-        try:
-            text = Path(name).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "no UTF-8 text"
-            raise InputError(f"{name}: cannot be read: {reason}") from error
+        mapping = read_yaml(Path(name))
     else:
         raise InputError(f"no recipe {name!r}{_suggestion(name, known)}; `deeprc simulate --list` shows all")
-    try:
-        mapping = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InputError(f"{name}: no YAML: {' '.join(str(error).split())}") from error
     if not isinstance(mapping, dict):
         raise InputError(f"{name}: expected a mapping of names to values")
     return mapping
@@ -150,7 +142,7 @@ def _plain(value: Any) -> Any:
         return [_plain(each) for each in value]
     if isinstance(value, Mapping):
         return {str(name): _plain(each) for name, each in value.items()}
-    return str(value) if isinstance(value, Path) else value
+    return str(value) if isinstance(value, Path) else plain(value)
 
 
 def _built(kind: Any, value: Any, key: str) -> Any:
@@ -182,6 +174,7 @@ def _built(kind: Any, value: Any, key: str) -> Any:
 
 
 def _scalar(kind: type, value: Any, key: str) -> Any:
+    value = plain(value)
     if kind is float and isinstance(value, str) and _EXPONENT.fullmatch(value):
         value = float(value)  # YAML 1.1 takes 1e5 for text
     fits = isinstance(value, int | float) if kind is float else isinstance(value, str if kind is Path else kind)
@@ -228,8 +221,8 @@ def _override(mapping: dict[str, Any], override: str) -> None:
             raise InputError("witness_rate: the recipe has not one signal; name it: signals.0.witness_rate")
         parts = ["signals", "0", "witness_rate"]
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        value = parse_yaml(text, source=key)
+    except InputError as error:
         raise InputError(f"{override!r}: no YAML value") from error
     place: Any = mapping
     for part in parts[:-1]:

@@ -12,6 +12,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.compilation import njit
 from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.simulation.motif import GAP, WILDCARD, Motif
 
@@ -57,7 +58,7 @@ def _complete(motif: Motif) -> list[tuple[int, ...]]:
     return [variant.codes for variant, places in zip(motif.variants, letters, strict=True) if len(places) == most]
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@njit(parallel=True, nogil=True)
 def _find(
     residues: NDArray[np.uint8],
     offsets: NDArray[np.int64],

@@ -13,6 +13,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.compilation import njit
 from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.counters import uniform, word
 from deeprc.datasets.simulation.imgt import imgt_positions
@@ -199,7 +200,7 @@ def _cumulated(groups: list[list[float]]) -> NDArray[np.float64]:
     return np.concatenate([np.zeros(0), *parts])
 
 
-@numba.njit(cache=True)
+@njit()
 def _chosen(bounds: NDArray[np.float64], first: int, stop: int, u: float) -> int:
     """Return the first of the cumulated bounds that is above u, `stop` if none is."""
     for at in range(first, stop):
@@ -208,7 +209,7 @@ def _chosen(bounds: NDArray[np.float64], first: int, stop: int, u: float) -> int
     return stop
 
 
-@numba.njit(cache=True)
+@njit()
 def _start(mode: int, length: int, size: int, starts: NDArray[np.int64], bounds: NDArray[np.float64], key: int) -> int:
     """Return where a motif of this size begins in a sequence, -1 where it does not fit."""
     if mode == _CENTRE:
@@ -235,7 +236,7 @@ def _start(mode: int, length: int, size: int, starts: NDArray[np.int64], bounds:
     return -1
 
 
-@numba.njit(cache=True)
+@njit()
 def _is_one_of(value: int, values: NDArray[np.int64]) -> bool:
     found = False
     for each in values:
@@ -243,7 +244,7 @@ def _is_one_of(value: int, values: NDArray[np.int64]) -> bool:
     return found
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@njit(parallel=True, nogil=True)
 def _implant(
     key: int,
     rows: NDArray[np.int64],

@@ -5,8 +5,8 @@ from __future__ import annotations
 import gzip
 import io
 import os
-import shutil
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from deeprc.datasets.sequences import SequenceTable
 from deeprc.datasets.simulation.cohort import Cohort
 from deeprc.datasets.simulation.signal import Implants
 from deeprc.errors import InputError
+from deeprc.files import check_new_folder, folder_beside, name_write_errors
 
 __all__ = ["check_airr_folder", "write_airr", "write_container"]
 
@@ -41,15 +42,12 @@ def write_container(
         If the container cannot be written.
     """
     cohort.draw(0, np.arange(1))  # what cannot be drawn is not the container's fault
-    try:
-        with ContainerWriter(path) as writer:
-            for number in range(cohort.n_repertoires):
-                writer.append(cohort.repertoire_id(number), cohort.draw(number)[0])
-                if progress is not None:
-                    progress(number + 1, cohort.n_repertoires)
-            writer.finish(cohort.metadata(), source=f"simulated: {cohort.name}", simulation=recipe)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+    with name_write_errors(Path(path)), ContainerWriter(path) as writer:
+        for number in range(cohort.n_repertoires):
+            writer.append(cohort.repertoire_id(number), cohort.draw(number)[0])
+            if progress is not None:
+                progress(number + 1, cohort.n_repertoires)
+        writer.finish(cohort.metadata(), source=f"simulated: {cohort.name}", simulation=recipe)
 
 
 def write_airr(cohort: Cohort, folder: Path, *, progress: Progress | None = None) -> Path:
@@ -69,9 +67,11 @@ def write_airr(cohort: Cohort, folder: Path, *, progress: Progress | None = None
     """
     check_airr_folder(folder)
     cohort.draw(0, np.arange(1))  # what cannot be drawn is not the folder's fault
-    place = folder.absolute()  # of "." the name, too
-    partial = place.with_name(f".{place.name}.{os.getpid()}")
-    try:
+    place = Path(os.path.realpath(folder))
+    with name_write_errors(folder), ExitStack() as stack:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        hidden = stack.enter_context(folder_beside(place))
+        partial = hidden / "cohort"  # made inside, because the hidden folders are for their owner only
         (partial / "repertoires").mkdir(parents=True)
         for number in range(cohort.n_repertoires):
             name = cohort.repertoire_id(number)
@@ -89,23 +89,20 @@ def write_airr(cohort: Cohort, folder: Path, *, progress: Progress | None = None
         if place.exists():
             place.rmdir()  # it is empty
         partial.rename(place)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return folder / "metadata.tsv"
 
 
 def check_airr_folder(folder: Path) -> None:
-    """Refuse a folder in which there is something.
+    """Refuse a folder in which there is something, or that cannot be made.
 
     Raises
     ------
     InputError
-        If it exists and is not empty.
+        If it exists and is not empty, or cannot be made or written to.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder}: exists and is not empty; expected a new folder")
+    check_new_folder(folder)
 
 
 def _airr(cohort: Cohort, name: str, table: SequenceTable, implants: Implants) -> pd.DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -100,11 +100,12 @@ def convert(
 ) -> tuple[RepertoireDataset, PreprocessingReport]:
     """Make a container of a folder's repertoires in another folder; those without a sequence are not in it.
 
-    In a folder without labels nothing that concerns a single repertoire is an error.
+    The report is of the folder's repertoires alone. In a folder without labels nothing that concerns a single
+    repertoire is an error.
     """
     rows = {name: str(file.absolute()) for name, file in zip(folder.repertoire_ids, folder.files, strict=True)}
     if not folder.labels:  # one repertoire that can be read, so that a container is made in any case
-        (place / "any.tsv").write_text("junction_aa\nCASSF\n", encoding="utf-8")
+        (place / "any.tsv").write_text("junction_aa\tduplicate_count\tv_call\tj_call\nCASSF\t1\t\t\n", encoding="utf-8")
         rows[max(rows, key=len) + "_"] = str(place / "any.tsv")
     table = pd.DataFrame({"repertoire_id": list(rows), "filename": list(rows.values())})
     table.to_csv(place / "sheet.tsv", sep="\t", index=False)
@@ -120,6 +121,8 @@ def convert(
         skip_bad_files=not folder.labels,
         jobs=jobs,
     )
+    own = tuple(each for each in report.repertoires if each.repertoire_id in folder.repertoire_ids)
+    report = replace(report, repertoires=own)  # without the one that was added
     X = open_dataset(place / "cohort.h5")
     dropped = ", ".join(f"{reason} {n:,}" for reason, n in report.dropped.items() if n)
     _logger.info("%s: %s sequences kept%s", folder.name, f"{report.kept:,}", f"; dropped: {dropped}" if dropped else "")

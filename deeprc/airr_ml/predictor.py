@@ -102,15 +102,15 @@ class ImmuneStatePredictor:
         config: str = "deeprc",
         **overrides: Any,
     ) -> None:
-        if isinstance(n_jobs, bool) or not isinstance(n_jobs, int) or (n_jobs < 1 and n_jobs != -1):
+        if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or (n_jobs < 1 and n_jobs != -1):
             raise InputError(f"n_jobs: expected at least 1, or -1 for all cores, found {n_jobs!r}")
         if method not in ("auto", *METHODS):
             raise InputError(f"method: expected auto, {', '.join(METHODS)}, found {method!r}")
-        if isinstance(n_folds, bool) or not isinstance(n_folds, int) or n_folds < 2:
+        if isinstance(n_folds, bool) or not isinstance(n_folds, int | np.integer) or n_folds < 2:
             raise InputError(f"n_folds: expected a whole number of at least 2, found {n_folds!r}")
         load_config(config, overrides)
         resolve_device(device)
-        self.n_jobs, self.device, self.method, self.n_folds = n_jobs, device, method, n_folds
+        self.n_jobs, self.device, self.method, self.n_folds = int(n_jobs), device, method, int(n_folds)
         self.seed, self.locus, self.config, self.overrides = seed, locus, config, overrides
         self.important_sequences_: pd.DataFrame | None = None
         self._training: _Training | None = None

@@ -7,14 +7,15 @@ import ctypes
 import importlib
 import logging
 import os
-import signal
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
-from deeprc.errors import InputError, Terminated
+from deeprc.caches import prepare_caches
+from deeprc.cli.signals import ending_by_signals
+from deeprc.errors import InputError
 
 __all__ = ["main", "prepare_process"]
 
@@ -23,8 +24,10 @@ _COMMANDS = {
     "simulate": "Make a cohort with an implanted signal.",
     "check": "Find what is wrong or suspicious about a cohort; writes nothing.",
     "preprocess": "Turn repertoire files and a metadata sheet into a container.",
+    "relabel": "Give a container the labels of another metadata sheet.",
     "info": "Show what a container holds.",
     "train": "Train a classifier.",
+    "config": "List the settings of network and training.",
     "predict": "Predict with a trained classifier.",
     "evaluate": "Measure how good a trained classifier is.",
     "benchmark": "Compare DeepRC and other methods on the same folds.",
@@ -66,8 +69,16 @@ class _Group(click.Group):
         except (InputError, OSError) as error:
             if ctx.obj["debug"]:
                 raise
-            click.echo(f"Error: {error}", err=True)
+            click.echo(f"Error: {_in_one_line(error)}", err=True)
             ctx.exit(2)
+
+
+def _in_one_line(error: Exception) -> str:
+    """Return a message whose names, perhaps from a stranger's file, neither break the line nor steer the terminal."""
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        text = f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in " ".join(text.split()))
 
 
 def _debug_option() -> click.Option:
@@ -94,12 +105,8 @@ def _cli(ctx: click.Context, debug: bool) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; `arguments` are those of the process when None."""
     prepare_process()
-    signal.signal(signal.SIGTERM, _terminate)
-    _cli(args=arguments, prog_name="deeprc")
-
-
-def _terminate(number: int, _: object) -> NoReturn:
-    raise Terminated(128 + number)
+    with ending_by_signals():
+        _cli(args=arguments, prog_name="deeprc")
 
 
 def prepare_process() -> None:
@@ -107,6 +114,7 @@ def prepare_process() -> None:
 
     It must come before anything computes.
     """
+    prepare_caches()
     # Threads that wait sleep instead of spinning: as fast alone, and twice as fast beside another busy process.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # glibc keeps up to 256 MB of freed memory instead of handing it back after every update: a third of an update's

@@ -33,7 +33,7 @@ def _list(context: click.Context, _: click.Parameter, value: bool) -> None:
 
 @click.command()
 @click.argument("container")
-@click.option("--target", required=True, metavar="TARGET", help="What to predict: COLUMN or COLUMN=POSITIVE_CLASS.")
+@click.option("--target", required=True, metavar="TARGET", help="What to predict, as in `deeprc train`.")
 @click.option(
     "--methods",
     "--method",
@@ -81,7 +81,7 @@ def benchmark(
     """
     import os
 
-    from deeprc.errors import InputError
+    from deeprc.errors import InputError, WriteError
     from deeprc.evaluation.harness import benchmark as compare
     from deeprc.evaluation.methods import split_names
 
@@ -104,7 +104,7 @@ def benchmark(
                 resume=resume,
                 progress=progress,
             )
-    except (KeyboardInterrupt, SystemExit):
+    except (KeyboardInterrupt, SystemExit, WriteError):
         if (Path(output) / "benchmark.yaml").exists():
             click.echo("\nInterrupted. Continue with the same command and --resume.", err=True)
         raise

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from deeprc.cli.reading import file_bar, reading_options
 from deeprc.datasets.cleaning import Merge
+from deeprc.errors import InputError
+
+if TYPE_CHECKING:
+    from deeprc.evaluation.checks import CohortCheck
 
 __all__ = ["check"]
+
+_OPTION_NAMES = {"reader_format": "format", "merge": "merge-by"}
 
 
 @click.command()
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...", type=click.Path(path_type=Path))
 @click.option(
     "--metadata",
-    required=True,
     type=click.Path(path_type=Path),
-    help="The metadata sheet (TSV, CSV or XLSX): one row per repertoire.",
+    help="The metadata sheet (TSV, CSV or XLSX): one row per repertoire. A container has its own.",
 )
 @click.option(
     "--target",
@@ -52,17 +59,21 @@ __all__ = ["check"]
     help="Longest sequence kept, in residues.",
 )
 @click.option("--jobs", type=click.IntRange(1), help="Worker processes.  [default: one per core, fewer for little]")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Write all findings, groups and pairs as tables and one JSON document; an earlier check's folder is replaced.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 def check(
     sources: tuple[Path, ...],
-    metadata: Path,
-    jobs: int | None,
-    merge: Merge,
-    keep_nucleotide_clonotypes: bool,
+    metadata: Path | None,
+    output: Path | None,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Read a cohort as preprocess does, write nothing, and list everything that is wrong or suspicious.
+    """Read a cohort as preprocess does, or a container, and list everything that is wrong or suspicious.
 
     Prints what preprocess would do, how well the label can be told without reading a receptor (from the size of the
     repertoire, gene usage, file names, other columns), and every finding with its code and what to do.
@@ -73,22 +84,51 @@ def check(
 
     Exit code: 0 without errors, 1 with errors, 2 for wrong usage.
 
+    Each finding is one line with the first few names; --output FOLDER has all of them.
+
     \b
-    Example:
+    Examples:
       deeprc check exports/ --metadata samples.xlsx --target 'CMV=+'
+      deeprc check cohort.h5 --target 'CMV=+' --output findings
     """
+    from deeprc.evaluation.checks.folder import check_folder, write_check
+
+    ctx = click.get_current_context()
+    if output is not None:
+        check_folder(output)
+    found = _check_container(ctx, sources) if _is_one_container(sources) else _check_files(sources, metadata, options)
+    if output is not None:
+        write_check(found, output)
+    click.echo(json.dumps(found.to_dict(), indent=2) if as_json else found.to_text())
+    ctx.exit(0 if found.ok else 1)
+
+
+def _is_one_container(sources: Sequence[Path]) -> bool:
+    from deeprc.datasets.container import is_container
+
+    return len(sources) == 1 and sources[0].is_file() and is_container(sources[0])
+
+
+def _check_container(ctx: click.Context, sources: Sequence[Path]) -> CohortCheck:
+    from deeprc.datasets.dataset import open_dataset
+    from deeprc.evaluation.checks import check_dataset
+
+    given = {name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    unused = sorted(given - {"sources", "targets", "group_by", "as_json", "output", "debug"})
+    if unused:
+        names = ", ".join(f"--{_OPTION_NAMES.get(name, name.replace('_', '-'))}" for name in unused)
+        raise InputError(f"{sources[0]}: is a container, which has its own metadata; leave out {names}")
+    return check_dataset(open_dataset(sources[0]), targets=ctx.params["targets"], group_by=ctx.params["group_by"])
+
+
+def _check_files(sources: Sequence[Path], metadata: Path | None, options: dict[str, Any]) -> CohortCheck:
     from deeprc.evaluation.checks import check_cohort
 
+    if metadata is None:
+        raise click.UsageError("repertoire files need --metadata SHEET (only one container alone does without)")
     if options["min_length"] > options["max_length"]:
         raise click.UsageError("--min-length is larger than --max-length")
+    keep: bool = options.pop("keep_nucleotide_clonotypes")
+    merge: Merge = "none" if keep else options["merge"]
     with file_bar() as show:
-        found = check_cohort(
-            sources,
-            metadata,
-            jobs=jobs,
-            merge="none" if keep_nucleotide_clonotypes else merge,
-            progress=show,
-            **options,
-        )
-    click.echo(json.dumps(found.to_dict(), indent=2) if as_json else found.to_text())
-    click.get_current_context().exit(0 if found.ok else 1)
+        return check_cohort(sources, metadata, progress=show, **{**options, "merge": merge})

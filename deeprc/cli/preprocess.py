@@ -45,7 +45,7 @@ def preprocess(
     """Read repertoire files and write them, in the order of the metadata sheet, to one container.
 
     SOURCE is a file or a folder (searched with all folders in it), gzip, bzip2, xz, zip or plain: AIRR, immunoSEQ,
-    MiXCR, 10x, VDJtools, immunarch, TCRex, the original DeepRC's tables and HDF5 files, or any table with
+    MiXCR, 10x, BD Rhapsody, VDJtools, immunarch, TCRex, the original DeepRC's tables and HDF5 files, or any table with
     --sequence-column. After an interrupt the same command goes on where it was.
 
     \b

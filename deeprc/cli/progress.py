@@ -6,12 +6,14 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from torch import Tensor
 from tqdm import tqdm
 
-from deeprc.training.trainer import TrainingState
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from deeprc.training.trainer import TrainingState
 
 __all__ = ["bar", "training_bar"]
 

@@ -14,7 +14,7 @@ __all__ = ["quickstart"]
 def quickstart(output: str) -> None:
     """Run the whole job once, offline: simulate a cohort with an implanted motif, preprocess, train, evaluate.
 
-    Takes under a minute on two cores and leaves every file for you to look at.
+    Takes some minutes on two cores the first time, when it also compiles. Every file is left for you to look at.
     """
     from deeprc.quickstart import N_UPDATES, TOP, run_quickstart
 

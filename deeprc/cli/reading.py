@@ -31,6 +31,8 @@ def reading_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--count-column", help="With --sequence-column: the column of the counts.  [default: each counts 1]"
         ),
+        click.option("--v-column", help="With --sequence-column: the column of the V genes.  [default: none]"),
+        click.option("--j-column", help="With --sequence-column: the column of the J genes.  [default: none]"),
         click.option(
             "--split-by",
             metavar="COLUMN|none",

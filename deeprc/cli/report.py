@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from deeprc.cli.progress import bar
-from deeprc.errors import InputError
 
 __all__ = ["report"]
 
@@ -32,32 +29,14 @@ def report(folder: str, container: str | None, output: str, top: int, device: st
       deeprc report runs/cmv cohort.h5 -o report.html
       deeprc report results -o report.html
     """
-    from deeprc.evaluation.store import holds_benchmark
+    from deeprc.interpretation.report import write_any_report
 
-    if holds_benchmark(Path(folder)):
-        if container is not None:
-            raise InputError(f"{folder}: holds a benchmark, whose report takes no CONTAINER; found {container!r}")
-        _benchmark(folder, output)
-    else:
-        if (Path(folder) / "config.yaml").is_file() and container is None:
-            raise InputError(f"{folder}: is a run, whose report needs a CONTAINER: deeprc report RUN CONTAINER -o FILE")
-        _run(folder, container, output, top, device)
+    write_any_report(
+        folder,
+        container,
+        output=output,
+        top=top,
+        device=device,
+        progress=lambda positions: bar(positions, "repertoire"),
+    )
     click.echo(f"Wrote {output}")
-
-
-def _benchmark(folder: str, output: str) -> None:
-    from deeprc.interpretation.report import write_benchmark_report
-
-    write_benchmark_report(folder, output)
-
-
-def _run(folder: str, container: str | None, output: str, top: int, device: str) -> None:
-    from deeprc.datasets.dataset import open_dataset
-    from deeprc.evaluation.run import load_run
-    from deeprc.interpretation.report import write_report
-
-    if container is None:
-        raise InputError(f"{folder}: is neither a run (no config.yaml) nor a benchmark (no benchmark.yaml)")
-    trained = load_run(folder, device=device)
-    dataset = open_dataset(container)
-    write_report(trained, dataset, output, top=top, positions=bar(range(len(dataset)), "repertoire"))

@@ -69,6 +69,7 @@ def cohort(
     from deeprc.datasets.container import is_container
     from deeprc.datasets.simulation import load_recipe, recipes, write_airr, write_container
     from deeprc.datasets.simulation.write import check_airr_folder
+    from deeprc.files import check_place
 
     if show:
         for name, what in recipes().items():
@@ -76,22 +77,22 @@ def cohort(
         return
     if recipe is None or (output is None and as_airr is None):
         raise InputError("expected a recipe (`deeprc simulate --list` shows them) and --output, or --as-airr, or both")
-    if output is not None and output.exists() and not is_container(output):
-        raise InputError(f"{output}: exists and is no container; choose another --output")
-    if output is not None and not output.parent.is_dir():
-        raise InputError(f"{output}: cannot be written: the folder {output.parent} does not exist")
+    if output is not None:
+        check_place(output)
+        if output.exists() and not is_container(output):
+            raise InputError(f"{output}: exists and is no container; choose another --output")
     if as_airr is not None:
         check_airr_folder(as_airr)
     simulated, mapping = load_recipe(recipe, overrides, seed=seed, scale=scale, background=background)
-    if as_airr is not None:
-        with file_bar() as show_progress:
-            sheet = write_airr(simulated, as_airr, progress=show_progress)
-        click.echo(f"wrote {simulated.n_repertoires} repertoires to {as_airr}/repertoires, and {sheet}")
     if output is not None:
         with file_bar() as show_progress:
             write_container(simulated, output, recipe=mapping, progress=show_progress)
         n = int(simulated.all_sizes.sum())
         click.echo(f"wrote {simulated.n_repertoires} repertoires of {n:,} sequences to {output}")
+    if as_airr is not None:  # last, since nothing replaces it: until it is there, the same command can be run again
+        with file_bar() as show_progress:
+            sheet = write_airr(simulated, as_airr, progress=show_progress)
+        click.echo(f"wrote {simulated.n_repertoires} repertoires to {as_airr}/repertoires, and {sheet}")
 
 
 @simulate.command("train-lstm")

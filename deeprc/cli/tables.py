@@ -5,25 +5,69 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
 if TYPE_CHECKING:
+    from deeprc.evaluation.caution import Caution
     from deeprc.hopfield.analysis import HeadSummary
 
-__all__ = ["head_lines", "metrics_lines"]
+__all__ = ["caution_lines", "head_lines", "metrics_lines"]
 
-_COLUMNS = ("n", "auc", "auc_ci", "f1", "balanced_accuracy", "accuracy", "r2", "mae", "loss")
+_COLUMNS = (
+    "n",
+    "auc",
+    "auc_ci",
+    "f1",
+    "balanced_accuracy",
+    "accuracy",
+    "r2",
+    "r2_ci",
+    "spearman",
+    "spearman_ci",
+    "mae",
+    "mae_ci",
+    "loss",
+)
 
 
 def metrics_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
-    """Return a table with one line per side and target from the content of `metrics.json`."""
+    """Return a table with one line per side and target from the content of `metrics.json`, and one of the controls."""
+    import pandas as pd  # takes half a second, which --help need not wait for
+
     rows = [
-        {"split": side, "target": target, **{name: _text(values[name]) for name in _COLUMNS if name in values}}
+        {
+            "split": side,
+            "target": target,
+            "positive": values.get("positive_class", ""),
+            **{name: _text(values[name]) for name in _COLUMNS if name in values},
+        }
         for side, targets in metrics.items()
         for target, values in targets.items()
     ]
-    columns = ["split", "target", *(name for name in _COLUMNS if any(name in row for row in rows))]
-    return pd.DataFrame(rows, columns=columns).fillna("").to_string(index=False)
+    named = ["positive"] if any(row["positive"] for row in rows) else []
+    columns = ["split", "target", *named, *(name for name in _COLUMNS if any(name in row for row in rows))]
+    table = pd.DataFrame(rows, columns=columns).fillna("").to_string(index=False)
+    controls = [
+        _control(side, target, each)
+        for side, of in metrics.items()
+        for target, values in of.items()
+        for each in values.get("controls", [])
+    ]
+    if not controls:
+        return table
+    heading = "Controls, which read no receptor sequence (difference to the network, p of a paired test):"
+    return f"{table}\n{heading}\n{pd.DataFrame(controls).fillna('').to_string(index=False)}"
+
+
+def _control(side: str, target: str, values: Mapping[str, Any]) -> dict[str, str]:
+    measure = "r2" if "r2" in values else "auc"
+    row = {"split": side, "target": values.get("contrast", target), "control": values["control"]}
+    numbers = {name: _text(values[name]) for name in (measure, f"{measure}_ci", "difference", "p_value")}
+    return {**row, **numbers}
+
+
+def caution_lines(cautions: Sequence[Caution]) -> Iterator[str]:
+    """Say each warning in a line."""
+    for each in cautions:
+        yield f"{'Warning' if each.level == 'warning' else 'Note'}: {each.text}"
 
 
 def head_lines(heads: Sequence[HeadSummary]) -> Iterator[str]:
@@ -40,5 +84,6 @@ def _text(value: Any) -> str:
     if value is None:
         return "undefined"
     if isinstance(value, list):
-        return "-".join(f"{limit:.3f}" for limit in value)
+        joint = " to " if min(value) < 0 else "-"
+        return joint.join(f"{limit:.3f}" for limit in value)
     return str(value) if isinstance(value, int) else f"{value:.3f}"

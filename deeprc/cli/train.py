@@ -11,24 +11,36 @@ import click
 from click.core import ParameterSource
 
 from deeprc.cli.progress import training_bar
-from deeprc.cli.tables import metrics_lines
-from deeprc.errors import InputError
+from deeprc.cli.settings import help_sections
+from deeprc.cli.tables import caution_lines, metrics_lines
+from deeprc.errors import InputError, WriteError
 
 __all__ = ["train"]
 
 
 @contextmanager
 def _told_how_to_resume(folder: str) -> Iterator[None]:
-    """Tell, where the user or the system ends the training early, how to go on."""
+    """Tell, where the user, the system or a full disk ends the training early, how to go on."""
     try:
         yield
-    except (KeyboardInterrupt, SystemExit):
+    except (KeyboardInterrupt, SystemExit, WriteError):
         if (Path(folder) / "config.yaml").exists():
             click.echo(f"\nInterrupted. Continue with: deeprc train --resume {folder}", err=True)
         raise
 
 
-@click.command()
+class _Command(click.Command):
+    """Lists the settings below its help."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, rows in help_sections():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+        formatter.write_paragraph()
+        formatter.write_text("`deeprc config` says which values they take, and shows the other configurations.")
+
+
+@click.command(cls=_Command)
 @click.argument("container", required=False)
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option(
@@ -36,11 +48,14 @@ def _told_how_to_resume(folder: str) -> Iterator[None]:
     "targets",
     multiple=True,
     metavar="TARGET",
-    help="What to predict: COLUMN, COLUMN=POSITIVE_CLASS, COLUMN:multiclass or COLUMN:regression; @WEIGHT may follow."
+    help="What to predict: COLUMN, COLUMN=POSITIVE_CLASS, 'COLUMN=A,B vs C', 'COLUMN>50', COLUMN:multiclass or"
+    " COLUMN:regression; @WEIGHT may follow."
     " Give it several times to train several targets at once.",
 )
 @click.option("--output", metavar="FOLDER", help="The run directory to write; must not exist.")
-@click.option("--config", default="deeprc", show_default=True, help="A configuration's name or a YAML file.")
+@click.option(
+    "--config", default="deeprc", show_default=True, help="A configuration's name or a YAML file, see `deeprc config`."
+)
 @click.option("--folds", default=5, show_default=True, help="Number of folds.")
 @click.option("--fold", default=0, show_default=True, help="The fold to test on.")
 @click.option("--validation-fold", type=int, help="The fold to validate on.  [default: the next one after --fold]")
@@ -78,16 +93,17 @@ def train(
 ) -> None:
     """Train a classifier on CONTAINER and write a run directory.
 
-    KEY=VALUE changes the configuration, as in `n_updates=5000 n_kernels=64`.
+    KEY=VALUE changes a setting of the configuration, as in `n_updates=5000 n_kernels=64`; all are listed below.
 
     \b
     Example:
       deeprc train cohort.h5 --target 'CMV=+' --group-by subject_id --output runs/cmv
     """
     from deeprc.config import load_config
+    from deeprc.evaluation.caution import read_cautions
     from deeprc.evaluation.experiment import resume_run, train_run
     from deeprc.evaluation.run import read_settings
-    from deeprc.files import read_table
+    from deeprc.evaluation.stored_tables import read_seeds
     from deeprc.training.enrichment import LEVEL
 
     if resume is not None:
@@ -122,10 +138,12 @@ def train(
                 logger=logger,
                 progress=progress,
             )
-    seeds = read_table(run.path / "seeds.tsv")
+    seeds = read_seeds(run.path / "seeds.tsv")
     if len(seeds):
         doubtful = " (doubtful, confirmed by the validation fold)"
         names = [name + doubtful * (p > LEVEL) for name, p in zip(seeds["motif"], seeds["p_value"], strict=True)]
         click.echo(f"kernels that started from motifs of the training fold: {', '.join(names)}")
     click.echo(metrics_lines(json.loads((run.path / "metrics.json").read_text(encoding="utf-8"))))
+    for line in caution_lines(read_cautions(run.path)):
+        click.echo(line)
     click.echo(f"Wrote {run.path}")

@@ -12,8 +12,10 @@ from pathlib import Path
 import pandas as pd
 
 from deeprc.evaluation.benchmark_tables import results_tsv, table_latex, table_markdown
-from deeprc.evaluation.comparison import MethodInfo, compare, fold_metrics
+from deeprc.evaluation.caution import Caution, write_cautions
+from deeprc.evaluation.comparison import MethodInfo, compare, control_verdict, fold_metrics
 from deeprc.evaluation.curves import curves_table, draw_curves
+from deeprc.evaluation.scoring import BINARY, Scoring
 from deeprc.files import write_text
 
 __all__ = ["BenchmarkResult"]
@@ -21,7 +23,7 @@ __all__ = ["BenchmarkResult"]
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BenchmarkResult:
     """Predictions of every method for every labelled repertoire, made when it was tested.
 
@@ -30,9 +32,9 @@ class BenchmarkResult:
     methods
         In the order in which they were asked for.
     predictions
-        method, fold, repertoire_id, label (0 or 1), score, probability.
+        method, fold, repertoire_id, label, and what was predicted; see `deeprc.evaluation.scoring`.
     choices
-        method, fold, validation_auc, settings (JSON): the setting that was chosen.
+        method, fold, validation_auc (or validation_r2), settings (JSON): the setting that was chosen.
     costs
         method, fold, task ("search" or "final"), seconds, cpu_seconds, peak_memory_mb: of every job.
     failures
@@ -41,6 +43,10 @@ class BenchmarkResult:
         How many folds there are.
     title
         What was compared, for the tables.
+    scoring
+        How the kind of target is judged.
+    known
+        Warnings about the cohort and the folds.
     """
 
     methods: Sequence[MethodInfo]
@@ -50,16 +56,27 @@ class BenchmarkResult:
     failures: Mapping[str, str] = field(default_factory=dict)
     n_folds: int = 5
     title: str = ""
+    scoring: Scoring = BINARY
+    known: Sequence[Caution] = ()
+
+    def __repr__(self) -> str:
+        failed = f", {len(self.failures)} failed" if self.failures else ""
+        return f"BenchmarkResult({self.title!r}, {len(self.methods)} methods{failed}; print(result.table) shows them)"
 
     @cached_property
     def comparison(self) -> pd.DataFrame:
-        """AUCs with intervals and tests, one row per method; see `deeprc.evaluation.comparison.compare`."""
-        return compare(self.predictions, self.methods, n_folds=self.n_folds)
+        """AUCs (r2) with intervals and tests, one row per method; see `deeprc.evaluation.comparison.compare`."""
+        return compare(self.predictions, self.methods, n_folds=self.n_folds, scoring=self.scoring)
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
         """Every metric of every method and fold; see `deeprc.evaluation.comparison.fold_metrics`."""
-        return fold_metrics(self.predictions)
+        return fold_metrics(self.predictions, self.scoring)
+
+    @cached_property
+    def cautions(self) -> list[Caution]:
+        """All warnings: of the cohort and the folds, of the controls, of few repertoires."""
+        return [*self.known, *control_verdict(self.comparison, self.methods, self.scoring)]
 
     @property
     def table(self) -> str:
@@ -68,6 +85,8 @@ class BenchmarkResult:
             self.comparison,
             self.metrics,
             self.methods,
+            scoring=self.scoring,
+            cautions=self.cautions,
             title=self.title,
             choices=self.choices,
             costs=self.costs,
@@ -77,7 +96,14 @@ class BenchmarkResult:
     def write(self, folder: Path) -> None:
         """Write tables, predictions and curves; each file aside first, then renamed."""
         latex = table_latex(
-            self.comparison, self.metrics, self.methods, title=self.title, costs=self.costs, failures=self.failures
+            self.comparison,
+            self.metrics,
+            self.methods,
+            scoring=self.scoring,
+            cautions=self.cautions,
+            title=self.title,
+            costs=self.costs,
+            failures=self.failures,
         )
         texts = {
             "table.md": self.table,
@@ -90,11 +116,13 @@ class BenchmarkResult:
         }
         for name, text in texts.items():
             write_text(folder / name, text)
+        write_cautions(folder, self.cautions)
         (folder / "curves").mkdir(exist_ok=True)
         if find_spec("matplotlib") is not None:
-            draw_curves(self.predictions, self.methods, folder / "curves")
+            draw_curves(self.predictions, self.methods, folder / "curves", self.scoring)
         else:
-            write_text(folder / "curves" / "curves.tsv", _tsv(curves_table(self.predictions, self.methods)))
+            table = curves_table(self.predictions, self.methods, self.scoring)
+            write_text(folder / "curves" / "curves.tsv", _tsv(table))
             logger.warning("the curves are written as numbers only; their pictures need matplotlib: deeprc[plots]")
 
 

@@ -5,24 +5,34 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from deeprc.evaluation.comparison import MethodInfo, control_verdict, p_text
+from deeprc.evaluation.caution import Caution
+from deeprc.evaluation.comparison import MethodInfo
+from deeprc.evaluation.scoring import BINARY, Scoring
+from deeprc.evaluation.trust import p_text
 
-__all__ = ["results_tsv", "table_latex", "table_markdown"]
+__all__ = [
+    "VALIDATED",
+    "MetricEstimate",
+    "chosen_settings",
+    "incomplete_methods",
+    "metric_estimates",
+    "number_text",
+    "results_tsv",
+    "table_latex",
+    "table_legend",
+    "table_markdown",
+]
 
-_METRICS = {
-    "auc": "AUC",
-    "f1": "F1",
-    "balanced_accuracy": "Balanced acc.",
-    "average_precision": "Avg. precision",
-}
-_COLUMNS = ("Method", "AUC", "95% interval", "p", "p (Holm)", *list(_METRICS.values())[1:], "Time", "Memory")
+VALIDATED = {"validation_auc": "AUC", "validation_r2": "r²"}
+"""What a setting was chosen by, by its column in the table of settings."""
+
 _GROUPS = {
     "method": "Methods",
     "control": "Controls",
@@ -37,6 +47,7 @@ _LATEX = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     "±": r"$\pm$",
+    "²": r"$^2$",
     "\N{GREEK SMALL LETTER ALPHA}": r"$\alpha$",
     "\N{GREEK SMALL LETTER BETA}": r"$\beta$",
     "\N{GREEK SMALL LETTER GAMMA}": r"$\gamma$",
@@ -66,7 +77,7 @@ def results_tsv(
     metrics
         Of `fold_metrics`.
     choices
-        method, fold, validation_auc: adds the metric `validation_auc`.
+        method, fold, validation_auc (or validation_r2): adds this metric.
     costs
         method, fold, task ("search" or "final"), seconds, cpu_seconds, peak_memory_mb: adds `search_seconds` and
         `final_seconds`; `seconds` and `cpu_seconds`, sums over the tasks; and `peak_memory_mb`, the largest.
@@ -75,8 +86,8 @@ def results_tsv(
     """
     parts = [metrics[["method", "fold", "metric", "value"]]]
     if choices is not None and len(choices):
-        chosen = choices[["method", "fold"]].assign(metric="validation_auc", value=choices["validation_auc"])
-        parts.append(chosen)
+        name = next(name for name in choices.columns if str(name).startswith("validation_"))
+        parts.append(choices[["method", "fold"]].assign(metric=name, value=choices[name]))
     if costs is not None and len(costs):
         place = ["method", "fold"]
         by_task = costs.groupby([*place, "task"], as_index=False)["seconds"].sum()
@@ -94,6 +105,8 @@ def table_markdown(
     metrics: pd.DataFrame,
     methods: Sequence[MethodInfo],
     *,
+    scoring: Scoring = BINARY,
+    cautions: Sequence[Caution] = (),
     title: str = "",
     choices: pd.DataFrame | None = None,
     costs: pd.DataFrame | None = None,
@@ -109,29 +122,35 @@ def table_markdown(
         Of `fold_metrics`.
     methods
         As `compare` was given them; rows are in their order: methods, then controls, then those with the ground truth.
+    scoring
+        Of the kind of target.
+    cautions
+        What to know: that of the section "controls" under a heading of its own.
     title
         A heading, as the cohort and the target.
     choices
-        method, fold, validation_auc, settings (JSON).
+        method, fold, validation_auc (or validation_r2), settings (JSON).
     costs
         See `results_tsv`.
     failures
         Why methods are incomplete or absent, by name; such a method need not be in `methods`.
     """
-    groups = _groups(comparison, metrics, methods, costs)
+    groups = _groups(comparison, metrics, methods, costs, scoring)
+    columns = _columns(scoring)
     rows: list[list[str]] = []
     for kind, group in groups.items():
         if group and kind != "method":
-            rows.append([f"*{_GROUPS[kind]}*", *[""] * (len(_COLUMNS) - 1)])
+            rows.append([f"*{_GROUPS[kind]}*", *[""] * (len(columns) - 1)])
         rows += [[_markdown(cell) for cell in row] for row in group]
     parts = [f"# {_one_line(title)}"] if title else []
-    parts.append(_aligned([list(_COLUMNS), *rows]))
-    legend = " ".join(map(_escaped, _legend(comparison, methods)))
+    parts.append(_aligned([columns, *rows]))
+    legend = " ".join(map(_escaped, table_legend(comparison, methods, scoring)))
     parts.append(textwrap.fill(legend, 110, break_long_words=False, break_on_hyphens=False))
     for heading, lines in (
-        ("What the controls say", control_verdict(comparison, methods)),
-        ("Not complete", _incomplete(comparison, methods, failures or {})),
-        ("Settings chosen", _settings(choices, methods)),
+        ("Warnings", [each.text for each in cautions if each.section != "controls"]),
+        ("What the controls say", [each.text for each in cautions if each.section == "controls"]),
+        ("Not complete", incomplete_methods(comparison, methods, failures or {})),
+        ("Settings chosen", chosen_settings(choices, methods)),
     ):
         if lines:
             parts.append(f"## {heading}\n\n" + "\n".join(f"- {_escaped(line)}" for line in lines))
@@ -143,6 +162,8 @@ def table_latex(
     metrics: pd.DataFrame,
     methods: Sequence[MethodInfo],
     *,
+    scoring: Scoring = BINARY,
+    cautions: Sequence[Caution] = (),
     title: str = "",
     label: str = "tab:benchmark",
     costs: pd.DataFrame | None = None,
@@ -152,24 +173,25 @@ def table_latex(
 
     Parameters
     ----------
-    comparison, metrics, methods, title, costs, failures
+    comparison, metrics, methods, scoring, cautions, title, costs, failures
         As `table_markdown`; they make the caption, too.
     label
         For `\ref`.
     """
-    groups = [group for group in _groups(comparison, metrics, methods, costs).values() if group]
-    header = " & ".join(["", *map(_latex, _COLUMNS[1:])]) + r" \\"
+    groups = [group for group in _groups(comparison, metrics, methods, costs, scoring).values() if group]
+    columns = _columns(scoring)
+    header = " & ".join(["", *map(_latex, columns[1:])]) + r" \\"
     body = [[_latex_row(row) for row in group] for group in groups]
-    caption = [title.rstrip(".") + "." if title else "", *_legend(comparison, methods)]
-    caption += control_verdict(comparison, methods)
-    missing = _incomplete(comparison, methods, failures or {})
+    caption = [title.rstrip(".") + "." if title else "", *table_legend(comparison, methods, scoring)]
+    caption += [each.text for each in cautions]
+    missing = incomplete_methods(comparison, methods, failures or {})
     caption += [f"Not complete: {'; '.join(missing)}."] if missing else []
     lines = [
         r"% \usepackage{booktabs, graphicx}",
         r"\begin{table}[htp]",
         r"  \centering",
         r"  \resizebox{\textwidth}{!}{%",
-        rf"  \begin{{tabular}}{{l{'c' * (len(_COLUMNS) - 1)}}}",
+        rf"  \begin{{tabular}}{{l{'c' * (len(columns) - 1)}}}",
         r"    \toprule",
         f"    {header}",
     ]
@@ -182,22 +204,26 @@ def table_latex(
 
 
 def _groups(
-    comparison: pd.DataFrame, metrics: pd.DataFrame, methods: Sequence[MethodInfo], costs: pd.DataFrame | None
+    comparison: pd.DataFrame,
+    metrics: pd.DataFrame,
+    methods: Sequence[MethodInfo],
+    costs: pd.DataFrame | None,
+    scoring: Scoring,
 ) -> dict[str, list[list[_Cell]]]:
-    """Return the rows of the table by the kind of their method; those without an AUC are left out."""
+    """Return the rows of the table by the kind of their method; those without a measured fold are left out."""
     by_name = _by_name(comparison)
     judged = [each.name for each in methods if each.kind == "method" and by_name[each.name]["complete"]]
-    estimates = _estimates(metrics, judged)
+    estimates = metric_estimates(metrics, comparison, judged, scoring)
     groups: dict[str, list[list[_Cell]]] = {kind: [] for kind in _GROUPS}
     for each in methods:
         row = by_name[each.name]
         if row["n_folds"] == 0:
             continue
         name = each.label if row["complete"] else f"{each.label} ({row['n_folds']} of {row['n_wanted']} folds)"
-        interval = f"[{_number(row['ci_low'])}, {_number(row['ci_high'])}]"
+        interval = f"[{number_text(row['ci_low'])}, {number_text(row['ci_high'])}]"
         tests = [p_text(row["p_value"]), p_text(row["p_holm"])]
-        auc, *others = (estimates[metric].get(each.name, "-") for metric in _METRICS)
-        groups[each.kind].append([name, auc, interval, *tests, *others, *_cost(costs, each.name)])
+        main, *others = (_cell(estimates[metric].get(each.name)) for metric in scoring.headings)
+        groups[each.kind].append([name, main, interval, *tests, *others, *_cost(costs, each.name)])
     return groups
 
 
@@ -205,40 +231,70 @@ def _by_name(comparison: pd.DataFrame) -> dict[str, dict[Hashable, Any]]:
     return {str(row["method"]): row for row in comparison.to_dict("records")}
 
 
-def _estimates(metrics: pd.DataFrame, judged: Sequence[str]) -> dict[str, dict[str, _Estimate]]:
-    """Return each metric of each method; bold are those of the judged that equal their best as printed."""
-    found: dict[str, dict[str, _Estimate]] = {}
-    for metric in _METRICS:
-        values = metrics[metrics["metric"] == metric].groupby("method")["value"]
-        means, sds = values.mean().dropna(), values.std(ddof=1)
-        best = _number(max((float(means[name]) for name in judged if name in means), default=np.nan))
+class MetricEstimate(NamedTuple):
+    """A metric of a method: over all folds, its standard deviation over them, and whether it is the best as printed."""
+
+    value: float
+    sd: float
+    is_best: bool
+
+
+def metric_estimates(
+    metrics: pd.DataFrame, comparison: pd.DataFrame, judged: Collection[str], scoring: Scoring
+) -> dict[str, dict[str, MetricEstimate]]:
+    """Return each metric that is shown, of each method; the best are those of the judged that equal their best.
+
+    The measure by which methods are ranked is that of the comparison, the others are means over folds.
+    """
+    found: dict[str, dict[str, MetricEstimate]] = {}
+    for metric in scoring.headings:
+        if metric == scoring.measure:
+            of_each = comparison.set_index("method")
+            values, sds = of_each[scoring.estimate].dropna(), of_each[scoring.sd]
+        else:
+            by_method = metrics[metrics["metric"] == metric].groupby("method")["value"]
+            values, sds = by_method.mean().dropna(), by_method.std(ddof=1)
+        best = min if metric in scoring.lower_is_better else max
+        highest = number_text(best((float(values[name]) for name in judged if name in values), default=np.nan))
         found[metric] = {
-            str(name): _Estimate(_number(mean), _number(sd), name in judged and _number(mean) == best)
-            for name, mean, sd in zip(means.index, means, sds.reindex(means.index), strict=True)
+            str(name): MetricEstimate(float(value), float(sd), name in judged and number_text(value) == highest)
+            for name, value, sd in zip(values.index, values, sds.reindex(values.index), strict=True)
         }
     return found
 
 
-def _legend(comparison: pd.DataFrame, methods: Sequence[MethodInfo]) -> list[str]:
+def _cell(estimate: MetricEstimate | None) -> _Cell:
+    if estimate is None:
+        return "-"
+    return _Estimate(number_text(estimate.value), number_text(estimate.sd), estimate.is_best)
+
+
+def _columns(scoring: Scoring) -> list[str]:
+    main, *others = scoring.headings.values()
+    return ["Method", main, "95% interval", "p", "p (Holm)", *others, "Time", "Memory"]
+
+
+def table_legend(comparison: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY) -> list[str]:
     """Return sentences that say what the numbers are."""
     if not comparison["n_folds"].any():
         return ["No method has a fold yet."]
     label = {each.name: each.label for each in methods}
     largest = max(_by_name(comparison).values(), key=lambda row: row["n_folds"])
-    n = largest["n_positive"] + largest["n_negative"]
+    of_classes = f", {largest['n_positive']} of them positive" if "n_positive" in largest else ""
     sentences = [
-        f"Mean ± standard deviation (n-1) over {largest['n_folds']} test folds with {n} repertoires, "
-        f"{largest['n_positive']} of them positive; F1, balanced accuracy: at a probability of 0.5.",
+        f"Mean ± standard deviation (n-1) over {largest['n_folds']} test folds with {largest['n_repertoires']} "
+        f"repertoires{of_classes}; {scoring.means_note}",
         "Bold: the best method, and those that equal it in the printed digits.",
-        "95% interval: of the mean AUC, from the class sizes (Newcombe's method 5).",
+        scoring.interval_note,
     ]
     if comparison["best"].any():
         best = label[comparison.loc[comparison["best"], "method"].iloc[0]]
-        permuted = [label[name] for name in comparison.loc[comparison["test"] == "permutation", "method"]]
-        test = "two-sided paired DeLong test by fold"
+        is_permuted = (comparison["test"] == "permutation") & (scoring.kind == "binary")
+        permuted = [label[name] for name in comparison.loc[is_permuted, "method"]]
+        test = scoring.test_note
         test += f"; for {', '.join(permuted)} a permutation test, as DeLong's variance is 0" if permuted else ""
         sentences.append(
-            f"p: AUC against that of the best method, {best}, on the same repertoires ({test}); "
+            f"p: {scoring.heading} against that of the best method, {best}, on the same repertoires ({test}); "
             f"p (Holm): corrected for the {comparison['p_holm'].notna().sum()} methods and controls compared with it."
         )
     if set(comparison["kind"]) & {"control", "truth"}:
@@ -254,7 +310,9 @@ def _legend(comparison: pd.DataFrame, methods: Sequence[MethodInfo]) -> list[str
     return sentences
 
 
-def _incomplete(comparison: pd.DataFrame, methods: Sequence[MethodInfo], failures: Mapping[str, str]) -> list[str]:
+def incomplete_methods(
+    comparison: pd.DataFrame, methods: Sequence[MethodInfo], failures: Mapping[str, str]
+) -> list[str]:
     """Return which methods lack folds, and why."""
     by_name = _by_name(comparison)
     lines = []
@@ -267,7 +325,7 @@ def _incomplete(comparison: pd.DataFrame, methods: Sequence[MethodInfo], failure
     return lines + [f"{name}: {_one_line(reason)}" for name, reason in failures.items() if name not in known]
 
 
-def _settings(choices: pd.DataFrame | None, methods: Sequence[MethodInfo]) -> list[str]:
+def chosen_settings(choices: pd.DataFrame | None, methods: Sequence[MethodInfo]) -> list[str]:
     """Return a line per method: what it chose in all folds alike, and fold by fold what differs."""
     if choices is None or choices.empty:
         return []
@@ -277,9 +335,11 @@ def _settings(choices: pd.DataFrame | None, methods: Sequence[MethodInfo]) -> li
         if rows.empty:
             continue
         where = "" if len(rows) == n_folds else f", folds {', '.join(map(str, rows['fold']))}"
-        validation = rows["validation_auc"].astype(float)
+        measure = str(next(name for name in choices.columns if str(name).startswith("validation_")))
+        validation = rows[measure].astype(float)
         if validation.notna().any():
-            where += f", validation AUC {_number(validation.mean())} ± {_number(validation.std(ddof=1))}"
+            spread = number_text(validation.std(ddof=1))
+            where += f", validation {VALIDATED[measure]} {number_text(validation.mean())} ± {spread}"
         lines.append(f"{each.label}{where}: {_chosen([json.loads(text) for text in rows['settings']])}")
     return lines
 
@@ -319,7 +379,8 @@ def _duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def _number(value: float) -> str:
+def number_text(value: float) -> str:
+    """Return a metric with three decimals; "-" where there is none."""
     return "-" if np.isnan(value) else f"{value:.3f}"
 
 

@@ -1,4 +1,4 @@
-"""Which of several methods predicts best, and what the test folds can tell: AUC, interval, test, controls.
+"""Which of several methods predicts best, and what the test folds can tell: measure, interval, test, controls.
 
 Letters: B repertoires of a fold, F folds, M methods.
 """
@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from deeprc.errors import InputError
-from deeprc.evaluation.metrics import auc_interval, binary_metrics
-from deeprc.evaluation.paired_test import holm, midrank_aucs, paired_auc_test
+from deeprc.evaluation.caution import Caution
+from deeprc.evaluation.paired_test import holm
+from deeprc.evaluation.scoring import BINARY, Estimate, Scoring, refuse
+from deeprc.evaluation.trust import is_few, p_in_words, p_text, relation
 
 __all__ = [
     "MethodInfo",
@@ -26,14 +26,6 @@ __all__ = [
     "fold_metrics",
     "p_text",
 ]
-
-_COLUMNS = ("method", "fold", "repertoire_id", "label", "score", "probability")
-_COMPARISON = (
-    *("method", "kind", "best", "auc_mean", "auc_sd", "ci_low", "ci_high", "difference", "p_value", "p_holm", "test"),
-    *("n_folds", "n_wanted", "complete", "n_positive", "n_negative"),
-)
-_LEVEL = 0.05
-_FEW = 10  # repertoires of the smaller class, below which intervals and tests say little
 
 
 @dataclass(frozen=True)
@@ -56,52 +48,48 @@ class MethodInfo:
     kind: Literal["method", "control", "truth"] = "method"
 
 
-def checked_predictions(predictions: pd.DataFrame, methods: Sequence[MethodInfo] | None = None) -> pd.DataFrame:
+def checked_predictions(
+    predictions: pd.DataFrame, methods: Sequence[MethodInfo] | None = None, scoring: Scoring = BINARY
+) -> pd.DataFrame:
     """Return the predictions sorted by method, fold and repertoire, with their columns' types set.
 
     Parameters
     ----------
     predictions
-        The columns method, fold, repertoire_id, label (0 or 1), score (the higher, the likelier 1) and probability
-        (of 1). Each repertoire is in one fold; a method may lack folds, but no repertoire of a fold that it has.
+        The columns method, fold, repertoire_id, label, and those that the kind of target has, see
+        `deeprc.evaluation.scoring`: of two classes score (the higher, the likelier 1) and probability (of 1). Each
+        repertoire is in one fold; a method may lack folds, but no repertoire of a fold that it has.
     methods
         All methods that may occur; any by default.
+    scoring
+        Of the kind of target.
 
     Raises
     ------
     InputError
         If that is not so.
     """
-    missing = [name for name in _COLUMNS if name not in predictions]
+    missing = [name for name in scoring.columns if name not in predictions]
     if missing:
-        raise InputError(f"predictions: expected the columns {', '.join(_COLUMNS)}; missing: {', '.join(missing)}")
-    table = predictions[list(_COLUMNS)].astype({"method": str, "repertoire_id": str, "fold": np.int64})
-    for column in ("label", "score", "probability"):
-        table[column] = table[column].astype(np.float64)
+        expected = ", ".join(scoring.columns)
+        raise InputError(f"predictions: expected the columns {expected}; missing: {', '.join(missing)}")
+    table = predictions[list(scoring.columns)].astype({"method": str, "repertoire_id": str, "fold": np.int64})
     strangers = sorted(set(table["method"]) - {each.name for each in methods}) if methods is not None else []
     if strangers:
         raise InputError(f"predictions: of methods that are not in the list: {', '.join(strangers)}")
-    _refuse(table, ~table["label"].isin([0, 1]), "expected a label of 0 or 1")
-    _refuse(table, table["score"].isna(), "expected a score, found none")
-    _refuse(table, ~table["probability"].between(0, 1), "expected a probability from 0 to 1")
-    _refuse(table, table.duplicated(["method", "repertoire_id"]), "has two predictions")
+    table = scoring.checked(table)
+    refuse(table, table.duplicated(["method", "repertoire_id"]), "has two predictions")
     for column in ("label", "fold"):
         differs = table[column] != table.groupby("repertoire_id")[column].transform("first")
-        _refuse(table, differs, f"has another {column} than with another method")
+        refuse(table, differs, f"has another {column} than with another method")
     in_fold = table.groupby("fold")["repertoire_id"].transform("nunique")
     short = table.groupby(["method", "fold"])["repertoire_id"].transform("size") < in_fold
-    _refuse(table, short, "lacks repertoires of this one's fold that another method has")
-    return table.astype({"label": np.int64}).sort_values(["method", "fold", "repertoire_id"], ignore_index=True)
+    refuse(table, short, "lacks repertoires of this one's fold that another method has")
+    return table.sort_values(["method", "fold", "repertoire_id"], ignore_index=True)
 
 
-def _refuse(table: pd.DataFrame, wrong: pd.Series[bool], problem: str) -> None:
-    if wrong.any():
-        method, repertoire = table.loc[wrong, ["method", "repertoire_id"]].iloc[0]
-        raise InputError(f"predictions: method {method!r}, repertoire {repertoire!r}: {problem}")
-
-
-def fold_metrics(predictions: pd.DataFrame) -> pd.DataFrame:
-    """Return method, fold, metric and value: see `binary_metrics`; NaN where undefined.
+def fold_metrics(predictions: pd.DataFrame, scoring: Scoring = BINARY) -> pd.DataFrame:
+    """Return method, fold, metric and value, see `Scoring.of_fold`; NaN where undefined.
 
     Raises
     ------
@@ -109,34 +97,32 @@ def fold_metrics(predictions: pd.DataFrame) -> pd.DataFrame:
         As `checked_predictions`.
     """
     rows = []
-    for (method, fold), part in checked_predictions(predictions).groupby(["method", "fold"]):
-        # ranks, because a score may be infinite
-        label, score = part["label"].to_numpy(), rankdata(part["score"])
-        found = binary_metrics(label, part["probability"].to_numpy(), score=score)
-        rows += [(method, fold, metric, value) for metric, value in found.items()]
+    for (method, fold), part in checked_predictions(predictions, scoring=scoring).groupby(["method", "fold"]):
+        rows += [(method, fold, metric, value) for metric, value in scoring.of_fold(part).items()]
     return pd.DataFrame(rows, columns=["method", "fold", "metric", "value"])
 
 
-_Folds = dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]]  # fold -> label, score, both (B,)
+_Folds = dict[int, pd.DataFrame]
 
 
-def _by_fold(part: pd.DataFrame) -> _Folds:
-    """Return labels and scores of one method by fold, without the folds that have one class only."""
-    folds = {}
-    for fold, rows in part.groupby("fold"):
-        label = rows["label"].to_numpy()
-        if 0 < label.sum() < len(label):
-            folds[int(str(fold))] = label, rows["score"].to_numpy()
-    return folds
+def _by_fold(part: pd.DataFrame, scoring: Scoring) -> _Folds:
+    """Return the predictions of one method by fold, without the folds that cannot be measured, as of one class."""
+    return {int(str(fold)): rows for fold, rows in part.groupby("fold") if scoring.is_measured(rows)}
 
 
 def compare(
-    predictions: pd.DataFrame, methods: Sequence[MethodInfo], *, n_folds: int | None = None, seed: int = 0
+    predictions: pd.DataFrame,
+    methods: Sequence[MethodInfo],
+    *,
+    n_folds: int | None = None,
+    seed: int = 0,
+    scoring: Scoring = BINARY,
 ) -> pd.DataFrame:
-    """Return each method's AUC, and how it differs from the best method's.
+    """Return how good each method is, and how it differs from the best one.
 
-    The best method is the one of kind "method" with the highest mean AUC, among those that have the most folds. It is
-    chosen on the test folds themselves, so it looks a little better, and the others' p-values smaller, than they are.
+    The best method is the one of kind "method" with the highest AUC (or macro AUC, or r2), among those that have the
+    most folds. It is chosen on the test folds themselves, so it looks a little better, and the others' p-values
+    smaller, than they are.
 
     Parameters
     ----------
@@ -147,19 +133,22 @@ def compare(
     n_folds
         How many folds a complete method has; by default as many as occur.
     seed
-        Of the permutation test.
+        Of permutation tests.
+    scoring
+        Of the kind of target.
 
     Returns
     -------
     One row per method:
 
     - `method`, `kind`, `best`;
-    - `auc_mean`, and `auc_sd` with F - 1 in the denominator, over the folds that have both classes;
-    - `ci_low`, `ci_high`: 95%, see `auc_interval`;
-    - `difference` to the best method, `p_value` and `test`: see `paired_auc_test`; on the folds that both have;
+    - the measure, `auc_mean` or `r2`, and its standard deviation over folds, `auc_sd` or `r2_sd`, with F - 1 in the
+      denominator; of the folds that have both, or all, classes; `ci_low`, `ci_high`: 95%, see `Scoring.over_folds`;
+    - `difference` to the best method, `p_value` and `test`: see `Scoring.test`; on the folds that both have;
     - `p_holm`: the p-value corrected for the number of methods and controls that are compared with the best;
-    - `n_folds`: those that have both classes; `n_wanted`: of a complete method; `complete`: whether this one is;
-    - `n_positive`, `n_negative`: repertoires in the counted folds.
+    - `n_folds`: those that are measured; `n_wanted`: of a complete method; `complete`: whether this one is;
+    - `n_repertoires` in the counted folds, `n_smallest` of the smallest class (or all, of numbers); of two classes also
+      `n_positive` and `n_negative`.
 
     What does not exist, as the AUC of a method without predictions, is NaN.
 
@@ -168,115 +157,131 @@ def compare(
     InputError
         As `checked_predictions`.
     """
-    table = checked_predictions(predictions, methods)
+    table = checked_predictions(predictions, methods, scoring)
     wanted = table["fold"].nunique() if n_folds is None else n_folds
-    folds = {each.name: _by_fold(table[table["method"] == each.name]) for each in methods}
+    folds = {each.name: _by_fold(table[table["method"] == each.name], scoring) for each in methods}
     present = table.groupby("method")["fold"].nunique()
-    rows = [{"method": each.name, "kind": each.kind, **_summary(folds[each.name])} for each in methods]
-    best = _best(rows)
+    rows = [{"method": each.name, "kind": each.kind, **_summary(folds[each.name], scoring)} for each in methods]
+    best = _best(rows, scoring)
     against = {} if best is None else folds[best]
     for row in rows:
         row["best"] = row["method"] == best
         row["n_wanted"], row["complete"] = wanted, int(present.get(row["method"], 0)) >= max(wanted, 1)
-        row.update(_against(folds[row["method"]], against, is_best=row["best"], seed=seed))
-    comparison = pd.DataFrame(rows, columns=list(_COMPARISON))
+        row.update(_against(folds[row["method"]], against, scoring, is_best=row["best"], seed=seed))
+    sizes = list(scoring.sizes([]))
+    columns = [
+        *("method", "kind", "best", scoring.estimate, scoring.sd, "ci_low", "ci_high"),
+        *("difference", "p_value", "p_holm", "test", "n_folds", "n_wanted", "complete", *sizes),
+    ]
+    comparison = pd.DataFrame(rows, columns=columns)
     family = comparison["p_value"].notna() & (comparison["kind"] != "truth")
     comparison.loc[family, "p_holm"] = holm(comparison.loc[family, "p_value"].to_numpy(np.float64))
     return comparison.astype({"p_holm": np.float64})
 
 
-def _summary(folds: _Folds) -> dict[str, Any]:
-    labels = [label for label, _ in folds.values()]
-    positives, negatives = [int(each.sum()) for each in labels], [int((1 - each).sum()) for each in labels]
-    auc = np.array([midrank_aucs(label, score[None])[0] for label, score in folds.values()])
-    mean = float(auc.mean()) if len(auc) else np.nan
-    low, high = auc_interval(mean, positives, negatives) if len(auc) else (np.nan, np.nan)
+def _summary(folds: _Folds, scoring: Scoring) -> dict[str, Any]:
+    parts = list(folds.values())
+    found = scoring.over_folds(parts) if parts else Estimate(np.nan, np.nan, np.nan, np.nan)
+    limits = {"ci_low": found.low, "ci_high": found.high}
     return {
-        "auc_mean": mean,
-        "auc_sd": float(auc.std(ddof=1)) if len(auc) > 1 else np.nan,
-        "ci_low": low,
-        "ci_high": high,
-        "n_folds": len(auc),
-        "n_positive": sum(positives),
-        "n_negative": sum(negatives),
+        scoring.estimate: found.value,
+        scoring.sd: found.sd,
+        **limits,
+        "n_folds": len(parts),
+        **scoring.sizes(parts),
     }
 
 
-def _best(rows: Sequence[Mapping[str, Any]]) -> str | None:
-    able = [row for row in rows if row["kind"] == "method" and row["n_folds"] > 0]
-    return max(able, key=lambda row: (row["n_folds"], row["auc_mean"]))["method"] if able else None
+def _best(rows: Sequence[Mapping[str, Any]], scoring: Scoring) -> str | None:
+    able = [row for row in rows if row["kind"] == "method" and not np.isnan(row[scoring.estimate])]
+    return max(able, key=lambda row: (row["n_folds"], row[scoring.estimate]))["method"] if able else None
 
 
-def _against(folds: _Folds, best: _Folds, *, is_best: bool, seed: int) -> dict[str, Any]:
+def _against(folds: _Folds, best: _Folds, scoring: Scoring, *, is_best: bool, seed: int) -> dict[str, Any]:
     common = sorted(folds.keys() & best.keys())
     if is_best or not common:
         return {"difference": 0.0 if is_best else np.nan, "p_value": np.nan, "test": ""}
-    labels, own, other = [folds[f][0] for f in common], [folds[f][1] for f in common], [best[f][1] for f in common]
-    return paired_auc_test(labels, own, other, seed=seed)._asdict()
+    return scoring.test([folds[f] for f in common], [best[f] for f in common], seed=seed)._asdict()
 
 
-def p_text(p_value: float) -> str:
-    """Return a p-value as a reader wants it, as "<0.001", "0.032" or "0.41"; "-" where there is none."""
-    if np.isnan(p_value):
-        return "-"
-    if p_value < 0.001:
-        return "<0.001"
-    return f"{p_value:.3f}" if p_value < 0.1 else f"{p_value:.2f}"
-
-
-def control_verdict(comparison: pd.DataFrame, methods: Sequence[MethodInfo]) -> list[str]:
+def control_verdict(
+    comparison: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY
+) -> list[Caution]:
     """Return what the controls say of the best method, and whether the cohort can tell anything, in plain sentences.
 
-    A control reaches the best method if its AUC is as high, or is lower with p >= 0.05 (not corrected for their
-    number: it is for the method to show that it is better).
+    It is for the method to show that it is better than a control: with a p-value below `LEVEL`, not corrected for their
+    number. What the controls say has the section "controls".
 
     Parameters
     ----------
     comparison
         Of `compare`.
-    methods
+    methods, scoring
         As it was given them.
     """
     label = {each.name: each.label for each in methods}
     if not comparison["best"].any():
         only = "Only controls and known motifs were run" if comparison["n_folds"].any() else "No method has predictions"
-        return [f"{only}: there is nothing to compare."]
+        return [Caution("warning", f"{only}: there is nothing to compare.", "controls", "nothing-to-compare")]
     best = comparison[comparison["best"]].iloc[0]
-    name = label[best["method"]]
+    name, value = label[best["method"]], float(best[scoring.estimate])
+    values = {"method": best["method"], scoring.measure: value}
     lines = []
-    if best["ci_low"] <= 0.5:
-        auc = f"AUC {best['auc_mean']:.3f}, 95% interval {best['ci_low']:.3f} to {best['ci_high']:.3f}"
-        lines.append(f"No method is shown to be better than chance: the best, {name}, has {auc}.")
+    if np.isnan(best["ci_low"]):
+        text = f"The best method, {name}, has {scoring.heading} {value:.3f}, of which there is no interval."
+        lines.append(Caution("warning", text, "table", "no-interval", values))
+    elif best["ci_low"] <= scoring.chance:
+        limits = float(best["ci_low"]), float(best["ci_high"])
+        found = f"{scoring.heading} {value:.3f}, 95% interval {limits[0]:.3f} to {limits[1]:.3f}"
+        text = f"No method is shown to be better than chance: the best, {name}, has {found}."
+        values = {**values, "low": limits[0], "high": limits[1]}
+        lines.append(Caution("warning", text, "controls", "chance", values))
     controls = comparison[(comparison["kind"] == "control") & comparison["difference"].notna()]
-    lines += _control_lines(controls, best, label)
-    smaller = int(min(best["n_positive"], best["n_negative"]))
-    if smaller < _FEW:
-        lines.append(
-            f"Caution: the smaller class has {smaller} repertoires in all test folds together: "
-            "so few say little, and the p-values are rough."
+    lines += _control_lines(controls, best, label, scoring)
+    n = int(best["n_smallest"])
+    if is_few(scoring.kind, n):
+        smallest = "the smaller class has" if scoring.kind == "binary" else "the smallest class has"
+        text = (
+            f"Caution: {'there are' if scoring.kind == 'regression' else smallest} {n} repertoires in all test folds "
+            "together: so few say little, and the p-values are rough."
         )
+        lines.append(Caution("warning", text, "table", "few-repertoires", {"n": n}))
     return lines
 
 
-def _control_lines(controls: pd.DataFrame, best: pd.Series[Any], label: Mapping[str, str]) -> list[str]:
-    """Return one line for every control that reaches the best method, or one for all that do not."""
+_VERDICTS = {"better": "is better than", "equal": "cannot be told from", "worse": "is worse than"}
+
+
+def _control_lines(
+    controls: pd.DataFrame, best: pd.Series[Any], label: Mapping[str, str], scoring: Scoring
+) -> list[Caution]:
+    """Return one line for every control that is not worse than the best method, or one for all where all are."""
+    what = scoring.heading
     if controls.empty:
-        return ["No control was run: whether this AUC needs receptor sequences is not known."]
-    name, lines, beaten = label[best["method"]], [], []
+        text = f"No control was run: whether this {what} needs receptor sequences is not known."
+        return [Caution("note", text, "controls", "no-control")]
+    name, value, lines, beaten = label[best["method"]], float(best[scoring.estimate]), [], []
     for _, row in controls.iterrows():
-        own, difference = label[row["method"]], float(row["difference"])
+        own, difference, found = label[row["method"]], float(row["difference"]), float(row[scoring.estimate])
         where = "" if row["n_folds"] == best["n_folds"] else ", on the folds that both have"
-        numbers = f"p = {p_text(row['p_value'])}{where}".replace("= <", "< ")
-        aucs = f"AUC {row['auc_mean']:.3f} against {best['auc_mean']:.3f}"
-        if difference < 0 and row["p_value"] < _LEVEL:
-            beaten.append(f"{own} (AUC {row['auc_mean']:.3f}, difference {difference:.3f}, {numbers})")
+        numbers = f"{p_in_words(row['p_value'])}{where}"
+        verdict = relation(difference, float(row["p_value"]))
+        if verdict == "worse":
+            beaten.append(f"{own} ({what} {found:.3f}, difference {difference:.3f}, {numbers})")
             continue
-        verdict = (
-            "cannot be told from" if difference < 0 else "does as well as" if row["p_value"] >= _LEVEL else "beats"
+        text = (
+            f"{own} (control), which reads no receptor sequence, {_VERDICTS[verdict]} the best method, {name} "
+            f"({what} {found:.3f} against {value:.3f}, {numbers}): this cohort does not show that receptor sequences "
+            "add anything to it."
         )
-        lines.append(
-            f"{own} (control), which reads no receptor sequence, {verdict} the best method, {name} "
-            f"({aucs}, {numbers}): this cohort does not show that receptor sequences add anything to it."
-        )
-    beaten_line = f"No control reached the best method, {name} (AUC {best['auc_mean']:.3f}): {'; '.join(beaten)}."
-    return lines or [beaten_line]
+        values = {
+            "control": row["method"],
+            "method": best["method"],
+            "relation": verdict,
+            scoring.measure: found,
+            "difference": difference,
+            "p_value": float(row["p_value"]),
+        }
+        lines.append(Caution("warning", text, "controls", "control-not-worse", values))
+    text = f"Every control is worse than the best method, {name} ({what} {value:.3f}): {'; '.join(beaten)}."
+    return lines or [Caution("note", text, "controls", "controls-worse")]

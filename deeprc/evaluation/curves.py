@@ -1,4 +1,4 @@
-"""ROC and precision-recall curves of a benchmark: their points, and pictures of them.
+"""ROC and precision-recall curves of a benchmark, or predicted against true numbers: points, and pictures of them.
 
 The mean curve averages the folds' curves vertically, at every x at which one of them has a corner, so the area under
 it is the mean of the folds' areas: the AUC and the average precision of the tables. Precision is not interpolated
@@ -23,6 +23,8 @@ from sklearn.metrics import precision_recall_curve, roc_curve
 from deeprc.drawing import COLOURS, DASHES, INK, MARKERS, MUTED, draws, save_figure
 from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo, checked_predictions, fold_metrics
+from deeprc.evaluation.scatter import draw_scatter, scatter_figure, scatter_table
+from deeprc.evaluation.scoring import BINARY, MulticlassScoring, Scoring
 from deeprc.files import write_text
 
 if TYPE_CHECKING:
@@ -70,9 +72,31 @@ def pr_points(predictions: pd.DataFrame) -> pd.DataFrame:
     return _points(checked_predictions(predictions), precision_recall_corners)
 
 
-def curves_table(predictions: pd.DataFrame, methods: Sequence[MethodInfo]) -> pd.DataFrame:
-    """Return all curves' points: method, fold, curve ("roc" or "precision-recall"), x, y."""
-    table = checked_predictions(predictions, methods)
+def _against_others(predictions: pd.DataFrame, scoring: Scoring) -> pd.DataFrame:
+    """Return predictions of two classes: of several, each fold once for each class, which is told from all others.
+
+    So the mean of the curves is that over folds and classes, whose area is the macro AUC.
+    """
+    if not isinstance(scoring, MulticlassScoring):
+        return predictions
+    parts, n = [], len(scoring.classes)
+    for c, name in enumerate(scoring.classes):
+        ids = predictions["repertoire_id"].astype(str) + f" ({name})"
+        part = predictions[["method"]].assign(fold=predictions["fold"] * n + c, repertoire_id=ids)
+        part["label"] = (predictions["label"].astype(str) == name).astype(int)
+        part["score"], part["probability"] = (predictions[f"{what}={name}"] for what in ("score", "probability"))
+        parts.append(part)
+    return pd.concat(parts, ignore_index=True)
+
+
+def curves_table(predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY) -> pd.DataFrame:
+    """Return all points: method, fold, curve ("roc", "precision-recall", or of numbers "predicted"), x, y.
+
+    Of several classes, a fold stands for a fold and a class, which is told from all others: fold x classes + class.
+    """
+    if scoring.kind == "regression":
+        return scatter_table(predictions)
+    table = checked_predictions(_against_others(predictions, scoring), methods)
     parts = [
         _points(table[table["method"] == each.name], curve_of).assign(method=each.name, curve=curve)
         for each in methods
@@ -122,12 +146,14 @@ def _vertical_mean(curves: Sequence[_Curve]) -> _Curve:
 
 
 @draws
-def curves_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo]) -> Figure:
+def curves_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY) -> Figure:
     """Return the mean curves of all methods as one figure, with a legend in the order of their AUC.
+
+    Of numbers, a panel for each method with predicted against true ones.
 
     Parameters
     ----------
-    predictions, methods
+    predictions, methods, scoring
         As `compare`. A method without a fold of two classes is left out.
 
     Raises
@@ -135,7 +161,9 @@ def curves_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo]) -> F
     InputError
         If no method has a curve, matplotlib is not installed, or as `checked_predictions`.
     """
-    predictions = checked_predictions(predictions, methods)
+    if scoring.kind == "regression":
+        return scatter_figure(predictions, methods)
+    predictions = checked_predictions(_against_others(predictions, scoring), methods)
     drawn = _drawn(predictions, methods, curves_table(predictions, methods))
     if not drawn:
         raise InputError("predictions: no fold has both classes, so there is no curve")
@@ -143,12 +171,14 @@ def curves_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo]) -> F
 
 
 @draws
-def draw_curves(predictions: pd.DataFrame, methods: Sequence[MethodInfo], folder: Path | str) -> list[Path]:
+def draw_curves(
+    predictions: pd.DataFrame, methods: Sequence[MethodInfo], folder: Path | str, scoring: Scoring = BINARY
+) -> list[Path]:
     """Draw the curves of every method, and of all methods together; write `curves.tsv` with their points.
 
     Parameters
     ----------
-    predictions, methods
+    predictions, methods, scoring
         As `compare`. A method without a fold of two classes has no picture.
     folder
         Gets `<name>.png` and `<name>.svg` for each method (letters that a file's name cannot have become "-"),
@@ -164,10 +194,13 @@ def draw_curves(predictions: pd.DataFrame, methods: Sequence[MethodInfo], folder
         If matplotlib is not installed, or as `checked_predictions`.
     """
     folder = Path(folder)
-    predictions = checked_predictions(predictions, methods)
+    folder.mkdir(parents=True, exist_ok=True)
+    if scoring.kind == "regression":
+        stems = _stems([each.name for each in methods])
+        return draw_scatter(predictions, dict(zip(methods, stems, strict=True)), folder)
+    predictions = checked_predictions(_against_others(predictions, scoring), methods)
     table = curves_table(predictions, methods)
     drawn = _drawn(predictions, methods, table)
-    folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "curves.tsv", table.to_csv(sep="\t", index=False, float_format="%.8g", lineterminator="\n"))
     paths = [folder / "curves.tsv"]
     for one in drawn:

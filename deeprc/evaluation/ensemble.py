@@ -17,20 +17,25 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
 from deeprc.evaluation import predictor
+from deeprc.evaluation.assess import Assessment, assess
 from deeprc.evaluation.predictor import NEW
 from deeprc.evaluation.run import Run, load_run
+from deeprc.evaluation.run_text import describe_ensemble
 from deeprc.evaluation.splits import SPLITS
 from deeprc.tasks import Task
 
-__all__ = ["Ensemble", "load_ensemble"]
+__all__ = ["Ensemble", "assess_runs", "evaluate_runs", "load_ensemble"]
+
+Progress = Callable[[Iterable[int]], Iterable[int]]
+"""Takes all positions of a dataset and gives them back, as a progress bar does."""
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Ensemble:
     """Runs that predict the same targets together: log-odds, logits and numbers are the means of theirs.
 
@@ -41,6 +46,9 @@ class Ensemble:
     """
 
     runs: tuple[Run, ...]
+
+    def __repr__(self) -> str:
+        return describe_ensemble(self.runs)
 
     @property
     def tasks(self) -> list[Task]:
@@ -107,6 +115,52 @@ def load_ensemble(
     return Ensemble(tuple(runs))
 
 
+def evaluate_runs(
+    runs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    cohort: str | os.PathLike[str] | RepertoireDataset,
+    *,
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Measure one run, or several that predict together, on a cohort; `deeprc.evaluate` is this function.
+
+    Parameters
+    ----------
+    runs
+        A run directory, or several.
+    cohort
+        A container made by `deeprc preprocess`, or a dataset.
+    device
+        `auto`, `cpu`, `cuda` ...
+    progress
+        Takes the dataset's positions and gives them back, as a progress bar does.
+
+    Returns
+    -------
+    Metrics by side ("train", "validation", "test", "new") and target, see `deeprc.evaluation.metrics.task_metrics`.
+
+    Raises
+    ------
+    InputError
+        See `load_ensemble`; or if the cohort cannot be used, or no repertoire of it has a label.
+    """
+    return assess_runs(runs, cohort, device=device, progress=progress).metrics
+
+
+def assess_runs(
+    runs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    cohort: str | os.PathLike[str] | RepertoireDataset,
+    *,
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> Assessment:
+    """Measure as `evaluate_runs`, and compare with controls; raises as it does."""
+    trained = load_ensemble(runs, device=device)
+    dataset = cohort if isinstance(cohort, RepertoireDataset) else open_dataset(cohort)
+    positions = range(len(dataset))
+    return assess(trained, dataset, positions if progress is None else progress(positions))
+
+
 def _units(own: Sequence[Task], common: Sequence[Task]) -> tuple[Tensor, Tensor]:
     """Return by what a run's outputs are multiplied, (T,), and what is added, (T,), to be in common units.
 
@@ -123,4 +177,4 @@ def _meaning(run: Run) -> list[Task]:
 
 
 def _named(run: Run) -> str:
-    return ", ".join(f"{task.name}:{task.kind} ({', '.join(task.classes) or 'numbers'})" for task in run.tasks)
+    return ", ".join(f"{task.name}:{task.kind} ({', '.join(task.class_names) or 'numbers'})" for task in run.tasks)

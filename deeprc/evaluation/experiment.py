@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
 import os
 import shutil
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,14 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
-from deeprc.config import Config, load_config
+from deeprc.config import Config, TrainingConfig, load_config
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.device import resolve_device
 from deeprc.errors import InputError
-from deeprc.evaluation.predictor import metrics_by_split
+from deeprc.evaluation.assess import assess_outputs
+from deeprc.evaluation.caution import Caution, write_cautions
+from deeprc.evaluation.checks.of_run import CHECKS_FILE, RunChecks, check_for_training
+from deeprc.evaluation.cohort_cautions import part_of_split, subject_cautions
 from deeprc.evaluation.results import predictions_table
 from deeprc.evaluation.run import (
     Run,
@@ -34,15 +38,17 @@ from deeprc.evaluation.run import (
     save_predictions,
     write_splits,
 )
-from deeprc.evaluation.splits import SPLITS, Split, make_split, straddling_subjects
-from deeprc.files import check_new_folder, write_text
+from deeprc.evaluation.splits import SPLITS, Split, make_split
+from deeprc.files import check_new_folder, folder_beside, name_write_errors, write_text
+from deeprc.locks import is_at, take_lock
 from deeprc.outputs import output_names, output_slices
-from deeprc.tasks import Task, labels, parse_tasks, scaled_to
+from deeprc.tasks import Task, describe_classes, labels, parse_tasks, scaled_to
 from deeprc.training.enrichment import Motif
+from deeprc.training.hidden_counts import with_visible_residues
 from deeprc.training.loggers import attention_histograms, check_logger, open_logger
 from deeprc.training.trainer import Fold, Trainer, TrainingState
 
-__all__ = ["resume_run", "seeds_table", "train_run"]
+__all__ = ["describe_end", "resume_run", "seeds_table", "train_run"]
 
 Progress = Callable[[TrainingState, Tensor], None]
 
@@ -108,16 +114,14 @@ def train_run(
         seed=seed,
         source=str(cohort),
     )
-    for column, count in straddling_subjects(dataset.metadata, split).items():
-        _logger.warning(
-            "%d values of %r have repertoires on more than one side of the split; use --group-by %r",
-            count,
-            column,
-            column,
-        )
-    _warn_of_hidden_singletons(config, dataset)
+    for caution in _subjects_apart(dataset.metadata, split):
+        _logger.warning("%s", caution.text)
+    for task in tasks:
+        if task.kind == "binary":
+            _logger.info("%s", describe_classes(task, dataset.metadata))
     tasks = scaled_to(tasks, labels(tasks, dataset.metadata)[split.train])
-    config = config or load_config()
+    config = with_visible_residues(config or load_config(), [dataset[split.train], dataset[split.validation]])
+    _warn_of_hidden_singletons(config, dataset)
     settings = RunSettings(
         cohort=str(Path(cohort).absolute()),
         fingerprint=_fingerprint(dataset, tasks, config),
@@ -132,13 +136,21 @@ def train_run(
         config=config,
     )
     _trainer(settings, dataset, split, where, None)  # fails here, before anything is written
-    _start_folder(folder, settings, dataset, split, where)
+    checks = check_for_training(dataset, tasks, group_by)
+    checks.log(_logger)
+    _start_folder(folder, settings, dataset, split, where, checks)
     return _train(folder, settings, dataset, split, where, logger, progress)
 
 
-def _warn_of_hidden_singletons(config: Config | None, dataset: RepertoireDataset) -> None:
+def _subjects_apart(metadata: pd.DataFrame, split: Split) -> list[Caution]:
+    """Return warnings of subjects with repertoires on several sides, which need no training to be known."""
+    found = subject_cautions(metadata, part_of_split(split, len(metadata)), apart="sides")
+    return [each for each in found if each.name == "subjects-apart"]
+
+
+def _warn_of_hidden_singletons(config: Config, dataset: RepertoireDataset) -> None:
     """Warn where the abundance scale log(count) makes most sequences' residues vanish."""
-    if config is not None and config.network.abundance == "log":
+    if config.network.abundance == "log":
         seen_once = float(np.mean(np.asarray(dataset.container.counts) <= 1))
         if seen_once > 0.5:
             _logger.warning(
@@ -148,20 +160,30 @@ def _warn_of_hidden_singletons(config: Config | None, dataset: RepertoireDataset
 
 
 def _start_folder(
-    folder: Path, settings: RunSettings, dataset: RepertoireDataset, split: Split, device: torch.device
+    folder: Path,
+    settings: RunSettings,
+    dataset: RepertoireDataset,
+    split: Split,
+    device: torch.device,
+    checks: RunChecks,
 ) -> None:
     """Make the run directory with all that is known before training; it appears whole."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    aside = temporary / folder.name  # made inside, because mkdtemp's folders are for their owner only
-    try:
-        aside.mkdir()
-        write_splits(aside, split, dataset)
-        write_text(aside / "environment.json", json.dumps(environment(device), indent=1) + "\n")
-        write_text(aside / "config.yaml", settings.to_yaml())
-        aside.replace(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    place = Path(os.path.realpath(folder))
+    with name_write_errors(folder):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with folder_beside(place) as hidden:
+            aside = hidden / "run"  # made inside, because the hidden folders are for their owner only
+            aside.mkdir()
+            write_splits(aside, split, dataset)
+            write_text(aside / "environment.json", json.dumps(environment(device), indent=1) + "\n")
+            write_text(aside / CHECKS_FILE, checks.to_json())
+            write_text(aside / "config.yaml", settings.to_yaml())
+            try:
+                aside.replace(place)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                raise InputError(f"{folder}: another process has begun a run there; choose another --output") from None
 
 
 def resume_run(
@@ -243,8 +265,40 @@ def _train(
     logger: str | None,
     progress: Progress | None,
 ) -> Run:
-    trainer = _trainer(settings, dataset, split, device, folder / "checkpoint" / "last.safetensors")
+    with _locked(folder) as checkpoint:
+        trainer = _trainer(settings, dataset, split, device, checkpoint / "last.safetensors")
+        _fit(trainer, folder, settings, logger, progress)
+        run = load_run(folder, device=str(device))
+        rows = np.sort(np.concatenate([split.train, split.validation, split.test]))
+        _write_results(run, dataset[rows])
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    return run
 
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[Path]:
+    """Give a run's folder of checkpoints, made if need be, while no other process trains the run.
+
+    Raises
+    ------
+    InputError
+        If another process trains it, or has ended its training meanwhile.
+    """
+    checkpoint = folder / "checkpoint"
+    with name_write_errors(checkpoint):
+        checkpoint.mkdir(exist_ok=True)
+        lock = (checkpoint / "lock").open("ab")
+    with lock:
+        if take_lock(lock) is False or not is_at(lock, checkpoint / "lock"):
+            raise InputError(f"{folder}: another process is training this run; wait for its end")
+        if (folder / "metrics.json").exists():
+            shutil.rmtree(checkpoint, ignore_errors=True)
+            raise InputError(f"{folder}: another process has trained this run; there is nothing to resume")
+        yield checkpoint
+
+
+def _fit(trainer: Trainer, folder: Path, settings: RunSettings, logger: str | None, progress: Progress | None) -> None:
+    """Train, and write what is known of the training while it goes on and at its end."""
     trainer.start()
     write_text(folder / "seeds.tsv", seeds_table(trainer.seeds, settings.tasks).to_csv(sep="\t", index=False))
     with open_logger(logger, folder, update=trainer.state.update) as log:
@@ -259,13 +313,20 @@ def _train(
                 progress(state, loss)
 
         state = trainer.fit(report)
+    _logger.info("%s", describe_end(state, settings.config.training))
     write_text(folder / "history.tsv", pd.DataFrame(state.history).to_csv(sep="\t", index=False))
     save_network(folder / "model.safetensors", trainer.network, update=state.best_update)
-    run = load_run(folder, device=str(device))
-    rows = np.sort(np.concatenate([split.train, split.validation, split.test]))
-    _write_results(run, dataset[rows])
-    shutil.rmtree(folder / "checkpoint", ignore_errors=True)
-    return run
+
+
+def describe_end(state: TrainingState, settings: TrainingConfig) -> str:
+    """Say in a sentence when a training ended, why, and which weights were kept."""
+    if state.update >= settings.n_updates:
+        return f"trained for all {settings.n_updates} updates, best at {state.best_update}"
+    if state.best_loss <= settings.least_gain:
+        why = f"the validation loss cannot fall by {settings.least_gain:g} (least_gain) any more"
+    else:
+        why = f"no better validation loss in the {settings.patience} evaluations after it (patience)"
+    return f"stopped early at {state.update} of {settings.n_updates} updates, best at {state.best_update}: {why}"
 
 
 def seeds_table(seeds: Sequence[Motif], tasks: Sequence[Task]) -> pd.DataFrame:
@@ -283,8 +344,9 @@ def _write_results(run: Run, dataset: RepertoireDataset) -> None:
     outputs, target, splits = run.outputs(dataset), run.labels(dataset), run.split_of(dataset)
     table = predictions_table(dataset.repertoire_ids, splits, outputs, target, run.tasks)
     save_predictions(run.path / "predictions.tsv", table)
-    metrics = metrics_by_split(outputs, target, splits, run.tasks)
-    write_text(run.path / "metrics.json", json.dumps(metrics, indent=1) + "\n")
+    found = assess_outputs(run, dataset, outputs.numpy())
+    write_cautions(run.path, found.cautions)
+    write_text(run.path / "metrics.json", json.dumps(found.metrics, indent=1) + "\n")
 
 
 def _validation_auc(outputs: Tensor, known: Tensor, tasks: Sequence[Task]) -> dict[str, float]:

@@ -21,17 +21,20 @@ import pandas as pd
 from sklearn.base import BaseEstimator
 
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.documents import plain
 from deeprc.errors import InputError
 from deeprc.evaluation.benchmark_result import BenchmarkResult
+from deeprc.evaluation.caution import Caution
+from deeprc.evaluation.cohort_cautions import left_out_cautions, subject_cautions
 from deeprc.evaluation.comparison import MethodInfo
 from deeprc.evaluation.jobs import Job, Outcome, check_scheduler, job_key, run_jobs, seconds_left
-from deeprc.evaluation.methods import Method, choose_methods, split_names
+from deeprc.evaluation.methods import Method, choose_methods, names_code, split_names
 from deeprc.evaluation.nested import NestedPlan, cohort_digest, labelled_folds
+from deeprc.evaluation.scoring import scoring_for
 from deeprc.evaluation.search import with_setting, without_path
-from deeprc.evaluation.splits import subjects_in_several
 from deeprc.evaluation.store import ResultStore, holds_benchmark, read_header
 from deeprc.files import write_text
-from deeprc.tasks import Task
+from deeprc.tasks import Task, describe_classes
 from deeprc.versions import package_version
 
 __all__ = ["Progress", "benchmark"]
@@ -64,7 +67,7 @@ def benchmark(
     cohort
         A container made by `deeprc preprocess`, or a dataset.
     target
-        A binary one, see `deeprc.tasks.parse_tasks`. Repertoires without a label take no part.
+        Two classes, several or a number, see `deeprc.tasks.parse_tasks`. Repertoires without a label take no part.
     methods
         Names, see `deeprc.evaluation.methods.METHODS`; or a mapping of names to estimators of your own (scikit-learn's
         contract, over `RepertoireDataset`) and of names of deeprc's methods to None.
@@ -100,21 +103,23 @@ def benchmark(
     folder = None if output is None else Path(output)
     if resume and folder is not None and holds_benchmark(folder):
         header = read_header(folder)
-        names = list(dict.fromkeys([*header["asked"], *names]))
+        names = _with_those_asked_before(header["asked"], names, folder)
         preset = preset or header["preset"]
     preset = os.fspath(preset or "quick")
-    fold_of, positive, task = labelled_folds(dataset, target, folds, group_by, seed)
-    chosen, skipped = choose_methods(names, preset=preset, dataset=dataset, own=own)
-    plan = NestedPlan(dataset, fold_of, positive, seed, cohort_digest(dataset), tuple(map(_seeded(seed), chosen)))
+    fold_of, labels, task = labelled_folds(dataset, target, folds, group_by, seed)
+    chosen, skipped = choose_methods(names, preset=preset, dataset=dataset, own=own, task=task)
+    plan = NestedPlan(dataset, fold_of, labels, task, seed, cohort_digest(dataset), tuple(map(_seeded(seed), chosen)))
     asked = {"target": target, "group_by": group_by, "preset": preset, "asked": names}
     store = ResultStore(folder, {**asked, **_header(plan, task)}, resume=resume)
-    for name, reason in skipped.items():
-        logger.warning("%s is left out: %s", name, reason)
-    _warn_of_straddling(dataset, plan)
+    cautions = [*subject_cautions(dataset.metadata, plan.fold_of, apart="folds"), *left_out_cautions(skipped)]
+    for caution in cautions:
+        logger.warning("%s", caution.text)
     if folder is not None:
         _write_folds(folder, plan)
-    title = f"{target} of {Path(dataset.container.path).name}, {plan.n_folds} folds, settings: {Path(preset).name}"
-    result = _Run(plan, store, jobs, scheduler, progress).result(title)
+    if task.kind == "binary":
+        logger.info("%s", describe_classes(task, dataset.metadata))
+    title = f"{task.title} of {Path(dataset.container.path).name}, {plan.n_folds} folds, settings: {Path(preset).name}"
+    result = _Run(plan, store, jobs, scheduler, progress).result(title, cautions)
     if folder is not None:
         result.write(folder)
     return result
@@ -129,6 +134,16 @@ def _split_methods(
         own = {name: estimator for name, estimator in methods.items() if estimator is not None}
         return [name for name in methods if name not in own], own
     return list(methods), {}
+
+
+def _with_those_asked_before(asked: Sequence[str], names: Sequence[str], folder: Path) -> list[str]:
+    """Return the methods that a folder was begun with, then the further ones; its file may not name code to run."""
+    for name in asked:
+        if names_code(name) and name not in names:
+            raise InputError(
+                f"{folder}: was begun with --method {name}; code is run only where the command names it: give it again"
+            )
+    return list(dict.fromkeys([*asked, *names]))
 
 
 def _seeded(seed: int) -> Callable[[Method], Method]:
@@ -146,15 +161,11 @@ def _write_folds(folder: Path, plan: NestedPlan) -> None:
     """Write which repertoire is in which fold, in the form that `folds` reads."""
     part = np.flatnonzero(plan.fold_of >= 0)
     ids = plan.dataset.repertoire_ids[part]
-    table = pd.DataFrame({"repertoire_id": ids, "fold": plan.fold_of[part], "label": plan.positive[part]})
+    labels = plan.labels[part].tolist()
+    if plan.task.kind == "multiclass":
+        labels = [plan.task.classes[number] for number in labels]
+    table = pd.DataFrame({"repertoire_id": ids, "fold": plan.fold_of[part], "label": labels})
     write_text(folder / "folds.tsv", table.to_csv(sep="\t", index=False))
-
-
-def _warn_of_straddling(dataset: RepertoireDataset, plan: NestedPlan) -> None:
-    for column, count in subjects_in_several(dataset.metadata, plan.fold_of).items():
-        logger.warning(
-            "%d values of %r have repertoires in more than one fold; use --group-by %r", count, column, column
-        )
 
 
 def _header(plan: NestedPlan, task: Task) -> dict[str, Any]:
@@ -164,7 +175,7 @@ def _header(plan: NestedPlan, task: Task) -> dict[str, Any]:
             "label": method.label,
             "kind": method.kind,
             "estimator": f"{type(method.estimator).__module__}:{type(method.estimator).__qualname__}",
-            "fixed": json.loads(json.dumps(method.estimator.get_params(), default=str)),
+            "fixed": json.loads(json.dumps(plain(method.estimator.get_params()), default=str)),
             "search": {
                 **{name: list(values) for name, values in method.search.lists.items()},
                 **{name: {limits[0]: list(limits[1:])} for name, limits in method.search.ranges.items()},
@@ -177,9 +188,11 @@ def _header(plan: NestedPlan, task: Task) -> dict[str, Any]:
         "deeprc": package_version("deeprc"),
         "cohort": str(plan.dataset.container.path),
         "content": plan.content,
+        "kind": task.kind,
         "classes": list(task.classes),
+        "positive_class": task.positive,
         "n_repertoires": int((plan.fold_of >= 0).sum()),
-        "n_positive": int((plan.positive == 1).sum()),
+        **({"n_positive": int((plan.labels == 1).sum())} if task.kind == "binary" else {}),
         "n_folds": plan.n_folds,
         "folds": job_key(plan.fold_of.tolist()),
         "seed": plan.seed,
@@ -194,6 +207,7 @@ class _Run:
         self, plan: NestedPlan, store: ResultStore, n_jobs: int, scheduler: str | None, progress: Progress | None
     ) -> None:
         self.plan, self.store, self.progress = plan, store, progress
+        self.scoring = scoring_for(plan.task.kind, plan.task.classes)
         self.n_jobs, self.scheduler = n_jobs, scheduler
         self.started, self.ended = time.monotonic(), 0
         self.done: dict[str, tuple[Job, Outcome]] = {}
@@ -202,7 +216,7 @@ class _Run:
         self.searches = searches
         self.n_total = sum(map(len, searches.values())) + len(searches)
 
-    def result(self, title: str) -> BenchmarkResult:
+    def result(self, title: str, cautions: Sequence[Caution]) -> BenchmarkResult:
         self._run([job for jobs in _in_turn(self.searches.values()) for job in jobs])
         finals = {place: self._final(*place) for place in self.searches}
         unseen = {name for name, _ in self.searches} - {job.method for job, _ in self.done.values()}
@@ -216,13 +230,15 @@ class _Run:
             failures=self.failures,
             n_folds=self.plan.n_folds,
             title=title,
+            scoring=self.scoring,
+            known=cautions,
         )
 
     def _run(self, jobs: Sequence[Job]) -> None:
         waiting: dict[str, Job] = {}
         for job in jobs:
             known = self.store.get(job)
-            if known is None:
+            if known is None or not self._is_of_cohort(job, known):
                 waiting[job.key] = job
             else:
                 self.done[job.key] = (job, known)
@@ -242,6 +258,11 @@ class _Run:
         for job in jobs:  # in their order, not in that in which they ended
             if "error" in self.done[job.key][1]:
                 self.failures.setdefault(job.method, f"fold {job.fold}: {self.done[job.key][1]['error']}")
+
+    def _is_of_cohort(self, job: Job, outcome: Outcome) -> bool:
+        """Return whether predictions that were kept are of the cohort's repertoires."""
+        ids = self.plan.dataset.repertoire_ids[job.split.test]
+        return job.kind == "search" or outcome["test"]["repertoire_id"] == [str(each) for each in ids]
 
     def _prepare(self, jobs: Sequence[Job]) -> None:
         """Fill the cache with all cores before several processes ask for the same."""
@@ -275,7 +296,8 @@ class _Run:
         outcomes = [self.done[job.key][1] for job in jobs]
         if any("error" in outcome for outcome in outcomes):
             return None
-        measured = {job_key(each["setting"]): each["auc"] for outcome in outcomes for each in outcome["validation"]}
+        name = self.scoring.measure
+        measured = {job_key(each["setting"]): each[name] for outcome in outcomes for each in outcome["validation"]}
         settings = self.plan.settings(method, fold)
         best = max(settings, key=lambda setting: measured[job_key(setting)])
         return self.plan.final_job(method, fold, best)
@@ -290,15 +312,16 @@ class _Run:
             pd.DataFrame({"method": job.method, "fold": job.fold, **outcome["test"]})
             for job, outcome in self._outcomes(finals)
         ]
-        columns = ["method", "fold", "repertoire_id", "label", "score", "probability"]
+        columns = list(self.scoring.columns)
         return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
 
     def _choices(self, finals: Mapping[tuple[str, int], Job | None]) -> pd.DataFrame:
+        name = f"validation_{self.scoring.measure}"
         rows = [
-            (job.method, job.fold, outcome["validation_auc"], json.dumps(outcome["setting"]))
+            (job.method, job.fold, outcome[name], json.dumps(outcome["setting"]))
             for job, outcome in self._outcomes(finals)
         ]
-        return pd.DataFrame(rows, columns=["method", "fold", "validation_auc", "settings"])
+        return pd.DataFrame(rows, columns=["method", "fold", name, "settings"])
 
     def _costs(self) -> pd.DataFrame:
         names = ["seconds", "cpu_seconds", "peak_memory_mb"]

@@ -29,9 +29,12 @@ from sklearn.base import BaseEstimator
 
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError, Terminated
-from deeprc.evaluation.paired_test import midrank_aucs
+from deeprc.estimators import BinaryClassifier
+from deeprc.evaluation.answers import OneVsRest, answers, measured, path_answers, ranked_by
+from deeprc.evaluation.scoring import scoring_for
 from deeprc.evaluation.search import Setting, path_parameter, with_setting, without_path
 from deeprc.evaluation.splits import Split
+from deeprc.tasks import Task
 
 __all__ = ["Job", "Outcome", "check_scheduler", "job_key", "run_job", "run_jobs", "seconds_left"]
 
@@ -64,8 +67,11 @@ class Job:
         `search`: some that differ in the estimator's `path_parameter` only. `final`: one.
     split
         The repertoires of the three sides, positions in the cohort.
-    positive
-        The labels of the cohort's repertoires, (B,) int64; -1 where missing.
+    labels
+        Of the cohort's repertoires, (B,): the number of the class, int64, -1 where missing; or the number that is
+        predicted, float64, NaN where missing.
+    task
+        What is predicted.
     """
 
     key: str
@@ -76,7 +82,8 @@ class Job:
     estimator: BaseEstimator
     settings: tuple[Setting, ...]
     split: Split
-    positive: NDArray[np.int64]
+    labels: NDArray[Any]
+    task: Task
 
 
 def job_key(*parts: Any) -> str:
@@ -117,20 +124,20 @@ def _one_line(error: BaseException) -> str:
 
 
 def _search(job: Job) -> Outcome:
-    """Return the validation AUC of each setting."""
+    """Return the AUC (macro AUC, r2) of each setting on the validation fold."""
     dataset = _opened(job.cohort)
     train, validation = job.split.train, job.split.validation
-    X, y, X_new = dataset[train], job.positive[train], dataset[validation]
+    X, y, X_new = dataset[train], job.labels[train], dataset[validation]
     path = path_parameter(job.estimator)
     if len(job.settings) > 1:
         assert path is not None
         estimator = with_setting(job.estimator, without_path(job.estimator, job.settings[0]))
-        scores = estimator.decision_path(X, y, X_new, [setting[path] for setting in job.settings])
+        scores = path_answers(estimator, job.task, X, y, X_new, [setting[path] for setting in job.settings])
     else:
-        scores = [_scores(_fitted(job, dataset), X_new)]
-    # from ranks, so that equal AUCs are equal to the last bit and the first setting is preferred
-    aucs = midrank_aucs(job.positive[validation], _checked(scores, (len(job.settings), len(X_new))))
-    return {"validation": [{"setting": s, "auc": auc} for s, auc in zip(job.settings, aucs.tolist(), strict=True)]}
+        scores = ranked_by(_fitted(job, dataset), job.task, X_new)[None]
+    found = measured(job.task, job.labels[validation], scores)
+    name = scoring_for(job.task.kind).measure
+    return {"validation": [{"setting": s, name: value} for s, value in zip(job.settings, found, strict=True)]}
 
 
 def _final(job: Job) -> Outcome:
@@ -138,51 +145,29 @@ def _final(job: Job) -> Outcome:
     dataset = _opened(job.cohort)
     X = dataset[job.split.test]
     estimator = _fitted(job, dataset)
-    scores, probability = _scores(estimator, X), _probabilities(estimator, X)
+    labels = job.labels[job.split.test].tolist()
+    if job.task.kind == "multiclass":
+        labels = [job.task.classes[number] for number in labels]
+    test = {"repertoire_id": [str(each) for each in X.repertoire_ids], "label": labels}
     validation = job.split.validation
-    aucs = midrank_aucs(job.positive[validation], _scores(estimator, dataset[validation])[None])
+    scores = ranked_by(estimator, job.task, dataset[validation])[None]
     return {
         "setting": job.settings[0],
-        "validation_auc": float(aucs[0]),
-        "test": {
-            "repertoire_id": [str(each) for each in X.repertoire_ids],
-            "label": job.positive[job.split.test].tolist(),
-            "score": scores.tolist(),
-            "probability": probability.tolist(),
-        },
+        f"validation_{scoring_for(job.task.kind).measure}": measured(job.task, job.labels[validation], scores)[0],
+        "test": {**test, **answers(estimator, job.task, X)},
     }
 
 
-def _fitted(job: Job, dataset: RepertoireDataset) -> BaseEstimator:
+def _fitted(job: Job, dataset: RepertoireDataset) -> BaseEstimator | OneVsRest:
     """Fit on the training side; the validation side only stops early what asks for it."""
     estimator = with_setting(job.estimator, job.settings[0])
-    sides = [(dataset[rows], job.positive[rows]) for rows in (job.split.train, job.split.validation)]
+    if job.task.kind == "multiclass" and isinstance(estimator, BinaryClassifier):
+        estimator = OneVsRest(estimator)
+    sides = [(dataset[rows], job.labels[rows]) for rows in (job.split.train, job.split.validation)]
     (X, y), (X_validation, y_validation) = sides
     if getattr(estimator, "uses_validation", False):
         return estimator.fit(X, y, X_validation=X_validation, y_validation=y_validation)
     return estimator.fit(X, y)
-
-
-def _scores(estimator: BaseEstimator, X: RepertoireDataset) -> NDArray[np.float64]:
-    if hasattr(estimator, "decision_function"):
-        return _checked(estimator.decision_function(X), (len(X),))
-    return _probabilities(estimator, X)
-
-
-def _probabilities(estimator: BaseEstimator, X: RepertoireDataset) -> NDArray[np.float64]:
-    probability = _checked(estimator.predict_proba(X), (len(X), 2))[:, 1]
-    if not ((probability >= 0) & (probability <= 1)).all():
-        raise ValueError(f"expected probabilities from 0 to 1, found {probability.min()} to {probability.max()}")
-    return probability
-
-
-def _checked(values: object, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return what an estimator, perhaps a user's own, gave, if it is one number for each that was asked for."""
-    numbers = np.asarray(values, np.float64)
-    if numbers.shape != shape or np.isnan(numbers).any():
-        found = "NaN" if numbers.shape == shape else f"the shape {numbers.shape}"
-        raise ValueError(f"expected scores or probabilities of the shape {shape}, found {found}")
-    return numbers
 
 
 @lru_cache(maxsize=1)

@@ -12,18 +12,35 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-from sklearn.base import BaseEstimator
+import pandas as pd
+from sklearn.base import BaseEstimator, is_classifier, is_regressor
 
+from deeprc.baselines.sheet import control_columns
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.documents import parse_yaml, read_yaml, shown
 from deeprc.errors import InputError
 from deeprc.evaluation.search import Search, parse_search, read_number, with_setting
+from deeprc.evaluation.splits import subject_columns
+from deeprc.tasks import Task
 
-__all__ = ["METHODS", "Method", "choose_methods", "estimator_class", "search_presets", "split_names"]
+__all__ = [
+    "METHODS",
+    "Method",
+    "choose_methods",
+    "estimator_class",
+    "names_code",
+    "not_for_controls",
+    "search_presets",
+    "shown_columns",
+    "split_names",
+    "unfit_for",
+]
 
 _FOLDER = "benchmark"
 _CHECKED = 100  # settings of a search space
-_KEYS = {"search", "trials", "fixed", "estimator", "label"}
+_SHOWN = 3  # columns of the sheet in a label
+_NAMES = ("repertoire_id", "sample_id", "filename", "file_name", "file", "sample_name")
+_KEYS = {"search", "trials", "fixed", "estimator", "label", "regression"}
 
 
 @dataclass(frozen=True)
@@ -55,23 +72,54 @@ class _Known:
     estimator: str
     fixed: Mapping[str, Any] = field(default_factory=dict)
     kind: Literal["method", "control", "truth"] = "method"
+    for_numbers: str = ""
+    """The estimator where a number is predicted; none: the method cannot."""
+    number_label: str = ""
+    """What it is called then, if otherwise."""
 
+
+_SVR, _KNN = "deeprc.baselines.kernel_regression:SVMRegressor", "deeprc.baselines.kernel_regression:KNNRegressor"
 
 METHODS: Mapping[str, _Known] = {
-    "deeprc": _Known("DeepRC", "deeprc.training.estimator:DeepRCClassifier"),
-    "svm-minmax": _Known("SVM (MinMax)", "deeprc.baselines.svm:SVM", {"kernel": "minmax"}),
-    "svm-jaccard": _Known("SVM (Jaccard)", "deeprc.baselines.svm:SVM", {"kernel": "jaccard"}),
-    "knn-minmax": _Known("KNN (MinMax)", "deeprc.baselines.knn:KNN", {"kernel": "minmax"}),
-    "knn-jaccard": _Known("KNN (Jaccard)", "deeprc.baselines.knn:KNN", {"kernel": "jaccard"}),
+    "deeprc": _Known(
+        "DeepRC",
+        "deeprc.training.estimator:DeepRCClassifier",
+        for_numbers="deeprc.training.estimator:DeepRCRegressor",
+    ),
+    "svm-minmax": _Known("SVM (MinMax)", "deeprc.baselines.svm:SVM", {"kernel": "minmax"}, for_numbers=_SVR),
+    "svm-jaccard": _Known("SVM (Jaccard)", "deeprc.baselines.svm:SVM", {"kernel": "jaccard"}, for_numbers=_SVR),
+    "knn-minmax": _Known("KNN (MinMax)", "deeprc.baselines.knn:KNN", {"kernel": "minmax"}, for_numbers=_KNN),
+    "knn-jaccard": _Known("KNN (Jaccard)", "deeprc.baselines.knn:KNN", {"kernel": "jaccard"}, for_numbers=_KNN),
     "logistic-adam": _Known("Log. regr. (paper: Adam)", "deeprc.baselines.logistic:AdamLogisticRegression"),
-    "logistic": _Known("Log. regr. (converged)", "deeprc.baselines.logistic:LogisticRegression"),
+    "logistic": _Known(
+        "Log. regr. (converged)",
+        "deeprc.baselines.logistic:LogisticRegression",
+        for_numbers="deeprc.baselines.logistic:KmerRidge",
+        number_label="Ridge regression",
+    ),
     "gapped-logistic": _Known("Log. regr. (gapped k-mers)", "deeprc.baselines.gapped:GappedKmerLogisticRegression"),
     "burden-test": _Known("Burden test", "deeprc.baselines.burden:BurdenTest"),
     "public-clones": _Known("Public clones (Emerson)", "deeprc.baselines.public_clones:PublicClones"),
     "logistic-mil-4mer": _Known("Log. MIL (4MER)", "deeprc.baselines.logistic_mil:LogisticMIL", {"abundance": "4mer"}),
     "logistic-mil-tcrb": _Known("Log. MIL (TCRβ)", "deeprc.baselines.logistic_mil:LogisticMIL", {"abundance": "tcrb"}),
-    "repertoire-size": _Known("Repertoire size", "deeprc.baselines.controls:RepertoireSize", {}, "control"),
-    "v-gene-usage": _Known("V gene usage", "deeprc.baselines.controls:VGeneUsage", {}, "control"),
+    "repertoire-size": _Known(
+        "Repertoire size",
+        "deeprc.baselines.controls:RepertoireSize",
+        kind="control",
+        for_numbers="deeprc.baselines.controls:RepertoireSizeRidge",
+    ),
+    "v-gene-usage": _Known(
+        "V gene usage",
+        "deeprc.baselines.controls:VGeneUsage",
+        kind="control",
+        for_numbers="deeprc.baselines.controls:VGeneUsageRidge",
+    ),
+    "sheet-columns": _Known(
+        "Sheet columns",
+        "deeprc.baselines.sheet:SheetColumns",
+        kind="control",
+        for_numbers="deeprc.baselines.sheet:SheetColumnsRidge",
+    ),
     "known-motif-binary": _Known(
         "Known motif (binary)", "deeprc.baselines.known_motif:KnownMotif", {"overlap": "binary"}, "truth"
     ),
@@ -80,6 +128,11 @@ METHODS: Mapping[str, _Known] = {
     ),
 }
 """The methods that come with deeprc."""
+
+
+def _classes() -> list[str]:
+    """Return `module:Class` of the methods that come with deeprc, which a file may name."""
+    return [known.estimator for known in METHODS.values()]
 
 
 def search_presets() -> list[str]:
@@ -99,32 +152,42 @@ def choose_methods(
     preset: str | Path,
     dataset: RepertoireDataset,
     own: Mapping[str, BaseEstimator] | None = None,
+    task: Task | None = None,
 ) -> tuple[list[Method], dict[str, str]]:
-    """Return the methods of these names, and why those of `all` that a cohort cannot serve are left out.
+    """Return the methods of these names, and why those of `all` that cannot be used are left out.
 
     Parameters
     ----------
     names
-        Of `METHODS`, of methods that the preset's file defines, or `module:Class`; `all` is every one of the first two.
+        Of `METHODS`; of methods that the preset's file makes of their classes; or `module:Class`, or
+        `NAME=module:Class` where the preset's file has a section NAME for it. `all` is every one of the first two. Only
+        what is named here is imported, never what a file names.
     preset
         Search spaces: a name of `search_presets`, or a YAML file.
     dataset
         The cohort, which may lack what a method needs.
     own
         Estimators of someone's own, by name.
+    task
+        What is predicted; two classes by default.
 
     Raises
     ------
     InputError
-        If there is no such method or preset, or a method that was named cannot be used with this cohort.
+        If there is no such method or preset, or a method that was named cannot be used with this cohort or target.
     """
-    body, source = _read(preset), str(preset)
+    task = task or Task("", "", "binary")
+    body, source = _for_kind(_read(preset), str(preset), task), str(preset)
     own = own or {}
-    known = [*METHODS, *(name for name, entry in body.items() if name not in METHODS and "estimator" in entry)]
+    coded = dict(_name_and_code(name) for name in names if names_code(name))
+    in_file = [name for name, entry in body.items() if "estimator" in entry]
+    known = [*METHODS, *(name for name in in_file if name not in METHODS and name not in coded)]
     for name in body:
-        if name not in (*known, *names, *own):
+        if name not in (*known, *names, *coded, *own):
             near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else "; a method of your own needs `estimator: module:Class`"
+            hint = (
+                f"; did you mean {near[0]!r}?" if near else f"; a method of your own needs --method {name}=module:Class"
+            )
             raise InputError(f"{source}: no method {name!r}{hint}")
     chosen: dict[str, Method] = {}
     skipped: dict[str, str] = {}
@@ -132,15 +195,22 @@ def choose_methods(
         for one in known if name == "all" else [name]:
             if one in chosen or one in own:
                 continue
-            method = _method(one, body, source, known)
-            reason = _unfit(method, dataset)
+            reason = unfit_for(one, task)
+            method = None if reason else _with_columns(_method(one, body, source, known, task), dataset, task)
+            if method is not None and method.name in chosen and "=" in one:
+                raise InputError(f"--methods {one}: there is a method {method.name!r} already; choose another name")
+            reason = reason or _unfit(method, dataset, task)
             if reason is not None and name != "all":
                 raise InputError(f"--methods {one}: {reason}")
-            if reason is None:
+            if method is not None and reason is None:
                 chosen[one] = method
             else:
-                skipped[one] = reason
-    chosen |= {name: _own(name, estimator, body, source) for name, estimator in own.items()}
+                skipped[one] = str(reason)
+    for name, estimator in own.items():
+        chosen[name] = _own(name, estimator, body, source)
+        reason = _unfit(chosen[name], dataset, task)
+        if reason is not None:
+            raise InputError(f"method {name!r}: {reason}")
     if not chosen:
         raise InputError("no method was given; expected --methods with some of: " + ", ".join(known))
     return _named_apart(chosen), {name: why for name, why in skipped.items() if name not in chosen}
@@ -155,21 +225,88 @@ def _named_apart(chosen: Mapping[str, Method]) -> list[Method]:
     return list(apart.values())
 
 
-def _method(name: str, body: Mapping[str, Any], source: str, known: Sequence[str]) -> Method:
+def unfit_for(name: str, task: Task) -> str | None:
+    """Return why a method of `METHODS` cannot predict a target; None where it can, or is none of these."""
+    form = METHODS.get(name)
+    if form is None:
+        return None
+    if task.kind == "regression" and not form.for_numbers:
+        return f"it tells classes apart; {task.name!r} is a number"
+    if task.kind == "multiclass" and form.kind == "truth":
+        return f"it knows one signal, which tells two classes apart; {task.name!r} has {len(task.classes)}"
+    return None
+
+
+def _for_kind(body: dict[str, dict[str, Any]], source: str, task: Task) -> dict[str, dict[str, Any]]:
+    """Return a preset for this kind of target: what a section says under `regression` takes the place of the rest."""
+    chosen = {}
+    for name, entry in body.items():
+        own = entry.get("regression", {})
+        if not isinstance(own, Mapping):
+            raise InputError(f"{source}: {name}.regression: expected search, trials, fixed or label, found {own!r}")
+        rest = {key: value for key, value in entry.items() if key != "regression"}
+        chosen[name] = {**rest, **own} if task.kind == "regression" else rest
+    return chosen
+
+
+def _with_columns(method: Method, dataset: RepertoireDataset, task: Task) -> Method:
+    """Return the control of the sheet with the columns that it may read; other methods as they are."""
+    if method.name != "sheet-columns" or method.estimator.get_params()["columns"]:
+        return method
+    table = dataset.metadata
+    columns = control_columns(table, left_out=not_for_controls(table, [task]))
+    label = f"{method.label} ({shown_columns(columns)})" if columns else method.label
+    return replace(method, estimator=with_setting(method.estimator, {"columns": columns}), label=label)
+
+
+def shown_columns(columns: Sequence[str]) -> str:
+    """Return the names of columns in a few words."""
+    more = f" and {len(columns) - _SHOWN} more" if len(columns) > _SHOWN else ""
+    return ", ".join(columns[:_SHOWN]) + more
+
+
+def not_for_controls(metadata: pd.DataFrame, tasks: Sequence[Task]) -> set[str]:
+    """Return the columns that a control must not read: the targets, and what names a repertoire, a file or a donor."""
+    return {*(task.column for task in tasks), *_NAMES, *subject_columns(metadata)}
+
+
+def _method(name: str, body: Mapping[str, Any], source: str, known: Sequence[str], task: Task) -> Method:
     entry = body.get(name, {})
     if name in METHODS:
         form = METHODS[name]
-        estimator = with_setting(estimator_class(form.estimator)(), dict(form.fixed))
-        return _with_entry(Method(name, form.label, estimator, kind=form.kind), entry, source)
-    if name not in body and ":" not in name:
+        label, where = form.label, form.estimator
+        if task.kind == "regression":
+            label, where = form.number_label or label, form.for_numbers
+        estimator = with_setting(estimator_class(where)(), dict(form.fixed))
+        return _with_entry(Method(name, label, estimator, kind=form.kind), entry, source)
+    if names_code(name):
+        key, where = _name_and_code(name)
+        if body.get(key, {}).get("estimator", where) != where:
+            raise InputError(f"{source}: {key}.estimator: expected {where}, as --method says, or nothing")
+        label = where.rpartition(":")[2] if key == where else key
+        return _own(label, _made(estimator_class(where), where), body, source, key=key)
+    if name not in body:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else "."
         raise InputError(f"no method {name!r}{hint} Methods: all, {', '.join(known)}, or module:Class")
-    where = entry.get("estimator", name)
-    if not isinstance(where, str) or ":" not in where:
-        raise InputError(f"{source}: {name}.estimator: expected module:Class, found {where!r}")
-    estimator = _made(estimator_class(where), where)
-    return _own(where.rpartition(":")[2] if ":" in name else name, estimator, body, source, key=name)
+    where = entry.get("estimator")
+    if where not in _classes():
+        if isinstance(where, str) and ":" in where:
+            why = f"code is run only where the command names it: --method {name}={where}"
+            raise InputError(f"{source}: {name}.estimator: {why}")
+        raise InputError(f"{source}: {name}.estimator: expected module:Class, found {shown(where)}")
+    return _own(name, _made(estimator_class(where), where), body, source)
+
+
+def names_code(name: str) -> bool:
+    """Return whether a method's name says which class to import: `module:Class` or `NAME=module:Class`."""
+    return ":" in name
+
+
+def _name_and_code(name: str) -> tuple[str, str]:
+    """Return the section of a preset that is about a method of one's own, and its `module:Class`."""
+    key, equals, where = name.partition("=")
+    return (key, where) if equals else (name, name)
 
 
 def _made(kind: type[BaseEstimator], where: str) -> BaseEstimator:
@@ -211,8 +348,16 @@ def _with_entry(method: Method, entry: Mapping[str, Any], source: str) -> Method
     return replace(method, estimator=estimator, search=search, label=str(entry.get("label", method.label)))
 
 
-def _unfit(method: Method, dataset: RepertoireDataset) -> str | None:
-    """Return why a method cannot be used with a cohort."""
+def _unfit(method: Method | None, dataset: RepertoireDataset, task: Task) -> str | None:
+    """Return why a method cannot be used with a cohort or a target."""
+    if method is None:
+        return None
+    if task.kind == "regression" and (is_classifier(method.estimator) or not hasattr(method.estimator, "predict")):
+        return f"it is no regressor; {task.name!r} is a number"
+    if task.kind != "regression" and is_regressor(method.estimator):
+        return f"it predicts numbers; {task.name!r} has classes"
+    if method.name == "sheet-columns" and not method.estimator.get_params()["columns"]:
+        return "the sheet has no other column that a control can read"
     check = getattr(method.estimator, "check_cohort", None)
     try:
         if check is not None:
@@ -231,7 +376,7 @@ def estimator_class(where: str) -> type[BaseEstimator]:
         If there is none, or it is no scikit-learn estimator.
     """
     module, _, name = where.partition(":")
-    if os.getcwd() not in sys.path:
+    if where not in _classes() and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # as Python does for scripts; worker processes look there, too
     try:
         found = importlib.import_module(module)
@@ -250,14 +395,11 @@ def _read(preset: str | Path) -> dict[str, dict[str, Any]]:
     """Read a preset's YAML: one section per method."""
     if str(preset) in search_presets():
         text = files("deeprc.configs").joinpath(_FOLDER, f"{preset}.yaml").read_text(encoding="utf-8")
+        body = parse_yaml(text, source=str(preset))
     elif Path(preset).is_file():
-        text = Path(preset).read_text(encoding="utf-8")
+        body = read_yaml(Path(preset))
     else:
         raise InputError(f"--preset {preset}: neither a file nor one of {', '.join(search_presets())}")
-    try:
-        body = yaml.safe_load(text)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{preset}: is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(body, dict) or not all(isinstance(entry, dict) for entry in body.values()):
         raise InputError(f"{preset}: expected a section for each method, with {', '.join(sorted(_KEYS))}")
     return {str(name): entry for name, entry in body.items()}

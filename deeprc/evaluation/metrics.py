@@ -20,12 +20,18 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
+from deeprc.evaluation.intervals import (
+    mean_error_interval,
+    r2_interval,
+    rank_correlation,
+    rank_correlation_interval,
+)
 from deeprc.tasks import Task
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["auc_interval", "binary_metrics", "task_metrics"]
+__all__ = ["auc_interval", "binary_metrics", "macro_auc", "task_metrics"]
 
 
 def auc_interval(
@@ -118,9 +124,11 @@ def task_metrics(outputs: Tensor, targets: Tensor, tasks: list[Task]) -> dict[st
 
     Returns
     -------
-    Binary: auc, auc_ci, f1, balanced_accuracy, accuracy, loss, n, n_positive. Multiclass: macro averages, with
-    auc_by_class (each class against the rest, in the order of the classes) and auc, its mean. Regression: r2, mae,
-    loss, n. What is not defined, as an AUC of one class, is None.
+    Binary: auc, auc_ci, f1, balanced_accuracy, accuracy, loss, n, n_positive, positive_class. Multiclass: macro
+    averages, with auc_by_class (each class against the rest, in the order of the classes), auc, its mean, and auc_ci,
+    the mean of the limits of their intervals. Regression: r2, spearman (rank correlation), mae (mean absolute error),
+    each with its 95% interval, r2_ci ..., see `deeprc.evaluation.intervals`; loss, n. What is not defined, as an AUC of
+    one class, is None.
     """
     from deeprc.outputs import activate, task_losses  # torch, which the comparison of methods does not need
 
@@ -135,6 +143,8 @@ def task_metrics(outputs: Tensor, targets: Tensor, tasks: list[Task]) -> dict[st
             continue
         found = {"binary": _binary, "multiclass": _multiclass, "regression": _regression}[task.kind]
         metrics[task.name] = {**found(label, prediction), "loss": float(losses[i]), "n": len(label)}
+        if task.kind == "binary":
+            metrics[task.name]["positive_class"] = task.positive
     return metrics
 
 
@@ -155,15 +165,16 @@ def _binary(label: NDArray[np.float64], probability: NDArray[np.float64]) -> dic
 
 def _multiclass(label: NDArray[np.float64], probability: NDArray[np.float64]) -> dict[str, Any]:
     decision = probability.argmax(axis=1)
-    one_vs_rest: list[float | None] = []
-    for c in range(probability.shape[1]):
-        member = label == c
-        mixed = member.any() and not member.all()
-        one_vs_rest.append(float(roc_auc_score(member, probability[:, c])) if mixed else None)
+    one_vs_rest = _aucs_by_class(label, probability)
     defined = [auc for auc in one_vs_rest if auc is not None]
+    sizes = [int((label == c).sum()) for c in range(len(one_vs_rest))]
+    limits = [
+        auc_interval(auc, n, len(label) - n) for auc, n in zip(one_vs_rest, sizes, strict=True) if auc is not None
+    ]
     present = np.unique(label)
     return {
         "auc": float(np.mean(defined)) if defined else None,
+        "auc_ci": np.mean(limits, axis=0).tolist() if limits else None,
         "auc_by_class": one_vs_rest,
         "f1": float(f1_score(label, decision, average="macro", labels=present, zero_division=0.0)),
         "balanced_accuracy": float(np.mean([(decision[label == c] == c).mean() for c in present])),
@@ -171,8 +182,39 @@ def _multiclass(label: NDArray[np.float64], probability: NDArray[np.float64]) ->
     }
 
 
+def macro_auc(label: NDArray[Any], scores: NDArray[np.float64]) -> float:
+    """Return the mean over classes of the AUC of each against all others; NaN where there is but one class.
+
+    Parameters
+    ----------
+    label
+        The number of each repertoire's class, (B,).
+    scores
+        Of each class, (B, C).
+    """
+    defined = [auc for auc in _aucs_by_class(label, scores) if auc is not None]
+    return float(np.mean(defined)) if defined else float("nan")
+
+
+def _aucs_by_class(label: NDArray[Any], scores: NDArray[np.float64]) -> list[float | None]:
+    aucs: list[float | None] = []
+    for c in range(scores.shape[1]):
+        member = label == c
+        mixed = member.any() and not member.all()
+        aucs.append(float(roc_auc_score(member, scores[:, c])) if mixed else None)
+    return aucs
+
+
 def _regression(label: NDArray[np.float64], value: NDArray[np.float64]) -> dict[str, Any]:
-    return {
-        "r2": float(r2_score(label, value)) if len(label) > 1 else None,
-        "mae": float(np.abs(label - value).mean()),
+    value = value.astype(np.float64)
+    varies = len(label) > 1 and bool(np.ptp(label) > 0)
+    spearman = rank_correlation(label, value)
+    found = {
+        "r2": (float(r2_score(label, value)) if varies else None, r2_interval(label, value)),
+        "spearman": (None if np.isnan(spearman) else spearman, rank_correlation_interval(label, value)),
+        "mae": (float(np.abs(label - value).mean()), mean_error_interval(label, value)),
     }
+    metrics: dict[str, Any] = {}
+    for name, (estimate, limits) in found.items():
+        metrics |= {name: estimate, f"{name}_ci": None if limits is None else list(limits)}
+    return metrics

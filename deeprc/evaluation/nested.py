@@ -32,30 +32,37 @@ _LONGEST_PATH = 250  # settings in one job: what an interruption costs at most
 
 def labelled_folds(
     dataset: RepertoireDataset, target: str, folds: int | str | os.PathLike[str], group_by: str | None, seed: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], Task]:
-    """Return each repertoire's fold and label, -1 where it takes no part, and what is predicted."""
+) -> tuple[NDArray[np.int64], NDArray[Any], Task]:
+    """Return each repertoire's fold, -1 where it takes no part, its label (see `NestedPlan`), and what is predicted."""
     source = str(dataset.container.path)
     (task,) = parse_tasks([target], dataset.metadata, source=source)
-    if task.kind != "binary":
-        raise InputError(f"--target {target!r}: a benchmark compares two classes; say COLUMN=CLASS")
+    if task.weight != 1:
+        raise InputError(f"--target {target!r}: a benchmark has one target, whose weight means nothing; leave out '@'")
     label = labels([task], dataset.metadata)[:, 0]
-    if isinstance(folds, int):
-        n_folds = folds
-        fold_of = assign_folds(dataset.metadata, [task], n_folds=folds, group_by=group_by, seed=seed, source=source)
+    if isinstance(folds, int | np.integer):
+        n_folds = int(folds)
+        fold_of = assign_folds(dataset.metadata, [task], n_folds=n_folds, group_by=group_by, seed=seed, source=source)
     elif group_by is not None:
         raise InputError("--group-by: the file of folds decides already which repertoires are together")
     else:
         listed = read_folds(Path(folds), dataset.repertoire_ids)
         n_folds = int(listed.max()) + 1  # also those of which no repertoire has a label
         fold_of = np.where(np.isnan(label), -1, listed)
-    positive = np.where(fold_of < 0, -1, np.nan_to_num(label, nan=-1)).astype(np.int64)
+    fewer = "try fewer --folds, another --seed, or folds of your own"
     for fold in range(n_folds):
-        if len(np.unique(positive[fold_of == fold])) < 2:
+        n_different = len(np.unique(label[fold_of == fold]))
+        if task.kind == "binary" and n_different < 2:
+            raise InputError(f"{source}: fold {fold} has one class of {task.name!r} only; {fewer}")
+        if task.kind == "multiclass" and n_different < len(task.classes):
+            absent = next(c for c in range(len(task.classes)) if not (label[fold_of == fold] == c).any())
             raise InputError(
-                f"{source}: fold {fold} has one class of {task.name!r} only; try fewer --folds, another --seed, or "
-                "folds of your own"
+                f"{source}: fold {fold} lacks the class {task.classes[absent]!r} of {task.name!r}; {fewer}"
             )
-    return fold_of, positive, task
+        if task.kind == "regression" and n_different < 2:
+            raise InputError(f"{source}: fold {fold} has fewer than 2 different values of {task.name!r}; {fewer}")
+    if task.kind == "regression":
+        return fold_of, np.where(fold_of < 0, np.nan, label), task
+    return fold_of, np.where(fold_of < 0, -1, np.nan_to_num(label, nan=-1)).astype(np.int64), task
 
 
 def cohort_digest(dataset: RepertoireDataset) -> str:
@@ -79,8 +86,11 @@ class NestedPlan:
     ----------
     dataset
         The repertoires, (B,).
-    fold_of, positive
-        Of `labelled_folds`.
+    fold_of, labels
+        The fold of each repertoire, -1 where it takes no part; the number of its class, int64, -1 where missing, or
+        what is known of the number that is predicted, float64, NaN where missing; (B,).
+    task
+        What is predicted.
     seed
         Of the settings that are drawn.
     content
@@ -91,7 +101,8 @@ class NestedPlan:
 
     dataset: RepertoireDataset
     fold_of: NDArray[np.int64]
-    positive: NDArray[np.int64]
+    labels: NDArray[Any]
+    task: Task
     seed: int
     content: str
     methods: tuple[Method, ...]
@@ -133,14 +144,15 @@ class NestedPlan:
     def _job(self, method: Method, fold: int, kind: Any, settings: tuple[Setting, ...]) -> Job:
         kind_of = type(method.estimator)
         what = f"{kind_of.__module__}:{kind_of.__qualname__}", _source(kind_of), method.estimator.get_params(), settings
-        folds = self.fold_of.tolist(), self.positive.tolist(), fold
+        folds = self.fold_of.tolist(), self.labels.tolist(), fold, self.task.kind
         key = job_key(method.name, kind, *what, folds, self.content, package_version("deeprc"))
         container: object = self.dataset.container
         whole = isinstance(container, Container) and np.array_equal(
             self.dataset.rows, np.arange(len(container.repertoire_ids))
         )
         cohort = str(self.dataset.container.path) if whole else self.dataset
-        return Job(key, method.name, fold, kind, cohort, method.estimator, settings, self.split(fold), self.positive)
+        sides = self.split(fold)
+        return Job(key, method.name, fold, kind, cohort, method.estimator, settings, sides, self.labels, self.task)
 
 
 def _source(kind: type) -> str:

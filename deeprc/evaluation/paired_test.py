@@ -1,4 +1,4 @@
-"""Whether two methods have the same AUC on the same repertoires: DeLong's test by fold, permutations, Holm's method.
+"""Whether two methods are equally good on the same repertoires: DeLong's test, permutations, signs, Holm's method.
 
 Letters: B repertoires of a fold, F folds, M methods, P permutations, m positives, n negatives.
 """
@@ -12,14 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm, rankdata
 
-__all__ = ["PairedTest", "delong_covariance", "holm", "midrank_aucs", "paired_auc_test"]
+__all__ = [
+    "PairedTest",
+    "delong_covariance",
+    "holm",
+    "midrank_aucs",
+    "paired_auc_test",
+    "paired_error_test",
+    "paired_macro_auc_test",
+]
 
 _PERMUTATIONS = 2000
+_SIGNS = 10_000
 _CHUNK = 4_000_000  # scores that are permuted at a time
 
 
 class PairedTest(NamedTuple):
-    """The mean AUC of one method less that of another, two-sided p-value, and the test: "DeLong" or "permutation"."""
+    """One method's measure less another's, two-sided p-value, and the test: "DeLong", "permutation" or "signs"."""
 
     difference: float
     p_value: float
@@ -113,6 +122,75 @@ def _permutation_p(
             total[rows] -= midrank_aucs(label, np.where(swap, a_ranks, b_ranks))
     as_far = np.abs(total / len(labels)) >= abs(difference) - 1e-12
     return float((1 + as_far.sum()) / (1 + _PERMUTATIONS))
+
+
+def paired_macro_auc_test(
+    indices: Sequence[NDArray[np.int64]],
+    first: Sequence[NDArray[np.float64]],
+    second: Sequence[NDArray[np.float64]],
+    *,
+    seed: int = 0,
+) -> PairedTest:
+    """Test whether two methods have the same mean macro AUC over folds, on the same repertoires.
+
+    A permutation test as that of `paired_auc_test`: for random repertoires, the ranks that the two methods give them
+    are exchanged, for all classes at once, as the classes' AUCs are not independent.
+
+    Parameters
+    ----------
+    indices
+        The number of each repertoire's class, every one at least once, per fold, each (B,).
+    first, second
+        The ranks by each method's scores of each class, per fold, each (B, C).
+    seed
+        Of the permutations.
+    """
+    rng = np.random.default_rng(seed)
+    difference, total = 0.0, np.zeros(_PERMUTATIONS)
+    for index, a, b in zip(indices, first, second, strict=True):
+        swap = rng.random((_PERMUTATIONS, len(index))) < 0.5
+        n_classes = a.shape[1]
+        for c in range(n_classes):
+            member, share = (index == c).astype(np.int64), n_classes * len(indices)
+            of_a, of_b = a[:, c], b[:, c]
+            difference += float(np.subtract(*midrank_aucs(member, np.stack([of_a, of_b])))) / share
+            total += midrank_aucs(member, np.where(swap, of_b, of_a)) / share
+            total -= midrank_aucs(member, np.where(swap, of_a, of_b)) / share
+    if abs(difference) < 1e-12:
+        return PairedTest(0.0, 1.0, "permutation")
+    as_far = np.abs(total) >= abs(difference) - 1e-12
+    return PairedTest(difference, float((1 + as_far.sum()) / (1 + _PERMUTATIONS)), "permutation")
+
+
+def paired_error_test(
+    label: NDArray[np.float64], first: NDArray[np.float64], second: NDArray[np.float64], *, seed: int = 0
+) -> PairedTest:
+    """Test whether two methods predict numbers equally well, on the same repertoires.
+
+    The difference is that of r2. If the methods were alike, a repertoire's two squared errors could be exchanged, so
+    that each difference of them is as likely to have the other sign: the p-value is the share of random signs that
+    give a mean as far from 0 (Fisher's randomisation test of paired differences, 1935; 10,000 draws and the observed
+    signs). It takes repertoires as independent, which several of one donor are not.
+
+    Parameters
+    ----------
+    label, first, second
+        True values and those that each method predicts, (B,).
+    seed
+        Of the signs.
+    """
+    errors = (label - second) ** 2 - (label - first) ** 2
+    spread = float(((label - label.mean()) ** 2).sum())
+    total = float(errors.sum())
+    difference = total / spread if spread > 0 else float("nan")
+    if abs(total) <= 1e-12 * float(np.abs(errors).sum()):
+        return PairedTest(0.0, 1.0, "signs")
+    rng = np.random.default_rng(seed)
+    n_as_far, step = 1, max(1, _CHUNK // len(label))
+    for start in range(0, _SIGNS, step):
+        signs = rng.integers(0, 2, (min(step, _SIGNS - start), len(label))) * 2 - 1
+        n_as_far += int((np.abs(signs @ errors) >= abs(total) * (1 - 1e-12)).sum())
+    return PairedTest(difference, n_as_far / (1 + _SIGNS), "signs")
 
 
 def midrank_aucs(label: NDArray[np.int64], scores: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -42,8 +42,9 @@ def predictions_table(
 
     Returns
     -------
-    The columns repertoire_id, split, target, label, probability; and prediction (in the target's units, probability
-    empty) where there is a regression target. A missing label is empty.
+    The columns repertoire_id, split, target, label, probability, positive_class (whose probability it is, and what
+    label 1 means); and prediction (in the target's units, probability empty) where there is a regression target. A
+    missing label is empty.
     """
     parts = []
     for i, (task, predicted) in enumerate(zip(tasks, activate(outputs, tasks), strict=True)):
@@ -53,13 +54,14 @@ def predictions_table(
             parts.append(pd.DataFrame({**common, "target": task.name, "label": label, "prediction": predicted}))
         elif task.kind == "binary":
             whole = label.astype("Int64")
-            parts.append(pd.DataFrame({**common, "target": task.name, "label": whole, "probability": predicted}))
+            binary = {"target": task.name, "label": whole, "probability": predicted, "positive_class": task.positive}
+            parts.append(pd.DataFrame({**common, **binary}))
         else:
             for c, name in enumerate(task.classes):
                 member = pd.array(np.where(np.isnan(labels[:, i]), np.nan, labels[:, i] == c), dtype="Float64")
                 rows = {**common, "target": f"{task.name}={name}", "label": member.astype("Int64")}
-                parts.append(pd.DataFrame({**rows, "probability": predicted[:, c]}))
+                parts.append(pd.DataFrame({**rows, "probability": predicted[:, c], "positive_class": name}))
     table = pd.concat([part.astype({"label": object}) for part in parts], ignore_index=True)
     table = table.sort_values("order", kind="stable").drop(columns="order").reset_index(drop=True)
-    columns = ["repertoire_id", "split", "target", "label", "probability", "prediction"]
+    columns = ["repertoire_id", "split", "target", "label", "probability", "positive_class", "prediction"]
     return table.reindex(columns=[c for c in columns if c != "prediction" or c in table])

@@ -1,8 +1,8 @@
 """The run directory: one trained model with everything needed to use it again.
 
 `config.yaml` (resolved), `model.safetensors` (weights, and the names of the genes where the network reads them),
-`splits.json`, `seeds.tsv`, `history.tsv`, `metrics.json`, `predictions.tsv`, `environment.json`, and
-`checkpoint/` while training.
+`splits.json`, `seeds.tsv`, `history.tsv`, `metrics.json`, `warnings.json`, `predictions.tsv`, `environment.json`,
+and `checkpoint/` while training.
 Letters: B repertoires, T outputs.
 """
 
@@ -13,8 +13,8 @@ import logging
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,17 +29,20 @@ from torch import Tensor
 from deeprc.config import Config, config_from_mapping
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_device
+from deeprc.documents import plain, read_json, read_yaml, shown, typed
 from deeprc.errors import InputError
 from deeprc.evaluation import predictor
 from deeprc.evaluation.predictor import NEW
+from deeprc.evaluation.run_text import describe_run
 from deeprc.evaluation.splits import SPLITS, Split
 from deeprc.files import write_text
 from deeprc.nn.batch import BatchMaker
 from deeprc.nn.genes import GeneNames
-from deeprc.nn.inference import repertoire_outputs
+from deeprc.nn.inference import RepertoireOutputs
 from deeprc.nn.network import DeepRC
 from deeprc.tasks import Task
 from deeprc.training.checkpoint import load_tensors, save_tensors
+from deeprc.training.hidden_counts import warn_of_hidden
 from deeprc.training.trainer import build_network
 from deeprc.versions import package_version
 
@@ -61,6 +64,7 @@ logger = logging.getLogger(__name__)
 
 FORMAT = "deeprc-run"
 VERSION = 2
+_LARGEST = 1e30  # number that a scaling may have
 _BEFORE = {"seeded_start": 0.0, "weight_average": 0.0, "least_gain": 0.0}  # of runs whose config.yaml lacks these keys
 
 
@@ -103,7 +107,7 @@ class RunSettings:
         }
         origin = {"format": FORMAT, "version": VERSION, "deeprc": package_version("deeprc")}
         body = {**origin, **flat, **self.config.to_mapping()}
-        return yaml.safe_dump(body, sort_keys=False, allow_unicode=True)
+        return yaml.safe_dump(plain(body), sort_keys=False, allow_unicode=True)
 
 
 def read_settings(path: Path) -> RunSettings:
@@ -115,30 +119,63 @@ def read_settings(path: Path) -> RunSettings:
         If it is missing, damaged or of another version.
     """
     file = path / "config.yaml"
-    if not file.is_file():
+    if not file.exists():
         raise InputError(f"{path}: is not a run directory (no config.yaml); expected one made by `deeprc train`")
-    try:
-        body = yaml.safe_load(file.read_text(encoding="utf-8"))
-        found = (body["format"], body["version"])
-        if found != (FORMAT, VERSION):
-            raise InputError(
-                f"{file}: expected format {FORMAT!r} version {VERSION}, found {found[0]!r} version {found[1]}"
-            )
-        tasks = tuple(Task(**{**task, "classes": tuple(task["classes"])}) for task in body["tasks"])
-        settings = {"network": body["network"], "training": {**_BEFORE, **body["training"]}}
-        config = config_from_mapping(settings, source=str(file))
-        rest = {k: body[k] for k in ("cohort", "fingerprint", "folds", "fold", "group_by", "seed", "device")}
-        rest |= {k: int(rest[k]) for k in ("folds", "fold", "seed")}
-        validation_fold = body.get("validation_fold")  # which runs of earlier versions lack
-        rest["validation_fold"] = None if validation_fold is None else int(validation_fold)
-        return RunSettings(targets=tuple(body["targets"]), tasks=tasks, config=config, **rest)
-    except InputError:
-        raise
-    except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{file}: is damaged: {type(error).__name__}: {' '.join(str(error).split())}") from error
+    body = typed(read_yaml(file), dict[str, Any], str(file))
+    found = (body.get("format"), body.get("version"))
+    if found != (FORMAT, VERSION):
+        seen = f"found {shown(found[0])} version {shown(found[1])}"
+        raise InputError(f"{file}: expected format {FORMAT!r} version {VERSION}, {seen}")
+    missing = [name for name in ("network", "training") if name not in body]
+    if missing:
+        raise InputError(f"{file}: {missing[0]}: is missing")
+    before = typed(body["training"], dict[str, Any], f"{file}: training")
+    settings = {"network": body["network"], "training": {**_BEFORE, **before}}
+    config = config_from_mapping(settings, source=str(file))
+    given = typed({name: body[name] for name in _KEYS if name in body}, _Given, str(file))
+    _check_tasks(given.tasks, f"{file}: tasks")
+    if given.fold >= given.folds or given.validation_fold == given.fold or (given.validation_fold or 0) >= given.folds:
+        named = f"{given.fold} and {given.validation_fold}"
+        raise InputError(f"{file}: expected two folds of {given.folds} to test and to validate on, found {named}")
+    return RunSettings(config=config, **vars(given))
 
 
 @dataclass(frozen=True)
+class _Given:
+    """What `config.yaml` holds besides the configuration; see `RunSettings`."""
+
+    cohort: str
+    fingerprint: str
+    targets: tuple[str, ...]
+    tasks: tuple[Task, ...]
+    folds: int = field(metadata={"low": 3, "high": 2**31})
+    fold: int = field(metadata={"low": 0, "high": 2**31})
+    group_by: str | None
+    seed: int = field(metadata={"low": 0, "high": 2**32 - 1})
+    device: str
+    validation_fold: int | None = field(default=None, metadata={"low": 0, "high": 2**31})  # earlier versions lack it
+
+
+_KEYS = tuple(each.name for each in fields(_Given))
+
+
+def _check_tasks(tasks: Sequence[Task], where: str) -> None:
+    """Refuse targets that no training has made: without classes, with a weight below 0, twice the same."""
+    if not tasks or len({task.name for task in tasks}) < len(tasks):
+        raise InputError(f"{where}: expected different targets, found {shown([task.name for task in tasks])}")
+    for task in tasks:
+        n, different = len(task.classes), len(set(task.classes))
+        if (n > 0) if task.kind == "regression" else (n < 2 or different < n):
+            wanted = "no classes" if task.kind == "regression" else "different classes, at least 2"
+            raise InputError(f"{where}: {task.kind} target {shown(task.name)}: expected {wanted}, found {n}")
+        if not (0 <= task.weight <= _LARGEST and abs(task.mean) <= _LARGEST and 1 / _LARGEST <= task.scale <= _LARGEST):
+            numbers = f"weight {task.weight:g}, mean {task.mean:g}, scale {task.scale:g}"
+            raise InputError(
+                f"{where}: target {shown(task.name)}: {numbers}: expected a weight from 0, a scale above 0"
+            )
+
+
+@dataclass(frozen=True, repr=False)
 class Run:
     """A trained model: predicts, is evaluated, and shows its attention.
 
@@ -160,6 +197,9 @@ class Run:
     digests: dict[str, str]
     network: DeepRC
 
+    def __repr__(self) -> str:
+        return describe_run(self)
+
     @property
     def tasks(self) -> list[Task]:
         """What the run predicts."""
@@ -172,7 +212,20 @@ class Run:
     def output_of(self, dataset: RepertoireDataset) -> Callable[[int], Tensor]:
         """Return the function of a position that gives a repertoire's outputs before their activation, (T,)."""
         fraction = self.settings.config.training.averaged_fraction
-        return partial(repertoire_outputs, self.network, self.maker(dataset), top_fraction=fraction)
+        warn_of_hidden(dataset, self.settings.config.network.abundance)
+        outputs = RepertoireOutputs(self.network, self.maker(dataset), top_fraction=fraction)
+
+        def output(position: int) -> Tensor:
+            found = outputs(position)
+            self.check_finite(found.numpy(), str(dataset.repertoire_ids[position]))
+            return found
+
+        return output
+
+    def check_finite(self, numbers: NDArray[np.floating[Any]], repertoire_id: str) -> None:
+        """Raise InputError where the network gave numbers for a repertoire that are infinite or NaN."""
+        if not np.isfinite(numbers).all():
+            raise InputError(f"{self.path}: the network's weights give no finite numbers for {shown(repertoire_id)}")
 
     def split_of(self, dataset: RepertoireDataset) -> list[str]:
         """Return the side each repertoire was on when the run was trained, or "new", (B,).
@@ -235,17 +288,31 @@ def save_network(path: Path, network: DeepRC, *, update: int) -> None:
 
 
 def _load_network(file: Path, settings: RunSettings, device: torch.device) -> DeepRC:
-    tensors, saved = load_tensors(file)
+    build = partial(build_network, settings.config, settings.tasks, seed=settings.seed)
+
+    def expected(state: dict[str, Any], _: object) -> dict[str, Tensor]:
+        return build(device=torch.device("meta"), genes=_gene_names(file, settings, state)).state_dict()
+
     try:
-        genes = GeneNames.from_mapping(saved["genes"]) if settings.config.network.gene_units else None
-        network = build_network(settings.config, settings.tasks, seed=settings.seed, device=device, genes=genes)
-        network.load_state_dict(tensors)
-    except KeyError:
-        raise InputError(f"{file}: does not fit config.yaml: has no names of genes") from None
-    except RuntimeError as error:
-        problem = str(error).splitlines()[-1].strip()
-        raise InputError(f"{file}: does not fit config.yaml: {problem}") from error
+        tensors, state = load_tensors(file, expected)
+        network = build(device=device, genes=_gene_names(file, settings, state))
+    except RuntimeError as error:  # torch has no memory for it
+        raise InputError(f"{file}: the network cannot be made: {str(error).splitlines()[0]}") from error
+    network.load_state_dict(tensors)
     return network.eval()
+
+
+def _gene_names(file: Path, settings: RunSettings, state: dict[str, Any]) -> GeneNames | None:
+    """Return the names of the genes that a network knows; None where it reads none."""
+    if not settings.config.network.gene_units:
+        return None
+    if "genes" not in state:
+        raise InputError(f"{file}: does not fit config.yaml: has no names of genes")
+    names: GeneNames = typed(state["genes"], GeneNames, f"{file}: genes")
+    for field_, known in names.to_mapping().items():
+        if len(set(known)) < len(known) or "" in known:
+            raise InputError(f"{file}: genes: {field_}: expected different names, found {shown(known)}")
+    return names
 
 
 def write_splits(folder: Path, split: Split, dataset: RepertoireDataset) -> None:
@@ -264,13 +331,28 @@ def read_splits(folder: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
         If the file is missing or damaged.
     """
     file = folder / "splits.json"
-    try:
-        body = json.loads(file.read_text(encoding="utf-8"))
-        return {side: [str(i) for i in body[side]] for side in SPLITS}, dict(body["digests"])
-    except FileNotFoundError:
-        raise InputError(f"{file}: no such file; the run directory is not complete") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{file}: is damaged: {type(error).__name__}: {error}") from error
+    if not file.exists():
+        raise InputError(f"{file}: no such file; the run directory is not complete")
+    found: _Splits = typed(read_json(file), _Splits, str(file))
+    sides = {side: getattr(found, side) for side in SPLITS}
+    seen: set[str] = set()
+    for repertoire_id in (i for ids in sides.values() for i in ids):
+        if repertoire_id in seen:
+            raise InputError(f"{file}: the repertoire {shown(repertoire_id)} is listed twice")
+        if repertoire_id not in found.digests:
+            raise InputError(f"{file}: digests: the repertoire {shown(repertoire_id)} is missing")
+        seen.add(repertoire_id)
+    return sides, found.digests
+
+
+@dataclass(frozen=True)
+class _Splits:
+    """What `splits.json` holds."""
+
+    train: list[str]
+    validation: list[str]
+    test: list[str]
+    digests: dict[str, str]
 
 
 def save_predictions(path: Path, table: pd.DataFrame) -> None:

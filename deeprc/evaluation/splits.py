@@ -23,7 +23,6 @@ __all__ = [
     "assign_folds",
     "make_split",
     "read_folds",
-    "straddling_subjects",
     "subject_columns",
     "subjects_in_several",
 ]
@@ -211,14 +210,6 @@ def _folds(
     for number, (_, rows) in enumerate(splitter.split(strata, strata, groups)):
         fold_of[rows] = number
     return fold_of
-
-
-def straddling_subjects(metadata: pd.DataFrame, split: Split) -> dict[str, int]:
-    """Return how many values of each column that names a subject lie on more than one side of a split."""
-    side = np.full(len(metadata), -1)
-    for number, name in enumerate(SPLITS):
-        side[getattr(split, name)] = number
-    return subjects_in_several(metadata, side)
 
 
 def subjects_in_several(metadata: pd.DataFrame, part_of: NDArray[np.int64]) -> dict[str, int]:

@@ -41,7 +41,7 @@ class HeadSummary(NamedTuple):
     operating_class: str
 
 
-def metastable_sizes(weights: Tensor, *, mass: float = 0.90, dim: int = -1) -> Tensor:
+def metastable_sizes(weights: Tensor, *, mass: float = 0.90, dim: int = -1, overwrite: bool = False) -> Tensor:
     """Return the smallest k such that the k largest softmax values sum to at least `mass` (paper lines 941-944).
 
     Sums are taken in float64 and relative to the sum of all weights, which is 1 but for rounding. `mass` counts as
@@ -55,6 +55,8 @@ def metastable_sizes(weights: Tensor, *, mass: float = 0.90, dim: int = -1) -> T
         In (0, 1].
     dim
         The dimension of the patterns.
+    overwrite
+        The weights are not needed any more, and their memory may be used.
 
     Returns
     -------
@@ -68,16 +70,27 @@ def metastable_sizes(weights: Tensor, *, mass: float = 0.90, dim: int = -1) -> T
     if not 0 < mass <= 1:
         raise ValueError(f"mass: expected a number in (0, 1], found {mass}")
     weights = weights.detach()
-    cumulative = weights.sort(dim=dim, descending=True).values.cumsum(dim, dtype=torch.float64)
+    least = float(weights.min()) if weights.numel() else 0.0
+    cumulative = _descending(weights, dim, overwrite).double().cumsum_(dim)
     if weights.numel() == 0:
         return cumulative.sum(dim).long()
     total = cumulative.select(dim, -1)
     defect = float(((total - 1).abs() * (total != 0)).max())  # a state whose patterns are all left out has weights of 0
-    if not defect <= _LARGEST_DEFECT or weights.min() < 0:  # `not` also finds NaN
-        found = f"sums from {float(total.min())} to {float(total.max())} and a minimum of {float(weights.min())}"
+    if not defect <= _LARGEST_DEFECT or least < 0:  # `not` also finds NaN
+        found = f"sums from {float(total.min())} to {float(total.max())} and a minimum of {least}"
         raise ValueError(f"weights: expected none below 0 and sums of 1 along dimension {dim}, found {found}")
-    threshold = mass * (1 - _ROUNDING) * total.unsqueeze(dim)
-    return ((cumulative < threshold).sum(dim) + 1) * (total != 0)
+    threshold = mass * (1 - _ROUNDING) * total.unsqueeze(-1)
+    below = torch.searchsorted(cumulative.movedim(dim, -1).contiguous(), threshold.contiguous()).squeeze(-1)
+    return (below + 1) * (total != 0)
+
+
+def _descending(values: Tensor, dim: int, overwrite: bool) -> Tensor:
+    """Return sorted values; on the CPU without the places of all, which would take twice the memory."""
+    if values.device.type != "cpu" or values.dtype != torch.float64:
+        return values.sort(dim=dim, descending=True).values
+    negative = values.neg_() if overwrite else values.neg()
+    negative.numpy().sort(axis=dim)
+    return negative.neg_()
 
 
 def segment_metastable_sizes(weights: Tensor, offsets: Tensor, *, mass: float = 0.90) -> Tensor:

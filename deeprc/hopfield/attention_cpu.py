@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from deeprc.compilation import njit
+
 __all__ = ["SegmentAttention"]
 
 _PIECE = 1024
 _WORTH_THREADS = 1 << 18  # numbers in the values: below, starting threads takes longer than the work
-_FAST = {"cache": True, "nogil": True, "fastmath": {"contract", "reassoc"}}
+_FAST = {"nogil": True, "fastmath": {"contract", "reassoc"}}
 _Array = NDArray[Any]
 
 
@@ -87,7 +89,7 @@ def _run(alone: Callable[..., None], by_threads: Callable[..., None], size: int,
         torch.set_num_threads(threads)
 
 
-@numba.njit(**_FAST)
+@njit(**_FAST)
 def _forward_piece(
     piece: int,
     bounds: _Array,
@@ -113,14 +115,14 @@ def _forward_piece(
         highest[piece, h], total[piece, h] = maximum, sum_of_weights
 
 
-@numba.njit(**_FAST)
+@njit(**_FAST)
 def _scale_piece(piece: int, bounds: _Array, weights: _Array, shares: _Array) -> None:
     for n in range(bounds[piece, 0], bounds[piece, 1]):
         for h in range(weights.shape[1]):
             weights[n, h] *= shares[piece, h]
 
 
-@numba.njit(parallel=True, **_FAST)
+@njit(parallel=True, **_FAST)
 def _forward_by_threads(
     logits: _Array, values: _Array, sets: _Array, bounds: _Array, weights: _Array, pooled: _Array
 ) -> None:
@@ -133,7 +135,7 @@ def _forward_by_threads(
         _scale_piece(piece, bounds, weights, shares)
 
 
-@numba.njit(**_FAST)
+@njit(**_FAST)
 def _forward_alone(
     logits: _Array, values: _Array, sets: _Array, bounds: _Array, weights: _Array, pooled: _Array
 ) -> None:
@@ -146,7 +148,7 @@ def _forward_alone(
         _scale_piece(piece, bounds, weights, shares)
 
 
-@numba.njit(cache=True, nogil=True)  # not parallel: numba would start threads for every small array
+@njit(nogil=True)  # not parallel: numba would start threads for every small array
 def _combine(highest: _Array, total: _Array, part: _Array, sets: _Array, pooled: _Array) -> _Array:
     """Add up each set's pieces in `pooled`; return what each piece's weights are to be multiplied with, (P, H)."""
     B, H, _ = pooled.shape
@@ -164,7 +166,7 @@ def _combine(highest: _Array, total: _Array, part: _Array, sets: _Array, pooled:
     return shares
 
 
-@numba.njit(**_FAST)
+@njit(**_FAST)
 def _backward_piece(
     piece: int,
     weights: _Array,
@@ -194,7 +196,7 @@ def _backward_piece(
                     of_value[d] += weight * direction[d]
 
 
-@numba.njit(parallel=True, **_FAST)
+@njit(parallel=True, **_FAST)
 def _backward_by_threads(
     weights: _Array,
     values: _Array,
@@ -209,7 +211,7 @@ def _backward_by_threads(
         _backward_piece(piece, weights, values, pooled, gradient, sets, bounds, of_logits, of_values)
 
 
-@numba.njit(**_FAST)
+@njit(**_FAST)
 def _backward_alone(
     weights: _Array,
     values: _Array,

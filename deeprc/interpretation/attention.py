@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.evaluation.run import Run
-from deeprc.files import check_table_output, write_aside
+from deeprc.files import check_table_output, write_aside, write_text
 from deeprc.hopfield.analysis import HeadSummary, metastable_sizes, operating_class, summarise_heads
-from deeprc.interpretation.contributions import SequenceScores, score_sequences
+from deeprc.interpretation.contributions import SequenceScores, attended, scores_at
 from deeprc.interpretation.ranking import BestRows, ranking_of
+from deeprc.nn.batch import BatchMaker
 from deeprc.outputs import output_names
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
 HEADS_COLUMNS = ["repertoire_id", "head", "n_sequences", "metastable_size", "operating_class"]
 
 _PIECE = 1 << 17  # sequences in work at a time, whatever the size of a repertoire
+_TABLES = 512  # of small repertoires, that are written together
 _GZIP_LEVEL = 4  # of level 9's size within a tenth, in a third of its time
 
 # What AIRR Rearrangement files must have; empty, because containers do not hold it
@@ -62,41 +64,42 @@ class RepertoireAttention:
     ----------
     repertoire
         Its sequences.
+    rows
+        Positions in the repertoire of the n sequences that the table is to have, in its order, (n,).
     scores
-        Attention and contributions of all of them.
+        Attention and contributions of these n.
     outputs
         The names of the T outputs.
     rank
-        The place of each sequence of the repertoire by its weight, (N,), from 1.
-    rows
-        Positions of the sequences that the table is to have, in its order, (n,).
+        The place of each of the n among all sequences of the repertoire by its weight, (n,), from 1.
+    head_ranks
+        The same by the weight of each head, (n, H).
+    sizes
+        Over how many of all sequences each head averages, (H,); see `heads`.
     """
 
     repertoire: Repertoire
+    rows: NDArray[np.int64]
     scores: SequenceScores
     outputs: list[str]
     rank: NDArray[np.int64]
-    rows: NDArray[np.int64]
+    head_ranks: NDArray[np.int64]
+    sizes: list[int]
 
     @property
     def sequences(self) -> pd.DataFrame:
         """The table of `attention_table`."""
-        return self.frame(self.rows)
-
-    @cached_property
-    def _ranks_by_head(self) -> list[NDArray[np.int64]]:
-        scores = self.scores
-        return [_ranks(scores.weights[:, h], scores.logits[:, h]) for h in range(scores.logits.shape[1])]
+        return self.frame(np.arange(len(self.rows)))
 
     def pieces(self) -> Iterator[pd.DataFrame]:
         """Yield the table in parts whose size does not depend on the repertoire's; one, if it is empty."""
         for start in range(0, max(len(self.rows), 1), _PIECE):
-            yield self.frame(self.rows[start : start + _PIECE])
+            yield self.frame(np.arange(start, min(start + _PIECE, len(self.rows))))
 
     def frame(self, rows: NDArray[np.int64]) -> pd.DataFrame:
-        """Return the table of the sequences at `rows` of the repertoire, (n,)."""
+        """Return the table of some of the n sequences, by their places among these."""
         scores, n_heads = self.scores, self.scores.logits.shape[1]
-        frame = self.repertoire.to_frame(rows)
+        frame = self.repertoire.to_frame(self.rows[rows])
         columns: dict[str, NDArray[Any]] = {
             "attention_weight": scores.weight[rows],
             "attention_rank": self.rank[rows],
@@ -110,7 +113,7 @@ class RepertoireAttention:
         if n_heads > 1:
             for head in range(n_heads):
                 columns[f"attention_weight_{head + 1}"] = scores.weights[rows, head]
-                columns[f"attention_rank_{head + 1}"] = self._ranks_by_head[head][rows]
+                columns[f"attention_rank_{head + 1}"] = self.head_ranks[rows, head]
                 columns[f"attention_logit_{head + 1}"] = scores.logits[rows, head]
         for name, values in columns.items():
             frame[name] = values
@@ -124,12 +127,11 @@ class RepertoireAttention:
         smallest number whose weights sum to 0.90), operating_class (I to IV, from averaging over more than half of the
         sequences to at most a thirty-second; empty for a repertoire without sequences).
         """
-        N, H = self.scores.weights.shape
-        sizes = metastable_sizes(torch.from_numpy(self.scores.weights), dim=0).tolist()
+        N, sizes = len(self.repertoire), self.sizes
         return pd.DataFrame(
             {
                 "repertoire_id": self.scores.repertoire_id,
-                "head": np.arange(1, H + 1),
+                "head": np.arange(1, len(sizes) + 1),
                 "n_sequences": N,
                 "metastable_size": sizes,
                 "operating_class": [operating_class(size, N) if N else "" for size in sizes],
@@ -185,15 +187,45 @@ def attention_of(run: Run, dataset: RepertoireDataset, position: int, *, top: in
 
     The parameters are those of `attention_table`; `top` concerns the sequences that are kept, not the heads' sizes.
     """
-    scores = score_sequences(run, dataset, position)
-    rank = _ranks(scores.weight, scores.logit)
-    rows = np.arange(len(rank)) if top is None else np.argsort(rank, kind="stable")[:top]
-    return RepertoireAttention(dataset[position], scores, output_names(run.tasks), rank, rows)
+    return next(iterate_attention(run, dataset, [position], top=top))
+
+
+def _attention_of(run: Run, maker: BatchMaker, position: int, top: int | None) -> RepertoireAttention:
+    network, fraction = run.network, run.settings.config.training.averaged_fraction
+    attention = attended(network, maker, position, top_fraction=fraction)
+    weights, logits = attention.weights.numpy(), attention.logits.numpy()
+    weight = weights[:, 0] if weights.shape[1] == 1 else weights.mean(axis=1)
+    logit = logits[:, 0] if logits.shape[1] == 1 else logits.max(axis=1, initial=-np.inf)
+    if top is None:
+        rows, rank = np.arange(len(weight)), _ranks(weight, logit)
+    else:
+        rows = _best_rows(weight, logit, top)
+        rank = np.arange(1, len(rows) + 1)
+    head_ranks = rank[:, None]
+    if weights.shape[1] > 1:
+        heads = zip(weights.T, logits.T, strict=True)
+        head_ranks = np.stack([_ranks(weight, logit)[rows] for weight, logit in heads], axis=1)
+    scores = scores_at(network, maker, position, attention, None if top is None else rows)
+    sizes = metastable_sizes(attention.weights, dim=0, overwrite=top is not None)
+    outputs = output_names(run.tasks)
+    return RepertoireAttention(maker.dataset[position], rows, scores, outputs, rank, head_ranks, sizes.tolist())
+
+
+def _best_rows(weight: NDArray[np.float64], logit: NDArray[np.float32], n: int) -> NDArray[np.int64]:
+    """Return the rows that `_ranks` ranks first, in its order, without sorting all: (min(n, N),)."""
+    best = np.zeros(0, np.int64)
+    for start in range(0, len(weight), max(_PIECE, n)):
+        piece = np.arange(start, min(start + max(_PIECE, n), len(weight)))
+        if len(best) == n:
+            piece = piece[weight[piece] >= weight[best[-1]]]
+        candidates = np.concatenate([best, piece])  # of equal ones the first comes first
+        best = candidates[np.lexsort((-logit[candidates], -weight[candidates]))[:n]]
+    return best
 
 
 def _ranks(weight: NDArray[np.float64], logit: NDArray[np.float32]) -> NDArray[np.int64]:
     """Return the place of each sequence from 1; weights that underflow to equal values keep their logits' order."""
-    order = np.lexsort((np.arange(len(weight)), -logit, -weight))
+    order = np.lexsort((-logit, -weight))  # a stable sort: of equal ones the first comes first
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(1, len(order) + 1)
     return rank
@@ -203,8 +235,9 @@ def iterate_attention(
     run: Run, dataset: RepertoireDataset, positions: Iterable[int] | None = None, *, top: int | None = None
 ) -> Iterator[RepertoireAttention]:
     """Yield `attention_of` one repertoire after the other."""
+    maker = run.maker(dataset)
     for position in range(len(dataset)) if positions is None else positions:
-        yield attention_of(run, dataset, position, top=top)
+        yield _attention_of(run, maker, position, top)
 
 
 def best_sequences(
@@ -267,18 +300,31 @@ def write_attention(
     """
     target = Path(path)
     heads: list[pd.DataFrame] = []
-    with write_aside(target) as aside, write_aside(heads_path(target)) as heads_aside:
+    with write_aside(target) as aside:
         with _TableWriter(aside, compress=target.suffix == ".gz") as table:
             seen = _noting(attention, heads)
             if most is None:
-                for one in seen:
-                    for piece in one.pieces():
-                        table.write(piece)
+                for frame in _together(piece for one in seen for piece in one.pieces()):
+                    table.write(frame)
             else:
                 table.write(best_sequences(seen, most, by=by, output=output, sign=sign))
         all_heads = pd.concat(heads) if heads else pd.DataFrame(columns=HEADS_COLUMNS)
-        all_heads.to_csv(heads_aside, sep="\t", index=False)
+        write_text(heads_path(target), all_heads.to_csv(sep="\t", index=False))
     return AttentionSummary(table.n_rows, _summary(all_heads))
+
+
+def _together(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """Yield small tables that follow each other as one: to write a table takes its time, however short it is."""
+    some: list[pd.DataFrame] = []
+    n = 0
+    for frame in frames:
+        some.append(frame)
+        n += len(frame)
+        if n >= _PIECE or len(some) == _TABLES:
+            yield pd.concat(some, ignore_index=True) if len(some) > 1 else some[0]
+            some, n = [], 0
+    if some:
+        yield pd.concat(some, ignore_index=True) if len(some) > 1 else some[0]
 
 
 def _noting(attention: Iterable[RepertoireAttention], heads: list[pd.DataFrame]) -> Iterator[RepertoireAttention]:

@@ -28,7 +28,7 @@ from deeprc.nn.batch import BatchMaker, RepertoireBatch
 from deeprc.nn.inference import attention_weights, chunks_of, pooled_representation
 from deeprc.nn.network import DeepRC
 
-__all__ = ["SequenceScores", "network_scores", "score_sequences", "tangent"]
+__all__ = ["Attended", "SequenceScores", "attended", "network_scores", "score_sequences", "scores_at", "tangent"]
 
 
 @dataclass(frozen=True)
@@ -84,27 +84,69 @@ def score_sequences(run: Run, dataset: RepertoireDataset, position: int) -> Sequ
 
     The repertoire is read twice, in pieces: for its representation, then for the sequences' responses to it. Memory
     grows with 2 N (H + T) numbers, not with N S.
+
+    Raises
+    ------
+    InputError
+        If the weights are such that a number is not finite.
     """
-    return network_scores(
+    scores = network_scores(
         run.network, run.maker(dataset), position, top_fraction=run.settings.config.training.averaged_fraction
     )
+    for numbers in (scores.logits, scores.contributions, scores.responses, scores.outputs):
+        run.check_finite(numbers, scores.repertoire_id)
+    return scores
+
+
+def network_scores(network: DeepRC, maker: BatchMaker, position: int, *, top_fraction: float) -> SequenceScores:
+    """Return what `score_sequences` returns, of a network that is no run; parameters as in `repertoire_outputs`."""
+    return scores_at(network, maker, position, attended(network, maker, position, top_fraction=top_fraction))
+
+
+@dataclass(frozen=True)
+class Attended:
+    """The attention on all sequences of a repertoire, from `attended`.
+
+    Attributes
+    ----------
+    pooled
+        The repertoire's representation, the heads' averages, (H, S) float64.
+    logits, weights
+        See `SequenceScores`, (N, H).
+    """
+
+    pooled: Tensor
+    logits: Tensor
+    weights: Tensor
+
+
+def attended(network: DeepRC, maker: BatchMaker, position: int, *, top_fraction: float) -> Attended:
+    """Return the attention on the sequences of one repertoire; parameters as in `repertoire_outputs`."""
+    pooled, logits = pooled_representation(network, maker, position, top_fraction=top_fraction)
+    return Attended(pooled, logits, attention_weights(logits, top_fraction))
 
 
 @torch.no_grad()
-def network_scores(network: DeepRC, maker: BatchMaker, position: int, *, top_fraction: float) -> SequenceScores:
-    """Return what `score_sequences` returns, of a network that is no run; parameters as in `repertoire_outputs`."""
-    pooled, logits = pooled_representation(network, maker, position, top_fraction=top_fraction)  # (H, S), (N, H)
-    gradient, offset, outputs = tangent(network, pooled)
-    weights = attention_weights(logits, top_fraction)
+def scores_at(
+    network: DeepRC, maker: BatchMaker, position: int, attention: Attended, rows: NDArray[np.int64] | None = None
+) -> SequenceScores:
+    """Return the scores of the sequences at `rows` of a repertoire, (n,); of all in their order when None.
+
+    Memory grows with the number of rows.
+    """
+    gradient, offset, outputs = tangent(network, attention.pooled)
+    logits, weights = (
+        part if rows is None else part[torch.from_numpy(rows)] for part in (attention.logits, attention.weights)
+    )
     contributions, responses = torch.zeros((2, len(logits), len(outputs)), dtype=torch.float64)
     done = 0
-    for batch in chunks_of(network, maker, position):
+    for batch in chunks_of(network, maker, position, rows):
         part = slice(done, done + len(batch.starts))
         of_heads = _responses(network, batch, gradient) + offset  # (n, H, T)
         contributions[part] = torch.einsum("nh,nht->nt", weights[part], of_heads)
         responses[part] = of_heads.sum(dim=1)
         done = part.stop
-    repertoire_id = str(maker.dataset.repertoire_ids[position])
+    repertoire_id = maker.dataset[position].repertoire_id
     arrays = (part.numpy() for part in (logits, weights, contributions, responses, outputs))
     return SequenceScores(repertoire_id, *arrays)
 

@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 
 from deeprc.errors import InputError
-from deeprc.files import read_table
-from deeprc.interpretation.figures.classes import drawn_classes
+from deeprc.interpretation.figures.classes import class_places, drawn_classes, drawn_places
 from deeprc.tasks import Task
 
 if TYPE_CHECKING:
@@ -81,9 +80,10 @@ class _Request:
         if self.cohort is not None:
             return self.run.predict(self.dataset, self.progress(range(len(self.dataset))))
         from deeprc.evaluation.run import read_settings
+        from deeprc.evaluation.stored_tables import read_run_predictions
 
         read_settings(self.path)  # says so where the folder is no run
-        return read_table(self.path / "predictions.tsv", {"repertoire_id": str, "split": str, "target": str})
+        return read_run_predictions(self.path / "predictions.tsv")
 
 
 def _roc(request: _Request) -> Figure:
@@ -112,22 +112,30 @@ def _regression(request: _Request) -> Figure:
 
 def _history(request: _Request) -> Figure:
     from deeprc.evaluation.run import read_settings
+    from deeprc.evaluation.stored_tables import read_history
     from deeprc.interpretation.figures import history_figure
 
     read_settings(request.path)
-    return history_figure(read_table(request.path / "history.tsv"))
+    return history_figure(read_history(request.path / "history.tsv"))
 
 
 def _metastable(request: _Request) -> Figure:
     from deeprc.interpretation.figures import metastable_figure
 
-    return metastable_figure(request.survey().heads, class_names(request.run, request.dataset, request.task))
+    return metastable_figure(request.survey().heads, *_classes(request))
 
 
 def _attention(request: _Request) -> Figure:
     from deeprc.interpretation.figures import attention_figure
 
-    return attention_figure(request.survey().curves, class_names(request.run, request.dataset, request.task))
+    return attention_figure(request.survey().curves, *_classes(request))
+
+
+def _classes(request: _Request) -> tuple[dict[str, str], dict[str, int]]:
+    """Return the class of each repertoire and the places of the classes; see `drawn_classes` and `drawn_places`."""
+    run, dataset, task = request.run, request.dataset, request.task
+    labels = run.labels(dataset)[:, run.tasks.index(task)]
+    return class_names(run, dataset, task), drawn_places(run.tasks, task, labels)
 
 
 def _genes(request: _Request) -> Figure:
@@ -149,7 +157,8 @@ def _kernels(request: _Request) -> Figure:
     from deeprc.interpretation.figures import kernels_figure
 
     side, _, found = _attributed(request, _N_TOP)
-    return kernels_figure(side.sign * found.kernels, output=side.name)
+    place = class_places(request.run.tasks)[side.target][side.label]
+    return kernels_figure(side.sign * found.kernels, output=side.name, place=place)
 
 
 def _sequences(request: _Request) -> Figure:
@@ -288,12 +297,16 @@ def benchmark_curves(folder: str | os.PathLike[str]) -> Figure:
     """
     from deeprc.evaluation.comparison import MethodInfo
     from deeprc.evaluation.curves import curves_figure
+    from deeprc.evaluation.scoring import scoring_for
     from deeprc.evaluation.store import holds_benchmark, read_header
+    from deeprc.evaluation.stored_tables import read_method_predictions
 
     if not holds_benchmark(Path(folder)):
         raise InputError(f"{folder}: holds no benchmark (no benchmark.yaml); expected one made by `deeprc benchmark`")
-    methods = read_header(Path(folder))["methods"]
-    predictions = read_table(Path(folder) / "predictions.tsv", {"method": str, "repertoire_id": str})
+    header = read_header(Path(folder))
+    methods = header["methods"]
+    scoring = scoring_for(str(header.get("kind", "binary")), header.get("classes", ()))
+    predictions = read_method_predictions(Path(folder) / "predictions.tsv", scoring)
     done = set(predictions["method"])
     known = [MethodInfo(name, how["label"], how["kind"]) for name, how in methods.items() if name in done]
-    return curves_figure(predictions, known)
+    return curves_figure(predictions, known, scoring)

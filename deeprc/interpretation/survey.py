@@ -90,7 +90,7 @@ def sides_of(tasks: Sequence[Task]) -> list[Side]:
     columns = Counter(task.column for task in tasks)
     for task in tasks:
         if task.kind == "binary":
-            labelled = [(task.classes[-1], 0, 1), (task.negative, 0, -1)]
+            labelled = [(task.positive, 0, 1), (task.negative, 0, -1)]
         elif task.kind == "multiclass":
             labelled = [(label, c, 1) for c, label in enumerate(task.classes)]
         else:

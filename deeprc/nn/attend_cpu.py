@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from deeprc.compilation import njit
 from deeprc.nn.motif_convolution.cpu import (
     AHEAD,
     BLOCKS,
@@ -204,7 +205,7 @@ def _by_tiles(matrices: Sequence[Tensor], n_rows: int, n_columns: int) -> _Array
     return tiles
 
 
-@numba.njit(parallel=True, cache=True, nogil=True, fastmath={"contract", "reassoc"})
+@njit(parallel=True, nogil=True, fastmath={"contract", "reassoc"})
 def _forward(
     residues: _Array,
     starts: _Array,
@@ -258,7 +259,7 @@ def _forward(
                 logits[n, h] = total
 
 
-@numba.njit(parallel=True, cache=True, nogil=True, fastmath={"contract", "reassoc"})
+@njit(parallel=True, nogil=True, fastmath={"contract", "reassoc"})
 def _backward(
     residues: _Array,
     starts: _Array,

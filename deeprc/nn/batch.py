@@ -5,7 +5,7 @@ Letters: N sequences of all repertoires end to end, B repertoires, R residues.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 from weakref import WeakKeyDictionary
@@ -16,6 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deeprc.compilation import njit
+from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.container import Container
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.simulation.dataset import SimulatedDataset
@@ -169,6 +171,10 @@ class BatchMaker:
         rows, owner, offsets = draw_rows(self._size[positions], n_sequences, keys, total=total)
         return self._batch(positions, self._first[positions].index_select(0, owner) + rows, owner, offsets)
 
+    def size(self, position: int) -> int:
+        """Return how many sequences a repertoire has."""
+        return int(self._size[position])
+
     def take(self, position: int, rows: NDArray[np.int64] | slice) -> RepertoireBatch:
         """Return the given sequences of one repertoire; rows count within it, (n,) int64 or a slice without step."""
         first, size = int(self._first[position]), int(self._size[position])
@@ -178,7 +184,16 @@ class BatchMaker:
         at = (torch.from_numpy(rows) + first).to(self.device)
         owner = torch.zeros(len(rows), dtype=torch.int64, device=self.device)
         offsets = torch.tensor([0, len(rows)], device=self.device)
-        return self._batch(torch.tensor([position], device=self.device), at, owner, offsets)
+        return self._batch(torch.tensor([int(position)], device=self.device), at, owner, offsets)
+
+    def take_together(self, positions: Sequence[int], rows: Sequence[NDArray[np.int64]]) -> RepertoireBatch:
+        """Return the given sequences of some repertoires as one batch; rows count within each, (n,) int64."""
+        sizes = np.array([len(each) for each in rows], np.int64)
+        owner = torch.from_numpy(np.repeat(np.arange(len(rows)), sizes)).to(self.device)
+        within = torch.from_numpy(np.concatenate([np.zeros(0, np.int64), *rows])).to(self.device)
+        where = torch.tensor(list(positions), device=self.device)
+        offsets = torch.from_numpy(offsets_of(sizes)).to(self.device)
+        return self._batch(where, self._first[where].index_select(0, owner) + within, owner, offsets)
 
     def _batch(self, positions: Tensor, at: Tensor, owner: Tensor, offsets: Tensor) -> RepertoireBatch:
         """Look up the sequences at (N,) of the container; owner (N,) says which of the positions (B,) each is of."""
@@ -236,9 +251,8 @@ class BatchMaker:
         return float(self._inverse_std[position])
 
     def _know_inverse_std(self, positions: NDArray[np.int64]) -> None:
-        for position in positions:
-            if torch.isnan(self._inverse_std[position]):
-                self._inverse_std[position] = self._inverse_std_of(int(position))
+        for position in positions[np.isnan(self._inverse_std.numpy()[positions])]:
+            self._inverse_std[position] = self._inverse_std_of(int(position))
 
     def _inverse_std_of(self, position: int) -> float:
         if not isinstance(self.dataset, SimulatedDataset):
@@ -256,7 +270,7 @@ def _rounded_up(length: int) -> int:
     return -(-length // _LENGTH_STEP) * _LENGTH_STEP
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@njit(parallel=True, nogil=True)
 def _look_up(
     at: NDArray[np.int64],
     owner: NDArray[np.int64],

@@ -92,7 +92,9 @@ def inverse_standard_deviation(lengths: NDArray[np.integer], counts: NDArray[np.
     n = N_FEATURES * float(lengths.sum())
     if n == 0:
         return 1.0
-    scale = abundance_scale(torch.from_numpy(counts.astype(np.int64)), mode).double().numpy()
+    scale: NDArray[np.float64] | float = 1.0
+    if mode != "none":  # else a number stands for all: the arrays would be what takes most memory in inference
+        scale = abundance_scale(torch.from_numpy(counts.astype(np.int64)), mode).double().numpy()
     squares_by_length = (positional_features(int(lengths.max())) ** 2).sum(axis=(1, 2))  # (L_max + 1,)
     mean = float((lengths * (scale + 1.0)).sum()) / n
     mean_of_squares = float((lengths * scale**2).sum() + squares_by_length[lengths].sum()) / n

@@ -20,12 +20,14 @@ from deeprc.nn.network import DeepRC, chunk_size
 from deeprc.nn.sampling import top_rows
 
 __all__ = [
+    "RepertoireOutputs",
     "attention_logits",
     "attention_weights",
     "chunks_of",
     "cohort_outputs",
     "kept_rows",
     "pooled_representation",
+    "pooled_representations",
     "repertoire_outputs",
 ]
 
@@ -68,6 +70,9 @@ def attention_weights(logits: Tensor, top_fraction: float) -> Tensor:
 
     The softmax over the sequences that the top fraction keeps, which sums to 1 per head; 0 for the others.
     """
+    if top_fraction >= 1:
+        weights = logits.to(torch.float64, copy=True)
+        return torch.softmax(weights, dim=0, out=weights)
     weights = torch.zeros(logits.shape, dtype=torch.float64)
     kept = kept_rows(logits, top_fraction)
     weights[kept] = torch.softmax(logits[kept].double(), dim=0)
@@ -119,23 +124,129 @@ def _pooled(
     network: DeepRC, maker: BatchMaker, position: int, rows: NDArray[np.int64] | None, chunk: int | None
 ) -> tuple[Tensor, Tensor]:
     """Return the heads' averages over the given sequences, (H, S) float64, and their logits, (n, H), on the CPU."""
-    H, S = network.pooling.queries.shape[0], network.n_values
-    device = network.pooling.queries.device
-    maximum = torch.full((H,), -torch.inf, device=device)
-    weight = torch.zeros(H, dtype=torch.float64, device=device)
-    pooled = torch.zeros(H, S, dtype=torch.float64, device=device)
-    seen = [torch.zeros(0, H)]
+    average = _Average(network)
+    seen = [torch.zeros(0, len(network.pooling.queries))]
     for batch in chunks_of(network, maker, position, rows, chunk):
         values, logits = network.attend(batch)
-        higher = torch.maximum(maximum, logits.amax(dim=0))
-        shrink = torch.exp(maximum - higher).double()
-        part = torch.exp(logits - higher)  # (N, H)
-        weight = weight * shrink + part.sum(0).double()
-        pooled = pooled * shrink[:, None] + (part.T @ values).double()  # (H, N) @ (N, S) -> (H, S)
-        maximum = higher
+        average.add(values, logits)
         seen.append(logits.cpu())
-    mean = pooled / weight.clamp_min(torch.finfo(torch.float64).tiny)[:, None]
-    return mean, torch.cat(seen)
+    return average.mean(), torch.cat(seen)
+
+
+class _Average:
+    """The heads' averages over one repertoire's sequences, accumulated some sequences at a time."""
+
+    def __init__(self, network: DeepRC) -> None:
+        H, S = network.pooling.queries.shape[0], network.n_values
+        device = network.pooling.queries.device
+        self._maximum = torch.full((H,), -torch.inf, device=device)
+        self._weight = torch.zeros(H, dtype=torch.float64, device=device)
+        self._pooled = torch.zeros(H, S, dtype=torch.float64, device=device)
+
+    def add(self, values: Tensor, logits: Tensor) -> None:
+        """Add n sequences, at least one: representations (n, S) and attention logits (n, H)."""
+        higher = torch.maximum(self._maximum, logits.amax(dim=0))
+        shrink = torch.exp(self._maximum - higher).double()
+        part = torch.exp(logits - higher)  # (n, H)
+        self._weight = self._weight * shrink + part.sum(0).double()
+        self._pooled = self._pooled * shrink[:, None] + (part.T @ values).double()  # (H, n) @ (n, S) -> (H, S)
+        self._maximum = higher
+
+    def mean(self) -> Tensor:
+        """Return the averages, (H, S) float64."""
+        return self._pooled / self._weight.clamp_min(torch.finfo(torch.float64).tiny)[:, None]
+
+
+class RepertoireOutputs:
+    """The outputs of a dataset's repertoires, one after the other; small ones that follow each other share their work.
+
+    Called with a position, it returns the outputs of this repertoire before their activation, (T,), on the CPU: the
+    same numbers as `repertoire_outputs`, whatever was asked for before.
+
+    Parameters
+    ----------
+    network, maker, top_fraction
+        As in `repertoire_outputs`.
+    rows
+        The sequences of each repertoire to use; all when None.
+    """
+
+    def __init__(
+        self,
+        network: DeepRC,
+        maker: BatchMaker,
+        *,
+        top_fraction: float,
+        rows: Sequence[NDArray[np.int64]] | None = None,
+    ) -> None:
+        self._network, self._maker, self._top_fraction, self._rows = network, maker, top_fraction, rows
+        sizes = maker.dataset.n_sequences if rows is None else np.array([len(each) for each in rows], np.int64)
+        self._ends = np.cumsum(sizes)
+        self._sizes = sizes
+        self._known: dict[int, Tensor] = {}
+
+    def __call__(self, position: int) -> Tensor:
+        """Return the outputs of one repertoire, (T,)."""
+        if position not in self._known:
+            most = int(self._ends[position] - self._sizes[position]) + chunk_size(self._network.pooling.queries.device)
+            stop = int(np.searchsorted(self._ends, most, side="right"))  # those before it fit into one chunk
+            if stop <= position + 1:
+                return self._of_one(position)
+            self._known = dict(zip(range(position, stop), self._of_many(range(position, stop)), strict=True))
+        return self._known[position]
+
+    def _of_one(self, position: int) -> Tensor:
+        rows = None if self._rows is None else self._rows[position]
+        return repertoire_outputs(self._network, self._maker, position, top_fraction=self._top_fraction, rows=rows)
+
+    @torch.no_grad()
+    def _of_many(self, positions: range) -> list[Tensor]:
+        rows = [np.arange(self._sizes[i]) if self._rows is None else self._rows[i] for i in positions]
+        means = _pooled_together(self._network, self._maker, positions, rows, self._top_fraction)
+        return [self._network.output_network(mean.float().flatten()[None])[0].cpu() for mean in means]
+
+
+@torch.no_grad()
+def pooled_representations(
+    network: DeepRC, maker: BatchMaker, positions: Sequence[int], *, top_fraction: float
+) -> list[Tensor]:
+    """Return the first part of `pooled_representation` of some repertoires, each (H, S) float64, on the CPU."""
+    sizes = maker.dataset.n_sequences
+    most = chunk_size(network.pooling.queries.device)
+    found: list[Tensor] = []
+    while len(found) < len(positions):
+        rest = positions[len(found) :]
+        n = max(int(np.searchsorted(np.cumsum(sizes[list(rest[:most])]), most, side="right")), 1)
+        if n == 1:
+            found.append(pooled_representation(network, maker, rest[0], top_fraction=top_fraction)[0])
+        else:
+            rows = [np.arange(sizes[i]) for i in rest[:n]]
+            found += [mean.cpu() for mean in _pooled_together(network, maker, rest[:n], rows, top_fraction)]
+    return found
+
+
+def _pooled_together(
+    network: DeepRC,
+    maker: BatchMaker,
+    positions: Sequence[int],
+    rows: Sequence[NDArray[np.int64]],
+    top_fraction: float,
+) -> list[Tensor]:
+    """Return the heads' averages over the given sequences of some small repertoires, each (H, S) float64."""
+    device = network.pooling.queries.device
+    if top_fraction < 1:
+        scored = network.score(maker.take_together(positions, rows).to(device)).cpu()
+        kept = [kept_rows(part, top_fraction).numpy() for part in scored.split([len(each) for each in rows])]
+        rows = [each[chosen] for each, chosen in zip(rows, kept, strict=True)]
+    values, logits = network.attend(maker.take_together(positions, rows).to(device))
+    sizes = [len(each) for each in rows]
+    means = []
+    for own_values, own_logits in zip(values.split(sizes), logits.split(sizes), strict=True):
+        average = _Average(network)
+        if len(own_logits):
+            average.add(own_values, own_logits)
+        means.append(average.mean())
+    return means
 
 
 def cohort_outputs(
@@ -149,11 +260,8 @@ def cohort_outputs(
 
     `rows` names the sequences of each repertoire to use; all when None.
     """
-    outputs = [
-        repertoire_outputs(network, maker, i, top_fraction=top_fraction, rows=None if rows is None else rows[i])
-        for i in range(len(maker.dataset))
-    ]
-    return torch.stack(outputs)
+    outputs = RepertoireOutputs(network, maker, top_fraction=top_fraction, rows=rows)
+    return torch.stack([outputs(i) for i in range(len(maker.dataset))])
 
 
 def chunks_of(
@@ -166,7 +274,7 @@ def chunks_of(
     """Yield the sequences of one repertoire in pieces, on the network's device; see `attention_logits`."""
     device = network.pooling.queries.device
     chunk = chunk_size(device) if chunk is None else chunk
-    n = int(maker.dataset.n_sequences[position]) if rows is None else len(rows)
+    n = maker.size(position) if rows is None else len(rows)
     for start in range(0, n, chunk):
         part = slice(start, min(start + chunk, n))
         yield maker.take(position, part if rows is None else rows[part]).to(device)

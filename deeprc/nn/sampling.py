@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deeprc.compilation import njit
 from deeprc.datasets.counters import GOLDEN, MIX_1, MIX_2, uniform
 from deeprc.hopfield.segments import segment_ids
 
@@ -60,7 +61,7 @@ def draw_rows(sizes: Tensor, most: int, keys: Tensor, *, total: int | None = Non
     return *_draw_rows_by_tensors(sizes, offsets, keys, int(offsets[-1]) if total is None else total), offsets
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@njit(parallel=True, nogil=True)
 def _draw_rows(
     sizes: NDArray[np.int64],
     offsets: NDArray[np.int64],
@@ -145,7 +146,7 @@ def _kept(sizes: Tensor, fraction: float, most: int | None) -> Tensor:
     return (sizes.double() * fraction - 1e-9).ceil().clamp(min=1, max=most).minimum(sizes).long()
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@njit(parallel=True, nogil=True)
 def _top_rows(
     logits: NDArray[np.float64], offsets: NDArray[np.int64], bounds: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> None:

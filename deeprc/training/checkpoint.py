@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,35 +13,90 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from deeprc.documents import parse_json, plain, shown, typed
 from deeprc.errors import InputError
 from deeprc.files import write_safetensors
 
 __all__ = ["load_tensors", "optimizer_tensors", "restore_optimizer", "save_tensors"]
 
+_KINDS = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64"}
+"""How a safetensors header calls the types that networks and optimisers have."""
+
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
     """Write tensors and a JSON-able state into one file, aside first, then renamed."""
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_safetensors(path, lambda aside: save_file(contiguous, aside, metadata={"state": json.dumps(dict(state))}))
+    text = json.dumps(plain(state))
+    metadata = {"state": text, "digest": _digest(contiguous, text)}
+    write_safetensors(path, lambda aside: save_file(contiguous, aside, metadata=metadata))
 
 
-def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def load_tensors(
+    path: Path, expected: Callable[[dict[str, Any], Collection[str]], Mapping[str, Tensor]] | None = None
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read what `save_tensors` wrote, on the CPU.
+
+    Parameters
+    ----------
+    path
+        The file.
+    expected
+        Returns, from the state and the tensors' names, tensors of the shapes and types that the file must have, perhaps
+        on the device `meta`. They are compared with the file's header, before anything else is read; a dimension of 0
+        fits any size. Without it every tensor is read as it is.
 
     Raises
     ------
     InputError
-        If the file is missing or damaged.
+        If the file is missing or damaged, its tensors are not those that are expected, or a number is not finite.
     """
+    if not path.exists():
+        raise InputError(f"{path}: no such file")
+    if not path.is_file():
+        raise InputError(f"{path}: is no regular file; expected a safetensors file")
     try:
         with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-            state = json.loads((file.metadata() or {}).get("state", "{}"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except SafetensorError as error:
+            names = list(file.keys())
+            metadata = file.metadata() or {}
+            text = metadata.get("state", "{}")
+            state = typed(parse_json(text, source=f"{path}: state"), dict[str, Any], f"{path}: state")
+            if expected is not None:
+                _check_header(path, file, names, expected(state, names))
+            tensors = {name: file.get_tensor(name) for name in names}
+    except (SafetensorError, OSError) as error:
         raise InputError(f"{path}: is damaged or no safetensors file: {error}") from error
+    if metadata.get("digest", "") not in ("", _digest(tensors, text)):  # which files of earlier versions lack
+        raise InputError(f"{path}: is damaged: its numbers are not those that were written")
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise InputError(f"{path}: {shown(name)}: expected finite numbers")
     return tensors, state
+
+
+def _digest(tensors: Mapping[str, Tensor], state: str) -> str:
+    """Return a hash of what a file holds, by which damage is seen; whoever wants to can write another one."""
+    parts = hashlib.blake2b(state.encode(), digest_size=16)
+    for name in sorted(tensors):
+        parts.update(f"{name} {tensors[name].dtype} {list(tensors[name].shape)}\n".encode())
+        parts.update(tensors[name].flatten().view(torch.uint8).numpy().data)
+    return parts.hexdigest()
+
+
+def _check_header(path: Path, file: Any, names: Sequence[str], expected: Mapping[str, Tensor]) -> None:
+    """Compare names, shapes and types of a file's tensors with those that are expected."""
+    missing, stray = sorted(expected.keys() - set(names)), sorted(set(names) - expected.keys())
+    if missing or stray:
+        problem = f"has no {shown(missing[0])}" if missing else f"has {shown(stray[0])}"
+        raise InputError(f"{path}: does not fit config.yaml: {problem}")
+    for name, like in expected.items():
+        part = file.get_slice(name)
+        kind, shape = _KINDS[like.dtype], list(like.shape)
+        found = [0 if size == 0 else other for size, other in zip(shape, part.get_shape(), strict=False)]
+        if part.get_dtype() != kind or len(shape) != len(part.get_shape()) or found != shape:
+            seen = f"{part.get_dtype()} of shape {shown(part.get_shape())}"
+            raise InputError(
+                f"{path}: does not fit config.yaml: {name}: expected {kind} of shape {shape}, found {seen}"
+            )
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

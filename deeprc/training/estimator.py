@@ -1,13 +1,11 @@
-"""`DeepRCClassifier`: DeepRC as a scikit-learn estimator over `RepertoireDataset`.
+"""`DeepRCClassifier` and `DeepRCRegressor`: DeepRC as scikit-learn estimators over `RepertoireDataset`.
 
 Letters: B repertoires, C classes.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,20 +17,111 @@ from sklearn.utils.validation import check_is_fitted
 from deeprc.config import config_from_mapping, load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_device
-from deeprc.estimators import RepertoireClassifier, canonical_order, checked_dataset, checked_labels, fitted_state
+from deeprc.estimators import (
+    RepertoireClassifier,
+    RepertoireEstimator,
+    RepertoireRegressor,
+    checked_dataset,
+    checked_labels,
+    checked_numbers,
+    fitted_state,
+)
 from deeprc.nn.batch import BatchMaker
 from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import attention_logits, cohort_outputs
 from deeprc.outputs import activate
 from deeprc.tasks import Task
+from deeprc.training.hidden_counts import warn_of_hidden, with_visible_residues
 from deeprc.training.trainer import Fold, Trainer, build_network
 
-__all__ = ["DeepRCClassifier"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["DeepRCClassifier", "DeepRCRegressor"]
 
 
-class DeepRCClassifier(RepertoireClassifier):
+class DeepRCEstimator(RepertoireEstimator):
+    """What a classifier and a regressor by DeepRC share: parameters, training, outputs, saving."""
+
+    uses_validation = True
+
+    def __init__(
+        self,
+        *,
+        config: str = "deeprc",
+        overrides: dict[str, Any] | None = None,
+        validation_fraction: float = 0.2,
+        seed: int = 0,
+        device: str = "auto",
+    ) -> None:
+        self.config = config
+        self.overrides = overrides
+        self.validation_fraction = validation_fraction
+        self.seed = seed
+        self.device = device
+
+    def check_parameters(self) -> None:
+        """Raise InputError where the configuration cannot be used."""
+        load_config(self.config, self.overrides or {})
+
+    def _task(self) -> Task:
+        """Return what is predicted."""
+        raise NotImplementedError
+
+    def _train(self, train: Fold, validation: Fold) -> None:
+        """Train on a fold; early stopping watches the other."""
+        config = load_config(self.config, self.overrides or {})
+        config = with_visible_residues(config, [train.dataset, validation.dataset])
+        trainer = Trainer(config, [self._task()], train, validation, seed=self.seed, device=resolve_device(self.device))
+        self.history_ = trainer.fit().history
+        self.network_ = trainer.network
+        self.config_ = config
+
+    def _checked_share(self) -> float:
+        """Return the share of the repertoires that early stopping watches."""
+        share = self.validation_fraction
+        if not 0 < share < 1:
+            raise ValueError(f"validation_fraction: expected a share between 0 and 1, found {share}")
+        return share
+
+    def _outputs(self, X: RepertoireDataset) -> torch.Tensor:
+        check_is_fitted(self)
+        if len(checked_dataset(X)) == 0:
+            return torch.zeros(0, self._task().n_outputs)
+        warn_of_hidden(X, self.config_.network.abundance)
+        return cohort_outputs(self.network_, self.maker(X), top_fraction=self.config_.training.averaged_fraction)
+
+    def maker(self, X: RepertoireDataset) -> BatchMaker:
+        """Return a batch maker that presents repertoires as the network was trained to see them."""
+        return BatchMaker(X, self.config_.network.abundance, genes=self.network_.gene_names)
+
+    def attention(self, X: RepertoireDataset) -> list[NDArray[np.float64]]:
+        """Return the attention weights of each repertoire's sequences, (N, H), which sum to 1 per head."""
+        check_is_fitted(self)
+        maker = self.maker(X)
+        return [torch.softmax(attention_logits(self.network_, maker, i).double(), dim=0).numpy() for i in range(len(X))]
+
+    def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        own = {name: value for name, value in vars(self).items() if name not in ("network_", "config_")}
+        arrays, values = fitted_state(own)
+        weights = self.network_.state_dict()
+        tensors = {f"network.{name}": tensor.detach().cpu().numpy() for name, tensor in weights.items()}
+        genes = self.network_.gene_names
+        named = {} if genes is None else {"genes_": {"value": genes.to_mapping()}}
+        return {**arrays, **tensors}, {**values, **named, "config_": {"value": self.config_.to_mapping()}}
+
+    def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
+        weights = {name: array for name, array in arrays.items() if name.startswith("network.")}
+        values = dict(values)
+        named = values.pop("genes_", None)
+        super()._restore({name: arrays[name] for name in arrays.keys() - weights}, values)
+        self.config_ = config_from_mapping(values["config_"]["value"], source="the estimator's file")
+        device = resolve_device(self.device)
+        genes = None if named is None else GeneNames.from_mapping(named["value"])
+        self.network_ = build_network(self.config_, [self._task()], seed=self.seed, device=device, genes=genes)
+        tensors = {name.removeprefix("network."): torch.from_numpy(array) for name, array in weights.items()}
+        self.network_.load_state_dict(tensors)
+        self.network_.eval()
+
+
+class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
     """Classify repertoires with DeepRC.
 
     Parameters
@@ -58,27 +147,6 @@ class DeepRCClassifier(RepertoireClassifier):
         One row per evaluation.
     """
 
-    uses_validation = True
-
-    def __init__(
-        self,
-        *,
-        config: str = "deeprc",
-        overrides: dict[str, Any] | None = None,
-        validation_fraction: float = 0.2,
-        seed: int = 0,
-        device: str = "auto",
-    ) -> None:
-        self.config = config
-        self.overrides = overrides
-        self.validation_fraction = validation_fraction
-        self.seed = seed
-        self.device = device
-
-    def check_parameters(self) -> None:
-        """Raise InputError where the configuration cannot be used."""
-        load_config(self.config, self.overrides or {})
-
     def fit(
         self,
         X: RepertoireDataset,
@@ -100,29 +168,19 @@ class DeepRCClassifier(RepertoireClassifier):
             If X and y differ in length, y has one class or a missing label, a validation label is none of y's, or a
             parameter is out of range.
         """
-        share = self.validation_fraction
-        if not 0 < share < 1:
-            raise ValueError(f"validation_fraction: expected a share between 0 and 1, found {share}")
+        share = self._checked_share()
         self.classes_, index = checked_labels(X, y)
-        train = _in_order(X, index)
+        train = Fold(X, index.astype(np.float64)[:, None])
         if X_validation is None:
+            train = train.ordered()  # which the inner split must not depend on
             held_out = max(len(self.classes_), round(share * len(index)))
             rows, validation_rows = train_test_split(
                 np.arange(len(index)), test_size=held_out, stratify=train.labels[:, 0], random_state=self.seed
             )
-            train, validation = (
-                Fold(train.dataset[part], train.labels[part]) for part in (np.sort(rows), np.sort(validation_rows))
-            )
+            train, validation = (Fold(train.dataset[part], train.labels[part]) for part in (rows, validation_rows))
         else:
-            validation = _in_order(X_validation, self._index(X_validation, y_validation))
-        config = load_config(self.config, self.overrides or {})
-        if config.network.abundance == "log" and all(repertoire.counts.max(initial=1) <= 1 for repertoire in X):
-            logger.warning("no sequence has a count above 1: abundance=none in the place of log, which hides those")
-            config = replace(config, network=replace(config.network, abundance="none"))
-        trainer = Trainer(config, [self._task()], train, validation, seed=self.seed, device=resolve_device(self.device))
-        self.history_ = trainer.fit().history
-        self.network_ = trainer.network
-        self.config_ = config
+            validation = Fold(X_validation, self._index(X_validation, y_validation).astype(np.float64)[:, None])
+        self._train(train, validation)
         return self
 
     def _index(self, X: RepertoireDataset, y: ArrayLike | None) -> NDArray[np.int64]:
@@ -145,50 +203,66 @@ class DeepRCClassifier(RepertoireClassifier):
         probability = activate(self._outputs(X), [self._task()])[0]
         return np.stack([1 - probability, probability], axis=1) if probability.ndim == 1 else probability
 
-    def _outputs(self, X: RepertoireDataset) -> torch.Tensor:
-        check_is_fitted(self)
-        if len(checked_dataset(X)) == 0:
-            return torch.zeros(0, self._task().n_outputs)
-        return cohort_outputs(self.network_, self.maker(X), top_fraction=self.config_.training.averaged_fraction)
-
-    def maker(self, X: RepertoireDataset) -> BatchMaker:
-        """Return a batch maker that presents repertoires as the network was trained to see them."""
-        return BatchMaker(X, self.config_.network.abundance, genes=self.network_.gene_names)
-
-    def attention(self, X: RepertoireDataset) -> list[NDArray[np.float64]]:
-        """Return the attention weights of each repertoire's sequences, (N, H), which sum to 1 per head."""
-        check_is_fitted(self)
-        maker = self.maker(X)
-        return [torch.softmax(attention_logits(self.network_, maker, i).double(), dim=0).numpy() for i in range(len(X))]
-
     def _task(self) -> Task:
         names = tuple(str(value) for value in self.classes_)
         return Task("y", "y", "binary" if len(names) == 2 else "multiclass", names)
 
-    def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        own = {name: value for name, value in vars(self).items() if name not in ("network_", "config_")}
-        arrays, values = fitted_state(own)
-        weights = self.network_.state_dict()
-        tensors = {f"network.{name}": tensor.detach().cpu().numpy() for name, tensor in weights.items()}
-        genes = self.network_.gene_names
-        named = {} if genes is None else {"genes_": {"value": genes.to_mapping()}}
-        return {**arrays, **tensors}, {**values, **named, "config_": {"value": self.config_.to_mapping()}}
 
-    def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
-        weights = {name: array for name, array in arrays.items() if name.startswith("network.")}
-        values = dict(values)
-        named = values.pop("genes_", None)
-        super()._restore({name: arrays[name] for name in arrays.keys() - weights}, values)
-        self.config_ = config_from_mapping(values["config_"]["value"], source="the estimator's file")
-        device = resolve_device(self.device)
-        genes = None if named is None else GeneNames.from_mapping(named["value"])
-        self.network_ = build_network(self.config_, [self._task()], seed=self.seed, device=device, genes=genes)
-        tensors = {name.removeprefix("network."): torch.from_numpy(array) for name, array in weights.items()}
-        self.network_.load_state_dict(tensors)
-        self.network_.eval()
+class DeepRCRegressor(RepertoireRegressor, DeepRCEstimator):
+    """Predict a number for each repertoire with DeepRC.
 
+    Parameters as of `DeepRCClassifier`.
 
-def _in_order(X: RepertoireDataset, index: NDArray[np.int64]) -> Fold:
-    """Return the repertoires in an order that their content decides, with the numbers of their classes as labels."""
-    rows = canonical_order(X, index)
-    return Fold(X[rows], index[rows].astype(np.float64)[:, None])
+    Attributes
+    ----------
+    mean_, scale_
+        Of the training repertoires' numbers.
+    network_, history_
+        As of `DeepRCClassifier`.
+    """
+
+    def fit(
+        self,
+        X: RepertoireDataset,
+        y: ArrayLike,
+        *,
+        X_validation: RepertoireDataset | None = None,
+        y_validation: ArrayLike | None = None,
+    ) -> DeepRCRegressor:
+        """Train on the repertoires X, (B,), with numbers y, (B,); at least two different ones.
+
+        Early stopping watches the validation repertoires, where they are given, and else a share of X. The order of X
+        does not matter.
+
+        Raises
+        ------
+        TypeError
+            If X is no `RepertoireDataset`.
+        ValueError
+            If X and y differ in length, y has one value or a missing one, or a parameter is out of range.
+        """
+        share = self._checked_share()
+        numbers = checked_numbers(X, y)
+        train = Fold(X, numbers[:, None])
+        if X_validation is None:
+            train = train.ordered()  # which the inner split must not depend on
+            held_out = max(1, round(share * len(numbers)))
+            rows, validation_rows = train_test_split(
+                np.arange(len(numbers)), test_size=held_out, random_state=self.seed
+            )
+            train, validation = (Fold(train.dataset[part], train.labels[part]) for part in (rows, validation_rows))
+        else:
+            known = np.asarray(y_validation, np.float64)
+            if known.shape != (len(X_validation),) or not np.isfinite(known).all():
+                raise ValueError(f"y_validation: expected {len(X_validation)} numbers, found {y_validation!r}")
+            validation = Fold(X_validation, known[:, None])
+        self.mean_, self.scale_ = float(train.labels.mean()), float(train.labels.std()) or 1.0
+        self._train(train, validation)
+        return self
+
+    def predict(self, X: RepertoireDataset) -> NDArray[np.float64]:
+        """Return the number predicted for each repertoire, (B,)."""
+        return activate(self._outputs(X), [self._task()])[0]
+
+    def _task(self) -> Task:
+        return Task("y", "y", "regression", mean=self.mean_, scale=self.scale_)

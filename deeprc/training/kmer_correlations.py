@@ -13,6 +13,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.compilation import njit
 from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import kmer_code
@@ -36,6 +37,7 @@ _N_LETTERS = len(AMINO_ACIDS)
 _BLOCK = 128  # repertoires counted at a time, and their sequences
 _SEQUENCES = 4_000_000
 _MOST_OCCURRENCES = 10_000_000  # that are kept in memory
+_SPARSE = 2  # where there are that many times more k-mers than residues, only those that occur are counted
 _CONSTANT = 1e-12  # length of what does not vary
 _MEMORY = 400_000_000  # bytes of the products with labels that are summed at a time; the peak is about twice that
 
@@ -70,8 +72,8 @@ def correlations(
             size += _size(patterns[numbers[0]])
             together.append(numbers.pop(0))
         sums = [_Sums.of(_size(patterns[number]), n_columns) for number in together]
-        for rows, one, counted in frequencies(dataset, [patterns[number] for number in together], left_out):
-            sums[one].add(counted, rows_of[:, rows], weights[rows])
+        for rows, one, kmers, counted in frequencies(dataset, [patterns[number] for number in together], left_out):
+            sums[one].add(kmers, counted, rows_of[:, rows], weights[rows])
         while sums:
             yield together.pop(0), sums.pop(0).correlations(float(weights.sum()))  # frees each before the next pass
 
@@ -109,10 +111,18 @@ class _Sums:
     def of(cls, size: int, n_columns: int) -> _Sums:
         return cls(np.zeros(size), np.zeros(size), np.zeros((n_columns, size), np.float32))
 
-    def add(self, frequencies: NDArray[np.float32], targets: NDArray[np.float32], weights: Floats) -> None:
-        """Add repertoires: their frequencies, (rows, M), weighted targets, (columns, rows), and weights, (rows,)."""
-        _add_moments(frequencies, weights, self.total, self.squares)
-        np.add(self.products, targets @ frequencies, out=self.products)
+    def add(
+        self, kmers: Codes | slice, frequencies: NDArray[np.float32], targets: NDArray[np.float32], weights: Floats
+    ) -> None:
+        """Add repertoires: of m k-mers the frequencies, (rows, m), weighted targets, (columns, rows), and weights."""
+        total, squares = self.total[kmers], self.squares[kmers]
+        _add_moments(frequencies, weights, total, squares)
+        self.total[kmers], self.squares[kmers] = total, squares
+        if isinstance(kmers, slice):
+            np.add(self.products, targets @ frequencies, out=self.products)
+        else:  # few of them occur in more than one of the repertoires
+            place, row = np.nonzero(frequencies.T)
+            _add_products(kmers[place], row, frequencies[row, place], targets, self.products)
 
     def correlations(self, weight: float) -> NDArray[np.float32]:
         """Return them, (columns, M), of repertoires with this weight together, in the memory of the products."""
@@ -124,22 +134,32 @@ class _Sums:
 
 def frequencies(
     dataset: RepertoireDataset, patterns: Sequence[Sequence[int]], left_out: Flags | None = None
-) -> Iterator[tuple[slice, int, NDArray[np.float32]]]:
+) -> Iterator[tuple[slice, int, Codes | slice, NDArray[np.float32]]]:
     """Yield how often the k-mers of each pattern, named by its place, occur per sequence, some repertoires at a time.
 
-    These are (rows, M), in reused memory. Sequences that are `left_out`, a flag for each of all repertoires' sequences,
-    count neither as occurrences nor among the sequences.
+    Each time these are the repertoires' rows, the pattern, the k-mers, and (rows, k-mers), in reused memory. Of small
+    repertoires, whose sequences hold few of all k-mers, only those that occur are there. Sequences that are `left_out`,
+    a flag for each of all repertoires' sequences, count neither as occurrences nor among the sequences.
     """
     widest = max((_size(places) for places in patterns), default=0)
-    memory = np.zeros(min(_BLOCK, len(dataset)) * widest, np.float32)
+    memory = np.empty(min(_BLOCK, len(dataset)) * widest, np.float32)
+    place_of = np.zeros(widest, np.int64)
     starts = offsets_of(dataset.n_sequences)
     for rows, residues, offsets, bounds in _blocks(dataset):
         n = len(offsets) - 1
         without = np.zeros(n, np.bool_) if left_out is None else left_out[starts[rows.start] :][:n]
         for number, places in enumerate(patterns):
-            counted = memory[: (len(bounds) - 1) * _size(places)].reshape(len(bounds) - 1, -1)
-            _count(residues, offsets, bounds, tuple(places), without, counted)
-            yield rows, number, counted
+            size = _size(places)
+            kmers: Codes | slice = slice(None)
+            place = place_of[:0]  # of each k-mer in `counted`; none: its own number
+            if len(residues) * _SPARSE < size:
+                kmers = np.unique(_codes_of(residues, offsets, tuple(places)))
+                place = place_of[:size]
+                place[kmers] = np.arange(len(kmers))
+                size = len(kmers)
+            counted = memory[: (len(bounds) - 1) * size].reshape(len(bounds) - 1, size)
+            _count(residues, offsets, bounds, tuple(places), without, place, counted)
+            yield rows, number, kmers, counted
 
 
 @dataclass(frozen=True)
@@ -258,7 +278,7 @@ def _blocks(dataset: RepertoireDataset) -> Iterator[tuple[slice, NDArray[np.uint
         first = rows.stop
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@njit(parallel=True, nogil=True)
 def _tally(
     residues: NDArray[np.uint8],
     offsets: Codes,
@@ -276,7 +296,7 @@ def _tally(
                     counts[b, which] += 1
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@njit(parallel=True, nogil=True)
 def _find(
     residues: NDArray[np.uint8],
     offsets: Codes,
@@ -298,7 +318,7 @@ def _find(
                     n += 1
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@njit(parallel=True, nogil=True)
 def _mark(residues: NDArray[np.uint8], offsets: Codes, places: tuple[int, ...], code: int, carrying: Flags) -> None:
     """Note which sequences hold a k-mer."""
     for s in numba.prange(len(carrying)):
@@ -307,16 +327,32 @@ def _mark(residues: NDArray[np.uint8], offsets: Codes, places: tuple[int, ...], 
                 carrying[s] = True
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@njit(nogil=True)
+def _codes_of(residues: NDArray[np.uint8], offsets: Codes, places: tuple[int, ...]) -> Codes:
+    """Return the k-mers of all sequences, one after the other."""
+    codes = np.empty(len(residues), np.int64)
+    n = 0
+    for s in range(len(offsets) - 1):
+        for start in range(offsets[s], offsets[s + 1] - places[-1]):
+            codes[n] = kmer_code(residues, start, places)
+            n += 1
+    return codes[:n]
+
+
+@njit(parallel=True, nogil=True)
 def _count(
     residues: NDArray[np.uint8],
     offsets: NDArray[np.int64],
     bounds: NDArray[np.int64],
     places: tuple[int, ...],
     left_out: Flags,
+    place: Codes,
     frequencies: NDArray[np.float32],
 ) -> None:
-    """Count the k-mers of sequences bounds[b] to bounds[b + 1] in row b, and divide by how many are not left out."""
+    """Count the k-mers of sequences bounds[b] to bounds[b + 1] in row b, and divide by how many are not left out.
+
+    `place` holds each k-mer's column, (M,); empty, it is the k-mer's number.
+    """
     span = places[-1] + 1
     for b in numba.prange(len(frequencies)):
         row = frequencies[b]
@@ -326,12 +362,13 @@ def _count(
             if not left_out[sequence]:
                 n += 1
                 for start in range(offsets[sequence], offsets[sequence + 1] - span + 1):
-                    row[kmer_code(residues, start, places)] += 1
+                    code = kmer_code(residues, start, places)
+                    row[place[code] if len(place) else code] += 1
         if n > 0:
             row /= np.float32(n)
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@njit(parallel=True, nogil=True)
 def _add_moments(rows: NDArray[np.float32], weights: Floats, total: Floats, squares: Floats) -> None:
     """Add the weighted sums and sums of squares of each column."""
     size = rows.shape[1]
@@ -341,3 +378,23 @@ def _add_moments(rows: NDArray[np.float32], weights: Floats, total: Floats, squa
                 value = np.float64(rows[i, j])
                 total[j] += weights[i] * value
                 squares[j] += weights[i] * value**2
+
+
+@njit(parallel=True, nogil=True)
+def _add_products(
+    kmers: Codes,
+    rows: Codes,
+    frequencies: NDArray[np.float32],
+    targets: NDArray[np.float32],
+    products: NDArray[np.float32],
+) -> None:
+    """Add the products of frequencies, of k-mers in ascending order and rows, with each row's targets."""
+    for column in numba.prange(len(products)):
+        i = 0
+        while i < len(kmers):
+            kmer = kmers[i]
+            total = np.float32(0)
+            while i < len(kmers) and kmers[i] == kmer:
+                total += targets[column, rows[i]] * frequencies[i]
+                i += 1
+            products[column, kmer] += total

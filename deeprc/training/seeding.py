@@ -16,13 +16,13 @@ from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn.batch import BatchMaker
 from deeprc.nn.features import N_AMINO_ACIDS
-from deeprc.nn.inference import pooled_representation
+from deeprc.nn.inference import pooled_representations
 from deeprc.nn.network import DeepRC, MotifEmbedding, RunningStandardisation
 from deeprc.outputs import multitask_loss
 from deeprc.tasks import Task
 from deeprc.training.enrichment import Motif, enriched_motifs, places_within
 
-__all__ = ["find_seeds", "seed_network"]
+__all__ = ["describe_start", "find_seeds", "seed_network"]
 
 _MATCH = 6.0  # what each residue of a motif adds to its kernel's pre-activation
 _SHORT_OF_WHOLE = 0.5  # residues that the bias takes from a whole match: it gives +3, one residue less -3
@@ -62,6 +62,37 @@ def find_seeds(
     most = int(config.training.seeded_start * config.network.n_kernels)
     return enriched_motifs(
         dataset, labels, tasks, patterns=patterns, most=most, fewest=_FEWEST_LABELS, doubtful=_DOUBTFUL, seed=seed
+    )
+
+
+def describe_start(motifs: Sequence[Motif], labels: NDArray[np.float64], n_kernels: int) -> str:
+    """Say in a sentence from which motifs the kernels start, or why from none.
+
+    Parameters
+    ----------
+    motifs
+        That kernels start from.
+    labels
+        Of the training repertoires, (B, number of tasks), NaN where missing.
+    n_kernels
+        Of the network.
+    """
+    n_labels = int((~np.isnan(labels)).sum(axis=0).max(initial=0))
+    if not motifs and n_labels < _FEWEST_LABELS:
+        return (
+            f"Short motifs to start from are sought where at least {_FEWEST_LABELS} training repertoires have a label; "
+            f"here {n_labels} have one, so the kernels start at random."
+        )
+    if not motifs:
+        return (
+            "No short motif goes with the label in the training repertoires beyond chance, so the kernels start at "
+            "random."
+        )
+    named = ", ".join(f"{each.pattern} ({each.correlation:+.2f}, p = {each.p_value:.2g})" for each in motifs)
+    some = "starts from a short motif that goes" if len(motifs) == 1 else "start from short motifs that go"
+    return (
+        f"{len(motifs)} of {n_kernels} kernels {some} with the label in the training repertoires, the others at "
+        f"random. In brackets, the correlation with the label and the corrected p-value: {named}"
     )
 
 
@@ -164,8 +195,8 @@ def _fit_output(
     penalty on the first head's share of the seeded kernels gives the weights; all others are 0.
     """
     filled = np.flatnonzero(maker.dataset.n_sequences > 0)  # an empty one tells nothing
-    pooled = [pooled_representation(network, maker, int(i), top_fraction=top_fraction)[0].flatten() for i in filled]
-    representation = torch.stack(pooled)  # (B, H * S) float64
+    pooled = pooled_representations(network, maker, filled.tolist(), top_fraction=top_fraction)
+    representation = torch.stack(pooled).flatten(start_dim=1)  # (B, H, S) -> (B, H * S) float64
     moments = RunningStandardisation(representation.shape[1]).double()
     moments.start(representation)
     standardisation = network.output_network[0]

@@ -7,8 +7,9 @@ resumed makes the same choices as one that was not. Letters: B repertoires, T ou
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,28 +23,37 @@ from torch import Tensor
 from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_precision
+from deeprc.documents import AnyFloat, shown, typed
 from deeprc.errors import InputError
+from deeprc.estimators import canonical_order
+from deeprc.files import name_write_errors
 from deeprc.nn.batch import BatchMaker, RepertoireBatch, cache_device
+from deeprc.nn.features import N_AMINO_ACIDS
 from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import attention_logits, attention_weights, cohort_outputs
 from deeprc.nn.motif_convolution import has_compiled_form
 from deeprc.nn.network import DeepRC
 from deeprc.nn.sampling import draw_rows
-from deeprc.outputs import multitask_loss
+from deeprc.outputs import multitask_loss, output_names
 from deeprc.tasks import Task
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
 from deeprc.training.checkpoint import load_tensors, optimizer_tensors, restore_optimizer, save_tensors
 from deeprc.training.confirmation import confirmed
 from deeprc.training.enrichment import LEVEL, Motif
-from deeprc.training.seeding import find_seeds, seed_network
+from deeprc.training.seeding import describe_start, find_seeds, seed_network
 from deeprc.training.step import CapturedStep, Prefetcher, Step
 
-__all__ = ["SAVE_SECONDS", "Fold", "Trainer", "TrainingState", "build_network"]
+__all__ = ["MOST_WEIGHTS", "SAVE_SECONDS", "Fold", "Trainer", "TrainingState", "build_network"]
 
 logger = logging.getLogger(__name__)
 
 SAVE_SECONDS = 60.0
 """A checkpoint is written at every evaluation, and between two of them when this time has passed."""
+
+MOST_WEIGHTS = 500_000_000
+"""Of a network; training keeps about six numbers of 32 bits for each."""
+
+_COUNT = {"low": 0, "high": 2**53}  # limits where a checkpoint is read
 
 # streams of randomness derived from one seed
 _EPOCHS, _SAMPLES, _NOISE, _START, _VALIDATION, _AUGMENTATION, _SEEDS = range(7)
@@ -55,6 +65,13 @@ class Fold:
 
     dataset: RepertoireDataset
     labels: NDArray[np.float64]
+
+    def ordered(self) -> Fold:
+        """Return the repertoires that have a label, in an order that their content decides, see `canonical_order`."""
+        rows = np.flatnonzero(~np.isnan(self.labels).all(axis=1))
+        if len(rows):
+            rows = rows[canonical_order(self.dataset[rows], self.labels[rows])]
+        return Fold(self.dataset[rows], self.labels[rows])
 
 
 @dataclass
@@ -77,10 +94,10 @@ class TrainingState:
         Those that kernels started from, as mappings.
     """
 
-    update: int = 0
-    best_loss: float = float("inf")
-    best_update: int = 0
-    history: list[dict[str, float]] = field(default_factory=list)
+    update: int = field(default=0, metadata=_COUNT)
+    best_loss: AnyFloat = float("inf")
+    best_update: int = field(default=0, metadata=_COUNT)
+    history: list[dict[str, AnyFloat]] = field(default_factory=list)
     finished: bool = False
     started: bool = False
     seeds: list[dict[str, Any]] = field(default_factory=list)
@@ -89,20 +106,37 @@ class TrainingState:
 def build_network(
     config: Config, tasks: Sequence[Task], *, seed: int, device: torch.device, genes: GeneNames | None = None
 ) -> DeepRC:
-    """Return a new network for these tasks, its start drawn from the seed.
+    """Return a new network for these tasks, its start drawn from the seed; on the device `meta` shapes without numbers.
 
     `genes` are those that it knows, needed where `gene_units` is not 0.
+
+    Raises
+    ------
+    InputError
+        If it would have more than `MOST_WEIGHTS` weights.
     """
     shape = dict(vars(config.network))
     shape.pop("abundance")
     shape["precision"] = resolve_precision(config.network.precision, device)
+    form = partial(DeepRC, n_outputs=sum(task.n_outputs for task in tasks), gene_names=genes, **shape)
+    with torch.device("meta"):
+        n_weights = sum(parameter.numel() for parameter in form().parameters())
+        if n_weights > MOST_WEIGHTS:
+            raise InputError(f"the network would have {n_weights:,} weights; expected at most {MOST_WEIGHTS:,}")
+    if device.type == "meta":
+        with device:
+            return form()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(_generator(seed, _START).integers(2**62)))
-        return DeepRC(n_outputs=sum(task.n_outputs for task in tasks), gene_names=genes, **shape).to(device)
+        return form().to(device)
 
 
 class Trainer:
     """Train a DeepRC network on one fold and stop early on another.
+
+    What is drawn and summed over repertoires follows their content: in which order the folds list them, and which
+    others without a label they hold, changes nothing, to the last bit. So `deeprc train`, `DeepRCClassifier` and
+    `deeprc benchmark` are one training.
 
     Parameters
     ----------
@@ -111,7 +145,7 @@ class Trainer:
     tasks
         What is predicted.
     train, validation
-        The two folds.
+        The two folds; repertoires without any label are left out.
     seed
         Of every random choice.
     device
@@ -135,19 +169,18 @@ class Trainer:
         checkpoint: Path | None = None,
     ) -> None:
         self.config, self.tasks, self.seed, self.device = config, tuple(tasks), seed, device
-        self.train, self.validation = train, validation
+        self.train, self.validation = train.ordered(), validation.ordered()
+        self._check()
         self.monitor, self.checkpoint = monitor, checkpoint
-        genes = GeneNames.of(train.dataset) if config.network.gene_units else None
+        genes = GeneNames.of(self.train.dataset) if config.network.gene_units else None
         self.network = build_network(config, tasks, seed=seed, device=device, genes=genes)
         self.step = Step(self.network, tasks, config.training)
         self.state = TrainingState()
         self._best = _copied(self.network)
-        self._batches, self._held_out = (self._maker(fold.dataset) for fold in (train, validation))
+        self._batches, self._held_out = (self._maker(fold.dataset) for fold in (self.train, self.validation))
         self._validation_rows = self._draw_validation_rows()
-        self._labelled = np.flatnonzero(~np.isnan(train.labels).all(axis=1))
         self._losses: list[Tensor] = []
         self._saved = time.monotonic()
-        self._check()
         if checkpoint is not None and checkpoint.exists():
             self._restore(checkpoint)
 
@@ -163,9 +196,9 @@ class Trainer:
         return self.config.training.shuffle_negatives or self.config.training.residue_permutation > 0
 
     def _check(self) -> None:
-        if len(self._labelled) == 0:
+        if len(self.train.labels) == 0:
             raise InputError("no training repertoire has a label")
-        if np.isnan(self.validation.labels).all():
+        if len(self.validation.labels) == 0:
             raise InputError("no validation repertoire has a label; early stopping needs some")
         if self.config.training.shuffle_negatives and self.tasks[0].kind != "binary":
             raise InputError("shuffle_negatives: expected a binary first target")
@@ -233,14 +266,14 @@ class Trainer:
             seeds = confirmed(found, elsewhere, labels, self.tasks, seed=seed)
             refused = [motif for motif in found if motif not in seeds]
             if refused:
-                logger.info("not taken, since doubtful and not confirmed by the validation fold: %s", _named(refused))
+                names = ", ".join(motif.pattern for motif in refused)
+                logger.info("not taken, since doubtful and not confirmed by the validation repertoires: %s", names)
         fraction = self.config.training.averaged_fraction
         seed_network(self.network, seeds, self._batches, self.train.labels, self.tasks, top_fraction=fraction)
         self.step.average.restart()
         self._best = _copied(self.network)
         self.state.seeds = [asdict(motif) for motif in seeds]
-        named = f": {_named(seeds)}" if seeds else ""
-        logger.info("%d kernels start from motifs of the training fold%s", len(seeds), named)
+        logger.info("%s", describe_start(seeds, self.train.labels, self.config.network.n_kernels))
 
     def _look(self, seconds: float) -> None:
         """Evaluate, save and stop where it is time to."""
@@ -284,10 +317,10 @@ class Trainer:
 
     def _positions(self, number: int) -> NDArray[np.int64]:
         """Return which training repertoires update `number` sees: epochs in random order, end to end."""
-        n, size = len(self._labelled), self.config.training.batch_size
+        n, size = len(self.train.labels), self.config.training.batch_size
         at = np.arange(number * size, (number + 1) * size)
         orders = {int(epoch): _generator(self.seed, _EPOCHS, int(epoch)).permutation(n) for epoch in np.unique(at // n)}
-        return self._labelled[[orders[int(i // n)][i % n] for i in at]]
+        return np.array([orders[int(i // n)][i % n] for i in at], np.int64)
 
     def _keys(self, number: int) -> NDArray[np.int64]:
         """Return the keys of update `number`'s draws, (batch_size,)."""
@@ -322,7 +355,7 @@ class Trainer:
         return loss, {} if self.monitor is None else self.monitor(outputs, targets)
 
     def validation_attention(self) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-        """Return the attention logits and weights of the validation repertoires' sequences, one after the other.
+        """Return the attention logits and weights of the sequences of `validation`'s repertoires, in its order.
 
         Both (n, H), of the averaged weights and the sequences that every look sees. Weights sum to 1 per repertoire and
         head; those of sequences that the top fraction leaves out are 0.
@@ -350,7 +383,8 @@ class Trainer:
     def _save(self) -> None:
         if self.checkpoint is None:
             return
-        self.checkpoint.parent.mkdir(exist_ok=True)
+        with name_write_errors(self.checkpoint):
+            self.checkpoint.parent.mkdir(exist_ok=True)
         tensors = {f"network.{name}": tensor for name, tensor in self.network.state_dict().items()}
         tensors |= {f"average.{name}": tensor for name, tensor in self.step.average.tensors().items()}
         tensors |= {f"best.{name}": tensor for name, tensor in self._best.items()}
@@ -360,7 +394,8 @@ class Trainer:
         self._saved = time.monotonic()
 
     def _restore(self, path: Path) -> None:
-        tensors, state = load_tensors(path)
+        tensors, state = load_tensors(path, self._expected)
+        self.state = _training_state(state, len(output_names(self.tasks)), f"{path}: state")
         parts: dict[str, dict[str, Any]] = {"network": {}, "average": {}, "best": {}, "losses": {}, "optimizer": {}}
         for key, tensor in tensors.items():
             part, name = key.split(".", 1)
@@ -371,12 +406,33 @@ class Trainer:
         self._best = parts["best"]
         self._losses = list(parts["losses"]["since_evaluation"])
         restore_optimizer(self.step.optimizer, parts["optimizer"])
-        self.state = TrainingState(**state)
         logger.info("continuing after update %d", self.state.update)
 
+    def _expected(self, _: object, names: Collection[str]) -> dict[str, Tensor]:
+        """Return tensors like those of a checkpoint; an optimiser that has made no update has no state."""
+        network = self.network.state_dict()
+        expected = {f"{part}.{name}": tensor for part in ("network", "best") for name, tensor in network.items()}
+        expected |= {f"average.{name}": tensor for name, tensor in self.step.average.tensors().items()}
+        expected["losses.since_evaluation"] = torch.zeros(0)
+        for number, parameter in enumerate(self.network.parameters()):
+            if f"optimizer.{number}.step" in names:
+                like = {"step": torch.zeros(()), "exp_avg": parameter, "exp_avg_sq": parameter}
+                expected |= {f"optimizer.{number}.{name}": tensor for name, tensor in like.items()}
+        return expected
 
-def _named(motifs: Sequence[Motif]) -> str:
-    return ", ".join(f"{motif.pattern} ({motif.correlation:+.2f}, p = {motif.p_value:.2g})" for motif in motifs)
+
+def _training_state(body: Any, n_outputs: int, where: str) -> TrainingState:
+    """Return the state of a checkpoint, if it is one of a network with so many outputs."""
+    state: TrainingState = typed(body, TrainingState, where)
+    state.history = list(body.get("history", []))  # as it was written, updates as whole numbers
+    for row in state.history:
+        for name in ("update", "seconds"):
+            if not math.isfinite(row.get(name, math.nan)):
+                raise InputError(f"{where}: history: expected a number {name!r} in each row, found {shown(row)}")
+    for motif in (typed(seed, Motif, f"{where}: seeds") for seed in state.seeds):
+        if not (0 <= motif.output < n_outputs and all(-1 <= letter < N_AMINO_ACIDS for letter in motif.letters)):
+            raise InputError(f"{where}: seeds: expected letters and an output that exist, found {shown(motif)}")
+    return state
 
 
 def _copied(network: DeepRC) -> dict[str, Tensor]:

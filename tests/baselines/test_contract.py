@@ -19,6 +19,7 @@ from sklearn.exceptions import NotFittedError
 
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset, open_dataset
+from deeprc.datasets.relabelling import relabel
 from deeprc.datasets.sequences import GeneCalls, SequenceTable
 from deeprc.datasets.simulation import Cohort, Counts, GermlineBackground, Motif, Signal, Sizes, write_container
 from deeprc.datasets.simulation.recipe import cohort_to_mapping
@@ -69,6 +70,7 @@ CASES = {
     "known-motif-continuous": Case("deeprc.baselines.known_motif:KnownMotif", {"overlap": "continuous"}),
     "repertoire-size": Case(f"{_CONTROLS}:RepertoireSize", {}, _LINEAR),
     "v-gene-usage": Case(f"{_CONTROLS}:VGeneUsage", {}, _LINEAR),
+    "sheet-columns": Case("deeprc.baselines.sheet:SheetColumns", {"columns": ["age"]}, _LINEAR),
     # Single precision, and its sums depend on the batch's place in memory.
     "deeprc": Case("deeprc.training.estimator:DeepRCClassifier", {"overrides": _DEEPRC, "device": "cpu"}, (), 1e-5),
 }
@@ -81,6 +83,10 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
     cohort = Cohort(24, Sizes(150, 20), GermlineBackground(), signals, Counts(exponent=2.0), seed=3)
     path = tmp_path_factory.mktemp("contract") / "first.h5"
     write_container(cohort, path, recipe=cohort_to_mapping(cohort))
+    ids = open_dataset(path).repertoire_ids
+    sheet = pd.DataFrame({"repertoire_id": ids, "age": 40 + 5 * (np.arange(len(ids)) % 7)})
+    sheet.to_csv(path.with_name("ages.tsv"), sep="\t", index=False)
+    relabel(path, path.with_name("ages.tsv"), keep_columns=True)
     return open_dataset(path)
 
 
@@ -94,7 +100,8 @@ def second(first: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -
     with ContainerWriter(path) as writer:
         for number, row in enumerate(rows):
             writer.append(f"other_{number}", row)
-        metadata = pd.DataFrame({"status": status})
+        ages = [20, 60, *first.metadata["age"][:N_TRAIN][::-1]]
+        metadata = pd.DataFrame({"status": status, "age": ages})
         writer.finish(metadata, source="a test", simulation=first.container.simulation)
     return open_dataset(path)
 

@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import KNeighborsClassifier
 
 from deeprc.baselines.kernels import KINDS, cross_kernel, gram
-from deeprc.baselines.knn import KNN, _shares
+from deeprc.baselines.knn import KNN, mean_of_nearest
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import kmer_frequencies
 from deeprc.errors import InputError
@@ -50,10 +50,10 @@ def test_scores_are_those_of_scikit_learn(cohort: RepertoireDataset, kind: str) 
 def test_equally_near_ones_share_the_votes() -> None:
     kernel = np.array([[0.5, 0.9, 0.5, 0.2, 0.5, 0.0]])
     positive = np.array([[True, False, False, True, True, False]])
-    found = _shares(kernel, positive, np.arange(1, 7))[:, 0]
+    found = mean_of_nearest(kernel, positive, np.arange(1, 7))[:, 0]
     # the nearest is negative; the next three have 2/3 of a vote each; then comes a positive one, then a negative one
     np.testing.assert_allclose(found, [0, (2 / 3) / 2, (4 / 3) / 3, 2 / 4, 3 / 5, 3 / 6], atol=1e-15)
-    every = _shares(np.zeros((1, 6)), positive, np.arange(1, 7))[:, 0]
+    every = mean_of_nearest(np.zeros((1, 6)), positive, np.arange(1, 7))[:, 0]
     np.testing.assert_allclose(every, 0.5, atol=1e-15)
 
 

@@ -23,6 +23,9 @@ Deeprc = Callable[..., tuple[int, str, str]]
 TOYS = Path(__file__).parents[1] / "toys"
 
 
+NOISE, MOTIF, BROKEN = (f"{name}=toy_methods:{name.capitalize()}" for name in ("noise", "motif", "broken"))
+
+
 @pytest.fixture
 def toys(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The module `toy_methods`, as a user's own: importable here and in processes that are started from here."""
@@ -76,20 +79,23 @@ def test_list_shows_every_method_and_needs_nothing_else(deeprc: Deeprc) -> None:
 
 def test_a_comparison(toys: ModuleType, arguments: list[str], deeprc: Deeprc, tmp_path: Path) -> None:
     out_folder = tmp_path / "out"
-    code, out, err = deeprc(*arguments, "--methods", "motif,noise", "-o", out_folder)
+    code, out, err = deeprc(*arguments, "--methods", f"{MOTIF},{NOISE}", "-o", out_folder)
     assert code == 0
     assert "Counts WWHW" in out
     assert out.endswith(f"Wrote {out_folder}\n")
     assert "Traceback" not in err
     found = predictions(out_folder)
     assert found.groupby("method").size().to_dict() == {"motif": 30, "noise": 30}
-    assert deeprc(*arguments, "--method", "motif", "--method", "noise", "-o", tmp_path / "other")[0] == 0
+    assert deeprc(*arguments, "--method", MOTIF, "--method", NOISE, "-o", tmp_path / "other")[0] == 0
     pd.testing.assert_frame_equal(predictions(tmp_path / "other"), found)
     fits = len(toys.read_log(tmp_path / "log"))
-    code, resumed, _ = deeprc(*arguments, "--methods", "motif", "-o", out_folder, "--resume")
+    code, _, err = deeprc(*arguments, "--methods", MOTIF, "-o", out_folder, "--resume")
+    assert (code, err.count("\n")) == (2, 1)  # the folder's file does not make it import what the command does not name
+    assert f"was begun with --method {NOISE}; code is run only where the command names it: give it again" in err
+    code, resumed, _ = deeprc(*arguments, "--methods", f"{MOTIF},{NOISE}", "-o", out_folder, "--resume")
     assert (code, resumed) == (0, out)
     assert len(toys.read_log(tmp_path / "log")) == fits
-    assert "exists already; continue it with --resume" in deeprc(*arguments, "--methods", "motif", "-o", out_folder)[2]
+    assert "exists already; continue it with --resume" in deeprc(*arguments, "--methods", MOTIF, "-o", out_folder)[2]
 
 
 def test_a_class_of_ones_own_from_the_working_directory(
@@ -110,7 +116,7 @@ def test_a_failed_method_gives_exit_code_1(
     toys: ModuleType, arguments: list[str], deeprc: Deeprc, tmp_path: Path
 ) -> None:
     (tmp_path / "log.broken").write_text("rep.0")
-    code, out, err = deeprc(*arguments, "--methods", "broken,motif", "-o", tmp_path / "out")
+    code, out, err = deeprc(*arguments, "--methods", f"{BROKEN},{MOTIF}", "-o", tmp_path / "out")
     assert code == 1
     assert err.count("broken failed: fold ") == 1
     assert "RuntimeError: it does not work" in err
@@ -118,7 +124,7 @@ def test_a_failed_method_gives_exit_code_1(
     assert f"Wrote {tmp_path / 'out'}" in out
     assert set(predictions(tmp_path / "out")["method"]) == {"broken", "motif"}  # in the other folds it did not fail
     (tmp_path / "log.broken").unlink()
-    assert deeprc(*arguments, "--methods", "broken,motif", "-o", tmp_path / "out", "--resume")[0] == 0
+    assert deeprc(*arguments, "--methods", f"{BROKEN},{MOTIF}", "-o", tmp_path / "out", "--resume")[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -126,7 +132,7 @@ def test_a_failed_method_gives_exit_code_1(
     [
         (["--target", "CMV"], "no metadata column 'CMV'"),
         (["--target", "grade"], "target 'grade' has 3 classes"),
-        (["--target", "age:regression"], "a benchmark compares two classes"),
+        (["--target", "age:regression"], "--methods noise=toy_methods:Noise: it is no regressor; 'age' is a number"),
         (["--methods", "nois"], "no method 'nois'; did you mean 'noise'?"),
         (["--methods", "toy_methods:Nothing"], "toy_methods:Nothing: the module toy_methods has no 'Nothing'"),
         (["--methods", "toy_methods:NeedsMore"], "--methods toy_methods:NeedsMore: needs the moon's phase"),
@@ -155,7 +161,7 @@ def test_bad_input_gets_one_line_and_exit_code_2(
 ) -> None:
     places = {"c": cohort.container.path, "t": tmp_path}
     before = sorted(tmp_path.iterdir())
-    given = [*arguments, "--methods", "noise", "--output", str(tmp_path / "out")]
+    given = [*arguments, "--methods", NOISE, "--output", str(tmp_path / "out")]
     if changes[0] == "--methods":
         given = [*arguments, "--output", str(tmp_path / "out")]
     code, out, err = deeprc(*given, *(each.format(**places) for each in changes))
@@ -242,12 +248,12 @@ def test_an_interruption_says_how_to_continue(
     toys: ModuleType, arguments: list[str], deeprc: Deeprc, tmp_path: Path
 ) -> None:
     (tmp_path / "log.stop").write_text("4")
-    code, out, err = deeprc(*arguments, "--methods", "noise", "-o", tmp_path / "out")
+    code, out, err = deeprc(*arguments, "--methods", NOISE, "-o", tmp_path / "out")
     assert (code, out) == (1, "")
     assert "Interrupted. Continue with the same command and --resume." in err
     assert "Traceback" not in err
     (tmp_path / "log.stop").unlink()
-    code, _, err = deeprc(*arguments, "--methods", "noise", "-o", tmp_path / "out", "--resume")
+    code, _, err = deeprc(*arguments, "--methods", NOISE, "-o", tmp_path / "out", "--resume")
     assert code == 0
     assert "Interrupted" not in err
     assert len(toys.read_log(tmp_path / "log")) == 3 * (3 + 1)
@@ -257,7 +263,7 @@ def test_an_interruption_says_how_to_continue(
 def test_progress_is_told_in_lines_or_in_a_bar(
     toys: ModuleType, arguments: list[str], deeprc: Deeprc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = [*arguments, "--methods", "noise", "-o"]
+    command = [*arguments, "--methods", NOISE, "-o"]
     assert "jobs" not in deeprc(*command, tmp_path / "quiet")[2]  # it takes less than half a minute
     monkeypatch.setattr("deeprc.cli.benchmark._LINE_SECONDS", -1.0)
     lines = [line for line in deeprc(*command, tmp_path / "lines")[2].splitlines() if "jobs" in line]
@@ -315,7 +321,7 @@ def test_a_stopped_comparison_continues(
     number: signal.Signals, jobs: int, toys: ModuleType, arguments: list[str], deeprc: Deeprc, tmp_path: Path
 ) -> None:
     """SIGINT as Ctrl-C sends it: to all processes of the group."""
-    methods = ["--methods", "noise,path", "--jobs", str(jobs)]
+    methods = ["--methods", f"{NOISE},path=toy_methods:PathNoise", "--jobs", str(jobs)]
     assert deeprc(*arguments, *methods[:2], "-o", tmp_path / "whole")[0] == 0
     (tmp_path / "log").unlink()
     (tmp_path / "log.slow").write_text("0.5")

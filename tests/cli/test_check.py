@@ -3,10 +3,12 @@
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
 from deeprc.cli.check import check
+from deeprc.datasets.preprocessing import preprocess
 from deeprc.errors import InputError
 
 ROWS = [("CASSF", 3, "T"), ("CASWF", 1, "T"), ("CAS*F", 1, "F")]
@@ -35,7 +37,7 @@ def test_exit_code_0_without_errors(cohort: Path) -> None:
     result = run(cohort, "--target", "status")
     assert result.exit_code == 0, result.output
     assert "total                      18    12           6" in result.output
-    assert result.output.splitlines()[-1] == "0 errors, 2 warnings, 1 note"
+    assert result.output.splitlines()[-1] == "0 errors, 1 warning, 1 note"
     assert sorted(cohort.rglob("*")) == before
 
 
@@ -91,3 +93,81 @@ def test_help_says_what_an_error_is() -> None:
     assert "An error is what preprocess or train would refuse" in output
     assert "Exit code: 0 without errors, 1 with errors, 2 for wrong usage." in output
     assert all(option.help for option in check.params if option.param_type_name == "option")  # type: ignore[attr-defined]
+
+
+# -- containers and folders -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def container(cohort: Path) -> Path:
+    preprocess([cohort / "files"], cohort / "sheet.tsv", cohort / "cohort.h5")
+    return cohort / "cohort.h5"
+
+
+def test_a_container_is_a_source(container: Path) -> None:
+    result = CliRunner().invoke(check, [str(container), "--target", "status"])
+    assert result.exit_code == 0, result.output
+    assert (
+        "small-class: target 'status': fewer than 10 repertoires in 2 classes: 'control' (3), 'case' (3)"
+        in result.output
+    )
+
+
+def test_a_container_takes_no_options_of_files(container: Path) -> None:
+    given = [str(container), "--metadata", str(container.parent / "sheet.tsv"), "--merge-by", "junction"]
+    error = CliRunner().invoke(check, given).exception
+    assert isinstance(error, InputError)
+    assert str(error).endswith("is a container, which has its own metadata; leave out --merge-by, --metadata")
+
+
+def test_files_need_a_sheet(cohort: Path) -> None:
+    result = CliRunner().invoke(check, [str(cohort / "files")])
+    assert result.exit_code == 2
+    assert "need --metadata SHEET" in result.output
+
+
+def test_a_folder_holds_everything_and_is_replaced(cohort: Path) -> None:
+    table = (cohort / "files" / "r2.tsv").read_text()
+    rows = "".join(f"s\tCAS{a}{b}WWF\t{9 + (a == b)}\tT\tTRBV2\n" for a in "ACDEF" for b in "ACDEF")
+    for number in (2, 4):
+        (cohort / "files" / f"r{number}.tsv").write_text(table + rows + f"s\tCAS{'W' * number}\t1\tT\tTRBV2\n")
+    folder = cohort / "found" / "here"
+    for _ in range(2):
+        result = run(cohort, "--target", "status", "--output", folder)
+        assert result.exit_code == 0, result.output
+    pairs = pd.read_csv(folder / "similar_pairs.tsv", sep="\t")
+    assert pairs["repertoire_id_1"].tolist() == ["r2", "r2"]
+    assert pairs["repertoire_id_2"].tolist() == ["r4", "r4"]
+    assert pairs["shared"].tolist() == [27, 27]
+    assert pairs["compared_1"].tolist() == [28, 28]
+    assert pairs["expected_shared"].tolist() == [0.0, 0.0]
+    groups = pd.read_csv(folder / "groups.tsv", sep="\t")
+    assert groups[["code", "group", "repertoire_id"]].to_numpy().tolist() == [
+        ["similar-content", 1, "r2"],
+        ["similar-content", 1, "r4"],
+    ]
+    document = json.loads((folder / "check.json").read_text())
+    assert document["ok"] is True
+    findings = pd.read_csv(folder / "findings.tsv", sep="\t")
+    assert findings["code"].tolist() == [each["code"] for each in document["findings"]]
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["here"]  # nothing hidden is left
+
+
+@pytest.mark.parametrize("change", ["another file", "a changed table", "a folder of somebody", "a damaged list"])
+def test_nothing_of_a_user_is_replaced(cohort: Path, change: str) -> None:
+    folder = cohort / "found"
+    if change == "a folder of somebody":
+        folder.mkdir()
+        (folder / "thesis.txt").write_text("years of work")
+    else:
+        assert run(cohort, "--output", folder).exit_code == 0
+        place = {"another file": "notes.txt", "a changed table": "findings.tsv", "a damaged list": "written.json"}[
+            change
+        ]
+        with (folder / place).open("a") as file:
+            file.write("mine")
+    before = {path: path.read_bytes() for path in sorted(folder.rglob("*"))}
+    result = run(cohort, "--output", folder)
+    assert isinstance(result.exception, InputError)
+    assert "is not as `deeprc check` wrote it; choose another --output" in str(result.exception)
+    assert {path: path.read_bytes() for path in sorted(folder.rglob("*"))} == before

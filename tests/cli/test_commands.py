@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 from deeprc.cli import main
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.evaluation.assess import assess
 from deeprc.evaluation.ensemble import load_ensemble
 from deeprc.training.checkpoint import load_tensors
 
@@ -86,7 +88,7 @@ def test_several_runs_predict_together(
     code, out, _ = deeprc("evaluate", run, second, container, "--json")
     assert code == 0
     assert {side: found["status"]["n"] for side, found in json.loads(out).items()} == {"train": 20, "test": 10}
-    assert json.loads(out) == load_ensemble([run, second], device="cpu").evaluate(cohort)
+    assert json.loads(out) == assess(load_ensemble([run, second], device="cpu"), cohort).metrics
 
     code, _, err = deeprc("predict", run, run, container, "-o", tmp_path / "q.tsv")
     assert (code, err.count("\n")) == (2, 1)
@@ -128,7 +130,10 @@ def test_attention(
     [
         (["train", "{c}", "--output", "{t}/x"], "no target was given; expected --target COLUMN, one of: status"),
         (["train", "{c}", "--target", "CMV", "--output", "{t}/x"], "no metadata column 'CMV'"),
-        (["train", "{c}", "--target", "status=ill", "--output", "{t}/x"], "no class 'ill'; its classes: case, healthy"),
+        (
+            ["train", "{c}", "--target", "status=ill", "--output", "{t}/x"],
+            "no class 'ill'; its classes: case (15), healthy (15)",
+        ),
         (["train", "{c}", "--target", "status"], "expected a CONTAINER and --output FOLDER"),
         (["train", "n_updates=3", "--target", "status", "--output", "{t}/x"], "expected a CONTAINER before"),
         (["train", "{c}", "--target", "status", "--output", "{t}/x", "n_update=3"], "did you mean 'n_updates'?"),
@@ -204,6 +209,61 @@ def test_nothing_of_the_users_is_overwritten(
         "predict",
         "sheet.tsv",
     ]
+
+
+COMMANDS = [
+    ["predict", "RUN", "COHORT", "-o", "a.tsv"],
+    ["attention", "RUN", "COHORT", "-o", "a.tsv"],
+    ["attention", "RUN", "COHORT", "-o", "a.tsv.gz"],
+    ["plot", "roc", "RUN", "-o", "a.png"],
+    ["train", "COHORT", "--target", "status", "--output", "a", "--folds", "3", *SMALL],
+    ["benchmark", "COHORT", "--target", "status", "--methods", "repertoire-size", "--jobs", "1", "-o", "a"],
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_full_disk_is_said_in_one_line(
+    command: list[str],
+    run: Path,
+    cohort: RepertoireDataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    deeprc: Callable[..., tuple[int, str, str]],
+) -> None:
+    resource = pytest.importorskip("resource")
+    monkeypatch.chdir(tmp_path)
+    files = {"RUN": str(run), "COHORT": str(cohort.container.path)}
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, limits[1]))
+    try:
+        code, out, err = deeprc(*(files.get(word, word) for word in command))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (code, out) == (2, "")
+    name = command[-1] if command[-2] in ("-o", "--output") else "a"
+    (line,) = [line for line in err.splitlines() if line.startswith("Error: ")]
+    assert re.fullmatch(rf"Error: {re.escape(name)}[\w./-]*: cannot be written: File too large", line)
+    assert "Traceback" not in err
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.name not in ("lock", "folds.tsv")]
+
+
+@pytest.mark.parametrize("command", [*COMMANDS[:2], ["preprocess", "a", "--metadata", "b", "-o", "a"]])
+@pytest.mark.parametrize("output", ["/dev/null", "/dev/stdout", "pipe"])
+def test_a_device_or_a_pipe_is_no_output(
+    command: list[str],
+    output: str,
+    run: Path,
+    cohort: RepertoireDataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    deeprc: Callable[..., tuple[int, str, str]],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    files = {"RUN": str(run), "COHORT": str(cohort.container.path)}
+    found = deeprc(*(files.get(word, word) for word in command[:-1]), output)
+    assert found == (2, "", f"Error: {output}: is a device or a pipe; expected the name of a file to write\n")
+    assert Path("pipe").is_fifo()
 
 
 @pytest.mark.parametrize("options", [["--seed", "3"], ["n_updates=9"], ["--folds", "3"], ["--device", "cpu"]])

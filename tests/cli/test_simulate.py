@@ -5,6 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import open_dataset
 from deeprc.datasets.simulation import SimulatedDataset, load_recipe, lstm_training, recipes
 
@@ -84,6 +85,29 @@ def test_real_sequences_are_given_as_a_file(deeprc: Run, tmp_path: Path) -> None
     assert sorted(sequences) == ["CASSYYYYF"] * 10 + ["CASSYYYYYYF"] * 10
 
 
+def test_a_command_that_was_interrupted_between_its_outputs_can_be_run_again(
+    deeprc: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["simulate", "simulated-0", "--as-airr", tmp_path / "airr", "-o", tmp_path / "c.h5", *SMALL]
+    written = []
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    for part in ("deeprc.datasets.simulation.write_airr", "deeprc.datasets.simulation.write._airr"):
+        with monkeypatch.context() as patched:
+            patched.setattr(part, interrupt)
+            assert deeprc(*command)[0] == 1
+        written.append((tmp_path / "c.h5").read_bytes())
+        assert [path.name for path in tmp_path.iterdir()] == ["c.h5"]
+    with monkeypatch.context() as patched:
+        patched.setattr(ContainerWriter, "append", interrupt)
+        assert deeprc(*command)[0] == 1
+    assert deeprc(*command)[0] == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["airr", "c.h5"]
+    assert {*written, (tmp_path / "c.h5").read_bytes()} == {written[0]}
+
+
 def test_a_file_of_ones_own(deeprc: Run, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("{n_repertoires: 2, sizes: {mean: 3}}")
     assert deeprc("simulate", tmp_path / "mine.yaml", "-o", tmp_path / "c.h5")[0] == 0
@@ -107,7 +131,7 @@ def test_a_file_of_ones_own(deeprc: Run, tmp_path: Path) -> None:
         (["implanted-om-1", "-o", "c.h5"], "background.path: this recipe needs real sequences: --background FILE"),
         (["implanted-om-1", "-o", "c.h5", "--background", "none.tsv"], "none.tsv"),
         (["implanted-om-1", "--as-airr", "airr", "--background", "none.tsv"], "none.tsv"),
-        (["mine.yaml", "-o", "c.h5"], "mine.yaml: cannot be read: No such file or directory"),
+        (["mine.yaml", "-o", "c.h5"], "mine.yaml: no such file"),
         (["simulated-0", "--as-airr", "airr", *SMALL, "gene_shift={v_genes: [TRBV28], strength: 1}"], "no V genes"),
         (["train-lstm", "none.tsv", "-o", "m.safetensors"], "none.tsv"),
     ],
@@ -128,9 +152,10 @@ def test_errors_are_one_line_and_leave_nothing(
 
 def test_an_existing_file_that_is_no_container_is_left_alone(deeprc: Run, tmp_path: Path) -> None:
     (tmp_path / "thesis.h5").write_text("mine")
-    for place in (tmp_path / "thesis.h5", tmp_path):
-        code, _, err = deeprc("simulate", "simulated-0", "-o", place, *SMALL)
-        assert (code, err) == (2, f"Error: {place}: exists and is no container; choose another --output\n")
+    code, _, err = deeprc("simulate", "simulated-0", "-o", tmp_path / "thesis.h5", *SMALL)
+    assert (code, err) == (2, f"Error: {tmp_path}/thesis.h5: exists and is no container; choose another --output\n")
+    code, _, err = deeprc("simulate", "simulated-0", "-o", tmp_path, *SMALL)
+    assert (code, err) == (2, f"Error: {tmp_path}: is a folder; expected the name of a file to write\n")
     assert (tmp_path / "thesis.h5").read_text() == "mine"
     code, _, err = deeprc("simulate", "simulated-0", "--as-airr", tmp_path, *SMALL)
     assert code == 2

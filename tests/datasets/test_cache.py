@@ -241,3 +241,21 @@ def test_a_cohort_on_no_disk_is_kept_in_memory(tmp_path: Path, monkeypatch: pyte
         assert found.tolist() == [len(repertoire.residues) for repertoire in dataset]
     assert compute.calls == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_came_from_elsewhere_is_not_believed(path: Path, tmp_path: Path) -> None:
+    """Whoever sends a container may send a cache along, with arrays that lead compiled code astray."""
+    compute = Residues()
+    numbers(path, compute)
+    there = tmp_path / "there"
+    there.mkdir()
+    shutil.copy2(path, there / path.name)
+    shutil.copytree(entry(path).parent, there / entry(path).parent.name)
+    numbers(there / path.name, compute)
+    assert compute.calls == 2
+    moved, folder = tmp_path / "moved", entry(path).parent
+    moved.mkdir()  # what is moved on one file system is still what was written there
+    for each in (path, folder):
+        each.rename(moved / each.name)
+    numbers(moved / path.name, compute)
+    assert compute.calls == 2

@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from deeprc.cli.info import info
 from deeprc.cli.preprocess import preprocess
+from deeprc.datasets.container import Container
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 
@@ -30,7 +31,12 @@ def test_preprocess_and_info(cohort):
 
 
 def test_every_option_reaches_the_function(cohort, write_table):
-    write_table(cohort / "any" / "p.csv", ("s", "n"), [("CASSF", 2), ("CAF", 3), ("CASSSF", 4)], ";")
+    write_table(
+        cohort / "any" / "p.csv",
+        ("s", "n", "v", "j"),
+        [("CASSF", 2, "TRBV2", "TRBJ1-1"), ("CAF", 3, "", ""), ("CASSSF", 4, "", "")],
+        ";",
+    )
     write_table(cohort / "sheet.csv", ("barcode", "y"), [("p", 1), ("q", 0)], ",")
     arguments = [
         cohort / "any",
@@ -49,12 +55,18 @@ def test_every_option_reaches_the_function(cohort, write_table):
         "n",
         "--id-column",
         "barcode",
+        "--v-column",
+        "v",
+        "--j-column",
+        "j",
     ]
     result = run(preprocess, *arguments, "--min-length", 4, "--max-length", 5)
     assert result.exit_code == 0, result.output
     repertoire = RepertoireDataset(cohort / "o.h5")[0]
     assert repertoire.sequences() == ["CASSF"]
     assert repertoire.counts.tolist() == [2]
+    container = Container(cohort / "o.h5")
+    assert (container.v_call.names().tolist(), container.j_call.names().tolist()) == (["TRBV2"], ["TRBJ1-1"])
 
 
 def test_an_input_error_passes_through_to_the_group(cohort):
@@ -66,7 +78,8 @@ def test_an_input_error_passes_through_to_the_group(cohort):
 def test_an_unknown_format_lists_the_known_ones(cohort):
     result = run(preprocess, cohort, "--metadata", "m", "-o", "c.h5", "--format", "arr")
     assert result.exit_code == 2
-    formats = "'auto', 'airr', 'immunoseq', 'mixcr', '10x', 'vdjtools', 'immunarch', 'tcrex', 'deeprc', 'generic'"
+    formats = "'auto', 'airr', 'immunoseq', 'mixcr', '10x', 'bd-rhapsody', 'vdjtools', 'immunarch', "
+    formats += "'tcrex', 'deeprc', 'generic'"
     assert formats in result.output
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from deeprc.datasets import container_writer
 from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
 from deeprc.datasets.container import Container
-from deeprc.datasets.container_writer import ContainerWriter
+from deeprc.datasets.container_writer import ContainerWriter, seal_container
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import GeneCalls, SequenceTable
 from deeprc.errors import InputError
@@ -44,9 +44,10 @@ def container(tmp_path):
 
 def test_layout_of_the_file(container):
     with h5py.File(container) as file:
-        assert file.attrs["format"] == "deeprc-repertoires"
-        assert file.attrs["version"] == 1
-        assert file.attrs["alphabet"] == "ACDEFGHIKLMNPQRSTVWY"
+        assert file.attrs["format"] == b"deeprc-repertoires"
+        assert file.attrs["version"] == 2
+        assert file.attrs["alphabet"] == b"ACDEFGHIKLMNPQRSTVWY"
+        assert len(file.attrs["checksum"]) == 32
         assert json.loads(file.attrs["preprocessing"]) == {"kept": 3}
         assert file["residues"][:].tolist() == [1, 0, 15, 15, 4, 1, 0, 4, 1, 18]
         assert file["sequence_offsets"][:].tolist() == [0, 5, 8, 10]
@@ -63,7 +64,7 @@ def test_layout_of_the_file(container):
 repertoire_tables = st.lists(
     st.lists(
         st.tuples(
-            st.text(AMINO_ACIDS, max_size=8),
+            st.text(AMINO_ACIDS, min_size=1, max_size=8),
             st.integers(1, 2**32 - 1),
             st.sampled_from(["", "TRBV1", "TRBV2-1*01,TRBV2-2*01"]),
             st.booleans(),
@@ -188,14 +189,14 @@ def test_a_file_cut_short_is_refused(container, share):
 def test_another_hdf5_file_is_no_container(tmp_path):
     with h5py.File(tmp_path / "c.h5", "w") as file:
         file["sampledata"] = [1]
-    with pytest.raises(InputError, match=r"c\.h5: an HDF5 file, but no container made by `deeprc preprocess`"):
+    with pytest.raises(InputError, match=r"c\.h5: an HDF5 file, but not a container made by `deeprc preprocess`"):
         Container(tmp_path / "c.h5")
 
 
 def test_another_version_is_refused(container):
     with h5py.File(container, "a") as file:
         file.attrs["version"] = 99
-    with pytest.raises(InputError, match="expected version 1 of the container, found 99; run `deeprc preprocess`"):
+    with pytest.raises(InputError, match="expected version 2 of the container, found 99; run `deeprc preprocess`"):
         Container(container)
 
 
@@ -217,25 +218,88 @@ def test_a_missing_attribute_is_named(container):
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
-        ("counts", np.ones(2, np.uint32), "/counts: expected 3, found 2"),
+        ("counts", np.ones(2, np.uint32), "/counts: expected 3 values, found 2"),
         ("counts", np.ones(3, np.int64), "/counts: expected one dimension of uint32, found int64"),
-        ("residues", np.ones(9, np.uint8), "/residues: expected 10, found 9"),
-        ("repertoire_offsets", np.array([0, 4, 3]), "/repertoire_offsets: decreases"),
-        ("repertoire_offsets", np.array([0, 1, 2]), "/repertoire_offsets, last value: expected 3, found 2"),
+        ("residues", np.ones(9, np.uint8), "/sequence_offsets: expected offsets from 0 to 9, found 0 to 10"),
+        ("residues", np.full(10, 20, np.uint8), "/residues: expected values of at most 19, found 20"),
+        ("repertoire_ids", np.array([b"a", b"a"]), "/repertoire_ids: expected different ids, found 'a' twice"),
+        ("repertoire_ids", np.array([b"a", b""]), "/repertoire_ids: expected a text, found an empty one"),
+        ("repertoire_ids", np.array([b"a", b"\xff"]), "/repertoire_ids: expected UTF-8, found byte 255"),
+        ("repertoire_ids", np.array([b"a", b"b", b"c"]), "/repertoire_offsets: expected 4 values, found 3"),
+        ("counts", np.array([1, 0, 1], np.uint32), "/counts: expected values of at least 1, found 0"),
+        ("counts", np.ones(3, ">u4"), "/counts: expected one dimension of uint32, found >u4"),
+        ("repertoire_offsets", np.array([0, 4, 3]), "/repertoire_offsets: expected offsets from 0 to 3, found 0 to 4"),
+        ("repertoire_offsets", np.array([0, 1, 2]), "/repertoire_offsets: expected offsets from 0 to 3, found 0 to 2"),
+        ("repertoire_offsets", np.array([-1, 2, 3]), "expected offsets from 0 to 3, found -1 to 3"),
+        ("repertoire_offsets", np.array([0, 3]), "/repertoire_offsets: expected 3 values, found 2"),
+        ("repertoire_offsets", np.array([0.0, 2.0, 3.0]), "expected one dimension of int64, found float64"),
+        ("sequence_offsets", np.array([0, 8, 5, 10]), r"steps of at least 1 and at most 255, found -3 after value 2"),
+        ("sequence_offsets", np.array([0, 5, 5, 10]), r"steps of at least 1 and at most 255, found 0 after value 2"),
+        ("sequence_offsets", np.array([0, 2**62, 8, 10]), "expected offsets from 0 to 10, found 0 to 4,611,"),
+        ("sequence_offsets", np.array([], np.int64), "/sequence_offsets: expected at least one value, found none"),
+        ("sequence_offsets", np.array([0, 5, 8, 10], np.uint64), "expected one dimension of int64, found uint64"),
     ],
 )
 def test_contradictions_are_named(container, name, values, message):
     with h5py.File(container, "a") as file:
         del file[name]
         file[name] = values
+    seal_container(container)
     with pytest.raises(InputError, match=message):
         Container(container)
 
 
-def test_an_altered_report_is_refused(container):
+def test_a_sequence_longer_than_any_table_is_refused(container):
+    with h5py.File(container, "a") as file:
+        del file["residues"]
+        file["residues"] = np.zeros(260, np.uint8)
+        file["sequence_offsets"][:] = [0, 256, 258, 260]
+    seal_container(container)
+    with pytest.raises(InputError, match=r"/sequence_offsets: expected steps .* at most 255, found 256 after value 1"):
+        Container(container)
+
+
+def test_gene_codes_beyond_the_vocabulary_are_refused(tmp_path):
+    calls = GeneCalls(np.array([0, 1, 1], np.uint16), ("TRBV1", "TRBV2"))
+    path = write(tmp_path / "c.h5", {"a": make_table(["CF", "CW", "CA"], v_call=calls)})
+    with h5py.File(path, "a") as file:
+        n = len(file["v_call"].attrs["vocabulary"])
+        file["v_call"][1] = n
+    seal_container(path)
+    with pytest.raises(InputError, match=f"/v_call: expected values of at most {n - 1}, found {n}"):
+        Container(path)
+
+
+def test_every_altered_bit_of_the_values_is_found(container):
     data = container.read_bytes()
-    container.write_bytes(data.replace(b'{"kept": 3}', b'{"kept"; 3}'))
-    with pytest.raises(InputError, match=r"c\.h5: the container is damaged: Expecting ':' delimiter"):
+    with h5py.File(container) as file:
+        places = [file[name].id.get_offset() for name in ("residues", "counts", "metadata/id", "repertoire_ids")]
+    for place in places:
+        for bit in range(8):
+            altered = bytearray(data)
+            altered[place] ^= 1 << bit
+            container.write_bytes(altered)
+            with pytest.raises(InputError, match=r"c\.h5: the container is damaged: "):
+                Container(container)
+
+
+@pytest.mark.parametrize(
+    ("name", "link"),
+    [("counts", h5py.SoftLink("/residues")), ("metadata/id", h5py.ExternalLink("other.h5", "/id"))],
+)
+def test_a_link_is_refused(container, name, link):
+    with h5py.File(container, "a") as file:
+        del file[name]
+        file[name] = link
+    with pytest.raises(InputError, match=f"/{name}: expected a dataset, found a link to another place"):
+        Container(container)
+
+
+def test_an_altered_report_is_refused(container):
+    with h5py.File(container, "a") as file:
+        file.attrs["preprocessing"] = np.bytes_(b'{"kept"; 3}')
+    seal_container(container)
+    with pytest.raises(InputError, match="the container is damaged: preprocessing: expected JSON: Expecting ':' delim"):
         Container(container)
 
 

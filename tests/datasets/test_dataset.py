@@ -13,7 +13,7 @@ from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold, cross_
 from sklearn.utils import _safe_indexing
 
 from deeprc.datasets.alphabet import encode_many
-from deeprc.datasets.container_writer import ContainerWriter
+from deeprc.datasets.container_writer import ContainerWriter, seal_container
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import SequenceTable
 from deeprc.errors import InputError
@@ -171,6 +171,7 @@ def test_the_digest_is_of_the_content_alone(dataset, tmp_path):
     changed.write_bytes(dataset.container.path.read_bytes())
     with h5py.File(changed, "r+") as file:
         file["counts"][0] += 1
+    seal_container(changed)
     again = [repertoire.digest() for repertoire in RepertoireDataset(changed)]
     assert again[0] != digests[0]
     assert again[1:] == digests[1:]

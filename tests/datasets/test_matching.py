@@ -74,10 +74,31 @@ def test_folders_are_searched_with_all_folders_in_them(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     found = find_files([tmp_path, tmp_path / "d.h5", tmp_path / "b.tsv"], exclude=tmp_path / "meta.tsv")
-    assert [str(path.relative_to(tmp_path)) for path in found] == [
+    assert [str(path.relative_to(tmp_path)) for path in found.tables] == [
         *("b.tsv", "c.CSV", "sub/a.txt.gz", "sub/f.tsv.BZ2", "sub/g.csv.xz", "sub/h.txt.zip"),
         "d.h5",
     ]
+    assert [str(path.relative_to(tmp_path)) for path in found.others] == [
+        *("e.tsv.bak", "sub/i.zip", "sub/j.h5", "sub/k.fasta.gz"),
+    ]
+
+
+def test_the_sheet_may_name_files_of_any_ending(tmp_path):
+    for name in ("a.tsv", "sub/ExampleDb.gz", "notes.gz", "x/ExampleDb.gz"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    found = find_files([tmp_path])
+    files = found.with_named(["a.tsv", "old\\folder/ExampleDb.gz", ""])
+    assert [str(path.relative_to(tmp_path)) for path in files] == ["a.tsv", "sub/ExampleDb.gz", "x/ExampleDb.gz"]
+    assert found.with_named([]) == [tmp_path / "a.tsv"]
+
+
+def test_a_folder_without_tables_of_which_the_sheet_names_no_file(tmp_path):
+    (tmp_path / "ExampleDb.gz").touch()
+    found = find_files([tmp_path])
+    assert found.with_named(["ExampleDb.gz"]) == [tmp_path / "ExampleDb.gz"]
+    with pytest.raises(InputError, match=r"no file is a \*\.tsv.*the sheet's file column names none"):
+        found.with_named(["other.gz"])
 
 
 def test_what_is_not_there(tmp_path):

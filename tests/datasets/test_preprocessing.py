@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from deeprc.datasets import container_writer, reading
+from deeprc.datasets.cleaning import Cleaning
 from deeprc.datasets.container import Container
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
@@ -521,19 +522,19 @@ def test_all_headers_that_no_reader_knows_are_named_at_once(cohort, write_table)
         write_table(cohort / "files" / f"{name}.tsv.gz", ("x", "y"), [(1, 2)])
     (cohort / "files" / "b.tsv.gz").write_bytes(b"")
     lines = fails(cohort).splitlines()
-    assert len(lines) == 3
-    assert lines[0].startswith(f"{cohort}/files/c.tsv.gz: no reader knows this header; its first columns are x, y. ")
-    assert lines[1].startswith(f"{cohort}/files/a.tsv.gz: no reader knows this header")
-    assert lines[2] == f"{cohort}/files/b.tsv.gz: the file is empty"
+    assert len(lines) == 2
+    assert lines[0].startswith("2 files: no reader knows this header; its first columns are x, y. ")
+    assert lines[0].endswith(f" (first: {cohort}/files/c.tsv.gz)")
+    assert lines[1] == f"{cohort}/files/b.tsv.gz: the file is empty"
 
 
 def test_a_long_list_of_bad_files_is_cut(tmp_path, write_table):
     for i in range(13):
-        write_table(tmp_path / "files" / f"{i}.tsv", ("x", "y"), [])
+        write_table(tmp_path / "files" / f"{i}.tsv", ("x", f"y{i}"), [])
     write_table(tmp_path / "metadata.tsv", ("ID",), [(i,) for i in range(13)])
     lines = fails(tmp_path).splitlines()
     assert len(lines) == 11
-    assert lines[-1] == "and 3 more files with errors"
+    assert lines[-1] == "and 3 more faults"
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -566,7 +567,7 @@ def test_options_that_cannot_be_used(cohort, options, message):
 
 def test_outputs_that_cannot_be_written(cohort):
     for output, message in (
-        (cohort, "the output is a folder"),
+        (cohort, "is a folder; expected the name of a file to write"),
         (cohort / "no" / "c.h5", "no does not exist"),
     ):
         with pytest.raises(InputError, match=message):
@@ -635,3 +636,25 @@ def test_an_error_of_the_disk_is_the_files(cohort, monkeypatch):
 
     monkeypatch.setattr(reading.Reading, "key", failing)
     assert fails(cohort) == f"{cohort}/files/c.tsv.gz: cannot be read: Input/output error"
+
+
+def test_small_files_are_read_for_one_message(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "_TOGETHER_FILES", 3)
+    monkeypatch.setattr(reading, "_TOGETHER_BYTES", 100)
+    readings = []
+    for number, size in enumerate((10, 10, 10, 10, 95, 10, 300, 10)):
+        path = tmp_path / f"{number}.tsv"
+        path.write_bytes(b"x" * size)
+        readings.append(reading.Reading(path, "airr", {"": str(number)}, Cleaning()))
+    found = [[each.repertoires[""] for each in some] for some in reading._together(readings)]
+    assert found == [["0", "1", "2"], ["3"], ["4"], ["5"], ["6"], ["7"]]
+
+
+def test_many_small_files_are_worth_a_worker(monkeypatch, tmp_path):
+    monkeypatch.setattr(reading, "_FILES_WORTH_A_WORKER", 4)
+    monkeypatch.setattr(reading.os, "sched_getaffinity", lambda _: range(8), raising=False)
+    paths = [tmp_path / f"{number}.tsv" for number in range(9)]
+    for path in paths:
+        path.touch()
+    readings = [reading.Reading(path, "airr", {"": path.name}, Cleaning()) for path in paths]
+    assert [reading._worth(readings[:n]) for n in (3, 4, 9)] == [0, 1, 2]

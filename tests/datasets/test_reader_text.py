@@ -10,10 +10,17 @@ import zipfile
 import pandas as pd
 import pytest
 
+from deeprc.datasets.readers import columns as columns_module
 from deeprc.datasets.readers import find_reader, read_header, read_repertoire
 from deeprc.datasets.readers import text as text_module
 from deeprc.datasets.readers.columns import read_columns
 from deeprc.errors import InputError
+
+
+@pytest.fixture(params=["small", "large"], autouse=True)
+def both_parsers(request, monkeypatch):
+    """Read every file as a small one, whose lines Python takes apart, and as a large one, which Arrow parses."""
+    monkeypatch.setattr(columns_module, "_SMALL_BYTES", 1 << 30 if request.param == "small" else -1)
 
 
 def zipped(data, *names):
@@ -137,7 +144,7 @@ def test_the_start_of_a_zip_without_a_zip(tmp_path):
 
 
 def test_a_folder_is_no_file(tmp_path):
-    with pytest.raises(InputError, match="cannot be read: Is a directory"):
+    with pytest.raises(InputError, match="is a folder; expected a table"):
         read_repertoire(tmp_path)
 
 
@@ -266,3 +273,98 @@ def test_a_quote_that_never_ends(tmp_path):
     path = tmp_path / "r.tsv"
     path.write_text('amino_acid\ttemplates\nCASSF\t2\n"CATF\t3\nCAF\t1\n')
     assert read_repertoire(path)["junction_aa"].tolist() == ["CASSF", '"CATF', "CAF"]  # the second is no sequence
+
+
+# --- comments -------------------------------------------------------------------------------------------
+
+TABLE = "cdr3aa\tcount\nCASSF\t2\nCAF\t3\n"
+
+
+@pytest.mark.parametrize(
+    ("comments", "n"),
+    [
+        ("## made by a tool\n", 1),
+        ("####\n## a\tb\n## c, d\n####\n", 4),
+        ("# made by a tool\n", 1),
+        ("#made by a tool, 2024\n#second\n\n", 3),
+        ('"## quoted, by Excel"\t\n', 1),
+        (70 * f"{1000 * '#'}\n", 70),
+    ],
+)
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("size", [1, 1 << 24])
+def test_comments_before_the_header_are_skipped(tmp_path, monkeypatch, comments, n, newline, size):
+    if n > 10 and size == 1:
+        pytest.skip("too many blocks")
+    monkeypatch.setattr(text_module, "_BLOCK_BYTES", size)
+    path = tmp_path / "r.tsv"
+    path.write_bytes((comments + TABLE).replace("\n", newline).encode("utf-8-sig"))
+    assert read_header(path).n_comments == n
+    assert read_repertoire(path)["duplicate_count"].tolist() == [2, 3]
+    path.write_bytes((comments + TABLE + "CASF\tx\n").replace("\n", newline).encode())
+    with pytest.raises(InputError, match=f"row {n + 4}, column 'count'"):
+        read_repertoire(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("#count\tfreq\tcdr3aa\n2\t0.5\tCASSF\n", ("count", "freq", "cdr3aa")),
+        ("# count\tcdr3aa\n2\tCASSF\n", ("count", "cdr3aa")),
+        ("#count,cdr3aa\n2,CASSF\n", ("count", "cdr3aa")),
+        ("## tool\n# note\n#count\tcdr3aa\n2\tCASSF\n", ("count", "cdr3aa")),
+        ("#count\tcdr3aa\n", ("count", "cdr3aa")),
+        ("#count\tcdr3aa", ("count", "cdr3aa")),
+        ("#cdr3aa\nCASSF\n", ("cdr3aa",)),
+        ("# made by a tool\ncdr3aa\nCASSF\n", ("cdr3aa",)),
+        ("# exported, by a tool\ncount,cdr3aa\n2,CASSF\n", ("count", "cdr3aa")),
+        ("## only\n## comments\n", ("# comments",)),
+    ],
+)
+def test_the_header_may_begin_with_a_number_sign(tmp_path, text, columns):
+    (tmp_path / "r.tsv").write_text(text)
+    assert read_header(tmp_path / "r.tsv").columns == columns
+
+
+# --- limits ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress])
+@pytest.mark.parametrize("start", [b"amino_acid\ttemplates\nCASSF\t1\n", b'amino_acid\ttemplates\nCASSF\t"1\t2\n"'])
+def test_a_line_that_does_not_end(tmp_path, pack, start):
+    path = tmp_path / "r.tsv"
+    path.write_bytes(pack(start + b"A" * (3 * text_module.LONGEST_LINE)))
+    with pytest.raises(InputError, match=r"r\.tsv: a line or a field in quotes is longer than 16 MiB"):
+        read_repertoire(path)
+
+
+@pytest.mark.parametrize("data", [b"A", b"A\t", b"#", b"\xff\xfeA\0"])
+def test_a_header_that_does_not_end(tmp_path, data):
+    path = tmp_path / "r.tsv"
+    path.write_bytes(gzip.compress(data * (1 << 23), 1))
+    with pytest.raises(InputError, match=r"r\.tsv: not a text table \(no header in its first 4 MiB\)"):
+        read_repertoire(path)
+
+
+def test_too_many_columns(tmp_path):
+    path = tmp_path / "r.tsv"
+    path.write_text("\t".join(["amino_acid", "templates", *("x" * 100_000)]) + "\n")
+    with pytest.raises(InputError, match=r"r\.tsv: 100,002 columns; expected at most 16,384"):
+        read_repertoire(path)
+
+
+def test_long_values_are_cut_in_messages(tmp_path):
+    path = tmp_path / "r.tsv"
+    path.write_text("amino_acid\ttemplates\nCASSF\t" + "9" * 4301 + "\n")
+    with pytest.raises(InputError, match=r"row 2, column 'templates': .*found '9{60}'\.\.\. \(4,301 letters\)$"):
+        read_repertoire(path)
+
+
+def test_blocks_of_utf_16_are_joined(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_module, "_BLOCK_BYTES", 7)
+    monkeypatch.setattr(text_module, "_START_BYTES", 31)
+    path = tmp_path / "r.tsv"
+    rows = "".join(f"CASSF\t{i}\té\U0001f600\n" for i in range(1, 50))
+    path.write_bytes(f"amino_acid\ttemplates\tnote\n{rows}".encode("utf-16"))
+    assert read_repertoire(path)["duplicate_count"].tolist() == list(range(1, 50))
+    assert read_columns(read_header(path), [], ["note"])[1]["note"].each(str) == ["é\U0001f600"]

@@ -15,6 +15,7 @@ from deeprc.datasets.readers import (
     Status,
     choose_reader,
     find_reader,
+    match_reader,
     read_header,
     read_repertoire,
     read_rows,
@@ -82,6 +83,10 @@ HEADERS = {
         f"sample {TENX} exact_subclonotype_id",
         TENX.replace("cdr3 cdr3_nt", "fwr1 fwr1_nt cdr1 cdr1_nt fwr2 fwr2_nt cdr2 cdr2_nt fwr3 fwr3_nt cdr3 cdr3_nt"),
     ],
+    "bd-rhapsody": [
+        "Cell_Index Chain_Type V_gene_Dominant J_gene_Dominant Productive CDR3_Translation_Dominant",
+        "Cell_Index Chain_Type V_gene J_gene CDR3_Translation Productive Putative",
+    ],
     "vdjtools": [
         "count freq cdr3nt cdr3aa v d j VEnd DStart DEnd JStart",
         "#count freq cdr3nt cdr3aa v d j",
@@ -139,7 +144,18 @@ def test_upper_and_lower_case_are_the_same(name, header):
 
 
 def test_every_format_can_be_named():
-    formats = ("airr", "immunoseq", "mixcr", "10x", "vdjtools", "immunarch", "tcrex", "deeprc", "generic")
+    formats = (
+        "airr",
+        "immunoseq",
+        "mixcr",
+        "10x",
+        "bd-rhapsody",
+        "vdjtools",
+        "immunarch",
+        "tcrex",
+        "deeprc",
+        "generic",
+    )
     assert ("auto", *formats) == FORMATS
     for name in FORMATS[1:-1]:
         assert choose_reader(name).name == name
@@ -576,11 +592,76 @@ def test_a_header_that_no_reader_knows():
         assert f"; {name} (" in message
 
 
-def test_a_header_that_two_readers_know():
-    header = Header(Path("r.tsv"), ("junction_aa", "count", "cdr3aa"))
-    with pytest.raises(InputError, match=r"r\.tsv: the header fits airr and vdjtools; choose one with --format"):
-        find_reader(header)
-    assert find_reader(header, choose_reader("vdjtools"))[1].junction_aa == "cdr3aa"
+def test_of_two_readers_the_one_that_reads_more_is_taken():
+    header = Header(Path("r.tsv"), ("aaSeqCDR3", "count", "CDR3_beta", "TRBV_gene", "TRBJ_gene"))
+    reader, layout, remark = match_reader(header)
+    assert reader.name == "tcrex"
+    assert layout.columns == ("CDR3_beta", "count", "TRBV_gene", "TRBJ_gene")
+    assert remark == (
+        "read as tcrex: the header fits tcrex and mixcr (tcrex finds sequence, count, V gene, J gene; "
+        "mixcr finds sequence)"
+    )
+
+
+def test_of_two_readers_that_read_the_same_the_first_is_taken():
+    header = Header(Path("r.tsv"), ("CDR3_beta", "TRBV_gene", "cdr3aa", "count"))
+    assert [each.layout(header).kinds for each in READERS if each.layout(header)] == [
+        ("sequence", "count"),
+        ("sequence", "count", "V gene"),
+    ]
+    header = Header(Path("r.tsv"), ("aaSeqCDR3", "cloneCount", "CDR3.aa", "Clones"))
+    assert match_reader(header).reader.name == "mixcr"
+    assert match_reader(header, choose_reader("immunarch")).layout.junction_aa == "CDR3.aa"
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ("aaSeqCDR3 count CDR3_beta TRBV_gene TRBJ_gene", ("count", "TRBV_gene", "TRBJ_gene")),
+        ("aaSeqCDR3 Clones V.name J.name", ("Clones", "V.name", "J.name")),
+        ("aaSeqCDR3 count v j", ("count", "v", "j")),
+        ("aaSeqCDR3 DUPLICATE_COUNT V_call J_call v j count", ("DUPLICATE_COUNT", "V_call", "J_call")),
+    ],
+)
+def test_a_chosen_format_reads_counts_and_genes_under_other_formats_names(columns, expected):
+    _, layout, remark = match_reader(Header(Path("r.tsv"), tuple(columns.split())), choose_reader("mixcr"))
+    assert (layout.junction_aa, *layout.counts, *layout.v_call, *layout.j_call) == ("aaSeqCDR3", *expected)
+    assert remark == "read as mixcr: V gene from {1!r}, J gene from {2!r}, count from {0!r}".format(*expected)
+
+
+def test_a_chosen_format_says_what_it_did_not_find():
+    header = Header(Path("r.tsv"), ("aaSeqCDR3", "CDR3_beta"))
+    remark = match_reader(header, choose_reader("mixcr")).remark
+    assert remark == "read as mixcr: no column of count, V gene, J gene was found"
+    assert match_reader(header).remark == ""
+
+
+def test_templates_of_another_format_may_be_minus_one(write_table, tmp_path):
+    path = write_table(tmp_path / "r.tsv", ["aaSeqCDR3", "templates"], [("CASSF", -1), ("CAF", 3)])
+    assert read_repertoire(path)["duplicate_count"].tolist() == [1, 3]
+
+
+def test_cells_are_not_counted_by_another_formats_column():
+    layout = find_reader(Header(Path("r.csv"), tuple(f"{TENX} count".split())))[1]
+    assert layout.counts == ()
+
+
+def test_a_generic_table_has_the_named_columns_only(write_table, tmp_path):
+    rows = [("CASSF", 3, "TRBV6-2", "TRBJ1-1", "x"), ("CAF", 2, "", "TRBJ2-1", "y")]
+    path = write_table(tmp_path / "r.tsv", ["seq", "n", "gene V", "gene J", "v_call"], rows)
+    reader = choose_reader(sequence_column="seq", count_column="n", v_column="gene V", j_column="gene J")
+    table = read_repertoire(path, reader=reader)
+    assert names(table, "v_call") == ["TRBV6-2", ""]
+    assert names(table, "j_call") == ["TRBJ1-1", "TRBJ2-1"]
+    assert table["duplicate_count"].tolist() == [3, 2]
+    assert "v_call" not in read_repertoire(path, reader=choose_reader(sequence_column="seq"))
+
+
+def test_a_generic_table_without_the_named_columns_lists_its_own(write_table, tmp_path):
+    path = write_table(tmp_path / "r.tsv", ["seq", "n"], [("CASSF", 3)])
+    reader = choose_reader(sequence_column="seq", v_column="V", j_column="J")
+    with pytest.raises(InputError, match=r"r\.tsv: no column 'V' and 'J'; the file's columns are seq, n$"):
+        read_repertoire(path, reader=reader)
 
 
 def test_the_chosen_format_must_fit():
@@ -594,8 +675,10 @@ def test_the_chosen_format_must_fit():
     ("options", "message"),
     [
         ({"reader_format": "arr"}, "unknown format 'arr'; expected one of auto, airr"),
-        ({"reader_format": "generic"}, "need --sequence-column"),
-        ({"count_column": "n"}, "need --sequence-column"),
+        ({"reader_format": "generic"}, "--format generic needs --sequence-column"),
+        ({"count_column": "n"}, "--count-column needs --sequence-column"),
+        ({"v_column": "v"}, "--v-column needs --sequence-column"),
+        ({"sequence_column": "s", "v_column": "g", "j_column": "g"}, "--v-column and --j-column both name 'g'"),
         ({"reader_format": "airr", "sequence_column": "s"}, "does not go with --format airr"),
         ({"sequence_column": "s", "count_column": "s"}, "both name 's'"),
     ],

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from deeprc.evaluation.benchmark_tables import _duration, _escaped, _latex, results_tsv, table_latex, table_markdown
-from deeprc.evaluation.comparison import MethodInfo, compare, fold_metrics, p_text
+from deeprc.evaluation.comparison import MethodInfo, compare, control_verdict, fold_metrics, p_text
 
 METHODS = [
     MethodInfo("k", "Known motif b.", "truth"),
@@ -53,7 +53,8 @@ COSTS = pd.DataFrame(
 
 
 def markdown(**options: object) -> str:
-    return table_markdown(COMPARISON, METRICS, METHODS, **options)
+    cautions = control_verdict(COMPARISON, METHODS)
+    return table_markdown(COMPARISON, METRICS, METHODS, cautions=cautions, **options)
 
 
 def table_rows(text: str) -> list[list[str]]:
@@ -148,7 +149,7 @@ def test_markdown_says_what_the_numbers_are() -> None:
     assert "the best method, Method A, on the same repertoires (two-sided paired DeLong test by fold)" in text
     assert "corrected for the 3 methods and controls" in text
     assert "Controls read no receptor sequence" in text
-    assert "## What the controls say - No control reached the best method, Method A" in text
+    assert "## What the controls say - Every control is worse than the best method, Method A" in text
 
 
 def test_markdown_says_which_p_is_of_permutations() -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from deeprc.evaluation.checks.swaps import _Comparison
-from deeprc.evaluation.checks.twins import Pair
+from deeprc.evaluation.checks.overlaps import Pair
+from deeprc.evaluation.checks.swaps import ClassComparison
 from tests.evaluation.test_checks import Cohort, codes, only
 
 CODE = "closer-to-other-class"
@@ -43,14 +43,18 @@ def test_a_paired_design_in_order(tmp_path: Path) -> None:
 def test_swapped_samples_of_one_subject(tmp_path: Path) -> None:
     cohort = paired()
     cohort.sheet.loc[[5, 7], "status"] = ["control", "case"]
-    finding = only(cohort.write(tmp_path).check(), CODE)
+    found = cohort.write(tmp_path).check()
+    finding = only(found, CODE)
     assert finding.severity == "warning"
     assert finding.repertoires == ("hd4", "hd5", "hd6", "hd7")
     assert [Path(file).name for file in finding.files] == ["hd4.tsv", "hd5.tsv", "hd6.tsv", "hd7.tsv"]
     assert finding.column == "status"
-    assert "target 'status', subject p1: " in finding.message
-    assert "hd4 (case) and hd5 (control) share " in finding.message
-    assert "hd6 (control) and hd7 (case) share " in finding.message
+    assert "target 'status': " in finding.message
+    assert "than with their own, of 1 subject: p1; " in finding.message
+    assert finding.target == "status"
+    told = {each.names: each.classes for each in found.comparisons}
+    assert told["hd4", "hd5"] == ("case", "control")
+    assert told["hd6", "hd7"] == ("control", "case")
     assert finding.message.endswith("the first and its own class 0.0%")
     assert only(cohort.check(targets=["age:regression", "status"]), CODE) == finding
 
@@ -61,10 +65,9 @@ def test_classes_are_called_as_the_target_has_them(tmp_path: Path) -> None:
     cohort.sheet.loc[[5, 7], "status"] = ["control", "case"]
     cohort.sheet.loc[32:, "status"] = "zzz"
     cohort.write(tmp_path)
-    message = only(cohort.check(targets=["status=case"]), CODE).message
-    assert "hd4 (case) and hd5 (not case) share " in message
-    message = only(cohort.check(targets=["status:multiclass"]), CODE).message
-    assert "hd4 (case) and hd5 (control) share " in message
+    for target, other in (("status=case", "not case"), ("status:multiclass", "control")):
+        told = {each.names: each.classes for each in cohort.check(targets=[target]).comparisons}
+        assert told["hd4", "hd5"] == ("case", other)
 
 
 def test_labels_that_do_not_go_with_clones_name_nobody(tmp_path: Path) -> None:
@@ -92,10 +95,10 @@ def test_a_class_that_is_larger_in_everybody_names_nobody(tmp_path: Path) -> Non
     assert CODE not in codes(cohort.write(tmp_path).check())
 
 
-def comparison(within: tuple[int, int, int], across: tuple[int, int, int], n_across: int = 1) -> _Comparison:
+def comparison(within: tuple[int, int, int], across: tuple[int, int, int], n_across: int = 1) -> ClassComparison:
     """Each pair: how many are shared, and both sizes."""
     pairs = [Pair(0, 1, shared, (a, b)) for shared, a, b in (within, across)]
-    return _Comparison(("a", "b"), ("x", "y"), *pairs, n_across)
+    return ClassComparison("target", "subject", ("a", "b"), ("x", "y"), *pairs, n_across)
 
 
 def test_the_chance_of_so_many_in_common() -> None:
@@ -114,13 +117,13 @@ def test_what_is_strange() -> None:
     assert not comparison((0, 1000, 1000), (9, 1000, 1000)).is_strange(0.01)  # too few
 
 
-def test_many_subjects_are_listed_together(tmp_path: Path) -> None:
+def test_many_subjects_are_one_finding(tmp_path: Path) -> None:
     cohort = paired(48)
     for subject in range(12):
         cohort.sheet.loc[[4 * subject + 1, 4 * subject + 3], "status"] = ["control", "case"]
-    found = [each for each in cohort.write(tmp_path).check().findings if each.code == CODE]
-    assert len(found) == 11
-    assert found[-1].message == "target 'status': likewise 2 more subjects: p10, p11"
+    finding = only(cohort.write(tmp_path).check(), CODE)
+    assert "of 12 subjects: p0, p1, p2 and 9 more; " in finding.message
+    assert finding.figures == {"subjects": 12, "repertoires": 48}
 
 
 @pytest.mark.parametrize(
@@ -135,7 +138,8 @@ def test_what_is_shared_must_be_much_more(tmp_path: Path, within: int, across: i
     assert (CODE in codes(found)) == flagged
     if flagged:
         shares = (
-            f"hd0 (case) and hd2 (control) share {across / 100:.1%}, the first and its own class {within / 100:.1%}"
+            f"hd0 (case) and hd2 (control) share {across / 100:.1%} of the smaller one's sequences, the first and its "
+            f"own class {within / 100:.1%}"
         )
         assert shares in only(found, CODE).message
 

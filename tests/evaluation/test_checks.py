@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +10,15 @@ import pandas as pd
 import pytest
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
+from deeprc.datasets.metadata import read_metadata
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.datasets.sequences import GeneCalls, SequenceTable
 from deeprc.errors import InputError
 from deeprc.evaluation.checks import CODES, check_cohort
+from deeprc.evaluation.checks.features import sheet_features
+from deeprc.evaluation.checks.overlaps import overlaps
 from deeprc.evaluation.checks.profile import hash_sequences
-from deeprc.evaluation.checks.sheet import _alike
-from deeprc.evaluation.checks.twins import overlaps
+from deeprc.evaluation.checks.sheet import Subjects, _alike
 
 LETTERS = np.array(list(AMINO_ACIDS))
 V = ("TRBV2", "TRBV5-1", "TRBV6-2", "TRBV7-9", "TRBV19", "TRBV20-1", "TRBV28", "TRBV29-1")
@@ -60,6 +63,10 @@ class Cohort:
             }
         )
 
+    def without_subjects(self) -> "Cohort":
+        self.sheet = self.sheet.drop(columns="subject_id")
+        return self
+
     def cases(self) -> list[str]:
         return self.sheet.loc[self.sheet["status"] == "case", "repertoire_id"].tolist()
 
@@ -97,11 +104,13 @@ def big(seed: int = 0) -> Cohort:
 
 
 @pytest.mark.parametrize("seed", [0, 1, pytest.param(range(2, 20), marks=pytest.mark.slow)])
-def test_a_clean_cohort_raises_no_alarm(tmp_path, seed):
+@pytest.mark.parametrize("with_subjects", [True, False])
+def test_a_clean_cohort_raises_no_alarm(tmp_path, seed, with_subjects):
     for number in [seed] if isinstance(seed, int) else seed:
         folder = tmp_path / str(number)
         folder.mkdir()
-        found = big(number).write(folder).check()
+        cohort = big(number) if with_subjects else big(number).without_subjects()
+        found = cohort.write(folder).check()
         assert codes(found) == [], (number, found.to_text())
         assert found.ok
         assert {each.property for each in found.shortcuts} >= {
@@ -168,8 +177,8 @@ def test_rows_that_are_left_out_do_not_count(tmp_path, cohort):
     cohort.write(tmp_path)
     for number in range(3):
         (tmp_path / "files" / f"hd{number}.tsv").unlink()
-    messages = [each.message for each in cohort.check(allow_missing=True).findings if each.code == "small-class"]
-    assert "target 'status': class 'case' has 0 repertoires" in messages
+    message = only(cohort.check(allow_missing=True), "small-class").message
+    assert message == "target 'status': fewer than 10 repertoires in 2 classes: 'control' (9), 'case' (0)"
 
 
 def test_not_one_file_that_matches_is_an_error_in_any_case(tmp_path, cohort):
@@ -387,12 +396,65 @@ def test_repertoires_that_all_share_much_are_no_surprise(tmp_path, cohort):
     assert "similar-content" not in codes(cohort.write(tmp_path).check())
 
 
-def test_many_similar_pairs_are_listed_together(tmp_path, cohort):
-    for number in range(0, 12, 2):
-        half = cohort.tables[f"hd{number}"]
-        cohort.tables[f"hd{number + 1}"] = pd.concat([half.iloc[:-3], cohort.repertoire(3)])
+def test_many_similar_pairs_are_one_finding_with_groups(tmp_path, cohort):
+    """hd1 to hd4 hold what hd0 does, hd7 what hd6 does: a group of five, ten pairs, and one of two."""
+    for number, source in ((1, 0), (2, 0), (3, 0), (4, 0), (7, 6)):
+        half = cohort.tables[f"hd{source}"]
+        cohort.tables[f"hd{number}"] = pd.concat([half.iloc[:-3], cohort.repertoire(3)])
     found = cohort.write(tmp_path).check()
-    assert codes(found).count("similar-content") == 6
+    finding = only(found, "similar-content")
+    assert finding.groups == (("hd0", "hd1", "hd2", "hd3", "hd4"), ("hd6", "hd7"))
+    assert finding.message.startswith(
+        "2 groups of repertoires of different subjects share far more than chance, 7 repertoires in 11 pairs, up to "
+    )
+    assert finding.message.endswith("; the largest: hd0, hd1, hd2 and 2 more")
+    assert "\n" not in finding.message
+    assert (finding.figures["pairs"], finding.figures["groups"]) == (11, 2)
+    assert len({each.names for each in found.similar}) == 11
+    assert {each.measure for each in found.similar} == {"sequences", "largest sequences"}
+
+
+def test_copies_are_one_finding_with_groups(tmp_path, cohort):
+    for number, source in ((3, 2), (4, 2), (9, 8)):
+        cohort.tables[f"hd{number}"] = cohort.tables[f"hd{source}"]
+    finding = only(cohort.write(tmp_path).check(), "same-content")
+    assert finding.groups == (("hd2", "hd3", "hd4"), ("hd8", "hd9"))
+    assert finding.message == (
+        "2 groups of repertoires each hold the same sequences with the same genes and counts, 5 repertoires in all; "
+        "the largest: hd2, hd3, hd4"
+    )
+
+
+def test_no_finding_names_more_than_a_few(tmp_path):
+    """In a cohort with everything wrong, each finding is a line, and has every name in its fields."""
+    cohort = Cohort(n=40, n_sequences=40)
+    for number, name in enumerate(list(cohort.tables)):
+        table = cohort.tables[name]
+        if number < 12:
+            cohort.tables[name] = cohort.tables["hd0"].sample(frac=0.9, random_state=number)
+        elif number < 18:
+            table.loc[::2, "productive"] = "F"
+        elif number < 24:
+            cohort.tables[name] = table.iloc[:3]
+        elif number < 30:
+            table["productive"] = "F"
+    cohort.sheet["subject_id"] = [f"p{number // 2}" if number > 11 else f"q{number}" for number in range(40)]
+    cohort.write(tmp_path)
+    for number in range(30, 36):
+        (tmp_path / "files" / f"hd{number}.tsv").write_text(f"what\tis\tthis\n{number}\t2\t3\n")
+    found = cohort.check()
+    names = [each.split(": ")[0] for each in found.to_text().splitlines() if each.startswith(("error", "warning"))]
+    assert len(names) == len([each for each in found.findings if each.severity != "note"])
+    for finding in found.findings:
+        mentioned = sum(f"{name}" in re.findall(r"\bhd\d+\b", finding.message) for name in cohort.tables)
+        assert mentioned <= 4, finding.message
+        assert finding.code == "unreadable-file" or len(finding.message) < 400  # a reader's own sentence is longer
+    bad = only(found, "unreadable-file")
+    assert bad.message.startswith("6 files: no reader knows this header; its first columns are what, is, this. ")
+    assert bad.message.endswith("hd30.tsv)")
+    assert len(bad.files) == 6
+    assert len(only(found, "empty-repertoire").repertoires) == 6
+    assert len(only(found, "similar-content").groups[0]) == 12
 
 
 def test_overlaps_estimate_what_is_shared():
@@ -454,10 +516,9 @@ def test_labels_that_are_missing_or_few(tmp_path, cohort):
     found = cohort.write(tmp_path).check()
     assert only(found, "missing-labels").repertoires == ("hd10", "hd11")
     assert only(found, "missing-labels").severity == "note"
-    assert {each.message for each in found.findings if each.code == "small-class"} == {
-        "target 'status': class 'control' has 8 repertoires",
-        "target 'status': class 'case' has 2 repertoires",
-    }
+    small = only(found, "small-class")
+    assert small.message == "target 'status': fewer than 10 repertoires in 2 classes: 'control' (8), 'case' (2)"
+    assert small.figures == {"repertoires of control": 8, "repertoires of case": 2}
     assert only(found, "too-few").severity == "note"
 
 
@@ -475,10 +536,9 @@ def test_one_class_is_an_error_and_a_column_that_is_not_there_is_wrong_usage(tmp
 def test_labels_that_look_alike(tmp_path, cohort):
     cohort.sheet["status"] = ["Case", "case", "case", "control", "contrl", *["control"] * 7]
     found = cohort.write(tmp_path).check(targets=["status:multiclass"])
-    assert [each.message for each in found.findings if each.code == "similar-labels"] == [
-        "column 'status': 'Case' (1) and 'case' (2) look alike",
-        "column 'status': 'contrl' (1) and 'control' (8) look alike",
-    ]
+    assert only(found, "similar-labels").message == (
+        "column 'status': labels that look alike, 2 pairs: 'Case' (1) and 'case' (2), 'contrl' (1) and 'control' (8)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -534,9 +594,10 @@ def test_filters_that_predict_the_label(tmp_path):
     assert "share of dropped rows" in only(found, "label-from-processing").message
 
 
+@pytest.mark.parametrize("with_subjects", [True, False])
 @pytest.mark.parametrize(("column", "name"), [("v_call", "V-gene usage"), ("j_call", "J-gene usage")])
-def test_genes_that_predict_the_label(tmp_path, column, name):
-    cohort = big()
+def test_genes_that_predict_the_label(tmp_path, column, name, with_subjects):
+    cohort = big() if with_subjects else big().without_subjects()
     for case in cohort.cases():
         table = cohort.tables[case]
         table.loc[: len(table) // 3, column] = {"v_call": V, "j_call": J}[column][0]
@@ -608,6 +669,29 @@ def test_several_repertoires_of_a_subject_are_no_evidence(tmp_path):
     assert codes(found) == ["repeated-subject"]
 
 
+@pytest.mark.parametrize("column", [None, "subject_id"])
+def test_repertoires_of_unknown_subjects_count_one_each(tmp_path, column):
+    """No column of subjects, or one without an entry in most rows: they are not all of one subject."""
+    cohort = big()
+    subject = [7.0 if number < 2 else None for number in range(40)]  # a column of numbers, in which missing is NaN
+    cohort.sheet = cohort.sheet.drop(columns="subject_id").assign(**({column: subject} if column else {}))
+    cohort.sheet.loc[[0, 1], "status"] = "case"
+    for name in cohort.cases():
+        cohort.tables[name] = cohort.tables[name].iloc[:30]
+    found = cohort.write(tmp_path).check()
+    assert "too-few" not in codes(found, "note")
+    sizes = [each for each in found.findings if each.code == "label-from-size"]
+    assert [each.severity for each in sizes] == ["warning", "warning"]
+    subjects = Subjects(read_metadata(tmp_path / "sheet.tsv"), None).of_each().tolist()
+    assert subjects == (["7", "7", *[None] * 38] if column else [None] * 40)
+
+
+def test_a_column_of_files_with_a_gap_is_no_feature(tmp_path):
+    (tmp_path / "sheet.tsv").write_text("sample_id\tfile\tsite\na\tx.tsv\t1\nb\tx.tsv\t2\nc\tNA\t3\n")
+    sheet = read_metadata(tmp_path / "sheet.tsv")
+    assert [each.column for each in sheet_features(sheet, range(3), [])] == ["site"]
+
+
 def test_three_classes_and_numbers(tmp_path):
     cohort = Cohort(n=45, n_sequences=40)
     cohort.sheet["grade"] = np.resize(["low", "mid", "high"], 45)
@@ -641,6 +725,18 @@ def test_every_code_is_explained_in_the_docs():
     assert sorted(documented) == sorted(CODES)
 
 
+def test_covidtcrs_without_subjects(real_data, tmp_path):
+    """Without the columns of patients, each sample counts, and the use of V genes is a warning."""
+    folder = real_data / "covidtcrs"
+    sheet = pd.read_csv(folder / "metadata_TRB_10umi_filter_MiXCR_to_VDJtools.txt", sep="\t")
+    sheet.drop(columns=["patient_id", "study_patient_id"]).to_csv(tmp_path / "sheet.tsv", sep="\t", index=False)
+    found = check_cohort([folder], tmp_path / "sheet.tsv", targets=["T-cell_type=cd4"], allow_missing=True)
+    assert "too-few" not in codes(found, "note")
+    genes = [each for each in found.findings if each.code == "label-from-genes"]
+    assert [each.severity for each in genes] == ["warning", "warning"]
+    assert genes[0].message.startswith("target 'T-cell_type=cd4': V-gene usage tells cd4 from cd8: AUC 0.9")
+
+
 def test_covidtcrs(real_data):
     folder = real_data / "covidtcrs"
     sheet = folder / "metadata_TRB_10umi_filter_MiXCR_to_VDJtools.txt"
@@ -649,9 +745,6 @@ def test_covidtcrs(real_data):
     assert only(found, "small-repertoire").repertoires == ("2_cd4_1_S67", "5_cd4_1_S4")
     assert only(found, "similar-content").repertoires == ("31_cd8_1_S64", "34_cd4_1_S55")  # two subjects
     assert only(found, "subject-in-both-classes").severity == "note"
-    mixed_up = [each for each in found.findings if each.code == "closer-to-other-class"]
-    assert [each.message.split(":")[0] for each in mixed_up] == [
-        f"target 'T-cell_type', subject {subject}" for subject in ("covidam10", "covidam12")
-    ]
+    assert "of 2 subjects: covidam10, covidam12; " in only(found, "closer-to-other-class").message
     genes = {each.property: each.value for each in found.shortcuts if each.code == "label-from-genes"}
     assert min(genes.values()) > 0.85  # an independent scikit-learn pipeline, grouped by subject: 0.90 and 0.97

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,10 @@ from deeprc.evaluation.paired_test import delong_covariance, holm, midrank_aucs,
 
 A, B = MethodInfo("a", "Method A"), MethodInfo("b", "Method B")
 CONTROL, TRUTH = MethodInfo("v", "V gene usage", "control"), MethodInfo("k", "Known motif", "truth")
+
+
+def verdict(comparison: pd.DataFrame, methods: Sequence[MethodInfo]) -> list[str]:
+    return [each.text for each in control_verdict(comparison, methods)]
 
 
 def frame(method: str, fold: int, label: list[int], score: list[float], probability: list[float] | None = None):
@@ -390,7 +395,7 @@ def test_a_fold_of_one_class_does_not_count() -> None:
 def test_verdict_when_a_control_does_as_well() -> None:
     predictions = random_predictions({"a": 2.0, "v": 2.0}, seed=1)
     comparison = compare(predictions, [A, CONTROL])
-    (line,) = control_verdict(comparison, [A, CONTROL])
+    (line,) = verdict(comparison, [A, CONTROL])
     own, best = row_of(comparison, "v"), row_of(comparison, "a")
     assert own["p_value"] > 0.05
     assert line.startswith("V gene usage (control), which reads no receptor sequence, ")
@@ -399,43 +404,44 @@ def test_verdict_when_a_control_does_as_well() -> None:
 
 
 @pytest.mark.parametrize(
-    ("a", "v", "words"), [(1.0, 1.0, "cannot be told from"), (0.5, 0.8, "does as well as"), (0.5, 5.0, "beats")]
+    ("a", "v", "words"),
+    [(1.0, 1.0, "cannot be told from"), (0.5, 0.8, "cannot be told from"), (0.5, 5.0, "is better than")],
 )
 def test_verdict_says_how(a: float, v: float, words: str) -> None:
     comparison = compare(random_predictions({"a": a, "v": v}), [A, CONTROL])
-    lines = [line for line in control_verdict(comparison, [A, CONTROL]) if line.startswith("V gene")]
+    lines = [line for line in verdict(comparison, [A, CONTROL]) if line.startswith("V gene")]
     assert f" {words} the best method, Method A (" in lines[0]
 
 
 def test_verdict_when_no_control_reaches_the_method() -> None:
     size = MethodInfo("s", "Repertoire size", "control")
     comparison = compare(random_predictions({"a": 4.0, "v": 0.0, "s": 0.1}), [A, CONTROL, size])
-    (line,) = control_verdict(comparison, [A, CONTROL, size])
+    (line,) = verdict(comparison, [A, CONTROL, size])
     assert line.startswith(
-        f"No control reached the best method, Method A (AUC {comparison['auc_mean'][0]:.3f}): V gene"
+        f"Every control is worse than the best method, Method A (AUC {comparison['auc_mean'][0]:.3f}): V gene"
     )
     assert f"difference {row_of(comparison, 's')['difference']:.3f}, p < 0.001" in line
     assert "Repertoire size (AUC" in line
 
 
 def test_verdict_without_controls_and_without_methods() -> None:
-    (line,) = control_verdict(compare(random_predictions({"a": 4.0}), [A]), [A])
+    (line,) = verdict(compare(random_predictions({"a": 4.0}), [A]), [A])
     assert line.startswith("No control was run")
-    (line,) = control_verdict(compare(random_predictions({"v": 4.0}), [CONTROL]), [CONTROL])
+    (line,) = verdict(compare(random_predictions({"v": 4.0}), [CONTROL]), [CONTROL])
     assert line.startswith("Only controls and known motifs were run")
 
 
 def test_verdict_on_chance_and_on_few_repertoires() -> None:
-    lines = control_verdict(compare(random_predictions({"a": 0.0, "v": 0.0}), [A, CONTROL]), [A, CONTROL])
+    lines = verdict(compare(random_predictions({"a": 0.0, "v": 0.0}), [A, CONTROL]), [A, CONTROL])
     assert lines[0].startswith("No method is shown to be better than chance: the best, Method A, has AUC 0.")
-    lines = control_verdict(compare(random_predictions({"a": 4.0}, n=6, folds=3), [A]), [A])
+    lines = verdict(compare(random_predictions({"a": 4.0}, n=6, folds=3), [A]), [A])
     assert lines[-1].startswith("Caution: the smaller class has 9 repertoires")
 
 
 def test_verdict_of_a_control_that_is_not_complete() -> None:
     predictions = random_predictions({"a": 2.0, "v": 2.0})
     predictions = predictions[(predictions["method"] == "a") | (predictions["fold"] < 3)]
-    (line,) = control_verdict(compare(predictions, [A, CONTROL]), [A, CONTROL])
+    (line,) = verdict(compare(predictions, [A, CONTROL]), [A, CONTROL])
     assert "on the folds that both have" in line
 
 

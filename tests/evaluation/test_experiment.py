@@ -9,17 +9,21 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from torch import Tensor
 
 import deeprc
-from deeprc.config import load_config
+from deeprc.config import TrainingConfig, load_config
 from deeprc.datasets.alphabet import encode_many
-from deeprc.datasets.container_writer import ContainerWriter
+from deeprc.datasets.container_writer import ContainerWriter, seal_container
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import SequenceTable
 from deeprc.errors import InputError
-from deeprc.evaluation.experiment import resume_run, train_run
-from deeprc.evaluation.run import Run, load_run
+from deeprc.evaluation import experiment
+from deeprc.evaluation.experiment import describe_end, resume_run, train_run
+from deeprc.evaluation.run import Run, load_run, write_splits
+from deeprc.evaluation.splits import Split
 from deeprc.interpretation.attention import attention_of, attention_table
+from deeprc.training.trainer import TrainingState
 from tests.conftest import Killed, killing
 
 SMALL = load_config(
@@ -36,8 +40,8 @@ def run(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def test_the_run_directory_is_complete(run: Run) -> None:
     assert sorted(path.name for path in run.path.iterdir()) == [
-        "config.yaml", "environment.json", "history.tsv", "metrics.json", "model.safetensors", "predictions.tsv",
-        "seeds.tsv", "splits.json",
+        "checks.json", "config.yaml", "environment.json", "history.tsv", "metrics.json", "model.safetensors",
+        "predictions.tsv", "seeds.tsv", "splits.json", "warnings.json",
     ]  # fmt: skip
     config = yaml.safe_load((run.path / "config.yaml").read_text())
     assert config["network"]["n_kernels"] == 8
@@ -52,7 +56,12 @@ def test_the_run_directory_is_complete(run: Run) -> None:
 
 def test_predictions_belong_to_their_ids(run: Run, cohort: RepertoireDataset) -> None:
     table = pd.read_csv(run.path / "predictions.tsv", sep="\t")
-    assert table.columns.tolist() == ["repertoire_id", "split", "target", "label", "probability", "prediction"]
+    columns = ["repertoire_id", "split", "target", "label", "probability", "positive_class", "prediction"]
+    assert table.columns.tolist() == columns
+    named = table.dropna(subset="positive_class")[["target", "positive_class"]].drop_duplicates()
+    assert dict(named.to_numpy()) == {
+        "status=case": "case", "grade=high": "high", "grade=low": "low", "grade=mid": "mid",
+    }  # fmt: skip
     assert table["repertoire_id"].drop_duplicates().tolist() == cohort.repertoire_ids.tolist()
     binary = table[table["target"] == "status=case"].reset_index(drop=True)
     assert (binary["label"] == (cohort.metadata["status"] == "case")).all()
@@ -82,6 +91,7 @@ def test_metrics_json_equals_evaluate(run: Run, cohort: RepertoireDataset) -> No
     again = load_run(run.path).evaluate(cohort)
     assert again["test"]["status=case"]["auc"] == stored["test"]["status=case"]["auc"]
     binary = stored["test"]["status=case"]
+    assert binary["positive_class"] == "case"
     assert {"auc", "auc_ci", "f1", "balanced_accuracy", "accuracy", "loss", "n"} <= set(binary)
     assert binary["auc_ci"][0] <= binary["auc"] <= binary["auc_ci"][1]
     assert {"r2", "mae", "loss", "n"} <= set(stored["test"]["age"])
@@ -163,14 +173,14 @@ def test_hidden_singletons_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptu
     metadata = pd.DataFrame({"status": ["a", "b"] * 6})
     with ContainerWriter(tmp_path / "c.h5") as writer:
         for number in range(12):
-            residues, offsets = encode_many(["CASSF", "CATTF"])
-            counts = np.ones(2, np.uint32)
+            residues, offsets = encode_many(["CASSF", "CATTF", "CAWWF"])
+            counts = np.array([1, 1, 2], np.uint32)
             writer.append(f"r{number}", SequenceTable(residues, np.diff(offsets), counts))
         writer.finish(metadata, source="a test")
     config = load_config("paper", ["n_updates=1"])
     with caplog.at_level(logging.WARNING):
         train_run(tmp_path / "c.h5", tmp_path / "run", targets="status", config=config, folds=3)
-    assert "abundance=log hides the residues of the 100% of sequences seen once" in caplog.text
+    assert "abundance=log hides the residues of the 67% of sequences seen once" in caplog.text
 
 
 def test_a_run_resumes_to_the_same_files(cohort: RepertoireDataset, tmp_path: Path) -> None:
@@ -191,6 +201,42 @@ def test_a_run_resumes_to_the_same_files(cohort: RepertoireDataset, tmp_path: Pa
         resume_run(tmp_path / "cut")
 
 
+def test_only_one_process_trains_a_run(cohort: RepertoireDataset, tmp_path: Path) -> None:
+    arguments = {"targets": ["status"], "config": SMALL, "folds": 3, "device": "cpu"}
+    refused = []
+
+    def second(state: TrainingState, _: Tensor) -> None:
+        if state.update == 5:
+            for begin in (resume_run, lambda run: train_run(cohort.container.path, run, **arguments)):
+                with pytest.raises(InputError) as error:
+                    begin(tmp_path / "run")
+                refused.append(str(error.value))
+            raise Killed
+
+    with pytest.raises(Killed):
+        train_run(cohort.container.path, tmp_path / "run", progress=second, **arguments)  # type: ignore[arg-type]
+    assert refused == [
+        f"{tmp_path}/run: another process is training this run; wait for its end",
+        f"{tmp_path}/run: exists already; continue it with --resume {tmp_path}/run, or choose another --output",
+    ]
+    resume_run(tmp_path / "run")
+    assert not (tmp_path / "run" / "checkpoint").exists()
+
+
+def test_a_run_that_another_process_has_begun_meanwhile_is_left_alone(
+    cohort: RepertoireDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_as_another(folder: Path, split: Split, dataset: RepertoireDataset) -> None:
+        write_splits(folder, split, dataset)
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / "config.yaml").write_text("of another process")
+
+    monkeypatch.setattr(experiment, "write_splits", write_as_another)
+    with pytest.raises(InputError, match="run: another process has begun a run there; choose another --output"):
+        train_run(cohort.container.path, tmp_path / "run", targets=["status"], config=SMALL, folds=3)
+    assert [path.name for path in tmp_path.rglob("*")] == ["run", "config.yaml"]
+
+
 def test_a_changed_container_is_not_resumed(
     cohort: RepertoireDataset, cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path
 ) -> None:
@@ -200,6 +246,7 @@ def test_a_changed_container_is_not_resumed(
     other.write_bytes(cohort.container.path.read_bytes())
     with h5py.File(other, "r+") as file:
         file["residues"][100] = (file["residues"][100] + 1) % 20
+    seal_container(other)
     with pytest.raises(InputError, match=r"its repertoires or labels are not those that .*run began with"):
         resume_run(tmp_path / "run", cohort=other)
     with pytest.raises(InputError, match=r"no repertoire 'rep\.\d+', which .*splits\.json names"):
@@ -214,7 +261,7 @@ def test_another_version_is_refused(run: Run, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"config\.yaml: expected format 'deeprc-run' version 2, found .* version 7"):
         load_run(old)
     (old / "config.yaml").write_text("format: deeprc-run\nversion: 2\n")
-    with pytest.raises(InputError, match=r"config\.yaml: is damaged"):
+    with pytest.raises(InputError, match=r"config\.yaml: network: is missing"):
         load_run(old)
     with pytest.raises(InputError, match=r"is not a run directory"):
         load_run(tmp_path)
@@ -230,3 +277,36 @@ def test_the_python_interface(run: Run, cohort: RepertoireDataset) -> None:
     assert deeprc.load(run.path).predict(dataset[:2])["repertoire_id"].unique().tolist() == ["rep.0", "rep.1"]
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         deeprc.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("state", "settings", "text"),
+    [
+        ((750, 0.4, 500), {}, "stopped early at 750 of 1000 updates, best at 500: no better validation loss in the 5"),
+        (
+            (750, 0.0009, 700),
+            {},
+            "stopped early at 750 of 1000 updates, best at 700: the validation loss cannot fall by",
+        ),
+        ((1000, 0.4, 950), {}, "trained for all 1000 updates, best at 950"),
+        ((1000, 0.4, 500), {"patience": None}, "trained for all 1000 updates, best at 500"),
+    ],
+)
+def test_the_end_of_a_training_is_said(state: tuple[int, float, int], settings: dict[str, None], text: str) -> None:
+    update, best_loss, best_update = state
+    ended = TrainingState(update=update, best_loss=best_loss, best_update=best_update, finished=True)
+    training = TrainingConfig(**{"n_updates": 1000, "patience": 5, **settings})  # type: ignore[arg-type]
+    assert describe_end(ended, training).startswith(text)
+
+
+def test_a_run_says_how_its_training_began_and_ended(
+    cohort: RepertoireDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    config = load_config("deeprc", ["n_updates=30", "evaluate_every=1", "patience=1", "n_kernels=4", "kernel_size=4"])
+    run = train_run(cohort.container.path, tmp_path / "run", targets="status", config=config, folds=3, device="cpu")
+    history = pd.read_csv(run.path / "history.tsv", sep="\t").iloc[-1]
+    last, best = int(history["update"]), int(history["best_update"])
+    end = f"stopped early at {last} of 30 updates" if last < 30 else "trained for all 30 updates"
+    assert f"{end}, best at {best}" in caplog.text
+    assert "Short motifs to start from are sought where at least 100 training repertoires have a label" in caplog.text

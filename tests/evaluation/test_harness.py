@@ -26,6 +26,7 @@ from deeprc.datasets.simulation import (
 )
 from deeprc.datasets.simulation import Motif as SimulatedMotif
 from deeprc.errors import InputError
+from deeprc.evaluation import methods
 from deeprc.evaluation.benchmark_result import BenchmarkResult
 from deeprc.evaluation.harness import benchmark
 from deeprc.evaluation.splits import make_split
@@ -404,7 +405,10 @@ def test_a_lost_or_damaged_file_is_computed_again_alone(
     files[0].unlink()
     files[3].write_bytes(files[3].read_bytes()[:40])
     files[5].write_text("{}")
-    files[9].rename(files[9].with_name(f".{files[9].name}.partial"))
+    left = files[9].with_name(f".{files[9].name}.abcdefgh.tmp")  # by a process that was killed
+    left.mkdir()
+    (left / ".lock").touch()
+    files[9].rename(left / files[9].name)
     again = run(two(log), METHODS, output=out, resume=True)
     assert_same(first, again)
     assert len(log_of(toys, log)) == N_JOBS + 4
@@ -417,18 +421,21 @@ def test_another_method_adds_its_own_jobs_only(
 ) -> None:
     log, other, out = str(tmp_path / "log"), str(tmp_path / "other"), tmp_path / "out"
     search = {name: {"fixed": {"log": path}} for name, path in (("toy_methods:Noise", log), ("more", other))}
-    search["more"]["estimator"] = "toy_methods:Seeded"  # type: ignore[assignment]
-    first = run(["toy_methods:Noise"], search, output=out)
-    both = run(["more"], search, output=out, resume=True)
+    noise, more = "toy_methods:Noise", "more=toy_methods:Seeded"
+    first = run([noise], {noise: search[noise]}, output=out)
+    both = run([noise, more], search, output=out, resume=True)
     assert [each.name for each in both.methods] == ["Noise", "more"]
     assert scores(both, "Noise") == scores(first, "Noise")
     assert (len(toys.read_log(log)), len(toys.read_log(other))) == (N_FOLDS, N_FOLDS)
-    mine = run({"mine": toys.Memory()}, search, output=out, resume=True)
+    mine = run({noise: None, more: None, "mine": toys.Memory()}, search, output=out, resume=True)
     assert [each.name for each in mine.methods] == ["Noise", "more", "mine"]
     assert (len(toys.read_log(log)), len(toys.read_log(other))) == (N_FOLDS, N_FOLDS)
     header = yaml.safe_load((out / "benchmark.yaml").read_text())
     assert list(header["methods"]) == ["Noise", "more", "mine"]
-    assert header["asked"] == ["toy_methods:Noise", "more"]
+    assert header["asked"] == [noise, more]
+    for names in (["more"], [noise], {"mine": toys.Memory()}):
+        with pytest.raises(InputError, match="code is run only where the command names it: give it again"):
+            run(names, search, output=out, resume=True)
 
 
 def test_another_search_computes_what_is_new(
@@ -594,11 +601,11 @@ def test_a_method_without_a_score_for_one_repertoire_fails_in_its_fold(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"target": "grade"}, r"target 'grade' has 4 classes \(a, b, c, d\); say 'grade=CLASS'"),
-        ({"target": "grade:multiclass"}, "^--target 'grade:multiclass': a benchmark compares two classes; say COLUMN="),
-        ({"target": "age:regression"}, "^--target 'age:regression': a benchmark compares two classes; say COLUMN="),
+        ({"target": "grade"}, r"'grade' has 4 classes \(a \(6\), b \(6\), c \(6\), d \(6\)\); say 'grade=CLASS'"),
+        ({"target": "age:regression"}, "^method 'noise': it is no regressor; 'age' is a number$"),
+        ({"target": "status=sick@0.5"}, "^--target 'status=sick@0.5': a benchmark has one target, whose weight means"),
         ({"target": "CMV"}, "no metadata column 'CMV' for --target 'CMV'"),
-        ({"target": "status=ill"}, "no class 'ill'; its classes: sick, well"),
+        ({"target": "status=ill"}, r"no class 'ill'; its classes: sick \(12\), well \(12\)"),
         ({"folds": 2}, "^--folds 2: expected at least 3$"),
         ({"folds": 13}, "the smallest class has 12 repertoires; expected at least 13"),
         ({"folds": "no.tsv"}, "^no.tsv: cannot be read as a table"),
@@ -685,12 +692,12 @@ def test_groups_are_kept_together(
 
     with caplog.at_level(logging.WARNING):
         assert n_apart(run({"memory": toys.Memory()}, group_by="patient_id")) == 0
-    assert "patient_id" not in caplog.text
+    assert "in more than one fold" not in caplog.text
     with caplog.at_level(logging.WARNING):
         apart = n_apart(run({"memory": toys.Memory()}))
     assert apart > 5
-    expected = f"{apart} values of 'patient_id' have repertoires in more than one fold; use --group-by 'patient_id'"
-    assert expected in caplog.text
+    assert f"{apart} values of 'patient_id' have repertoires in more than one fold: what was learned" in caplog.text
+    assert "Use --group-by 'patient_id'." in caplog.text
 
 
 def test_methods_that_a_cohort_cannot_serve_are_left_out_of_all(
@@ -699,10 +706,11 @@ def test_methods_that_a_cohort_cannot_serve_are_left_out_of_all(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("deeprc.evaluation.methods.METHODS", {})
-    search = {"moon": {"estimator": "toy_methods:NeedsMore"}, "noise": {"estimator": "toy_methods:Noise"}}
+    classes = {"moon": "NeedsMore", "noise": "Noise"}
+    known = {name: methods._Known(name, f"toy_methods:{kind}") for name, kind in classes.items()}
+    monkeypatch.setattr(methods, "METHODS", known)
     with caplog.at_level(logging.WARNING):
-        result = run(["all"], search)
+        result = run(["all"], {})
     assert [each.name for each in result.methods] == ["noise"]
     assert "moon is left out: needs the moon's phase" in caplog.text
 

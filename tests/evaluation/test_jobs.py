@@ -22,10 +22,14 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.jobs import Job, job_key, run_job, run_jobs, seconds_left
 from deeprc.evaluation.splits import Split
+from deeprc.tasks import Task
 
 N = 24
 SPLIT = Split(np.arange(8, 24), np.arange(4, 8), np.arange(4))
 POSITIVE = (np.arange(N) // 2 % 2).astype(np.int64)
+
+
+TASK = Task("status", "status", "binary", ("well", "sick"))
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +43,7 @@ def make(data: RepertoireDataset) -> Callable[..., Job]:
         cohort = more.get("cohort", str(data.container.path))
         return Job(
             more.get("key", "k"), more.get("method", "m"), more.get("fold", 0), kind, cohort, estimator, settings,
-            SPLIT, POSITIVE,
+            SPLIT, more.get("labels", POSITIVE), more.get("task", TASK),
         )  # fmt: skip
 
     return job
@@ -157,7 +161,7 @@ def test_errors_are_outcomes_of_one_line(toys: ModuleType, make: Callable[..., J
         ("decision_function", 1.0, "scores or probabilities of the shape (4,), found the shape ()"),
         ("predict_proba", [0.5] * 4, "scores or probabilities of the shape (4, 2), found the shape (4,)"),
         ("predict_proba", [[0.5, np.nan]] * 4, "scores or probabilities of the shape (4, 2), found NaN"),
-        ("predict_proba", [[0.0, 1.5]] * 4, "probabilities from 0 to 1, found 1.5 to 1.5"),
+        ("predict_proba", [[0.0, 1.5]] * 4, "probabilities from 0 to 1, found 0.0 to 1.5"),
         (
             "decision_path",
             [[0.0] * 4],

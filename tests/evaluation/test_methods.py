@@ -31,6 +31,7 @@ EXPECTED = [
     "logistic-mil-tcrb",
     "repertoire-size",
     "v-gene-usage",
+    "sheet-columns",
     "known-motif-binary",
     "known-motif-continuous",
 ]
@@ -64,7 +65,11 @@ def choose(cohort: RepertoireDataset, tmp_path: Path) -> Callable[..., tuple[lis
 def test_the_methods_and_presets_that_come_with_deeprc() -> None:
     assert list(METHODS) == EXPECTED
     assert search_presets() == ["paper", "quick"]
-    assert [name for name, method in METHODS.items() if method.kind == "control"] == ["repertoire-size", "v-gene-usage"]
+    assert [name for name, method in METHODS.items() if method.kind == "control"] == [
+        "repertoire-size",
+        "v-gene-usage",
+        "sheet-columns",
+    ]
     assert [name for name, method in METHODS.items() if method.kind == "truth"] == EXPECTED[-2:]
 
 
@@ -82,7 +87,7 @@ def test_deeprc_gets_its_configuration_and_search(cohort: RepertoireDataset) -> 
 
 
 def test_all_are_the_known_ones_and_those_of_the_preset(few: None, choose: Callable[..., Any]) -> None:
-    preset = {"mine": {"estimator": "toy_methods:Memory", "label": "My own"}, "noise": {"search": {"salt": [1, 2]}}}
+    preset = {"mine": {"estimator": "toy_methods:Motif", "label": "My own"}, "noise": {"search": {"salt": [1, 2]}}}
     found, skipped = choose(["all"], preset)
     assert [(each.name, each.label, each.kind) for each in found] == [
         ("noise", "Noise", "method"),
@@ -119,6 +124,33 @@ def test_classes_of_a_users_own(toys: ModuleType, choose: Callable[..., Any]) ->
     assert (found.name, found.label, type(found.estimator)) == ("Noise", "Noise", toys.Noise)
     assert found.search == Search({"salt": [5]})
     assert (other.name, other.search) == ("Memory", Search())
+
+
+def test_a_class_of_a_users_own_can_be_given_a_name(toys: ModuleType, choose: Callable[..., Any]) -> None:
+    preset = {
+        "a": {"search": {"salt": [5]}},
+        "b": {"label": "B", "estimator": "toy_methods:Noise", "fixed": {"salt": 2}},
+    }
+    (first, second), _ = choose(["a=toy_methods:Noise", "b=toy_methods:Noise"], preset)
+    assert (first.name, first.label, first.search, first.estimator.salt) == ("a", "a", Search({"salt": [5]}), 0)
+    assert (second.name, second.label, type(second.estimator), second.estimator.salt) == ("b", "B", toys.Noise, 2)
+
+
+def test_a_file_cannot_name_code(toys: ModuleType, choose: Callable[..., Any], tmp_path: Path) -> None:
+    """Nothing of a module that a preset's file names is run, unless the command names it as well."""
+    (tmp_path / "hostile.py").write_text("from pathlib import Path\nPath(__file__).with_name('ran').touch()\n")
+    sys.path.append(str(tmp_path))
+    try:
+        for names in (["a"], ["all"], ["deeprc", "a"], ["a=toy_methods:Noise"]):
+            with pytest.raises(InputError) as error:
+                choose(names, {"a": {"estimator": "hostile:A"}})
+            assert "mine.yaml: a.estimator: " in str(error.value)
+        with pytest.raises(InputError, match="code is run only where the command names it: --method a=hostile:A"):
+            choose(["a"], {"a": {"estimator": "hostile:A"}})
+    finally:
+        sys.path.remove(str(tmp_path))
+    assert not (tmp_path / "ran").exists()
+    assert "hostile" not in sys.modules
 
 
 def test_two_classes_of_the_same_name_are_told_apart(
@@ -171,13 +203,14 @@ def test_what_is_no_estimator(estimator: object, message: str, toys: ModuleType,
         (["noise"], {"noise": {"search": {"C": [1]}}}, "^Noise: has no parameter 'C'; it has log, salt, seconds$"),
         (["all"], {"nois": {"search": {}}}, r"mine.yaml: no method 'nois'; did you mean 'noise'\?"),
         (["a"], {"a": {"estimator": 3}}, "mine.yaml: a.estimator: expected module:Class, found 3"),
-        (
-            ["a"],
-            {"a": {"estimator": "no_such:A"}},
-            "^no_such:A: cannot be imported: ModuleNotFoundError: No",
-        ),
+        (["a=no_such:A"], {"a": {}}, "^no_such:A: cannot be imported: ModuleNotFoundError: No"),
+        (["noise", "noise=toy_methods:Memory"], {}, "there is a method 'noise' already; choose another name"),
         (["all"], "noise: [", "mine.yaml: is not YAML: while parsing"),
-        (["all"], "noise: 3", "mine.yaml: expected a section for each method, with estimator, fixed, label, search"),
+        (
+            ["all"],
+            "noise: 3",
+            "mine.yaml: expected a section for each method, with estimator, fixed, label, re",
+        ),
         (["all"], "- noise", "mine.yaml: expected a section for each method"),
         (["all"], "", "mine.yaml: expected a section for each method"),
     ],

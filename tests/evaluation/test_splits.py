@@ -6,7 +6,8 @@ import pandas as pd
 import pytest
 
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import assign_folds, make_split, read_folds, straddling_subjects
+from deeprc.evaluation.cohort_cautions import part_of_split
+from deeprc.evaluation.splits import assign_folds, make_split, read_folds, subjects_in_several
 from deeprc.tasks import parse_tasks
 
 
@@ -56,13 +57,13 @@ def test_groups_stay_together() -> None:
         assert not patients[0] & patients[1]
         assert not patients[0] & patients[2]
         assert not patients[1] & patients[2]
-        assert straddling_subjects(metadata, split) == {}
+        assert subjects_in_several(metadata, part_of_split(split, len(metadata))) == {}
 
 
 def test_straddling_subjects_are_counted() -> None:
     metadata = cohort()
     split = make_split(metadata, parse_tasks(["status"], metadata))
-    found = straddling_subjects(metadata, split)
+    found = subjects_in_several(metadata, part_of_split(split, len(metadata)))
     assert set(found) == {"Patient ID"}
     side = np.zeros(60)
     side[split.validation], side[split.test] = 1, 2

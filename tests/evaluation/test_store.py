@@ -11,12 +11,21 @@ from deeprc.errors import InputError
 from deeprc.evaluation.jobs import Job
 from deeprc.evaluation.splits import Split
 from deeprc.evaluation.store import FORMAT, VERSION, ResultStore, holds_benchmark, read_header
+from deeprc.tasks import Task
 
-ROWS = np.arange(3)
-JOB = Job("k1", "svm", 2, "search", "c.h5", DummyClassifier(), ({"C": 1},), Split(ROWS, ROWS, ROWS), ROWS)
+ROWS, LABELS = np.arange(3), np.array([0, 1, 1])
+TASK = Task("t", "t", "binary", ("0", "1"))
+JOB = Job("k1", "svm", 2, "search", "c.h5", DummyClassifier(), ({"C": 1},), Split(ROWS, ROWS, ROWS), LABELS, TASK)
 FINAL = replace(JOB, key="k2", kind="final")
-SEARCHED: dict[str, Any] = {"validation": [{"setting": {"C": 1}, "auc": 0.123456789012345678}], "seconds": 1.5}
-TESTED: dict[str, Any] = {"test": {"repertoire_id": ["ä"], "score": [float("inf")]}, "seconds": 2}
+COSTS = {"seconds": 1.5, "cpu_seconds": 1.0, "peak_memory_mb": float("inf")}
+SEARCHED: dict[str, Any] = {"validation": [{"setting": {"C": 1}, "auc": 0.123456789012345678}], **COSTS}
+PREDICTED: dict[str, Any] = {
+    "repertoire_id": ["ä", "b", "c"],
+    "label": [0, 1, 1],
+    "score": [float("inf"), 0.1, -3.0],
+    "probability": [1.0, 0.5, 0.0],
+}
+TESTED: dict[str, Any] = {"setting": {"C": 1}, "validation_auc": 0.5, "test": PREDICTED, **COSTS}
 HEADER: dict[str, Any] = {
     "target": "status",
     "group_by": None,
@@ -26,7 +35,7 @@ HEADER: dict[str, Any] = {
     "folds": "f01d5",
     "seed": 0,
     "preset": "quick",
-    "methods": {"svm": {"label": "SVM"}},
+    "methods": {"svm": {"label": "SVM", "kind": "method"}},
 }
 
 
@@ -97,11 +106,45 @@ def test_a_damaged_file_is_none_and_is_replaced(text: str, tmp_path: Path) -> No
     assert store.get(JOB) == SEARCHED
 
 
+@pytest.mark.parametrize(
+    ("changes", "predicted"),
+    [
+        ({"validation_auc": 1.5}, {}),
+        ({"setting": {"C": 2}}, {}),
+        ({"seconds": "1"}, {}),
+        ({"more": 1}, {}),
+        ({}, {"repertoire_id": ["a", "b"]}),
+        ({}, {"repertoire_id": ["a", "b", "b"]}),
+        ({}, {"label": [1, 1, 1]}),
+        ({}, {"score": [0.1, 0.2, float("nan")]}),
+        ({}, {"score": [0.1, 0.2]}),
+        ({}, {"probability": [0.1, 0.2, 1.5]}),
+        ({}, {"probability": [0.1, 0.2, None]}),
+    ],
+)
+def test_predictions_that_do_not_fit_their_job_are_none(
+    changes: dict[str, Any], predicted: dict[str, Any], tmp_path: Path
+) -> None:
+    store = ResultStore(tmp_path / "a", HEADER)
+    store.put(FINAL, {**TESTED, **changes, "test": {**PREDICTED, **predicted}})
+    assert store.get(FINAL) is None
+
+
+def test_what_was_measured_of_other_settings_is_none(tmp_path: Path) -> None:
+    store = ResultStore(tmp_path / "a", HEADER)
+    for auc, value in ((0.5, 2), (2.0, 1)):
+        store.put(JOB, {**SEARCHED, "validation": [{"setting": {"C": value}, "auc": auc}]})
+        assert store.get(JOB) is None
+
+
 def test_what_a_kill_left_half_written_is_no_outcome(tmp_path: Path) -> None:
     store = ResultStore(tmp_path / "a", HEADER)
     store.put(JOB, SEARCHED)
     (path,) = (tmp_path / "a" / "tasks").rglob("*.json")
-    path.rename(path.with_name(f".{path.name}.partial"))
+    left = path.with_name(f".{path.name}.abcdefgh.tmp")
+    left.mkdir()
+    (left / ".lock").touch()
+    path.rename(left / path.name)
     assert store.get(JOB) is None
     store.put(JOB, SEARCHED)
     assert [each.name for each in path.parent.iterdir()] == [path.name]
@@ -114,13 +157,14 @@ def test_files_are_written_aside_and_renamed(tmp_path: Path, monkeypatch: pytest
 
     def noted(self: Path, target: Path) -> Path:
         assert self.read_text().endswith("}\n")  # whole before it has its name
-        renamed.append((self.name, Path(target).name))
+        renamed.append((self.parent.parent, self.name, Path(target)))
         return replace_file(self, target)
 
     monkeypatch.setattr(Path, "replace", noted)
     store.put(JOB, SEARCHED)
-    assert renamed == [(".search-k1.json.partial", "search-k1.json")]
-    assert not [path for path in tmp_path.rglob("*") if "partial" in path.name]
+    (path,) = (tmp_path / "a" / "tasks").rglob("*.json")
+    assert renamed == [(path.parent, "search-k1.json", path)]
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_names_that_no_folder_can_have(tmp_path: Path) -> None:
@@ -137,7 +181,7 @@ def test_a_header_that_lacks_something_is_damaged(tmp_path: Path, missing: str) 
     ResultStore(tmp_path / "a", {**HEADER, "asked": [], "methods": {}})
     file = tmp_path / "a" / "benchmark.yaml"
     file.write_text("\n".join(line for line in file.read_text().splitlines() if not line.startswith(missing + ":")))
-    with pytest.raises(InputError, match=rf"benchmark\.yaml: is damaged: '{missing}' is missing or altered"):
+    with pytest.raises(InputError, match=rf"benchmark\.yaml: {missing}: is missing"):
         read_header(tmp_path / "a")
 
 
@@ -150,14 +194,14 @@ def test_the_header_says_what_was_asked(tmp_path: Path) -> None:
 
 def test_resuming_adds_methods_and_keeps_the_others(tmp_path: Path) -> None:
     ResultStore(tmp_path / "a", HEADER)
-    more = {**HEADER, "asked": ["knn"], "methods": {"knn": {"label": "KNN"}}}
+    more = {**HEADER, "asked": ["knn"], "methods": {"knn": {"label": "KNN", "kind": "method"}}}
     ResultStore(tmp_path / "a", more, resume=True)
     header = read_header(tmp_path / "a")
-    assert header["methods"] == {"svm": {"label": "SVM"}, "knn": {"label": "KNN"}}
+    assert header["methods"] == {"svm": {"label": "SVM", "kind": "method"}, "knn": {"label": "KNN", "kind": "method"}}
     assert header["asked"] == ["knn"]
-    changed = {**HEADER, "methods": {"svm": {"label": "other"}}}
+    changed = {**HEADER, "methods": {"svm": {"label": "other", "kind": "method"}}}
     ResultStore(tmp_path / "a", changed, resume=True)
-    assert read_header(tmp_path / "a")["methods"]["svm"] == {"label": "other"}
+    assert read_header(tmp_path / "a")["methods"]["svm"] == {"label": "other", "kind": "method"}
 
 
 @pytest.mark.parametrize(
@@ -205,7 +249,7 @@ def test_an_empty_folder_and_none_can_be_begun_with_resume(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: [", "benchmark.yaml: is damaged: "),
+        ("a: [", "benchmark.yaml: is not YAML: "),
         ("", f"benchmark.yaml: expected format '{FORMAT}' version 1"),
         ("format: other\nversion: 1", f"benchmark.yaml: expected format '{FORMAT}' version 1"),
         (yaml.safe_dump({"format": FORMAT, "version": 2}), f"benchmark.yaml: expected format '{FORMAT}' version 1"),

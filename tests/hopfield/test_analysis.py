@@ -32,6 +32,17 @@ def test_sizes_are_int64_and_lose_the_dimension_of_the_patterns() -> None:
     assert sizes.shape == (3, 2)
 
 
+def test_weights_are_kept_unless_they_may_be_overwritten() -> None:
+    for n_heads in (1, 2):
+        weights = torch.softmax(4 * torch.randn(1000, n_heads, dtype=torch.float64), dim=0)
+        before = weights.clone()
+        sizes = metastable_sizes(weights, dim=0)
+        assert torch.equal(weights, before)
+        by_sort = before.sort(dim=0, descending=True).values.cumsum(0)
+        assert sizes.tolist() == ((by_sort < 0.9 * (1 - 1e-6)).sum(0) + 1).tolist()
+        assert metastable_sizes(weights, dim=0, overwrite=True).tolist() == sizes.tolist()
+
+
 def test_equal_weights_count_exactly_in_spite_of_rounding() -> None:
     for n in range(1, 60):
         for dtype in (torch.float64, torch.float32):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,25 @@ def test_a_table_of_nothing_has_its_header(two_heads: Run, cohort: RepertoireDat
     dataset = cohort[:1]
     dataset.container = cohort.container
     one = next(iter(iterate_attention(two_heads, dataset)))
-    empty = attention.RepertoireAttention(one.repertoire, one.scores, one.outputs, one.rank, np.zeros(0, np.int64))
+    empty = replace(one, rows=np.zeros(0, np.int64))
     summary = write_attention(tmp_path / "a.tsv", [empty])
     assert summary.n_sequences == 0
     assert (tmp_path / "a.tsv").read_text().split("\t")[:3] == ["repertoire_id", "sequence_id", "junction_aa"]
+
+
+@pytest.mark.parametrize("n", [1, 5, 40, 60, 100])
+def test_the_best_rows_are_those_of_a_sort(n: int) -> None:
+    """Also where weights underflow to 0, and where neither weight nor logit tells two apart."""
+    rng = np.random.default_rng(n)
+    logit = rng.integers(0, 20, 60).astype(np.float32)
+    for weight in (rng.integers(0, 4, 60) / 60, np.zeros(60), logit.astype(np.float64)):
+        expected = np.argsort(attention._ranks(weight, logit), kind="stable")[:n]
+        assert attention._best_rows(weight, logit, n).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("top", [1, 7, 10_000])
+def test_the_top_is_that_of_the_whole_table(two_heads: Run, cohort: RepertoireDataset, top: int) -> None:
+    whole, some = attention_of(two_heads, cohort, 2), attention_of(two_heads, cohort, 2, top=top)
+    expected = whole.sequences.sort_values("attention_rank")[:top].reset_index(drop=True)
+    pd.testing.assert_frame_equal(some.sequences, expected, rtol=1e-12)
+    pd.testing.assert_frame_equal(some.heads, whole.heads)

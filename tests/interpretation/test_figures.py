@@ -10,7 +10,7 @@ import pytest
 from sklearn.metrics import average_precision_score, mean_absolute_error, r2_score, roc_auc_score, roc_curve
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
-from deeprc.drawing import COLOURS, INK, MUTED
+from deeprc.drawing import CLASS_COLOURS, COLOURS, INK, MUTED
 from deeprc.errors import InputError
 from deeprc.evaluation.metrics import auc_interval
 from deeprc.interpretation.figures import (
@@ -20,6 +20,7 @@ from deeprc.interpretation.figures import (
     history_figure,
     kernels_figure,
     logo_figure,
+    logo_top,
     logos_figure,
     metastable_figure,
     precision_recall_figure,
@@ -28,9 +29,11 @@ from deeprc.interpretation.figures import (
     sequence_figure,
 )
 from deeprc.interpretation.figures.attended import attention_bands
-from deeprc.interpretation.figures.parts import spread
+from deeprc.interpretation.figures.classes import MOST_CLASSES, class_places, drawn_classes, drawn_places
+from deeprc.interpretation.figures.parts import class_styles, spread
 from deeprc.interpretation.figures.predicted import calibration_bins, wilson_interval
 from deeprc.interpretation.figures.training import chosen_update
+from deeprc.tasks import Task
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is missing")
 needs_logomaker = pytest.mark.skipif(importlib.util.find_spec("logomaker") is None, reason="logomaker is missing")
@@ -400,6 +403,68 @@ def test_sequences_are_letters_on_colours() -> None:
         sequence_figure(["CASF"], np.zeros((1, 3)))
 
 
+TASKS = [
+    Task("status", "status", "binary", ("healthy", "case")),
+    Task("grade", "grade", "multiclass", ("high", "low", "mid")),
+    Task("age", "age", "regression"),
+]
+
+
+def test_each_class_of_each_target_has_its_own_place() -> None:
+    assert class_places(TASKS) == {
+        "status": {"healthy": 0, "case": 1},
+        "grade": {"high": 2, "low": 3, "mid": 4},
+        "age": {"lower": 5, "higher": 6},
+    }
+    ids = ["a", "b", "c", "d"]
+    grade, age = np.array([2.0, np.nan, 2.0, 0.0]), np.array([50.0, 20.0, np.nan, 60.0])
+    assert drawn_classes(TASKS[1], ids, grade) == {"d": "high", "a": "mid", "c": "mid"}
+    assert drawn_places(TASKS, TASKS[1], grade)["mid"] == 4  # also where no repertoire is "low"
+    assert drawn_classes(TASKS[2], ids, age) == {"a": "age up to 50", "b": "age up to 50", "d": "age above 50"}
+    places = drawn_places(TASKS, TASKS[2], age)
+    assert (places["age up to 50"], places["age above 50"]) == (5, 6)
+    none = np.full(4, np.nan)
+    assert set(drawn_classes(TASKS[0], ids, none).values()) == {"all repertoires"}
+    assert drawn_places(TASKS, TASKS[0], none) == {}
+
+
+def test_a_class_keeps_its_colour_where_others_are_missing() -> None:
+    places = class_places(TASKS)["grade"]
+    styles = class_styles(["mid", "all repertoires"], places)
+    assert styles["mid"]["color"] == CLASS_COLOURS[4]
+    assert styles["all repertoires"]["color"] == INK
+    assert styles["mid"]["dashes"] != styles["all repertoires"]["dashes"]
+    assert len(set(CLASS_COLOURS)) == MOST_CLASSES
+    (axis,) = metastable_figure(
+        pd.DataFrame({"repertoire_id": ["a"], "head": [1], "n_sequences": [9], "metastable_size": [3]}),
+        {"a": "mid"},
+        places,
+    ).axes
+    assert CLASS_COLOURS[4] in {line.get_color() for line in axis.lines}
+
+
+def test_what_is_no_class_is_drawn_with_ink() -> None:
+    (axis,) = roc_figure(some_predictions()).axes
+    assert {line.get_color() for line in axis.lines} == {INK, MUTED}
+    upper, lower = calibration_figure(some_predictions(), classes=(("not mid", None), ("mid", 4))).axes
+    assert {line.get_color() for line in upper.lines} == {INK, MUTED}
+    assert {to_hex(bar.get_edgecolor()) for bar in lower.patches} == {CLASS_COLOURS[4].lower(), MUTED}
+    assert [text.get_text() for text in lower.texts] == ["mid", "not mid"]
+    assert upper.get_ylabel() == "share of mid repertoires"
+    (axis,) = kernels_figure(np.array([[1.0, -1.0]]), place=3).axes
+    assert [to_hex(bar.get_edgecolor()) for bar in axis.patches] == [CLASS_COLOURS[3].lower(), MUTED]
+
+
+@needs_logomaker
+def test_logos_of_a_page_have_one_scale() -> None:
+    motifs = [motif("LDR"), motif("W")]
+    top = logo_top(motifs)
+    assert top == pytest.approx(1.05 * 3)
+    axes = [logo_figure(one, top=top).axes[0] for one in motifs]
+    assert [axis.get_ylim() for axis in axes] == [(0, top)] * 2
+    assert [text.get_text() for text in axes[0].get_xticklabels()] == ["1", "2", "3"]
+
+
 def to_hex(colour: Any) -> str:
     from matplotlib.colors import to_hex as of
 
@@ -414,7 +479,7 @@ def luminance(colour: str) -> float:
     return float(linear @ [0.2126, 0.7152, 0.0722])
 
 
-@pytest.mark.parametrize("colour", [*COLOURS, MUTED])
+@pytest.mark.parametrize("colour", [*CLASS_COLOURS, MUTED])
 def test_colours_stand_out_from_light_and_dark_pages(colour: str) -> None:
     assert 1.05 / (luminance(colour) + 0.05) >= 3
     assert (luminance(colour) + 0.05) / (luminance("#121212") + 0.05) >= 3

@@ -20,11 +20,12 @@ from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import SequenceTable
+from deeprc.drawing import CLASS_COLOURS
 from deeprc.errors import InputError
 from deeprc.evaluation.harness import benchmark
 from deeprc.evaluation.run import Run
 from deeprc.interpretation.report import run_report, write_benchmark_report, write_report
-from deeprc.interpretation.report.origin import changed_settings, train_command
+from deeprc.interpretation.report.origin import train_command
 from deeprc.interpretation.report.page import number
 from deeprc.interpretation.survey import survey
 
@@ -128,6 +129,7 @@ def test_page_is_sound(page: Page) -> None:
     assert [text for level, text in page.headings if level == 2] == [
         "Summary",
         "What was trained on what",
+        "Is the cohort what it seems?",
         "How good is it?",
         "Training",
         "Does it need the sequences?",
@@ -232,7 +234,7 @@ def test_train_command_gives_the_same_settings(trained: Run, overrides: list[str
     words = shlex.split(train_command(replace(settings, validation_fold=0), "runs/a b"))
     assert words[:3] == ["deeprc", "train", "/data/my cohort.h5"]
     given = words[3 : words.index("--target")]
-    assert len(given) == len(changed_settings(settings))
+    assert len(given) == len(settings.config.changes())
     assert load_config("deeprc", given) == settings.config
     options = words[words.index("--target") :]
     assert options[:4] == ["--target", "T cell=CD4+", "--target", "age:regression@0.5"]
@@ -262,7 +264,7 @@ def test_text_of_users_is_harmless(tmp_path: Path, run_factory: Callable[..., Ru
     assert not {"u", "i", "img"} & {tag for tag, _ in page.tags}
     assert "<script>2</script>" in page.words
     assert "<b>case</b>" in page.words
-    assert "6 values of “patient_id” have repertoires on more than one side" in page.words
+    assert "6 values of 'patient_id' have repertoires on more than one side" in page.words
     assert "has no v_call; the usage of V genes cannot be compared" in page.words
     assert "The cohort has no V or J genes to compare." in page.words
 
@@ -274,10 +276,19 @@ def test_several_targets(tmp_path: Path, cohort: RepertoireDataset, run_factory:
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
     check_soundness(page)
     assert page.rows["metrics-1"][0][2:8:2] == ["AUC high", "AUC low", "AUC mid"]
-    assert page.rows["metrics-2"][0] == ["Side", "Repertoires", "r²", "Mean error"]
+    assert page.rows["metrics-2"][0][::2] == ["Side", "r²", "Spearman", "Mean error"]
+    assert page.rows["metrics-2"][0][3] == "95% interval of r²"
     found = run.evaluate(cohort)["test"]["age"]
-    assert page.rows["metrics-2"][1] == ["test", str(found["n"]), number(found["r2"]).text, f"{found['mae']:.3g}"]
-    assert [row[0] for row in page.rows["controls-1"][1:]] == ["The network", "Repertoire size", "V gene usage"]
+    assert page.rows["metrics-2"][1][:3:2] == ["test", number(found["r2"]).text]
+    assert page.rows["metrics-2"][1][6] == f"{found['mae']:.3g}"
+    low, high = found["r2_ci"]
+    assert page.rows["metrics-2"][1][3] == f"{number(low).text} to {number(high).text}"
+    models = ["The network", "Repertoire size", "V gene usage", "Sheet columns"]
+    assert [row[0] for row in page.rows["controls-1"][1:]] == models
+    assert [row[0] for row in page.rows["controls-4"][1:]] == models
+    assert page.rows["controls-4"][0][1] == "r²"
+    assert page.rows["sequences-4"][0].count("age") == 1
+    assert page.rows["sequences-1"][0].count("Class") == 1
     sides = [text for level, text in page.headings if level == 3 and text.startswith("For ")]
     assert sides[:5] == ["For grade: high", "For grade: low", "For grade: mid", "For age: higher", "For age: lower"]
     check_classes(page, cohort)
@@ -292,16 +303,49 @@ def test_several_targets(tmp_path: Path, cohort: RepertoireDataset, run_factory:
     assert all(f"age {word} {known.median():g} (" in source for word in ("above", "up to"))
 
 
+def test_a_class_has_one_colour_in_all_tables(source: str) -> None:
+    marked = re.findall(r'<span class="swatch class-(\d)" aria-hidden="true"></span>(?:For )?(\w+)', source)
+    assert {(name, place) for place, name in marked} == {("healthy", "0"), ("case", "1")}
+    assert len(marked) > 20
+    for place, colour in enumerate(CLASS_COLOURS):
+        assert f".class-{place} {{ --class: {colour}; }}" in source
+    for table, place in (("sequences-1", 1), ("sequences-2", 0)):
+        assert re.search(rf'<div class="class-{place}">\s*<div class="table" id="{table}">', source)
+    assert "The AUC is the probability that a random case repertoire gets a higher score than a random healthy one" in (
+        " ".join(source.split())
+    )
+    assert "first class" not in source
+
+
+def test_a_page_about_a_number_does_not_speak_of_classes(
+    tmp_path: Path, cohort: RepertoireDataset, run_factory: Callable[..., Run]
+) -> None:
+    run = run_factory(cohort, "n_updates=10", "n_kernels=4", "kernel_size=4", targets=("age:regression",))
+    write_report(run, cohort, tmp_path / "report.html", top=10)
+    page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
+    check_soundness(page)
+    for word in ("The AUC is", "log-odds", "of the first class", "speak for which class"):
+        assert word not in page.words
+    assert "r² is the share of the variance that the prediction explains" in page.words
+    assert "Which sequences speak for which direction?" in page.words
+    assert page.rows["controls-1"][0][1] == "r²"
+    assert [row[0] for row in page.rows["controls-1"][1:]][-1] == "Sheet columns"
+    assert page.rows["sequences-1"][0].count("age") == 1
+    n = sum(side == "test" for side in run.split_of(cohort[cohort.metadata["age"].notna().to_numpy().nonzero()[0]]))
+    assert f"Only {n} test repertoires: r² may be anything from" in page.words
+
+
 def check_classes(page: Page, cohort: RepertoireDataset) -> None:
-    """The column Class holds the labels of the side's own target, here grade (three sides) and age (two)."""
+    """A column holds the labels of the side's own target: Class of grade (three sides), age of age (two)."""
     metadata = cohort.metadata.set_index(pd.Index(cohort.repertoire_ids))
     labels = {"grade": metadata["grade"], "age": metadata["age"].map("{:g}".format, na_action="ignore")}
     seen = 0
     for place, target in enumerate(["grade"] * 3 + ["age"] * 2, start=1):
-        header, *rows = page.rows.get(f"sequences-{place}", [["Repertoire", "Class"]])
+        heading = "age" if target == "age" else "Class"
+        header, *rows = page.rows.get(f"sequences-{place}", [["Repertoire", heading]])
         for row in rows:
             label = labels[target][row[header.index("Repertoire")]]
-            assert row[header.index("Class")] == ("" if pd.isna(label) else label)
+            assert row[header.index(heading)] == ("" if pd.isna(label) else label)
         seen += len(rows)
     assert seen >= 60
 

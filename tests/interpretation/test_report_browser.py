@@ -285,6 +285,17 @@ def test_colours(browser: Any, path: Path, scheme: str) -> None:
     opened.context.close()
 
 
+def test_the_motif_table_is_whole_or_scrolls(opened: Opened) -> None:
+    sizes = {}
+    for width in (1400, 1000, 390):
+        opened.page.set_viewport_size({"width": width, "height": 800})
+        box = "e => [e.clientWidth, e.scrollWidth, getComputedStyle(e).overflowX]"
+        sizes[width] = opened.page.eval_on_selector("#motifs-1 .scroll", box)
+        assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert sizes[1400][0] >= sizes[1400][1]
+    assert all(overflow == "auto" for _, _, overflow in sizes.values())
+
+
 @pytest.mark.parametrize("width", [1280, 400])
 def test_fits_the_window(opened: Opened, width: int) -> None:
     opened.page.set_viewport_size({"width": width, "height": 800})

@@ -9,11 +9,15 @@ import pandas as pd
 import pytest
 
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.evaluation.assess import Assessment, assess_outputs
+from deeprc.evaluation.caution import read_cautions
+from deeprc.evaluation.controls import compare_controls
+from deeprc.evaluation.judged import Contrast, Judged, Numbers, judge
 from deeprc.evaluation.metrics import auc_interval
 from deeprc.evaluation.run import Run
-from deeprc.interpretation.report.cautions import cautions
-from deeprc.interpretation.report.controls import compare_controls
-from deeprc.interpretation.report.judged import Contrast, Judged, judge
+from deeprc.evaluation.run_cautions import run_cautions
+from deeprc.interpretation.report.cautions import _broad, cautions
+from deeprc.tasks import Task
 
 
 def test_cohort_that_the_run_has_not_seen(
@@ -23,7 +27,7 @@ def test_cohort_that_the_run_has_not_seen(
     outputs = trained.outputs(other).double().numpy()
     judged = judge(trained, other, outputs)
     assert judged.side == "new"
-    assert compare_controls(other, judged)[0].reasons == [
+    assert compare_controls(other, judged, trained.tasks)[0].reasons == [
         "No control could be compared: the cohort has no labelled training repertoire of this run."
     ]
     texts = _texts(trained, judged, metadata=other.metadata)
@@ -35,11 +39,14 @@ def test_cohort_that_the_run_has_not_seen(
 def _texts(run: Run, judged: Judged, **changed: pd.DataFrame) -> list[str]:
     tables = {
         "metadata": pd.DataFrame({"x": np.zeros(len(judged.ids))}),
-        "heads": pd.DataFrame({"head": [1], "n_sequences": [1000], "metastable_size": [3]}),
+        "heads": pd.DataFrame({"repertoire_id": ["r0"], "head": [1], "n_sequences": [1000], "metastable_size": [3]}),
         "history": pd.DataFrame({"update": [10, 20, 30], "validation_loss": [0.5, 0.4, 0.6]}),
         "seeds": pd.DataFrame(),
     }
-    return [each.text for each in cautions(run, judged, [], **{**tables, **changed})]
+    every = {**tables, **changed}
+    found = run_cautions(judged, [], metadata=every.pop("metadata"))
+    alone = replace(run, path=Path("nowhere"))  # without what was noted when it was trained
+    return [each.text for each in cautions(alone, Assessment(judged, [], found), **every)]
 
 
 def _judged(split: list[str], label: list[float], score: list[float]) -> Judged:
@@ -89,19 +96,54 @@ def test_subjects_on_several_sides(trained: Run) -> None:
     judged = _sides(20)
     metadata = pd.DataFrame({"donor": ["same"] * 120})
     (text,) = _texts(trained, judged, metadata=metadata)
-    assert text.startswith("1 value of “donor” has repertoires on more than one side of the split")
+    assert text.startswith("1 value of 'donor' has repertoires on more than one side of the split")
     metadata = pd.DataFrame({"donor": np.repeat(["a", "b", "c"], 40)})
-    assert _texts(trained, judged, metadata=metadata) == []
+    (text,) = _texts(trained, judged, metadata=metadata)
+    assert text.startswith("120 repertoires are of 3 values of 'donor'. Intervals and p-values take repertoires")
 
 
-def test_broad_attention(trained: Run) -> None:
-    heads = pd.DataFrame({"head": [1, 1], "n_sequences": [1000, 10], "metastable_size": [200, 2]})
-    (text,) = _texts(trained, _sides(20), heads=heads)
-    assert text.startswith("Attention is broad: half of the repertoires need more than 20% of their sequences")
-    (text,) = _texts(trained, _sides(20), heads=heads.assign(metastable_size=[900, 6]))
-    assert text.startswith("Attention is very broad: half of the repertoires need more than 75%")
-    two_heads = pd.concat([heads, heads.assign(head=2, metastable_size=1)])  # one of them is focused
+def _heads(positive: float, negative: float, head: int = 1) -> pd.DataFrame:
+    """Return what share of 1,000 sequences holds 90% of the attention in each repertoire of `_sides(20)`, by class."""
+    positives = _sides(20).labels[:, 0] == 1
+    sizes = np.where(positives, 1000 * positive, 1000 * negative)
+    ids = [f"r{i}" for i in range(len(sizes))]
+    return pd.DataFrame({"repertoire_id": ids, "head": head, "n_sequences": 1000, "metastable_size": sizes})
+
+
+def test_broad_attention_counts_where_evidence_is_sought(trained: Run) -> None:
+    (text,) = _texts(trained, _sides(20), heads=_heads(0.2, 0.3))
+    assert text.startswith(
+        "Attention is broad: half of the case repertoires need more than 20% and half of the healthy repertoires need "
+        "more than 30% of their sequences to collect 90% of it."
+    )
+    (text,) = _texts(trained, _sides(20), heads=_heads(0.6, 0.9))
+    assert text.startswith("Attention is very broad: half of the case repertoires need more than 60% and half of ")
+    (text,) = _texts(trained, _sides(20), heads=_heads(0.2, 0.001))
+    assert text.startswith("Attention is broad: half of the case repertoires need more than 20% of their sequences")
+    assert _texts(trained, _sides(20), heads=_heads(0.003, 0.52)) == []  # negatives have nothing to gather on
+    two_heads = pd.concat([_heads(0.9, 0.9), _heads(0.01, 0.9, head=2)])  # one of them is focused
     assert _texts(trained, _sides(20), heads=two_heads) == []
+
+
+def test_broad_attention_of_several_classes_and_of_numbers() -> None:
+    judged, three = _sides(20), Task("t", "t", "multiclass", ("a", "b", "c"))
+    labels = np.where(np.arange(120) < 40, 2.0, judged.labels[:, 0])[:, None]
+    judged = replace(judged, labels=labels)
+    heads = _heads(0.3, 0.3)
+    (caution,) = _broad(heads, judged, [three])
+    assert caution.text.startswith(
+        "Attention is broad: half of the a repertoires need more than 30% and half of the b repertoires need more than "
+        "30% and half of the c repertoires need more than 30% of their sequences"
+    )
+    narrow = heads.assign(metastable_size=np.where(labels[:, 0] == 2, 3, 300))
+    assert list(_broad(narrow, judged, [three])) == []
+    number = Task("t", "t", "regression")
+    (caution,) = _broad(heads, judged, [number])
+    assert caution.text.startswith("Attention is broad: half of the repertoires need more than 30% of their sequences")
+    both = replace(judged, labels=np.hstack([labels, labels]))
+    assert list(_broad(narrow, both, [number, three])) == []  # attention is one for all targets
+    (caution,) = _broad(heads.assign(repertoire_id="unknown"), judged, [three])
+    assert caution.text.startswith("Attention is broad: half of the repertoires need")
 
 
 def test_training_that_was_cut_off(trained: Run) -> None:
@@ -115,15 +157,16 @@ def test_training_that_was_cut_off(trained: Run) -> None:
 
 def test_control_that_is_as_good(trained: Run, motif_cohort: RepertoireDataset) -> None:
     judged = judge(trained, motif_cohort, trained.outputs(motif_cohort).double().numpy())
-    (controls,) = compare_controls(motif_cohort, judged)
-    assert list(controls.aucs) == ["network", "size", "v-genes"]
-    assert controls.aucs["network"] == pytest.approx(judged.metrics["test"]["status=case"]["auc"])
-    assert controls.reaching == []
+    (controls,) = compare_controls(motif_cohort, judged, trained.tasks)
+    assert list(controls.measures) == ["network", "size", "v-genes", "sheet"]
+    assert controls.measures["network"] == pytest.approx(judged.metrics["test"]["status=case"]["auc"])
+    assert controls.reaching == ["sheet"]  # whose grade and age say the same as the status
+    assert controls.columns == ["grade", "age"]
     contrast = replace(judged.contrasts[0], score=np.zeros(len(motif_cohort)))
-    (controls,) = compare_controls(motif_cohort, replace(judged, contrasts=[contrast]))
-    assert set(controls.reaching) <= {"size", "v-genes"}
-    assert controls.aucs["network"] == 0.5
-    reached = [name for name, auc in controls.aucs.items() if auc >= 0.5 and name != "network"]
+    (controls,) = compare_controls(motif_cohort, replace(judged, contrasts=[contrast]), trained.tasks)
+    assert set(controls.reaching) <= {"size", "v-genes", "sheet"}
+    assert controls.measures["network"] == 0.5
+    reached = [name for name, auc in controls.measures.items() if auc >= 0.5 and name != "network"]
     assert set(reached) <= set(controls.reaching)
     for name in controls.reaching:
         assert "receptor sequences add anything" in controls.sentence(name)
@@ -138,11 +181,13 @@ def test_of_several_contrasts_each_line_names_its_own(
     about = [f"grade: {name} against not {name}" for name in ("high", "low", "mid")]
     about.insert(0, "status: case against healthy")
     assert [each.about for each in judged.contrasts] == about
-    controls = compare_controls(cohort, judged)
+    controls = compare_controls(cohort, judged, run.tasks)
     for each in controls:
         for name in (*each.reaching, *each.others):
             assert f"he network for {each.contrast.about} " in each.sentence(name)
-    alone = compare_controls(cohort[:3], replace(judged, split=np.full(len(cohort), "new", dtype=object), side="new"))
+    alone = compare_controls(
+        cohort[:3], replace(judged, split=np.full(len(cohort), "new", dtype=object), side="new"), run.tasks
+    )
     assert [each.reasons[0].split(": the cohort")[0] for each in alone] == [
         f"No control could be compared for {each}" for each in about
     ]
@@ -158,3 +203,51 @@ def test_doubtful_motifs_to_start_from(trained: Run) -> None:
     assert "validation repertoires: SFEN, KR." in text
     for nothing in (seeds[1:2], seeds[:0], pd.DataFrame()):
         assert not any("did not stand out" in each for each in _texts(trained, judged, seeds=nothing))
+
+
+def _number_judged(n: int, error: float, *, seed: int = 0) -> Judged:
+    """Return n repertoires on each side, whose number is predicted with this error."""
+    rng = np.random.default_rng(seed)
+    split = np.repeat(np.array(["train", "validation", "test"], dtype=object), n)
+    label = rng.normal(50, 10, 3 * n)
+    predicted = label + error * rng.normal(size=3 * n)
+    ids = np.array([f"r{i}" for i in range(3 * n)], dtype=object)
+    numbers = Numbers("age", label, predicted)
+    return Judged(ids, split, label[:, None], {}, pd.DataFrame(), [], [numbers], "test")
+
+
+def test_a_number_on_few_repertoires_is_warned_of() -> None:
+    judged = _number_judged(9, 7.0, seed=3)
+    found = judged.numbers[0].r2(judged.rows("test"))
+    assert found is not None
+    assert found.interval is not None
+    low, high = found.interval
+    names = {each.name: each.text for each in run_cautions(judged, [], metadata=pd.DataFrame(index=range(27)))}
+    assert low <= 0
+    assert names["chance"].startswith(
+        f"The network is not shown to predict age better than the mean does: r² is {found.value:.3f}, with a 95% "
+        f"interval from {low:.3f} to {high:.3f}."
+    )
+    assert names["few-repertoires"] == f"Only 9 test repertoires: r² may be anything from {low:.3f} to {high:.3f}."
+    assert run_cautions(_number_judged(40, 3.0), [], metadata=pd.DataFrame(index=range(120))) == []
+    alone = run_cautions(_number_judged(3, 3.0), [], metadata=pd.DataFrame(index=range(9)))
+    assert "no-interval" in [each.name for each in alone]
+
+
+def test_controls_of_a_number(cohort: RepertoireDataset, run_factory: Callable[..., Run]) -> None:
+    run = run_factory(cohort, "n_updates=10", "n_kernels=4", targets=("age:regression",))
+    found = assess_outputs(run, cohort, run.outputs(cohort).numpy())
+    (controls,) = found.controls
+    assert list(controls.measures) == ["network", "size", "v-genes", "sheet"]
+    assert controls.columns == ["status", "grade"]
+    assert controls.measures["sheet"] > 0.9  # the status says the age
+    assert controls.relation("sheet") in ("better", "equal")
+    assert controls.measures["network"] == pytest.approx(found.judged.metrics["test"]["age"]["r2"], abs=1e-6)
+    names = [each["control"] for each in found.metrics["test"]["age"]["controls"]]
+    assert names == ["size", "v-genes", "sheet"]
+    text = controls.sentence("sheet")
+    assert "A model that looks only at columns of the sheet, status, grade," in text
+    assert f"r² {controls.measures['sheet']:.3f} against {controls.measures['network']:.3f}" in text
+    stored = read_cautions(run.path)
+    assert [each.text for each in stored] == [each.text for each in found.cautions]
+    assert {"few-repertoires", "subjects-apart"} <= {each.name for each in stored}

@@ -13,12 +13,13 @@ import pandas as pd
 import pytest
 
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.evaluation.judged import judge
 from deeprc.evaluation.run import Run
 from deeprc.interpretation import attributions
 from deeprc.interpretation.motifs import find_motifs
 from deeprc.interpretation.ranking import witness_ranking
 from deeprc.interpretation.report import run_report, sides
-from deeprc.interpretation.report.judged import judge
+from deeprc.interpretation.report.findings import shared_by
 from deeprc.interpretation.report.motif_genes import CommonGene, common_genes, gene_cell, gene_sentence
 from deeprc.interpretation.survey import survey
 
@@ -77,7 +78,8 @@ def test_pages_of_sides(monkeypatch: pytest.MonkeyPatch, trained: Run, motif_coh
     read, reads = attributions.residue_frequencies, []
     monkeypatch.setattr(attributions, "residue_frequencies", lambda dataset: reads.append(dataset) or read(dataset))
     found = survey(trained, motif_cohort, top=60)
-    pages = sides.side_pages(trained, motif_cohort, found, {"status=case": {}})
+    shared = shared_by(motif_cohort, found.top, [], "patient_id")
+    pages = sides.side_pages(trained, motif_cohort, found, {"status=case": {}}, shared)
     assert len(reads) == 1  # for all sides
     side, page = found.sides[0], pages[0]
     top = found.top[side.name]
@@ -86,6 +88,7 @@ def test_pages_of_sides(monkeypatch: pytest.MonkeyPatch, trained: Run, motif_coh
     assert page.motifs is not None
     labels = [column.label for column in page.motifs.columns]
     assert labels[4] == "p, corrected"
+    assert "p by people" in labels  # each patient has two repertoires
     assert [row[4].value for row in page.motifs.rows] == [one.log10_p_adjusted for one in motifs]
     genes = found.genes.set_index("name")["all"]
     carriers = top[top["junction_aa"].str.contains(re.compile(motifs[0].pattern))].drop_duplicates("junction_aa")
@@ -93,7 +96,7 @@ def test_pages_of_sides(monkeypatch: pytest.MonkeyPatch, trained: Run, motif_coh
     text = page.motifs.rows[0][labels.index("Most common genes")].value
     assert text in [f"{name} in {most.iloc[0]:.0%} ({genes[name]:.0%} of all)" for name in most.index]
     without = replace(found, genes=found.genes.iloc[:0])
-    page = sides.side_pages(trained, motif_cohort, without, {"status=case": {}})[0]
+    page = sides.side_pages(trained, motif_cohort, without, {"status=case": {}}, shared)[0]
     assert page.motifs is not None
     assert "Most common genes" not in [column.label for column in page.motifs.columns]
 

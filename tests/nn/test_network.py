@@ -3,8 +3,15 @@ import pytest
 import torch
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.nn import BatchMaker, DeepRC
-from deeprc.nn.inference import attention_logits, cohort_outputs, repertoire_outputs
+from deeprc.nn import BatchMaker, DeepRC, inference
+from deeprc.nn.inference import (
+    RepertoireOutputs,
+    attention_logits,
+    cohort_outputs,
+    pooled_representation,
+    pooled_representations,
+    repertoire_outputs,
+)
 from deeprc.nn.motif_convolution import motif_convolution
 from deeprc.nn.network import RunningStandardisation
 from deeprc.nn.sampling import top_rows
@@ -63,6 +70,32 @@ def test_streamed_inference_equals_forward(
     expected = network(batch, top_fraction=top_fraction)
     found = [repertoire_outputs(network, maker, i, top_fraction=top_fraction, chunk=chunk) for i in range(6)]
     torch.testing.assert_close(torch.stack(found), expected.detach(), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("top_fraction", [1.0, 0.25])
+@pytest.mark.parametrize("chunk", [1, 150, 65_536])
+def test_small_repertoires_together_have_the_numbers_that_they_have_alone(
+    cohort: RepertoireDataset, network: DeepRC, monkeypatch: pytest.MonkeyPatch, top_fraction: float, chunk: int
+) -> None:
+    monkeypatch.setattr(inference, "chunk_size", lambda device: chunk)
+    alone = [repertoire_outputs(network, BatchMaker(cohort, "log1p"), i, top_fraction=top_fraction) for i in range(30)]
+    maker = BatchMaker(cohort, "log1p")
+    together = RepertoireOutputs(network, maker, top_fraction=top_fraction)
+    for i in (*range(30), 17, 3, 29):  # one after the other, and then not
+        torch.testing.assert_close(together(i), alone[i], rtol=0, atol=0)
+    positions = [21, 0, 1, 2, 7]
+    expected = [pooled_representation(network, maker, i, top_fraction=top_fraction)[0] for i in positions]
+    found = pooled_representations(network, maker, positions, top_fraction=top_fraction)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def test_chosen_rows_of_small_repertoires(cohort: RepertoireDataset, network: DeepRC) -> None:
+    maker = BatchMaker(cohort, "log1p")
+    rows = [np.arange(i % 5) * 2 for i in range(len(cohort))]  # of some none
+    found = cohort_outputs(network, maker, top_fraction=0.5, rows=rows)
+    for i, own in enumerate(rows):
+        alone = repertoire_outputs(network, maker, i, top_fraction=0.5, rows=own)
+        torch.testing.assert_close(found[i], alone, rtol=0, atol=0)
 
 
 def test_streamed_attention_equals_attend(cohort: RepertoireDataset, network: DeepRC) -> None:

@@ -34,17 +34,30 @@ def test_standardised_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("block", "sequences", "memory"), [(128, 4_000_000, 400_000_000), (3, 4_000_000, 1), (128, 150, 10**6)]
+    ("block", "sequences", "memory", "sparse"),
+    [
+        (128, 4_000_000, 400_000_000, 2),
+        (3, 4_000_000, 1, 2),
+        (128, 150, 10**6, 2),
+        (3, 4_000_000, 400_000_000, 0),  # as of small repertoires: only the k-mers that occur
+        (2, 4_000_000, 400_000_000, 10**9),
+    ],
 )
 def test_passes_and_blocks_change_nothing(
-    cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, block: int, sequences: int, memory: int
+    cohort: RepertoireDataset,
+    monkeypatch: pytest.MonkeyPatch,
+    block: int,
+    sequences: int,
+    memory: int,
+    sparse: int,
 ) -> None:
-    for name, value in (("_BLOCK", block), ("_SEQUENCES", sequences), ("_MEMORY", memory)):
+    values = {"_BLOCK": block, "_SEQUENCES": sequences, "_MEMORY": memory, "_SPARSE": sparse}
+    for name, value in values.items():
         monkeypatch.setattr(kmer_correlations, name, value)
     expected = [np.stack([count_kmers(r.residues, r.lengths, p) / len(r) for r in cohort]) for p in PATTERNS]
     seen = [np.zeros_like(each) for each in expected]
-    for rows, number, counted in frequencies(cohort, PATTERNS):
-        seen[number][rows] += counted
+    for rows, number, kmers, counted in frequencies(cohort, PATTERNS):
+        seen[number][rows, kmers] += counted
     for one, other in zip(seen, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
     target = np.linspace(-1, 1, len(cohort))[:, None]
@@ -92,8 +105,10 @@ def test_sequences_that_are_left_out_do_not_count(cohort: RepertoireDataset, mon
     left_out = rng.random(int(cohort.n_sequences.sum())) < 0.3
     left_out[: int(cohort.n_sequences[0])] = True  # all of the first repertoire's
     starts = np.concatenate([[0], np.cumsum(cohort.n_sequences)])
-    for rows, number, counted in frequencies(cohort, PATTERNS, left_out):
-        for b, row in zip(range(rows.start, rows.stop), counted, strict=True):
+    for rows, number, kmers, counted in frequencies(cohort, PATTERNS, left_out):
+        whole = np.zeros((len(counted), 20 ** len(PATTERNS[number])))
+        whole[:, kmers] = counted
+        for b, row in zip(range(rows.start, rows.stop), whole, strict=True):
             kept = ~left_out[starts[b] : starts[b + 1]]
             texts = [text for text, keep in zip(cohort[b].sequences(), kept, strict=True) if keep]
             expected = np.zeros(20 ** len(PATTERNS[number]))

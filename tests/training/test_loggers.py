@@ -165,6 +165,6 @@ def test_the_weights_of_a_repertoire_sum_to_one(
     trainer = Trainer(config, [task], fold, fold, seed=0, device=torch.device("cpu"))
     logits, weights = trainer.validation_attention()
     assert logits.shape == weights.shape == (cohort.n_sequences.sum(), 2)
-    parts = np.split(weights, np.cumsum(cohort.n_sequences)[:-1])
+    parts = np.split(weights, np.cumsum(trainer.validation.dataset.n_sequences)[:-1])
     assert [part.sum(axis=0).tolist() for part in parts] == [pytest.approx([1, 1])] * 8
     assert ((weights > 0).mean() < 0.2) == (top_fraction < 1)

@@ -18,7 +18,7 @@ from deeprc.tasks import Task, TaskKind
 from deeprc.training import seeding
 from deeprc.training import trainer as trainer_module
 from deeprc.training.enrichment import LEVEL, Motif
-from deeprc.training.seeding import seed_network
+from deeprc.training.seeding import describe_start, seed_network
 from deeprc.training.trainer import Fold, Trainer, build_network
 from tests.conftest import Killed, killing, motif, random_sequences, write_cohort
 
@@ -348,3 +348,23 @@ def test_updates_of_whole_repertoires_resume_to_the_same_numbers(
     best = whole.state.history[-1]["best_update"]
     row = next(row for row in whole.state.history if row["update"] == best)
     assert float(multitask_loss(outputs, targets, TASKS)) == pytest.approx(row["validation_loss"], rel=1e-5)
+
+
+def test_the_start_is_said_in_plain_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = np.array([[0.0, np.nan], [1.0, 3.0], [1.0, np.nan]])
+    found = motif("WWHW", p_value=0.001)
+    assert describe_start([found], labels, 8) == (
+        "1 of 8 kernels starts from a short motif that goes with the label in the training repertoires, the others at "
+        f"random. In brackets, the correlation with the label and the corrected p-value: "
+        f"WWHW ({found.correlation:+.2f}, p = 0.001)"
+    )
+    assert describe_start([found, motif("CYC")], labels, 8).startswith("2 of 8 kernels start from short motifs that go")
+    monkeypatch.setattr(seeding, "_FEWEST_LABELS", 3)
+    assert describe_start([], labels, 8) == (
+        "No short motif goes with the label in the training repertoires beyond chance, so the kernels start at random."
+    )
+    monkeypatch.setattr(seeding, "_FEWEST_LABELS", 4)
+    assert describe_start([], labels, 8) == (
+        "Short motifs to start from are sought where at least 4 training repertoires have a label; here 3 have one, so "
+        "the kernels start at random."
+    )

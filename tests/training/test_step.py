@@ -94,7 +94,7 @@ def test_captured_step_equals_the_trainers_updates(cohort: RepertoireDataset) ->
     again = Trainer(CONFIG, TASKS, train, Fold(cohort[20:], labels(cohort)[20:]), seed=5, device=CPU)
     state = trainer.fit()
     again.network.train()
-    captured = CapturedStep(again.step, again._batches, train.labels, TRAINING.batch_size)
+    captured = CapturedStep(again.step, again._batches, again.train.labels, TRAINING.batch_size)
     losses = [float(captured(again._positions(number), again._keys(number))) for number in range(6)]
     assert np.mean(losses) == pytest.approx(state.history[0]["train_loss"], rel=1e-6)
     for name, tensor in again.step.average.network.state_dict().items():

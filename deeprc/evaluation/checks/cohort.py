@@ -7,71 +7,24 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from deeprc.datasets.cleaning import Cleaning, Merge
 from deeprc.datasets.matching import find_files
 from deeprc.datasets.metadata import Metadata, read_metadata
-from deeprc.datasets.plan import Plan, listed, plan_readings
+from deeprc.datasets.plan import Plan, describe_missing, plan_readings
 from deeprc.datasets.readers import choose_reader
 from deeprc.datasets.reading import Reading, note_failure, read_file, read_files
-from deeprc.datasets.report import PreprocessingReport, RepertoireReport, format_table
-from deeprc.errors import InputError
-from deeprc.evaluation.checks.contents import check_contents
-from deeprc.evaluation.checks.features import file_features, sheet_features, size_features, usage_features
-from deeprc.evaluation.checks.findings import Finding, Severity, by_severity, to_text
+from deeprc.datasets.report import PreprocessingReport, RepertoireReport
+from deeprc.errors import InputError, group_errors
+from deeprc.evaluation.checks.examination import CohortCheck, examine
+from deeprc.evaluation.checks.findings import Finding, Severity, by_severity, named
 from deeprc.evaluation.checks.profile import RepertoireProfile
 from deeprc.evaluation.checks.sheet import Subjects, check_labels, check_subjects, find_targets
-from deeprc.evaluation.checks.shortcuts import Shortcut, find_shortcuts, shortcut_findings
-from deeprc.evaluation.checks.swaps import check_swaps
-from deeprc.evaluation.checks.twins import check_twins
-from deeprc.tasks import Task, labels
+from deeprc.files import check_regular_file
 
-__all__ = ["CohortCheck", "check_cohort"]
+__all__ = ["check_cohort"]
 
 Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True)
-class CohortCheck:
-    """What was found.
-
-    Attributes
-    ----------
-    findings
-        Errors first.
-    shortcuts
-        All that was tested on whether it predicts a label, suspicious or not.
-    report
-        What preprocessing would do; None where it could not begin.
-    """
-
-    findings: tuple[Finding, ...]
-    shortcuts: tuple[Shortcut, ...] = ()
-    report: PreprocessingReport | None = None
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing was an error."""
-        return all(each.severity != "error" for each in self.findings)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON knows it."""
-        return {
-            "ok": self.ok,
-            "findings": [each.to_dict() for each in self.findings],
-            "shortcuts": [each.to_dict() for each in self.shortcuts],
-            "preprocessing": None if self.report is None else self.report.to_dict(),
-        }
-
-    def to_text(self) -> str:
-        """Return what preprocessing would do, what predicts the labels, and the findings."""
-        parts = [] if self.report is None or not self.report.repertoires else [self.report.to_text()]
-        if self.shortcuts:
-            rows: list[list[str | int]] = [["target", "what is known without reading a receptor", "how well it tells"]]
-            rows += [[each.target, each.property, f"{each.label}: {each.figures()}"] for each in self.shortcuts]
-            parts.append(format_table(rows))
-        return "\n\n".join([*parts, to_text(self.findings)])
 
 
 @dataclass
@@ -81,15 +34,17 @@ class _Read:
 
 
 def check_cohort(
-    sources: Iterable[str | os.PathLike[str]],
+    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     metadata: str | os.PathLike[str],
     *,
-    targets: Sequence[str] = (),
+    targets: Sequence[str] | str = (),
     group_by: str | None = None,
     reader_format: str = "auto",
     id_column: str | None = None,
     sequence_column: str | None = None,
     count_column: str | None = None,
+    v_column: str | None = None,
+    j_column: str | None = None,
     split_by: str | None = None,
     locus: str | None = None,
     merge: Merge = "genes",
@@ -105,7 +60,9 @@ def check_cohort(
 
     Parameters
     ----------
-    sources, metadata, reader_format, id_column, sequence_column, count_column, split_by, locus, merge, jobs, progress
+    sources, metadata, reader_format, id_column, sequence_column, count_column, v_column, j_column
+        As in `deeprc.datasets.preprocessing.preprocess`.
+    split_by, locus, merge, jobs, progress
         As in `deeprc.datasets.preprocessing.preprocess`.
     min_length, max_length
         As there.
@@ -122,15 +79,17 @@ def check_cohort(
         If what was asked for does not exist: a source, the sheet, a column; or options contradict each other. What is
         wrong with the files or the sheet is a finding.
     """
-    reader = choose_reader(reader_format, sequence_column=sequence_column, count_column=count_column)
-    files = find_files(sources, exclude=Path(metadata))
-    if not Path(metadata).is_file():
-        raise InputError(f"{metadata}: no such file")
+    targets = [targets] if isinstance(targets, str) else targets
+    columns = {"count_column": count_column, "v_column": v_column, "j_column": j_column}
+    reader = choose_reader(reader_format, sequence_column=sequence_column, **columns)
+    found = find_files(sources, exclude=Path(metadata))
+    check_regular_file(Path(metadata), expected="a metadata sheet")
     try:
-        sheet = read_metadata(metadata, id_column=id_column, files=files)
+        sheet = read_metadata(metadata, id_column=id_column, files=found.tables)
     except InputError as error:
         advice = "mend the sheet; nothing else was checked"
         return CohortCheck((Finding("error", "unreadable-sheet", str(error), advice, (str(metadata),)),))
+    files = found.with_named(sheet.files)
     subjects = Subjects(sheet, group_by)
     tasks, findings = find_targets(sheet, targets, subjects)
     cleaning = Cleaning(min_length, max_length, locus, merge)
@@ -146,12 +105,6 @@ def check_cohort(
     if allow_missing:
         sheet = _without(sheet, plan.missing)
         subjects = Subjects(sheet, group_by)
-    findings += [*check_labels(sheet, tasks), *check_subjects(sheet, tasks, subjects)]
-    findings += check_contents(read.profiles, allow_empty=allow_missing)
-    findings += check_twins(read.profiles, subjects.same)
-    findings += check_swaps(read.profiles, sheet, tasks, subjects)
-    shortcuts, too_few = _shortcuts(sheet, tasks, subjects, [each for each in read.profiles if each.kept])
-    findings += [*too_few, *shortcut_findings(shortcuts)]
     report = PreprocessingReport(
         tuple(each.report for each in read.profiles),
         rows_without_file=plan.missing,
@@ -160,7 +113,7 @@ def check_cohort(
         skipped_files={**plan.skipped, **read.failed},
         cleaning=cleaning,
     )
-    return CohortCheck(tuple(by_severity(findings)), tuple(shortcuts), report)
+    return examine(read.profiles, sheet, tasks, subjects, allow_empty=allow_missing, others=findings, report=report)
 
 
 def _without(sheet: Metadata, missing: Sequence[str]) -> Metadata:
@@ -197,10 +150,14 @@ def _profiles(reading: Reading) -> tuple[list[RepertoireProfile], str | None]:
 
 
 def _unreadable(plan: Plan, read: _Read) -> list[Finding]:
+    """Return one finding for each fault, however many files have it; the report has all of them."""
     advice = "export or copy the file anew, or leave it out with --skip-bad-files"
+    if not read.profiles:
+        advice = "not one file can be read: is --format right? Any other table is read with --sequence-column"
+    faults = group_errors({**plan.skipped, **read.failed})
     return [
-        Finding("error", "unreadable-file", text, advice, (path,))
-        for path, text in {**plan.skipped, **read.failed}.items()
+        Finding("error", "unreadable-file", text, advice, files, figures={"files": len(files)})
+        for text, files in faults.items()
     ]
 
 
@@ -210,7 +167,7 @@ def _unmatched(sheet: Metadata, plan: Plan, allow_missing: bool) -> list[Finding
     advice = "give what is missing, or leave these out with --allow-missing"
     if plan.missing:
         none = len(plan.missing) == len(sheet.repertoire_ids)
-        message = f"no file for {listed(plan.missing, 'row', 'rows')} (by column {sheet.id_column!r})"
+        message = describe_missing(sheet, plan.missing)
         found.append(
             Finding(
                 "error" if none else severity,
@@ -222,27 +179,13 @@ def _unmatched(sheet: Metadata, plan: Plan, allow_missing: bool) -> list[Finding
             )
         )
     if plan.left:
-        message = f"no row of the sheet for {listed([file.name for file in plan.left], 'file', 'files')}"
+        message = f"no row of the sheet for {named([file.name for file in plan.left], 'file', 'files')}"
         found.append(Finding(severity, "file-without-row", message, advice, tuple(map(str, plan.left))))
-    for file, unknown in plan.unknown.items():
-        message = f"no row of the sheet for {listed(unknown, 'repertoire', 'repertoires')} of {file.name}"
-        found.append(Finding(severity, "file-without-row", message, advice, (str(file),), unknown))
+    if plan.unknown:
+        files = [file.name for file in plan.unknown]
+        names = tuple(name for unknown in plan.unknown.values() for name in unknown)
+        message = (
+            f"no row of the sheet for {named(names, 'repertoire', 'repertoires')}, of {named(files, 'file', 'files')}"
+        )
+        found.append(Finding(severity, "file-without-row", message, advice, tuple(map(str, plan.unknown)), names))
     return found
-
-
-def _shortcuts(
-    sheet: Metadata, tasks: Sequence[Task], subjects: Subjects, profiles: Sequence[RepertoireProfile]
-) -> tuple[list[Shortcut], list[Finding]]:
-    """Ask of the repertoires that have a file what tells their labels."""
-    if not profiles or not tasks:
-        return [], []
-    row_of = {name: row for row, name in enumerate(sheet.repertoire_ids)}
-    rows = [row_of[each.repertoire_id] for each in profiles]
-    features = [
-        *size_features(profiles),
-        *usage_features(profiles),
-        *file_features(profiles),
-        *sheet_features(sheet, rows, subjects.columns),
-    ]
-    names = subjects.of_each().iloc[rows].tolist()
-    return find_shortcuts(tasks, labels(tasks, sheet.table.iloc[rows]), names, features)

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.cleaning import DROP_REASONS
-from deeprc.datasets.plan import listed
 from deeprc.datasets.readers import COUNT_CELLS, COUNT_ONE
-from deeprc.evaluation.checks.findings import Finding, Severity
+from deeprc.evaluation.checks.findings import Finding, Severity, named
 from deeprc.evaluation.checks.profile import LARGEST_COUNT, RepertoireProfile
 
 __all__ = ["check_contents"]
@@ -55,22 +54,31 @@ def _files(profiles: Iterable[RepertoireProfile]) -> tuple[str, ...]:
 
 
 def _repertoires(profiles: Sequence[RepertoireProfile]) -> str:
-    return listed(_ids(profiles), "repertoire", "repertoires")
+    return named(_ids(profiles), "repertoire", "repertoires")
+
+
+def _by_source(profiles: Mapping[str, Sequence[RepertoireProfile]]) -> str:
+    """Return the repertoires of each source, the sources with most of them first."""
+    sources = sorted(profiles, key=lambda name: -len(profiles[name]))
+    more = f"; and {len(sources) - 3} more" if len(sources) > 3 else ""
+    return "; ".join(f"{name} of {_repertoires(profiles[name])}" for name in sources[:3]) + more
 
 
 def _empty(profiles: Sequence[RepertoireProfile], allow_empty: bool) -> Iterator[Finding]:
-    for each in profiles:
-        if each.kept:
-            continue
-        report = each.report
-        reasons = ", ".join(f"{reason} {n}" for reason, n in report.dropped.items() if n)
-        message = f"none of the {report.rows_read} rows of {each.repertoire_id!r} is kept"
-        message += f" ({reasons})" if reasons else ""
-        advice = "--allow-missing leaves such repertoires out"
-        if report.rows_read and report.dropped.get("empty") == report.rows_read:
-            advice = "name the column of the sequences with --sequence-column, if they are in another; " + advice
-        severity: Severity = "warning" if allow_empty else "error"
-        yield Finding(severity, "empty-repertoire", message, advice, _files([each]), _ids([each]))
+    empty = [each for each in profiles if not each.kept]
+    if not empty:
+        return
+    dropped: Counter[str] = Counter()
+    for each in empty:
+        dropped.update(each.report.dropped)
+    rows = sum(each.report.rows_read for each in empty)
+    reasons = ", ".join(f"{reason} {n:,}" for reason, n in dropped.items() if n)
+    message = f"none of the {rows:,} rows is kept{f' ({reasons})' if reasons else ''} of {_repertoires(empty)}"
+    advice = "--allow-missing leaves such repertoires out"
+    if any(each.report.rows_read and each.report.dropped.get("empty") == each.report.rows_read for each in empty):
+        advice = "name the column of the sequences with --sequence-column, if they are in another; " + advice
+    severity: Severity = "warning" if allow_empty else "error"
+    yield Finding(severity, "empty-repertoire", message, advice, _files(empty), _ids(empty))
 
 
 def _chains(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
@@ -203,7 +211,7 @@ def _count_columns(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
             _ids([*without, *partly]),
         )
     if len(sources) > 1:
-        shown = "; ".join(f"{name!r} of {_repertoires(which)}" for name, which in sources.items())
+        shown = _by_source({repr(name): which for name, which in sources.items()})
         yield Finding(
             "warning",
             "different-count-columns",
@@ -267,12 +275,11 @@ def _small(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     limit = min(median - np.log10(_SMALLER), median - _DEVIATIONS * spread)
     small = [each for each, size in zip(profiles, logs, strict=True) if size < limit]
     if small:
-        shown = ", ".join(f"{each.repertoire_id} ({each.kept:,})" for each in small[:10])
-        more = f" and {len(small) - 10} more" if len(small) > 10 else ""
+        sizes = [f"{each.repertoire_id} ({each.kept:,})" for each in small]
         yield Finding(
             "warning",
             "small-repertoire",
-            f"much smaller than the median of {10**median:,.0f} sequences: {shown}{more}",
+            f"much smaller than the median of {10**median:,.0f} sequences: {named(sizes, 'repertoire', 'repertoires')}",
             "check whether the sample or its sequencing failed; leave it out if so",
             _files(small),
             _ids(small),
@@ -288,13 +295,12 @@ def _drop_rates(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
         odd = [each for each, is_odd in zip(read, _outliers(shares), strict=True) if is_odd]
         if odd:
             share_of = {each.repertoire_id: share for each, share in zip(read, shares, strict=True)}
-            shown = ", ".join(f"{each.repertoire_id} ({share_of[each.repertoire_id]:.0%})" for each in odd[:10])
-            more = f" and {len(odd) - 10} more" if len(odd) > 10 else ""
+            with_shares = [f"{each.repertoire_id} ({share_of[each.repertoire_id]:.0%})" for each in odd]
             yield Finding(
                 "warning",
                 "odd-drop-rate",
-                f"dropped for {reason}: {float(np.median(shares)):.0%} of the rows of a usual repertoire, but of "
-                f"{shown}{more}",
+                f"dropped for {reason}: {float(np.median(shares)):.0%} of the rows of a usual repertoire, unlike of "
+                f"{named(with_shares, 'repertoire', 'repertoires')}",
                 "check that these files are whole and were exported with the same filters as the others",
                 _files(odd),
                 _ids(odd),
@@ -313,7 +319,7 @@ def _junctions(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
         origin: Mapping[str, int] = each.report.sequences_from
         sources.setdefault(max(origin, key=lambda name: origin[name], default=""), []).append(each)
     if len(sources) > 1:
-        shown = "; ".join(f"{name} of {_repertoires(which)}" for name, which in sources.items())
+        shown = _by_source(sources)
         yield Finding(
             "note",
             "different-junctions",

@@ -121,7 +121,7 @@ def sheet_features(sheet: Metadata, rows: Sequence[int], left_out: Iterable[str]
         if column in (*left_out, sheet.id_column):
             continue
         values = sheet.table[column].iloc[list(rows)].reset_index(drop=True)
-        if values.tolist() == [sheet.files[row] for row in rows]:
+        if ["" if pd.isna(value) else value for value in values] == [sheet.files[row] for row in rows]:
             continue
         code: Code = "label-from-column"
         numbers = _numbers(values)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-__all__ = ["CODES", "SEVERITIES", "Finding", "Severity", "by_severity", "to_text"]
+from deeprc.datasets.plan import listed
+
+__all__ = ["CODES", "SEVERITIES", "Finding", "Severity", "by_severity", "count_findings", "named", "to_text"]
 
 Severity = Literal["error", "warning", "note"]
 """An error is what `deeprc preprocess` or `train` would refuse, or what makes results wrong; a warning may do so."""
@@ -41,16 +43,16 @@ CODES = {
     "odd-drop-rate": "a repertoire loses a very different share of its rows than the rest",
     "different-junctions": "junctions are from different columns",
     # content
-    "same-content": "two repertoires hold the same sequences, genes and counts",
-    "similar-content": "two repertoires of different subjects share far more than is usual in this cohort",
-    "closer-to-other-class": "a subject's repertoires share more across classes than within",
+    "same-content": "repertoires hold the same sequences, genes and counts",
+    "similar-content": "repertoires of different subjects share far more than is usual in this cohort",
+    "closer-to-other-class": "repertoires of one subject share more across classes than within",
     # subjects and labels
-    "repeated-subject": "a subject has several repertoires",
-    "subject-in-both-classes": "a subject's repertoires have different labels",
+    "repeated-subject": "subjects have several repertoires",
+    "subject-in-both-classes": "repertoires of one subject have different labels",
     "unusable-target": "a target cannot be trained",
     "missing-labels": "labels are missing",
-    "small-class": "a class has very few repertoires",
-    "similar-labels": "two classes look like two spellings of one",
+    "small-class": "classes have very few repertoires",
+    "similar-labels": "classes look like two spellings of one",
     "checked-targets": "which columns were taken for labels",
     "too-few": "too few repertoires to find shortcuts",
     # shortcuts: what predicts the label without reading a receptor
@@ -62,7 +64,8 @@ CODES = {
 }
 """Every code and what it means; `docs/check.md` has the same list with rules and advice."""
 
-_SHOWN = 10
+_SHOWN = 3
+"""Names in a message, at most; the finding has all of them."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,12 @@ class Finding:
         Which it is about; none where it is about all.
     column
         Of the sheet or of the files.
+    target
+        The target that it is about; None where it is about the repertoires, whatever is predicted.
+    groups
+        Repertoires that belong together, the largest group first, by `same-content` and `similar-content`.
+    figures
+        The numbers of the message by their names, such as the number of pairs.
     """
 
     severity: Severity
@@ -90,19 +99,36 @@ class Finding:
     files: tuple[str, ...] = ()
     repertoires: tuple[str, ...] = ()
     column: str | None = None
+    target: str | None = None
+    groups: tuple[tuple[str, ...], ...] = ()
+    figures: Mapping[str, int | float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         assert self.code in CODES, self.code
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as JSON knows it."""
-        return {**asdict(self), "files": list(self.files), "repertoires": list(self.repertoires)}
+        lists = {
+            "files": list(self.files),
+            "repertoires": list(self.repertoires),
+            "groups": list(map(list, self.groups)),
+        }
+        return {**asdict(self), **lists, "figures": dict(self.figures)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Finding:
+        """Return the finding that `to_dict` gave."""
+        groups = tuple(map(tuple, values["groups"]))
+        return cls(**{**values, **{name: tuple(values[name]) for name in ("files", "repertoires")}, "groups": groups})
 
     def to_text(self) -> str:
-        """Return one line on what was found and one on what to do; an error in several lines stays one."""
-        head, *rest = self.message.splitlines() or [""]
-        lines = [f"{self.severity}: {self.code}: {head}", *(f"    {line}" for line in rest)]
-        return "\n".join([*lines, f"    -> {self.advice}"])
+        """Return one line on what was found and one on what to do."""
+        return f"{self.severity}: {self.code}: {' '.join(self.message.split())}\n    -> {self.advice}"
+
+
+def named(names: Sequence[str], one: str, many: str) -> str:
+    """Return how many there are, and the first few of them."""
+    return listed(names, one, many, _SHOWN)
 
 
 def by_severity(findings: Sequence[Finding]) -> list[Finding]:
@@ -112,6 +138,10 @@ def by_severity(findings: Sequence[Finding]) -> list[Finding]:
 
 def to_text(findings: Sequence[Finding]) -> str:
     """Return all findings and a last line with their number."""
+    return "\n".join([*(each.to_text() for each in by_severity(findings)), count_findings(findings)])
+
+
+def count_findings(findings: Sequence[Finding]) -> str:
+    """Return the number of findings by severity: 1 error, 2 warnings, 0 notes."""
     numbers = [(sum(each.severity == severity for each in findings), severity) for severity in SEVERITIES]
-    total = ", ".join(f"{n} {severity}{'s' * (n != 1)}" for n, severity in numbers)
-    return "\n".join([*(each.to_text() for each in by_severity(findings)), total])
+    return ", ".join(f"{n} {severity}{'s' * (n != 1)}" for n, severity in numbers)

@@ -20,7 +20,20 @@ from deeprc.datasets.reading import Reading
 from deeprc.datasets.report import RepertoireReport
 from deeprc.datasets.sequences import GeneCalls, SequenceTable
 
-__all__ = ["LARGEST_COUNT", "SKETCH_SIZE", "TOP_SIZE", "RepertoireProfile", "hash_sequences"]
+__all__ = [
+    "LARGEST_COUNT",
+    "N_LOCI",
+    "RESIDUE_HASHES",
+    "SKETCH_SIZE",
+    "TOP_SIZE",
+    "Fingerprints",
+    "RepertoireProfile",
+    "gene_factors",
+    "hash_sequences",
+    "is_contradicting",
+    "locus_code",
+    "mixed",
+]
 
 SKETCH_SIZE = 4096
 """How many of a repertoire's smallest hashes are kept: a random sample, of all repertoires at the same sequences."""
@@ -30,11 +43,48 @@ TOP_SIZE = 100
 
 LARGEST_COUNT = int(np.iinfo(np.uint32).max)
 
+N_LOCI = len(LOCI) + 1
+"""The chains, and 0 for an unknown one."""
+
 _LONGEST = 256
 _SHARED_LOCI = [LOCI.index(locus) + 1 for locus in ("TRA", "TRD")]  # these two share V genes
-_RESIDUE_HASHES = np.random.default_rng(20200716).integers(0, 2**64, (_LONGEST, 20), np.uint64)  # by position, residue
+
+RESIDUE_HASHES = np.random.default_rng(20200716).integers(0, 2**64, (_LONGEST, 20), np.uint64)
+"""A random number for each residue at each position; a sequence's hash is their sum."""
+
 _MIX = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # of splitmix64
 _V, _J, _COUNT = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0xD6E8FEB86659FD93)
+
+
+@dataclass(frozen=True)
+class Fingerprints:
+    """What tells whether two repertoires hold the same sequences.
+
+    Attributes
+    ----------
+    digest
+        Of all (residues, genes, counts) in any order; "" if there is none.
+    sketch
+        The `SKETCH_SIZE` smallest of the different hashes of (residues, genes), uint64, in order.
+    is_sampled
+        Whether there are more hashes than the sketch has.
+    top
+        The hashes of the `TOP_SIZE` sequences with the largest counts, in order.
+    """
+
+    digest: str
+    sketch: NDArray[np.uint64]
+    is_sampled: bool
+    top: NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, hashes: NDArray[np.uint64], counts: NDArray[np.uint32]) -> Fingerprints:
+        """Return the fingerprints of N sequences by their hashes, (N,), and counts, (N,)."""
+        smallest = _distinct(_smallest(hashes, 2 * SKETCH_SIZE))
+        if len(smallest) <= SKETCH_SIZE < len(hashes):  # one sequence many times
+            smallest = _distinct(hashes)
+        sketch, is_sampled = smallest[:SKETCH_SIZE].copy(), len(smallest) > SKETCH_SIZE
+        return cls(_digest(hashes, counts), sketch, is_sampled, _distinct(_largest(hashes, counts)))
 
 
 @dataclass(frozen=True)
@@ -55,14 +105,8 @@ class RepertoireProfile:
         Names among them that are not understood, and of these the names that only mouse genes have.
     contradicting
         How many kept sequences have a gene of another chain than their locus or their other gene.
-    digest
-        Of the kept (residues, genes, counts) in any order; "" if nothing is kept.
-    sketch
-        The `SKETCH_SIZE` smallest of the hashes of its (residues, genes), uint64, in order.
-    top
-        The hashes of its `TOP_SIZE` sequences with the largest counts, in order.
-    n_distinct
-        How many different hashes there are.
+    prints
+        Of the kept sequences.
     """
 
     report: RepertoireReport
@@ -73,10 +117,7 @@ class RepertoireProfile:
     unrecognised: Mapping[str, int]
     of_mice: Mapping[str, int]
     contradicting: int
-    digest: str
-    sketch: NDArray[np.uint64]
-    top: NDArray[np.uint64]
-    n_distinct: int
+    prints: Fingerprints
 
     @classmethod
     def of(cls, cleaned: CleanedTable, report: RepertoireReport, reading: Reading) -> RepertoireProfile:
@@ -94,8 +135,6 @@ class RepertoireProfile:
             for name, n in counts.items()
             if normalise_gene(name).level == "unrecognised"
         }
-        hashes = hash_sequences(table)
-        distinct = np.unique(hashes)
         return cls(
             report,
             reading.path,
@@ -105,10 +144,7 @@ class RepertoireProfile:
             unrecognised=unrecognised,
             of_mice={name: n for name, n in unrecognised.items() if name in mice},
             contradicting=_contradicting(table, report),
-            digest=_digest(hashes, table.counts),
-            sketch=distinct[:SKETCH_SIZE].copy(),
-            top=np.unique(hashes[np.lexsort((hashes, -table.counts.astype(np.int64)))[:TOP_SIZE]]),
-            n_distinct=len(distinct),
+            prints=Fingerprints.of(hash_sequences(table), table.counts),
         )
 
     @property
@@ -133,15 +169,20 @@ def hash_sequences(table: SequenceTable) -> NDArray[np.uint64]:
         return np.empty(0, np.uint64)
     starts = np.cumsum(table.lengths) - table.lengths
     position = np.arange(len(table.residues)) - np.repeat(starts, table.lengths)
-    hashes = np.add.reduceat(_RESIDUE_HASHES[position, table.residues], starts)  # (R,) -> (N,); no sequence is empty
-    for calls, factor in ((table.v_call, _V), (table.j_call, _J)):
+    hashes = np.add.reduceat(RESIDUE_HASHES[position, table.residues], starts)  # (R,) -> (N,); no sequence is empty
+    for field, calls in (("v_call", table.v_call), ("j_call", table.j_call)):
         if calls is not None:
-            names = np.array([_hash_name(name) for name in calls.vocabulary], np.uint64)
-            hashes += names[calls.codes] * factor
-    return _mixed(hashes)
+            hashes += gene_factors(field, calls.vocabulary)[calls.codes]
+    return mixed(hashes)
 
 
-def _mixed(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+@lru_cache(maxsize=1 << 6)
+def gene_factors(field: str, vocabulary: tuple[str, ...]) -> NDArray[np.uint64]:
+    """Return what each gene name of `v_call` or `j_call` adds to a hash, 0 for an unknown gene, (G,) uint64."""
+    return np.array([_hash_name(name) for name in vocabulary], np.uint64) * {"v_call": _V, "j_call": _J}[field]
+
+
+def mixed(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Spread numbers evenly over all 64 bits (splitmix64's last step), one to one."""
     hashes = (hashes ^ (hashes >> np.uint64(30))) * _MIX[0]
     hashes = (hashes ^ (hashes >> np.uint64(27))) * _MIX[1]
@@ -156,8 +197,31 @@ def _hash_name(name: str) -> int:
 def _digest(hashes: NDArray[np.uint64], counts: NDArray[np.uint32]) -> str:
     if not len(hashes):
         return ""
-    with_counts = _mixed(hashes + counts.astype(np.uint64) * _COUNT)
-    return hashlib.sha256(np.sort(with_counts).tobytes()).hexdigest()
+    first = mixed(hashes + counts.astype(np.uint64) * _COUNT)
+    sums = [int(each.sum(dtype=np.uint64)) for each in (first, mixed(first + _V))]  # sums know no order
+    return f"{sums[0]:016x}{sums[1]:016x}-{len(hashes):x}"
+
+
+def _distinct(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the different hashes in order; by sorting, which is several times as fast as `np.unique` here."""
+    ordered = np.sort(hashes)
+    is_first = np.ones(len(ordered), np.bool_)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    distinct: NDArray[np.uint64] = ordered[is_first]
+    return distinct
+
+
+def _smallest(values: NDArray[np.uint64], n: int) -> NDArray[np.uint64]:
+    return np.partition(values, n - 1)[:n] if n < len(values) else values
+
+
+def _largest(hashes: NDArray[np.uint64], counts: NDArray[np.uint32]) -> NDArray[np.uint64]:
+    """Return the hashes of the sequences with the largest counts; of equal counts, those with the smallest hashes."""
+    if len(hashes) <= TOP_SIZE:
+        return hashes
+    last = np.partition(counts, len(counts) - TOP_SIZE)[len(counts) - TOP_SIZE]
+    above = hashes[counts > last]
+    return np.concatenate([above, _smallest(hashes[counts == last], TOP_SIZE - len(above))])
 
 
 def _usage(calls: GeneCalls) -> dict[str, int]:
@@ -167,20 +231,27 @@ def _usage(calls: GeneCalls) -> dict[str, int]:
 
 def _contradicting(table: SequenceTable, report: RepertoireReport) -> int:
     """Count kept sequences whose genes are of two chains, or of another than the file says."""
-    named = [name for name in report.loci if name]
-    said = _locus_code(report.locus or (named[0] if len(named) == 1 else ""))
     v, j = (
         np.zeros(len(table.lengths), np.int8)
         if calls is None
-        else np.array([_locus_code(normalise_gene(name).locus) for name in calls.vocabulary], np.int8)[calls.codes]
+        else np.array([locus_code(normalise_gene(name).locus) for name in calls.vocabulary], np.int8)[calls.codes]
         for calls in (table.v_call, table.j_call)
     )
-    wrong_j = (j != 0) & (said != 0) & (j != said)
-    return int((wrong_j | _differ(v, j) | _differ(v, np.full_like(v, said))).sum())
+    return int(is_contradicting(v, j, report).sum())
 
 
-def _locus_code(locus: str) -> int:
+def locus_code(locus: str) -> int:
+    """Return the number of a chain, from 1; 0 is unknown."""
     return LOCI.index(locus) + 1 if locus else 0
+
+
+def is_contradicting(v: NDArray[np.int8], j: NDArray[np.int8], report: RepertoireReport) -> NDArray[np.bool_]:
+    """Tell where the chains of V and J genes, by `locus_code`, contradict each other or what the report says."""
+    named = [name for name in report.loci if name]
+    said = locus_code(report.locus or (named[0] if len(named) == 1 else ""))
+    wrong_j = (j != 0) & (said != 0) & (j != said)
+    contradicting: NDArray[np.bool_] = wrong_j | _differ(v, j) | _differ(v, np.full_like(v, said))
+    return contradicting
 
 
 def _differ(v: NDArray[np.int8], other: NDArray[np.int8]) -> NDArray[np.bool_]:

@@ -12,9 +12,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.datasets.metadata import Metadata
-from deeprc.datasets.plan import listed
 from deeprc.errors import InputError
-from deeprc.evaluation.checks.findings import Finding
+from deeprc.evaluation.checks.findings import Finding, named
 from deeprc.evaluation.splits import subject_columns
 from deeprc.tasks import Task, labels, parse_tasks
 
@@ -124,16 +123,21 @@ class Subjects:
 
     def of_each(self) -> pd.Series:
         """Return each repertoire's subject as text, by repertoire; None where it is not known."""
-        if self.column is None:
-            return pd.Series(None, index=self._table.index, dtype=object)
-        values = self._table[self.column]
-        return values.astype(object).where(values.notna(), None)
+        values = [None] * len(self._table) if self.column is None else self._table[self.column].tolist()
+        # `pd.Series(None)` and columns of numbers hold NaN where None is asked for: all would be of the subject NaN.
+        texts = [None if pd.isna(value) else _name(value) for value in values]
+        return pd.Series(texts, index=self._table.index, dtype=object)
 
     def same(self, first: str, second: str) -> bool:
         """Tell whether any column says that two repertoires are of one subject."""
         return any(
             bool(values[first] == values[second]) for values in (self._table[name] for name in self.columns)
         )  # missing values are unequal
+
+
+def _name(value: object) -> str:
+    """Return a subject's name; a column of numbers with missing ones holds 7.0 where the sheet says 7."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def is_technical(column: str) -> bool:
@@ -154,7 +158,8 @@ def find_targets(sheet: Metadata, targets: Sequence[str], subjects: Subjects) ->
     if not targets:
         columns = _label_columns(sheet, subjects)
         targets = [name if sheet.table[name].nunique() == 2 else f"{name}:multiclass" for name in columns]
-        message = f"taken for labels: {', '.join(columns)}" if columns else "no column looks like a label"
+        taken = ", ".join(columns)  # at most four
+        message = f"taken for labels: {taken}" if columns else "no column looks like a label"
         found.append(Finding("note", "checked-targets", message, "name what is to be predicted with --target"))
     for target in targets:
         parsed = _parsed(target, sheet)
@@ -181,9 +186,11 @@ def check_subjects(sheet: Metadata, tasks: Sequence[Task], subjects: Subjects) -
             "note" if subjects.given else "warning",
             "repeated-subject",
             f"several repertoires are of one subject, by column {subjects.column!r}: "
-            f"{listed(repeated, 'subject', 'subjects')}",
+            f"{named(repeated, 'subject', 'subjects')}",
             f"train with --group-by {subjects.column}, so that no subject is on both sides of a split",
             column=subjects.column,
+            repertoires=tuple(names.index[names.map(str).isin(repeated)]),
+            figures={"subjects": len(repeated)},
         )
     ]
     for task in tasks:
@@ -201,10 +208,12 @@ def check_subjects(sheet: Metadata, tasks: Sequence[Task], subjects: Subjects) -
                 "note" if paired else "warning",
                 "subject-in-both-classes",
                 f"target {task.name!r}: repertoires of different classes are of one subject"
-                f"{', as in a paired design' if paired else ''}, in {listed(both, 'subject', 'subjects')}",
+                f"{', as in a paired design' if paired else ''}, in {named(both, 'subject', 'subjects')}",
                 f"train with --group-by {subjects.column}" if paired else "check these labels and subject names",
                 column=task.column,
                 repertoires=tuple(names.index[names.map(str).isin(both)]),
+                target=task.name,
+                figures={"subjects": len(both)},
             )
         )
     return found
@@ -217,7 +226,7 @@ def _parsed(target: str, sheet: Metadata) -> Task | Finding:
         if not any(target.startswith(str(column)) for column in sheet.table.columns):
             raise
         advice = "`deeprc train` would refuse it: mend the sheet, or choose another --target"
-        return Finding("error", "unusable-target", str(error), advice, (str(sheet.path),), column=target)
+        return Finding("error", "unusable-target", str(error), advice, (str(sheet.path),), column=target, target=target)
 
 
 def _label_columns(sheet: Metadata, subjects: Subjects) -> list[str]:
@@ -245,33 +254,39 @@ def _missing(sheet: Metadata, task: Task) -> Iterator[Finding]:
         yield Finding(
             "warning" if missing.mean() > _MANY_MISSING else "note",
             "missing-labels",
-            f"target {task.name!r}: no label for {listed(ids, 'repertoire', 'repertoires')}",
+            f"target {task.name!r}: no label for {named(ids, 'repertoire', 'repertoires')}",
             "nothing, if they are unknown: such repertoires take part in no score",
             repertoires=ids,
             column=task.column,
+            target=task.name,
+            figures={"repertoires": len(ids)},
         )
 
 
 def _classes(sheet: Metadata, task: Task) -> Iterator[Finding]:
     if task.kind == "regression":
         return
+    small = {name: n for name, n in class_sizes(sheet, task).items() if n < _SMALL}
+    if small:
+        advice = "collect more: a score over so few cannot tell a good model from chance"
+        if min(small.values()) < _FOLDS:
+            advice += f"; `deeprc train` needs one per fold, {_FOLDS} unless --folds says fewer"
+        shown = [f"{name!r} ({n})" for name, n in small.items()]
+        message = f"target {task.name!r}: fewer than {_SMALL} repertoires in {named(shown, 'class', 'classes')}"
+        figures = {f"repertoires of {name}": n for name, n in small.items()}
+        yield Finding("warning", "small-class", message, advice, column=task.column, target=task.name, figures=figures)
+    if task.comparison is not None:
+        return
     sizes = Counter(str(value) for value in sheet.table[task.column].dropna())
-    for name, n in class_sizes(sheet, task).items():
-        if n < _SMALL:
-            advice = "collect more: a score over so few cannot tell a good model from chance"
-            if n < _FOLDS:
-                advice += f"; `deeprc train` needs one per fold, {_FOLDS} unless --folds says fewer"
-            message = f"target {task.name!r}: class {name!r} has {n} repertoire{'s' * (n != 1)}"
-            yield Finding("warning", "small-class", message, advice, column=task.column)
-    for first, second in combinations(sorted(sizes), 2):
-        if _alike(first, second, min(sizes[first], sizes[second])):
-            yield Finding(
-                "warning",
-                "similar-labels",
-                f"column {task.column!r}: {first!r} ({sizes[first]}) and {second!r} ({sizes[second]}) look alike",
-                "if they are one class, spell them alike in the sheet",
-                column=task.column,
-            )
+    alike = [
+        f"{first!r} ({sizes[first]}) and {second!r} ({sizes[second]})"
+        for first, second in combinations(sorted(sizes), 2)
+        if _alike(first, second, min(sizes[first], sizes[second]))
+    ]
+    if alike:
+        message = f"column {task.column!r}: labels that look alike, {named(alike, 'pair', 'pairs')}"
+        advice = "if they are one class, spell them alike in the sheet"
+        yield Finding("warning", "similar-labels", message, advice, column=task.column, target=task.name)
 
 
 def class_sizes(sheet: Metadata, task: Task) -> dict[str, int]:

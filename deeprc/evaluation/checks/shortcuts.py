@@ -11,7 +11,8 @@ Letters: B repertoires, U units (subjects with a label), G genes, K levels of a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -19,12 +20,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 
 from deeprc.evaluation.checks.features import Feature
 from deeprc.evaluation.checks.findings import Finding
 from deeprc.evaluation.metrics import auc_interval
+from deeprc.evaluation.paired_test import midrank_aucs
 from deeprc.tasks import Task
 
 __all__ = ["Shortcut", "find_shortcuts", "shortcut_findings"]
@@ -38,6 +39,7 @@ _FOLDS, _REPEATS = 5, 3
 _PENALTY = 0.05
 _FIRST_PERMUTATIONS, _CHUNK, _ENOUGH = 1000, 1000, 20
 _SEED = 0
+_NAMED = 4  # classes in a message
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,12 @@ class Shortcut:
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON knows it."""
         return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Shortcut:
+        """Return the shortcut that `to_dict` gave, also after JSON."""
+        low_high = values["interval"]
+        return cls(**{**values, "interval": None if low_high is None else (float(low_high[0]), float(low_high[1]))})
 
     def figures(self) -> str:
         """Return its value in words."""
@@ -121,7 +129,8 @@ def find_shortcuts(
         question = _question(task, values, subjects)
         if not question.told():
             sizes = np.bincount(question.codes, minlength=len(question.names)).tolist()
-            shown = ", ".join(f"{n} of {name}" for name, n in zip(question.names, sizes, strict=True))
+            shown = ", ".join(f"{n} of {name}" for name, n in list(zip(question.names, sizes, strict=True))[:_NAMED])
+            shown += f" and {len(sizes) - _NAMED} more classes" if len(sizes) > _NAMED else ""
             found.append(
                 Finding(
                     "note",
@@ -130,6 +139,7 @@ def find_shortcuts(
                     f"from {_MIN_UNITS} on both sides",
                     "look by eye at whether batches, dates and sizes differ between the classes",
                     column=task.column,
+                    target=task.name,
                 )
             )
         else:
@@ -149,6 +159,8 @@ def shortcut_findings(shortcuts: Sequence[Shortcut]) -> list[Finding]:
             f"target {each.target!r}: {each.property} tells {each.label}: {each.figures()}{each.detail}",
             _ADVICE[each.code],
             column=each.column,
+            target=each.target,
+            figures={each.measure: each.value},
         )
         for each in shortcuts
         if each.verdict
@@ -173,9 +185,7 @@ def _question(task: Task, values: NDArray[np.float64], subjects: Sequence[str | 
         names: tuple[str, ...] = ("lower half", "upper half")
         codes = np.where(np.isnan(values), -1, values > np.nanmedian(values)).astype(np.int64)
     else:
-        names = task.classes
-        if task.kind == "binary" and len(names) > 2:
-            names = (f"not {names[-1]}", names[-1])
+        names = task.class_names
         codes = np.where(np.isnan(values), -1, values).astype(np.int64)
     units: dict[tuple[str | int, int], list[int]] = {}
     for row, (code, subject) in enumerate(zip(codes.tolist(), subjects, strict=True)):
@@ -189,7 +199,7 @@ def _question(task: Task, values: NDArray[np.float64], subjects: Sequence[str | 
 def _of_units(question: _Question, feature: Feature) -> NDArray[Any]:
     """Return the feature of each unit: the mean of numbers, the commonest of categories."""
     if feature.is_text:
-        return np.array([pd.Series(feature.of_each[rows]).mode().iloc[0] for rows in question.rows], object)
+        return np.array([_commonest(feature.of_each[rows].tolist()) for rows in question.rows], object)
     means = []
     for rows in question.rows:
         values = feature.of_each[rows].astype(float)
@@ -198,6 +208,12 @@ def _of_units(question: _Question, feature: Feature) -> NDArray[Any]:
             np.where(missing, np.nan, np.nansum(values, axis=0) / np.maximum((~np.isnan(values)).sum(axis=0), 1))
         )
     return np.array(means)
+
+
+def _commonest(texts: Sequence[str]) -> str:
+    """Return the text that occurs most often; of several, the first in sorted order."""
+    counts = Counter(texts)
+    return min(counts, key=lambda text: (-counts[text], text))
 
 
 def _usable(question: _Question, features: Sequence[Feature]) -> list[Feature]:
@@ -282,7 +298,11 @@ def _auc(question: _Question, code: int, values: NDArray[np.float64]) -> tuple[f
         return _cross_validated(label, values), code, int(label.sum()), int((~label).sum())
     known = ~np.isnan(values)
     label = label[known]
-    return float(roc_auc_score(label, values[known])), code, int(label.sum()), int((~label).sum())
+    return _plain_auc(label, values[known]), code, int(label.sum()), int((~label).sum())
+
+
+def _plain_auc(label: NDArray[np.bool_], values: NDArray[np.float64]) -> float:
+    return float(midrank_aucs(label.astype(np.int64), values[None])[0])
 
 
 def _cross_validated(label: NDArray[np.bool_], values: NDArray[np.float64]) -> float:
@@ -294,8 +314,8 @@ def _cross_validated(label: NDArray[np.bool_], values: NDArray[np.float64]) -> f
         for train, test in splitter.split(values, label):
             mean, scale = values[train].mean(axis=0), values[train].std(axis=0)
             scaled = (values - mean) / np.where(scale > 0, scale, 1.0)
-            model = LogisticRegression(C=_PENALTY, max_iter=1000).fit(scaled[train], label[train])
-            aucs.append(float(roc_auc_score(label[test], model.decision_function(scaled[test]))))
+            model = LogisticRegression(C=_PENALTY, solver="newton-cholesky").fit(scaled[train], label[train])
+            aucs.append(_plain_auc(label[test], model.decision_function(scaled[test])))
     return float(np.mean(aucs))
 
 

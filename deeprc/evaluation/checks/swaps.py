@@ -14,28 +14,28 @@ import pandas as pd
 from scipy.stats import binom
 
 from deeprc.datasets.metadata import Metadata
-from deeprc.datasets.plan import listed
-from deeprc.evaluation.checks.findings import Finding
+from deeprc.evaluation.checks.findings import Finding, named
+from deeprc.evaluation.checks.overlaps import Pair, sampled_overlaps
 from deeprc.evaluation.checks.profile import RepertoireProfile
 from deeprc.evaluation.checks.sheet import Subjects
-from deeprc.evaluation.checks.twins import Pair, sampled_overlaps
 from deeprc.tasks import Task, labels
 
-__all__ = ["check_swaps"]
+__all__ = ["ClassComparison", "check_swaps"]
 
 _SHARED = 10  # fewer in common are no sign
 _TIMES = 3.0
 _LEVEL = 0.01  # of all comparisons together
 _LEVEL_OF_COHORT = 0.05  # that subjects' clones go with the class
-_SHOWN = 10
 
 
 @dataclass(frozen=True)
-class _Comparison:
+class ClassComparison:
     """A repertoire of a subject, and the nearest ones of its class and of the others.
 
     Attributes
     ----------
+    target, subject
+        Of what the classes are, and whose the repertoires.
     names
         Of the repertoire and the nearest one of another class.
     classes
@@ -46,6 +46,8 @@ class _Comparison:
         How many of other classes there were to choose from.
     """
 
+    target: str
+    subject: str
     names: tuple[str, str]
     classes: tuple[str, str]
     within: Pair
@@ -77,7 +79,7 @@ class _Comparison:
         """What is shared with whom."""
         first, second = (f"{name} ({label})" for name, label in zip(self.names, self.classes, strict=True))
         own = f"the first and its own class {self.within.overlap:.1%}"
-        return f"{first} and {second} share {self.across.overlap:.1%}, {own}"
+        return f"{first} and {second} share {self.across.overlap:.1%} of the smaller one's sequences, {own}"
 
 
 def _scale(pair: Pair) -> float:
@@ -91,36 +93,42 @@ def _likeness(pair: Pair) -> float:
 
 def check_swaps(
     profiles: Sequence[RepertoireProfile], sheet: Metadata, tasks: Sequence[Task], subjects: Subjects
-) -> list[Finding]:
-    """Return the subjects of several classes whose repertoires share more across classes than within.
+) -> tuple[list[Finding], list[ClassComparison]]:
+    """Return findings on subjects whose repertoires share more across classes than within, and how much these share.
 
     A repertoire is compared if its subject has another one of its class and one of another class. Subjects are named
     only where those in order are so many that labels must go with clones (a sign test): at least 5, or 7 of 8.
     """
     profile_of = {each.repertoire_id: each for each in profiles if each.kept}
     found: list[Finding] = []
+    told: list[ClassComparison] = []
     for task in tasks:
         if task.kind == "regression":
             continue
         known = pd.DataFrame({"subject": subjects.of_each(), "label": labels([task], sheet.table)[:, 0]}).dropna()
         known = known[known.index.isin(profile_of)]
-        compared_of: dict[str, list[_Comparison]] = {}
+        compared_of: dict[str, list[ClassComparison]] = {}
         for subject, rows in known.groupby("subject", sort=False):
             members = [profile_of[str(name)] for name in rows.index]
-            if compared := list(_comparisons(members, rows["label"].tolist(), task)):
+            if compared := list(_comparisons(members, rows["label"].tolist(), task, str(subject))):
                 compared_of[str(subject)] = compared
         if _go_with_clones(list(compared_of.values())):
-            found += _findings(task, compared_of, profile_of)
-    return found
+            level = _LEVEL / sum(map(len, compared_of.values()))
+            strange = [each for compared in compared_of.values() for each in compared if each.is_strange(level)]
+            found += [_finding(task, strange, profile_of)] if strange else []
+            told += strange
+    return found, told
 
 
-def _comparisons(members: Sequence[RepertoireProfile], label: Sequence[float], task: Task) -> Iterator[_Comparison]:
+def _comparisons(
+    members: Sequence[RepertoireProfile], label: Sequence[float], task: Task, subject: str
+) -> Iterator[ClassComparison]:
     """Yield what can be compared among a subject's repertoires; copies of each other are not."""
     if len(set(label)) < 2:
         return
     pairs_of: list[dict[int, Pair]] = [{} for _ in members]
     for pair in sampled_overlaps(members, every=True):
-        if members[pair.first].digest != members[pair.second].digest:
+        if members[pair.first].prints.digest != members[pair.second].prints.digest:
             pairs_of[pair.first][pair.second] = pairs_of[pair.second][pair.first] = pair
     for i, (member, mine) in enumerate(zip(members, pairs_of, strict=True)):
         own = [pair for j, pair in mine.items() if label[j] == label[i]]
@@ -129,16 +137,17 @@ def _comparisons(members: Sequence[RepertoireProfile], label: Sequence[float], t
             j = max(others, key=lambda other: _likeness(mine[other]))
             names = (member.repertoire_id, members[j].repertoire_id)
             classes = (task.class_names[int(label[i])], task.class_names[int(label[j])])
-            yield _Comparison(names, classes, max(own, key=_likeness), mine[j], len(others))
+            within = max(own, key=_likeness)
+            yield ClassComparison(task.name, subject, names, classes, within, mine[j], len(others))
 
 
-def _go_with_clones(subjects: Sequence[Sequence[_Comparison]]) -> bool:
+def _go_with_clones(subjects: Sequence[Sequence[ClassComparison]]) -> bool:
     """Say whether more subjects are in order than by chance."""
     n = sum(_is_in_order(compared) for compared in subjects)
     return n > 0 and float(binom.sf(n - 1, len(subjects), 0.5)) <= _LEVEL_OF_COHORT
 
 
-def _is_in_order(compared: Sequence[_Comparison]) -> bool:
+def _is_in_order(compared: Sequence[ClassComparison]) -> bool:
     """Say whether in two classes or more, and in each, most of a subject's repertoires are nearest to their own class.
 
     Where one class is large and the other small, the nearest one is of the large class whatever clones do.
@@ -149,25 +158,21 @@ def _is_in_order(compared: Sequence[_Comparison]) -> bool:
     return len(order) > 1 and all(sum(flags) > len(flags) / 2 for flags in order.values())
 
 
-def _findings(
-    task: Task, compared_of: Mapping[str, Sequence[_Comparison]], profile_of: Mapping[str, RepertoireProfile]
-) -> Iterator[Finding]:
-    advice = (
+def _finding(task: Task, strange: Sequence[ClassComparison], profile_of: Mapping[str, RepertoireProfile]) -> Finding:
+    """Return one finding on all subjects with repertoires that are nearer to another class, with one of them."""
+    subjects = list(dict.fromkeys(each.subject for each in strange))
+    ids = tuple(dict.fromkeys(name for each in strange for name in each.names))
+    clearest = max(strange, key=lambda each: each.across.overlap)
+    return Finding(
+        "warning",
+        "closer-to-other-class",
+        f"target {task.name!r}: repertoires share more with another class of their subject than with their own, of "
+        f"{named(subjects, 'subject', 'subjects')}; {clearest.text}",
         "look for swapped or contaminated samples, and leave out those whose class is in doubt; samples of one day may "
-        "share more for good reasons"
+        "share more for good reasons",
+        tuple(dict.fromkeys(str(profile_of[name].path) for name in ids)),
+        ids,
+        task.column,
+        task.name,
+        figures={"subjects": len(subjects), "repertoires": len(ids)},
     )
-    level = _LEVEL / sum(map(len, compared_of.values()))
-    strange = {name: [each for each in compared if each.is_strange(level)] for name, compared in compared_of.items()}
-    subjects = [subject for subject, compared in strange.items() if compared]
-    for subject in subjects[:_SHOWN]:
-        texts: dict[frozenset[str], str] = {}
-        for each in strange[subject]:
-            texts.setdefault(frozenset(each.names), each.text)
-        ids = tuple(dict.fromkeys(name for each in strange[subject] for name in each.names))
-        files = tuple(dict.fromkeys(str(profile_of[name].path) for name in ids))
-        shares = "; ".join(texts.values())
-        message = f"target {task.name!r}, subject {subject}: of the smaller one's sequences {shares}"
-        yield Finding("warning", "closer-to-other-class", message, advice, files, ids, task.column)
-    if len(subjects) > _SHOWN:
-        message = f"target {task.name!r}: likewise {listed(subjects[_SHOWN:], 'more subject', 'more subjects')}"
-        yield Finding("warning", "closer-to-other-class", message, advice, column=task.column)

@@ -1,148 +1,216 @@
-"""The same repertoire under two names, and repertoires of different subjects that share too much.
+"""The same repertoire under several names, and repertoires of different subjects that share too much.
 
-Letters: B repertoires, H hashes.
+Letters: B repertoires.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, triu
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
-from deeprc.datasets.plan import listed
-from deeprc.evaluation.checks.findings import Finding
-from deeprc.evaluation.checks.profile import SKETCH_SIZE, RepertoireProfile
+from deeprc.evaluation.checks.findings import Finding, Severity, named
+from deeprc.evaluation.checks.overlaps import Overlaps, Pair, overlap_blocks, sketches_of
+from deeprc.evaluation.checks.profile import RepertoireProfile
 
-__all__ = ["Pair", "check_twins", "overlaps", "sampled_overlaps"]
+__all__ = ["SimilarPair", "check_twins"]
 
 _CHANCE = 10  # fewer sequences may be the same by chance
 _SHARED = 10  # fewer in common are no sign
 _OVERLAP = 0.1
 _TOP_OVERLAP = 0.25
 _ODDS = 10.0
-_SHOWN = 10
-_LAST = np.uint64(2**64 - 1)
+_USUAL_OF = 2000  # repertoires, at most, whose pairs say what is usual
+
+_SAMPLED, _LARGEST = "sequences", "largest sequences"
 
 SameSubject = Callable[[str, str], bool]
 
 
 @dataclass(frozen=True)
-class Pair:
-    """Two repertoires, by their place: how many of the sampled sequences of each, `sizes`, are in both."""
+class SimilarPair:
+    """Two repertoires of different subjects that share far more than the usual pair, by one measure.
 
-    first: int
-    second: int
-    shared: int
-    sizes: tuple[int, int]
+    Attributes
+    ----------
+    names
+        The two.
+    measure
+        "sequences": a fair sample of the (junction, V, J) of both; "largest sequences": the hundred of each with the
+        largest counts.
+    pair
+        How many were compared of each, and how many both have.
+    usual
+        The overlap of the median pair of the cohort.
+    """
+
+    names: tuple[str, str]
+    measure: str
+    pair: Pair
+    usual: float
 
     @property
-    def overlap(self) -> float:
-        """The share of the smaller one, estimated."""
-        return self.shared / min(self.sizes) if min(self.sizes) else 0.0
-
-    def is_far_above(self, usual: float, limit: float) -> bool:
-        """Tell whether the two share enough to ask why: at least ten times the odds of the usual pair."""
-        return self.shared >= _SHARED and self.overlap > limit and _odds(self.overlap) > _ODDS * _odds(usual)
+    def expected(self) -> float:
+        """How many they would share as the median pair."""
+        return self.usual * min(self.pair.sizes)
 
 
-def check_twins(profiles: Sequence[RepertoireProfile], same_subject: SameSubject) -> list[Finding]:
-    """Return the groups of repertoires with the same content, and those with a suspiciously similar one.
+def check_twins(
+    profiles: Sequence[RepertoireProfile], same_subject: SameSubject
+) -> tuple[list[Finding], list[SimilarPair]]:
+    """Return what is found about repertoires with the same content and with a suspiciously similar one, and the pairs.
 
     The overlap of two repertoires is the share of the smaller one's (junction, genes) that the other has too,
     estimated from the sketches, and the same among their hundred largest. Pairs of one subject are expected to share.
     """
     filled = [each for each in profiles if each.kept]
-    suspicious: dict[tuple[int, int], list[str]] = {}
-    sampled = sampled_overlaps(filled)
-    largest = overlaps([each.top for each in filled], [False] * len(filled))
-    for pairs, limit, what in (
-        (sampled, _OVERLAP, "of the sequences of the smaller one"),
-        (largest, _TOP_OVERLAP, "of their hundred largest sequences"),
-    ):
-        usual = _median_overlap(pairs, len(filled))
-        for pair in pairs:
-            first, second = filled[pair.first], filled[pair.second]
-            expected = first.digest == second.digest or same_subject(first.repertoire_id, second.repertoire_id)
-            if not expected and pair.is_far_above(usual, limit):
-                text = f"{pair.overlap:.0%} {what} (median of all pairs: {usual:.1%})"
-                suspicious.setdefault((pair.first, pair.second), []).append(text)
-    pairs_found = [(filled[a], filled[b], " and ".join(texts)) for (a, b), texts in sorted(suspicious.items())]
-    return [*_same(filled), *_similar(pairs_found)]
+    largest = [each.prints.top for each in filled], [False] * len(filled)
+    similar = [
+        *_similar_pairs(filled, sketches_of(filled), _SAMPLED, _OVERLAP, same_subject),
+        *_similar_pairs(filled, largest, _LARGEST, _TOP_OVERLAP, same_subject),
+    ]
+    return [*_same(filled), *_similar(filled, similar)], similar
 
 
-def sampled_overlaps(profiles: Sequence[RepertoireProfile], *, every: bool = False) -> list[Pair]:
-    """Return the pairs of repertoires whose sampled (junction, genes) have anything in common, or `every` pair."""
-    is_sampled = [each.n_distinct > SKETCH_SIZE for each in profiles]
-    return overlaps([each.sketch for each in profiles], is_sampled, every=every)
+def _similar_pairs(
+    profiles: Sequence[RepertoireProfile],
+    sketches: tuple[Sequence[NDArray[np.uint64]], Sequence[bool]],
+    measure: str,
+    least: float,
+    same_subject: SameSubject,
+) -> Iterator[SimilarPair]:
+    """Yield the pairs that share enough to ask why: more than `least`, and ten times the odds of the usual pair."""
+    blocks: Iterable[Overlaps] = overlap_blocks(*sketches)
+    if len(profiles) <= _USUAL_OF:
+        blocks = list(blocks)
+        usual = _median_overlap(blocks, len(profiles))
+    else:
+        chosen = np.linspace(0, len(profiles) - 1, _USUAL_OF).astype(int).tolist()
+        evenly = overlap_blocks([sketches[0][i] for i in chosen], [sketches[1][i] for i in chosen])
+        usual = _median_overlap(evenly, len(chosen))
+    for block in blocks:
+        enough = (block.shared >= _SHARED) & (block.overlap > least) & (_odds(block.overlap) > _ODDS * _odds(usual))
+        for pair in block.pairs(np.asarray(enough)):
+            first, second = profiles[pair.first], profiles[pair.second]
+            names = (first.repertoire_id, second.repertoire_id)
+            if first.prints.digest != second.prints.digest and not same_subject(*names):
+                yield SimilarPair(names, measure, pair, usual)
 
 
-def overlaps(sketches: Sequence[NDArray[np.uint64]], sampled: Sequence[bool], *, every: bool = False) -> list[Pair]:
-    """Return the pairs of sketches with anything in common, or `every` pair.
-
-    A sketch that is `sampled` holds all hashes up to its last one; any other holds all there are. So two of them are
-    compared up to where both are complete, which is a fair sample of the hashes of both.
-    """
-    if len(sketches) < 2:
-        return []
-    end = [sketch[-1] if cut else _LAST for sketch, cut in zip(sketches, sampled, strict=True)]
-    row = np.repeat(np.arange(len(sketches)), [len(sketch) for sketch in sketches])
-    _, column = np.unique(np.concatenate(sketches), return_inverse=True)
-    held = csr_array((np.ones(len(row), np.int32), (row, column)), shape=(len(sketches), int(column.max()) + 1))
-    common = triu(held @ held.T, k=1).tocoo()  # (B, H) @ (H, B)
-    shared = dict(zip(zip(common.row.tolist(), common.col.tolist(), strict=True), common.data.tolist(), strict=True))
-    pairs = []
-    for first, second in combinations(range(len(sketches)), 2) if every else shared:
-        limit = min(end[first], end[second])
-        a, b = (int(np.searchsorted(sketches[each], limit, side="right")) for each in (first, second))
-        pairs.append(Pair(first, second, shared.get((first, second), 0), (a, b)))
-    return pairs
-
-
-def _median_overlap(pairs: Sequence[Pair], n: int) -> float:
-    """Return the median over all pairs of n repertoires; those that are not listed share nothing."""
-    total = n * (n - 1) // 2
-    values = np.zeros(max(total, 1))
-    values[: len(pairs)] = [pair.overlap for pair in pairs]
+def _median_overlap(blocks: Iterable[Overlaps], n: int) -> float:
+    """Return the median overlap of all pairs of n repertoires; those that are not listed share nothing."""
+    found = np.concatenate([*(block.overlap for block in blocks), np.empty(0)])
+    values = np.zeros(max(n * (n - 1) // 2, 1))
+    values[: len(found)] = found
     return float(np.median(values))
 
 
-def _odds(share: float) -> float:
-    return share / (1 - share) if share < 1 else float("inf")
+def _odds(share: float | NDArray[np.float64]) -> NDArray[np.float64]:
+    with np.errstate(divide="ignore"):
+        return np.asarray(share / (1 - np.asarray(share)))
 
 
 def _same(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
-    groups: dict[str, list[RepertoireProfile]] = {}
+    by_digest: dict[str, list[RepertoireProfile]] = {}
     for each in profiles:
-        groups.setdefault(each.digest, []).append(each)
-    for group in groups.values():
-        if len(group) > 1:
-            ids = tuple(each.repertoire_id for each in group)
-            yield Finding(
-                "error" if group[0].kept >= _CHANCE else "warning",
-                "same-content",
-                f"{', '.join(ids)} hold the same {group[0].kept:,} sequences with the same genes and counts",
-                "find out which file was copied or exported under a wrong name, and keep one: where one of them trains "
-                "and the other tests, results look better than they are",
-                tuple(dict.fromkeys(str(each.path) for each in group)),
-                ids,
-            )
-
-
-def _similar(pairs: Sequence[tuple[RepertoireProfile, RepertoireProfile, str]]) -> Iterator[Finding]:
-    advice = (
-        "if they are of one subject, say so in a subject column of the sheet and train with --group-by; if not, look "
-        "for swapped samples or for contamination of one by the other"
+        by_digest.setdefault(each.prints.digest, []).append(each)
+    several = [group for group in by_digest.values() if len(group) > 1]
+    certain = [group for group in several if group[0].kept >= _CHANCE]
+    severities: tuple[tuple[Severity, list[list[RepertoireProfile]]], ...] = (
+        ("error", certain),
+        ("warning", [group for group in several if group[0].kept < _CHANCE]),
     )
-    for first, second, text in pairs[:_SHOWN]:
-        ids = (first.repertoire_id, second.repertoire_id)
-        message = f"{ids[0]} and {ids[1]} share {text}"
-        yield Finding("warning", "similar-content", message, advice, (str(first.path), str(second.path)), ids)
-    if len(pairs) > _SHOWN:
-        names = [f"{first.repertoire_id} and {second.repertoire_id}" for first, second, _ in pairs[_SHOWN:]]
-        both = tuple(dict.fromkeys(each.repertoire_id for pair in pairs[_SHOWN:] for each in pair[:2]))
-        message = f"likewise {listed(names, 'more pair', 'more pairs')}"
-        yield Finding("warning", "similar-content", message, advice, repertoires=both)
+    for severity, found in severities:
+        if not found:
+            continue
+        groups = _by_size([tuple(each.repertoire_id for each in group) for group in found])
+        n = sum(map(len, groups))
+        finding = _grouped(
+            severity,
+            "same-content",
+            groups,
+            f"{_groups(len(groups))} the same sequences with the same genes and counts, {n:,} repertoires in all",
+            "find out which file was copied or exported under a wrong name, and keep one: where one of them trains and "
+            "the other tests, results look better than they are",
+            profiles,
+        )
+        yield finding
+
+
+def _groups(n: int) -> str:
+    return "1 group of repertoires holds" if n == 1 else f"{n:,} groups of repertoires each hold"
+
+
+def _similar(profiles: Sequence[RepertoireProfile], similar: Sequence[SimilarPair]) -> Iterator[Finding]:
+    if not similar:
+        return
+    place = {each.repertoire_id: i for i, each in enumerate(profiles)}
+    pairs = sorted({each.names for each in similar}, key=lambda names: (place[names[0]], place[names[1]]))
+    groups = _components(pairs, [each.repertoire_id for each in profiles])
+    figures: dict[str, int | float] = {"pairs": len(pairs)}
+    texts = []
+    for measure, what in ((_SAMPLED, "of the smaller one's sequences"), (_LARGEST, "of their hundred largest")):
+        of_measure = [each for each in similar if each.measure == measure]
+        if of_measure:
+            highest, usual = max(each.pair.overlap for each in of_measure), of_measure[0].usual
+            figures[f"highest overlap of {measure}"] = highest
+            figures[f"usual overlap of {measure}"] = usual
+            texts.append(f"up to {highest:.0%} {what} (median pair: {usual:.1%})")
+    n = sum(map(len, groups))
+    yield _grouped(
+        "warning",
+        "similar-content",
+        groups,
+        f"{'1 group' if len(groups) == 1 else f'{len(groups):,} groups'} of repertoires of different subjects "
+        f"share{'s' * (len(groups) == 1)} far more than chance, {n:,} repertoires in {len(pairs):,} "
+        f"pair{'s' * (len(pairs) != 1)}, {' and '.join(texts)}",
+        "if they are of one subject, say so in a subject column of the sheet and train with --group-by; if not, look "
+        "for swapped samples or for contamination of one by the other",
+        profiles,
+        figures,
+    )
+
+
+def _grouped(
+    severity: Severity,
+    code: str,
+    groups: Sequence[tuple[str, ...]],
+    message: str,
+    advice: str,
+    profiles: Sequence[RepertoireProfile],
+    figures: Mapping[str, int | float] | None = None,
+) -> Finding:
+    """Return a finding on groups of repertoires, the largest of which is named."""
+    path_of = {each.repertoire_id: str(each.path) for each in profiles}
+    members = tuple(name for group in groups for name in group)
+    largest = named(groups[0], "repertoire", "repertoires").partition(": ")[2]
+    return Finding(
+        severity,
+        code,
+        f"{message}{'; the largest' if len(groups) > 1 else ''}: {largest}",
+        advice,
+        tuple(dict.fromkeys(path_of[name] for name in members)),
+        members,
+        groups=tuple(groups),
+        figures={"groups": len(groups), "repertoires": len(members), **(figures or {})},
+    )
+
+
+def _components(pairs: Sequence[tuple[str, str]], ids: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return which repertoires hang together by pairs, the largest group first."""
+    place = {name: i for i, name in enumerate(ids)}
+    ends = np.array([[place[name] for name in pair] for pair in pairs]).T  # (2, pairs)
+    graph = coo_array((np.ones(len(pairs)), (ends[0], ends[1])), shape=(len(ids), len(ids)))
+    component = connected_components(graph, directed=False)[1]
+    groups: dict[int, list[str]] = {}
+    for i in np.unique(ends).tolist():
+        groups.setdefault(int(component[i]), []).append(ids[i])
+    return _by_size([tuple(group) for group in groups.values()])
+
+
+def _by_size(groups: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    return sorted(groups, key=len, reverse=True)

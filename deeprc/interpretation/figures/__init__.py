@@ -12,7 +12,13 @@ from deeprc.interpretation.figures.predicted import (
     regression_figure,
     roc_figure,
 )
-from deeprc.interpretation.figures.residues import kernels_figure, logo_figure, logos_figure, sequence_figure
+from deeprc.interpretation.figures.residues import (
+    kernels_figure,
+    logo_figure,
+    logo_top,
+    logos_figure,
+    sequence_figure,
+)
 from deeprc.interpretation.figures.training import history_figure
 
 __all__ = [
@@ -22,6 +28,7 @@ __all__ = [
     "history_figure",
     "kernels_figure",
     "logo_figure",
+    "logo_top",
     "logos_figure",
     "metastable_figure",
     "precision_recall_figure",

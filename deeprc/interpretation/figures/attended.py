@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.drawing import COLOURS, INK, MUTED, draws
+from deeprc.drawing import INK, MUTED, draws
 from deeprc.errors import InputError
 from deeprc.interpretation.figures.parts import (
     by_class,
@@ -38,7 +38,9 @@ _SHARES_OF_N = ((1.0, "all"), (1 / 2, "1/2"), (1 / 8, "1/8"), (1 / 32, "1/32")) 
 
 
 @draws
-def metastable_figure(heads: pd.DataFrame, classes: Mapping[str, str]) -> Figure:
+def metastable_figure(
+    heads: pd.DataFrame, classes: Mapping[str, str], places: Mapping[str, int] | None = None
+) -> Figure:
     """Draw over how many sequences each head averages: a box and points for each head and class, on a log axis.
 
     Lines at the right say which share of a repertoire (of the median size) that is; they part the operating classes.
@@ -49,6 +51,8 @@ def metastable_figure(heads: pd.DataFrame, classes: Mapping[str, str]) -> Figure
         repertoire_id, head (from 1), n_sequences, metastable_size (the fewest sequences whose weights sum to 0.90).
     classes
         The class of each repertoire by its id, a dictionary or a Series; repertoires without one are left out.
+    places
+        Of the classes, see `class_styles`.
 
     Raises
     ------
@@ -56,7 +60,7 @@ def metastable_figure(heads: pd.DataFrame, classes: Mapping[str, str]) -> Figure
         If no repertoire with sequences has a class.
     """
     parts = by_class(heads[heads["n_sequences"] > 0], classes)
-    styles = class_styles(list(parts))
+    styles = class_styles(list(parts), places)
     numbers = sorted({int(head) for part in parts.values() for head in part["head"]})
     width = min(6.4, max(2.5, 0.55 * len(numbers) * len(parts)))
     figure, axis = panel(width, 2.6)
@@ -136,7 +140,9 @@ def attention_bands(curves: pd.DataFrame, *, n_points: int = 120) -> pd.DataFram
 
 
 @draws
-def attention_figure(curves: pd.DataFrame, classes: Mapping[str, str]) -> Figure:
+def attention_figure(
+    curves: pd.DataFrame, classes: Mapping[str, str], places: Mapping[str, int] | None = None
+) -> Figure:
     """Draw the cumulated attention against the share of sequences: median and quartiles of each class's repertoires.
 
     Parameters
@@ -145,6 +151,8 @@ def attention_figure(curves: pd.DataFrame, classes: Mapping[str, str]) -> Figure
         See `attention_bands`.
     classes
         The class of each repertoire by its id, a dictionary or a Series; repertoires without one are left out.
+    places
+        Of the classes, see `class_styles`.
 
     Raises
     ------
@@ -152,7 +160,7 @@ def attention_figure(curves: pd.DataFrame, classes: Mapping[str, str]) -> Figure
         If no repertoire has a class.
     """
     parts = by_class(curves, classes)
-    styles = class_styles(list(parts))
+    styles = class_styles(list(parts), places)
     figure, axis = panel(3.1, 2.5)
     axis.set_xscale("log")
     low, entries = float(curves["share"].min()), {}
@@ -206,7 +214,7 @@ def gene_figure(genes: pd.DataFrame, field: str = "v_call") -> Figure:
     y = np.arange(len(own))
     axis.hlines(y, own["all"], own["attended"], color=MUTED, linewidth=1.2, zorder=1)
     (every,) = axis.plot(own["all"], y, linestyle="", marker="o", color=INK, markerfacecolor="none", markersize=4.5)
-    (attended,) = axis.plot(own["attended"], y, linestyle="", marker="D", color=COLOURS[1], markersize=4.5)
+    (attended,) = axis.plot(own["attended"], y, linestyle="", marker="D", color=INK, markersize=4.5)
     axis.set_yticks(y, names)
     axis.set(ylim=(-0.7, len(own) - 0.3), xlabel="share of sequences")
     axis.xaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.drawing import COLOURS, DASHES, GRID, INK, MARKERS, MUTED
+from deeprc.drawing import CLASS_COLOURS, DASHES, GRID, INK, MARKERS, MUTED
 from deeprc.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "by_class",
+    "class_colour",
     "class_styles",
     "count_ticks",
     "diagonal",
@@ -120,12 +121,22 @@ def by_class(table: pd.DataFrame, classes: Mapping[str, str]) -> dict[str, pd.Da
     return parts
 
 
-def class_styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return colour, dashes and marker of each class; they differ without colour, too."""
+def class_colour(place: int) -> str:
+    """Return the colour of a class by its place, see `class_places`."""
+    return CLASS_COLOURS[place % len(CLASS_COLOURS)]
+
+
+def class_styles(names: Sequence[str], places: Mapping[str, int] | None = None) -> dict[str, dict[str, Any]]:
+    """Return colour, dashes and marker of each class; they differ without colour, too.
+
+    `places` are those of the classes among all of the run, see `class_places`; a name that it lacks is no class and is
+    drawn with ink. By default names are numbered as they come.
+    """
     markers = [marker for marker in MARKERS if marker]
+    known = dict(zip(names, range(len(names)), strict=True)) if places is None else places
     return {
         name: {
-            "color": COLOURS[i % len(COLOURS)],
+            "color": class_colour(known[name]) if name in known else INK,
             "dashes": DASHES[i % len(DASHES)],
             "marker": markers[i % len(markers)],
         }

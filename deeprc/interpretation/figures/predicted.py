@@ -5,7 +5,7 @@ The predictions are the table of `Run.predict` and of a run's `predictions.tsv`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from scipy.stats import norm, rankdata
 from sklearn.metrics import average_precision_score, r2_score, roc_auc_score
 
-from deeprc.drawing import COLOURS, INK, MUTED, draws
+from deeprc.drawing import INK, MUTED, draws
 from deeprc.errors import InputError
 from deeprc.evaluation.curves import precision_recall_corners, roc_corners
 from deeprc.evaluation.metrics import auc_interval
-from deeprc.interpretation.figures.parts import diagonal, grid, legend_below, panel, tidy
+from deeprc.interpretation.figures.parts import class_colour, diagonal, grid, legend_below, panel, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,15 +37,15 @@ _SIDE = 2.9  # of a square panel, in inches
 _HELD_OUT = ("test", "new")  # the sides that the network learned nothing from
 _STYLES: dict[str, dict[str, Any]] = {
     "train": {"color": MUTED, "linewidth": 1.2, "dashes": (1.2, 1.4)},
-    "validation": {"color": COLOURS[2], "linewidth": 1.1},
-    "new": {"color": COLOURS[1], "linewidth": 2.4, "dashes": (5, 1.5)},
-    "test": {"color": COLOURS[0], "linewidth": 2.4},
+    "validation": {"color": INK, "linewidth": 1.0},
+    "new": {"color": INK, "linewidth": 2.4, "dashes": (5, 1.5)},
+    "test": {"color": INK, "linewidth": 2.4},
 }
 _DOTS: dict[str, dict[str, Any]] = {
     "train": {"marker": ".", "color": MUTED, "markersize": 4},
-    "validation": {"marker": "^", "color": COLOURS[2], "markersize": 5, "markerfacecolor": "none"},
-    "new": {"marker": "D", "color": COLOURS[1], "markersize": 5},
-    "test": {"marker": "o", "color": COLOURS[0], "markersize": 5},
+    "validation": {"marker": "^", "color": MUTED, "markersize": 5, "markerfacecolor": "none"},
+    "new": {"marker": "D", "color": INK, "markersize": 5},
+    "test": {"marker": "o", "color": INK, "markersize": 5},
 }
 _NAMES = {"train": "training, fitted"}
 _Sides = dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
@@ -195,7 +195,13 @@ def calibration_bins(
 
 
 @draws
-def calibration_figure(predictions: pd.DataFrame, *, target: str | None = None, split: str | None = None) -> Figure:
+def calibration_figure(
+    predictions: pd.DataFrame,
+    *,
+    target: str | None = None,
+    split: str | None = None,
+    classes: Sequence[tuple[str, int | None]] = (("negative", 0), ("positive", 1)),
+) -> Figure:
     """Draw how often what was predicted came true, and below how the probabilities of the two classes lie.
 
     Parameters
@@ -204,6 +210,8 @@ def calibration_figure(predictions: pd.DataFrame, *, target: str | None = None, 
         As of `roc_figure`.
     split
         The test split by default, or else the new repertoires.
+    classes
+        Name and place (see `class_places`) of the negative and the positive class; None for what is no class.
 
     Raises
     ------
@@ -221,12 +229,12 @@ def calibration_figure(predictions: pd.DataFrame, *, target: str | None = None, 
     bins = calibration_bins(label, probability)
     error = np.abs(bins[["lower", "upper"]].to_numpy() - bins[["share"]].to_numpy()).T
     bars = axis.errorbar(
-        bins["probability"], bins["share"], error, color=COLOURS[0], marker="o", markersize=5, linewidth=1.2, capsize=2
+        bins["probability"], bins["share"], error, color=INK, marker="o", markersize=5, linewidth=1.2, capsize=2
     )
-    axis.set(xlim=(-0.015, 1.015), ylim=(-0.015, 1.015), ylabel="share of positive repertoires")
+    axis.set(xlim=(-0.015, 1.015), ylim=(-0.015, 1.015), ylabel=f"share of {classes[1][0]} repertoires")
     axis.tick_params(axis="x", labelbottom=False)
     grid(axis, "both")
-    lower = _histogram(figure, axis, label, probability)
+    lower = _histogram(figure, axis, label, probability, classes)
     brier = float(((probability - label) ** 2).mean())
     entries = {
         f"{_NAMES.get(split, split)}: Brier score {brier:.3f}, n = {len(label)}; bars: 95% intervals": bars,
@@ -236,7 +244,13 @@ def calibration_figure(predictions: pd.DataFrame, *, target: str | None = None, 
     return figure
 
 
-def _histogram(figure: Figure, above: Axes, label: NDArray[Any], probability: NDArray[Any]) -> Axes:
+def _histogram(
+    figure: Figure,
+    above: Axes,
+    label: NDArray[Any],
+    probability: NDArray[Any],
+    classes: Sequence[tuple[str, int | None]],
+) -> Axes:
     """Draw the probabilities of the positive repertoires upwards and of the negative ones downwards."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -244,7 +258,8 @@ def _histogram(figure: Figure, above: Axes, label: NDArray[Any], probability: ND
     axis = figure.add_axes((place.x0, place.y0 - 1.1 / up, place.width, 0.95 / up))
     tidy(axis)
     edges = np.linspace(0, 1, 21)
-    for value, sign, colour, hatch in ((1, 1, COLOURS[1], None), (0, -1, COLOURS[0], "////")):
+    colours = [MUTED if place is None else class_colour(place) for _, place in classes]
+    for value, sign, colour, hatch in ((1, 1, colours[1], None), (0, -1, colours[0], "////")):
         counts, _ = np.histogram(probability[label == value], edges)
         fill: dict[str, Any] = {"facecolor": "none", "hatch": hatch} if hatch else {"facecolor": colour}
         axis.bar(edges[:-1], sign * counts, 0.05, align="edge", edgecolor=colour, linewidth=0.7, **fill)
@@ -253,7 +268,7 @@ def _histogram(figure: Figure, above: Axes, label: NDArray[Any], probability: ND
     axis.set(xlim=(-0.015, 1.015), ylim=(-most, most), xlabel="predicted probability", ylabel="repertoires")
     axis.yaxis.set_major_locator(MaxNLocator(4, integer=True))
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{abs(value):g}"))
-    for text, y, where in (("positive", 0.97, "top"), ("negative", 0.03, "bottom")):
+    for text, y, where in ((classes[1][0], 0.97, "top"), (classes[0][0], 0.03, "bottom")):
         axis.text(0.5, y, text, transform=axis.transAxes, ha="center", va=where, fontsize=8)
     return axis
 

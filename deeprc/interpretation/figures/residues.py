@@ -14,9 +14,9 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
-from deeprc.drawing import COLOURS, INK, draws
+from deeprc.drawing import COLOURS, INK, MUTED, draws
 from deeprc.errors import InputError
-from deeprc.interpretation.figures.parts import grid, panel, tidy
+from deeprc.interpretation.figures.parts import class_colour, grid, panel, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from deeprc.interpretation.motifs import Motif
 
-__all__ = ["CHEMISTRY", "kernels_figure", "logo_figure", "logos_figure", "sequence_figure"]
+__all__ = ["CHEMISTRY", "kernels_figure", "logo_figure", "logo_top", "logos_figure", "sequence_figure"]
 
 CHEMISTRY = {
     "acidic": ("DE", COLOURS[1]),
@@ -41,13 +41,15 @@ _STRONGEST = 0.75  # opacity of the strongest colour behind a letter
 
 
 @draws
-def logo_figure(motif: Motif) -> Figure:
+def logo_figure(motif: Motif, *, top: float | None = None) -> Figure:
     """Draw a motif as a sequence logo.
 
     Parameters
     ----------
     motif
         `information`, (W, 20) in the order of `AMINO_ACIDS`, gives the heights of the letters in bits.
+    top
+        Upper end of the axis in bits, see `logo_top`, so that several logos have one scale; None fits this one.
 
     Raises
     ------
@@ -57,8 +59,8 @@ def logo_figure(motif: Motif) -> Figure:
     heights = _heights(motif)
     figure, axis = panel(0.42 * len(heights) + 0.2, 1.3)
     _logo(axis, heights)
-    axis.set_ylim(0, _top([heights]))
-    axis.set_xlabel("position")
+    axis.set_ylim(0, _top([heights]) if top is None else top)
+    axis.set_xlabel("position in the motif")
     return figure
 
 
@@ -126,6 +128,11 @@ def _heights(motif: Motif) -> NDArray[np.float64]:
     return heights
 
 
+def logo_top(motifs: Sequence[Motif]) -> float:
+    """Return the upper end of an axis in bits that holds all these motifs; at least one."""
+    return _top([_heights(motif) for motif in motifs])
+
+
 def _top(every: Sequence[NDArray[np.float64]]) -> float:
     return 1.05 * max(0.1, *(float(np.maximum(heights, 0).sum(axis=1).max()) for heights in every))
 
@@ -149,7 +156,7 @@ def _logo(axis: Axes, heights: NDArray[np.float64]) -> None:
 
 
 @draws
-def kernels_figure(kernels: ArrayLike, *, output: str = "the output") -> Figure:
+def kernels_figure(kernels: ArrayLike, *, output: str = "the output", place: int | None = None) -> Figure:
     """Draw what each kernel adds to the output, in the mean over sequences: bars, the highest first.
 
     Parameters
@@ -158,6 +165,8 @@ def kernels_figure(kernels: ArrayLike, *, output: str = "the output") -> Figure:
         Contributions, (n, D); kernels are numbered from 1. Of more than 20 the strongest 20 are drawn.
     output
         What they add to, for the axis.
+    place
+        Of the class that they add to, see `class_places`, for its colour; None is ink.
 
     Raises
     ------
@@ -172,7 +181,8 @@ def kernels_figure(kernels: ArrayLike, *, output: str = "the output") -> Figure:
     kept = kept[np.argsort(-mean[kept], kind="stable")]
     figure, axis = panel(max(2.4, 0.16 * len(kept)), 2.0)
     above = mean[kept] >= 0
-    for own, colour, hatch in ((above, COLOURS[1], None), (~above, COLOURS[0], "////")):
+    colours = (INK if place is None else class_colour(place), MUTED)
+    for own, colour, hatch in ((above, colours[0], None), (~above, colours[1], "////")):
         fill: dict[str, Any] = {"facecolor": "none", "hatch": hatch} if hatch else {"facecolor": colour}
         axis.bar(np.flatnonzero(own), mean[kept][own], 0.72, edgecolor=colour, linewidth=0.8, **fill)
     axis.axhline(0, color=INK, linewidth=0.8)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from deeprc.drawing import COLOURS, INK, MUTED, draws
+from deeprc.drawing import INK, MUTED, draws
 from deeprc.errors import InputError
 from deeprc.interpretation.figures.parts import grid, legend_below, panel, tidy
 
@@ -55,14 +55,14 @@ def history_figure(history: pd.DataFrame) -> Figure:
     update = history["update"]
     marker = "o" if len(history) == 1 else ""
     (train,) = axis.plot(update, history["train_loss"], color=MUTED, dashes=(1.2, 1.4), marker=marker, linewidth=1.2)
-    (validation,) = axis.plot(update, history["validation_loss"], color=COLOURS[0], marker=marker, linewidth=1.6)
+    (validation,) = axis.plot(update, history["validation_loss"], color=INK, marker=marker, linewidth=1.6)
     axis.set_ylim(bottom=0, top=1.05 * float(history[["train_loss", "validation_loss"]].max().max()))
     axis.set_ylabel("loss")
     axes, last = [axis], axis
     if with_auc:
         last = _below(figure, axis)
         axes.append(last)
-        last.plot(update, history["validation_auc"], color=COLOURS[0], marker=marker, linewidth=1.6)
+        last.plot(update, history["validation_auc"], color=INK, marker=marker, linewidth=1.6)
         last.set(ylabel="validation AUC", ylim=(min(0.45, float(history["validation_auc"].min()) - 0.05), 1.02))
         axis.tick_params(axis="x", labelbottom=False)
     for each in axes:
@@ -70,7 +70,7 @@ def history_figure(history: pd.DataFrame) -> Figure:
         each.set_xlim(*_limits(update))
         grid(each, "y")
     at = history[update == chosen].iloc[0]
-    axis.plot([chosen], [at["validation_loss"]], color=COLOURS[0], marker="o", markersize=5, linestyle="")
+    axis.plot([chosen], [at["validation_loss"]], color=INK, marker="o", markersize=5, linestyle="")
     last.set_xlabel("update")
     last.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     text = f"chosen: update {chosen:,}, loss {at['validation_loss']:.3f}"

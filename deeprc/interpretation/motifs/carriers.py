@@ -10,14 +10,17 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.stats import binom
 
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.evaluation.checks.of_run import people, subject_column
 from deeprc.evaluation.run import Run
+from deeprc.interpretation.motifs.enrichment import fisher_log_p, p_of
 from deeprc.interpretation.motifs.matching import count_carriers
 from deeprc.interpretation.motifs.patterns import Masks
 from deeprc.tasks import Task
 
-__all__ = ["carriers_by_class", "cohort_counts"]
+__all__ = ["carriers_by_class", "cohort_counts", "people_p_value"]
 
 
 def cohort_counts(
@@ -45,6 +48,8 @@ def carriers_by_class(
     owners = [number for number, task in enumerate(run.tasks) for _ in range(task.n_outputs)]
     number = owners[output]
     classes = _classes(run.tasks[number], run.labels(dataset)[:, number])
+    person = people(dataset.metadata, subject_column(dataset, run.settings.group_by))
+    is_repeated = len(np.unique(person)) < len(person)
     counts, sizes = cohort_counts(dataset, patterns, progress=progress), dataset.n_sequences
     tables = []
     for of_pattern in counts.T:
@@ -54,8 +59,62 @@ def carriers_by_class(
             share = float((n_with / np.maximum(n, 1)).mean()) if len(n) else np.nan
             rows.append((name, len(n), int((n_with > 0).sum()), int(n.sum()), int(n_with.sum()), share))
         names = ["class", "n_repertoires", "n_repertoires_with", "n_sequences", "n_sequences_with", "mean_share"]
-        tables.append(pd.DataFrame(rows, columns=names))
+        table = pd.DataFrame(rows, columns=names)
+        tables.append(table.assign(**_by_people(of_pattern > 0, person, classes)) if is_repeated else table)
     return tables
+
+
+def _by_people(
+    carries: NDArray[np.bool_], person: NDArray[np.int64], classes: dict[str, NDArray[np.bool_]]
+) -> dict[str, list[int] | list[float]]:
+    """Return, for each class, how many people have a repertoire of it, and one that carries a pattern, and the test.
+
+    Parameters
+    ----------
+    carries, person
+        Whether each repertoire carries the pattern, and whose it is, (B,).
+    classes
+        The repertoires of each class, (B,).
+    """
+    labelled = np.any(list(classes.values()), axis=0)
+    counts: dict[str, list[int] | list[float]] = {
+        "n_people": [len(np.unique(person[own])) for own in classes.values()],
+        "n_people_with": [len(np.unique(person[own & carries])) for own in classes.values()],
+        "p_people": [people_p_value(carries, person, own, labelled & ~own) for own in classes.values()],
+    }
+    return counts
+
+
+def people_p_value(
+    carries: NDArray[np.bool_], person: NDArray[np.int64], own: NDArray[np.bool_], other: NDArray[np.bool_]
+) -> float:
+    """Return the p-value of an exact one-sided test that people of a class carry a pattern more often than others.
+
+    People are independent, their repertoires are not. Where most people have repertoires of the class and others, it is
+    McNemar's exact test of those people; else Fisher's exact test of the people who have repertoires of one kind only.
+
+    Parameters
+    ----------
+    carries, person
+        Whether each repertoire carries the pattern, and whose it is, (B,).
+    own, other
+        Whether it is of the class, or of another one, (B,).
+
+    Returns
+    -------
+    NaN where there is nobody to compare.
+    """
+    in_own, in_other = set(person[own].tolist()), set(person[other].tolist())
+    with_own, with_other = set(person[own & carries].tolist()), set(person[other & carries].tolist())
+    paired = in_own & in_other
+    if 2 * len(paired) > len(in_own | in_other):
+        own_only, other_only = len(paired & (with_own - with_other)), len(paired & (with_other - with_own))
+        return float(binom.sf(own_only - 1, own_only + other_only, 0.5))
+    n, n_others = len(in_own - paired), len(in_other - paired)
+    if not (n and n_others):
+        return float("nan")
+    n_with, others_with = np.array([[len(with_own - paired)], [len(with_other - paired)]], np.int64)
+    return p_of(float(fisher_log_p(n_with, n, others_with, n_others)[0]))
 
 
 def _classes(task: Task, labels: NDArray[np.float64]) -> dict[str, NDArray[np.bool_]]:

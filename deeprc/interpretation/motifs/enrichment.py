@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from math import exp, expm1, lgamma, log
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from deeprc.compilation import njit
 
 __all__ = ["fisher_log_p", "odds_ratio", "p_of"]
 
@@ -33,7 +34,7 @@ def fisher_log_p(n_with: NDArray[np.int64], n: int, others_with: NDArray[np.int6
     return log_p
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _log_p(
     n_with: NDArray[np.int64], n: int, others_with: NDArray[np.int64], others: int, log_p: NDArray[np.float64]
 ) -> None:
@@ -47,7 +48,7 @@ def _log_p(
             log_p[i] = log(-expm1(min(-1e-300, _log_tail(a - 1, carriers, n, others, False))))
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _log_tail(a: int, carriers: int, n: int, others: int, upwards: bool) -> float:
     """Return log P(X >= a), or log P(X <= a), of the hypergeometric X, of which a lies on that side of the mean."""
     first: float = (
@@ -65,7 +66,7 @@ def _log_tail(a: int, carriers: int, n: int, others: int, upwards: bool) -> floa
     return first + log(total)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _log_binomial(n: int, k: int) -> float:
     value: float = lgamma(n + 1.0) - lgamma(k + 1.0) - lgamma(n - k + 1.0)
     return value

@@ -103,7 +103,8 @@ class Motif:
     carriers
         Over the whole cohort, by class of the target ("all" for a number): class, n_repertoires, n_repertoires_with,
         n_sequences, n_sequences_with, mean_share (mean over repertoires of the share of their sequences with it).
-        Repertoires without a label are left out.
+        Repertoires without a label are left out. Where people have several repertoires, also n_people, n_people_with
+        and p_people, see `people_p_value`.
     """
 
     pattern: str

@@ -13,6 +13,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.compilation import njit
 from deeprc.datasets.alphabet import INVALID
 from deeprc.errors import InputError
 from deeprc.interpretation.motifs.patterns import Masks
@@ -92,7 +93,7 @@ def count_carriers(
     return np.asarray(counts.sum(axis=0))
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@njit(nogil=True, inline="always")
 def _ends_seen(residues, start, stop, letters, first, last):  # type: ignore[no-untyped-def]
     """Return the bits of the patterns of one word that end anywhere within one sequence."""
     state, seen = np.uint64(0), np.uint64(0)
@@ -102,7 +103,7 @@ def _ends_seen(residues, start, stop, letters, first, last):  # type: ignore[no-
     return seen & last
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _find(
     residues: NDArray[np.uint8],
     offsets: NDArray[np.int64],
@@ -122,7 +123,7 @@ def _find(
                         found[row, m] = True
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@njit(parallel=True, nogil=True)
 def _count(
     residues: NDArray[np.uint8],
     offsets: NDArray[np.int64],
@@ -159,7 +160,7 @@ def freed_residues(
     return bits
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _free(
     residues: NDArray[np.uint8],
     offsets: NDArray[np.int64],
@@ -188,7 +189,7 @@ def _free(
                     bits[row, flank + j] |= np.uint32(1) << np.uint32(r)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def residue_counts(bits: NDArray[np.uint32], n_first: int) -> NDArray[np.int64]:
     """Count the rows of (N, P) bits that have each residue, apart for the first rows and the others: (P, 20, 2)."""
     counts = np.zeros((bits.shape[1], _MOST_RESIDUES, 2), np.int64)
@@ -203,7 +204,7 @@ def residue_counts(bits: NDArray[np.uint32], n_first: int) -> NDArray[np.int64]:
     return counts
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def prefix_counts(bits: NDArray[np.uint32], n_first: int, order: NDArray[np.int64]) -> NDArray[np.int64]:
     """Count the rows that have one of the first s residues of an order, (P, 20), as `residue_counts`: [:, s - 1]."""
     counts = np.zeros((bits.shape[1], _MOST_RESIDUES, 2), np.int64)
@@ -228,7 +229,7 @@ def erased(residues: NDArray[np.uint8], offsets: NDArray[np.int64], masks: Masks
     return remaining
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _erase(
     residues: NDArray[np.uint8],
     offsets: NDArray[np.int64],

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,22 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
+from deeprc.documents import MOST_YAML_BYTES, read_text
 from deeprc.errors import InputError
-from deeprc.evaluation.comparison import MethodInfo, p_text
+from deeprc.evaluation.benchmark_tables import (
+    VALIDATED,
+    MetricEstimate,
+    chosen_settings,
+    incomplete_methods,
+    metric_estimates,
+    table_legend,
+)
+from deeprc.evaluation.caution import Caution, read_cautions
+from deeprc.evaluation.comparison import MethodInfo
+from deeprc.evaluation.scoring import Scoring, scoring_for
 from deeprc.evaluation.store import holds_benchmark, read_header
-from deeprc.files import read_table
+from deeprc.evaluation.stored_tables import read_choices, read_comparison, read_method_predictions, read_results
+from deeprc.evaluation.trust import p_text
 from deeprc.interpretation.report import pictures
 from deeprc.interpretation.report.page import (
     DASH,
@@ -34,7 +45,6 @@ from deeprc.interpretation.report.page import (
 __all__ = ["write_benchmark_report"]
 
 _KINDS = {"method": "method", "control": "control", "truth": "ground truth"}
-_METRICS = {"f1": "F1", "balanced_accuracy": "Balanced accuracy", "average_precision": "Average precision"}
 _CONTENTS = [
     ("table", "Which method is best?"),
     ("curves", "Curves"),
@@ -64,33 +74,24 @@ def write_benchmark_report(folder: str | os.PathLike[str], output: str | os.Path
     write_page(
         Path(output),
         "benchmark.html.j2",
-        title=f"Benchmark: {found.notes.title or found.header['target']}",
+        title=f"Benchmark: {_title(found)}",
         lead=_lead(found),
         date=today(),
         contents=_CONTENTS,
-        legend=found.notes.legend,
-        verdict=found.notes.section("What the controls say"),
-        incomplete=found.notes.section("Not complete"),
-        chosen=[_term(line) for line in found.notes.section("Settings chosen")],
+        kind=found.scoring.kind,
+        measure=VALIDATED[f"validation_{found.scoring.measure}"],
+        cautions=[replace(each, section="") for each in found.cautions if each.section != "controls"],
+        legend=" ".join(table_legend(found.comparison, found.methods, found.scoring)),
+        verdict=[each.text for each in found.cautions if each.section == "controls"],
+        incomplete=incomplete_methods(found.comparison, found.methods, {}),
+        chosen=[_term(line) for line in chosen_settings(found.choices, found.methods)],
         table=_comparison_table(found),
         costs=_cost_table(found),
-        curves=pictures.curves_picture(found.predictions, found.methods),
+        curves=pictures.curves_picture(found.predictions, found.methods, found.scoring),
         command=_command(found.header, str(folder)),
-        header=(Path(folder) / "benchmark.yaml").read_text(encoding="utf-8"),
+        header=read_text(Path(folder) / "benchmark.yaml", limit=MOST_YAML_BYTES),
         facts=_facts(found.header),
     )
-
-
-@dataclass(frozen=True)
-class _Notes:
-    """What `table.md` says around its table."""
-
-    title: str
-    legend: str
-    sections: Mapping[str, Sequence[str]]
-
-    def section(self, heading: str) -> Sequence[str]:
-        return self.sections.get(heading, [])
 
 
 @dataclass(frozen=True)
@@ -102,128 +103,101 @@ class _Found:
     comparison: pd.DataFrame
     results: pd.DataFrame
     predictions: pd.DataFrame
-    notes: _Notes
+    choices: pd.DataFrame
+    scoring: Scoring
+    cautions: Sequence[Caution]
 
 
 def _read(folder: Path) -> _Found:
     if not holds_benchmark(folder):
         raise InputError(f"{folder}: holds no benchmark (no benchmark.yaml); expected one made by `deeprc benchmark`")
     header = read_header(folder)
-    comparison = _table(folder / "comparison.tsv", ("method", "kind", "best", "auc_mean", "ci_low", "ci_high"))
-    results = _table(folder / "results.tsv", ("method", "fold", "metric", "value"))
-    predictions = _table(folder / "predictions.tsv", ("method", "fold", "repertoire_id", "label", "score"))
-    try:
-        notes = _notes((folder / "table.md").read_text(encoding="utf-8"))
-    except OSError:
-        raise InputError(f"{folder}: the benchmark has not ended (no table.md)") from None
+    for name in ("comparison.tsv", "results.tsv", "predictions.tsv", "settings.tsv"):
+        if not (folder / name).exists():
+            raise InputError(f"{folder}: the benchmark has not ended (no {name})")
+    scoring = scoring_for(str(header.get("kind", "binary")), header.get("classes", ()))
+    comparison = read_comparison(folder / "comparison.tsv", scoring)
+    results = read_results(folder / "results.tsv")
+    predictions = read_method_predictions(folder / "predictions.tsv", scoring)
+    choices = read_choices(folder / "settings.tsv", scoring)
     methods = [
         MethodInfo(name, str(header["methods"].get(name, {}).get("label", name)), kind)
         for name, kind in zip(comparison["method"], comparison["kind"], strict=True)
     ]
-    return _Found(header, methods, comparison, results, predictions, notes)
+    return _Found(header, methods, comparison, results, predictions, choices, scoring, read_cautions(folder))
 
 
-def _table(path: Path, columns: Sequence[str]) -> pd.DataFrame:
-    if not path.exists():
-        raise InputError(f"{path.parent}: the benchmark has not ended (no {path.name})")
-    return read_table(path, {"method": str, "repertoire_id": str}, columns=columns)
-
-
-def _notes(markdown: str) -> _Notes:
-    """Read title, legend and lists from the Markdown that `table_markdown` makes."""
-    title = ""
-    legend: list[str] = []
-    sections: dict[str, list[str]] = {}
-    items: list[str] | None = None
-    for line in markdown.splitlines():
-        if line.startswith("# "):
-            title = line[2:]
-        elif line.startswith("## "):
-            items = sections.setdefault(line[3:], [])
-        elif line.startswith("- ") and items is not None:
-            items.append(_plain(line[2:]))
-        elif line and not line.startswith("|") and items is None:
-            legend.append(_plain(line))
-    return _Notes(title, " ".join(legend), sections)
-
-
-def _plain(markdown: str) -> str:
-    return re.sub(r"\\([\\|*`<_])", r"\1", markdown)
+def _title(found: _Found) -> str:
+    return f"{found.header['target']} of {Path(str(found.header.get('cohort', ''))).name or 'a cohort'}"
 
 
 def _term(line: str) -> tuple[str, str]:
     """Return the method that a line of settings begins with, and the rest."""
-    name, _, rest = line.partition(", validation AUC") if ", validation AUC" in line else line.partition(": ")
-    return name, f"validation AUC{rest}" if ", validation AUC" in line else rest
+    mark = ", validation "
+    name, _, rest = line.partition(mark) if mark in line else line.partition(": ")
+    return name, f"validation {rest}" if mark in line else rest
 
 
 def _lead(found: _Found) -> str:
     header = found.header
-    n, n_positive = header.get("n_repertoires", 0), header.get("n_positive", 0)
+    n, n_positive = header.get("n_repertoires", 0), header.get("n_positive")
     classes = header.get("classes", [])
     positive = classes[-1] if classes else "positive"
+    share = "" if n_positive is None else f" {n_positive:,} of them {positive},"
     return (
-        f"{len(found.methods)} methods predicted {header['target']} for the same {n:,} repertoires, {n_positive:,} of "
-        f"them {positive}, in {header['n_folds']} folds: each repertoire was tested once, by models that had not seen "
-        "it."
+        f"{len(found.methods)} methods predicted {header['target']} for the same {n:,} repertoires,{share} in "
+        f"{header['n_folds']} folds: each repertoire was tested once, by models that had not seen it."
     )
 
 
 def _comparison_table(found: _Found) -> Table:
-    means = found.results.groupby(["method", "metric"])["value"].agg(["mean", "std"])
     judged = set(found.comparison.loc[(found.comparison["kind"] == "method") & found.comparison["complete"], "method"])
-    best = {metric: _best(means, judged, metric) for metric in ("auc", *_METRICS)}
+    estimates = metric_estimates(found.results, found.comparison, judged, found.scoring)
     rows = []
     label = {each.name: each.label for each in found.methods}
     for _, row in found.comparison.iterrows():
         if row["n_folds"] == 0:
             continue
         name = str(row["method"])
-        own = best if name in judged else dict.fromkeys(best, "")
+        main, *others = (_estimate(estimates[metric].get(name)) for metric in found.scoring.headings)
         whole = "" if row["complete"] else f" ({row['n_folds']} of {row['n_wanted']} folds)"
-        interval = f"{row['ci_low']:.3f} to {row['ci_high']:.3f}"
+        has_none = np.isnan(row["ci_low"])
+        interval = DASH if has_none else f"{number(row['ci_low']).text} to {number(row['ci_high']).text}"
         rows.append(
             [
                 text(label[name] + whole),
                 text(_KINDS.get(str(row["kind"]), str(row["kind"]))),
-                _estimate(row["auc_mean"], row["auc_sd"], own["auc"]),
-                Cell(interval, float(row["ci_low"])),
+                main,
+                Cell(interval, None if has_none else float(row["ci_low"])),
                 _p_value(row["p_value"], is_best=bool(row["best"])),
                 _p_value(row["p_holm"], is_best=bool(row["best"])),
-                *(_estimate(*_of(means, name, metric), own[metric]) for metric in _METRICS),
+                *others,
             ]
         )
+    heading, *headings = found.scoring.headings.values()
+    whole_note = "mean ± standard deviation over the test folds"
+    if found.scoring.kind == "regression":
+        whole_note = "of all test repertoires together ± standard deviation over the test folds"
     columns = [
         Column("Method", False),
         Column("Kind", False, "a control reads no receptor sequence; the ground truth knows what was simulated"),
-        Column("AUC", note="mean ± standard deviation over the test folds"),
-        Column("95% interval", note="of the mean AUC"),
+        Column(heading, note=whole_note),
+        Column("95% interval", note=f"of the {heading}"),
         Column("p", note="of the difference to the best method, on the same repertoires"),
         Column("p (Holm)", note="the same, corrected for the number of methods"),
-        *(Column(heading, note="mean ± standard deviation over the test folds") for heading in _METRICS.values()),
+        *(Column(heading, note="mean ± standard deviation over the test folds") for heading in headings),
     ]
     return Table("methods", "All methods; press a heading to sort by it", columns, rows, sortable=True)
 
 
-def _of(means: pd.DataFrame, method: str, metric: str) -> tuple[float, float]:
-    if (method, metric) not in means.index:
-        return np.nan, np.nan
-    return float(means["mean"][method, metric]), float(means["std"][method, metric])
-
-
-def _best(means: pd.DataFrame, methods: Iterable[str], metric: str) -> str:
-    """Return the highest mean of a metric among methods, as printed."""
-    values = [_of(means, method, metric)[0] for method in methods]
-    return max((f"{value:.3f}" for value in values if not np.isnan(value)), default="")
-
-
-def _estimate(mean: float, sd: float, best: str) -> Cell:
-    """Return a mean with its deviation; bold if it is the best as printed."""
-    if np.isnan(mean):
+def _estimate(found: MetricEstimate | None) -> Cell:
+    """Return a metric with its deviation over folds; bold if it is the best as printed."""
+    if found is None:
         return number(None)
-    spread = "" if np.isnan(sd) else f" ± {sd:.3f}"
-    shown = f"{mean:.3f}"
-    return Cell(Markup("<strong>{}</strong>{}").format(shown, spread) if shown == best else shown + spread, mean)
+    spread = "" if np.isnan(found.sd) else f" ± {found.sd:.3f}"
+    shown = number(found.value).text
+    bold = Markup("<strong>{}</strong>{}").format(shown, spread)
+    return Cell(bold if found.is_best else shown + spread, found.value)
 
 
 def _p_value(value: float, *, is_best: bool) -> Cell:

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
+from deeprc.evaluation.assess import Assessment
+from deeprc.evaluation.caution import Caution, read_cautions
+from deeprc.evaluation.judged import Judged
 from deeprc.evaluation.predictor import NEW
 from deeprc.evaluation.run import Run
-from deeprc.evaluation.splits import SPLITS, Split, straddling_subjects
-from deeprc.interpretation.report.controls import LABELS, Controls
-from deeprc.interpretation.report.judged import SIDE_NAMES, Auc, Judged
-from deeprc.interpretation.report.page import Caution
+from deeprc.evaluation.splits import SPLITS
+from deeprc.interpretation.figures.classes import class_texts
+from deeprc.tasks import Task
 from deeprc.training.enrichment import LEVEL
 
 __all__ = ["cautions"]
 
-_FEW = 15  # repertoires of a class on the side that judges
-_GAP = 0.1  # AUC on the training side above that on the validation side
 _BROAD, _VERY_BROAD = 1 / 8, 1 / 2  # of the sequences that hold 90% of the attention: operating classes II and I
 
 
 def cautions(
     run: Run,
-    judged: Judged,
-    controls: Sequence[Controls],
+    assessment: Assessment,
     *,
-    metadata: pd.DataFrame,
     heads: pd.DataFrame,
     history: pd.DataFrame,
     seeds: pd.DataFrame,
@@ -36,113 +35,28 @@ def cautions(
 
     Parameters
     ----------
-    run, judged, controls
-        The run, how good it is, and its controls.
-    metadata
-        Of the cohort, one row per repertoire.
+    run, assessment
+        The run, and how good it is.
     heads
         See `deeprc.interpretation.survey.Survey`.
     history, seeds
         The run's `history.tsv` and `seeds.tsv`.
     """
+    judged = assessment.judged
+    found = [*assessment.cautions, *_stored(run, assessment.cautions)]
     return [
-        *_judging(judged),
-        *_chance(judged),
-        *_subjects(metadata, judged),
-        *_confounding(controls),
-        *_few(judged),
-        *_overfitting(judged),
+        *found,
         *_doubtful(seeds),
         *_strangers(run, judged),
-        *_broad(heads),
+        *_broad(heads, judged, run.tasks),
         *_unfinished(run, history),
     ]
 
 
-def _aucs(judged: Judged) -> Iterator[tuple[str, Auc]]:
-    for contrast in judged.contrasts:
-        auc = contrast.auc(judged.rows(judged.side))
-        if auc is not None:
-            yield contrast.named, auc
-
-
-def _judging(judged: Judged) -> Iterator[Caution]:
-    if judged.side is None:
-        text = (
-            "This cohort has no labelled repertoire that the network has not been trained or selected on: nothing in "
-            "this report says how good it is. The sequences and motifs may be those of these repertoires only."
-        )
-        yield Caution("warning", text, "performance")
-        return
-    for contrast in judged.contrasts:
-        if contrast.auc(judged.rows(judged.side)) is None:
-            text = (
-                f"The {SIDE_NAMES[judged.side]} repertoires are of one class{contrast.named}: there is no "
-                "AUC, and how good the network is is not known."
-            )
-            yield Caution("warning", text, "performance")
-
-
-def _chance(judged: Judged) -> Iterator[Caution]:
-    for name, auc in _aucs(judged):
-        if auc.low <= 0.5:
-            text = (
-                f"The network{name} cannot be told from chance: its AUC is {auc.value:.3f}, with a 95% interval from "
-                f"{auc.low:.3f} to {auc.high:.3f} that contains 0.5 or lies below it. The sequences and motifs below "
-                "then mean nothing."
-            )
-            yield Caution("warning", text, "performance")
-    for numbers in judged.numbers:
-        r2 = judged.metrics.get(judged.side or "", {}).get(numbers.target, {}).get("r2")
-        if r2 is not None and r2 <= 0:
-            text = (
-                f"The network predicts {numbers.target} no better than the mean does (r² = {r2:.3f}). The sequences "
-                "and motifs below then mean nothing."
-            )
-            yield Caution("warning", text, "performance")
-
-
-def _subjects(metadata: pd.DataFrame, judged: Judged) -> Iterator[Caution]:
-    split = Split(**{side: np.flatnonzero(judged.rows(side)) for side in SPLITS})
-    for column, n in straddling_subjects(metadata, split).items():
-        text = (
-            f"{n:,} {_plural(n, 'value')} of “{column}” {'has' if n == 1 else 'have'} repertoires on more than one "
-            "side of the split: the network may know the person, not the disease, and its AUC may be too high. Train "
-            f"with --group-by “{column}”."
-        )
-        yield Caution("warning", text, "setup")
-
-
-def _confounding(controls: Sequence[Controls]) -> Iterator[Caution]:
-    for each in controls:
-        for name in each.reaching:
-            yield Caution("warning", each.sentence(name), "controls")
-        if each.comparison.empty:
-            text = f"{LABELS['size']} and {LABELS['v-genes']} are not compared with the network. {each.reasons[0]}"
-            yield Caution("note", text, "controls")
-
-
-def _few(judged: Judged) -> Iterator[Caution]:
-    for name, auc in _aucs(judged):
-        smaller = min(auc.n_positive, auc.n_negative)
-        if smaller < _FEW:
-            text = (
-                f"Only {smaller:,} {SIDE_NAMES[judged.side or '']} {_plural(smaller, 'repertoire')} of the smaller "
-                f"class{name}: the AUC may be anything from {auc.low:.3f} to {auc.high:.3f}."
-            )
-            yield Caution("warning", text, "performance")
-
-
-def _overfitting(judged: Judged) -> Iterator[Caution]:
-    for contrast in judged.contrasts:
-        training, validation = contrast.auc(judged.rows("train")), contrast.auc(judged.rows("validation"))
-        if training and validation and training.value - validation.value > _GAP:
-            text = (
-                f"The AUC{contrast.named} is {training.value:.3f} on training and {validation.value:.3f} on "
-                "validation repertoires: the network has learned some of the former by heart. Their sequences may "
-                "stand out for no other reason."
-            )
-            yield Caution("warning", text, "history")
+def _stored(run: Run, known: Sequence[Caution]) -> list[Caution]:
+    """Return what was known of the cohort and the split when the run was trained, and this cohort does not show."""
+    texts = {each.text for each in known}
+    return [each for each in read_cautions(run.path) if each.section == "setup" and each.text not in texts]
 
 
 def _doubtful(seeds: pd.DataFrame) -> Iterator[Caution]:
@@ -172,19 +86,54 @@ def _strangers(run: Run, judged: Judged) -> Iterator[Caution]:
     yield Caution("warning" if changed else "note", text, "setup")
 
 
-def _broad(heads: pd.DataFrame) -> Iterator[Caution]:
+def _broad(heads: pd.DataFrame, judged: Judged, tasks: Sequence[Task]) -> Iterator[Caution]:
+    """Warn where attention is broad in the repertoires whose evidence is sought.
+
+    Of two classes those are the positive ones: they have the sequences on which attention can gather, and the others
+    lack them. Of several classes, one with narrow attention is enough. For a number all repertoires count.
+    """
     occupied = heads[heads["n_sequences"] > 0]
     if occupied.empty:
         return
-    shares = (occupied["metastable_size"] / occupied["n_sequences"]).groupby(occupied["head"]).median()
-    least = float(shares.min())
+    told: list[tuple[float, str]] = []
+    for i, task in enumerate(tasks):
+        shares = _attended_shares(occupied, judged, task, judged.labels[:, i])
+        sought = (
+            shares.get(task.class_names[1], min(shares.values())) if task.kind == "binary" else min(shares.values())
+        )
+        told.append((sought, _shares_text(shares)))
+    least, text = min(told)
     if least > _BROAD:
         is_very = least > _VERY_BROAD
         text = (
-            f"Attention is {'very ' * is_very}broad: half of the repertoires need more than {least:.0%} of their "
-            "sequences to collect 90% of it. A single sequence says little: look at what many share, the motifs."
+            f"Attention is {'very ' * is_very}broad: {text} of their sequences to collect 90% of it. A single sequence "
+            "says little: look at what many share, the motifs."
         )
         yield Caution("warning" if is_very else "note", text, "attention")
+
+
+def _attended_shares(
+    occupied: pd.DataFrame, judged: Judged, task: Task, labels: NDArray[np.float64]
+) -> dict[str, float]:
+    """Return the share of the sequences that holds 90% of the attention: the median by class, of the narrowest head.
+
+    All repertoires are one class, "", of a number, and where no attended repertoire has a label.
+    """
+    share = occupied["metastable_size"] / occupied["n_sequences"]
+    class_of = dict(zip(judged.ids, class_texts(task, labels), strict=True))
+    names = occupied["repertoire_id"].map(class_of).fillna("")
+    if task.kind == "regression" or (names == "").all():
+        names = pd.Series("", index=occupied.index)
+    medians = share.groupby([names, occupied["head"]]).median().groupby(level=0).min()
+    return {str(name): float(value) for name, value in medians.items() if name or len(medians) == 1}
+
+
+def _shares_text(shares: Mapping[str, float]) -> str:
+    """Say for each class with broad attention how much half of its repertoires need."""
+    broad = {name: share for name, share in shares.items() if share > _BROAD}
+    return " and ".join(
+        f"half of the {f'{name} ' * bool(name)}repertoires need more than {share:.0%}" for name, share in broad.items()
+    )
 
 
 def _unfinished(run: Run, history: pd.DataFrame) -> Iterator[Caution]:

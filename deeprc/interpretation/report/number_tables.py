@@ -7,10 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from deeprc.evaluation.comparison import p_text
+from deeprc.evaluation.controls import LABELS, Controls
+from deeprc.evaluation.judged import SIDE_NAMES, Judged, Numbers
 from deeprc.evaluation.predictor import NEW
-from deeprc.interpretation.report.controls import LABELS, Controls
-from deeprc.interpretation.report.judged import SIDE_NAMES, Judged
+from deeprc.evaluation.trust import p_text
 from deeprc.interpretation.report.page import DASH, Cell, Column, Table, number, percent, text
 from deeprc.interpretation.survey import Side
 from deeprc.tasks import Task
@@ -53,13 +53,31 @@ def _regression(judged: Judged, task: Task, place: int) -> Table:
         Column("Side", False),
         Column("Repertoires"),
         Column("r²", note="share of the variance that is explained: 1 is perfect, 0 no better than the mean"),
-        Column("Mean error", note="mean absolute difference to the true value, in its units"),
+        Column("95% interval of r²", note="by the jackknife of log(1 - r²)"),
+        Column("Spearman", note="correlation of the ranks of true and predicted values"),
+        Column("95% interval of Spearman"),
+        Column("Mean error", note=f"mean absolute difference to the true value, in the units of {task.column}"),
+        Column("95% interval of the mean error"),
     ]
     rows = [
-        [text(SIDE_NAMES[side]), number(found["n"], ",d"), number(found.get("r2")), number(found.get("mae"), ",.3g")]
+        [
+            text(SIDE_NAMES[side]),
+            number(found["n"], ",d"),
+            *_with_interval(found, "r2", ".3f"),
+            *_with_interval(found, "spearman", ".3f"),
+            *_with_interval(found, "mae", ",.3g"),
+        ]
         for side, found in _sides(judged, task)
     ]
     return Table(f"metrics-{place}", f"How well {task.name} is predicted", columns, rows)
+
+
+def _with_interval(found: Mapping[str, Any], name: str, form: str) -> list[Cell]:
+    limits = found.get(f"{name}_ci")
+    if limits is None:
+        return [number(found.get(name), form), number(None)]
+    low, high = (number(limit, form).text for limit in limits)
+    return [number(found.get(name), form), Cell(f"{low} to {high}", float(limits[0]))]
 
 
 def _sides(judged: Judged, task: Task) -> list[tuple[str, Mapping[str, Any]]]:
@@ -68,13 +86,18 @@ def _sides(judged: Judged, task: Task) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def control_table(controls: Controls, place: int) -> Table:
-    """Return the AUC of the network and the controls, and whether they differ."""
-    contrast = controls.contrast
+    """Return the AUC, or r2, of the network and the controls, and whether they differ."""
+    contrast, scoring = controls.contrast, controls.scoring
+    by = (
+        "by the jackknife of log(1 - r²)"
+        if scoring.kind == "regression"
+        else "from the class sizes (Newcombe's method 5)"
+    )
     columns = [
-        Column("Classifier", False),
-        Column("AUC"),
-        Column("95% interval", note="from the class sizes (Newcombe's method 5)"),
-        Column("Difference", note="of its AUC to that of the network"),
+        Column("Model", False),
+        Column(scoring.heading),
+        Column("95% interval", note=by),
+        Column("Difference", note=f"of its {scoring.heading} to that of the network"),
         Column("p", note="how often a difference so large comes by chance, on these repertoires (paired, two-sided)"),
         Column("Test", False),
     ]
@@ -84,17 +107,26 @@ def control_table(controls: Controls, place: int) -> Table:
         rows.append(
             [
                 text(LABELS[str(row["method"])]),
-                number(row["auc_mean"]),
-                Cell(f"{row['ci_low']:.3f} to {row['ci_high']:.3f}", float(row["ci_low"])),
+                number(row[scoring.estimate]),
+                _interval(row["ci_low"], row["ci_high"]),
                 number(None) if own else number(row["difference"] or 0.0, "+.3f" if row["difference"] else ".3f"),
                 number(None) if own else Cell(p_text(row["p_value"]), float(row["p_value"])),
                 text("" if own else row["test"]),
             ]
         )
-    told = (
-        f"Telling apart {contrast.about}" if contrast.about else f"Telling {contrast.positive} from {contrast.negative}"
-    )
+    if isinstance(contrast, Numbers):
+        told = f"Predicting {contrast.target}"
+    elif contrast.about:
+        told = f"Telling apart {contrast.about}"
+    else:
+        told = f"Telling {contrast.positive} from {contrast.negative}"
     return Table(f"controls-{place}", f"{told}, on the same repertoires", columns, rows)
+
+
+def _interval(low: float, high: float) -> Cell:
+    if low != low:  # NaN: there is none
+        return number(None)
+    return Cell(f"{number(low).text} to {number(high).text}", float(low))
 
 
 def witness_table(rankings: Sequence[tuple[Side, pd.DataFrame]]) -> Table:

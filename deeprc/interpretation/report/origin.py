@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 
-from deeprc.config import load_config
+from deeprc.config import Config, setting_text
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.documents import read_json, typed
+from deeprc.errors import InputError
+from deeprc.evaluation.judged import SIDE_NAMES, Judged
 from deeprc.evaluation.predictor import NEW
 from deeprc.evaluation.run import Run, RunSettings
 from deeprc.evaluation.splits import SPLITS
-from deeprc.interpretation.report.judged import SIDE_NAMES, Judged
-from deeprc.interpretation.report.page import DASH, Cell, Column, Table, number, text
+from deeprc.interpretation.report.page import DASH, Cell, Column, Table, number, swatch, text
 from deeprc.tasks import Task
 
 __all__ = [
-    "changed_settings",
     "cohort_facts",
     "read_environment",
     "settings_table",
@@ -32,24 +31,11 @@ __all__ = [
     "versions_table",
 ]
 
-_PRESET = "deeprc"
-
-
-def changed_settings(settings: RunSettings) -> list[tuple[str, Any, Any]]:
-    """Return name, value and the default preset's value of every setting of network and training that differs."""
-    default = load_config(_PRESET)
-    return [
-        (each.name, getattr(own, each.name), getattr(usual, each.name))
-        for own, usual in ((settings.config.network, default.network), (settings.config.training, default.training))
-        for each in fields(own)
-        if getattr(own, each.name) != getattr(usual, each.name)
-    ]
-
 
 def train_command(settings: RunSettings, output: str) -> str:
     """Return the command that trains such a run again, quoted for a POSIX shell."""
     words = ["deeprc", "train", settings.cohort]
-    words += [f"{name}={_setting(value)}" for name, value, _ in changed_settings(settings)]
+    words += [f"{name}={setting_text(value)}" for name, value in settings.config.changes().items()]
     for target in settings.targets:
         words += ["--target", target]
     words += ["--folds", str(settings.folds), "--fold", str(settings.fold)]
@@ -61,15 +47,13 @@ def train_command(settings: RunSettings, output: str) -> str:
     return shlex.join(words)
 
 
-def _setting(value: Any) -> str:
-    """Return a value as it is written in an override."""
-    dumped: str = yaml.safe_dump(value)
-    return dumped.removesuffix("\n").removesuffix("\n...")
-
-
 def settings_table(settings: RunSettings) -> Table | None:
     """Return the settings that differ from the default preset; None where none does."""
-    rows = [[text(name), text(_setting(own)), text(_setting(usual))] for name, own, usual in changed_settings(settings)]
+    default = Config()
+    rows = [
+        [text(name), text(setting_text(own)), text(setting_text(default.value(name)))]
+        for name, own in settings.config.changes().items()
+    ]
     columns = [Column("Setting", False), Column("This run", False), Column("Default", False)]
     return Table("settings", "Settings that differ from the default", columns, rows) if rows else None
 
@@ -96,8 +80,13 @@ def _spread(n: np.ndarray[Any, np.dtype[np.int64]]) -> str:
     return f"; per repertoire {int(n.min()):,} to {int(n.max()):,}, median {float(np.median(n)):,.0f}"
 
 
-def split_table(judged: Judged, tasks: Sequence[Task], n_sequences: np.ndarray[Any, np.dtype[np.int64]]) -> Table:
-    """Return how many repertoires of each class, and sequences, are on each side."""
+def split_table(
+    judged: Judged,
+    tasks: Sequence[Task],
+    n_sequences: np.ndarray[Any, np.dtype[np.int64]],
+    places: Mapping[str, Mapping[str, int]],
+) -> Table:
+    """Return how many repertoires of each class, and sequences, are on each side; for `places` see `class_places`."""
     columns = [Column("Side", False), Column("Repertoires"), Column("Sequences")]
     several = len(tasks) > 1
     counted = []
@@ -107,7 +96,7 @@ def split_table(judged: Judged, tasks: Sequence[Task], n_sequences: np.ndarray[A
             columns.append(Column(f"{prefix}with a value"))
             counted.append(~np.isnan(judged.labels[:, i]))
             continue
-        columns += [Column(prefix + name) for name in task.class_names]
+        columns += [Column(swatch(places[task.name][name]) + (prefix + name)) for name in task.class_names]
         counted += [judged.labels[:, i] == c for c in range(len(task.class_names))]
         columns.append(Column(f"{prefix}no label"))
         counted.append(np.isnan(judged.labels[:, i]))
@@ -125,10 +114,23 @@ def split_table(judged: Judged, tasks: Sequence[Task], n_sequences: np.ndarray[A
 def read_environment(run: Run) -> dict[str, Any]:
     """Return what `environment.json` says; nothing where it is missing or damaged."""
     try:
-        body = json.loads((Path(run.path) / "environment.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        file = Path(run.path) / "environment.json"
+        found: _Environment = typed(read_json(file), _Environment, str(file))
+    except InputError:
         return {}
-    return body if isinstance(body, dict) else {}
+    return vars(found)
+
+
+@dataclass(frozen=True)
+class _Environment:
+    """What `deeprc.evaluation.run.environment` writes."""
+
+    python: str
+    platform: str
+    packages: dict[str, str | None]
+    device: str
+    accelerator: str | None
+    threads: int
 
 
 def versions_table(environment: dict[str, Any], now: dict[str, Any]) -> Table:

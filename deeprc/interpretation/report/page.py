@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from deeprc.drawing import CLASS_COLOURS
 from deeprc.errors import InputError
 from deeprc.files import check_place, write_text
 from deeprc.versions import package_version
 
 __all__ = [
     "DASH",
-    "Caution",
     "Cell",
     "Column",
     "Figure",
@@ -31,6 +31,7 @@ __all__ = [
     "number",
     "percent",
     "render",
+    "swatch",
     "text",
     "today",
     "write_page",
@@ -106,23 +107,9 @@ class Figure:
     caption: str
 
 
-@dataclass(frozen=True)
-class Caution:
-    """Something to know before the rest is believed.
-
-    Attributes
-    ----------
-    level
-        "warning" where it may change what a reader concludes, "note" otherwise.
-    text
-        In sentences.
-    section
-        The id of the section that shows more.
-    """
-
-    level: Literal["warning", "note"]
-    text: str
-    section: str = ""
+def swatch(place: int) -> Markup:
+    """Return a small square in the colour of a class, see `class_places`, to put before its name."""
+    return Markup('<span class="swatch class-{}" aria-hidden="true"></span>').format(place % len(CLASS_COLOURS))
 
 
 def text(value: object) -> Cell:
@@ -193,10 +180,15 @@ def render(template: str, **content: Any) -> str:
     return environment.get_template(template).render(
         generator=f"deeprc {package_version('deeprc')}",
         policy=policy,
-        style=Markup(_source("style.css")),
+        style=Markup(_source("style.css") + _class_styles()),
         script=Markup(script),
         **content,
     )
+
+
+def _class_styles() -> str:
+    """Return the style of each class: its colour, which swatches and shaded residues take."""
+    return "".join(f".class-{place} {{ --class: {colour}; }}\n" for place, colour in enumerate(CLASS_COLOURS))
 
 
 def _source(name: str) -> str:

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo
-from deeprc.interpretation.report.judged import SIDE_NAMES, Contrast, Judged, Numbers
+from deeprc.evaluation.judged import SIDE_NAMES, Contrast, Judged, Numbers
+from deeprc.evaluation.scoring import BINARY, Scoring
 from deeprc.interpretation.report.page import Figure
+from deeprc.interpretation.survey import Side
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawn
@@ -37,8 +39,11 @@ def _figure(drawn: Drawn, name: str, description: str, caption: str) -> Figure:
     return Figure(svg(drawn, name=name, description=description), caption)
 
 
-def contrast_pictures(judged: Judged, contrast: Contrast) -> list[Figure]:
-    """Return ROC, precision-recall and calibration of a contrast; those that exist."""
+def contrast_pictures(judged: Judged, contrast: Contrast, places: Mapping[str, int]) -> list[Figure]:
+    """Return ROC, precision-recall and calibration of a contrast; those that exist.
+
+    `places` are those of its target's classes, see `class_places`.
+    """
     from deeprc.interpretation.figures import calibration_figure, precision_recall_figure, roc_figure
 
     table = judged.predictions
@@ -71,7 +76,8 @@ def contrast_pictures(judged: Judged, contrast: Contrast) -> list[Figure]:
             f"are {contrast.positive} (upwards). On the dashed line, probabilities can be taken at their word. Below: "
             "the probabilities of both classes."
         )
-        drawn = calibration_figure(table, target=contrast.key, split=judged.side)
+        classes = [(name, places.get(name)) for name in (contrast.negative, contrast.positive)]
+        drawn = calibration_figure(table, target=contrast.key, split=judged.side, classes=classes)
         figures.append(_figure(drawn, f"Calibration, {what}", says, caption))
     return figures
 
@@ -97,14 +103,18 @@ def history_picture(history: pd.DataFrame) -> list[Figure]:
     last = int(history["update"].iloc[-1])
     says = f"Training and validation loss over {last:,} updates; the lowest validation loss is marked."
     caption = (
-        "The loss says how wrong the probabilities are; lower is better. The network of the marked update was kept. A "
+        "The loss says how wrong the predictions are; lower is better. The network of the marked update was kept. A "
         "validation loss that rises while the training loss falls is learning by heart."
     )
     return [_figure(history_figure(history), "Training history", says, caption)]
 
 
 def attention_pictures(
-    heads: pd.DataFrame, curves: pd.DataFrame, classes: Mapping[str, str], target: str = ""
+    heads: pd.DataFrame,
+    curves: pd.DataFrame,
+    classes: Mapping[str, str],
+    places: Mapping[str, int],
+    target: str = "",
 ) -> list[Figure]:
     """Return sizes of metastable states and attention curves by class; those that exist.
 
@@ -114,6 +124,8 @@ def attention_pictures(
         See `deeprc.interpretation.survey.Survey`.
     classes
         The class of each repertoire by its id.
+    places
+        Of the classes, see `drawn_places`.
     target
         Whose classes they are, where there are several targets.
     """
@@ -129,13 +141,13 @@ def attention_pictures(
         f"How many sequences hold 90% of the attention in each repertoire (a point each), {by}. Few: the network "
         "looks for particular sequences. Most of the repertoire: it averages."
     )
-    figures = [_figure(metastable_figure(heads, classes), f"Size of the attended part{named}", says, caption)]
+    figures = [_figure(metastable_figure(heads, classes, places), f"Size of the attended part{named}", says, caption)]
     says = f"Share of the attention that the most attended sequences hold, {by}: median and quartiles."
     caption = (
         f"How attention gathers, {by}: the most attended 1% of the sequences hold so much of it (line: median, band: "
         "middle half of the repertoires). The dotted line is attention that makes no difference between sequences."
     )
-    figures.append(_figure(attention_figure(curves, classes), f"Attention curves{named}", says, caption))
+    figures.append(_figure(attention_figure(curves, classes, places), f"Attention curves{named}", says, caption))
     return figures
 
 
@@ -160,40 +172,51 @@ def gene_pictures(genes: pd.DataFrame) -> list[Figure]:
     return figures
 
 
-def logo(motif: Motif, place: int, side: str) -> Figure:
-    """Return a motif's logo."""
+def logo(motif: Motif, number: int, side: str, *, top: float) -> Figure:
+    """Return a motif's logo, on an axis up to `top` bits."""
     from deeprc.interpretation.figures import logo_figure
 
     says = f"Sequence logo of the motif {motif.pattern}."
-    return _figure(logo_figure(motif), f"Logo {place} for {side}", says, f"{place}. {motif.pattern}")
+    return _figure(logo_figure(motif, top=top), f"Logo {number} for {side}", says, f"{number}. {motif.pattern}")
 
 
-def kernel_picture(kernels: NDArray[np.float64], sign: int, side: str) -> list[Figure]:
-    """Return what each kernel adds to a side in the mean over its sequences, (n, D); nothing without sequences."""
+def kernel_picture(kernels: NDArray[np.float64], side: Side, place: int) -> list[Figure]:
+    """Return what each kernel adds to a side in the mean over its sequences, (n, D); nothing without sequences.
+
+    `place` is that of the side's class, see `class_places`.
+    """
     from deeprc.interpretation.figures import kernels_figure
 
     if kernels.size == 0:
         return []
-    mean = sign * kernels.mean(axis=0)
+    mean = side.sign * kernels.mean(axis=0)
     best = [str(kernel + 1) for kernel in np.argsort(-mean)[:3] if mean[kernel] > 0]
-    says = f"What each kernel adds for {side}, in the mean; the strongest: {', '.join(best) or 'none'}."
+    says = f"What each kernel adds for {side.name}, in the mean; the strongest: {', '.join(best) or 'none'}."
     caption = (
-        f"What each kernel (a detector of short patterns that the network learned) adds for {side}, in the mean over "
-        "the sequences that speak most for it."
+        f"What each kernel (a detector of short patterns that the network learned) adds for {side.name}, in the mean "
+        "over the sequences that speak most for it."
     )
-    return [_figure(kernels_figure(sign * kernels, output=side), f"Kernels for {side}", says, caption)]
+    drawn = kernels_figure(side.sign * kernels, output=side.name, place=place)
+    return [_figure(drawn, f"Kernels for {side.name}", says, caption)]
 
 
-def curves_picture(predictions: pd.DataFrame, methods: Sequence[MethodInfo]) -> list[Figure]:
-    """Return the curves of all methods; nothing where none has a fold of both classes."""
+def curves_picture(predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY) -> list[Figure]:
+    """Return the curves of all methods, or predicted against true numbers; nothing where none can be drawn."""
     from deeprc.evaluation.curves import curves_figure
 
     try:
-        drawn = curves_figure(predictions, methods)
+        drawn = curves_figure(predictions, methods, scoring)
     except InputError as error:
         if "no curve" in str(error):
             return []
         raise
+    if scoring.kind == "regression":
+        says = "Predicted against true values of all methods, a panel for each, the highest r² first."
+        caption = (
+            "Predicted (upwards) against true values: a point is a repertoire, predicted by the model of its test "
+            "fold; on the dashed line the prediction is right. Grey: controls. Points on the border lie outside."
+        )
+        return [_figure(drawn, "Predictions of all methods", says, caption)]
     says = "Mean ROC and precision-recall curves of all methods; their areas are the AUC and average precision."
     caption = "ROC (left) and precision against recall (right), averaged over the test folds; the best is on top."
     return [_figure(drawn, "Curves of all methods", says, caption)]

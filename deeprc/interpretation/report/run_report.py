@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,25 @@ import pandas as pd
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.summary import render_summary, summarise
+from deeprc.documents import MOST_YAML_BYTES, read_text
 from deeprc.errors import InputError
+from deeprc.evaluation.assess import assess_outputs
+from deeprc.evaluation.controls import Controls
+from deeprc.evaluation.judged import SIDE_NAMES, Judged
 from deeprc.evaluation.run import Run, environment
-from deeprc.files import read_table
-from deeprc.interpretation.figures.classes import class_texts, drawn_classes
+from deeprc.evaluation.stored_tables import read_history, read_seeds
+from deeprc.interpretation.figures.classes import class_places, class_texts, drawn_classes, drawn_places
 from deeprc.interpretation.ranking import witness_ranking
 from deeprc.interpretation.report import origin, pictures
 from deeprc.interpretation.report.cautions import cautions
-from deeprc.interpretation.report.controls import Controls, compare_controls
-from deeprc.interpretation.report.judged import SIDE_NAMES, Judged, judge
+from deeprc.interpretation.report.findings import (
+    cautions_of_checks,
+    checks_of,
+    flagged_groups,
+    group_table,
+    shared_by,
+    shortcut_table,
+)
 from deeprc.interpretation.report.number_tables import control_table, metrics_table, witness_table
 from deeprc.interpretation.report.page import Figure, Table, check_report_output, today, write_page
 from deeprc.interpretation.report.sequences import legend
@@ -39,6 +49,7 @@ REPORT_NEEDS = ("captum", "logomaker", "matplotlib")
 _CONTENTS = [
     ("summary", "Summary"),
     ("setup", "What was trained on what"),
+    ("cohort-check", "Is the cohort what it seems?"),
     ("performance", "How good is it?"),
     ("history", "Training"),
     ("controls", "Does it need the sequences?"),
@@ -48,6 +59,9 @@ _CONTENTS = [
     ("witnesses", "Does it find what was implanted?"),
     ("reproduce", "To reproduce"),
 ]
+
+_FOR_NUMBERS = {"sequences": "Which sequences speak for which direction?"}
+"""Headings of a run that predicts numbers only."""
 
 logger = logging.getLogger(__name__)
 
@@ -93,36 +107,55 @@ def _content(
     run: Run, dataset: RepertoireDataset, output: Path, top: int, positions: Iterable[int] | None
 ) -> dict[str, Any]:
     """Return all that the template shows."""
+    history, seeds = _table(read_history, run.path / "history.tsv"), _table(read_seeds, run.path / "seeds.tsv")
     logger.info("reading %d repertoires", len(dataset))
     found = survey(run, dataset, top=top, positions=positions)
-    judged = judge(run, dataset, found.outputs)
     logger.info("comparing with controls")
-    controls = compare_controls(dataset, judged)
+    assessment = assess_outputs(run, dataset, found.outputs)
+    judged, controls = assessment.judged, assessment.controls
     classes = {
         task.name: dict(zip(judged.ids, class_texts(task, judged.labels[:, i]), strict=True))
         for i, task in enumerate(run.tasks)
     }
-    sides = side_pages(run, dataset, found, classes)
-    history, seeds = (_table(run.path / name) for name in ("history.tsv", "seeds.tsv"))
+    places = class_places(run.tasks)
+    checks = checks_of(run, dataset, judged)
+    groups = flagged_groups(checks)
+    shared = shared_by(dataset, found.top, groups, checks.subject_column)
+    sides = side_pages(run, dataset, found, classes, shared)
     witnesses = _witnesses(run, dataset, judged, found.sides)
-    known = cautions(run, judged, controls, metadata=dataset.metadata, heads=found.heads, history=history, seeds=seeds)
+    known = cautions(run, assessment, heads=found.heads, history=history, seeds=seeds)
+    known += cautions_of_checks(checks, shared)
     known.sort(key=lambda each: each.level != "warning")
     return {
-        "title": f"DeepRC: {', '.join(task.name for task in run.tasks)}",
+        "title": f"DeepRC: {', '.join(task.title for task in run.tasks)}",
         "lead": "What a neural network learned from immune repertoires: how well it tells them apart, and by which "
         "receptor sequences.",
         "date": today(),
-        "contents": [entry for entry in _CONTENTS if entry[0] != "witnesses" or witnesses is not None],
+        "contents": [
+            (name, _FOR_NUMBERS.get(name, heading) if not judged.contrasts else heading)
+            for name, heading in _CONTENTS
+            if name != "witnesses" or witnesses is not None
+        ],
+        "has_classes": bool(judged.contrasts),
+        "has_numbers": bool(judged.numbers),
         "cautions": known,
         "summary": summary(run, dataset, judged, controls, sides),
+        "auc_of": _auc_of(judged),
         "judging": None if judged.side is None else SIDE_NAMES[judged.side],
         "facts": origin.cohort_facts(dataset),
-        "split": origin.split_table(judged, run.tasks, dataset.n_sequences),
+        "split": origin.split_table(judged, run.tasks, dataset.n_sequences, places),
         "settings": origin.settings_table(run.settings),
         "about": render_summary(summarise(dataset)),
+        "findings": checks.warnings,
+        "groups": group_table(groups, dataset, judged, checks.subject_column),
+        "shortcuts": shortcut_table(checks),
         "metrics": [metrics_table(judged, task, place) for place, task in enumerate(run.tasks, start=1)],
         "curves": [
-            *(picture for contrast in judged.contrasts for picture in pictures.contrast_pictures(judged, contrast)),
+            *(
+                picture
+                for contrast in judged.contrasts
+                for picture in pictures.contrast_pictures(judged, contrast, places[contrast.target])
+            ),
             *(picture for numbers in judged.numbers for picture in pictures.number_picture(judged, numbers)),
         ],
         "history": pictures.history_picture(history),
@@ -138,8 +171,18 @@ def _content(
         "versions": origin.versions_table(
             origin.read_environment(run), environment(run.network.pooling.queries.device)
         ),
-        "config": (run.path / "config.yaml").read_text(encoding="utf-8"),
+        "config": read_text(run.path / "config.yaml", limit=MOST_YAML_BYTES),
     }
+
+
+def _auc_of(judged: Judged) -> str:
+    """Return of what the AUC is the probability, by the names of the classes."""
+    if len(judged.contrasts) == 1:
+        (contrast,) = judged.contrasts
+        first, second = f"a random {contrast.positive} repertoire", f"a random {contrast.negative} one"
+    else:
+        first, second = "a random repertoire of the class that is named", "a random one of the others"
+    return f"{first} gets a higher score than {second}"
 
 
 def _attention(run: Run, judged: Judged, found: Survey) -> list[Figure]:
@@ -148,7 +191,8 @@ def _attention(run: Run, judged: Judged, found: Survey) -> list[Figure]:
     for i, task in enumerate(run.tasks):
         classes = drawn_classes(task, judged.ids.tolist(), judged.labels[:, i])
         named = task.name if len(run.tasks) > 1 else ""
-        figures += pictures.attention_pictures(found.heads, found.curves, classes, named)
+        places = drawn_places(run.tasks, task, judged.labels[:, i])
+        figures += pictures.attention_pictures(found.heads, found.curves, classes, places, named)
     return figures
 
 
@@ -167,12 +211,9 @@ def _witnesses(run: Run, dataset: RepertoireDataset, judged: Judged, sides: Sequ
     )
 
 
-def _table(path: Path) -> pd.DataFrame:
-    """Return one of a run's tables; an empty one where a run of an earlier version lacks it, or it cannot be read."""
-    try:
-        return read_table(path)
-    except InputError:
-        return pd.DataFrame()
+def _table(read: Callable[[Path], pd.DataFrame], path: Path) -> pd.DataFrame:
+    """Return one of a run's tables; an empty one where a run of an earlier version lacks it."""
+    return read(path) if path.exists() else pd.DataFrame()
 
 
 def _report_command(run: Run, dataset: RepertoireDataset, output: Path, top: int) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
-from deeprc.interpretation.report.page import Cell, Column, Table, download, number, text
+from deeprc.interpretation.report.findings import SharedBy
+from deeprc.interpretation.report.page import Cell, Column, Table, download, number, swatch, text
 from deeprc.interpretation.survey import Side
 
 __all__ = ["SHOWN", "coloured", "legend", "sequence_table"]
@@ -60,7 +61,15 @@ def coloured(junction_aa: str, residues: NDArray[np.float64] | None) -> Markup:
 
 
 def sequence_table(
-    side: Side, number_of_side: int, top: pd.DataFrame, residues: NDArray[np.float64] | None, classes: Sequence[str]
+    side: Side,
+    number_of_side: int,
+    top: pd.DataFrame,
+    residues: NDArray[np.float64] | None,
+    classes: Sequence[str],
+    shared: Sequence[SharedBy],
+    *,
+    places: Mapping[str, int],
+    heading: str = "Class",
 ) -> Table:
     """Return the best sequences of a side.
 
@@ -74,6 +83,12 @@ def sequence_table(
         What the residues of the first `SHOWN` add to their contribution to the side, (n, L).
     classes
         The label of the repertoire of each, as text.
+    shared
+        Who carries each.
+    places
+        Of the target's classes, see `class_places`.
+    heading
+        Of the column with these labels: the target's name, where it is a number.
     """
     shown = min(len(top), SHOWN)
     fields = {"v_call": "V gene", "j_call": "J gene"}
@@ -84,18 +99,23 @@ def sequence_table(
         Column("Response", note=f"what the output for {side.name} would be from this sequence alone"),
         *(Column(heading, False) for heading in genes.values()),
         Column("Repertoire", False),
-        Column("Class", False, "of the repertoire it was found in"),
+        Column(heading, False, "of the repertoire it was found in"),
         Column("Split", False, "the side on which that repertoire was: train, validation, test or new"),
         Column("Attention", note="the sequence's share of all attention on its repertoire"),
         Column("Count", note="how often it was read (duplicate_count)"),
+        Column("Carried by", note="repertoires of the cohort that have it, with these genes, and people"),
     ]
+    has_groups = any(each.group is not None for each in shared)
+    if has_groups:
+        columns.append(Column("Mainly within", False, "repertoires that have far more in common than chance"))
     if "witness" in top:
         columns.append(Column("Implanted", False, "whether the simulation put the signal into it"))
     digits = _digits(top["contribution"][:shown])
-    rows = [
-        _row(one, side.sign, digits, None if residues is None else residues[place], label, list(genes))
-        for place, (one, label) in enumerate(zip(top[:shown].to_dict("records"), classes[:shown], strict=True))
-    ]
+    rows = []
+    for row, (one, label) in enumerate(zip(top[:shown].to_dict("records"), classes[:shown], strict=True)):
+        own = None if residues is None else residues[row]
+        carriers = _shared_cells(shared[row], has_groups)
+        rows.append(_row(one, side.sign, digits, own, _class_cell(label, places), list(genes), carriers))
     which = "All" if shown == len(top) else f"The first {shown:,} of"
     return Table(
         f"sequences-{number_of_side}",
@@ -105,8 +125,13 @@ def sequence_table(
         sortable=True,
         searchable="Search sequences, genes, repertoires",
         sorted_by=1,
-        download=_all(side, top, classes),
+        download=_all(side, top, classes, shared),
     )
+
+
+def _class_cell(label: str, places: Mapping[str, int]) -> Cell:
+    """Return a class with its colour; a number without."""
+    return Cell(swatch(places[label]) + label, label) if label in places else text(label or None)
 
 
 def _digits(contributions: pd.Series[float]) -> int:
@@ -120,8 +145,9 @@ def _row(
     sign: int,
     digits: int,
     residues: NDArray[np.float64] | None,
-    label: str,
+    label: Cell,
     genes: Sequence[str],
+    shared: Sequence[Cell],
 ) -> list[Cell]:
     junction = str(one["junction_aa"])
     cells = [
@@ -130,17 +156,36 @@ def _row(
         number(sign * float(str(one["response"])), ",.2f"),
         *(text(one[name] or None) for name in genes),
         text(one["repertoire_id"]),
-        text(label or None),
+        label,
         text(one["split"]),
         number(float(str(one["attention_weight"])), ".2%"),
         number(int(str(one["duplicate_count"])), ",d"),
+        *shared,
     ]
     if "witness" in one:
         cells.append(text("yes" if one["witness"] else "no"))
     return cells
 
 
-def _all(side: Side, top: pd.DataFrame, classes: Sequence[str]) -> tuple[str, str, str]:
-    table = top.assign(repertoire_class=list(classes)).to_csv(sep="\t", index=False, float_format="%.9g")
+def _shared_cells(shared: SharedBy, has_groups: bool) -> list[Cell]:
+    """Return who carries a sequence: 5 (2 people); and the group that has most of these repertoires."""
+    people = (
+        "" if shared.n_people is None else f" ({shared.n_people:,} {'person' if shared.n_people == 1 else 'people'})"
+    )
+    cells = [Cell(f"{shared.n_repertoires:,}{people}", shared.n_repertoires)]
+    if has_groups:
+        within = shared.group and f"{shared.group.name}: {shared.n_in_group:,} of {shared.n_repertoires:,}"
+        cells.append(text(within))
+    return cells
+
+
+def _all(side: Side, top: pd.DataFrame, classes: Sequence[str], shared: Sequence[SharedBy]) -> tuple[str, str, str]:
+    described = top.assign(
+        repertoire_class=list(classes),
+        n_repertoires=[each.n_repertoires for each in shared],
+        n_people=["" if each.n_people is None else str(each.n_people) for each in shared],
+        group=[each.group.name if each.group else "" for each in shared],
+    )
+    table = described.to_csv(sep="\t", index=False, float_format="%.9g")
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", side.name).strip("-.") or "side"
     return download(table, f"sequences-{stem}.tsv", f"Save all {len(top):,} as a table (TSV)")

@@ -12,21 +12,29 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.drawing import CLASS_COLOURS
 from deeprc.evaluation.comparison import p_text
 from deeprc.evaluation.run import Run
+from deeprc.interpretation.figures.classes import class_places
 from deeprc.interpretation.report import pictures
+from deeprc.interpretation.report.findings import SharedBy
 from deeprc.interpretation.report.motif_genes import CommonGene, common_genes, gene_cell, gene_sentence
-from deeprc.interpretation.report.page import Cell, Column, Figure, Table, number, text
+from deeprc.interpretation.report.page import Cell, Column, Figure, Table, number, swatch, text
 from deeprc.interpretation.report.sequences import SHOWN, sequence_table
 from deeprc.interpretation.survey import Side, Survey
 
 if TYPE_CHECKING:
+    from deeprc.interpretation.attributions import Attributions
     from deeprc.interpretation.motifs import Motif
 
 __all__ = ["SidePage", "side_pages"]
 
 _MOTIFS = 10  # in the table; the first of them as logos
 _LOGOS = 6
+_PEOPLE_NOTE = (
+    "exact test that people of {} carry it more often than others, over all repertoires, also those the network was "
+    "trained with, and not corrected for the number of motifs"
+)
 _MORE = 1.1  # times as frequent as in any other class is more
 
 logger = logging.getLogger(__name__)
@@ -52,6 +60,8 @@ class SidePage:
         The first motif in a sentence; "" where there is none.
     kernels
         What the kernels add.
+    place
+        Of the side's class among all, see `class_places`; modulo the number of colours.
     """
 
     side: Side
@@ -61,10 +71,28 @@ class SidePage:
     motifs: Table | None
     first: str
     kernels: Sequence[Figure]
+    place: int
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What was found about a side: its attributions and motifs; None and [] where no sequence speaks for it.
+
+    `heading` is what heads the labels of repertoires.
+    """
+
+    side: Side
+    heading: str
+    attributions: Attributions | None
+    motifs: Sequence[Motif]
 
 
 def side_pages(
-    run: Run, dataset: RepertoireDataset, survey: Survey, classes: Mapping[str, Mapping[str, str]]
+    run: Run,
+    dataset: RepertoireDataset,
+    survey: Survey,
+    classes: Mapping[str, Mapping[str, str]],
+    shared: Mapping[str, Sequence[SharedBy]],
 ) -> list[SidePage]:
     """Return a page for each side of a survey.
 
@@ -74,45 +102,76 @@ def side_pages(
         The survey of the dataset by the run.
     classes
         By target, the label of each repertoire as text, by its id; "" where it is not known.
+    shared
+        By side, who carries each of its top sequences.
     """
     from deeprc.interpretation.attributions import residue_frequencies
+    from deeprc.interpretation.figures import logo_top
 
     background = residue_frequencies(dataset)
+    every = [_found(run, dataset, survey, side, background) for side in survey.sides]
+    drawn = [motif for found in every for motif in found.motifs[:_LOGOS]]
+    top = logo_top(drawn) if drawn else 0.0
+    places = class_places(run.tasks)
     return [
-        _side_page(run, dataset, survey, side, place, classes[side.target], background)
-        for place, side in enumerate(survey.sides, start=1)
+        _side_page(
+            survey,
+            found,
+            number_,
+            classes[found.side.target],
+            places[found.side.target],
+            top,
+            shared[found.side.name],
+        )
+        for number_, found in enumerate(every, start=1)
     ]
 
 
-def _side_page(
-    run: Run,
-    dataset: RepertoireDataset,
-    survey: Survey,
-    side: Side,
-    place: int,
-    classes: Mapping[str, str],
-    background: NDArray[np.float64],
-) -> SidePage:
+def _found(run: Run, dataset: RepertoireDataset, survey: Survey, side: Side, background: NDArray[np.float64]) -> _Found:
     from deeprc.interpretation.attributions import attribute
     from deeprc.interpretation.motifs import find_motifs
 
     top = survey.top[side.name]
     if top.empty:
-        return SidePage(side, 0, None, [], None, "", [])
+        return _Found(side, _heading(run, side), None, [])
     logger.info("%s: attributions and motifs of %d sequences", side.name, len(top))
     attributions = attribute(run, dataset, top, output=side.output, background=background)
     motifs = find_motifs(run, dataset, top, attributions, output=side.output, most=_MOTIFS)
+    return _Found(side, _heading(run, side), attributions, motifs)
+
+
+def _side_page(
+    survey: Survey,
+    found: _Found,
+    number_of_side: int,
+    classes: Mapping[str, str],
+    places: Mapping[str, int],
+    logo_height: float,
+    shared: Sequence[SharedBy],
+) -> SidePage:
+    side, motifs, top = found.side, found.motifs, survey.top[found.side.name]
+    place = places[side.label] % len(CLASS_COLOURS)
+    if found.attributions is None:
+        return SidePage(side, 0, None, [], None, "", [], place)
     own = [classes.get(str(name), "") for name in top["repertoire_id"]]
     genes = [common_genes(motif, top, survey.genes) for motif in motifs]
+    residues = side.sign * found.attributions.residues[:SHOWN]
     return SidePage(
         side,
         len(top),
-        sequence_table(side, place, top, side.sign * attributions.residues[:SHOWN], own),
-        [pictures.logo(motif, number_, side.name) for number_, motif in enumerate(motifs[:_LOGOS], start=1)],
-        _motif_table(motifs, genes, side, place) if motifs else None,
+        sequence_table(side, number_of_side, top, residues, own, shared, places=places, heading=found.heading),
+        [pictures.logo(motif, i, side.name, top=logo_height) for i, motif in enumerate(motifs[:_LOGOS], start=1)],
+        _motif_table(motifs, genes, side, number_of_side, places) if motifs else None,
         _first(motifs[0], genes[0], side) if motifs else "",
-        pictures.kernel_picture(attributions.kernels, side.sign, side.name),
+        pictures.kernel_picture(found.attributions.kernels, side, place),
+        place,
     )
+
+
+def _heading(run: Run, side: Side) -> str:
+    """Return what heads the labels of repertoires: "Class", or the name of the number that is predicted."""
+    task = next(task for task in run.tasks if task.name == side.target)
+    return task.column if task.kind == "regression" else "Class"
 
 
 def _first(motif: Motif, genes: Sequence[CommonGene], side: Side) -> str:
@@ -126,6 +185,10 @@ def _first(motif: Motif, genes: Sequence[CommonGene], side: Side) -> str:
     if len(shares) > 1:
         each = ", ".join(f"{share:.3%} in {name}" for name, share in shares.items())
         text += f" On average, so many of a repertoire's sequences carry it: {each}."
+    if "n_people" in motif.carriers:
+        rows = motif.carriers.to_dict("records")
+        each = ", ".join(f"{row['n_people_with']:,} of {row['n_people']:,} in {row['class']}" for row in rows)
+        text += f" So many people have a repertoire with it: {each}."
     others = [share for name, share in shares.items() if name != side.label]
     if side.label in shares and others and shares[side.label] < _MORE * max(others):
         text += " So it does not go with the class, though the network looks at it."
@@ -136,7 +199,13 @@ def _percent(part: int, whole: int) -> str:
     return f"{part / max(whole, 1):.1%}"
 
 
-def _motif_table(motifs: Sequence[Motif], genes: Sequence[Sequence[CommonGene]], side: Side, place: int) -> Table:
+def _motif_table(
+    motifs: Sequence[Motif],
+    genes: Sequence[Sequence[CommonGene]],
+    side: Side,
+    number_of_side: int,
+    places: Mapping[str, int],
+) -> Table:
     first = motifs[0]
     columns = [
         Column("Pattern", False),
@@ -148,18 +217,34 @@ def _motif_table(motifs: Sequence[Motif], genes: Sequence[Sequence[CommonGene]],
     note = "all that carry it, and in brackets their mean share of a repertoire's sequences, as in the next classes"
     for row in first.carriers.to_dict("records"):
         name, n = row["class"], int(row["n_repertoires"])
-        columns += [Column(f"{name}: repertoires, of {n:,}"), Column(f"{name}: sequences", note=note)]
+        mark = swatch(places[name]) if name in places else ""
+        people = f" ({int(row['n_people']):,} people)" if "n_people" in row else ""
+        columns.append(Column(mark + f"{name}: repertoires, of {n:,}{people}"))
+        columns.append(Column(mark + f"{name}: sequences", note=note))
         note = ""
+    if _people_p(first, side) is not None:
+        columns.append(Column("p by people", note=_PEOPLE_NOTE.format(side.label)))
     if any(genes):
         note = "so many of the sequences that speak for it and carry it have the gene, and so many of all sequences"
         columns.append(Column("Most common genes", False, note))
     columns.append(Column("Found in", False, "windows are pieces of the sequences, kernels learned detectors"))
     caption = f"Motifs of the sequences that speak for {side.name}; press a heading to sort by it"
-    rows = [_motif_row(motif, [gene_cell(own)] if any(genes) else []) for motif, own in zip(motifs, genes, strict=True)]
-    return Table(f"motifs-{place}", caption, columns, rows, sortable=True)
+    rows = [
+        _motif_row(motif, side, [gene_cell(own)] if any(genes) else [])
+        for motif, own in zip(motifs, genes, strict=True)
+    ]
+    return Table(f"motifs-{number_of_side}", caption, columns, rows, sortable=True)
 
 
-def _motif_row(motif: Motif, genes: Sequence[Cell]) -> list[Cell]:
+def _people_p(motif: Motif, side: Side) -> float | None:
+    """Return the p-value of the test by people for the side's class; None without a class or repeated people."""
+    if "p_people" not in motif.carriers:
+        return None
+    own = motif.carriers.loc[motif.carriers["class"] == side.label, "p_people"].tolist()
+    return float(own[0]) if own else None
+
+
+def _motif_row(motif: Motif, side: Side, genes: Sequence[Cell]) -> list[Cell]:
     cells = [
         Cell(Markup("<code>{}</code>").format(motif.pattern), motif.pattern),
         _share(motif.n_attended_with, motif.n_attended),
@@ -169,8 +254,13 @@ def _motif_row(motif: Motif, genes: Sequence[Cell]) -> list[Cell]:
     ]
     for row in motif.carriers.to_dict("records"):
         share = float(row["mean_share"])
-        cells.append(number(int(row["n_repertoires_with"]), ",d"))
-        cells.append(Cell(f"{int(row['n_sequences_with']):,} ({share:.3%})", share))
+        n_with = int(row["n_repertoires_with"])
+        people = f" ({int(row['n_people_with']):,} people)" if "n_people_with" in row else ""
+        cells.append(Cell(f"{n_with:,}{people}", n_with))
+        cells.append(_lines(f"{int(row['n_sequences_with']):,}", f"({share:.3%})", share))
+    p_people = _people_p(motif, side)
+    if p_people is not None:
+        cells.append(Cell(_p_text(p_people), p_people) if np.isfinite(p_people) else number(None))
     return [*cells, *genes, text(_source(motif.source))]
 
 
@@ -184,7 +274,12 @@ def _source(source: str) -> str:
 
 
 def _share(part: int, whole: int) -> Cell:
-    return Cell(f"{part:,} ({_percent(part, whole)})", part / max(whole, 1))
+    return _lines(f"{part:,}", f"({_percent(part, whole)})", part / max(whole, 1))
+
+
+def _lines(first: str, second: str, value: float) -> Cell:
+    """Return a cell that breaks between two texts where it is narrow, and only there."""
+    return Cell(Markup('<span class="line">{}</span> <span class="line">{}</span>').format(first, second), value)
 
 
 def _odds(ratio: float) -> Cell:

@@ -8,15 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.evaluation.controls import SHORT, Controls
+from deeprc.evaluation.judged import SIDE_NAMES, Contrast, Judged, Numbers
 from deeprc.evaluation.run import Run
-from deeprc.interpretation.report.controls import Controls
-from deeprc.interpretation.report.judged import SIDE_NAMES, Contrast, Judged
 from deeprc.interpretation.report.sides import SidePage
 from deeprc.tasks import Task
 
 __all__ = ["summary"]
-
-_SHORT = {"size": "repertoire size", "v-genes": "V gene usage", "genes": "V and J gene usage"}
 
 
 def summary(
@@ -34,11 +32,7 @@ def summary(
         )
     )
     lines += [(f"Answer{contrast.named}", _answer(contrast, judged)) for contrast in judged.contrasts]
-    for numbers in judged.numbers:
-        found = judged.metrics.get(judged.side or "", {}).get(numbers.target, {})
-        if found.get("r2") is not None:
-            told = f"r² {found['r2']:.3f}, mean error {found['mae']:.3g}, on {found['n']:,} repertoires"
-            lines.append(("Answer", f"{numbers.target} is predicted with {told} that the network had not seen."))
+    lines += [(f"Answer{numbers.named}", _number_answer(numbers, judged)) for numbers in judged.numbers]
     lines += [(f"Controls{each.contrast.named}", _compared(each)) for each in controls if not each.comparison.empty]
     for page in sides:
         lines.append((f"First motif for {page.side.name}", page.first or _no_motif(page)))
@@ -56,7 +50,7 @@ def _question(task: Task) -> str:
         return f"Do receptor sequences tell the value of “{task.column}”?"
     if task.kind == "multiclass":
         return f"Do receptor sequences tell the class of “{task.column}”: {', '.join(task.classes)}?"
-    return f"Do receptor sequences tell whether “{task.column}” is {task.classes[-1]} or {task.negative}?"
+    return f"Do receptor sequences tell whether “{task.column}” is {task.positive} or {task.negative}?"
 
 
 def _answer(contrast: Contrast, judged: Judged) -> str:
@@ -72,13 +66,31 @@ def _answer(contrast: Contrast, judged: Judged) -> str:
     )
 
 
+def _number_answer(numbers: Numbers, judged: Judged) -> str:
+    found = numbers.r2(judged.rows(judged.side))
+    if found is None:
+        return "Not known: there are no repertoires with different values that the network has not seen."
+    side = SIDE_NAMES[judged.side or ""]
+    error = judged.metrics[judged.side or ""][numbers.target]["mae"]
+    limits = "of which there is no interval"
+    verdict = "cannot be shown to predict"
+    if found.interval is not None:
+        limits = f"95% interval {found.interval[0]:.3f} to {found.interval[1]:.3f}"
+        verdict = "predicts" if found.interval[0] > 0 else verdict
+    return (
+        f"The network {verdict} {numbers.target}: its r² is {found.value:.3f} ({limits}; 1 is perfect, 0 is no better "
+        f"than the mean) and its mean error {error:.3g}, on {found.n:,} {side} repertoires that it had not seen."
+    )
+
+
 def _compared(controls: Controls) -> str:
-    named = [f"{_SHORT[name]} {auc:.3f}" for name, auc in controls.aucs.items() if name != "network"]
+    what = controls.scoring.heading
+    named = [f"{SHORT[name]} {value:.3f}" for name, value in controls.measures.items() if name != "network"]
     if not named:
         return "None could be fitted."
     if controls.reaching:
-        not_better = " or ".join(_SHORT[name] for name in controls.reaching)
+        not_better = " or ".join(SHORT[name] for name in controls.reaching)
         verdict = f"the network is not shown to be better than {not_better}"
     else:
         verdict = "the network is better"
-    return f"Classifiers that read no receptor sequence have an AUC of: {', '.join(named)}; {verdict}."
+    return f"Models that read no receptor sequence have an {what} of: {', '.join(named)}; {verdict}."

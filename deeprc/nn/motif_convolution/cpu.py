@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from deeprc.compilation import njit
 from deeprc.nn.features import N_AMINO_ACIDS
 from deeprc.nn.motif_convolution import tables
 
@@ -264,7 +265,7 @@ def best_windows(
     return types.void(*parameters), generate
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@njit(parallel=True, nogil=True)
 def _forward(
     residues: _Array,
     starts: _Array,
@@ -293,7 +294,7 @@ def _forward(
                 best += bias[kernels]
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@njit(parallel=True, nogil=True)
 def _backward(
     residues: _Array,
     starts: _Array,
@@ -328,7 +329,7 @@ def _backward(
             )
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@njit(nogil=True, inline="always")
 def add_windows(
     residues: _Array,
     start: int,
@@ -364,7 +365,7 @@ def add_windows(
             at += uint64(columns)
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@njit(parallel=True, nogil=True)
 def _scale_gradients(
     residues: _Array,
     starts: _Array,

@@ -222,14 +222,14 @@ def test_what_is_wrong_is_said_in_one_line(override: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"n_repertoires: [1\n", "mine.yaml: no YAML: while parsing"),
+        (b"n_repertoires: [1\n", "mine.yaml: is not YAML: while parsing"),
         (b"- 1\n", "mine.yaml: expected a mapping of names to values"),
         (b"", "mine.yaml: expected a mapping of names to values"),
         (b"\xff\xfe\x00", "mine.yaml: "),
-        (b"n_repertoires: \xe9", "mine.yaml: cannot be read: no UTF-8 text"),
+        (b"n_repertoires: \xe9", "mine.yaml: is no UTF-8 text"),
         (b"seed: 1", "n_repertoires: is missing"),
         (b"{n_repertoires: 2, 5: 1}", "5: no such key"),
-        (None, "mine.yaml: cannot be read: No such file or directory"),
+        (None, "mine.yaml: no such file"),
     ],
 )
 def test_files_that_are_no_recipe(tmp_path: Path, content: bytes | None, message: str) -> None:

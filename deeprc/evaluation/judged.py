@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.evaluation.intervals import r2_interval
 from deeprc.evaluation.metrics import auc_interval
 from deeprc.evaluation.paired_test import midrank_aucs
-from deeprc.evaluation.predictor import NEW, metrics_by_split
+from deeprc.evaluation.predictor import NEW, Predictor, labels_of, metrics_by_split
 from deeprc.evaluation.results import predictions_table
-from deeprc.evaluation.run import Run
 from deeprc.outputs import activate, output_slices
 from deeprc.tasks import Task
 
-__all__ = ["SIDE_NAMES", "Auc", "Contrast", "Judged", "Numbers", "judge"]
+__all__ = ["R2", "SIDE_NAMES", "Auc", "Contrast", "Judged", "Numbers", "judge"]
 
 SIDE_NAMES = {"train": "training", "validation": "validation", "test": "test", NEW: "new"}
 """How the sides of the split are called in texts."""
@@ -90,12 +90,36 @@ class Contrast:
 
 
 @dataclass(frozen=True)
+class R2:
+    """An r2 with its 95% interval (None of too few repertoires) and the number of repertoires."""
+
+    value: float
+    interval: tuple[float, float] | None
+    n: int
+
+
+@dataclass(frozen=True)
 class Numbers:
     """A regression target: known and predicted values, (B,), NaN where nothing is known."""
 
     target: str
     label: NDArray[np.float64]
     predicted: NDArray[np.float64]
+    about: str = ""
+
+    @property
+    def named(self) -> str:
+        """What to put behind a noun: " for age", "" where there is but one target."""
+        return f" for {self.about}" if self.about else ""
+
+    def r2(self, rows: NDArray[np.bool_]) -> R2 | None:
+        """Return r2 among some repertoires, (B,); None unless two different values occur there."""
+        rows = rows & ~np.isnan(self.label)
+        label, predicted = self.label[rows], self.predicted[rows]
+        if len(label) < 2 or np.ptp(label) == 0:
+            return None
+        value = 1 - float(((label - predicted) ** 2).sum() / ((label - label.mean()) ** 2).sum())
+        return R2(value, r2_interval(label, predicted), len(label))
 
 
 @dataclass(frozen=True)
@@ -135,10 +159,10 @@ class Judged:
         return np.asarray(self.split == side)
 
 
-def judge(run: Run, dataset: RepertoireDataset, outputs: NDArray[np.float64]) -> Judged:
-    """Compare the outputs for a cohort, (B, T), with its labels."""
+def judge(run: Predictor, dataset: RepertoireDataset, outputs: NDArray[np.floating[Any]]) -> Judged:
+    """Compare the outputs of a run, or of several together, for a cohort, (B, T), with its labels."""
     split = np.array(run.split_of(dataset), dtype=object)
-    labels = run.labels(dataset)
+    labels = labels_of(run.tasks, dataset)
     tensor = torch.from_numpy(np.ascontiguousarray(outputs))
     metrics = {} if np.isnan(labels).all() else metrics_by_split(tensor, labels, split.tolist(), run.tasks)
     contrasts: list[Contrast] = []
@@ -146,7 +170,7 @@ def judge(run: Run, dataset: RepertoireDataset, outputs: NDArray[np.float64]) ->
     parts = zip(run.tasks, output_slices(run.tasks), activate(tensor, run.tasks), labels.T, strict=True)
     for task, part, predicted, label in parts:
         if task.kind == "regression":
-            numbers.append(Numbers(task.name, label, predicted))
+            numbers.append(Numbers(task.name, label, predicted, task.name if len(run.tasks) > 1 else ""))
         else:
             contrasts += _contrasts(task, part.start, outputs[:, part], predicted, label)
     if len(contrasts) > 1:
@@ -168,11 +192,10 @@ def _prefixes(tasks: Sequence[Task]) -> dict[str, str]:
 
 
 def _contrasts(
-    task: Task, first: int, outputs: NDArray[np.float64], probability: NDArray[np.float64], label: NDArray[np.float64]
+    task: Task, first: int, outputs: NDArray[Any], probability: NDArray[np.float64], label: NDArray[np.float64]
 ) -> list[Contrast]:
     if task.kind == "binary":
-        positive = task.classes[-1]
-        return [Contrast(task.name, task.name, positive, task.negative, first, label, outputs[:, 0], probability)]
+        return [Contrast(task.name, task.name, task.positive, task.negative, first, label, outputs[:, 0], probability)]
     found = []
     for c, name in enumerate(task.classes):
         member = np.where(np.isnan(label), np.nan, label == c)

@@ -1,0 +1,120 @@
+"""Controls that read the metadata sheet alone: batch, site, sex, age ... whatever its columns say.
+
+Letters: B repertoires, F features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeprc.baselines.linear import PenalisedClassifier
+from deeprc.baselines.ridge import RidgeRegressor
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
+from deeprc.estimators import RepertoireEstimator
+
+__all__ = ["SheetColumns", "SheetColumnsRidge", "control_columns"]
+
+_MOST_VALUES = 20  # of a column of categories: with more it names single repertoires
+_LEAST_SHARED = 2  # repertoires per category in the mean
+
+Known = dict[str, dict[str, Any]]
+
+
+def control_columns(metadata: pd.DataFrame, *, left_out: Collection[str]) -> list[str]:
+    """Return the columns that a control can read: numbers, and categories that several repertoires share.
+
+    Parameters
+    ----------
+    metadata
+        One row per repertoire.
+    left_out
+        Columns that must not be read: targets, and what names a repertoire or its donor.
+    """
+    found = []
+    for column in map(str, metadata.columns):
+        values = metadata[column].dropna()
+        n_different = int(values.nunique())
+        if column in left_out or n_different < 2:
+            continue
+        shared = n_different <= _MOST_VALUES and n_different * _LEAST_SHARED <= len(values)
+        if shared or pd.api.types.is_numeric_dtype(values):
+            found.append(column)
+    return found
+
+
+class _SheetFeatures(RepertoireEstimator):
+    """Reads columns of the sheet: a number as it is, each category as 0 or 1, and whether a value is missing.
+
+    Attributes
+    ----------
+    known_
+        For each column, the mean of its numbers, or its categories, among the training repertoires.
+    """
+
+    columns: Sequence[str]
+
+    known_: Known
+
+    def _learn_columns(self, X: RepertoireDataset) -> None:
+        missing = [name for name in self.columns if name not in X.metadata]
+        if missing or not self.columns:
+            raise InputError(f"the sheet has no column {missing[0]!r}" if missing else "the sheet has no other column")
+        self.known_ = {}
+        for name in self.columns:
+            values = X.metadata[name].dropna()
+            if pd.api.types.is_numeric_dtype(X.metadata[name]):
+                self.known_[name] = {"mean": float(values.mean()) if len(values) else 0.0}
+            else:
+                self.known_[name] = {"categories": sorted(set(values.astype(str)))}
+
+    def _rows(self, X: RepertoireDataset) -> NDArray[np.float64]:
+        parts = [np.zeros((len(X), 0))]
+        for name, known in self.known_.items():
+            values = X.metadata[name]
+            missing = values.isna().to_numpy()
+            if "mean" in known:
+                numbers = pd.to_numeric(values, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+                parts.append(np.where(np.isfinite(numbers), numbers, known["mean"])[:, None])
+            else:
+                text = np.array(["" if absent else str(value) for value, absent in zip(values, missing, strict=True)])
+                parts += [((text == one) & ~missing).astype(np.float64)[:, None] for one in known["categories"]]
+            parts.append(missing.astype(np.float64)[:, None])
+        return np.hstack(parts)
+
+
+class SheetColumns(_SheetFeatures, PenalisedClassifier):
+    """Logistic regression on columns of the metadata sheet, with an l2 penalty.
+
+    Parameters
+    ----------
+    columns
+        Their names, see `control_columns`.
+    C
+        See `deeprc.baselines.logistic.LogisticRegression`.
+    """
+
+    def __init__(self, *, columns: Sequence[str] = (), C: float = 1.0) -> None:
+        self.columns = columns
+        self.C = C
+
+
+class SheetColumnsRidge(_SheetFeatures, RidgeRegressor):
+    """Ridge regression on columns of the metadata sheet; see `SheetColumns`.
+
+    Parameters
+    ----------
+    columns
+        Their names, see `control_columns`.
+    C
+        See `deeprc.baselines.ridge.RidgeRegressor`.
+    """
+
+    def __init__(self, *, columns: Sequence[str] = (), C: float = 1.0) -> None:
+        self.columns = columns
+        self.C = C

@@ -1,0 +1,154 @@
+"""The check that every container passes when it is opened, and the note that it has passed.
+
+Letters: R residues, N sequences, B repertoires.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.datasets.hdf5 import blocks
+from deeprc.errors import InputError
+from deeprc.files import FileStamp, write_text
+from deeprc.versions import package_version
+
+if TYPE_CHECKING:
+    from deeprc.datasets.container import Container
+
+__all__ = ["MAX_LENGTH", "cache_folder", "check_contents", "is_checked", "remember_checked", "trust"]
+
+MAX_LENGTH = 255
+"""Residues of a sequence; tables of positions grow with the square of the longest."""
+
+_WORTH_REMEMBERING = 1 << 26
+"""Bytes of a container; a smaller one is checked again in a moment."""
+
+_OFFSETS = 1 << 17
+"""Offsets that are looked at together: they stay in the processor's cache."""
+
+_NOTE = "checked.json"
+
+_CHECKED: set[tuple[Path, FileStamp]] = set()
+
+logger = logging.getLogger(__name__)
+
+
+def check_contents(container: Container) -> None:
+    """Raise unless a container's arrays fit together and no value leads outside of another array.
+
+    Raises
+    ------
+    ValueError
+        If they do not; the message names the dataset, what was expected and what was found.
+    """
+    n, n_repertoires = len(container.sequence_offsets) - 1, len(container.repertoire_ids)
+    _expect("/repertoire_offsets", "values", n_repertoires + 1, len(container.repertoire_offsets))
+    if n < 0:
+        raise ValueError("/sequence_offsets: expected at least one value, found none")
+    _expect("/metadata", "rows", n_repertoires, len(container.metadata))
+    _check_ids(container.repertoire_ids)
+    _check_rising("/repertoire_offsets", container.repertoire_offsets, n, smallest=0)
+    n_residues = len(container.residues)
+    _check_rising("/sequence_offsets", container.sequence_offsets, n_residues, smallest=1, largest=MAX_LENGTH)
+    _check_range("/residues", container.residues, 0, len(AMINO_ACIDS) - 1)
+    _expect("/counts", "values", n, len(container.counts))
+    _check_range("/counts", container.counts, 1, None)
+    for name, genes in (("/v_call", container.v_call), ("/j_call", container.j_call)):
+        if genes is not None:
+            _expect(name, "values", n, len(genes.codes))
+            _check_range(name, genes.codes, 0, len(genes.vocabulary) - 1)
+            if len(set(genes.vocabulary)) != len(genes.vocabulary):
+                raise ValueError(f"{name}: expected a vocabulary of different names, found one twice")
+    if container.witness is not None:
+        _expect("/witness", "values", n, len(container.witness))
+
+
+def _expect(name: str, what: str, expected: int, found: int) -> None:
+    if found != expected:
+        raise ValueError(f"{name}: expected {expected:,} {what}, found {found:,}")
+
+
+def _check_ids(ids: NDArray[np.object_]) -> None:
+    seen: set[str] = set()
+    for each in ids:
+        if not each:
+            raise ValueError("/repertoire_ids: expected a text, found an empty one")
+        if each in seen:
+            raise ValueError(f"/repertoire_ids: expected different ids, found {each!r:.60} twice")
+        seen.add(each)
+
+
+def _check_rising(
+    name: str, offsets: NDArray[np.int64], total: int, *, smallest: int, largest: int | None = None
+) -> None:
+    """Check that offsets go from 0 to a total, in steps whose size is between two limits."""
+    if offsets[0] != 0 or offsets[-1] != total:
+        raise ValueError(f"{name}: expected offsets from 0 to {total:,}, found {offsets[0]:,} to {offsets[-1]:,}")
+    for start in range(0, len(offsets) - 1, _OFFSETS):
+        block = offsets[start : start + _OFFSETS + 1]
+        if block.min() < 0 or block.max() > total:  # also keeps the differences from overflowing
+            raise ValueError(f"{name}: expected offsets from 0 to {total:,}, found {block.min():,} to {block.max():,}")
+        steps = np.diff(block)
+        if steps.min() < smallest or (largest is not None and steps.max() > largest):
+            wrong = (steps < smallest) | (False if largest is None else steps > largest)
+            at = int(np.flatnonzero(wrong)[0])
+            limits = f"at least {smallest}" + ("" if largest is None else f" and at most {largest}")
+            raise ValueError(f"{name}: expected steps of {limits}, found {steps[at]:,} after value {start + at + 1:,}")
+
+
+def _check_range(name: str, values: NDArray[Any], lowest: int, highest: int | None) -> None:
+    """Check that no value of unsigned integers is below `lowest` or above `highest`."""
+    for block in blocks(values):
+        if lowest > 0 and (found := int(block.min())) < lowest:
+            raise ValueError(f"{name}: expected values of at least {lowest}, found {found}")
+        if highest is not None and (found := int(block.max())) > highest:
+            raise ValueError(f"{name}: expected values of at most {highest}, found {found}")
+
+
+def cache_folder(path: Path) -> Path:
+    """Return the folder beside a container in which is kept what was computed from it; it may not exist."""
+    return path.with_name(path.name + ".cache")
+
+
+def is_checked(path: Path, stamp: FileStamp) -> bool:
+    """Return whether this very file was checked before, or written by this process.
+
+    A file is known by its size, its inode and its times of change. The last of them is set by the system and cannot be
+    chosen, so a note that came with a container from elsewhere says nothing about it.
+    """
+    if (path, stamp) in _CHECKED:
+        return True
+    try:
+        known = json.loads((cache_folder(path) / _NOTE).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return bool(known == _note(stamp))
+
+
+def trust(path: Path) -> None:
+    """Remember, for this process, that a container need not be checked: this process has written it."""
+    _CHECKED.add((path.absolute(), FileStamp.of(path)))
+
+
+def remember_checked(path: Path, stamp: FileStamp) -> None:
+    """Remember that a container was checked; of a large one also beside it, where the folder can be written to."""
+    _CHECKED.add((path, stamp))
+    if stamp.size < _WORTH_REMEMBERING:
+        return
+    folder = cache_folder(path)
+    try:
+        folder.mkdir(exist_ok=True)
+        write_text(folder / _NOTE, json.dumps(_note(stamp)) + "\n", durable=False)
+    except (OSError, InputError) as error:
+        logger.debug("%s: cannot be written, so the container will be checked again: %s", folder, error)
+
+
+def _note(stamp: FileStamp) -> dict[str, Any]:
+    return {**stamp._asdict(), "deeprc": package_version("deeprc")}

@@ -1,0 +1,301 @@
+"""Reading HDF5 files that a stranger may have made: nothing is read before its type, its place and its size are known.
+
+The HDF5 library checks its own structures by checksums, with one exception: text of variable length lies in heaps that
+are not checked, and a damaged one can hang or crash the library. So such text is never read here
+(`deeprc.datasets.legacy_texts` reads it for containers of version 1). Letters: n values of a dataset.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from deeprc.errors import InputError
+from deeprc.files import check_regular_file
+
+__all__ = [
+    "blocks",
+    "fixed_texts",
+    "has_attribute",
+    "is_fixed_text",
+    "map_values",
+    "members",
+    "naming_damage",
+    "open_hdf5",
+    "read_integer",
+    "read_text",
+    "read_texts",
+    "seal",
+]
+
+_DAMAGE = (KeyError, ValueError, TypeError, AttributeError, OSError, RuntimeError, OverflowError, MemoryError)
+"""What h5py and numpy raise for parts that are missing or altered; RuntimeError includes RecursionError."""
+
+_BLOCK = 1 << 20
+"""Bytes that are looked at together: they stay in the processor's cache."""
+
+_WORDS = 512
+"""Columns of 64-bit words of which a block's checksum is made."""
+
+
+@contextmanager
+def open_hdf5(path: Path, *, expected: str) -> Generator[h5py.File, None, None]:
+    """Open an HDF5 file for reading.
+
+    Parameters
+    ----------
+    path
+        The file.
+    expected
+        What the user should have given, for messages, as in "a container".
+
+    Raises
+    ------
+    InputError
+        If there is no such file, or it is no regular file, or cannot be read as HDF5.
+    """
+    check_regular_file(path, expected=expected)
+    try:
+        file = h5py.File(path, "r")
+    except OSError as error:
+        told = " ".join(str(error).split())
+        raise InputError(f"{path}: cannot be read as HDF5 (damaged, cut short, or no container): {told}") from error
+    with file:
+        yield file
+
+
+def members(group: h5py.Group) -> dict[str, h5py.Group | h5py.Dataset]:
+    """Return the groups and datasets that lie in a group itself.
+
+    Raises
+    ------
+    ValueError
+        If there is anything else: a link to another place or another file, or a stored data type.
+    """
+    found: dict[str, h5py.Group | h5py.Dataset] = {}
+    for name in group:
+        link = group.get(name, getlink=True)
+        if type(link) is not h5py.HardLink:
+            raise ValueError(f"{_join(group, name)}: expected a dataset, found a link to another place")
+        found[name] = group[name]
+        if not isinstance(found[name], h5py.Dataset | h5py.Group):
+            raise ValueError(f"{_join(group, name)}: expected a dataset or a group, found a data type")
+    return found
+
+
+def contiguous(dataset: h5py.Dataset) -> int:
+    """Return where in the file the values of a dataset of one dimension begin.
+
+    Raises
+    ------
+    ValueError
+        If the values do not lie in one piece, uncompressed, within this file.
+    """
+    if dataset.ndim != 1:
+        raise ValueError(f"{dataset.name}: expected one dimension, found shape {dataset.shape}")
+    if dataset.is_virtual or dataset.external or dataset.chunks is not None:
+        raise ValueError(f"{dataset.name}: expected a contiguous, uncompressed dataset of this file")
+    if dataset.size == 0:
+        return 0
+    offset = dataset.id.get_offset()
+    if offset is None:
+        raise ValueError(f"{dataset.name}: expected a contiguous, uncompressed dataset of this file")
+    if offset + dataset.nbytes > (size := _size_of_file(dataset)):
+        raise ValueError(
+            f"{dataset.name}: expected at most the file's {size:,} bytes, found {dataset.nbytes:,} from byte {offset:,}"
+        )
+    return int(offset)
+
+
+def map_values(path: Path, dataset: h5py.Dataset, dtype: DTypeLike | None = None) -> NDArray[Any]:
+    """Return a dataset's values as a memory map, (n,): writing to it changes nothing in the file.
+
+    Raises
+    ------
+    ValueError
+        If the values have another type than `dtype`, or do not lie in one piece within the file.
+    """
+    if dtype is not None and dataset.dtype != dtype:
+        raise ValueError(
+            f"{dataset.name}: expected one dimension of {np.dtype(dtype)}, found {dataset.dtype} {dataset.shape}"
+        )
+    offset = contiguous(dataset)
+    if dataset.size == 0:
+        return np.zeros(dataset.shape, dataset.dtype)
+    # Copy-on-write: torch takes only writable arrays without a copy, and nothing ever reaches the file.
+    return np.memmap(path, dataset.dtype, mode="c", offset=offset, shape=dataset.shape)
+
+
+def has_attribute(thing: h5py.Group | h5py.Dataset, name: str) -> bool:
+    """Return whether a group or dataset has an attribute, without reading it."""
+    return bool(h5py.h5a.exists(thing.id, name.encode()))
+
+
+def read_integer(thing: h5py.Group | h5py.Dataset, name: str) -> int:
+    """Return an attribute that is one whole number.
+
+    Raises
+    ------
+    ValueError
+        If it is missing or anything else.
+    """
+    attribute = _attribute(thing, name)
+    if attribute.get_type().get_class() != h5py.h5t.INTEGER or attribute.shape != ():
+        raise ValueError(f"{thing.name}: attribute {name!r}: expected a whole number")
+    return int(thing.attrs[name])
+
+
+def read_text(thing: h5py.Group | h5py.Dataset, name: str) -> str:
+    """Return an attribute that is one UTF-8 text of fixed length.
+
+    Raises
+    ------
+    ValueError
+        If it is missing or anything else.
+    """
+    texts = _attribute_bytes(thing, name)
+    if texts.shape != ():
+        raise ValueError(f"{thing.name}: attribute {name!r}: expected one text, found shape {texts.shape}")
+    return _decode([texts[()]], f"{thing.name}: attribute {name!r}")[0]
+
+
+def read_texts(thing: h5py.Group | h5py.Dataset, name: str | None = None) -> list[str]:
+    """Return a dataset of UTF-8 texts of fixed length, or an attribute of that kind where `name` is given, (n,).
+
+    Raises
+    ------
+    ValueError
+        If it is missing or anything else.
+    """
+    if name is not None:
+        texts = _attribute_bytes(thing, name)
+        if texts.ndim != 1:
+            raise ValueError(f"{thing.name}: attribute {name!r}: expected a list of texts, found shape {texts.shape}")
+    else:
+        if not is_fixed_text(thing):
+            raise ValueError(f"{thing.name}: expected texts of fixed length, found {thing.dtype}")
+        contiguous(thing)
+        texts = thing[()]
+    return _decode(texts, str(thing.name) if name is None else f"{thing.name}: attribute {name!r}")
+
+
+def _decode(texts: Iterable[Any], where: str) -> list[str]:
+    try:
+        return [bytes(text).decode() for text in texts]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{where}: expected UTF-8, found byte {error.object[error.start]}") from error
+
+
+def is_fixed_text(dataset: h5py.Dataset) -> bool:
+    """Return whether a dataset's values are texts of a fixed length."""
+    kind = dataset.id.get_type()
+    return kind.get_class() == h5py.h5t.STRING and not kind.is_variable_str()
+
+
+def fixed_texts(texts: list[str]) -> NDArray[np.bytes_]:
+    """Return texts as UTF-8 of a fixed length, (n,), as HDF5 stores them; zero characters are left out."""
+    encoded = [text.replace("\0", "").encode() for text in texts]
+    width = max([1, *map(len, encoded)])
+    return np.array(encoded, h5py.string_dtype("utf-8", width))
+
+
+def _size_of_file(thing: h5py.Group | h5py.Dataset) -> int:
+    return int(thing.file.id.get_filesize())
+
+
+def _attribute(thing: h5py.Group | h5py.Dataset, name: str) -> h5py.h5a.AttrID:
+    if not has_attribute(thing, name):
+        raise ValueError(f"{thing.name}: no attribute {name!r}")
+    return h5py.h5a.open(thing.id, name.encode())
+
+
+def _attribute_bytes(thing: h5py.Group | h5py.Dataset, name: str) -> NDArray[Any]:
+    attribute = _attribute(thing, name)
+    kind = attribute.get_type()
+    if kind.get_class() != h5py.h5t.STRING or kind.is_variable_str():
+        raise ValueError(f"{thing.name}: attribute {name!r}: expected text of fixed length")
+    if attribute.get_storage_size() > _size_of_file(thing):
+        raise ValueError(f"{thing.name}: attribute {name!r}: is larger than the file")
+    return np.asarray(thing.attrs[name])
+
+
+def blocks(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Yield the values in pieces that fit into the processor's cache."""
+    step = max(_BLOCK // values.dtype.itemsize, 1)
+    for start in range(0, len(values), step):
+        yield values[start : start + step]
+
+
+def seal(file: h5py.File, path: Path) -> str:
+    """Return a checksum of all that a file holds, apart from the attribute `checksum` of its root.
+
+    It finds what a disk or a transfer has altered, and costs a twentieth of reading the file. It is no signature: who
+    alters a file on purpose can seal it again.
+
+    Raises
+    ------
+    ValueError
+        If the file has anything but groups, contiguous datasets, and attributes of whole numbers or texts of fixed
+        length.
+    """
+    content = hashlib.blake2b(digest_size=16)
+    for place, thing in sorted(_all_of(file)):
+        content.update(f"\n{place}\n".encode())
+        for name in sorted(thing.attrs):
+            if (place, name) == ("", "checksum"):
+                continue
+            value = _attribute(thing, name)
+            whole = value.get_type().get_class() == h5py.h5t.INTEGER and value.shape == ()
+            text = str(read_integer(thing, name)).encode() if whole else _attribute_bytes(thing, name).tobytes()
+            content.update(f"\n{name} {len(text)}\n".encode() + text)
+        if isinstance(thing, h5py.Dataset):
+            values = map_values(path, thing)
+            content.update(f"{values.dtype.str} {len(values)}\n".encode())
+            for block in blocks(values):
+                content.update(_column_sums(block))
+    return content.hexdigest()
+
+
+def _column_sums(block: NDArray[Any]) -> bytes:
+    """Return the sums of a block's 64-bit words by column, modulo 2**64: much faster than hashing all bytes."""
+    flat = np.ascontiguousarray(block).view(np.uint8)
+    n = len(flat) // (8 * _WORDS) * (8 * _WORDS)
+    words = flat[:n].view(np.uint64).reshape(-1, _WORDS)  # (rows, 512)
+    sums: NDArray[np.uint64] = words.sum(axis=0, dtype=np.uint64)  # (512,)
+    return bytes(sums.tobytes() + flat[n:].tobytes())
+
+
+def _all_of(group: h5py.Group, place: str = "") -> Iterator[tuple[str, h5py.Group | h5py.Dataset]]:
+    yield place, group
+    for name, thing in members(group).items():
+        if isinstance(thing, h5py.Group):
+            if place:
+                raise ValueError(f"{thing.name}: expected no group within a group")
+            yield from _all_of(thing, f"{place}/{name}")
+        else:
+            yield f"{place}/{name}", thing
+
+
+def _join(group: h5py.Group, name: str) -> str:
+    return f"{str(group.name).rstrip('/')}/{name}"
+
+
+@contextmanager
+def naming_damage(path: str | os.PathLike[str]) -> Generator[None, None, None]:
+    """Turn what h5py and numpy raise for damaged parts into one line that names the file."""
+    try:
+        yield
+    except InputError:
+        raise
+    except _DAMAGE as error:
+        reason = error.args[0] if isinstance(error, KeyError) and error.args else error
+        told = " ".join(str(reason).split()) or type(error).__name__
+        raise InputError(f"{path}: the container is damaged: {told}") from error

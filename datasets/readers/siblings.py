@@ -1,0 +1,68 @@
+"""What a table lacks in its own format's columns, under the names that other formats have for it.
+
+Tools rename and mix columns: a table with MiXCR's `aaSeqCDR3` may have TCRex' `TRBV_gene` and VDJtools' `count`. What
+is there is read; a format's own columns go first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from deeprc.datasets.readers import mixcr
+from deeprc.datasets.readers.layout import Header, Layout
+
+__all__ = ["complete"]
+
+_TEMPLATES = "templates"
+_COUNTS = (
+    "duplicate_count",
+    "umi_count",
+    _TEMPLATES,
+    *mixcr.COUNTS,
+    "Clones",
+    "Umi.count",
+    "count (templates/reads)",
+    "count (templates)",
+    "count",
+    "copy",
+    "consensus_count",
+    "Read.count",
+    "count (reads)",
+    "reads",
+)
+_GENES = (
+    "{}_call",
+    *mixcr.GENES,
+    "{}_gene",
+    "{}_gene_ties",
+    "{}_resolved",
+    "{}GeneName",
+    "{}GeneNameTies",
+    "{}MaxResolved",
+    "TRB{}_gene",
+    "{}.name",
+    "{}.gene",
+    "{}",
+    "{}_family",
+    "{}FamilyName",
+)
+
+
+def complete(header: Header, layout: Layout) -> tuple[Layout, dict[str, str]]:
+    """Fill in the counts and genes that a layout lacks.
+
+    Returns
+    -------
+    layout
+        With one column for each of them that is there; where cells are counted, counts stay out.
+    filled
+        These columns, by what they hold.
+    """
+    wanted = {name: tuple(each.format(name[0]) for each in _GENES) for name in ("v_call", "j_call")}
+    if layout.cell is None:
+        wanted["counts"] = _COUNTS
+    found = {name: header.find(*names) for name, names in wanted.items() if not getattr(layout, name)}
+    filled = {name: column for name, column in found.items() if column is not None}
+    columns = {name: (column,) for name, column in filled.items()}
+    of_templates = filled.get("counts", "").lower() == _TEMPLATES
+    return replace(layout, **columns, negative_is_one=layout.negative_is_one or of_templates), filled  # type: ignore[arg-type]

@@ -1,0 +1,193 @@
+"""New labels for a container: another metadata sheet in the place of its own, `deeprc relabel` as a function.
+
+The sequences are copied as they lie, or stay where they are; only `/metadata` is written anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from deeprc.datasets.container import Container, is_container
+from deeprc.datasets.container_writer import rewrite_metadata
+from deeprc.datasets.matching import match_files
+from deeprc.datasets.metadata import Metadata, read_metadata
+from deeprc.datasets.plan import listed
+from deeprc.errors import InputError
+from deeprc.files import name_write_errors, write_aside
+from deeprc.versions import package_version
+
+__all__ = ["Relabelling", "relabel"]
+
+_LOGGER = logging.getLogger(__name__)
+_WORDS = "; relabelled with the metadata sheet "
+
+
+@dataclass(frozen=True)
+class Relabelling:
+    """What relabelling did.
+
+    Attributes
+    ----------
+    path
+        The container that has the new labels.
+    n_repertoires
+        Number of its repertoires.
+    columns
+        Of the metadata now.
+    dropped_columns
+        Of the metadata before, which are gone.
+    rows_without_repertoire, repertoires_without_row
+        Ids of the sheet that were left out, and of repertoires whose labels are now missing.
+    """
+
+    path: Path
+    n_repertoires: int
+    columns: tuple[str, ...]
+    dropped_columns: tuple[str, ...]
+    rows_without_repertoire: tuple[str, ...]
+    repertoires_without_row: tuple[str, ...]
+
+    def to_text(self) -> str:
+        """Return what was done, for people."""
+        n_labelled = self.n_repertoires - len(self.repertoires_without_row)
+        lines = [
+            f"labels for {n_labelled:,} of {self.n_repertoires:,} repertoires",
+            f"columns: {', '.join(self.columns)}",
+        ]
+        if self.dropped_columns:
+            lines.append(f"columns that are gone: {', '.join(self.dropped_columns)} (--keep-columns keeps them)")
+        return "\n".join([*lines, f"wrote {self.path}"])
+
+
+def relabel(
+    container: str | os.PathLike[str],
+    metadata: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
+    *,
+    id_column: str | None = None,
+    keep_columns: bool = False,
+    allow_missing: bool = False,
+) -> Relabelling:
+    """Give a container the columns of a metadata sheet in the place of those that it has.
+
+    The repertoires, their order and their sequences stay, so that runs still recognise them, and what is cached of
+    their sequences is still of use. The new container appears when it is complete, or not at all.
+
+    Parameters
+    ----------
+    container
+        Made by `deeprc preprocess` or `deeprc simulate`.
+    metadata
+        The new sheet: TSV, CSV or XLSX. A row belongs to the repertoire of its id, else to the one whose file
+        `deeprc preprocess` would find for it.
+    output
+        The container to write; another container there is replaced. None replaces `container`.
+    id_column
+        The sheet's column of repertoire ids; None finds it.
+    keep_columns
+        Keep the columns of the old sheet that the new one does not have.
+    allow_missing
+        Leave out rows without a repertoire, and let the labels of repertoires without a row be missing, with a warning;
+        otherwise they are an error.
+
+    Raises
+    ------
+    InputError
+        If anything that was given cannot be used; the message names it, and no container is written or changed.
+    """
+    source = Container(container)
+    target = Path(container if output is None else output)
+    if target.exists() and not is_container(target):
+        raise InputError(f"{target}: exists and is no container; choose another --output")
+    ids = [str(name) for name in source.repertoire_ids]
+    sheet = read_metadata(metadata, id_column=id_column, ids=ids)
+    row_of = _matched(sheet, source)
+    used = set(row_of.values())
+    strangers = [name for row, name in enumerate(sheet.repertoire_ids) if row not in used]
+    without = [name for position, name in enumerate(ids) if position not in row_of]
+    _report_unmatched(sheet, source, strangers, without, allow_missing)
+    table = _aligned(sheet, row_of, ids)
+    dropped = [str(name) for name in source.metadata.columns if name not in table]
+    if keep_columns:
+        table, dropped = pd.concat([table, source.metadata[dropped]], axis=1), []
+    done = Relabelling(
+        target, len(ids), tuple(map(str, table.columns)), tuple(dropped), tuple(strangers), tuple(without)
+    )
+    _write(source, target, table, done, sheet.path.name)
+    return done
+
+
+def _matched(sheet: Metadata, source: Container) -> dict[int, int]:
+    """Return the row of the sheet of each repertoire that has one, by the repertoire's position."""
+    position_of = {str(name): position for position, name in enumerate(source.repertoire_ids)}
+    row_of = {position_of[name]: row for row, name in enumerate(sheet.repertoire_ids) if name in position_of}
+    used = set(row_of.values())
+    rows = [row for row in range(len(sheet.repertoire_ids)) if row not in used]
+    files = {Path(file): position for file, position in _files(source, position_of).items() if position not in row_of}
+    ids, named = ([column[row] for row in rows] for column in (sheet.repertoire_ids, sheet.files))
+    found, _ = match_files(ids, named, list(files))
+    return row_of | {files[file]: row for row, file in zip(rows, found, strict=True) if file is not None}
+
+
+def _files(source: Container, position_of: Mapping[str, int]) -> dict[str, int]:
+    """Return the position of each repertoire that had a file of its own, by the file's name."""
+    reports = [each for each in source.preprocessing.get("repertoires", []) if each["repertoire_id"] in position_of]
+    shared = Counter(each["file"] for each in reports)
+    return {each["file"]: position_of[each["repertoire_id"]] for each in reports if shared[each["file"]] == 1}
+
+
+def _report_unmatched(
+    sheet: Metadata, source: Container, strangers: Sequence[str], without: Sequence[str], allow_missing: bool
+) -> None:
+    """Raise or log that rows have no repertoire and repertoires have no row."""
+    by = f"(by column {sheet.id_column!r})"
+    if len(strangers) == len(sheet.repertoire_ids):
+        raise InputError(
+            f"{sheet.path}: no row is of a repertoire of {source.path} {by}: the sheet has {strangers[0]!r}, the "
+            f"container {without[0]!r}. Is --id-column right?"
+        )
+    parts = []
+    if strangers:
+        parts.append((f"{source.path}: no repertoire for {listed(strangers, 'row', 'rows')} {by}", "left out"))
+    if without:
+        parts.append((f"{sheet.path}: no row for {listed(without, 'repertoire', 'repertoires')}", "labels are missing"))
+    if parts and not allow_missing:
+        text = "; ".join(part for part, _ in parts)
+        raise InputError(f"{text}. Give what is missing, or go on without with --allow-missing")
+    for part, consequence in parts:
+        _LOGGER.warning("%s: %s", part, consequence)
+
+
+def _aligned(sheet: Metadata, row_of: Mapping[int, int], ids: Sequence[str]) -> pd.DataFrame:
+    """Return the sheet's table with a row per repertoire, in the container's order; missing where it has none."""
+    rows = [row_of.get(position, -1) for position in range(len(ids))]
+    table = sheet.table.reindex(rows).reset_index(drop=True)  # -1 is no row: missing values
+    missing = [position for position, row in enumerate(rows) if row < 0]
+    table.loc[missing, sheet.id_column] = [ids[position] for position in missing]
+    return table
+
+
+def _write(source: Container, target: Path, table: pd.DataFrame, done: Relabelling, sheet_name: str) -> None:
+    """Copy the container aside, write the metadata there anew, and give it its name."""
+    entry = {
+        "metadata": sheet_name,
+        "deeprc": package_version("deeprc"),
+        "columns": list(done.columns),
+        "dropped_columns": list(done.dropped_columns),
+        "rows_without_repertoire": list(done.rows_without_repertoire),
+        "repertoires_without_row": list(done.repertoires_without_row),
+    }
+    history = [*source.preprocessing.get("relabelled", []), entry]
+    new_source = source.source.partition(_WORDS)[0] + _WORDS + sheet_name
+    with name_write_errors(target), write_aside(target) as aside:
+        shutil.copyfile(source.path, aside)
+        provenance = {**source.preprocessing, "relabelled": history}
+        rewrite_metadata(aside, source, table, source=new_source, preprocessing=provenance)

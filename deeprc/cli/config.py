@@ -1,0 +1,36 @@
+"""`deeprc config`."""
+
+from __future__ import annotations
+
+import click
+
+__all__ = ["config"]
+
+
+@click.command()
+@click.argument("name", default="deeprc", metavar="[NAME]")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--yaml", "as_yaml", is_flag=True, help="Print a YAML file to start from.")
+def config(name: str, overrides: tuple[str, ...], as_yaml: bool) -> None:
+    """List the settings of network and training: value, default, which values they take, and what they mean.
+
+    NAME is a configuration that comes with deeprc (cmv, deeprc, paper) or a YAML file; without it, the default
+    one is shown. KEY=VALUE changes a setting, as in `deeprc train`.
+
+    \b
+    Examples:
+      deeprc config paper
+      deeprc config paper n_updates=5000 --yaml > mine.yaml
+      deeprc train cohort.h5 --target 'CMV=+' --output runs/cmv --config mine.yaml
+    """
+    from deeprc.cli.settings import settings_text, settings_yaml
+    from deeprc.config import load_config, presets
+
+    if "=" in name:  # settings of the default configuration
+        name, overrides = "deeprc", (name, *overrides)
+    found = load_config(name, overrides)
+    if as_yaml:
+        click.echo(settings_yaml(found), nl=False)
+        return
+    click.echo(settings_text(found))
+    click.echo(f"Configurations that come with deeprc: {', '.join(presets())} (deeprc config NAME)")

@@ -1,0 +1,49 @@
+"""`deeprc relabel`: new labels for a container."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+__all__ = ["relabel"]
+
+
+@click.command()
+@click.argument("container", type=click.Path(path_type=Path))
+@click.option(
+    "--metadata",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The new metadata sheet (TSV, CSV or XLSX): one row per repertoire.",
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The container to write.  [default: CONTAINER]")
+@click.option("--id-column", help="Column of the sheet with the repertoire ids.  [default: found by its name]")
+@click.option("--keep-columns", is_flag=True, help="Keep the old sheet's columns that the new one does not have.")
+@click.option(
+    "--allow-missing",
+    is_flag=True,
+    help="Leave out rows without a repertoire; the labels of repertoires without a row are missing.",
+)
+def relabel(
+    container: Path,
+    metadata: Path,
+    output: Path | None,
+    id_column: str | None,
+    keep_columns: bool,
+    allow_missing: bool,
+) -> None:
+    """Give CONTAINER the columns of another metadata sheet, without reading the repertoire files again.
+
+    The sequences stay as they are, so trained runs still know which repertoires they have seen.
+
+    \b
+    Example:
+      deeprc relabel cohort.h5 --metadata new_samples.tsv --output relabelled.h5
+    """
+    from deeprc.datasets.relabelling import relabel as relabel_container
+
+    done = relabel_container(
+        container, metadata, output, id_column=id_column, keep_columns=keep_columns, allow_missing=allow_missing
+    )
+    click.echo(done.to_text())

@@ -1,0 +1,54 @@
+"""The settings of network and training as text: for `deeprc config` and `deeprc train --help`."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from itertools import groupby
+
+from deeprc.config import Config, Setting, list_settings
+
+__all__ = ["help_sections", "settings_text", "settings_yaml"]
+
+_WIDTH = 100
+_TITLES = {"network": "Settings of the network", "training": "Settings of the training"}
+
+
+def help_sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Yield a title and the settings of each section: with its default, and its meaning."""
+    for section, group in _by_section():
+        yield (
+            f"{_TITLES[section]} (KEY=VALUE; here with the defaults)",
+            [(f"{each.name}={each.text(each.default)}", each.meaning) for each in group],
+        )
+
+
+def settings_text(config: Config) -> str:
+    """Return all settings with value, default where it differs, the values that they take, and their meaning."""
+    lines = []
+    for section, group in _by_section():
+        lines += [_TITLES[section], ""]
+        for each in group:
+            value, default = each.text(config.value(each.name)), each.text(each.default)
+            told = f" [default: {default}]" if value != default else ""
+            lines.append(f"  {each.name}={value}{told} ({each.kind})")
+            lines += textwrap.wrap(each.meaning, _WIDTH, initial_indent="      ", subsequent_indent="      ")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def settings_yaml(config: Config) -> str:
+    """Return a YAML file for `--config` with all settings, each below a comment that says what it means."""
+    lines = ["# For `deeprc train --config FILE`. A setting that is left out has its default."]
+    for section, group in _by_section():
+        lines += ["", f"{section}:"]
+        for each in group:
+            comment = f"{each.meaning} ({each.kind})"
+            lines += textwrap.wrap(comment, _WIDTH, initial_indent="  # ", subsequent_indent="  # ")
+            lines.append(f"  {each.name}: {each.text(config.value(each.name))}")
+    return "\n".join(lines) + "\n"
+
+
+def _by_section() -> Iterator[tuple[str, list[Setting]]]:
+    for section, group in groupby(list_settings(), key=lambda each: each.section):
+        yield section, list(group)

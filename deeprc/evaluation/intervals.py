@@ -1,0 +1,116 @@
+"""Confidence intervals of what measures the prediction of numbers: r2, mean absolute error, rank correlation.
+
+All take repertoires as independent. The coverage of each, by simulation, is in its docstring and in the tests.
+
+Letters: B repertoires.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm, rankdata, t
+
+__all__ = ["Interval", "mean_error_interval", "r2_interval", "rank_correlation", "rank_correlation_interval"]
+
+Interval = tuple[float, float]
+
+_FEWEST = 4  # repertoires, below which there is no interval
+_ROUNDING = 1e-12
+
+Floats = NDArray[np.float64]
+
+
+def r2_interval(label: Floats, predicted: Floats, *, level: float = 0.95) -> Interval | None:
+    """Return a confidence interval of r2 = 1 - (mean squared error) / (variance of the labels).
+
+    log(1 - r2), the logarithm of a ratio of variances, is jackknifed, with Student's t for the quantiles (Miller 1968,
+    Annals of Mathematical Statistics 39:567-582, who does so for variances; Miller 1974, Biometrika 61:1-15). It is not
+    symmetric, never exceeds 1, and makes no assumption about how the predictions were made. With normal errors it
+    covers the true value in 94 to 96% for 6 to 30 repertoires (97 to 99% of a prediction that is worth nothing); with
+    skewed labels and heavy-tailed errors, in 89 to 95%.
+
+    Parameters
+    ----------
+    label, predicted
+        True and predicted values, (B,).
+    level
+        Of confidence.
+
+    Returns
+    -------
+    The lower and upper limit; None of fewer than 4 repertoires, of labels that (but for one) are all the same, and of
+    predictions without any error.
+    """
+    n = len(label)
+    if n < _FEWEST:
+        return None
+    squares, around = (label - predicted) ** 2, (label - label.mean()) ** 2
+    # without repertoire i, the mean of the labels moves, and their sum of squares falls by n / (n - 1) of its own
+    spread = np.maximum(around.sum() - n / (n - 1) * around, 0.0)
+    spread[spread < _ROUNDING * around.sum()] = 0.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        whole = np.log(squares.sum() / around.sum())
+        limits = _jackknifed(whole, np.log(_without_each(squares) / spread), level)
+    return None if limits is None else (float(1 - np.exp(limits[1])), float(1 - np.exp(limits[0])))
+
+
+def mean_error_interval(label: Floats, predicted: Floats, *, level: float = 0.95) -> Interval | None:
+    """Return a confidence interval of the mean absolute error, in the units of the labels.
+
+    The logarithm of the mean is jackknifed, as in `r2_interval`, so that the interval is not symmetric and never below
+    0. It covers the true value in 94 to 96%, for 6 to 30 repertoires, with normal and with heavy-tailed errors.
+
+    Parameters and returned value as of `r2_interval`.
+    """
+    n = len(label)
+    if n < _FEWEST:
+        return None
+    errors = np.abs(label - predicted)
+    with np.errstate(divide="ignore"):
+        limits = _jackknifed(np.log(errors.mean()), np.log(_without_each(errors) / (n - 1)), level)
+    return None if limits is None else (float(np.exp(limits[0])), float(np.exp(limits[1])))
+
+
+def rank_correlation(label: Floats, predicted: Floats) -> float:
+    """Return Spearman's correlation between true and predicted values, (B,); NaN where either has one value only."""
+    a, b = rankdata(label), rankdata(predicted)
+    if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
+        return float("nan")
+    return float(np.corrcoef(a, b)[0, 1])
+
+
+def rank_correlation_interval(label: Floats, predicted: Floats, *, level: float = 0.95) -> Interval | None:
+    """Return a confidence interval of Spearman's rank correlation.
+
+    Fisher's z with the variance (1 + r^2 / 2) / (B - 3) of Bonett and Wright (Psychometrika 2000, 65:23-28). It covers
+    the true value in 93 to 98% for 6 to 30 repertoires, with normal and with heavy-tailed errors. Pearson's
+    correlation, whose interval by Fisher's z covers as little as 82% there, is not reported for this reason.
+
+    Parameters as of `r2_interval`.
+
+    Returns
+    -------
+    The lower and upper limit; None of fewer than 4 repertoires, and where true or predicted values are all the same.
+    """
+    r = rank_correlation(label, predicted)
+    if len(label) < _FEWEST or np.isnan(r):
+        return None
+    z = np.arctanh(np.clip(r, -1 + 1e-12, 1 - 1e-12))
+    half = norm.ppf(0.5 + level / 2) * np.sqrt((1 + r**2 / 2) / (len(label) - 3))
+    return float(np.tanh(z - half)), float(np.tanh(z + half))
+
+
+def _jackknifed(whole: Floats, without: Floats, level: float) -> Interval | None:
+    """Return a statistic, (), less and plus Student's quantile of its standard error, from those without each, (B,)."""
+    n = len(without)
+    if not (np.isfinite(whole) and np.isfinite(without).all()):
+        return None
+    error = np.sqrt((n - 1) / n * ((without - without.mean()) ** 2).sum())
+    half = float(t.ppf(0.5 + level / 2, n - 1) * error)
+    return float(whole) - half, float(whole) + half
+
+
+def _without_each(values: Floats) -> Floats:
+    """Return the sum of the others, (B,); never below 0, where rounding would give that."""
+    return np.asarray(np.maximum(values.sum() - values, 0.0))

@@ -1,0 +1,158 @@
+"""What a reader of a run's figures must know first: whether it beats chance and controls, on enough repertoires."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+
+from deeprc.evaluation.caution import Caution
+from deeprc.evaluation.cohort_cautions import part_of_split, subject_cautions
+from deeprc.evaluation.controls import SHORT, Controls
+from deeprc.evaluation.judged import SIDE_NAMES, Auc, Judged, Numbers
+from deeprc.evaluation.splits import SPLITS, Split
+from deeprc.evaluation.trust import is_few
+
+__all__ = ["run_cautions"]
+
+_GAP, _GAP_R2 = 0.1, 0.2  # AUC and r2 on the training side above that on the validation side
+
+
+def run_cautions(judged: Judged, controls: Sequence[Controls], *, metadata: pd.DataFrame) -> list[Caution]:
+    """Return the cautions about how good a run is, the most important first.
+
+    Parameters
+    ----------
+    judged, controls
+        How good it is, and its controls.
+    metadata
+        Of the cohort, one row per repertoire.
+    """
+    return [
+        *_judging(judged),
+        *_chance(judged),
+        *_subjects(metadata, judged),
+        *_confounding(controls),
+        *_few(judged),
+        *_overfitting(judged),
+    ]
+
+
+def _aucs(judged: Judged) -> Iterator[tuple[str, Auc]]:
+    for contrast in judged.contrasts:
+        auc = contrast.auc(judged.rows(judged.side))
+        if auc is not None:
+            yield contrast.named, auc
+
+
+def _judging(judged: Judged) -> Iterator[Caution]:
+    if judged.side is None:
+        text = (
+            "This cohort has no labelled repertoire that the network has not been trained or selected on: nothing here "
+            "says how good it is. The sequences and motifs may be those of these repertoires only."
+        )
+        yield Caution("warning", text, "performance", "nothing-to-judge-by")
+        return
+    for contrast in judged.contrasts:
+        if contrast.auc(judged.rows(judged.side)) is None:
+            text = (
+                f"The {SIDE_NAMES[judged.side]} repertoires are of one class{contrast.named}: there is no "
+                "AUC, and how good the network is is not known."
+            )
+            yield Caution("warning", text, "performance", "one-class", {"target": contrast.target})
+    for numbers in judged.numbers:
+        found = numbers.r2(judged.rows(judged.side))
+        if found is None or found.interval is None:
+            text = (
+                f"The {SIDE_NAMES[judged.side]} repertoires are too few, or too alike in {numbers.target}, for an "
+                "interval of r²: how good the network is is not known."
+            )
+            yield Caution("warning", text, "performance", "no-interval", {"target": numbers.target})
+
+
+def _chance(judged: Judged) -> Iterator[Caution]:
+    for name, auc in _aucs(judged):
+        if auc.low <= 0.5:
+            text = (
+                f"The network{name} cannot be told from chance: its AUC is {auc.value:.3f}, with a 95% interval from "
+                f"{auc.low:.3f} to {auc.high:.3f} that contains 0.5 or lies below it. Its sequences and motifs "
+                "then mean nothing."
+            )
+            details = {"auc": auc.value, "low": auc.low, "high": auc.high}
+            yield Caution("warning", text, "performance", "chance", details)
+    for numbers in judged.numbers:
+        found = numbers.r2(judged.rows(judged.side))
+        if found is not None and (found.value <= 0 or (found.interval is not None and found.interval[0] <= 0)):
+            low, high = found.interval or (np.nan, np.nan)
+            limits = f", with a 95% interval from {low:.3f} to {high:.3f}" if found.interval else ""
+            text = (
+                f"The network is not shown to predict {numbers.target} better than the mean does: r² is "
+                f"{found.value:.3f}{limits}. Its sequences and motifs then mean nothing."
+            )
+            told = {"target": numbers.target, "r2": found.value, "interval": list(found.interval or ())}
+            yield Caution("warning", text, "performance", "chance", told)
+
+
+def _subjects(metadata: pd.DataFrame, judged: Judged) -> list[Caution]:
+    split = Split(**{side: np.flatnonzero(judged.rows(side)) for side in SPLITS})
+    return subject_cautions(metadata, part_of_split(split, len(metadata)), apart="sides")
+
+
+def _confounding(controls: Sequence[Controls]) -> Iterator[Caution]:
+    for each in controls:
+        for entry in each.to_list():
+            if entry["relation"] != "worse":
+                text = each.sentence(entry["control"])
+                yield Caution("warning", text, "controls", "control-not-worse", entry)
+        if each.comparison.empty:
+            names = ", ".join(SHORT.values())
+            text = f"Controls ({names}) are not compared with the network. {each.reasons[0]}"
+            yield Caution("note", text, "controls", "no-control")
+
+
+def _few(judged: Judged) -> Iterator[Caution]:
+    side = SIDE_NAMES[judged.side or "test"]
+    for name, auc in _aucs(judged):
+        smaller = min(auc.n_positive, auc.n_negative)
+        if is_few("binary", smaller):
+            text = (
+                f"Only {smaller:,} {side} {_plural(smaller, 'repertoire')} of the smaller "
+                f"class{name}: the AUC may be anything from {auc.low:.3f} to {auc.high:.3f}."
+            )
+            yield Caution("warning", text, "performance", "few-repertoires", {"n": smaller})
+    for numbers in judged.numbers:
+        found = numbers.r2(judged.rows(judged.side))
+        if found is not None and is_few("regression", found.n):
+            text = f"Only {found.n:,} {side} {_plural(found.n, 'repertoire')}{numbers.named}"
+            if found.interval is not None:
+                text += f": r² may be anything from {found.interval[0]:.3f} to {found.interval[1]:.3f}"
+            yield Caution("warning", f"{text}.", "performance", "few-repertoires", {"n": found.n})
+
+
+def _overfitting(judged: Judged) -> Iterator[Caution]:
+    told = "the network has learned some of the former by heart. Their sequences may stand out for no other reason."
+    for contrast in judged.contrasts:
+        training, validation = contrast.auc(judged.rows("train")), contrast.auc(judged.rows("validation"))
+        if training and validation and training.value - validation.value > _GAP:
+            text = (
+                f"The AUC{contrast.named} is {training.value:.3f} on training and {validation.value:.3f} on "
+                f"validation repertoires: {told}"
+            )
+            yield Caution("warning", text, "history", "learned-by-heart")
+    for numbers in judged.numbers:
+        yield from _overfitted(numbers, judged, told)
+
+
+def _overfitted(numbers: Numbers, judged: Judged, told: str) -> Iterator[Caution]:
+    training, validation = numbers.r2(judged.rows("train")), numbers.r2(judged.rows("validation"))
+    if training and validation and training.value - validation.value > _GAP_R2:
+        text = (
+            f"r²{numbers.named} is {training.value:.3f} on training and {validation.value:.3f} on validation "
+            f"repertoires: {told}"
+        )
+        yield Caution("warning", text, "history", "learned-by-heart")
+
+
+def _plural(n: int, word: str) -> str:
+    return word if n == 1 else f"{word}s"

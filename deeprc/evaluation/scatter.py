@@ -1,0 +1,121 @@
+"""Predicted against true numbers of a benchmark: points, and pictures of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from deeprc.drawing import COLOURS, MUTED, draws, save_figure
+from deeprc.errors import InputError
+from deeprc.evaluation.comparison import MethodInfo, checked_predictions
+from deeprc.evaluation.scoring import RegressionScoring
+from deeprc.files import write_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["draw_scatter", "scatter_figure", "scatter_table"]
+
+_DPI = 150
+_PANEL = 2.6  # inches
+_MOST_COLUMNS = 4
+_SCORING = RegressionScoring()
+
+
+def scatter_table(predictions: pd.DataFrame) -> pd.DataFrame:
+    """Return method, fold, curve ("predicted"), x (true) and y (predicted) of each prediction."""
+    table = predictions[["method", "fold"]].assign(curve="predicted", x=predictions["label"])
+    return table.assign(y=predictions["prediction"])
+
+
+@draws
+def scatter_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo]) -> Figure:
+    """Return a panel for each method: predicted against true numbers, a point for each repertoire, best r2 first.
+
+    Raises
+    ------
+    InputError
+        If there is no prediction, matplotlib is not installed, or as `checked_predictions`.
+    """
+    from matplotlib.figure import Figure
+
+    table = checked_predictions(predictions, methods, _SCORING)
+    parts = {each: table[table["method"] == each.name] for each in methods}
+    ranked = sorted(((_r2(part), each) for each, part in parts.items() if len(part)), key=lambda pair: -pair[0])
+    if not ranked:
+        raise InputError("predictions: no method has a fold, so there is no curve")
+    n_columns = min(len(ranked), _MOST_COLUMNS)
+    n_rows = -(-len(ranked) // n_columns)
+    figure = Figure(figsize=(_PANEL * n_columns, (_PANEL + 0.3) * n_rows), layout="constrained")
+    axes = figure.subplots(n_rows, n_columns, squeeze=False)
+    limits = _limits(table)
+    for place, axis in enumerate(axes.ravel()):
+        if place >= len(ranked):
+            axis.set_visible(False)
+            continue
+        r2, each = ranked[place]
+        _draw(axis, parts[each], limits, is_control=each.kind == "control")
+        axis.set_title(f"{_short(each.label)}\nr² {r2:.3f}", fontsize=9)
+    for axis in axes[:, 0]:
+        axis.set_ylabel("predicted")
+    for axis in axes[-1]:
+        axis.set_xlabel("true")
+    return figure
+
+
+@draws
+def draw_scatter(predictions: pd.DataFrame, stems: Mapping[MethodInfo, str], folder: Path) -> list[Path]:
+    """Draw a picture for each method and one of all; write `curves.tsv`. Return the paths of all files.
+
+    Parameters
+    ----------
+    predictions
+        Of numbers, see `deeprc.evaluation.scoring`.
+    stems
+        What each method's file is called.
+    folder
+        Where to write.
+    """
+    table = scatter_table(predictions)
+    write_text(folder / "curves.tsv", table.to_csv(sep="\t", index=False, float_format="%.8g", lineterminator="\n"))
+    paths = [folder / "curves.tsv"]
+    groups = {stem: [each] for each, stem in stems.items() if (predictions["method"] == each.name).any()}
+    if groups:
+        groups["all"] = list(stems)
+    for stem, methods in groups.items():
+        names = [each.name for each in methods]
+        figure = scatter_figure(predictions[predictions["method"].isin(names)], methods)
+        for kind in ("png", "svg"):
+            paths.append(folder / f"{stem}.{kind}")
+            save_figure(figure, paths[-1], dpi=_DPI)
+    return paths
+
+
+def _r2(part: pd.DataFrame) -> float:
+    return _SCORING.over_folds([part]).value
+
+
+def _limits(table: pd.DataFrame) -> tuple[float, float]:
+    """Return the range of true values and of most predictions, with a margin; a wild prediction is cut off."""
+    low, high = float(table["label"].min()), float(table["label"].max())
+    low = min(low, float(np.quantile(table["prediction"], 0.02)))
+    high = max(high, float(np.quantile(table["prediction"], 0.98)))
+    margin = 0.05 * (high - low or 1.0)
+    return low - margin, high + margin
+
+
+def _draw(axis: Axes, part: pd.DataFrame, limits: tuple[float, float], *, is_control: bool) -> None:
+    axis.plot(limits, limits, color=MUTED, linewidth=0.8, linestyle="--", zorder=0)
+    colour = MUTED if is_control else COLOURS[0]
+    predicted = part["prediction"].clip(*limits)  # on the border, where it lies outside
+    axis.scatter(part["label"], predicted, s=12, color=colour, alpha=0.7, linewidths=0, clip_on=False)
+    axis.set(xlim=limits, ylim=limits, aspect="equal")
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= 34 else f"{label[:33]}…"

@@ -1,0 +1,374 @@
+"""What is measured of predictions for each kind of target: measures, their intervals, and the test of two methods.
+
+Two classes are judged by the AUC, several by the mean of the AUCs of each class against all others (macro), numbers by
+r2. A fold here is a data frame of one method's predictions for the repertoires of one test fold, in the order of their
+ids. Letters: B repertoires of a fold, C classes, F folds.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+from sklearn.metrics import r2_score
+
+from deeprc.errors import InputError
+from deeprc.evaluation.intervals import r2_interval, rank_correlation
+from deeprc.evaluation.metrics import auc_interval, binary_metrics, macro_auc
+from deeprc.evaluation.paired_test import (
+    PairedTest,
+    midrank_aucs,
+    paired_auc_test,
+    paired_error_test,
+    paired_macro_auc_test,
+)
+from deeprc.tasks import TaskKind
+
+__all__ = ["BINARY", "BinaryScoring", "Estimate", "MulticlassScoring", "RegressionScoring", "Scoring", "scoring_for"]
+
+_PLACE = ("method", "fold", "repertoire_id")
+_NAN = float("nan")
+
+
+class Estimate(NamedTuple):
+    """A measure over all folds, its standard deviation over them (F - 1 in the denominator), and a 95% interval."""
+
+    value: float
+    sd: float
+    low: float
+    high: float
+
+
+class Scoring(ABC):
+    """How the predictions of one kind of target are judged.
+
+    Attributes
+    ----------
+    kind
+        Of the target.
+    measure, heading
+        By which methods are ranked: its name in tables of numbers, and in tables for readers. Higher is better.
+    estimate, sd
+        The columns of a comparison that hold it.
+    chance
+        Its value for predictions that know nothing.
+    headings
+        All measures that are shown, and their headings; `measure` is the first.
+    lower_is_better
+        Those of them of which less is better.
+    interval_note, test_note, means_note
+        What the interval, the test and the columns are, in words.
+    """
+
+    kind: ClassVar[TaskKind]
+    measure: ClassVar[str]
+    heading: ClassVar[str]
+    estimate: ClassVar[str]
+    sd: ClassVar[str]
+    chance: ClassVar[float]
+    headings: ClassVar[Mapping[str, str]]
+    lower_is_better: ClassVar[frozenset[str]] = frozenset()
+    interval_note: ClassVar[str]
+    test_note: ClassVar[str]
+    means_note: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def columns(self) -> tuple[str, ...]:
+        """The columns of predictions."""
+
+    @abstractmethod
+    def checked(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return the table with its columns' types set; raise InputError at the first value that cannot be."""
+
+    @abstractmethod
+    def is_measured(self, fold: pd.DataFrame) -> bool:
+        """Return whether a fold has what the measure needs, as both classes."""
+
+    @abstractmethod
+    def of_fold(self, fold: pd.DataFrame) -> dict[str, float]:
+        """Return every metric of one fold; NaN where undefined."""
+
+    @abstractmethod
+    def over_folds(self, folds: Sequence[pd.DataFrame]) -> Estimate:
+        """Return the measure over at least one fold that can be measured."""
+
+    @abstractmethod
+    def sizes(self, folds: Sequence[pd.DataFrame]) -> dict[str, int]:
+        """Return `n_repertoires` and `n_smallest`, of the smallest class (or as many), and others."""
+
+    @abstractmethod
+    def test(self, own: Sequence[pd.DataFrame], other: Sequence[pd.DataFrame], *, seed: int = 0) -> PairedTest:
+        """Test whether two methods are equally good on the same repertoires."""
+
+
+def refuse(table: pd.DataFrame, wrong: pd.Series[bool], problem: str) -> None:
+    """Raise InputError at the first row that is wrong."""
+    if wrong.any():
+        method, repertoire = table.loc[wrong, ["method", "repertoire_id"]].iloc[0]
+        raise InputError(f"predictions: method {method!r}, repertoire {repertoire!r}: {problem}")
+
+
+def _numbers(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    try:
+        return table.astype(dict.fromkeys(columns, np.float64))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"predictions: expected numbers as {', '.join(columns)}: {error}") from error
+
+
+def _spread(values: NDArray[np.float64]) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.std(ddof=1)) if len(known) > 1 else _NAN
+
+
+class BinaryScoring(Scoring):
+    """Two classes: label 0 or 1, score (the higher, the likelier 1) and probability of 1."""
+
+    kind = "binary"
+    measure, heading = "auc", "AUC"
+    estimate, sd = "auc_mean", "auc_sd"
+    chance = 0.5
+    headings: ClassVar[Mapping[str, str]] = {
+        "auc": "AUC",
+        "f1": "F1",
+        "balanced_accuracy": "Balanced acc.",
+        "average_precision": "Avg. precision",
+    }
+    interval_note = "95% interval: of the mean AUC, from the class sizes (Newcombe's method 5)."
+    test_note = "two-sided paired DeLong test by fold"
+    means_note = "F1, balanced accuracy: at a probability of 0.5."
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of predictions."""
+        return (*_PLACE, "label", "score", "probability")
+
+    def checked(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return the table with its columns' types set; raise InputError at the first value that cannot be."""
+        table = _numbers(table, ("label", "score", "probability"))
+        refuse(table, ~table["label"].isin([0, 1]), "expected a label of 0 or 1")
+        refuse(table, table["score"].isna(), "expected a score, found none")
+        refuse(table, ~table["probability"].between(0, 1), "expected a probability from 0 to 1")
+        return table.astype({"label": np.int64})
+
+    def is_measured(self, fold: pd.DataFrame) -> bool:
+        """Return whether a fold has both classes."""
+        return bool(0 < fold["label"].sum() < len(fold))
+
+    def of_fold(self, fold: pd.DataFrame) -> dict[str, float]:
+        """Return every metric of one fold, see `binary_metrics`."""
+        # ranks, because a score may be infinite
+        score = rankdata(fold["score"])
+        return binary_metrics(fold["label"].to_numpy(), fold["probability"].to_numpy(), score=score)
+
+    def over_folds(self, folds: Sequence[pd.DataFrame]) -> Estimate:
+        """Return the mean AUC over folds."""
+        labels = [fold["label"].to_numpy() for fold in folds]
+        auc = np.array(
+            [midrank_aucs(label, fold["score"].to_numpy()[None])[0] for label, fold in zip(labels, folds, strict=True)]
+        )
+        sizes = [int(each.sum()) for each in labels], [int((1 - each).sum()) for each in labels]
+        return Estimate(float(auc.mean()), _spread(auc), *auc_interval(float(auc.mean()), *sizes))
+
+    def sizes(self, folds: Sequence[pd.DataFrame]) -> dict[str, int]:
+        """Return how many repertoires of each class the folds have."""
+        positive = sum(int(fold["label"].sum()) for fold in folds)
+        negative = sum(map(len, folds)) - positive
+        smallest = min(positive, negative)
+        each = {"n_positive": positive, "n_negative": negative}
+        return {"n_repertoires": positive + negative, "n_smallest": smallest, **each}
+
+    def test(self, own: Sequence[pd.DataFrame], other: Sequence[pd.DataFrame], *, seed: int = 0) -> PairedTest:
+        """Test whether two methods have the same mean AUC, see `paired_auc_test`."""
+        labels = [fold["label"].to_numpy() for fold in own]
+        scores = ([fold["score"].to_numpy() for fold in folds] for folds in (own, other))
+        return paired_auc_test(labels, *scores, seed=seed)
+
+
+class MulticlassScoring(Scoring):
+    """Several classes: label (its name), and for each class `score=CLASS` and `probability=CLASS`.
+
+    Parameters
+    ----------
+    classes
+        Their names.
+    """
+
+    kind = "multiclass"
+    measure, heading = "auc", "Macro AUC"
+    estimate, sd = "auc_mean", "auc_sd"
+    chance = 0.5
+    headings: ClassVar[Mapping[str, str]] = {
+        "auc": "Macro AUC",
+        "balanced_accuracy": "Balanced acc.",
+        "f1": "Macro F1",
+        "accuracy": "Accuracy",
+    }
+    interval_note = (
+        "95% interval: the mean over classes of the limits of each one's AUC against all others (Newcombe's method 5), "
+        "which is cautious: it is exact only if the classes' AUCs rose and fell together."
+    )
+    test_note = "two-sided permutation test: the two methods' ranks are exchanged for random repertoires"
+    means_note = "Macro: the mean over classes, each against all others; the others of the likeliest class."
+
+    def __init__(self, classes: Sequence[str]) -> None:
+        self.classes = tuple(classes)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of predictions."""
+        scores, probabilities = ([f"{what}={name}" for name in self.classes] for what in ("score", "probability"))
+        return (*_PLACE, "label", *scores, *probabilities)
+
+    def checked(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return the table with its columns' types set; raise InputError at the first value that cannot be."""
+        table = _numbers(table, self.columns[len(_PLACE) + 1 :])
+        table["label"] = table["label"].astype(str)
+        refuse(table, ~table["label"].isin(self.classes), f"expected a label of {', '.join(self.classes)}")
+        for name in self.classes:
+            refuse(table, table[f"score={name}"].isna(), f"expected a score of {name}, found none")
+            wrong = ~table[f"probability={name}"].between(0, 1)
+            refuse(table, wrong, f"expected a probability of {name} from 0 to 1")
+        return table
+
+    def one_against_others(self, fold: pd.DataFrame, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return whether each repertoire is of a class, and its score for that class, (B,) each."""
+        member: NDArray[np.int64] = np.array([label == name for label in fold["label"]], np.int64)
+        return member, np.asarray(fold[f"score={name}"], np.float64)
+
+    def is_measured(self, fold: pd.DataFrame) -> bool:
+        """Return whether a fold has every class."""
+        return set(fold["label"]) == set(self.classes)
+
+    def of_fold(self, fold: pd.DataFrame) -> dict[str, float]:
+        """Return auc, balanced_accuracy, f1 (macro) and accuracy of one fold."""
+        from sklearn.metrics import f1_score
+
+        index, scores = self._arrays(fold)
+        probability = fold[[f"probability={name}" for name in self.classes]].to_numpy()
+        decision = probability.argmax(axis=1)
+        present = np.unique(index)
+        return {
+            "auc": macro_auc(index, scores),
+            "balanced_accuracy": float(np.mean([(decision[index == c] == c).mean() for c in present])),
+            "f1": float(f1_score(index, decision, average="macro", labels=present, zero_division=0.0)),
+            "accuracy": float((decision == index).mean()),
+        }
+
+    def _arrays(self, fold: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return the number of each repertoire's class, (B,), and the ranks of the scores of each class, (B, C)."""
+        index: NDArray[np.int64] = np.array([self.classes.index(label) for label in fold["label"]], np.int64)
+        scores = fold[[f"score={name}" for name in self.classes]].to_numpy(np.float64)
+        return index, np.asarray(rankdata(scores, axis=0), np.float64)
+
+    def over_folds(self, folds: Sequence[pd.DataFrame]) -> Estimate:
+        """Return the mean over classes and folds of the AUC of each class against all others."""
+        aucs, limits = [], []
+        for name in self.classes:
+            told = [self.one_against_others(fold, name) for fold in folds]
+            auc = np.array([midrank_aucs(member, score[None])[0] for member, score in told])
+            sizes = [int(m.sum()) for m, _ in told], [int((1 - m).sum()) for m, _ in told]
+            aucs.append(auc)
+            limits.append(auc_interval(float(auc.mean()), *sizes))
+        each = np.mean(aucs, axis=0)
+        low, high = np.mean(limits, axis=0).tolist()
+        return Estimate(float(each.mean()), _spread(each), low, high)
+
+    def sizes(self, folds: Sequence[pd.DataFrame]) -> dict[str, int]:
+        """Return how many repertoires the folds have, and how many of the smallest class."""
+        labels = pd.concat([fold["label"] for fold in folds]) if folds else pd.Series([], dtype=object)
+        smallest = min((int((labels == name).sum()) for name in self.classes), default=0)
+        return {"n_repertoires": len(labels), "n_smallest": smallest}
+
+    def test(self, own: Sequence[pd.DataFrame], other: Sequence[pd.DataFrame], *, seed: int = 0) -> PairedTest:
+        """Test whether two methods have the same mean macro AUC, see `paired_macro_auc_test`."""
+        indices = [self._arrays(fold)[0] for fold in own]
+        scores = ([self._arrays(fold)[1] for fold in folds] for folds in (own, other))
+        return paired_macro_auc_test(indices, *scores, seed=seed)
+
+
+class RegressionScoring(Scoring):
+    """Numbers: label and prediction, in the target's units.
+
+    r2 is that of all test repertoires together, each predicted by the model of its fold: of a fold alone, whose labels
+    vary by chance, it is too low in the mean, and the more so the smaller the fold.
+    """
+
+    kind = "regression"
+    measure, heading = "r2", "r²"
+    estimate, sd = "r2", "r2_sd"
+    chance = 0.0
+    headings: ClassVar[Mapping[str, str]] = {"r2": "r²", "spearman": "Spearman", "mae": "Mean abs. error"}
+    lower_is_better = frozenset({"mae"})
+    interval_note = "95% interval: of r² by the jackknife of log(1 - r²) over repertoires (Miller 1968)."
+    test_note = "two-sided paired test of the squared errors by random signs"
+    means_note = "r²: of all test repertoires together, 1 is perfect, 0 no better than the mean of all."
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of predictions."""
+        return (*_PLACE, "label", "prediction")
+
+    def checked(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return the table with its columns' types set; raise InputError at the first value that cannot be."""
+        table = _numbers(table, ("label", "prediction"))
+        for column in ("label", "prediction"):
+            refuse(table, ~np.isfinite(table[column]), f"expected a number as {column}")
+        return table
+
+    def is_measured(self, fold: pd.DataFrame) -> bool:
+        """Return whether a fold has a repertoire: all are measured together."""
+        return len(fold) > 0
+
+    def of_fold(self, fold: pd.DataFrame) -> dict[str, float]:
+        """Return r2, spearman and mae of one fold."""
+        label, predicted = fold["label"].to_numpy(), fold["prediction"].to_numpy()
+        varies = len(label) > 1 and np.ptp(label) > 0
+        return {
+            "r2": float(r2_score(label, predicted)) if varies else _NAN,
+            "spearman": rank_correlation(label, predicted),
+            "mae": float(np.abs(label - predicted).mean()),
+        }
+
+    def over_folds(self, folds: Sequence[pd.DataFrame]) -> Estimate:
+        """Return r2 of all folds together."""
+        together = pd.concat(folds)
+        label, predicted = together["label"].to_numpy(), together["prediction"].to_numpy()
+        each = np.array([self.of_fold(fold)["r2"] for fold in folds])
+        limits = r2_interval(label, predicted) or (_NAN, _NAN)
+        return Estimate(self.of_fold(together)["r2"], _spread(each), *limits)
+
+    def sizes(self, folds: Sequence[pd.DataFrame]) -> dict[str, int]:
+        """Return how many repertoires the folds have."""
+        n = sum(map(len, folds))
+        return {"n_repertoires": n, "n_smallest": n}
+
+    def test(self, own: Sequence[pd.DataFrame], other: Sequence[pd.DataFrame], *, seed: int = 0) -> PairedTest:
+        """Test whether two methods have the same r2, see `paired_error_test`."""
+        label = pd.concat(own)["label"].to_numpy()
+        first, second = (pd.concat(folds)["prediction"].to_numpy() for folds in (own, other))
+        return paired_error_test(label, first, second, seed=seed)
+
+
+BINARY = BinaryScoring()
+"""Of two classes."""
+
+
+def scoring_for(kind: str, classes: Sequence[Any] = ()) -> Scoring:
+    """Return how a kind of target is judged; classes are those of a multiclass target.
+
+    Raises
+    ------
+    InputError
+        If there is no such kind.
+    """
+    if kind == "multiclass":
+        return MulticlassScoring([str(name) for name in classes])
+    if kind not in ("binary", "regression"):
+        raise InputError(f"expected a kind of target of binary, multiclass or regression, found {kind!r}")
+    return BINARY if kind == "binary" else RegressionScoring()

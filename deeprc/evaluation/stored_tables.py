@@ -1,0 +1,149 @@
+"""The tables of run directories and of benchmark folders as they are read back: their columns, and what must hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from deeprc.documents import shown
+from deeprc.errors import InputError
+from deeprc.evaluation.predictor import NEW
+from deeprc.evaluation.scoring import Scoring
+from deeprc.evaluation.splits import SPLITS
+from deeprc.tables import Column, read_table
+
+__all__ = [
+    "read_choices",
+    "read_comparison",
+    "read_history",
+    "read_method_predictions",
+    "read_results",
+    "read_run_predictions",
+    "read_seeds",
+]
+
+_COUNT = Column("whole", low=0)
+_SHARE = Column("number", low=0, high=1)
+_SHARE_OR_NONE = Column("number", low=0, high=1, may_be_empty=True)
+_NUMBER_OR_NONE = Column("number", may_be_empty=True)
+_KIND = Column(choices=("method", "control", "truth"))
+
+_RUN_PREDICTIONS = {
+    "repertoire_id": Column(),
+    "split": Column(choices=(*SPLITS, NEW)),
+    "target": Column(),
+    "label": _NUMBER_OR_NONE,
+    "probability": _SHARE_OR_NONE,
+    "prediction": Column("number", may_be_empty=True, optional=True),
+}
+_HISTORY = {
+    "update": _COUNT,
+    "train_loss": Column("number", low=0, may_be_empty=True),
+    "validation_loss": Column("number", low=0),
+    "validation_auc": Column("number", low=0, high=1, may_be_empty=True, optional=True),
+    "seconds": Column("number", low=0),
+    "best_update": Column("whole", low=0, optional=True),
+}
+_SEEDS = {
+    "kernel": Column("whole", low=1),
+    "motif": Column(),
+    "output": Column(),
+    "correlation": Column("number", low=-1, high=1),
+    "p_value": _SHARE,
+}
+_RESULTS = {"method": Column(), "fold": _COUNT, "metric": Column(), "value": _NUMBER_OR_NONE}
+
+
+def read_run_predictions(path: Path) -> pd.DataFrame:
+    """Read a run's `predictions.tsv`.
+
+    Raises
+    ------
+    InputError
+        As `read_table`; or where a repertoire has two predictions of a target, or a class's label is not 0 or 1.
+    """
+    table = read_table(path, _RUN_PREDICTIONS)
+    _refuse(table, table.duplicated(["repertoire_id", "target"]), path, "a second prediction of the same target")
+    wrong = table["probability"].notna() & table["label"].notna() & ~table["label"].isin([0, 1])
+    _refuse(table, wrong, path, "expected the label 0 or 1 beside a probability")
+    return table
+
+
+def read_history(path: Path) -> pd.DataFrame:
+    """Read a run's `history.tsv`.
+
+    Raises
+    ------
+    InputError
+        As `read_table`; or where it is empty, its updates do not rise, or the best one is none of them.
+    """
+    table = read_table(path, _HISTORY)
+    if table.empty:
+        raise InputError(f"{path}: the history of the training is empty")
+    if not table["update"].is_monotonic_increasing or not table["update"].is_unique:
+        raise InputError(f"{path}: column 'update': expected numbers that rise")
+    if "best_update" in table and table["best_update"].iloc[-1] not in table["update"].to_numpy():
+        raise InputError(f"{path}: column 'best_update': expected one of the updates in its last row")
+    return table
+
+
+def read_seeds(path: Path) -> pd.DataFrame:
+    """Read a run's `seeds.tsv`; raises as `read_table`."""
+    return read_table(path, _SEEDS)
+
+
+def read_method_predictions(path: Path, scoring: Scoring) -> pd.DataFrame:
+    """Read a benchmark's `predictions.tsv`; raises as `read_table`, and where a method predicts a repertoire twice."""
+    columns = {name: _prediction_column(name) for name in scoring.columns}
+    label = {"binary": Column("whole", low=0, high=1), "regression": Column("number")}.get(scoring.kind, Column())
+    table = read_table(path, {**columns, "label": label})
+    _refuse(table, table.duplicated(["method", "repertoire_id"]), path, "a second prediction of the same method")
+    return table
+
+
+def _prediction_column(name: str) -> Column:
+    if name == "fold":
+        return _COUNT
+    if name.split("=")[0] == "score":
+        return Column("number", low=-float("inf"), high=float("inf"))
+    if name.split("=")[0] == "probability":
+        return _SHARE
+    return Column("number") if name == "prediction" else Column()
+
+
+def read_comparison(path: Path, scoring: Scoring) -> pd.DataFrame:
+    """Read a benchmark's `comparison.tsv`; raises as `read_table`, and where a method is listed twice."""
+    share = _SHARE_OR_NONE if scoring.measure == "auc" else _NUMBER_OR_NONE
+    columns = {
+        "method": Column(),
+        "kind": _KIND,
+        "best": Column("truth"),
+        **dict.fromkeys((scoring.estimate, scoring.sd, "ci_low", "ci_high"), share),
+        **dict.fromkeys(("p_value", "p_holm"), _SHARE_OR_NONE),
+        **dict.fromkeys(("n_folds", "n_wanted", "n_repertoires", "n_smallest"), _COUNT),
+        "complete": Column("truth"),
+        "test": Column(may_be_empty=True),
+    }
+    table = read_table(path, columns)
+    repeated = table["method"].duplicated()
+    if repeated.any():
+        raise InputError(f"{path}: the method {shown(table['method'][repeated].iloc[0])} is listed twice")
+    return table
+
+
+def read_choices(path: Path, scoring: Scoring) -> pd.DataFrame:
+    """Read a benchmark's `settings.tsv`: which settings were chosen in each fold; raises as `read_table`."""
+    validated = Column("number", may_be_empty=True)
+    columns = {"method": Column(), "fold": _COUNT, f"validation_{scoring.measure}": validated, "settings": Column()}
+    return read_table(path, columns)
+
+
+def read_results(path: Path) -> pd.DataFrame:
+    """Read a benchmark's `results.tsv`; raises as `read_table`."""
+    return read_table(path, _RESULTS)
+
+
+def _refuse(table: pd.DataFrame, wrong: pd.Series, path: Path, problem: str) -> None:
+    if wrong.any():
+        raise InputError(f"{path}: repertoire {shown(table.loc[wrong, 'repertoire_id'].iloc[0])}: {problem}")

@@ -1,0 +1,246 @@
+"""What a check of the cohort says, in a report: warnings, groups of repertoires, and which top sequences are theirs.
+
+Letters: n sequences, B repertoires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeprc.datasets.alphabet import encode_many
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.evaluation.caution import Caution
+from deeprc.evaluation.checks.container import repertoire_hashes
+from deeprc.evaluation.checks.of_run import RunChecks, check_for_training, people, read_checks
+from deeprc.evaluation.checks.profile import hash_sequences
+from deeprc.evaluation.judged import Judged
+from deeprc.evaluation.predictor import NEW
+from deeprc.evaluation.run import Run
+from deeprc.interpretation.report.page import Column, Table, number, text
+
+__all__ = [
+    "Group",
+    "SharedBy",
+    "cautions_of_checks",
+    "checks_of",
+    "flagged_groups",
+    "group_table",
+    "shared_by",
+    "shortcut_table",
+]
+
+_LOOKED_AT = 10  # of the top sequences of a side, for the warning
+_SHOWN = 3  # names
+_ROWS = 50  # of a group's repertoires in the table
+
+
+@dataclass(frozen=True)
+class Group:
+    """Repertoires that hold the same or suspiciously similar sequences.
+
+    Attributes
+    ----------
+    name
+        Such as "group 1".
+    code
+        `same-content` or `similar-content`.
+    members
+        Their ids.
+    """
+
+    name: str
+    code: str
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SharedBy:
+    """Who carries one of the top sequences (junction and genes).
+
+    Attributes
+    ----------
+    n_repertoires, n_people
+        How many repertoires of the cohort have it, and how many people these are of; None where it is not known who
+        they are. A repertoire of unknown origin counts as a person.
+    group
+        The group that has more than half of these repertoires, and at least two of them; None without one.
+    n_in_group
+        How many of them it has.
+    """
+
+    n_repertoires: int
+    n_people: int | None
+    group: Group | None
+    n_in_group: int = 0
+
+
+def checks_of(run: Run, dataset: RepertoireDataset, judged: Judged) -> RunChecks:
+    """Return what the run directory holds, or what is found now: if it holds nothing, or the cohort is another one.
+
+    Raises
+    ------
+    InputError
+        If the run's file is damaged.
+    """
+    kept = None if (judged.split == NEW).any() else read_checks(run.path)
+    return kept or check_for_training(dataset, run.tasks, run.settings.group_by)
+
+
+def flagged_groups(checks: RunChecks) -> list[Group]:
+    """Return all groups of repertoires that a check found, the same content before similar content."""
+    groups = [(each.code, members) for each in checks.findings for members in each.groups]
+    groups.sort(key=lambda group: group[0] != "same-content")
+    return [Group(f"group {i}", code, members) for i, (code, members) in enumerate(groups, start=1)]
+
+
+def cautions_of_checks(checks: RunChecks, shared: Mapping[str, Sequence[SharedBy]]) -> Iterator[Caution]:
+    """Yield the warnings of a check, and whether the top sequences are shared within a group that it names.
+
+    Parameters
+    ----------
+    checks
+        What was found.
+    shared
+        By side, by its name, who carries each of its top sequences, the best first.
+    """
+    for side, every in shared.items():
+        first = every[:_LOOKED_AT]
+        marked = [each for each in first if each.group is not None]
+        if marked:
+            groups = list(dict.fromkeys(each.group for each in marked if each.group is not None))
+            named = "; ".join(f"{group.name} ({_names(group.members)})" for group in groups[:_SHOWN])
+            more = f" and {len(groups) - _SHOWN} more groups" if len(groups) > _SHOWN else ""
+            said = (
+                f"{len(marked)} of the first {len(first)} sequences that speak for {side} are shared "
+                f"mainly within {named}{more}, repertoires that have far more in common than chance: they may be there "
+                "by contamination, copies or a common origin, and not because of the class."
+            )
+            yield Caution("warning", said, "sequences")
+    for finding in checks.warnings:
+        message = finding.message[:1].upper() + finding.message[1:]
+        yield Caution("warning", f"{message.rstrip('.')}. What to do: {finding.advice}.", "cohort-check")
+
+
+def _names(members: Sequence[str]) -> str:
+    more = f" and {len(members) - _SHOWN:,} more" if len(members) > _SHOWN else ""
+    return ", ".join(members[:_SHOWN]) + more
+
+
+def group_table(
+    groups: Sequence[Group], dataset: RepertoireDataset, judged: Judged, column: str | None
+) -> Table | None:
+    """Return the repertoires of all groups with whose they are and their side of the split; None without a group."""
+    if not groups:
+        return None
+    row_of = {str(name): row for row, name in enumerate(dataset.repertoire_ids)}
+    person = [] if column is None else dataset.metadata[column].tolist()
+    side = dict(zip(map(str, judged.ids), judged.split, strict=True))
+    columns = [Column("Repertoire", False), Column("Group", False), Column("Of repertoires"), Column("What", False)]
+    columns += [Column(str(column), False)] if column is not None else []
+    columns.append(Column("Split", False, "the side on which it was: train, validation, test or new"))
+    what = {"same-content": "the same content", "similar-content": "similar content"}
+    rows = []
+    for group in groups:
+        for name in group.members[:_ROWS]:
+            if name not in side:
+                continue
+            cells = [text(name), text(group.name), number(len(group.members), ",d"), text(what[group.code])]
+            if column is not None:
+                value = person[row_of[name]]
+                cells.append(text(None if pd.isna(value) else value))
+            rows.append([*cells, text(side[name])])
+    caption = "Repertoires that have far more in common than chance"
+    return Table("groups", caption, columns, rows, sortable=True, searchable="Search repertoires, groups")
+
+
+def shortcut_table(checks: RunChecks) -> Table | None:
+    """Return how well the labels are told without reading a receptor; None where nothing was tested."""
+    if not checks.shortcuts:
+        return None
+    columns = [Column("What is known", False), Column("Tells", False), Column("Measure", False), Column("Value")]
+    columns += [Column("95% interval", False), Column("More than chance", False)]
+    measures = {"auc": "AUC", "cramers_v": "Cramér's V"}
+    rows = []
+    for each in checks.shortcuts:
+        interval = None if each.interval is None else f"{each.interval[0]:.2f} to {each.interval[1]:.2f}"
+        cells = [text(each.property), text(each.label), text(measures[each.measure]), number(each.value, ".2f")]
+        rows.append([*cells, text(interval), text("yes" if each.verdict else "no")])
+    caption = "How well the label is told without reading a receptor, over all labelled repertoires"
+    return Table("shortcuts", caption, columns, rows, sortable=True)
+
+
+def shared_by(
+    dataset: RepertoireDataset,
+    top: Mapping[str, pd.DataFrame],
+    groups: Sequence[Group],
+    column: str | None,
+) -> dict[str, list[SharedBy]]:
+    """Return by side who carries each of its top sequences, over all repertoires of the dataset.
+
+    Parameters
+    ----------
+    dataset
+        The cohort.
+    top
+        By side: junction_aa, and v_call and j_call where they are known; see `deeprc.interpretation.survey.Survey`.
+    groups
+        Repertoires that belong together.
+    column
+        The metadata column that says whose a repertoire is.
+    """
+    hashes = {side: _hashes(table) for side, table in top.items()}
+    wanted = np.unique(np.concatenate([*hashes.values(), np.zeros(0, np.uint64)]))
+    carriers = _carriers(dataset, wanted)
+    person = people(dataset.metadata, column)
+    ids = [str(name) for name in dataset.repertoire_ids]
+    members = [frozenset(group.members) for group in groups]
+
+    def describe(rows: Sequence[int]) -> SharedBy:
+        of_each = [sum(ids[row] in group for row in rows) for group in members]
+        best = int(np.argmax(of_each)) if of_each else -1
+        n_people = None if column is None else len({person[row] for row in rows})
+        if best >= 0 and of_each[best] > max(1, len(rows) / 2):
+            return SharedBy(len(rows), n_people, groups[best], of_each[best])
+        return SharedBy(len(rows), n_people, None)
+
+    described = [describe(rows) for rows in carriers]
+    return {side: [described[i] for i in np.searchsorted(wanted, own).tolist()] for side, own in hashes.items()}
+
+
+def _hashes(top: pd.DataFrame) -> NDArray[np.uint64]:
+    """Return the hash of each of the sequences with its genes, (n,), as `repertoire_hashes` has it."""
+    residues, offsets = encode_many([str(junction) for junction in top.get("junction_aa", [])])
+    v_call, j_call = (_genes(top, field) for field in ("v_call", "j_call"))
+    counts = np.ones(len(offsets) - 1, np.uint32)
+    return hash_sequences(SequenceTable(residues, np.diff(offsets), counts, v_call, j_call))
+
+
+def _genes(top: pd.DataFrame, field: str) -> GeneCalls | None:
+    if field not in top:
+        return None
+    codes, names = pd.factorize(top[field].fillna("").astype(object))
+    return GeneCalls(codes.astype(np.uint16), tuple(map(str, names)))
+
+
+def _carriers(dataset: RepertoireDataset, wanted: NDArray[np.uint64]) -> list[list[int]]:
+    """Return the repertoires that have each of some hashes, which are in order."""
+    found: list[list[int]] = [[] for _ in wanted]
+
+    def look(row: int) -> NDArray[np.int64]:
+        own = repertoire_hashes(dataset[row])
+        place = np.minimum(np.searchsorted(wanted, own), len(wanted) - 1)
+        return np.unique(place[wanted[place] == own])
+
+    if len(wanted):
+        with ThreadPoolExecutor(2) as threads:
+            for row, places in enumerate(threads.map(look, range(len(dataset)))):
+                for place in places.tolist():
+                    found[place].append(row)
+    return found

@@ -1,0 +1,285 @@
+"""What a user asks to predict: the texts of `--target`, read against the metadata.
+
+    COLUMN                              a column with two classes, or, with a kind, of numbers or several classes
+    COLUMN=CLASS[,CLASS...]             these classes together against all others
+    COLUMN=CLASS,... vs CLASS,...       these against those; other values are no label
+    COLUMN>NUMBER   (>=, <, <=)         numbers on one side of a threshold against those on the other
+
+`:binary`, `:multiclass` or `:regression`, and then `@WEIGHT`, may follow. Where a text can be read in several ways, the
+one is taken that the metadata fit, and of several the one that takes the longest names as they are. A name in double
+quotes is never divided; a double quote in it is doubled.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+import pandas as pd
+
+from deeprc.errors import InputError
+
+__all__ = ["Comparison", "Target", "TaskKind", "class_texts", "counted_classes", "nearest", "read_target"]
+
+TaskKind = Literal["binary", "multiclass", "regression"]
+Comparison = Literal[">", ">=", "<", "<="]
+
+_KINDS: tuple[str, ...] = get_args(TaskKind)
+_MARK = "\ue000"  # of private use: begins and ends the number of a quoted name
+_QUOTED = re.compile(r'(?:(?<=[=,<>\s])|^)"((?:[^"]|"")*)"(?=$|[=,<>:@\s])')
+_MASKED = re.compile(f"{_MARK}([0-9]+){_MARK}")
+_WEIGHT = re.compile(r"(?P<body>.*)@(?P<weight>[0-9.eE+-]+)", re.DOTALL)
+_KIND = re.compile(rf"(?P<body>.*):(?P<kind>{'|'.join(_KINDS)})", re.DOTALL)
+_VERSUS = re.compile(r"\s+vs\.?\s+", re.IGNORECASE)
+_COMPARISON = re.compile("[<>]=?")
+_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a user asked for, in names that the metadata have.
+
+    Attributes
+    ----------
+    column
+        The metadata column.
+    kind
+        As it was written; None where it was not.
+    weight
+        Of the target's loss.
+    positive
+        The classes that are positive; empty where none was named.
+    negative
+        The classes that are negative; empty where all others are.
+    comparison, threshold
+        Of a column of numbers; None where the target has no threshold.
+    """
+
+    column: str
+    kind: TaskKind | None = None
+    weight: float = 1.0
+    positive: tuple[str, ...] = ()
+    negative: tuple[str, ...] = ()
+    comparison: Comparison | None = None
+    threshold: float = 0.0
+
+
+def read_target(text: str, metadata: pd.DataFrame, *, source: str) -> Target:
+    """Return what the text of a `--target` means for a cohort's metadata.
+
+    Raises
+    ------
+    InputError
+        If the text fits the metadata in no way; the message begins with `source` and names what is nearest.
+    """
+    reader = _Reader(text, metadata)
+    for body, kind, weight in reader.endings():
+        found = reader.body(body)
+        if found is not None:
+            return replace(found, kind=kind, weight=_checked_weight(weight, text))
+    raise InputError(f"{source}: {_Problem(reader).message()}")
+
+
+def class_texts(values: pd.Series[Any]) -> list[str | None]:
+    """Return labels as text; whole numbers without their '.0', which a column with missing labels gets."""
+    whole = pd.api.types.is_float_dtype(values) and bool((values.dropna() % 1 == 0).all())
+    return [None if pd.isna(value) else str(int(value) if whole else value) for value in values]
+
+
+def counted_classes(values: pd.Series[Any]) -> str:
+    """Return a column's classes with their numbers of repertoires, as in `mild (3), severe (2)`."""
+    counts = Counter(text for text in class_texts(values) if text is not None)
+    shown = [f"{name} ({n})" for name, n in sorted(counts.items())]
+    return ", ".join(shown[:_SHOWN]) + ", ..." * (len(shown) > _SHOWN)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return "; did you mean ...?" with the known name that is nearest, or ""; case does not count."""
+    by_case = {each.casefold(): each for each in known}
+    near = difflib.get_close_matches(name.casefold(), by_case, n=1)
+    return f"; did you mean {by_case[near[0]]!r}?" if near else ""
+
+
+def _checked_weight(text: str | None, target: str) -> float:
+    try:
+        weight = 1.0 if text is None else float(text)
+    except ValueError:
+        weight = math.nan
+    if not (0 <= weight < math.inf):
+        raise InputError(f"--target {target!r}: expected a weight of at least 0 after '@', found {text!r}")
+    return weight
+
+
+class _Reader:
+    """Reads one text; quoted names are masked, so that nothing in them divides it."""
+
+    def __init__(self, text: str, metadata: pd.DataFrame) -> None:
+        self.text, self.metadata = text, metadata
+        self.columns = {str(name) for name in metadata.columns}
+        self._quoted: list[str] = []
+        self.masked = text if text in self.columns else _QUOTED.sub(self._mask, text)
+
+    def _mask(self, found: re.Match[str]) -> str:
+        self._quoted.append(found[1])
+        return f"{_MARK}{len(self._quoted) - 1}{_MARK}"
+
+    def plain(self, masked: str) -> str:
+        """Return a part of the text as it was written."""
+        return _MASKED.sub(lambda found: f'"{self._quoted[int(found[1])]}"', masked)
+
+    def name(self, masked: str, known: Iterable[str]) -> str | None:
+        """Return the known name that a part of the text is: as it is, without blanks around it, or unquoted."""
+        bare = masked.strip()
+        quoted = _MASKED.fullmatch(bare)
+        plain = self.plain(masked)
+        readings = [plain, plain.strip(), *([self._quoted[int(quoted[1])].replace('""', '"')] if quoted else [])]
+        return next((reading for reading in readings if reading in known), None)
+
+    def endings(self) -> Iterator[tuple[str, TaskKind | None, str | None]]:
+        """Yield the text without more and more of its end: what is left, the kind and the weight."""
+        yield self.masked, None, None
+        weighted = _WEIGHT.fullmatch(self.masked)
+        bodies = [(self.masked, None)] + ([(weighted["body"], weighted["weight"])] if weighted else [])
+        for body, weight in bodies:
+            if weight is not None:
+                yield body, None, weight
+            found = _KIND.fullmatch(body)
+            if found is not None:
+                yield found["body"], found["kind"], weight  # type: ignore[misc]  # one of _KINDS
+
+    def body(self, masked: str) -> Target | None:
+        """Return what a text without kind and weight means, None where the metadata do not fit it."""
+        column = self.name(masked, self.columns)
+        if column is not None:
+            return Target(column)
+        for column, right in self.assignments(masked):
+            groups = self._groups(right, self.classes(column))
+            if groups is not None:
+                return Target(column, positive=groups[0], negative=groups[1])
+        for column, comparison, right in self.comparisons(masked):
+            number = _number(right)
+            if number is not None:
+                return Target(column, comparison=comparison, threshold=number)
+        return None
+
+    def assignments(self, masked: str) -> Iterator[tuple[str, str]]:
+        """Yield each column that stands before a '=' with what stands behind it, the longest column first."""
+        for found in reversed(list(re.finditer("=", masked))):
+            column = self.name(masked[: found.start()], self.columns)
+            if column is not None:
+                yield column, masked[found.end() :]
+
+    def comparisons(self, masked: str) -> Iterator[tuple[str, Comparison, str]]:
+        """Yield each column that stands before a comparison with what stands behind it, the longest column first."""
+        for found in reversed(list(_COMPARISON.finditer(masked))):
+            column = self.name(masked[: found.start()], self.columns)
+            if column is not None:
+                yield column, found[0], masked[found.end() :]  # type: ignore[misc]  # one of Comparison
+
+    def classes(self, column: str) -> set[str]:
+        """Return a column's classes."""
+        return {text for text in class_texts(self.metadata[column]) if text is not None}
+
+    def _groups(self, masked: str, known: set[str]) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+        """Return the positive and the negative classes that a text lists, None where it lists something else."""
+        positive = self._list(masked, known)
+        if positive is not None:
+            return self._apart(positive, ())
+        for found in _VERSUS.finditer(masked):
+            positive, negative = (self._list(part, known) for part in (masked[: found.start()], masked[found.end() :]))
+            if positive is not None and negative is not None:
+                return self._apart(positive, negative)
+        return None
+
+    def _apart(self, positive: tuple[str, ...], negative: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        twice = [name for name, n in Counter(positive + negative).items() if n > 1]
+        if twice:
+            raise InputError(f"--target {self.text!r}: names the class {twice[0]!r} twice")
+        return positive, negative
+
+    def _list(self, masked: str, known: set[str]) -> tuple[str, ...] | None:
+        """Return the classes in a list with commas; one may have commas itself, and the longest is taken."""
+        pieces = masked.split(",")
+        for n in range(len(pieces), 0, -1):
+            first = self.name(",".join(pieces[:n]), known)
+            if first is None:
+                continue
+            rest = () if n == len(pieces) else self._list(",".join(pieces[n:]), known)
+            if rest is not None:
+                return (first, *rest)
+        return None
+
+
+class _Problem:
+    """Says why a text fits the metadata in no way."""
+
+    def __init__(self, reader: _Reader) -> None:
+        self._reader = reader
+        self._stripped = list(reader.endings())[-1][0]
+
+    def message(self) -> str:
+        """Return the likeliest reason, in one line."""
+        return self._ending() or self._class() or self._threshold() or self._column()
+
+    def _ending(self) -> str | None:
+        """Say that what follows a target that exists is no kind or weight."""
+        text, reader = self._reader.text, self._reader
+        weighted = _WEIGHT.fullmatch(reader.masked)
+        for masked in (weighted["body"] if weighted else "", reader.masked):
+            head, colon, kind = masked.rpartition(":")
+            if colon and reader.body(head) is not None:
+                kinds = f"expected {', '.join(_KINDS[:-1])} or {_KINDS[-1]} after ':'"
+                return f"--target {text!r}: {kinds}, found {reader.plain(kind)!r}{nearest(kind, _KINDS)}"
+        head, at, weight = reader.masked.rpartition("@")
+        with_kind = _KIND.fullmatch(head)
+        if at and reader.body(with_kind["body"] if with_kind else head) is not None:
+            return f"--target {text!r}: expected a weight of at least 0 after '@', found {reader.plain(weight)!r}"
+        return None
+
+    def _class(self) -> str | None:
+        reader = self._reader
+        for column, right in reader.assignments(self._stripped):
+            known = reader.classes(column)
+            unknown = next((reader.plain(name) for name in _listed(right) if reader.name(name, known) is None), None)
+            if unknown is None:
+                return f"--target {reader.text!r}: expected CLASS,... or CLASS,... vs CLASS,... after '='"
+            near = nearest(unknown.strip('" '), known)
+            classes = counted_classes(reader.metadata[column]) or "all labels are missing"
+            named = f"target {column!r} has no class {unknown.strip()!r}{near}"
+            return f"{named}{'' if near else ';'} its classes: {classes}"
+        return None
+
+    def _threshold(self) -> str | None:
+        for column, comparison, right in self._reader.comparisons(self._stripped):
+            found = self._reader.plain(right)
+            return f"target {column!r}: expected a number after '{comparison}', found {found!r}"
+        return None
+
+    def _column(self) -> str:
+        reader = self._reader
+        known = ", ".join(map(str, reader.metadata.columns))
+        whole = reader.plain(self._stripped.rpartition("=")[0] or self._stripped)
+        guesses = [whole, *(part for part in re.split("[=<>:@]", reader.plain(reader.masked))[:1] if part != whole)]
+        for guess in guesses:
+            near = nearest(guess.strip('" '), reader.columns)
+            if near:
+                return f"no metadata column {guess!r} for --target {reader.text!r}{near} Columns: {known}"
+        return f"no metadata column {whole!r} for --target {reader.text!r}. Columns: {known}"
+
+
+def _listed(masked: str) -> Sequence[str]:
+    """Return the names in a list of classes, on both sides of a "vs"."""
+    return [name for side in _VERSUS.split(masked) for name in side.split(",")]
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

@@ -1,0 +1,56 @@
+"""Repertoires that the abundance scale log(count) hides: those whose counts are all 1, since log(1) is 0."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from deeprc.config import Config
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.plan import listed
+from deeprc.errors import InputError
+from deeprc.nn.features import AbundanceMode
+
+__all__ = ["hidden_repertoires", "warn_of_hidden", "with_visible_residues"]
+
+logger = logging.getLogger(__name__)
+
+
+def hidden_repertoires(dataset: RepertoireDataset) -> list[str]:
+    """Return the ids of the repertoires that have sequences, but no count above 1."""
+    return [each.repertoire_id for each in dataset if len(each) and each.counts.max() <= 1]
+
+
+def with_visible_residues(config: Config, sides: Sequence[RepertoireDataset]) -> Config:
+    """Return the configuration in which the training and validation repertoires can be seen.
+
+    Where no sequence has a count above 1, `abundance=none` takes the place of `log`, with a warning.
+
+    Raises
+    ------
+    InputError
+        If `log` hides some repertoires only: the network would tell them by that, and not by their receptors.
+    """
+    if config.network.abundance != "log":
+        return config
+    hidden = [name for side in sides for name in hidden_repertoires(side)]
+    if not hidden:
+        return config
+    if len(hidden) < sum(int((side.n_sequences > 0).sum()) for side in sides):
+        raise InputError(
+            "abundance=log hides every residue of repertoires whose counts are all 1: "
+            f"{listed(hidden, 'repertoire', 'repertoires')}; leave them out, or use abundance=log1p or abundance=none"
+        )
+    logger.warning("no sequence has a count above 1: abundance=none in the place of log, which hides those")
+    return replace(config, network=replace(config.network, abundance="none"))
+
+
+def warn_of_hidden(dataset: RepertoireDataset, abundance: AbundanceMode) -> None:
+    """Warn of repertoires whose prediction cannot depend on their receptors, because `log` hides them."""
+    hidden = hidden_repertoires(dataset) if abundance == "log" else []
+    if hidden:
+        logger.warning(
+            "the counts are all 1 and abundance=log hides the residues: the prediction says nothing of %s",
+            listed(hidden, "repertoire", "repertoires"),
+        )

@@ -1,0 +1,19 @@
+"""The documentation's example does what the text says."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "simulation.md"
+
+
+@pytest.mark.slow
+def test_the_example_learns(capsys: pytest.CaptureFixture[str]) -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (stated,) = re.findall(r"The AUC is (\d\.\d+)", text)
+    values: dict[str, object] = {}
+    exec(compile(example, str(DOCUMENT), "exec"), values)
+    assert values["auc"] == pytest.approx(float(stated), abs=0.005)
+    assert capsys.readouterr().out.splitlines()[-1] == f"AUC of 100 new repertoires: {stated}"

@@ -1,0 +1,221 @@
+"""Whatever a container holds, every command gives the same result as for the whole one, or one line."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from deeprc.config import load_config
+from deeprc.datasets.container import Container, is_container
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
+from deeprc.evaluation.experiment import train_run
+
+PROGRAM = Path(__file__).with_name("hostile_containers.py")
+TINY = load_config(overrides=["n_updates=2", "evaluate_every=1", "n_kernels=4", "n_sequences=40", "seeded_start=0"])
+VARIABLE = h5py.string_dtype("utf-8")
+
+
+@pytest.fixture(scope="module")
+def victim(cohort_factory, tmp_path_factory):
+    """A container and a run that was trained on it."""
+    cohort = cohort_factory(12, 30)
+    folder = tmp_path_factory.mktemp("victim")
+    train_run(cohort.container.path, folder / "run", targets=["status"], config=TINY, folds=3, device="cpu")
+    return cohort.container.path, folder / "run"
+
+
+def number_of_settings():
+    specification = importlib.util.spec_from_file_location("hostile_containers", PROGRAM)
+    program = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(program)
+    return 2 * len(list(program.hostile_changes()))
+
+
+def check_cases(cohort, run, folder, kind, numbers):
+    """Open hostile containers in a process of their own; return how many were refused, and how many opened."""
+    program = [sys.executable, PROGRAM, cohort, run, folder, kind, numbers.start, numbers.stop, numbers.step]
+    ended = subprocess.run([str(word) for word in program], capture_output=True, text=True, timeout=900, check=False)
+    cases = [json.loads(line) for line in (folder / "results").read_text().splitlines()]
+    last = cases[-1]["what"]
+    assert ended.returncode == 0, (
+        f"signal or error {ended.returncode} in the case after {last!r}: {ended.stderr[-3000:]}"
+    )
+    assert len(cases) == 1 + len(numbers)
+    expected = {name: digest for name, code, digest, _ in cases[0]["results"] if code == 0}
+    assert set(expected) == {"info", "predict", "attention"}
+    refused = opened = 0
+    for case in cases[1:]:
+        for name, code, digest, said in case["results"]:
+            where = f"{name} of {case['what']}"
+            if code == 0:
+                # A container that was sealed again is another one, and good.
+                assert digest == expected[name] or case["what"].endswith("sealed"), f"{where}: another result"
+                opened += 1
+            else:
+                assert code == 2, f"{where}: {code}, {said}"
+                assert said.startswith("Error: "), f"{where}: {said}"
+                assert said.count("\n") == 1, f"{where}: {said}"
+                assert "c.h5" in said, f"{where}: {said}"
+                refused += 1
+    return refused, opened
+
+
+def test_some_altered_containers(victim, tmp_path):
+    refused, _ = check_cases(*victim, tmp_path, "flip", range(40))
+    assert refused >= 30
+
+
+def test_some_hostile_containers(victim, tmp_path):
+    total = number_of_settings()
+    refused, _ = check_cases(*victim, tmp_path, "set", range(3, total, total // 60))
+    assert refused >= 40
+
+
+@pytest.mark.slow
+def test_many_altered_containers(victim, tmp_path):
+    refused, _ = check_cases(*victim, tmp_path, "flip", range(1_000, 1_500))
+    assert refused >= 400
+
+
+@pytest.mark.slow
+def test_all_hostile_containers(victim, tmp_path):
+    total = number_of_settings()
+    assert total >= 500
+    refused, opened = check_cases(*victim, tmp_path, "set", range(total))
+    assert refused >= 450
+    assert opened >= 20
+
+
+def as_version_1(path, target):
+    """Write a container as earlier versions did: with text of variable length and without a checksum."""
+    with h5py.File(path) as old, h5py.File(target, "w", libver=("v108", "v108")) as new:
+        for name in ("format", "alphabet", "created_by", "source", "preprocessing"):
+            new.attrs[name] = old.attrs[name].decode()
+        new.attrs["version"] = 1
+        new.create_dataset("repertoire_ids", data=[each.decode() for each in old["repertoire_ids"]], dtype=VARIABLE)
+        for name in ("repertoire_offsets", "sequence_offsets", "residues", "counts", "v_call"):
+            new.create_dataset(name, data=old[name][:])
+        vocabulary = [each.decode() for each in old["v_call"].attrs["vocabulary"]]
+        new["v_call"].attrs.create("vocabulary", vocabulary, dtype=VARIABLE)
+        group = new.create_group("metadata")
+        columns = [each.decode() for each in old["metadata"].attrs["columns"]]
+        group.attrs.create("columns", columns, dtype=VARIABLE)
+        for name, column in old["metadata"].items():
+            text = column.dtype.kind == "S"
+            values = [each.decode() for each in column] if text else column[:]
+            group.create_dataset(name, data=values, dtype=VARIABLE if text else None)
+            group[name].attrs["name"] = column.attrs["name"].decode()
+    return target
+
+
+def test_a_container_of_version_1_is_read(victim, tmp_path):
+    old, new = Container(as_version_1(victim[0], tmp_path / "old.h5")), Container(victim[0])
+    assert is_container(tmp_path / "old.h5")
+    assert old.version == 1
+    assert old.repertoire_ids.tolist() == new.repertoire_ids.tolist()
+    assert old.metadata.equals(new.metadata)
+    assert old.v_call.vocabulary == new.v_call.vocabulary
+    assert (old.source, old.preprocessing, old.simulation) == (new.source, new.preprocessing, new.simulation)
+    pairs = zip(RepertoireDataset(old.path), RepertoireDataset(new.path), strict=True)
+    assert all(a.digest() == b.digest() for a, b in pairs)
+
+
+def test_no_module_beside_a_container_is_imported(victim, tmp_path, monkeypatch):
+    path = as_version_1(victim[0], tmp_path / "old.h5")
+    for name in ("json", "h5py", "numpy", "deeprc"):
+        (tmp_path / f"{name}.py").write_text("open('imported', 'w').close()\n")
+    monkeypatch.chdir(tmp_path)
+    assert Container(path).version == 1
+    assert not (tmp_path / "imported").exists()
+
+
+def test_a_heap_that_never_ends_is_refused(victim, tmp_path, monkeypatch):
+    """An object of a heap whose size is 0: the HDF5 library would look for the next one for ever."""
+    monkeypatch.setattr("deeprc.datasets.legacy_texts._SECONDS", 5)
+    path = as_version_1(victim[0], tmp_path / "old.h5")
+    data = bytearray(path.read_bytes())
+    start = data.index(b"GCOL")
+    data[start + 16 + 8 : start + 16 + 16] = (2**64 - 16).to_bytes(8, "little")
+    path.write_bytes(data)
+    with pytest.raises(
+        InputError, match=r"old\.h5: the container is damaged: the texts of its version 1 cannot be read"
+    ):
+        Container(path)
+
+
+@pytest.mark.slow
+def test_altered_containers_of_version_1(victim, tmp_path):
+    program = [
+        sys.executable,
+        PROGRAM,
+        as_version_1(victim[0], tmp_path / "old.h5"),
+        victim[1],
+        tmp_path,
+        "flip",
+        0,
+        60,
+        1,
+    ]
+    subprocess.run([str(word) for word in program], capture_output=True, timeout=900, check=True)
+    cases = [json.loads(line) for line in (tmp_path / "results").read_text().splitlines()]
+    assert len(cases) == 61
+    for case in cases:  # without a checksum another result may come out, but no traceback
+        for _, code, _, said in case["results"]:
+            assert code == 0 or (code == 2 and said.startswith("Error: ") and said.count("\n") == 1), case
+
+
+def test_what_came_with_a_container_vouches_for_nothing(victim, tmp_path, monkeypatch):
+    """A note that a container was checked is believed only for the file for which it was written."""
+    monkeypatch.setattr("deeprc.datasets.container_check._WORTH_REMEMBERING", 0)
+    path = tmp_path / "c.h5"
+    path.write_bytes(victim[0].read_bytes())
+    Container(path)
+    note = json.loads((tmp_path / "c.h5.cache" / "checked.json").read_text())
+    assert note["size"] == path.stat().st_size
+    other = tmp_path / "there" / "c.h5"
+    other.parent.mkdir()
+    data = bytearray(path.read_bytes())
+    with h5py.File(path) as file:
+        data[file["residues"].id.get_offset()] = 255
+    other.write_bytes(data)
+    (tmp_path / "c.h5.cache").rename(other.parent / "c.h5.cache")
+    with pytest.raises(InputError, match="/residues: expected values of at most 19, found 255"):
+        Container(other)
+
+
+def test_a_checked_container_is_not_checked_again(victim, tmp_path, monkeypatch):
+    monkeypatch.setattr("deeprc.datasets.container_check._WORTH_REMEMBERING", 0)
+    path = tmp_path / "c.h5"
+    path.write_bytes(victim[0].read_bytes())
+    Container(path)
+    calls = []
+    monkeypatch.setattr("deeprc.datasets.container_check._CHECKED", set())
+    monkeypatch.setattr("deeprc.datasets.container.check_contents", lambda container: calls.append(container.path))
+    Container(path)
+    assert calls == []
+    path.touch()
+    Container(path)
+    assert calls == [path]
+
+
+def test_a_container_is_a_regular_file(tmp_path):
+    import os
+
+    os.mkfifo(tmp_path / "pipe")
+    for path, kind in ((tmp_path / "pipe", "a pipe"), (Path("/dev/zero"), "a device"), (tmp_path, "a folder")):
+        with pytest.raises(InputError, match=f"is {kind}; expected a container made by `deeprc preprocess`"):
+            Container(path)
+        assert not is_container(path)
+
+
+def test_values_are_bit_for_bit_what_was_written(victim):
+    container = Container(victim[0])
+    with h5py.File(victim[0]) as file:
+        for name in ("residues", "sequence_offsets", "counts", "repertoire_offsets"):
+            assert np.array_equal(getattr(container, name), file[name][:])

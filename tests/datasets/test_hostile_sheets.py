@@ -1,0 +1,276 @@
+"""Sheets that a stranger may send: pipes and devices, sizes that are not true, bombs, numbers without end."""
+
+import gzip
+import io
+import os
+import signal
+import socket
+import zipfile
+
+import numpy as np
+import openpyxl
+import pytest
+
+from deeprc.datasets import metadata as metadata_module
+from deeprc.datasets import workbook as workbook_module
+from deeprc.datasets.emerson2017 import read_associated_sequences
+from deeprc.datasets.matching import find_files
+from deeprc.datasets.metadata import read_metadata
+from deeprc.datasets.readers import read_repertoire
+from deeprc.datasets.readers.text import LONGEST_LINE
+from deeprc.errors import InputError
+from deeprc.files import check_regular_file
+
+ROWS = [["ID", "status"], ["a", "x"], ["b", "y"]]
+SHEET = "xl/worksheets/sheet1.xml"
+
+
+@pytest.fixture
+def hangs():
+    """End a test that waits for a pipe, instead of waiting with it."""
+
+    def end(*_):
+        raise AssertionError("waits for a pipe or a device")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(120)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def workbook(path, edit=None, xml=None, extra=()):
+    """Write an XLSX file; `edit` changes the sheet, `xml` its text, `extra` are further parts."""
+    book, stream = openpyxl.Workbook(), io.BytesIO()
+    for row in ROWS:
+        book.active.append(row)
+    if edit is not None:
+        edit(book.active)
+    book.save(stream)
+    with zipfile.ZipFile(stream) as source, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in source.namelist():
+            data = source.read(name).decode()
+            archive.writestr(name, xml(data) if xml is not None and name == SHEET else data)
+        for name, data in extra:
+            archive.writestr(name, data)
+    return path
+
+
+def with_row(cells, number=4):
+    return lambda text: text.replace("</sheetData>", f'<row r="{number}">{cells}</row></sheetData>')
+
+
+# --- what is no regular file ----------------------------------------------------------------------------
+
+
+def make_pipe(path):
+    os.mkfifo(path)
+
+
+def make_socket(path):
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(path.name)  # in the working folder: the path of a socket is short
+
+
+@pytest.mark.parametrize(("make", "kind"), [(make_pipe, "a pipe"), (make_socket, "a socket")])
+@pytest.mark.parametrize(
+    "read",
+    [read_metadata, read_repertoire, read_associated_sequences, lambda path: find_files([path]), check_regular_file],
+    ids=["sheet", "repertoire", "workbook", "source", "helper"],
+)
+def test_pipes_and_sockets_are_refused_without_opening_them(tmp_path, monkeypatch, hangs, make, kind, read):
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path / "p")
+    with pytest.raises(InputError, match=rf"p: is {kind}; expected a"):
+        read(tmp_path / "p")
+
+
+@pytest.mark.parametrize("read", [read_metadata, read_repertoire, lambda path: find_files([path])])
+def test_devices_are_refused(hangs, tmp_path, read):
+    (tmp_path / "link").symlink_to("/dev/zero")
+    with pytest.raises(InputError, match=r"link: is a device; expected a.*; write its content to a file first"):
+        read(tmp_path / "link")
+
+
+def test_a_pipe_in_a_folder_is_left_aside(tmp_path):
+    os.mkfifo(tmp_path / "p.tsv")
+    (tmp_path / "a.tsv").touch()
+    assert find_files([tmp_path]).tables == (tmp_path / "a.tsv",)
+
+
+def test_a_regular_file_and_a_link_to_it_are_accepted(tmp_path):
+    (tmp_path / "a").touch()
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    check_regular_file(tmp_path / "b")
+    with pytest.raises(InputError, match="c: no such file"):
+        check_regular_file(tmp_path / "c")
+    with pytest.raises(InputError, match="is a folder; expected a container"):
+        check_regular_file(tmp_path, expected="a container")
+
+
+# --- workbooks ------------------------------------------------------------------------------------------
+
+
+def test_a_cell_in_the_last_place(tmp_path):
+    path = workbook(tmp_path / "m.xlsx", lambda sheet: sheet.__setitem__("XFD1048576", "x"))
+    with pytest.raises(InputError, match=r"m\.xlsx: row 1048576 has 16384 fields where the header has 2"):
+        read_metadata(path)
+
+
+def test_blank_cells_and_sizes_that_are_not_true(tmp_path):
+    def format_only(sheet):
+        sheet["XFD3000"].number_format = "0.00"
+
+    assert read_metadata(workbook(tmp_path / "m.xlsx", format_only)).repertoire_ids == ("a", "b")
+    path = workbook(tmp_path / "m.xlsx", xml=lambda text: text.replace('ref="A1:B3"', 'ref="A1:XFD1048576"'))
+    assert read_metadata(path).table.shape == (2, 2)
+    path = workbook(tmp_path / "m.xlsx", xml=lambda text: text.replace('ref="A1:B3"', 'ref="A1:A1"'))
+    assert read_metadata(path).table.shape == (2, 2)
+
+
+def test_a_row_that_no_sheet_has(tmp_path):
+    path = workbook(tmp_path / "m.xlsx", xml=with_row('<c r="A4"/>', number=10**11))
+    with pytest.raises(InputError, match=r"m\.xlsx: too large; expected at most 1,000,000 rows"):
+        read_metadata(path)
+
+
+@pytest.mark.parametrize("limit", ["MOST_ROWS", "MOST_CELLS", "_MOST_PLACES"])
+def test_too_many_rows_and_cells(tmp_path, monkeypatch, limit):
+    monkeypatch.setattr(workbook_module, limit, 2)
+    with pytest.raises(InputError, match=r"m\.xlsx: too large; expected at most"):
+        read_metadata(workbook(tmp_path / "m.xlsx"))
+
+
+def test_a_workbook_that_unpacks_to_too_much(tmp_path):
+    path = workbook(tmp_path / "m.xlsx", extra=[("xl/media/zeros.bin", bytes(workbook_module.LARGEST_SHEET))])
+    assert path.stat().st_size < 1 << 20
+    with pytest.raises(InputError, match=r"m\.xlsx: more than 128 MiB unpacked"):
+        read_metadata(path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_entities_that_multiply(tmp_path, encoding):
+    entities = "".join(f'<!ENTITY e{i + 1} "{10 * f"&e{i};"}">' for i in range(12))
+    cell = '<c r="A4" t="inlineStr"><is><t>&e12;</t></is></c>'
+    doctype = f'<!DOCTYPE x [<!ENTITY e0 "{"ha" * 10}">{entities}]>'
+
+    def add(text):
+        text = f'<?xml version="1.0" encoding="{encoding}"?><!-- {"-x" * 50_000} -->{doctype}{with_row(cell)(text)}'
+        return text.encode(encoding)
+
+    with pytest.raises(InputError, match=r"m\.xlsx: part 'xl/worksheets/sheet1\.xml' has a document type"):
+        read_metadata(workbook(tmp_path / "m.xlsx", xml=add))
+
+
+def test_a_number_of_4301_digits_in_a_workbook(tmp_path):
+    path = workbook(tmp_path / "m.xlsx", xml=with_row(f'<c r="A4"><v>{"9" * 4301}</v></c>'))
+    with pytest.raises(InputError, match=r"m\.xlsx: cannot be read as XLSX: .*4301 digits$"):
+        read_metadata(path)
+
+
+@pytest.mark.parametrize("value", ["1e400", "-1e400", "1e308"])
+def test_odd_numbers_in_a_workbook(tmp_path, value):
+    name = '<c r="A4" t="inlineStr"><is><t>c</t></is></c>'
+    path = workbook(tmp_path / "m.xlsx", xml=with_row(f'{name}<c r="B4"><v>{value}</v></c>'))
+    assert read_metadata(path).table["status"].tolist()[:2] == ["x", "y"]
+
+
+def test_a_number_format_without_end(tmp_path):
+    def edit(sheet):
+        sheet["A2"] = 7
+        sheet["A2"].number_format = "0" * 100_000
+
+    assert read_metadata(workbook(tmp_path / "m.xlsx", edit)).repertoire_ids == ("7", "b")
+
+
+def test_comments_above_a_workbooks_header(tmp_path):
+    book = openpyxl.Workbook()
+    for row in [["## made by a tool", None, "x"], ["# note"], [], ["#ID", "y"], ["a", 1], ["b", 2]]:
+        book.active.append(row)
+    book.save(tmp_path / "m.xlsx")
+    sheet = read_metadata(tmp_path / "m.xlsx")
+    assert (sheet.id_column, sheet.repertoire_ids) == ("ID", ("a", "b"))
+
+
+# --- text -----------------------------------------------------------------------------------------------
+
+
+def read_text_sheet(path, text):
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return read_metadata(path)
+
+
+@pytest.mark.parametrize(
+    "value", ["9" * 4301, "-" + "9" * 4301, "1e400", "-1e400", f"1e{'9' * 4301}", "9" * 400 + ".5", "inf", "007"]
+)
+@pytest.mark.parametrize("other", ["1", "1.5", ""])
+def test_numbers_too_large_are_text(tmp_path, value, other):
+    sheet = read_text_sheet(tmp_path / "m.tsv", f"ID\tn\na\t{value}\nb\t{other}\n")
+    assert sheet.table["n"].tolist() == [value, other or None]
+
+
+def test_numbers_that_are_small_stay_numbers(tmp_path):
+    sheet = read_text_sheet(tmp_path / "m.tsv", "ID\tn\tm\na\t1e-400\t9223372036854775807\nb\t1.5\t-5\n")
+    assert sheet.table["n"].tolist() == [0.0, 1.5]
+    assert sheet.table["m"].dtype == np.int64
+
+
+def test_comments_above_the_header(tmp_path):
+    text = "####\n## made by a tool, 2024\n# note\n\nID,y\na,1\n\na,2\n"
+    with pytest.raises(InputError, match=r"m\.csv: rows 6 and 8 have the same ID 'a'"):
+        read_text_sheet(tmp_path / "m.csv", text)
+    sheet = read_text_sheet(tmp_path / "m.csv", text.replace("a,2", "b,2"))
+    assert sheet.repertoire_ids == ("a", "b")
+    assert list(sheet.table) == ["ID", "y"]
+
+
+def test_a_header_with_a_newline_in_a_name(tmp_path):
+    sheet = read_text_sheet(tmp_path / "m.csv", 'ID,"age\n(years)"\na,1\n')
+    assert list(sheet.table) == ["ID", "age\n(years)"]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"ID\tx\na\t" + b"A" * (2 * LONGEST_LINE), "a line or a field in quotes is longer than 16 MiB"),
+        (b"ID\tx\n" + b"a\tb\n" * (workbook_module.LARGEST_SHEET // 4), "more than 128 MiB of text"),
+        (bytes(1 << 25), r"not a text table \(no header in its first 4 MiB\)"),
+        (b"\t".join(b"c%d" % i for i in range(100_000)) + b"\na\n", "100,000 columns; expected at most 16,384"),
+        (b"ID\tx\na\t" + b"\t" * 20_000 + b"\n", "row 2: too large; expected at most"),
+        (b"ID\tx\na\t1\t2\n", "row 2 has 3 fields where the header has 2"),
+        (b'ID\tx\na\t"' + b"b\n" * (1 << 24), "field larger than field limit"),
+    ],
+    ids=["line", "text", "zeros", "columns", "row", "field", "quote"],
+)
+def test_packed_sheets_without_end(tmp_path, data, message):
+    with pytest.raises(InputError, match=rf"m\.tsv: .*{message}"):
+        read_text_sheet(tmp_path / "m.tsv", gzip.compress(data, 1))
+
+
+@pytest.mark.parametrize("limit", ["MOST_ROWS", "MOST_CELLS"])
+def test_too_many_rows_and_cells_of_text(tmp_path, monkeypatch, limit):
+    monkeypatch.setattr(metadata_module, limit, 2)
+    with pytest.raises(InputError, match=r"m\.tsv: row \d: too large; expected at most"):
+        read_text_sheet(tmp_path / "m.tsv", "ID\tx\na\t1\nb\t2\nc\t3\n")
+
+
+@pytest.mark.parametrize(
+    ("data", "ids"),
+    [
+        (b"ID\tx\na\0b\t1\0\n", ("ab",)),
+        (b"ID\tx\na\xff\t1\n", ("a\xff",)),
+        ("ID\tx\na\t1\n".encode("utf-16") + b"\0", ("a",)),
+        (b"\xef\xbb\xbfID\tx\na\t1\n", ("a",)),
+        (b'ID\tx\n"a ""b"" c"\t1\n', ('a "b" c',)),
+    ],
+    ids=["nul", "latin-1", "utf-16 cut short", "mark", "quotes"],
+)
+def test_odd_letters(tmp_path, data, ids):
+    assert read_text_sheet(tmp_path / "m.tsv", data).repertoire_ids == ids
+
+
+def test_long_names_and_ids_are_cut_in_messages(tmp_path):
+    for text in ("ID\tx\n" + 2 * ("a" * 9_000 + "\t1\n"), "\t".join(["x" * 9_000, *"yz"]) + "\n1\t2\t3\n"):
+        with pytest.raises(InputError) as error:
+            read_text_sheet(tmp_path / "m.tsv", text)
+        assert len(str(error.value).replace(str(tmp_path), "")) < 600

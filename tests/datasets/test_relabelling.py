@@ -1,0 +1,141 @@
+import hashlib
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.preprocessing import preprocess
+from deeprc.datasets.relabelling import relabel
+from deeprc.errors import InputError
+
+
+@pytest.fixture
+def cohort(tmp_path: Path, cohort_factory: Callable[..., RepertoireDataset]) -> Path:
+    """Return the path of a container with the repertoires rep.0 to rep.5 that may be changed."""
+    path = tmp_path / "cohort.h5"
+    path.write_bytes(cohort_factory(6, 20).container.path.read_bytes())
+    return path
+
+
+def sheet(path: Path, ids: list[str], **columns: list[object]) -> Path:
+    pd.DataFrame({"repertoire_id": ids, **columns}).to_csv(path, sep="\t", index=False)
+    return path
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_new_container_has_the_new_labels_and_the_old_sequences(cohort: Path, tmp_path: Path) -> None:
+    ids = [f"rep.{i}" for i in (3, 1, 0, 5, 4, 2)]
+    new = sheet(tmp_path / "new.tsv", ids, response=["yes", "no", "no", "yes", "no", "yes"], age=[3, 1, 0, 5, 4, 2])
+    before = digest(cohort)
+    done = relabel(cohort, new, tmp_path / "new.h5")
+    assert digest(cohort) == before
+    assert done.columns == ("repertoire_id", "response", "age")
+    assert done.dropped_columns == ("status", "grade", "patient_id")
+    old, relabelled = open_dataset(cohort), open_dataset(tmp_path / "new.h5")
+    assert relabelled.repertoire_ids.tolist() == old.repertoire_ids.tolist()
+    assert relabelled.metadata["repertoire_id"].tolist() == old.repertoire_ids.tolist()
+    assert relabelled.metadata["age"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert relabelled.metadata["response"].tolist() == ["no", "no", "yes", "yes", "no", "yes"]
+    assert [each.digest() for each in relabelled] == [each.digest() for each in old]
+    np.testing.assert_array_equal(relabelled.container.v_call.codes, old.container.v_call.codes)
+    assert relabelled.container.source == "a test; relabelled with the metadata sheet new.tsv"
+    assert relabelled.container.preprocessing["relabelled"][0]["columns"] == list(done.columns)
+
+
+def test_in_place_twice_keeps_the_history(cohort: Path, tmp_path: Path) -> None:
+    ids = [f"rep.{i}" for i in range(6)]
+    relabel(cohort, sheet(tmp_path / "a.tsv", ids, x=list("ababab")))
+    relabel(cohort, sheet(tmp_path / "b.tsv", ids, y=list("cdcdcd")), keep_columns=True)
+    container = open_dataset(cohort).container
+    assert list(container.metadata) == ["repertoire_id", "y", "x"]
+    assert container.metadata["x"].tolist() == list("ababab")
+    assert container.source == "a test; relabelled with the metadata sheet b.tsv"
+    assert [entry["metadata"] for entry in container.preprocessing["relabelled"]] == ["a.tsv", "b.tsv"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tsv", "b.tsv", "cohort.h5"]
+
+
+def test_what_does_not_match_is_an_error_or_missing(
+    cohort: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    new = sheet(tmp_path / "new.tsv", ["rep.4", "rep.0", "who"], n=[4, 0, 9], label=["p", "q", "r"])
+    before = digest(cohort)
+    with pytest.raises(InputError) as caught:
+        relabel(cohort, new)
+    assert "no repertoire for 1 row: who (by column 'repertoire_id')" in str(caught.value)
+    assert "no row for 4 repertoires: rep.1, rep.2, rep.3, rep.5" in str(caught.value)
+    assert digest(cohort) == before
+    with caplog.at_level(logging.WARNING):
+        done = relabel(cohort, new, allow_missing=True)
+    assert done.rows_without_repertoire == ("who",)
+    assert "no row for 4 repertoires: rep.1, rep.2, rep.3, rep.5: labels are missing" in caplog.text
+    metadata = open_dataset(cohort).metadata
+    np.testing.assert_array_equal(metadata["n"], [0, np.nan, np.nan, np.nan, 4, np.nan])
+    assert metadata["label"].tolist() == ["q", None, None, None, "p", None]
+    assert metadata["repertoire_id"].tolist() == [f"rep.{i}" for i in range(6)]
+
+
+def test_a_sheet_of_something_else(cohort: Path, tmp_path: Path) -> None:
+    new = sheet(tmp_path / "new.tsv", ["x", "y"], label=["p", "q"])
+    with pytest.raises(InputError, match=r"no row is of a repertoire of .* the sheet has 'x', the container 'rep\.0'"):
+        relabel(cohort, new, allow_missing=True)
+    (tmp_path / "mine.txt").write_text("precious")
+    with pytest.raises(InputError, match="exists and is no container"):
+        relabel(cohort, new, tmp_path / "mine.txt")
+    assert (tmp_path / "mine.txt").read_text() == "precious"
+
+
+def test_of_several_id_columns_the_one_that_fits_is_taken(cohort: Path, tmp_path: Path) -> None:
+    table = pd.DataFrame({"sample_id": [f"s{i}" for i in range(6)], "subject_id": [f"rep.{5 - i}" for i in range(6)]})
+    table.assign(n=range(6)).to_csv(tmp_path / "new.csv", index=False)
+    relabel(cohort, tmp_path / "new.csv")
+    assert open_dataset(cohort).metadata["n"].tolist() == [5, 4, 3, 2, 1, 0]
+
+
+def test_rows_find_their_repertoire_by_its_file(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    for name, sequence in (("one", "CASSLF"), ("two", "CASSQF")):
+        (tmp_path / "files" / f"{name}.tsv").write_text(f"junction_aa\tduplicate_count\n{sequence}\t1\n")
+    old = tmp_path / "old.tsv"
+    old.write_text("sample_id\tfilename\tlabel\nA\tone.tsv\tx\nB\ttwo.tsv\ty\n")
+    preprocess([tmp_path / "files"], old, tmp_path / "cohort.h5", jobs=1)
+    new = tmp_path / "new.tsv"
+    new.write_text("sample_id\tfilename\tlabel\nB2\ttwo.tsv.gz\tb\nA2\tone\ta\n")
+    relabel(tmp_path / "cohort.h5", new)
+    dataset = open_dataset(tmp_path / "cohort.h5")
+    assert dataset.repertoire_ids.tolist() == ["A", "B"]
+    assert dataset.metadata["label"].tolist() == ["a", "b"]
+
+
+def test_a_failed_write_leaves_the_container_as_it_was(
+    cohort: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = sheet(tmp_path / "new.tsv", [f"rep.{i}" for i in range(6)], x=list("ababab"))
+    before = digest(cohort)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("deeprc.datasets.relabelling.rewrite_metadata", full)
+    with pytest.raises(InputError, match=r"cohort\.h5: cannot be written: No space left on device"):
+        relabel(cohort, new)
+    assert digest(cohort) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cohort.h5", "new.tsv"]
+
+
+def test_an_older_sheet_with_slashes_and_empty_text(cohort: Path, tmp_path: Path) -> None:
+    new = sheet(tmp_path / "new.tsv", [f"rep.{i}" for i in range(6)], **{"a/b": list("uvuvuv"), "empty": [None] * 6})
+    relabel(cohort, new)
+    metadata = open_dataset(cohort).metadata
+    assert metadata["a/b"].tolist() == list("uvuvuv")
+    assert metadata["empty"].isna().all()
+    with h5py.File(cohort) as file:
+        assert json.loads(file.attrs["preprocessing"])["relabelled"][0]["metadata"] == "new.tsv"

@@ -1,0 +1,183 @@
+"""What a report says of a check: groups, warnings, and which top sequences are shared within a group."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import fisher_exact
+
+from deeprc.datasets.container_writer import seal_container
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.evaluation.checks.findings import Finding
+from deeprc.evaluation.checks.of_run import RunChecks, check_for_training, read_checks
+from deeprc.evaluation.checks.shortcuts import Shortcut
+from deeprc.evaluation.run import Run
+from deeprc.interpretation.motifs.carriers import people_p_value
+from deeprc.interpretation.report import run_report
+from deeprc.interpretation.report.findings import (
+    Group,
+    SharedBy,
+    cautions_of_checks,
+    checks_of,
+    flagged_groups,
+    group_table,
+    shared_by,
+    shortcut_table,
+)
+from tests.conftest import random_sequences, write_cohort
+
+CLONE = "CASSLDRWGYTF"
+
+
+@pytest.fixture(scope="module")
+def contaminated(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
+    """rep.1, rep.3 and rep.5, cases, share a clone and thirty sequences; rep.1 and rep.11 are of one person."""
+    rng = np.random.default_rng(3)
+    repertoires = [random_sequences(rng, 80) for _ in range(24)]
+    for number in (1, 3, 5):
+        repertoires[number][:31] = [CLONE, *repertoires[1][1:31]]
+    repertoires[0][0] = CLONE
+    repertoires[11][0] = repertoires[1][50]
+    who = [f"p{1 if number == 11 else number}" for number in range(24)]
+    metadata = pd.DataFrame({"status": ["healthy", "case"] * 12, "donor": who})
+    path = tmp_path_factory.mktemp("contaminated") / "c.h5"
+    write_cohort(path, repertoires, metadata)
+    with h5py.File(path, "r+") as file:
+        file["v_call"][:] = 1  # the same clone has the same gene
+    seal_container(path)
+    return open_dataset(path)
+
+
+def test_who_carries_a_sequence(contaminated: RepertoireDataset) -> None:
+    group = Group("group 1", "similar-content", ("rep.1", "rep.3", "rep.5"))
+    fifth = contaminated[1].sequences()[50]
+    top = {"case": pd.DataFrame({"junction_aa": [CLONE, fifth, "CAWWWF"], "v_call": ["TRBV1"] * 3})}
+    found = shared_by(contaminated, top, [group], "donor")["case"]
+    assert found == [
+        SharedBy(4, 4, group, 3),  # the fourth is no member
+        SharedBy(2, 1, None),  # two repertoires of one person
+        SharedBy(0, 0, None),
+    ]
+    other_gene = {"case": top["case"].assign(v_call="TRBV2")}
+    assert [each.n_repertoires for each in shared_by(contaminated, other_gene, [group], None)["case"]] == [0, 0, 0]
+    assert shared_by(contaminated, {"case": pd.DataFrame()}, [group], None) == {"case": []}
+
+
+def test_half_of_the_carriers_is_not_most() -> None:
+    group = Group("group 1", "same-content", ("a", "b"))
+    shared = {"case": [SharedBy(3, None, group, 2), SharedBy(4, None, None), SharedBy(2, None, group, 2)]}
+    (caution,) = cautions_of_checks(RunChecks(()), shared)
+    assert caution.text.startswith(
+        "2 of the first 3 sequences that speak for case are shared mainly within group 1 (a, b), repertoires that have "
+    )
+    assert (caution.level, caution.section) == ("warning", "sequences")
+
+
+def test_cautions_are_the_warnings() -> None:
+    findings = (
+        Finding("error", "same-content", "one thing", "do this", groups=(("a", "b", "c"),)),
+        Finding("warning", "similar-content", "another", "do that", groups=(("d", "e"), ("f", "g"))),
+        Finding("warning", "repeated-subject", "which the split knows better", "nothing"),
+        Finding("note", "missing-labels", "a note", "nothing"),
+    )
+    checks = RunChecks(findings)
+    told = [caution.text for caution in cautions_of_checks(checks, {})]
+    assert told == ["One thing. What to do: do this.", "Another. What to do: do that."]
+    assert [(group.name, group.code, group.members) for group in flagged_groups(checks)] == [
+        ("group 1", "same-content", ("a", "b", "c")),
+        ("group 2", "similar-content", ("d", "e")),
+        ("group 3", "similar-content", ("f", "g")),
+    ]
+
+
+def test_tables_of_groups_and_shortcuts(contaminated: RepertoireDataset) -> None:
+    judged: Any = SimpleNamespace(
+        ids=contaminated.repertoire_ids, split=np.array(["train"] * 23 + ["test"], dtype=object)
+    )
+    groups = [Group("group 1", "similar-content", ("rep.1", "rep.23", "of another cohort"))]
+    table = group_table(groups, contaminated, judged, "donor")
+    assert table is not None
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        ["rep.1", "group 1", "3", "similar content", "p1", "train"],
+        ["rep.23", "group 1", "3", "similar content", "p23", "test"],
+    ]
+    assert group_table([], contaminated, judged, None) is None
+    shortcut = Shortcut("t", "a from b", "V-gene usage", None, "label-from-genes", "auc", 0.93, (0.8, 0.99), "note", "")
+    told = shortcut_table(RunChecks((), (shortcut,)))
+    assert told is not None
+    assert [cell.text for cell in told.rows[0]] == ["V-gene usage", "a from b", "AUC", "0.93", "0.80 to 0.99", "yes"]
+    assert shortcut_table(RunChecks(())) is None
+
+
+def test_a_run_without_checks_is_checked_now(
+    tmp_path: Path, contaminated: RepertoireDataset, trained: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known: Any = SimpleNamespace(split=np.array(["train", "test"], dtype=object))
+    assert checks_of(trained, contaminated, known) == read_checks(trained.path)
+    new: Any = SimpleNamespace(split=np.array(["train", "new"], dtype=object))
+    now = check_for_training(contaminated, trained.tasks, None)
+    assert checks_of(trained, contaminated, new) == now
+    similar = next(each for each in now.findings if each.code == "similar-content")
+    assert similar.groups == (("rep.1", "rep.3", "rep.5"),)
+    older: Any = SimpleNamespace(path=tmp_path, tasks=trained.tasks, settings=trained.settings)
+    assert checks_of(older, contaminated, known) == now
+
+
+def test_the_page_shows_them(
+    contaminated: RepertoireDataset, run_factory: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_factory(contaminated, "n_updates=10", "n_kernels=4", "kernel_size=4")
+    assert json.loads((run.path / "checks.json").read_text())["subject_column"] == "donor"
+    shown: dict[str, Any] = {}
+    monkeypatch.setattr(run_report, "write_page", lambda path, template, **content: shown.update(content))
+    run_report.write_report(run, contaminated, run.path / "report.html", top=60)
+    texts = [caution.text for caution in shown["cautions"]]
+    assert any(text.startswith("1 group of repertoires of different subjects shares far more") for text in texts)
+    assert [row[0].text for row in shown["groups"].rows] == ["rep.1", "rep.3", "rep.5"]
+    common = set(contaminated[1].sequences()[1:31])
+    n_marked = 0
+    for page in shown["sides"]:
+        labels = [column.label for column in page.table.columns]
+        place = labels.index("Carried by")
+        for row in page.table.rows:
+            if row[0].value in common:
+                assert (row[place].text, row[place + 1].text) == ("3 (3 people)", "group 1: 3 of 3")
+                n_marked += 1
+            elif row[0].value != CLONE:
+                assert row[place].text in ("1 (1 person)", "2 (1 person)")
+    assert n_marked >= 1
+
+
+# -- people -----------------------------------------------------------------------------------------------------------
+
+
+def test_people_of_one_class_are_compared_by_fisher() -> None:
+    """Four people of the class (one with 3 repertoires), 5 others; 3 and 1 of them carry it."""
+    person = np.array([0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8])
+    own = np.arange(11) < 6
+    carries = np.array([1, 1, 0, 1, 1, 0, 1, 0, 0, 0, 0], bool)
+    expected = fisher_exact([[3, 1], [1, 4]], alternative="greater").pvalue
+    assert people_p_value(carries, person, own, ~own) == pytest.approx(expected)
+
+
+def test_people_of_both_classes_are_compared_with_themselves() -> None:
+    """Of six people with a repertoire of each, three carry it in their own class only, none in the other only."""
+    person = np.repeat(np.arange(6), 2)
+    own = np.tile([True, False], 6)
+    carries = np.zeros(12, bool)
+    carries[[0, 2, 4, 6, 7]] = True
+    assert people_p_value(carries, person, own, ~own) == pytest.approx(1 / 8)
+    assert people_p_value(carries, person, ~own, own) == 1.0
+
+
+def test_nobody_to_compare() -> None:
+    person, all_own = np.arange(3), np.ones(3, bool)
+    assert np.isnan(people_p_value(all_own, person, all_own, ~all_own))

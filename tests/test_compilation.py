@@ -1,0 +1,133 @@
+"""Compiled code has a place where neither the package's folder nor the home can be written to."""
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from deeprc.caches import prepare_caches, private_folder
+
+ROOT = Path(__file__).parent.parent
+NO_MODES = pytest.mark.skipif(not hasattr(os, "getuid"), reason="folders have no owners")
+
+PROGRAM = """
+import os
+from deeprc.datasets.counters import word
+from numba import uint64
+word(uint64(1), uint64(2))
+print(word._cache.cache_path and os.path.dirname(word._cache.cache_path))
+print(sum(word.stats.cache_hits.values()))
+"""
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A copy of the package in whose folders nothing can be made, not even by those whom modes do not hinder."""
+    site = tmp_path / "site"
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "deeprc", site / "deeprc", ignore=ignored)
+    for name in ("datasets", "baselines", "configs"):
+        shutil.copytree(ROOT / name, site / "deeprc" / name, ignore=ignored)
+    for folder in [path for path in site.rglob("*") if path.is_dir()]:
+        (folder / "__pycache__").write_text("a file where a folder should be")
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "home").write_text("no folder")
+    return site
+
+
+def call(site: Path, program: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    names = ("NUMBA_CACHE_DIR", "MPLCONFIGDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
+    rest = {name: value for name, value in os.environ.items() if name not in names}
+    own = {"HOME": str(site.parent / "home"), "TMPDIR": str(site.parent / "temporary"), "PYTHONPATH": str(site)}
+    command = [sys.executable, "-c", program, *arguments]
+    environment = {**rest, **own, **variables}
+    return subprocess.run(command, cwd=site.parent, env=environment, capture_output=True, text=True, check=False)
+
+
+@NO_MODES
+def test_compiled_code_is_kept_in_a_private_folder(installed: Path) -> None:
+    private = installed.parent / "temporary" / f"deeprc-{os.getuid()}"
+    for hits in (0, 1):
+        done = call(installed, PROGRAM)
+        assert (done.stdout, done.stderr) == (f"{private}/numba\n{hits}\n", "")
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+
+
+@NO_MODES
+def test_without_any_place_everything_works_and_nothing_is_kept(installed: Path) -> None:
+    private = installed.parent / "temporary" / f"deeprc-{os.getuid()}"
+    private.mkdir(mode=0o755)  # others may look into it, so it is not ours
+    done = call(installed, PROGRAM)
+    assert (done.stdout, done.stderr) == ("None\n0\n", "")
+    assert list(private.iterdir()) == []
+
+
+@NO_MODES
+def test_a_damaged_or_full_cache_is_none(installed: Path) -> None:
+    place = installed.parent / "cache"
+    call(installed, PROGRAM, NUMBA_CACHE_DIR=str(place))
+    indices = list(place.rglob("*.nbi"))
+    assert indices
+    for index in indices:
+        index.write_bytes(b"")
+    done = call(installed, PROGRAM, NUMBA_CACHE_DIR=str(place))
+    assert (done.stdout, done.stderr) == (f"{place}\n0\n", "")
+    for path in place.rglob("*.nb?"):
+        path.unlink()
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
+    done = call(installed, limited + PROGRAM, NUMBA_CACHE_DIR=str(place))
+    assert (done.stdout, done.stderr) == (f"{place}\n0\n", "")
+    assert [path for path in place.rglob("*") if path.is_file()] == []
+
+
+@NO_MODES
+def test_a_private_folder_is_this_users_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = private_folder()
+    assert folder == tmp_path / f"deeprc-{os.getuid()}"
+    assert private_folder() == folder
+    folder.chmod(0o770)
+    assert private_folder() is None
+    folder.rmdir()
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    folder.symlink_to(tmp_path / "elsewhere")
+    assert private_folder() is None
+    folder.unlink()
+    tmp_path.chmod(0o777)  # others could rename what is there
+    assert private_folder() is None
+    (tmp_path / f"deeprc-{os.getuid()}").rmdir()
+    tmp_path.chmod(0o1777)
+    assert private_folder() == folder
+    monkeypatch.setattr(os, "getuid", lambda: 4321)
+    (tmp_path / "deeprc-4321").mkdir(mode=0o700)  # of another user than 4321
+    assert private_folder() is None
+
+
+@NO_MODES
+def test_matplotlib_gets_a_place_where_the_home_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for name in ("MPLCONFIGDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "TRITON_CACHE_DIR", "TRITON_HOME"):
+        monkeypatch.setenv(name, "")  # so that it is put back afterwards
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    prepare_caches()
+    assert os.environ["MPLCONFIGDIR"] == ""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HOME", str(tmp_path / "file"))
+    prepare_caches()
+    assert os.environ["MPLCONFIGDIR"] == str(tmp_path / f"deeprc-{os.getuid()}" / "mplconfigdir")
+    assert os.environ["TRITON_CACHE_DIR"] == str(tmp_path / f"deeprc-{os.getuid()}" / "triton_cache_dir")
+    monkeypatch.setenv("MPLCONFIGDIR", "mine")
+    prepare_caches()
+    assert os.environ["MPLCONFIGDIR"] == "mine"
+
+
+def test_all_functions_are_compiled_in_one_way() -> None:
+    sources = [path for name in ("deeprc", "datasets", "baselines") for path in (ROOT / name).rglob("*.py")]
+    direct = [path.name for path in sources if "numba.njit" in path.read_text() or "numba.jit" in path.read_text()]
+    assert direct == ["compilation.py"]

@@ -1,0 +1,146 @@
+"""YAML and JSON that a stranger may have written: read within limits, checked by type, nothing executed."""
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from deeprc import documents
+from deeprc.documents import AnyFloat, parse_json, parse_yaml, read_json, read_text, read_yaml, shown, typed
+from deeprc.errors import InputError
+
+
+@dataclass(frozen=True)
+class Inner:
+    kind: Literal["one", "two"]
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Outer:
+    inner: list[Inner]
+    n: int = field(metadata={"low": 0, "high": 9})
+    share: float | None = None
+    loss: AnyFloat = 0.0
+    named: dict[str, bool] = field(default_factory=dict)
+
+
+WHOLE: dict[str, Any] = {"inner": [{"kind": "one", "names": ["a"]}], "n": 3, "share": 1, "named": {"x": True}}
+
+BILLION = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{b}: &{b} [{','.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+def test_a_document_becomes_what_its_type_says() -> None:
+    found = typed({**WHOLE, "loss": math.inf}, Outer, "f")
+    assert found == Outer([Inner("one", ("a",))], 3, 1.0, math.inf, {"x": True})
+    assert isinstance(found.share, float)
+    assert typed(parse_yaml("[1, 2]", source="f"), list[int], "f") == [1, 2]
+    assert typed(None, int | None, "f") is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n": "3"}, "f: n: expected a whole number of 64 bits, found '3'"),
+        ({"n": True}, "f: n: expected a whole number of 64 bits, found True"),
+        ({"n": 2**63}, "f: n: expected a whole number of 64 bits, found 9223372036854775808"),
+        ({"n": 10**9999}, "f: n: expected a whole number of 64 bits, found a int"),
+        ({"n": 10}, "f: n: expected 0 to 9, found 10"),
+        ({"n": None}, "f: n: expected a whole number of 64 bits, found None"),
+        ({"share": math.nan}, "f: share: expected a finite number, found nan"),
+        ({"share": 10**400}, "f: share: expected a finite number, found 1000"),
+        ({"share": [1]}, "f: share: expected a finite number, found [1]"),
+        ({"inner": {}}, "f: inner: expected a list, found {}"),
+        ({"inner": "ab"}, "f: inner: expected a list, found 'ab'"),
+        ({"inner": [{"kind": 1}]}, "f: inner[0]: kind: expected one of one, two, found 1"),
+        ({"inner": [{"kind": ["one"]}]}, "f: inner[0]: kind: expected one of one, two, found ['one']"),
+        ({"inner": [{}]}, "f: inner[0]: kind: is missing"),
+        ({"inner": [{"kind": "one", "names": ["\0"]}]}, "f: inner[0]: names[0]: expected text without NUL"),
+        (
+            {"inner": [{"kind": "one", "names": ["\ud800"]}]},
+            "f: inner[0]: names[0]: expected text without",
+        ),
+        ({"named": {3: True}}, "f: named: expected text, found 3"),
+        ({"named": {"x": 1}}, "f: named.'x': expected true or false, found 1"),
+        ({"more": 1}, "f: no key 'more' is known here; expected inner, n, share, loss, named"),
+    ],
+)
+def test_what_is_of_another_type_is_said_with_its_place(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as error:
+        typed({**WHOLE, **changes}, Outer, "f")
+    assert str(error.value).startswith(message)
+    assert len(str(error.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [", "f: is not YAML: while parsing"),
+        ("[" * 5000, "f: is nested too deeply"),
+        ("- " * 5000, "f: is nested too deeply"),
+        (BILLION, "f: is too large: more than 200,000 values, aliases repeated"),
+        ("a: &a [*a]", "f: is too large: more than 200,000 values, aliases repeated"),
+        ("<<: &a {<<: *a}", "f: is too large: more than 200,000 values, aliases repeated"),
+        ("[" + "a," * 200_000 + "]", "f: is too large: more than 200,000 values"),
+        ("!!python/object/apply:os.system ['true']", "f: is not YAML: could not determine a constructor"),
+        ("!!int ''", "f: is not YAML: "),
+        ("!!bool x", "f: is not YAML: "),
+        ("!!timestamp x", "f: is not YAML: "),
+        ("2020-13-45", "f: is not YAML: "),
+        ("9" * 5000, "f: is not YAML: "),
+        ("{[1]: 2}", "f: is not YAML: "),
+        ("a\0b", "f: is not YAML: "),
+    ],
+)
+def test_yaml_that_is_not_read(text: str, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        parse_yaml(text, source="f")
+    assert str(error.value).startswith(message)
+    assert "\n" not in str(error.value)
+
+
+def test_aliases_are_read_where_they_are_few() -> None:
+    assert parse_yaml("a: &x [1, 2]\nb: *x", source="f") == {"a": [1, 2], "b": [1, 2]}
+    assert parse_yaml("", source="f") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("[" * 500_000, "f: is nested too deeply"), ("{", "f: is not JSON: "), ("9" * 5000, "f: is not JSON: ")],
+)
+def test_json_that_is_not_read(text: str, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        parse_json(text, source="f")
+    assert str(error.value).startswith(message)
+
+
+def test_files_that_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "a"
+    with pytest.raises(InputError, match="a: no such file"):
+        read_json(file)
+    with pytest.raises(InputError, match=r"is a folder; expected text"):
+        read_yaml(tmp_path)
+    with pytest.raises(InputError, match=r"/dev/zero: is no regular file; expected text"):
+        read_text(Path("/dev/zero"))
+    file.write_bytes(b"\xff")
+    with pytest.raises(InputError, match="a: is no UTF-8 text: byte 0"):
+        read_text(file)
+    monkeypatch.setattr(documents, "MOST_YAML_BYTES", 3)
+    file.write_text("1234")
+    with pytest.raises(InputError, match="a: is too large; expected at most 3 bytes"):
+        read_yaml(file)
+    file.write_text("123")
+    assert read_yaml(file) == 123
+
+
+def test_what_is_shown_is_short() -> None:
+    assert shown("a") == "'a'"
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    for value in ("x" * 10_000, list(range(10_000)), {str(i): i for i in range(10_000)}, 10**50_000, deep):
+        assert len(shown(value)) < 200

@@ -1,0 +1,71 @@
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from deeprc import DeepRCClassifier
+from deeprc.config import load_config
+from deeprc.datasets.container_writer import ContainerWriter
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.sequences import SequenceTable
+from deeprc.errors import InputError
+from deeprc.evaluation.experiment import train_run
+from deeprc.training.hidden_counts import with_visible_residues
+
+CHANGES = {"n_updates": 2, "evaluate_every": 1, "n_sequences": 10, "abundance": "log"}
+
+
+def make(path: Path, largest: Sequence[int]) -> RepertoireDataset:
+    """Write repertoires r0, r1, ... whose largest counts are given, every other one positive."""
+    rng = np.random.default_rng(0)
+    with ContainerWriter(path) as writer:
+        for number, count in enumerate(largest):
+            counts = np.full(20, 1, np.uint32)
+            counts[::2] = count
+            residues = rng.integers(0, 20, 200).astype(np.uint8)
+            writer.append(f"r{number}", SequenceTable(residues, np.full(20, 10), counts))
+        writer.finish(pd.DataFrame({"y": np.arange(len(largest)) % 2}), source="a test")
+    return open_dataset(path)
+
+
+def test_train_replaces_a_log_that_hides_everything(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cohort = make(tmp_path / "ones.h5", [1] * 12)
+    with caplog.at_level(logging.WARNING):
+        run = train_run(
+            cohort.container.path, tmp_path / "run", targets="y", config=load_config("deeprc", CHANGES), folds=3
+        )
+    assert "abundance=none in the place of log" in caplog.text
+    assert yaml.safe_load((run.path / "config.yaml").read_text())["network"]["abundance"] == "none"
+
+
+def test_a_log_that_hides_some_repertoires_is_refused(tmp_path: Path) -> None:
+    cohort = make(tmp_path / "some.h5", [5, 4, 1, 3, 1, 2, 5, 5, 5, 5, 5, 5])
+    message = r"abundance=log hides every residue of repertoires whose counts are all 1: 2 repertoires: r2, r4; leave"
+    config = load_config("deeprc", CHANGES)
+    with pytest.raises(InputError, match=message):
+        with_visible_residues(config, [cohort])
+    with pytest.raises(InputError, match=message):
+        DeepRCClassifier(overrides=CHANGES).fit(
+            cohort[:8], cohort.metadata["y"][:8], X_validation=cohort[8:], y_validation=cohort.metadata["y"][8:]
+        )
+    for other in ("log1p", "none"):
+        changed = load_config("deeprc", {**CHANGES, "abundance": other})
+        assert with_visible_residues(changed, [cohort]) is changed
+    with pytest.raises(InputError, match="abundance=log hides every residue"):
+        train_run(cohort.container.path, tmp_path / "run", targets="y", config=config, folds=3)
+    assert not (tmp_path / "run").exists()
+
+
+def test_predictions_that_say_nothing_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cohort = make(tmp_path / "counts.h5", [3] * 12)
+    run = train_run(
+        cohort.container.path, tmp_path / "run", targets="y", config=load_config("deeprc", CHANGES), folds=3
+    )
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        run.predict(make(tmp_path / "new.h5", [1, 2, 1]))
+    assert "the prediction says nothing of 2 repertoires: r0, r2" in caplog.text
