@@ -218,8 +218,10 @@ def _motif_table(
     for row in first.carriers.to_dict("records"):
         name, n = row["class"], int(row["n_repertoires"])
         mark = swatch(places[name]) if name in places else ""
-        people = f" ({int(row['n_people']):,} people)" if "n_people" in row else ""
-        columns.append(Column(mark + f"{name}: repertoires, of {n:,}{people}"))
+        sizes = f"so many of {n:,} carry it"
+        if "n_people" in row:
+            sizes += f", and in brackets the people they come from, of {int(row['n_people']):,}"
+        columns.append(Column(mark + f"{name}: repertoires", note=sizes))
         columns.append(Column(mark + f"{name}: sequences", note=note))
         note = ""
     if _people_p(first, side) is not None:
@@ -255,7 +257,7 @@ def _motif_row(motif: Motif, side: Side, genes: Sequence[Cell]) -> list[Cell]:
     for row in motif.carriers.to_dict("records"):
         share = float(row["mean_share"])
         n_with = int(row["n_repertoires_with"])
-        people = f" ({int(row['n_people_with']):,} people)" if "n_people_with" in row else ""
+        people = f" ({int(row['n_people_with']):,})" if "n_people_with" in row else ""
         cells.append(Cell(f"{n_with:,}{people}", n_with))
         cells.append(_lines(f"{int(row['n_sequences_with']):,}", f"({share:.3%})", share))
     p_people = _people_p(motif, side)
