@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import reprlib
-import stat
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
@@ -22,6 +21,7 @@ import numpy as np
 import yaml
 
 from deeprc.errors import InputError
+from deeprc.files import read_limited
 
 __all__ = [
     "MOST_JSON_BYTES",
@@ -89,22 +89,9 @@ def read_text(path: Path, *, limit: int = MOST_JSON_BYTES) -> str:
         If it is missing, cannot be read, is no regular file, is too large, or is no UTF-8 text.
     """
     try:
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            raise InputError(f"{path}: {'is a folder' if stat.S_ISDIR(mode) else 'is no regular file'}; expected text")
-        with path.open("rb") as file:
-            content = file.read(limit + 1)
-        if len(content) > limit:
-            raise InputError(f"{path}: is too large; expected at most {limit:,} bytes")
-        return content.decode("utf-8")
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
+        return read_limited(path, limit=limit, expected="a text").decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: is no UTF-8 text: byte {error.start}") from error
-    except (OSError, ValueError) as error:  # a path may hold a NUL
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 def read_json(path: Path) -> Any:

@@ -31,6 +31,7 @@ __all__ = [
     "check_table_output",
     "folder_beside",
     "name_write_errors",
+    "read_limited",
     "replace_file",
     "write_aside",
     "write_safetensors",
@@ -102,6 +103,25 @@ def check_regular_file(path: Path, *, expected: str = "a regular file") -> None:
         kind = _KINDS.get(stat.S_IFMT(mode), "no file")
         hint = "; write its content to a file first" if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) else ""
         raise InputError(f"{path}: is {kind}; expected {expected}{hint}")
+
+
+def read_limited(path: Path, *, limit: int, expected: str) -> bytes:
+    """Return what a regular file of at most `limit` bytes holds.
+
+    Raises
+    ------
+    InputError
+        If it is no regular file, cannot be read, or is larger; `expected` says in the message what should be there.
+    """
+    check_regular_file(path, expected=expected)
+    try:
+        with path.open("rb") as file:
+            content = file.read(limit + 1)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if len(content) > limit:
+        raise InputError(f"{path}: is too large; expected {expected} of at most {limit:,} bytes")
+    return content
 
 
 def check_new_folder(folder: Path, *, hint: str = "") -> None:

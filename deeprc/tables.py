@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import pandas as pd
 
 from deeprc.documents import shown
 from deeprc.errors import InputError
+from deeprc.files import read_limited
 
 __all__ = ["Column", "read_table"]
 
@@ -74,24 +74,14 @@ def read_table(path: Path, columns: Mapping[str, Column]) -> pd.DataFrame:
 
 def _cells(path: Path) -> pd.DataFrame:
     """Return all cells as text, the header among them; an empty one is missing."""
+    content = read_limited(path, limit=_MOST_BYTES, expected="a table")
+    if content.split(b"\n", 1)[0].count(b"\t") >= _MOST_COLUMNS:
+        raise InputError(f"{path}: has too many columns; expected at most {_MOST_COLUMNS}")
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise InputError(f"{path}: is no regular file; expected a table")
-        with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
-        if len(content) > _MOST_BYTES:
-            raise InputError(f"{path}: is too large; expected a table of at most {_MOST_BYTES:,} bytes")
-        if content.split(b"\n", 1)[0].count(b"\t") >= _MOST_COLUMNS:
-            raise InputError(f"{path}: has too many columns; expected at most {_MOST_COLUMNS}")
         return pd.read_csv(
             io.BytesIO(content), sep="\t", header=None, dtype=object, keep_default_na=False, na_values=[""]
         )
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; what should make it has not ended") from None
-    except InputError:
-        raise
-    except (OSError, ValueError) as error:  # UnicodeDecodeError is a ValueError
+    except ValueError as error:  # UnicodeDecodeError is one
         raise InputError(f"{path}: is no table: {' '.join(str(error).split())[:200]}") from error
 
 

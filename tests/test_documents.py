@@ -122,16 +122,16 @@ def test_files_that_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     file = tmp_path / "a"
     with pytest.raises(InputError, match="a: no such file"):
         read_json(file)
-    with pytest.raises(InputError, match=r"is a folder; expected text"):
+    with pytest.raises(InputError, match=r"is a folder; expected a text"):
         read_yaml(tmp_path)
-    with pytest.raises(InputError, match=r"/dev/zero: is no regular file; expected text"):
+    with pytest.raises(InputError, match=r"/dev/zero: is a device; expected a text"):
         read_text(Path("/dev/zero"))
     file.write_bytes(b"\xff")
     with pytest.raises(InputError, match="a: is no UTF-8 text: byte 0"):
         read_text(file)
     monkeypatch.setattr(documents, "MOST_YAML_BYTES", 3)
     file.write_text("1234")
-    with pytest.raises(InputError, match="a: is too large; expected at most 3 bytes"):
+    with pytest.raises(InputError, match="a: is too large; expected a text of at most 3 bytes"):
         read_yaml(file)
     file.write_text("123")
     assert read_yaml(file) == 123

@@ -70,13 +70,13 @@ def test_what_does_not_fit_is_said_with_its_place(old: str, new: str, message: s
 
 
 def test_what_is_no_table(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"a\.tsv: no such file; what should make it has not ended"):
+    with pytest.raises(InputError, match=r"a\.tsv: no such file; expected a table"):
         read_table(tmp_path / "a.tsv", COLUMNS)
     for content in (b"", b"\xff\xfe\x00", b"a\tb\n1\t2\t3\t4\n1\n1\t2\t3\t4\t5\t6\n"):
         (tmp_path / "a.tsv").write_bytes(content)
         with pytest.raises(InputError, match=r"a\.tsv: is no table: "):
             read_table(tmp_path / "a.tsv", COLUMNS)
-    with pytest.raises(InputError, match=r"is no regular file; expected a table"):
+    with pytest.raises(InputError, match=r"is a folder; expected a table"):
         read_table(tmp_path, COLUMNS)
-    with pytest.raises(InputError, match=r"is no regular file; expected a table"):
+    with pytest.raises(InputError, match=r"is a device; expected a table"):
         read_table(Path("/dev/zero"), COLUMNS)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from deeprc.documents import parse_json, plain, shown, typed
 from deeprc.errors import InputError
-from deeprc.files import write_safetensors
+from deeprc.files import check_regular_file, write_safetensors
 
 __all__ = ["load_tensors", "optimizer_tensors", "restore_optimizer", "save_tensors"]
 
@@ -50,10 +50,7 @@ def load_tensors(
     InputError
         If the file is missing or damaged, its tensors are not those that are expected, or a number is not finite.
     """
-    if not path.exists():
-        raise InputError(f"{path}: no such file")
-    if not path.is_file():
-        raise InputError(f"{path}: is no regular file; expected a safetensors file")
+    check_regular_file(path, expected="a safetensors file")
     try:
         with safe_open(path, framework="pt") as file:
             names = list(file.keys())
