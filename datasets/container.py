@@ -8,6 +8,7 @@ N sequences, B repertoires.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from numpy.typing import NDArray
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.container_check import check_contents, is_checked, remember_checked
 from deeprc.datasets.hdf5 import (
+    BlockCheck,
+    blocks,
     has_attribute,
     is_fixed_text,
     map_values,
@@ -68,9 +71,11 @@ class Container:
             self.stamp = FileStamp.of(self.path)  # of the file that is read here, also if it is replaced
             self._read(file)
             if not is_checked(self.path, self.stamp):
-                check_contents(self)
-                if self.version != _LEGACY_VERSION:
-                    _check_seal(file, self.path)
+                checks = check_contents(self)
+                if self.version == _LEGACY_VERSION:
+                    _check_blocks(file, self.path, checks)
+                else:
+                    _check_seal(file, self.path, checks)
                 remember_checked(self.path, self.stamp)
 
     def __reduce__(self) -> tuple[type[Container], tuple[Path]]:
@@ -162,8 +167,14 @@ def _dataset(things: dict[str, h5py.Group | h5py.Dataset], name: str) -> h5py.Da
     return things[name]
 
 
-def _check_seal(file: h5py.File, path: Path) -> None:
-    if seal(file, path) != read_text(file, "checksum"):
+def _check_blocks(file: h5py.File, path: Path, checks: Mapping[str, BlockCheck]) -> None:
+    for name, check in checks.items():
+        for block in blocks(map_values(path, file[name])):
+            check(block)
+
+
+def _check_seal(file: h5py.File, path: Path, checks: Mapping[str, BlockCheck]) -> None:
+    if seal(file, path, checks) != read_text(file, "checksum"):
         raise InputError(f"{path}: the container is damaged: its content is not what its checksum says")
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
-from deeprc.datasets.hdf5 import blocks
+from deeprc.datasets.hdf5 import BlockCheck
 from deeprc.errors import InputError
 from deeprc.files import FileStamp, write_text
 from deeprc.versions import package_version
@@ -30,9 +30,6 @@ MAX_LENGTH = 255
 _WORTH_REMEMBERING = 1 << 26
 """Bytes of a container; a smaller one is checked again in a moment."""
 
-_OFFSETS = 1 << 17
-"""Offsets that are looked at together: they stay in the processor's cache."""
-
 _NOTE = "checked.json"
 
 _CHECKED: set[tuple[Path, FileStamp]] = set()
@@ -40,13 +37,16 @@ _CHECKED: set[tuple[Path, FileStamp]] = set()
 logger = logging.getLogger(__name__)
 
 
-def check_contents(container: Container) -> None:
-    """Raise unless a container's arrays fit together and no value leads outside of another array.
+def check_contents(container: Container) -> dict[str, BlockCheck]:
+    """Raise unless a container's arrays fit together; return the checks of the values of its large datasets.
+
+    No value leads outside of another array if every check has been called with all blocks of its dataset, in order. So
+    a large container is read once for these checks and for its checksum.
 
     Raises
     ------
     ValueError
-        If they do not; the message names the dataset, what was expected and what was found.
+        Here and by the checks; the message names the dataset, what was expected and what was found.
     """
     n, n_repertoires = len(container.sequence_offsets) - 1, len(container.repertoire_ids)
     _expect("/repertoire_offsets", "values", n_repertoires + 1, len(container.repertoire_offsets))
@@ -54,20 +54,25 @@ def check_contents(container: Container) -> None:
         raise ValueError("/sequence_offsets: expected at least one value, found none")
     _expect("/metadata", "rows", n_repertoires, len(container.metadata))
     _check_ids(container.repertoire_ids)
-    _check_rising("/repertoire_offsets", container.repertoire_offsets, n, smallest=0)
+    _rising("/repertoire_offsets", container.repertoire_offsets, n, smallest=0)(container.repertoire_offsets)
     n_residues = len(container.residues)
-    _check_rising("/sequence_offsets", container.sequence_offsets, n_residues, smallest=1, largest=MAX_LENGTH)
-    _check_range("/residues", container.residues, 0, len(AMINO_ACIDS) - 1)
+    checks = {
+        "residues": _within("/residues", 0, len(AMINO_ACIDS) - 1),
+        "sequence_offsets": _rising(
+            "/sequence_offsets", container.sequence_offsets, n_residues, smallest=1, largest=MAX_LENGTH
+        ),
+        "counts": _within("/counts", 1, None),
+    }
     _expect("/counts", "values", n, len(container.counts))
-    _check_range("/counts", container.counts, 1, None)
-    for name, genes in (("/v_call", container.v_call), ("/j_call", container.j_call)):
+    for name, genes in (("v_call", container.v_call), ("j_call", container.j_call)):
         if genes is not None:
-            _expect(name, "values", n, len(genes.codes))
-            _check_range(name, genes.codes, 0, len(genes.vocabulary) - 1)
+            _expect(f"/{name}", "values", n, len(genes.codes))
+            checks[name] = _within(f"/{name}", 0, len(genes.vocabulary) - 1)
             if len(set(genes.vocabulary)) != len(genes.vocabulary):
-                raise ValueError(f"{name}: expected a vocabulary of different names, found one twice")
+                raise ValueError(f"/{name}: expected a vocabulary of different names, found one twice")
     if container.witness is not None:
         _expect("/witness", "values", n, len(container.witness))
+    return checks
 
 
 def _expect(name: str, what: str, expected: int, found: int) -> None:
@@ -85,31 +90,38 @@ def _check_ids(ids: NDArray[np.object_]) -> None:
         seen.add(each)
 
 
-def _check_rising(
+def _rising(
     name: str, offsets: NDArray[np.int64], total: int, *, smallest: int, largest: int | None = None
-) -> None:
-    """Check that offsets go from 0 to a total, in steps whose size is between two limits."""
+) -> BlockCheck:
+    """Return a check that offsets go from 0 to a total, in steps whose size is between two limits."""
     if offsets[0] != 0 or offsets[-1] != total:
         raise ValueError(f"{name}: expected offsets from 0 to {total:,}, found {offsets[0]:,} to {offsets[-1]:,}")
-    for start in range(0, len(offsets) - 1, _OFFSETS):
-        block = offsets[start : start + _OFFSETS + 1]
+    limits = f"at least {smallest}" + ("" if largest is None else f" and at most {largest}")
+    n_seen, last = 0, np.zeros(0, np.int64)  # values of the blocks before, and the last of them, (0 or 1,)
+
+    def check(block: NDArray[np.int64]) -> None:
+        nonlocal n_seen, last
         if block.min() < 0 or block.max() > total:  # also keeps the differences from overflowing
             raise ValueError(f"{name}: expected offsets from 0 to {total:,}, found {block.min():,} to {block.max():,}")
-        steps = np.diff(block)
-        if steps.min() < smallest or (largest is not None and steps.max() > largest):
-            wrong = (steps < smallest) | (False if largest is None else steps > largest)
-            at = int(np.flatnonzero(wrong)[0])
-            limits = f"at least {smallest}" + ("" if largest is None else f" and at most {largest}")
-            raise ValueError(f"{name}: expected steps of {limits}, found {steps[at]:,} after value {start + at + 1:,}")
+        for steps, first in ((block[:1] - last, n_seen), (np.diff(block), n_seen + 1)):
+            if len(steps) and (steps.min() < smallest or (largest is not None and steps.max() > largest)):
+                at = int(np.argmax((steps < smallest) | (False if largest is None else steps > largest)))
+                raise ValueError(f"{name}: expected steps of {limits}, found {steps[at]:,} after value {first + at:,}")
+        n_seen, last = n_seen + len(block), block[-1:]
+
+    return check
 
 
-def _check_range(name: str, values: NDArray[Any], lowest: int, highest: int | None) -> None:
-    """Check that no value of unsigned integers is below `lowest` or above `highest`."""
-    for block in blocks(values):
+def _within(name: str, lowest: int, highest: int | None) -> BlockCheck:
+    """Return a check that no value of unsigned integers is below `lowest` or above `highest`."""
+
+    def check(block: NDArray[Any]) -> None:
         if lowest > 0 and (found := int(block.min())) < lowest:
             raise ValueError(f"{name}: expected values of at least {lowest}, found {found}")
         if highest is not None and (found := int(block.max())) > highest:
             raise ValueError(f"{name}: expected values of at most {highest}, found {found}")
+
+    return check
 
 
 def cache_folder(path: Path) -> Path:

@@ -67,6 +67,7 @@ def test_without_any_place_everything_works_and_nothing_is_kept(installed: Path)
     assert list(private.iterdir()) == []
 
 
+@pytest.mark.slow
 @NO_MODES
 def test_a_damaged_or_full_cache_is_none(installed: Path) -> None:
     place = installed.parent / "cache"

@@ -407,7 +407,7 @@ def some(cases: Sequence[Case], rng: np.random.Generator, n: int) -> list[Case]:
 def test_some_hostile_run_directories(tiny_run: Path, tiny_cohort: Path, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     found = cases_of(tiny_run, rng, 20)
-    shares = {"config.yaml": 20, "splits.json": 10, "model.safetensors": 20, "history.tsv": 5, "predictions.tsv": 5}
+    shares = {"config.yaml": 10, "splits.json": 5, "model.safetensors": 10, "history.tsv": 3, "predictions.tsv": 3}
     cases = [case for name, n in shares.items() for case in some(found[name], rng, n)]
     problems = check(cases, tiny_run, tmp_path / "cases", partial(run_commands, cohort=tiny_cohort), each=1)
     assert not problems, "\n\n".join(problems)
@@ -415,13 +415,13 @@ def test_some_hostile_run_directories(tiny_run: Path, tiny_cohort: Path, tmp_pat
 
 def test_some_hostile_checkpoints(stopped_run: Path, tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
-    problems = check(some(checkpoint_cases(stopped_run, rng, 5), rng, 5), stopped_run, tmp_path / "c", resume_commands)
+    problems = check(some(checkpoint_cases(stopped_run, rng, 5), rng, 3), stopped_run, tmp_path / "c", resume_commands)
     assert not problems, "\n\n".join(problems)
 
 
 def test_some_hostile_benchmark_folders(tiny_benchmark: Path, tiny_cohort: Path, tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
-    cases = some(benchmark_cases(tiny_benchmark, rng, 3), rng, 5)
+    cases = some(benchmark_cases(tiny_benchmark, rng, 3), rng, 3)
     problems = check(cases, tiny_benchmark, tmp_path / "b", partial(benchmark_commands, cohort=tiny_cohort), each=1)
     assert not problems, "\n\n".join(problems)
 

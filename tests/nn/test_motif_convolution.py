@@ -175,6 +175,7 @@ def test_counts_of_zero_and_one(mode: AbundanceMode) -> None:
         torch.testing.assert_close(g, e, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_sequences_longer_than_a_byte_counts() -> None:
     arguments = problem([255, 256, 257, 400, 3], 5, 9)
     for f, e in zip(
