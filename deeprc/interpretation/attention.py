@@ -138,7 +138,8 @@ class RepertoireAttention:
         """
         name, N = self.scores.repertoire_id, len(self.repertoire)
         return [
-            (name, head, N, size, operating_class(size, N) if N else "") for head, size in enumerate(self.sizes, start=1)
+            (name, head, N, size, operating_class(size, N) if N else "")
+            for head, size in enumerate(self.sizes, start=1)
         ]
 
 
