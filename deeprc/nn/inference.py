@@ -138,24 +138,28 @@ class _Average:
     """The heads' averages over one repertoire's sequences, accumulated some sequences at a time."""
 
     def __init__(self, network: DeepRC) -> None:
-        H, S = network.pooling.queries.shape[0], network.n_values
-        device = network.pooling.queries.device
-        self._maximum = torch.full((H,), -torch.inf, device=device)
-        self._weight = torch.zeros(H, dtype=torch.float64, device=device)
-        self._pooled = torch.zeros(H, S, dtype=torch.float64, device=device)
+        self._shape = (network.pooling.queries.shape[0], network.n_values)  # H, S
+        self._device = network.pooling.queries.device
+        self._added: tuple[Tensor, Tensor, Tensor] | None = None  # maximum, sum of weights and of weighted values
 
     def add(self, values: Tensor, logits: Tensor) -> None:
         """Add n sequences, at least one: representations (n, S) and attention logits (n, H)."""
-        higher = torch.maximum(self._maximum, logits.amax(dim=0))
-        shrink = torch.exp(self._maximum - higher).double()
+        highest = logits.amax(dim=0)
+        higher = highest if self._added is None else torch.maximum(self._added[0], highest)
         part = torch.exp(logits - higher)  # (n, H)
-        self._weight = self._weight * shrink + part.sum(0).double()
-        self._pooled = self._pooled * shrink[:, None] + (part.T @ values).double()  # (H, n) @ (n, S) -> (H, S)
-        self._maximum = higher
+        weight, pooled = part.sum(0).double(), (part.T @ values).double()  # (H, n) @ (n, S) -> (H, S)
+        if self._added is not None:
+            shrink = torch.exp(self._added[0] - higher).double()
+            weight += self._added[1] * shrink
+            pooled += self._added[2] * shrink[:, None]
+        self._added = higher, weight, pooled
 
     def mean(self) -> Tensor:
         """Return the averages, (H, S) float64."""
-        return self._pooled / self._weight.clamp_min(torch.finfo(torch.float64).tiny)[:, None]
+        if self._added is None:
+            return torch.zeros(self._shape, dtype=torch.float64, device=self._device)
+        _, weight, pooled = self._added
+        return pooled / weight.clamp_min(torch.finfo(torch.float64).tiny)[:, None]
 
 
 class RepertoireOutputs:

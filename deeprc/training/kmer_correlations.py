@@ -153,7 +153,7 @@ def frequencies(
                 cells, times = np.unique(_cells(residues, offsets, bounds, tuple(places), without), return_counts=True)
                 kmer, row = np.divmod(cells, n_rows)
                 n_counted = np.diff(bounds) - flagged(without, bounds)
-                value = times.astype(np.float32) / n_counted[row].astype(np.float32)
+                value = np.divide(times, n_counted[row], dtype=np.float32)
                 yield rows, number, SparseFrequencies(kmer, row, value)
             else:
                 counted = memory[: n_rows * size].reshape(n_rows, size)
