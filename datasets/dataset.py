@@ -108,7 +108,11 @@ class Repertoire:
         return decode_many(self.residues, self.offsets)
 
     def to_frame(self, rows: ArrayLike | None = None) -> pd.DataFrame:
-        """Return the sequences as a table with AIRR field names.
+        """Return `columns` as a table."""
+        return pd.DataFrame(self.columns(rows))
+
+    def columns(self, rows: ArrayLike | None = None) -> dict[str, NDArray[Any]]:
+        """Return what is known of the sequences, by AIRR field names.
 
         `sequence_id` is a sequence's place among the repertoire's kept ones, from 1: containers hold no file's ids.
 
@@ -119,10 +123,11 @@ class Repertoire:
         """
         chosen = np.arange(len(self)) if rows is None else np.asarray(rows, np.int64)
         at = chosen + self.start
-        columns: dict[str, Any] = {
+        sequences = decode_many(*taken(self.container.residues, self.container.sequence_offsets, at))
+        columns: dict[str, NDArray[Any]] = {
             "repertoire_id": np.full(len(chosen), self.repertoire_id, dtype=object),
             "sequence_id": chosen + 1,
-            "junction_aa": decode_many(*taken(self.container.residues, self.container.sequence_offsets, at)),
+            "junction_aa": np.array(sequences, dtype=object),
             "duplicate_count": np.asarray(self.counts[chosen]),
         }
         for name, genes in (("v_call", self.container.v_call), ("j_call", self.container.j_call)):
@@ -130,7 +135,7 @@ class Repertoire:
                 columns[name] = np.asarray(genes.vocabulary, dtype=object)[genes.codes[at]]
         if self.witness is not None:
             columns["witness"] = np.asarray(self.witness[chosen])
-        return pd.DataFrame(columns)
+        return columns
 
 
 class RepertoireDataset:

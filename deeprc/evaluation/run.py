@@ -217,7 +217,7 @@ class Run:
 
         def output(position: int) -> Tensor:
             found = outputs(position)
-            self.check_finite(found.numpy(), str(dataset.repertoire_ids[position]))
+            self.check_finite(found.numpy(), dataset[position].repertoire_id)
             return found
 
         return output

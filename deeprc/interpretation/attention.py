@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
@@ -25,9 +24,10 @@ from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.evaluation.run import Run
 from deeprc.files import check_table_output, write_aside, write_text
 from deeprc.hopfield.analysis import HeadSummary, metastable_sizes, operating_class, summarise_heads
-from deeprc.interpretation.contributions import SequenceScores, attended, scores_at
+from deeprc.interpretation.contributions import Attended, SequenceScores, attended, scores_at
 from deeprc.interpretation.ranking import BestRows, ranking_of
 from deeprc.nn.batch import BatchMaker
+from deeprc.nn.inference import groups_of_small
 from deeprc.outputs import output_names
 
 __all__ = [
@@ -42,6 +42,8 @@ __all__ = [
     "iterate_attention",
     "write_attention",
 ]
+
+Columns = dict[str, NDArray[Any]]
 
 HEADS_COLUMNS = ["repertoire_id", "head", "n_sequences", "metastable_size", "operating_class"]
 
@@ -64,12 +66,12 @@ class RepertoireAttention:
     ----------
     repertoire
         Its sequences.
-    rows
-        Positions in the repertoire of the n sequences that the table is to have, in its order, (n,).
     scores
-        Attention and contributions of these n.
+        Attention and contributions of the n sequences that the table is to have.
     outputs
         The names of the T outputs.
+    rows
+        Positions of these n in the repertoire, in the table's order, (n,).
     rank
         The place of each of the n among all sequences of the repertoire by its weight, (n,), from 1.
     head_ranks
@@ -79,9 +81,9 @@ class RepertoireAttention:
     """
 
     repertoire: Repertoire
-    rows: NDArray[np.int64]
     scores: SequenceScores
     outputs: list[str]
+    rows: NDArray[np.int64]
     rank: NDArray[np.int64]
     head_ranks: NDArray[np.int64]
     sizes: list[int]
@@ -91,16 +93,20 @@ class RepertoireAttention:
         """The table of `attention_table`."""
         return self.frame(np.arange(len(self.rows)))
 
-    def pieces(self) -> Iterator[pd.DataFrame]:
+    def pieces(self) -> Iterator[Columns]:
         """Yield the table in parts whose size does not depend on the repertoire's; one, if it is empty."""
         for start in range(0, max(len(self.rows), 1), _PIECE):
-            yield self.frame(np.arange(start, min(start + _PIECE, len(self.rows))))
+            yield self.columns(np.arange(start, min(start + _PIECE, len(self.rows))))
 
     def frame(self, rows: NDArray[np.int64]) -> pd.DataFrame:
         """Return the table of some of the n sequences, by their places among these."""
+        return pd.DataFrame(self.columns(rows))
+
+    def columns(self, rows: NDArray[np.int64]) -> Columns:
+        """Return the columns of the table of some of the n sequences, by their places among these."""
         scores, n_heads = self.scores, self.scores.logits.shape[1]
-        frame = self.repertoire.to_frame(self.rows[rows])
-        columns: dict[str, NDArray[Any]] = {
+        columns: Columns = {
+            **self.repertoire.columns(self.rows[rows]),
             "attention_weight": scores.weight[rows],
             "attention_rank": self.rank[rows],
             "attention_logit": scores.logit[rows],
@@ -115,29 +121,34 @@ class RepertoireAttention:
                 columns[f"attention_weight_{head + 1}"] = scores.weights[rows, head]
                 columns[f"attention_rank_{head + 1}"] = self.head_ranks[rows, head]
                 columns[f"attention_logit_{head + 1}"] = scores.logits[rows, head]
-        for name, values in columns.items():
-            frame[name] = values
-        return frame
+        return columns
 
-    @cached_property
+    @property
     def heads(self) -> pd.DataFrame:
+        """The rows of `head_rows` as a table."""
+        return pd.DataFrame(self.head_rows, columns=HEADS_COLUMNS)
+
+    @property
+    def head_rows(self) -> list[tuple[str, int, int, int, str]]:
         """One row per head.
 
         repertoire_id, head (from 1), n_sequences, metastable_size (over how many sequences the head averages: the
         smallest number whose weights sum to 0.90), operating_class (I to IV, from averaging over more than half of the
         sequences to at most a thirty-second; empty for a repertoire without sequences).
         """
-        N, sizes = len(self.repertoire), self.sizes
-        return pd.DataFrame(
-            {
-                "repertoire_id": self.scores.repertoire_id,
-                "head": np.arange(1, len(sizes) + 1),
-                "n_sequences": N,
-                "metastable_size": sizes,
-                "operating_class": [operating_class(size, N) if N else "" for size in sizes],
-            },
-            columns=HEADS_COLUMNS,
-        )
+        name, N = self.scores.repertoire_id, len(self.repertoire)
+        return [
+            (name, head, N, size, operating_class(size, N) if N else "")
+            for head, size in enumerate(self.sizes, start=1)
+        ]
+
+
+class _Ranked(NamedTuple):
+    """The sequences that a table is to have, and their ranks; see `RepertoireAttention`."""
+
+    rows: NDArray[np.int64]
+    rank: NDArray[np.int64]
+    head_ranks: NDArray[np.int64]
 
 
 class AttentionSummary(NamedTuple):
@@ -190,9 +201,21 @@ def attention_of(run: Run, dataset: RepertoireDataset, position: int, *, top: in
     return next(iterate_attention(run, dataset, [position], top=top))
 
 
-def _attention_of(run: Run, maker: BatchMaker, position: int, top: int | None) -> RepertoireAttention:
+def _attention_of(run: Run, maker: BatchMaker, positions: Sequence[int], top: int | None) -> list[RepertoireAttention]:
+    """Return the attention on repertoires whose sequences fit into one chunk, or on one of any size."""
     network, fraction = run.network, run.settings.config.training.averaged_fraction
-    attention = attended(network, maker, position, top_fraction=fraction)
+    attention = list(attended(network, maker, positions, top_fraction=fraction))
+    ranked = [_ranked(each, top) for each in attention]
+    scores = scores_at(network, maker, positions, attention, [None if top is None else each.rows for each in ranked])
+    outputs = output_names(run.tasks)
+    found = []
+    for position, each, own, places in zip(positions, attention, scores, ranked, strict=True):
+        sizes = metastable_sizes(each.weights, dim=0, overwrite=top is not None)  # the scores have copies
+        found.append(RepertoireAttention(maker.dataset[position], own, outputs, *places, sizes.tolist()))
+    return found
+
+
+def _ranked(attention: Attended, top: int | None) -> _Ranked:
     weights, logits = attention.weights.numpy(), attention.logits.numpy()
     weight = weights[:, 0] if weights.shape[1] == 1 else weights.mean(axis=1)
     logit = logits[:, 0] if logits.shape[1] == 1 else logits.max(axis=1, initial=-np.inf)
@@ -205,10 +228,7 @@ def _attention_of(run: Run, maker: BatchMaker, position: int, top: int | None) -
     if weights.shape[1] > 1:
         heads = zip(weights.T, logits.T, strict=True)
         head_ranks = np.stack([_ranks(weight, logit)[rows] for weight, logit in heads], axis=1)
-    scores = scores_at(network, maker, position, attention, None if top is None else rows)
-    sizes = metastable_sizes(attention.weights, dim=0, overwrite=top is not None)
-    outputs = output_names(run.tasks)
-    return RepertoireAttention(maker.dataset[position], rows, scores, outputs, rank, head_ranks, sizes.tolist())
+    return _Ranked(rows, rank, head_ranks)
 
 
 def _best_rows(weight: NDArray[np.float64], logit: NDArray[np.float32], n: int) -> NDArray[np.int64]:
@@ -234,10 +254,10 @@ def _ranks(weight: NDArray[np.float64], logit: NDArray[np.float32]) -> NDArray[n
 def iterate_attention(
     run: Run, dataset: RepertoireDataset, positions: Iterable[int] | None = None, *, top: int | None = None
 ) -> Iterator[RepertoireAttention]:
-    """Yield `attention_of` one repertoire after the other."""
+    """Yield `attention_of` one repertoire after the other; small ones that follow each other share their work."""
     maker = run.maker(dataset)
-    for position in range(len(dataset)) if positions is None else positions:
-        yield _attention_of(run, maker, position, top)
+    for group in groups_of_small(run.network, maker, range(len(dataset)) if positions is None else positions):
+        yield from _attention_of(run, maker, group, top)
 
 
 def best_sequences(
@@ -299,7 +319,7 @@ def write_attention(
         Write only the sequences that rank highest over all repertoires, the best first; see `best_sequences`.
     """
     target = Path(path)
-    heads: list[pd.DataFrame] = []
+    heads: list[tuple[str, int, int, int, str]] = []
     with write_aside(target) as aside:
         with _TableWriter(aside, compress=target.suffix == ".gz") as table:
             seen = _noting(attention, heads)
@@ -308,28 +328,34 @@ def write_attention(
                     table.write(frame)
             else:
                 table.write(best_sequences(seen, most, by=by, output=output, sign=sign))
-        all_heads = pd.concat(heads) if heads else pd.DataFrame(columns=HEADS_COLUMNS)
+        all_heads = pd.DataFrame(heads, columns=HEADS_COLUMNS)
         write_text(heads_path(target), all_heads.to_csv(sep="\t", index=False))
     return AttentionSummary(table.n_rows, _summary(all_heads))
 
 
-def _together(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """Yield small tables that follow each other as one: to write a table takes its time, however short it is."""
-    some: list[pd.DataFrame] = []
+def _together(pieces: Iterable[Columns]) -> Iterator[pd.DataFrame]:
+    """Yield small tables that follow each other as one: to make a table takes its time, however short it is."""
+    some: list[Columns] = []
     n = 0
-    for frame in frames:
-        some.append(frame)
-        n += len(frame)
+    for columns in pieces:
+        some.append(columns)
+        n += len(columns["sequence_id"])
         if n >= _PIECE or len(some) == _TABLES:
-            yield pd.concat(some, ignore_index=True) if len(some) > 1 else some[0]
+            yield _joined(some)
             some, n = [], 0
     if some:
-        yield pd.concat(some, ignore_index=True) if len(some) > 1 else some[0]
+        yield _joined(some)
 
 
-def _noting(attention: Iterable[RepertoireAttention], heads: list[pd.DataFrame]) -> Iterator[RepertoireAttention]:
+def _joined(tables: Sequence[Columns]) -> pd.DataFrame:
+    return pd.DataFrame({name: np.concatenate([columns[name] for columns in tables]) for name in tables[0]})
+
+
+def _noting(
+    attention: Iterable[RepertoireAttention], heads: list[tuple[str, int, int, int, str]]
+) -> Iterator[RepertoireAttention]:
     for one in attention:
-        heads.append(one.heads)
+        heads += one.head_rows
         yield one
 
 

@@ -14,6 +14,7 @@ Letters: N sequences of one repertoire, H heads, S dimensions of their represent
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,8 +25,8 @@ from torch import Tensor
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.run import Run
-from deeprc.nn.batch import BatchMaker, RepertoireBatch
-from deeprc.nn.inference import attention_weights, chunks_of, pooled_representation
+from deeprc.nn.batch import BatchMaker
+from deeprc.nn.inference import attention_weights, chunks_of, pooled_representations
 from deeprc.nn.network import DeepRC
 
 __all__ = ["Attended", "SequenceScores", "attended", "network_scores", "score_sequences", "scores_at", "tangent"]
@@ -100,7 +101,8 @@ def score_sequences(run: Run, dataset: RepertoireDataset, position: int) -> Sequ
 
 def network_scores(network: DeepRC, maker: BatchMaker, position: int, *, top_fraction: float) -> SequenceScores:
     """Return what `score_sequences` returns, of a network that is no run; parameters as in `repertoire_outputs`."""
-    return scores_at(network, maker, position, attended(network, maker, position, top_fraction=top_fraction))
+    attention = list(attended(network, maker, [position], top_fraction=top_fraction))
+    return next(scores_at(network, maker, [position], attention, [None]))
 
 
 @dataclass(frozen=True)
@@ -120,40 +122,71 @@ class Attended:
     weights: Tensor
 
 
-def attended(network: DeepRC, maker: BatchMaker, position: int, *, top_fraction: float) -> Attended:
-    """Return the attention on the sequences of one repertoire; parameters as in `repertoire_outputs`."""
-    pooled, logits = pooled_representation(network, maker, position, top_fraction=top_fraction)
-    return Attended(pooled, logits, attention_weights(logits, top_fraction))
+def attended(
+    network: DeepRC, maker: BatchMaker, positions: Iterable[int], *, top_fraction: float
+) -> Iterator[Attended]:
+    """Yield the attention on the sequences of each repertoire; parameters as in `repertoire_outputs`."""
+    for pooled, logits in pooled_representations(network, maker, positions, top_fraction=top_fraction):
+        yield Attended(pooled, logits, attention_weights(logits, top_fraction))
 
 
 @torch.no_grad()
 def scores_at(
-    network: DeepRC, maker: BatchMaker, position: int, attention: Attended, rows: NDArray[np.int64] | None = None
-) -> SequenceScores:
-    """Return the scores of the sequences at `rows` of a repertoire, (n,); of all in their order when None.
+    network: DeepRC,
+    maker: BatchMaker,
+    positions: Sequence[int],
+    attention: Sequence[Attended],
+    rows: Sequence[NDArray[np.int64] | None],
+) -> Iterator[SequenceScores]:
+    """Yield the scores of the sequences at `rows` of each repertoire, (n,); of all in their order when None.
 
-    Memory grows with the number of rows.
+    Of several repertoires, the sequences must fit into one chunk together; see `groups_of_small`. Memory grows with the
+    number of rows.
     """
+    pieces = _representations(network, maker, positions, rows)
+    for position, own, chosen, values in zip(positions, attention, rows, pieces, strict=True):
+        yield _scores(network, maker.dataset[position].repertoire_id, own, chosen, values)
+
+
+def _representations(
+    network: DeepRC, maker: BatchMaker, positions: Sequence[int], rows: Sequence[NDArray[np.int64] | None]
+) -> Iterator[Iterable[Tensor]]:
+    """Yield the representations of the given sequences of each repertoire, in pieces (n, S), on the CPU."""
+    if len(positions) == 1:
+        yield (network.attend(batch)[0].cpu() for batch in chunks_of(network, maker, positions[0], rows[0]))
+        return
+    given = [np.arange(maker.size(i)) if own is None else own for i, own in zip(positions, rows, strict=True)]
+    batch = maker.take_together(positions, given).to(network.pooling.queries.device)
+    for values in network.attend(batch)[0].cpu().split([len(own) for own in given]):
+        yield [values]
+
+
+def _scores(
+    network: DeepRC,
+    repertoire_id: str,
+    attention: Attended,
+    rows: NDArray[np.int64] | None,
+    representations: Iterable[Tensor],
+) -> SequenceScores:
+    """Return the scores of the sequences at `rows` of one repertoire, whose representations come in pieces (n, S)."""
     gradient, offset, outputs = tangent(network, attention.pooled)
     logits, weights = (
         part if rows is None else part[torch.from_numpy(rows)] for part in (attention.logits, attention.weights)
     )
     contributions, responses = torch.zeros((2, len(logits), len(outputs)), dtype=torch.float64)
     done = 0
-    for batch in chunks_of(network, maker, position, rows):
-        part = slice(done, done + len(batch.starts))
-        of_heads = _responses(network, batch, gradient) + offset  # (n, H, T)
+    for values in representations:
+        part = slice(done, done + len(values))
+        of_heads = _responses(values, gradient) + offset  # (n, H, T)
         contributions[part] = torch.einsum("nh,nht->nt", weights[part], of_heads)
         responses[part] = of_heads.sum(dim=1)
         done = part.stop
-    repertoire_id = maker.dataset[position].repertoire_id
     arrays = (part.numpy() for part in (logits, weights, contributions, responses, outputs))
     return SequenceScores(repertoire_id, *arrays)
 
 
-def _responses(network: DeepRC, batch: RepertoireBatch, gradient: Tensor) -> Tensor:
-    """Return g_h · z_i of every head and output, (n, H, T) float64, on the CPU."""
-    values = network.attend(batch)[0].cpu()  # (n, S)
+def _responses(values: Tensor, gradient: Tensor) -> Tensor:
+    """Return g_h · z_i of every head and output, (n, H, T) float64, from the representations z, (n, S)."""
     T, H, S = gradient.shape
     return (values.double() @ gradient.reshape(T * H, S).T).view(-1, T, H).transpose(1, 2)  # (n, T * H) -> (n, H, T)
 

@@ -61,7 +61,7 @@ class Survey:
     outputs
         Of the repertoires, before their activation, (B, T).
     heads
-        One row per repertoire and head; see `RepertoireAttention.heads`.
+        One row per repertoire and head; see `RepertoireAttention.head_rows`.
     curves
         How attention is shared out: repertoire_id, share (of the repertoire's sequences, the most attended first),
         attention (their weights' sum).
@@ -134,13 +134,14 @@ def survey(run: Run, dataset: RepertoireDataset, *, top: int = 1000, positions: 
     sides = sides_of(run.tasks)
     best = [BestRows(top) for _ in sides]
     usage = {field: _Usage() for field in _FIELDS}
-    outputs, heads, curves = [], [], []
+    outputs, curves = [], []
+    heads: list[tuple[str, int, int, int, str]] = []
     chosen = list(range(len(dataset))) if positions is None else positions
     splits = run.split_of(dataset)
     number = {str(name): i for i, name in enumerate(dataset.repertoire_ids)}
     for one in iterate_attention(run, dataset, chosen):
         outputs.append(one.scores.outputs)
-        heads.append(one.heads)
+        heads += one.head_rows
         curves.append(_curve(one))
         for field, genes in usage.items():
             genes.add(one.repertoire, field, one.scores.weight)
@@ -150,7 +151,7 @@ def survey(run: Run, dataset: RepertoireDataset, *, top: int = 1000, positions: 
             rows.offer(np.where(keys > 0, keys, -np.inf), _Rows(one, side, split))
     return Survey(
         np.stack(outputs) if outputs else np.zeros((0, sum(task.n_outputs for task in run.tasks))),
-        _joined(heads, HEADS_COLUMNS),
+        pd.DataFrame(heads, columns=HEADS_COLUMNS),
         _joined(curves, ["repertoire_id", "share", "attention"]),
         _joined([usage[field].table(field) for field in _FIELDS], ["field", "name", "all", "attended"]),
         sides,

@@ -8,7 +8,7 @@ Letters: N sequences of one repertoire, S dimensions of their representation, H 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ __all__ = [
     "attention_weights",
     "chunks_of",
     "cohort_outputs",
+    "groups_of_small",
     "kept_rows",
     "pooled_representation",
     "pooled_representations",
@@ -137,24 +138,28 @@ class _Average:
     """The heads' averages over one repertoire's sequences, accumulated some sequences at a time."""
 
     def __init__(self, network: DeepRC) -> None:
-        H, S = network.pooling.queries.shape[0], network.n_values
-        device = network.pooling.queries.device
-        self._maximum = torch.full((H,), -torch.inf, device=device)
-        self._weight = torch.zeros(H, dtype=torch.float64, device=device)
-        self._pooled = torch.zeros(H, S, dtype=torch.float64, device=device)
+        self._shape = (network.pooling.queries.shape[0], network.n_values)  # H, S
+        self._device = network.pooling.queries.device
+        self._added: tuple[Tensor, Tensor, Tensor] | None = None  # maximum, sum of weights and of weighted values
 
     def add(self, values: Tensor, logits: Tensor) -> None:
         """Add n sequences, at least one: representations (n, S) and attention logits (n, H)."""
-        higher = torch.maximum(self._maximum, logits.amax(dim=0))
-        shrink = torch.exp(self._maximum - higher).double()
+        highest = logits.amax(dim=0)
+        higher = highest if self._added is None else torch.maximum(self._added[0], highest)
         part = torch.exp(logits - higher)  # (n, H)
-        self._weight = self._weight * shrink + part.sum(0).double()
-        self._pooled = self._pooled * shrink[:, None] + (part.T @ values).double()  # (H, n) @ (n, S) -> (H, S)
-        self._maximum = higher
+        weight, pooled = part.sum(0).double(), (part.T @ values).double()  # (H, n) @ (n, S) -> (H, S)
+        if self._added is not None:
+            shrink = torch.exp(self._added[0] - higher).double()
+            weight += self._added[1] * shrink
+            pooled += self._added[2] * shrink[:, None]
+        self._added = higher, weight, pooled
 
     def mean(self) -> Tensor:
         """Return the averages, (H, S) float64."""
-        return self._pooled / self._weight.clamp_min(torch.finfo(torch.float64).tiny)[:, None]
+        if self._added is None:
+            return torch.zeros(self._shape, dtype=torch.float64, device=self._device)
+        _, weight, pooled = self._added
+        return pooled / weight.clamp_min(torch.finfo(torch.float64).tiny)[:, None]
 
 
 class RepertoireOutputs:
@@ -202,27 +207,37 @@ class RepertoireOutputs:
     @torch.no_grad()
     def _of_many(self, positions: range) -> list[Tensor]:
         rows = [np.arange(self._sizes[i]) if self._rows is None else self._rows[i] for i in positions]
-        means = _pooled_together(self._network, self._maker, positions, rows, self._top_fraction)
-        return [self._network.output_network(mean.float().flatten()[None])[0].cpu() for mean in means]
+        pooled = _pooled_together(self._network, self._maker, positions, rows, self._top_fraction)
+        return [self._network.output_network(mean.float().flatten()[None])[0].cpu() for mean, _ in pooled]
+
+
+def groups_of_small(network: DeepRC, maker: BatchMaker, positions: Iterable[int]) -> Iterator[list[int]]:
+    """Yield the positions in lists: those that follow each other and whose sequences fit into one chunk together."""
+    most, n = chunk_size(network.pooling.queries.device), 0
+    group: list[int] = []
+    for position in positions:
+        size = maker.size(position)
+        if group and n + size > most:
+            yield group
+            group, n = [], 0
+        group.append(position)
+        n += size
+    if group:
+        yield group
 
 
 @torch.no_grad()
 def pooled_representations(
-    network: DeepRC, maker: BatchMaker, positions: Sequence[int], *, top_fraction: float
-) -> list[Tensor]:
-    """Return the first part of `pooled_representation` of some repertoires, each (H, S) float64, on the CPU."""
-    sizes = maker.dataset.n_sequences
-    most = chunk_size(network.pooling.queries.device)
-    found: list[Tensor] = []
-    while len(found) < len(positions):
-        rest = positions[len(found) :]
-        n = max(int(np.searchsorted(np.cumsum(sizes[list(rest[:most])]), most, side="right")), 1)
-        if n == 1:
-            found.append(pooled_representation(network, maker, rest[0], top_fraction=top_fraction)[0])
+    network: DeepRC, maker: BatchMaker, positions: Iterable[int], *, top_fraction: float
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield `pooled_representation` of each repertoire; small ones that follow each other share their work."""
+    for group in groups_of_small(network, maker, positions):
+        if len(group) == 1:
+            yield pooled_representation(network, maker, group[0], top_fraction=top_fraction)
         else:
-            rows = [np.arange(sizes[i]) for i in rest[:n]]
-            found += [mean.cpu() for mean in _pooled_together(network, maker, rest[:n], rows, top_fraction)]
-    return found
+            rows = [np.arange(maker.size(i)) for i in group]
+            for mean, logits in _pooled_together(network, maker, group, rows, top_fraction):
+                yield mean.cpu(), logits
 
 
 def _pooled_together(
@@ -231,22 +246,26 @@ def _pooled_together(
     positions: Sequence[int],
     rows: Sequence[NDArray[np.int64]],
     top_fraction: float,
-) -> list[Tensor]:
-    """Return the heads' averages over the given sequences of some small repertoires, each (H, S) float64."""
+) -> list[tuple[Tensor, Tensor]]:
+    """Return the heads' averages, (H, S) float64, and all logits, (n, H), of sequences of some small repertoires.
+
+    The logits are on the CPU.
+    """
     device = network.pooling.queries.device
-    if top_fraction < 1:
-        scored = network.score(maker.take_together(positions, rows).to(device)).cpu()
-        kept = [kept_rows(part, top_fraction).numpy() for part in scored.split([len(each) for each in rows])]
-        rows = [each[chosen] for each, chosen in zip(rows, kept, strict=True)]
-    values, logits = network.attend(maker.take_together(positions, rows).to(device))
     sizes = [len(each) for each in rows]
+    scored: Sequence[Tensor] = []
+    if top_fraction < 1:
+        scored = network.score(maker.take_together(positions, rows).to(device)).cpu().split(sizes)
+        rows = [each[kept_rows(part, top_fraction).numpy()] for each, part in zip(rows, scored, strict=True)]
+        sizes = [len(each) for each in rows]
+    values, logits = network.attend(maker.take_together(positions, rows).to(device))
     means = []
     for own_values, own_logits in zip(values.split(sizes), logits.split(sizes), strict=True):
         average = _Average(network)
         if len(own_logits):
             average.add(own_values, own_logits)
         means.append(average.mean())
-    return means
+    return list(zip(means, scored or logits.cpu().split(sizes), strict=True))
 
 
 def cohort_outputs(

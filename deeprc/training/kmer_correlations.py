@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -20,6 +21,7 @@ from deeprc.datasets.kmers import kmer_code
 
 __all__ = [
     "Occurrences",
+    "SparseFrequencies",
     "carriers",
     "correlations",
     "flagged",
@@ -72,8 +74,8 @@ def correlations(
             size += _size(patterns[numbers[0]])
             together.append(numbers.pop(0))
         sums = [_Sums.of(_size(patterns[number]), n_columns) for number in together]
-        for rows, one, kmers, counted in frequencies(dataset, [patterns[number] for number in together], left_out):
-            sums[one].add(kmers, counted, rows_of[:, rows], weights[rows])
+        for rows, one, counted in frequencies(dataset, [patterns[number] for number in together], left_out):
+            sums[one].add(counted, rows_of[:, rows], weights[rows])
         while sums:
             yield together.pop(0), sums.pop(0).correlations(float(weights.sum()))  # frees each before the next pass
 
@@ -112,17 +114,15 @@ class _Sums:
         return cls(np.zeros(size), np.zeros(size), np.zeros((n_columns, size), np.float32))
 
     def add(
-        self, kmers: Codes | slice, frequencies: NDArray[np.float32], targets: NDArray[np.float32], weights: Floats
+        self, frequencies: NDArray[np.float32] | SparseFrequencies, targets: NDArray[np.float32], weights: Floats
     ) -> None:
-        """Add repertoires: of m k-mers the frequencies, (rows, m), weighted targets, (columns, rows), and weights."""
-        total, squares = self.total[kmers], self.squares[kmers]
-        _add_moments(frequencies, weights, total, squares)
-        self.total[kmers], self.squares[kmers] = total, squares
-        if isinstance(kmers, slice):
+        """Add repertoires: their frequencies, (rows, M), weighted targets, (columns, rows), and weights."""
+        if isinstance(frequencies, SparseFrequencies):
+            _add_sparse_moments(*frequencies, weights, self.total, self.squares)
+            _add_sparse_products(*frequencies, targets, self.products)
+        else:
+            _add_moments(frequencies, weights, self.total, self.squares)
             np.add(self.products, targets @ frequencies, out=self.products)
-        else:  # few of them occur in more than one of the repertoires
-            place, row = np.nonzero(frequencies.T)
-            _add_products(kmers[place], row, frequencies[row, place], targets, self.products)
 
     def correlations(self, weight: float) -> NDArray[np.float32]:
         """Return them, (columns, M), of repertoires with this weight together, in the memory of the products."""
@@ -134,32 +134,47 @@ class _Sums:
 
 def frequencies(
     dataset: RepertoireDataset, patterns: Sequence[Sequence[int]], left_out: Flags | None = None
-) -> Iterator[tuple[slice, int, Codes | slice, NDArray[np.float32]]]:
+) -> Iterator[tuple[slice, int, NDArray[np.float32] | SparseFrequencies]]:
     """Yield how often the k-mers of each pattern, named by its place, occur per sequence, some repertoires at a time.
 
-    Each time these are the repertoires' rows, the pattern, the k-mers, and (rows, k-mers), in reused memory. Of small
-    repertoires, whose sequences hold few of all k-mers, only those that occur are there. Sequences that are `left_out`,
-    a flag for each of all repertoires' sequences, count neither as occurrences nor among the sequences.
+    Each time these are the repertoires' rows, the pattern, and (rows, M), in reused memory, or `SparseFrequencies` of
+    small repertoires, whose sequences hold few of all k-mers. Sequences that are `left_out`, a flag for each of all
+    repertoires' sequences, count neither as occurrences nor among the sequences.
     """
     widest = max((_size(places) for places in patterns), default=0)
     memory = np.empty(min(_BLOCK, len(dataset)) * widest, np.float32)
-    place_of = np.zeros(widest, np.int64)
     starts = offsets_of(dataset.n_sequences)
     for rows, residues, offsets, bounds in _blocks(dataset):
         n = len(offsets) - 1
         without = np.zeros(n, np.bool_) if left_out is None else left_out[starts[rows.start] :][:n]
         for number, places in enumerate(patterns):
-            size = _size(places)
-            kmers: Codes | slice = slice(None)
-            place = place_of[:0]  # of each k-mer in `counted`; none: its own number
+            size, n_rows = _size(places), len(bounds) - 1
             if len(residues) * _SPARSE < size:
-                kmers = np.unique(_codes_of(residues, offsets, tuple(places)))
-                place = place_of[:size]
-                place[kmers] = np.arange(len(kmers))
-                size = len(kmers)
-            counted = memory[: (len(bounds) - 1) * size].reshape(len(bounds) - 1, size)
-            _count(residues, offsets, bounds, tuple(places), without, place, counted)
-            yield rows, number, kmers, counted
+                cells, times = np.unique(_cells(residues, offsets, bounds, tuple(places), without), return_counts=True)
+                kmer, row = np.divmod(cells, n_rows)
+                n_counted = np.diff(bounds) - flagged(without, bounds)
+                value = np.divide(times, n_counted[row], dtype=np.float32)
+                yield rows, number, SparseFrequencies(kmer, row, value)
+            else:
+                counted = memory[: n_rows * size].reshape(n_rows, size)
+                _count(residues, offsets, bounds, tuple(places), without, counted)
+                yield rows, number, counted
+
+
+class SparseFrequencies(NamedTuple):
+    """The frequencies above 0 of a block of repertoires, by k-mer and then by row.
+
+    Attributes
+    ----------
+    kmer, row
+        Of each frequency, (n,).
+    value
+        The frequencies, (n,).
+    """
+
+    kmer: Codes
+    row: Codes
+    value: NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -328,15 +343,19 @@ def _mark(residues: NDArray[np.uint8], offsets: Codes, places: tuple[int, ...], 
 
 
 @njit(nogil=True)
-def _codes_of(residues: NDArray[np.uint8], offsets: Codes, places: tuple[int, ...]) -> Codes:
-    """Return the k-mers of all sequences, one after the other."""
-    codes = np.empty(len(residues), np.int64)
-    n = 0
-    for s in range(len(offsets) - 1):
-        for start in range(offsets[s], offsets[s + 1] - places[-1]):
-            codes[n] = kmer_code(residues, start, places)
-            n += 1
-    return codes[:n]
+def _cells(
+    residues: NDArray[np.uint8], offsets: Codes, bounds: Codes, places: tuple[int, ...], left_out: Flags
+) -> Codes:
+    """Return the k-mer of each occurrence times the number of rows, plus its row."""
+    cells = np.empty(len(residues), np.int64)
+    n, n_rows = 0, len(bounds) - 1
+    for b in range(n_rows):
+        for s in range(bounds[b], bounds[b + 1]):
+            if not left_out[s]:
+                for start in range(offsets[s], offsets[s + 1] - places[-1]):
+                    cells[n] = kmer_code(residues, start, places) * n_rows + b
+                    n += 1
+    return cells[:n]
 
 
 @njit(parallel=True, nogil=True)
@@ -346,13 +365,9 @@ def _count(
     bounds: NDArray[np.int64],
     places: tuple[int, ...],
     left_out: Flags,
-    place: Codes,
     frequencies: NDArray[np.float32],
 ) -> None:
-    """Count the k-mers of sequences bounds[b] to bounds[b + 1] in row b, and divide by how many are not left out.
-
-    `place` holds each k-mer's column, (M,); empty, it is the k-mer's number.
-    """
+    """Count the k-mers of sequences bounds[b] to bounds[b + 1] in row b, and divide by how many are not left out."""
     span = places[-1] + 1
     for b in numba.prange(len(frequencies)):
         row = frequencies[b]
@@ -362,8 +377,7 @@ def _count(
             if not left_out[sequence]:
                 n += 1
                 for start in range(offsets[sequence], offsets[sequence + 1] - span + 1):
-                    code = kmer_code(residues, start, places)
-                    row[place[code] if len(place) else code] += 1
+                    row[kmer_code(residues, start, places)] += 1
         if n > 0:
             row /= np.float32(n)
 
@@ -380,15 +394,26 @@ def _add_moments(rows: NDArray[np.float32], weights: Floats, total: Floats, squa
                 squares[j] += weights[i] * value**2
 
 
+@njit(nogil=True)
+def _add_sparse_moments(
+    kmers: Codes, rows: Codes, frequencies: NDArray[np.float32], weights: Floats, total: Floats, squares: Floats
+) -> None:
+    """Add the weighted sums and sums of squares of `SparseFrequencies`."""
+    for i in range(len(kmers)):
+        value = np.float64(frequencies[i])
+        total[kmers[i]] += weights[rows[i]] * value
+        squares[kmers[i]] += weights[rows[i]] * value**2
+
+
 @njit(parallel=True, nogil=True)
-def _add_products(
+def _add_sparse_products(
     kmers: Codes,
     rows: Codes,
     frequencies: NDArray[np.float32],
     targets: NDArray[np.float32],
     products: NDArray[np.float32],
 ) -> None:
-    """Add the products of frequencies, of k-mers in ascending order and rows, with each row's targets."""
+    """Add the products of `SparseFrequencies` with each row's targets."""
     for column in numba.prange(len(products)):
         i = 0
         while i < len(kmers):

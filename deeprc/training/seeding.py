@@ -196,7 +196,7 @@ def _fit_output(
     """
     filled = np.flatnonzero(maker.dataset.n_sequences > 0)  # an empty one tells nothing
     pooled = pooled_representations(network, maker, filled.tolist(), top_fraction=top_fraction)
-    representation = torch.stack(pooled).flatten(start_dim=1)  # (B, H, S) -> (B, H * S) float64
+    representation = torch.stack([mean for mean, _ in pooled]).flatten(start_dim=1)  # (B, H, S) -> (B, H * S) float64
     moments = RunningStandardisation(representation.shape[1]).double()
     moments.start(representation)
     standardisation = network.output_network[0]

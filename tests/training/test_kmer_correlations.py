@@ -7,9 +7,24 @@ from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import count_kmers
 from deeprc.training import kmer_correlations
-from deeprc.training.kmer_correlations import carriers, correlations, frequencies, occurrences, standardised
+from deeprc.training.kmer_correlations import (
+    SparseFrequencies,
+    carriers,
+    correlations,
+    frequencies,
+    occurrences,
+    standardised,
+)
 
 PATTERNS = [(0, 1), (0, 2), (0, 1, 3)]
+
+
+def _dense(counted: np.ndarray | SparseFrequencies, shape: tuple[int, ...]) -> np.ndarray:
+    if isinstance(counted, np.ndarray):
+        return counted
+    dense = np.zeros(shape)
+    dense[counted.row, counted.kmer] = counted.value
+    return dense
 
 
 @pytest.mark.parametrize("places", [(0, 1), (0, 2)])
@@ -56,8 +71,8 @@ def test_passes_and_blocks_change_nothing(
         monkeypatch.setattr(kmer_correlations, name, value)
     expected = [np.stack([count_kmers(r.residues, r.lengths, p) / len(r) for r in cohort]) for p in PATTERNS]
     seen = [np.zeros_like(each) for each in expected]
-    for rows, number, kmers, counted in frequencies(cohort, PATTERNS):
-        seen[number][rows, kmers] += counted
+    for rows, number, counted in frequencies(cohort, PATTERNS):
+        seen[number][rows] += _dense(counted, seen[number][rows].shape)
     for one, other in zip(seen, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
     target = np.linspace(-1, 1, len(cohort))[:, None]
@@ -105,9 +120,8 @@ def test_sequences_that_are_left_out_do_not_count(cohort: RepertoireDataset, mon
     left_out = rng.random(int(cohort.n_sequences.sum())) < 0.3
     left_out[: int(cohort.n_sequences[0])] = True  # all of the first repertoire's
     starts = np.concatenate([[0], np.cumsum(cohort.n_sequences)])
-    for rows, number, kmers, counted in frequencies(cohort, PATTERNS, left_out):
-        whole = np.zeros((len(counted), 20 ** len(PATTERNS[number])))
-        whole[:, kmers] = counted
+    for rows, number, counted in frequencies(cohort, PATTERNS, left_out):
+        whole = _dense(counted, (rows.stop - rows.start, 20 ** len(PATTERNS[number])))
         for b, row in zip(range(rows.start, rows.stop), whole, strict=True):
             kept = ~left_out[starts[b] : starts[b + 1]]
             texts = [text for text, keep in zip(cohort[b].sequences(), kept, strict=True) if keep]

@@ -47,7 +47,9 @@ N_LOCI = len(LOCI) + 1
 """The chains, and 0 for an unknown one."""
 
 _LONGEST = 256
-_SHARED_LOCI = [LOCI.index(locus) + 1 for locus in ("TRA", "TRD")]  # these two share V genes
+_DIFFERENT: NDArray[np.bool_] = ~np.eye(len(LOCI) + 1, dtype=np.bool_)  # by two loci's codes
+_DIFFERENT[0] = _DIFFERENT[:, 0] = False  # unknown
+_DIFFERENT[np.ix_(*[[LOCI.index(locus) + 1 for locus in ("TRA", "TRD")]] * 2)] = False  # these two share V genes
 
 RESIDUE_HASHES = np.random.default_rng(20200716).integers(0, 2**64, (_LONGEST, 20), np.uint64)
 """A random number for each residue at each position; a sequence's hash is their sum."""
@@ -256,6 +258,4 @@ def is_contradicting(v: NDArray[np.int8], j: NDArray[np.int8], report: Repertoir
 
 def _differ(v: NDArray[np.int8], other: NDArray[np.int8]) -> NDArray[np.bool_]:
     """Tell where the locus of a V gene is none that the other's can be; 0 is unknown."""
-    shared = np.isin(v, _SHARED_LOCI) & np.isin(other, _SHARED_LOCI)
-    differ: NDArray[np.bool_] = (v != 0) & (other != 0) & (v != other) & ~shared
-    return differ
+    return np.asarray(_DIFFERENT[v, other])

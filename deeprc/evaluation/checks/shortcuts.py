@@ -200,14 +200,14 @@ def _of_units(question: _Question, feature: Feature) -> NDArray[Any]:
     """Return the feature of each unit: the mean of numbers, the commonest of categories."""
     if feature.is_text:
         return np.array([_commonest(feature.of_each[rows].tolist()) for rows in question.rows], object)
-    means = []
-    for rows in question.rows:
-        values = feature.of_each[rows].astype(float)
-        missing = np.isnan(values).all(axis=0)
-        means.append(
-            np.where(missing, np.nan, np.nansum(values, axis=0) / np.maximum((~np.isnan(values)).sum(axis=0), 1))
-        )
-    return np.array(means)
+    means = np.empty((len(question.rows), *feature.of_each.shape[1:]))
+    sizes = np.array([len(rows) for rows in question.rows])
+    for size in np.unique(sizes):
+        units = np.flatnonzero(sizes == size)
+        values = feature.of_each[np.stack([question.rows[unit] for unit in units])].astype(float)  # (units, size, ...)
+        n_known = (~np.isnan(values)).sum(axis=1)
+        means[units] = np.where(n_known == 0, np.nan, np.nansum(values, axis=1) / np.maximum(n_known, 1))
+    return means
 
 
 def _commonest(texts: Sequence[str]) -> str:
