@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import yaml
 
 from deeprc.documents import parse_yaml, plain, read_yaml, shown
+from deeprc.encoders import encoder_names
 from deeprc.errors import InputError
 
 __all__ = [
@@ -52,10 +53,14 @@ def _number(default: float | None, low: float, meaning: str, *, high: float = _M
 class NetworkConfig:
     """The network's shape. See `deeprc.nn.DeepRC`; `list_settings` lists the fields with their meaning."""
 
-    embedding: Literal["convolution", "lstm"] = _choice(
-        "convolution", "how a sequence is represented (h1): the paper's 1D convolution, or an LSTM"
+    embedding: str = field(
+        default="convolution",
+        metadata={
+            "meaning": "how sequences are represented (h1): the paper's 1D convolution, an LSTM, or one of your own",
+            "names": encoder_names,
+        },
     )
-    n_kernels: int = _number(32, 1, "motif kernels of the convolution (d_v), or units of the LSTM", high=_UNITS)
+    n_kernels: int = _number(32, 1, "motif kernels of the convolution (d_v), or units of another encoder", high=_UNITS)
     kernel_size: int = _number(9, 1, "residues that one kernel spans", high=1000)
     convolution_gain: float = _number(0.5, 0, "size of the kernels' random start, in units of LeCun's 1 / sqrt(fan-in)")
     abundance: Literal["none", "log1p", "log"] = _choice(
@@ -233,8 +238,9 @@ def setting_text(value: Any) -> str:
 
 def _kind(hint: Any, limits: Mapping[str, Any]) -> str:
     """Return which values a field takes: whole number of at least 1, or all."""
-    if get_origin(hint) is Literal:
-        return " or ".join(get_args(hint)) if len(get_args(hint)) == 2 else ", ".join(get_args(hint))
+    if hint is str or get_origin(hint) is Literal:
+        choices = limits["names"]() if hint is str else get_args(hint)
+        return " or ".join(choices) if len(choices) == 2 else ", ".join(choices)
     kinds = set(get_args(hint)) or {hint}
     if bool in kinds:
         return "true or false"
@@ -371,8 +377,8 @@ def _unknown_key(key: str) -> str:
 def _convert(value: Any, hint: Any, limits: Mapping[str, Any]) -> tuple[Any, str | None]:
     """Return the value in the field's type and what is wrong with it, if anything."""
     value = plain(value)
-    if get_origin(hint) is Literal:
-        choices = get_args(hint)
+    if hint is str or get_origin(hint) is Literal:
+        choices = limits["names"]() if hint is str else get_args(hint)
         return value, None if value in choices else f"expected one of {', '.join(map(str, choices))}"
     kinds = set(get_args(hint)) or {hint}
     if type(None) in kinds and value in (None, limits["none"]):

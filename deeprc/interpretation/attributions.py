@@ -33,8 +33,7 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
@@ -43,9 +42,8 @@ from deeprc.interpretation.contributions import tangent
 from deeprc.nn.batch import BatchMaker, RepertoireBatch
 from deeprc.nn.features import N_AMINO_ACIDS
 from deeprc.nn.inference import chunks_of, kept_rows, pooled_representation
-from deeprc.nn.motif_convolution import rounded
 from deeprc.nn.motif_convolution.reference import dense_features
-from deeprc.nn.network import DeepRC, LstmEmbedding, chunk_size
+from deeprc.nn.network import DeepRC, chunk_size
 
 __all__ = ["Attributions", "Progress", "attribute", "residue_frequencies"]
 
@@ -332,16 +330,17 @@ class _Explained:
         sequences = (batch.starts, batch.lengths, batch.residue_scale, batch.position_scale)
         features = dense_features(batch.residues, *sequences).double().requires_grad_()  # (n, L, 23)
         baseline = self._baseline(features.detach())
-        windows, baseline_windows = self._windows(features), self._windows(baseline)
+        encoder = self._exact.embedding
+        windows, baseline_windows = encoder.linear_part(features), encoder.linear_part(baseline)
         genes = self._exact.embed_genes(batch).double()  # (n, 2 G)
         fixed = (genes, *others)
         with torch.no_grad():
-            values, baseline_values = (self._values(w, batch.lengths) for w in (windows, baseline_windows))
+            values, baseline_values = (encoder.encode(w, batch.lengths) for w in (windows, baseline_windows))
             change = self._explained(values, *fixed) - self._explained(baseline_values, *fixed)
 
         # Rows do not depend on each other, so their sum has the gradients of each; one by one, captum is slow.
         along_windows = IntegratedGradients(
-            lambda windows, lengths, *fixed: self._explained(self._values(windows, lengths), *fixed).sum()[None],
+            lambda windows, lengths, *fixed: self._explained(encoder.encode(windows, lengths), *fixed).sum()[None],
             multiply_by_inputs=False,
         )
         along_values = IntegratedGradients(lambda values, *fixed: self._explained(values, *fixed).sum()[None])
@@ -358,26 +357,6 @@ class _Explained:
         """Return the features (n, L, 23) of an average residue at every position."""
         one_hot, positional = features[:, :, :N_AMINO_ACIDS], features[:, :, N_AMINO_ACIDS:]
         return torch.cat([one_hot.sum(dim=2, keepdim=True) * self.frequencies, positional], dim=2)
-
-    def _windows(self, features: Tensor) -> Tensor:
-        """Return the pre-activations of every window, (n, L, D); before an LSTM, the features (n, L, 23)."""
-        embedding = self._exact.embedding
-        if isinstance(embedding, LstmEmbedding):
-            return features
-        weight = rounded(embedding.weight, embedding.precision)
-        D, _, K = weight.shape
-        windows = functional.pad(features, (0, 0, 0, K - 1)).unfold(1, K, 1)  # (n, L, 23, K)
-        return windows.flatten(2) @ weight.reshape(D, -1).T + embedding.bias  # (n, L, 23 * K) @ (23 * K, D)
-
-    def _values(self, windows: Tensor, lengths: Tensor) -> Tensor:
-        """Return the kernels' part of the representations, (n, D)."""
-        embedding = self._exact.embedding
-        if isinstance(embedding, LstmEmbedding):
-            packed = nn.utils.rnn.pack_padded_sequence(windows, lengths.cpu(), batch_first=True, enforce_sorted=False)
-            hidden: Tensor = embedding.lstm(packed)[1][0]
-            return hidden[0]  # (1, n, D) -> (n, D)
-        beyond_end = torch.arange(windows.shape[1], device=lengths.device) >= lengths[:, None]  # (n, L)
-        return functional.selu(windows.masked_fill(beyond_end[:, :, None], -torch.inf).max(dim=1).values)
 
     def _explained(self, values: Tensor, genes: Tensor, average: Tensor, level: Tensor) -> Tensor:
         """Return the contributions of n sequences, or the outputs of their repertoires, (n,)."""

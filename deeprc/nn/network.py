@@ -15,100 +15,22 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from deeprc.encoders import find_encoder
 from deeprc.hopfield import HopfieldPooling
 from deeprc.hopfield.segments import segment_attention
 from deeprc.nn.batch import RepertoireBatch
-from deeprc.nn.features import N_FEATURES
+from deeprc.nn.encoders import EncoderSettings, SequenceEncoder
 from deeprc.nn.genes import GeneEmbedding, GeneNames
-from deeprc.nn.motif_convolution import Implementation, Precision, motif_convolution, rounded
-from deeprc.nn.motif_convolution.reference import dense_features
+from deeprc.nn.motif_convolution import Implementation, Precision
 from deeprc.nn.rest import Rest, rest_of
 from deeprc.nn.sampling import top_rows
 
-__all__ = ["DeepRC", "LstmEmbedding", "MotifEmbedding", "Unattended", "chunk_size"]
+__all__ = ["DeepRC", "Unattended", "chunk_size"]
 
 Unattended = Literal["dropped", "constant"]
 
 _SMALLEST_VARIANCE = 1e-8
-
-
-class MotifEmbedding(nn.Module):
-    """h1: a 1D convolution, SELU and the maximum over positions.
-
-    SELU is increasing, so the maximum is taken first and SELU applied to (N, D).
-
-    Parameters
-    ----------
-    n_kernels, kernel_size
-        D and K.
-    gain
-        The kernels start normal with this factor times LeCun's 1 / sqrt(fan-in).
-    implementation, precision
-        Of the convolution; see `motif_convolution`.
-    """
-
-    def __init__(
-        self,
-        *,
-        n_kernels: int,
-        kernel_size: int,
-        gain: float = 1.0,
-        implementation: Implementation = "auto",
-        precision: Precision = "float32",
-    ) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(n_kernels, N_FEATURES, kernel_size))
-        self.bias = nn.Parameter(torch.zeros(n_kernels))
-        self.out_features = n_kernels
-        self.implementation: Implementation = implementation
-        self.precision: Precision = precision
-        nn.init.normal_(self.weight, std=gain * (N_FEATURES * kernel_size) ** -0.5)
-
-    def forward(self, batch: RepertoireBatch) -> Tensor:
-        """Return the sequence representations, (N, D) float32."""
-        maximum = motif_convolution(
-            batch.residues,
-            batch.starts,
-            batch.lengths,
-            batch.residue_scale,
-            batch.position_scale,
-            self.weight,
-            self.bias,
-            max_length=batch.max_length,
-            implementation=self.implementation,
-            precision=self.precision,
-        )
-        return functional.selu(maximum, inplace=True)
-
-
-class LstmEmbedding(nn.Module):
-    """h1 as an LSTM over the 23 features, the alternative that the paper names: its last hidden state.
-
-    Parameters
-    ----------
-    n_units
-        D, the number of LSTM units.
-    """
-
-    def __init__(self, *, n_units: int) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(N_FEATURES, n_units, batch_first=True)
-        self.out_features = n_units
-
-    def forward(self, batch: RepertoireBatch) -> Tensor:
-        """Return the sequence representations, (N, D)."""
-        if len(batch.lengths) == 0:
-            return torch.zeros((0, self.out_features), device=batch.residues.device)
-        features = dense_features(
-            batch.residues, batch.starts, batch.lengths, batch.residue_scale, batch.position_scale
-        )  # (N, L, 23)
-        packed = nn.utils.rnn.pack_padded_sequence(
-            features, batch.lengths.cpu(), batch_first=True, enforce_sorted=False
-        )
-        hidden: Tensor = self.lstm(packed)[1][0]
-        return hidden[0]  # (1, N, D) -> (N, D)
 
 
 class RunningStandardisation(nn.Module):
@@ -170,9 +92,9 @@ class DeepRC(nn.Module):
     n_outputs
         T, the number of outputs of all tasks together.
     embedding
-        `convolution` (the paper's) or `lstm`.
+        The sequence encoder: `convolution` (the paper's), `lstm`, or a registered one, see `deeprc.encoders`.
     n_kernels, kernel_size, convolution_gain
-        Of the embedding; see `MotifEmbedding`. An LSTM has `n_kernels` units.
+        Of the encoder, see `EncoderSettings`: `n_kernels` is D.
     gene_units, gene_names
         G, and the V and J genes that are told apart; see `GeneEmbedding`. Without units the network reads no genes.
     n_key_layers, key_units
@@ -192,7 +114,7 @@ class DeepRC(nn.Module):
         self,
         *,
         n_outputs: int = 1,
-        embedding: Literal["convolution", "lstm"] = "convolution",
+        embedding: str = "convolution",
         n_kernels: int = 32,
         kernel_size: int = 9,
         convolution_gain: float = 1.0,
@@ -216,17 +138,8 @@ class DeepRC(nn.Module):
             raise ValueError(f"key_units: without key layers the values are the keys: {expected}")
         if gene_units > 0 and gene_names is None:
             raise ValueError("gene_names: expected the names of the genes, because gene_units is not 0")
-        self.embedding: MotifEmbedding | LstmEmbedding
-        if embedding == "lstm":
-            self.embedding = LstmEmbedding(n_units=n_kernels)
-        else:
-            self.embedding = MotifEmbedding(
-                n_kernels=n_kernels,
-                kernel_size=kernel_size,
-                gain=convolution_gain,
-                implementation=implementation,
-                precision=precision,
-            )
+        settings = EncoderSettings(n_kernels, kernel_size, convolution_gain, implementation, precision)
+        self.embedding: SequenceEncoder = find_encoder(embedding)(settings)
         self.gene_embedding: GeneEmbedding | None = None
         if gene_units > 0 and gene_names is not None:
             self.gene_embedding = GeneEmbedding(gene_names, n_units=gene_units)
@@ -272,10 +185,10 @@ class DeepRC(nn.Module):
 
     def attend(self, batch: RepertoireBatch) -> tuple[Tensor, Tensor]:
         """Return the sequence representations, (N, S), and the attention logits, (N, H)."""
-        if self._has_one_pass_form(batch):
+        if (fused := self._fused_weights(batch)) is not None:
             from deeprc.nn.attend_cpu import attend  # imports a compiler, only where it is used
 
-            return attend(*self._one_pass_arguments(batch))
+            return attend(*self._one_pass_arguments(batch, *fused))
         values: Tensor = self.embedding(batch)
         if self.gene_embedding is not None:
             values = torch.cat([values, self.embed_genes(batch)], dim=1)
@@ -284,7 +197,7 @@ class DeepRC(nn.Module):
     @torch.no_grad()
     def score(self, batch: RepertoireBatch) -> Tensor:
         """Return the attention logits without gradients, (N, H); memory does not grow with N S."""
-        in_one_pass = self._has_one_pass_form(batch)
+        in_one_pass = self._fused_weights(batch) is not None
         if in_one_pass and self.gene_embedding is None:
             return self._score_in_one_pass(batch)
         form = self._score_in_one_pass if in_one_pass else lambda part: self.attend(part)[1]
@@ -294,25 +207,25 @@ class DeepRC(nn.Module):
     def _score_in_one_pass(self, batch: RepertoireBatch) -> Tensor:
         from deeprc.nn.attend_cpu import score
 
-        return score(*self._one_pass_arguments(batch))
+        fused = self._fused_weights(batch)
+        assert fused is not None
+        return score(*self._one_pass_arguments(batch, *fused))
 
-    def _has_one_pass_form(self, batch: RepertoireBatch) -> bool:
-        """Say whether one pass computes what the operations of `attend` state."""
-        if isinstance(self.embedding, LstmEmbedding) or self.embedding.implementation == "reference":
-            return False
-        if batch.residue_scale.requires_grad or batch.position_scale.requires_grad:
-            return False
+    def _fused_weights(self, batch: RepertoireBatch) -> tuple[Tensor, Tensor] | None:
+        """Return the encoder's kernels and biases if one pass computes what the operations of `attend` state."""
+        scales = (batch.residue_scale, batch.position_scale)
+        if batch.residues.device.type != "cpu" or any(scale.requires_grad for scale in scales):
+            return None
         modules = (self.embedding, self.key_network, *self.key_network)
         if any(module._forward_hooks or module._forward_pre_hooks for module in modules):
-            return False  # somebody wants to see the operations one by one
-        return batch.residues.device.type == "cpu" and self.embedding.weight.dtype == torch.float32
+            return None  # somebody wants to see the operations one by one
+        return self.embedding.fused_weights()
 
-    def _one_pass_arguments(self, batch: RepertoireBatch) -> tuple[Any, ...]:
-        assert isinstance(self.embedding, MotifEmbedding)
+    def _one_pass_arguments(self, batch: RepertoireBatch, weight: Tensor, bias: Tensor) -> tuple[Any, ...]:
         return (
             (batch.residues, batch.starts, batch.lengths, batch.residue_scale, batch.position_scale),
-            rounded(self.embedding.weight, self.embedding.precision),
-            self.embedding.bias,
+            weight,
+            bias,
             self.embed_genes(batch),
             [(layer.weight, layer.bias) for layer in self.key_network if isinstance(layer, nn.Linear)],
             self._scaled_queries(),

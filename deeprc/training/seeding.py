@@ -15,17 +15,14 @@ from torch import Tensor, nn
 from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn.batch import BatchMaker
-from deeprc.nn.features import N_AMINO_ACIDS
 from deeprc.nn.inference import pooled_representations
-from deeprc.nn.network import DeepRC, MotifEmbedding, RunningStandardisation
+from deeprc.nn.network import DeepRC, RunningStandardisation
 from deeprc.outputs import multitask_loss
 from deeprc.tasks import Task
 from deeprc.training.enrichment import Motif, enriched_motifs, places_within
 
 __all__ = ["describe_start", "find_seeds", "seed_network"]
 
-_MATCH = 6.0  # what each residue of a motif adds to its kernel's pre-activation
-_SHORT_OF_WHOLE = 0.5  # residues that the bias takes from a whole match: it gives +3, one residue less -3
 _ATTENTION = 4.0  # what a whole match adds to the attention logit
 _FALL = 3.0  # by how much a match lowers the unit that attention looks at
 _PENALTY = 1.0  # of the squared output weights, beside the sum of the repertoires' losses
@@ -106,17 +103,16 @@ def seed_network(
     *,
     top_fraction: float = 1.0,
 ) -> None:
-    """Change a new network in place so that its first kernels match the motifs; the rest remains as it was.
+    """Change a new network in place so that its first features match the motifs; the rest remains as it was.
 
-    A kernel's first places hold the motif: a window may begin at any residue, but not before the first. A whole match
-    gives a pre-activation of about 3, one that lacks a residue -3, where SELU is almost flat. The first unit of
-    each key layer sums the seeded kernels, and the first head's query looks at it. A linear output of a standardised
-    representation begins as the regression of the training labels on the seeded kernels alone.
+    How they do is the encoder's, see `SequenceEncoder.start_from_motifs`. The first unit of each key layer sums the
+    first features, and the first head's query looks at it. A linear output of a standardised representation begins as
+    the regression of the training labels on the first features alone.
 
     Parameters
     ----------
     network
-        Its embedding must be a convolution.
+        Its encoder must have `starts_from_motifs`.
     motifs
         At most D.
     maker
@@ -128,11 +124,9 @@ def seed_network(
     """
     if not motifs:
         return
-    embedding = network.embedding
-    if not isinstance(embedding, MotifEmbedding):
-        raise TypeError(f"expected the convolution as embedding, found {type(embedding).__name__}")
-    _seed_kernels(embedding, motifs, _typical_scale(maker))
-    _seed_attention(network, motifs)
+    letters = [motif.letters for motif in motifs]
+    full, none = network.embedding.start_from_motifs(letters, _typical_scale(maker))
+    _seed_attention(network, len(motifs), full, none)
     _fit_output(network, len(motifs), maker, torch.from_numpy(labels), tasks, top_fraction)
 
 
@@ -144,24 +138,15 @@ def _typical_scale(maker: BatchMaker) -> float:
     return float(seen.median()) if len(seen) else 1.0
 
 
-def _seed_kernels(embedding: MotifEmbedding, motifs: Sequence[Motif], scale: float) -> None:
-    for kernel, motif in enumerate(motifs):
-        for place, letter in enumerate(motif.letters):
-            if letter >= 0:
-                embedding.weight[kernel, :N_AMINO_ACIDS, place] = 0
-                embedding.weight[kernel, letter, place] = _MATCH / scale
-        embedding.bias[kernel] = -_MATCH * (motif.n_residues - _SHORT_OF_WHOLE)
+def _seed_attention(network: DeepRC, n: int, full: float, none: float) -> None:
+    """Let one unit of each layer see the first n features, and the first head look at where any of them fires.
 
-
-def _seed_attention(network: DeepRC, motifs: Sequence[Motif]) -> None:
-    """Let one unit of each layer see the seeded kernels, and the first head look at where any of them fires.
+    A feature has the value `full` where its motif is, `none` where nothing of it is.
 
     The unit falls with a match, towards SELU's floor: two matches count hardly more than one. If they added up, the few
     sequences with two would have fifty times the weight of the others, and their number is chance. Without key layers
     there is no such unit, and they do add up.
     """
-    n = len(motifs)
-    full, none = (_selu(pre) for pre in (_MATCH * _SHORT_OF_WHOLE, -10 * _MATCH))
     step = full - none  # what a match adds to its kernel
     layers = [layer for layer in network.key_network if isinstance(layer, nn.Linear)]
     query = network.pooling.queries[0, 0]  # (d_k,)

@@ -252,8 +252,8 @@ class Trainer:
         """
         if self.state.started or self.state.update > 0:
             return
-        network = self.config.network
-        if self.config.training.seeded_start > 0 and network.embedding == "convolution" and network.abundance == "none":
+        may_start = self.network.embedding.starts_from_motifs and self.config.network.abundance == "none"
+        if self.config.training.seeded_start > 0 and may_start:
             self._start_from_motifs()
         self.state.started = True
         self._save()
@@ -307,7 +307,7 @@ class Trainer:
     def _is_capturable(self) -> bool:
         if self._batches.device.type != "cuda" or self.config.training.logit_noise:
             return False
-        return self.config.network.embedding == "convolution" and has_compiled_form("cuda")
+        return self.network.embedding.has_fixed_work and has_compiled_form("cuda")
 
     def _update(self, batches: Prefetcher, number: int) -> Tensor:
         batch = batches(number)

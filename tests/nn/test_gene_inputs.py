@@ -143,12 +143,12 @@ def test_forward_equals_its_formula(genes: RepertoireDataset, shape: dict[str, o
 def test_one_pass_equals_the_operations(genes: RepertoireDataset, shape: dict[str, object]) -> None:
     network = network_of(GeneNames.of(genes), **shape)
     batch = BatchMaker(genes, "none", genes=network.gene_names).sample(np.arange(5), 30, np.random.default_rng(0))
-    assert network._has_one_pass_form(batch)
+    assert network._fused_weights(batch) is not None
     results, directions = [], None
     for in_one_pass in (True, False):
         with pytest.MonkeyPatch.context() as patch:
             if not in_one_pass:
-                patch.setattr(network, "_has_one_pass_form", lambda _: False)
+                patch.setattr(network, "_fused_weights", lambda _: None)
             outputs = network.attend(batch)
             score = network.score(batch)
         torch.testing.assert_close(score, outputs[1].detach(), atol=1e-6, rtol=1e-6)

@@ -45,7 +45,6 @@ from deeprc.interpretation.motifs.matrices import (
 from deeprc.interpretation.motifs.patterns import ANY, Masks, pattern_cost, pattern_text
 from deeprc.interpretation.motifs.search import SIGNIFICANT, score_of, search_windows
 from deeprc.interpretation.motifs.seeds import Samples
-from deeprc.nn.network import MotifEmbedding
 
 __all__ = ["Motif", "find_motifs", "motif_table", "write_meme"]
 
@@ -191,8 +190,7 @@ def find_motifs(
     residues, kernels = attributions.residues[rows] * direction, attributions.kernels[rows] * direction
     samples = draw_samples([*chosen["junction_aa"]], dataset, background=background, seed=seed)
     composition = background_composition(samples)
-    embedding = run.network.embedding
-    span = embedding.weight.shape[2] if isinstance(embedding, MotifEmbedding) else _SPAN
+    span = run.network.embedding.span or _SPAN
     windows = search_windows(samples, composition, residues, span=span, most=_SEARCHED * most)
     found = [
         _Found(candidate.masks, score_of(samples, candidate.masks), ("windows",), candidate.masks)

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
-from torch.nn import functional
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.run import Run
@@ -17,8 +15,6 @@ from deeprc.interpretation.motifs.matrices import Composition, Windows, aligned,
 from deeprc.interpretation.motifs.patterns import ANY, Masks, trimmed
 from deeprc.interpretation.motifs.search import SIGNIFICANT, Candidate, climb, common_residues, described
 from deeprc.interpretation.motifs.seeds import Samples
-from deeprc.nn.motif_convolution.reference import dense_features
-from deeprc.nn.network import MotifEmbedding
 
 __all__ = ["best_windows", "kernel_pattern", "kernel_shares", "search_kernels"]
 
@@ -48,7 +44,8 @@ def search_kernels(
     residues, kernels
         Attributions of the attended sequences, (n, L) and (n, D), positive where the network looks.
     """
-    if not isinstance(run.network.embedding, MotifEmbedding):
+    span = run.network.embedding.span
+    if span is None:
         return []
     shares = kernel_shares(kernels)
     chosen = np.flatnonzero(shares >= _LEAST_SHARE)
@@ -57,7 +54,7 @@ def search_kernels(
     for place, kernel in enumerate(chosen.tolist()):
         weights = np.clip(kernels[:, kernel], 0.0, None)
         windows = Windows(np.arange(samples.n), starts[:, place], weights / weights.max())
-        masks = kernel_pattern(samples, composition, windows, run.network.embedding.weight.shape[2])
+        masks = kernel_pattern(samples, composition, windows, span)
         if len(masks):
             best = climb(samples, masks)
             if best.score <= SIGNIFICANT:
@@ -94,7 +91,6 @@ def kernel_pattern(samples: Samples, composition: Composition, windows: Windows,
     return trimmed(pattern)
 
 
-@torch.no_grad()
 def best_windows(
     run: Run, dataset: RepertoireDataset, sequences: pd.DataFrame, kernels: NDArray[np.int64]
 ) -> NDArray[np.int64]:
@@ -102,18 +98,10 @@ def best_windows(
 
     A window may run over the sequence's end, as in the network.
     """
-    embedding, maker = run.network.embedding, run.maker(dataset)
-    assert isinstance(embedding, MotifEmbedding)
-    weight, bias = embedding.weight[kernels].cpu(), embedding.bias[kernels].cpu()
+    encoder, maker = run.network.embedding, run.maker(dataset)
     position = {repertoire_id: i for i, repertoire_id in enumerate(dataset.repertoire_ids)}
     starts = np.zeros((len(sequences), len(kernels)), np.int64)
     row_of = sequences["sequence_id"].to_numpy(np.int64) - 1
     for repertoire_id, places in sequences.reset_index(drop=True).groupby("repertoire_id").indices.items():
-        batch = maker.take(position[str(repertoire_id)], row_of[places])
-        scales = (batch.residue_scale, batch.position_scale)
-        features = dense_features(batch.residues, batch.starts, batch.lengths, *scales)  # (n, L, 23)
-        padded = functional.pad(features.transpose(1, 2), (0, weight.shape[2] - 1))
-        activations = functional.conv1d(padded, weight, bias)  # (n, kernels, L)
-        beyond = torch.arange(activations.shape[2]) >= batch.lengths[:, None]  # (n, L)
-        starts[places] = activations.masked_fill(beyond[:, None], -torch.inf).argmax(dim=2).numpy()
+        starts[places] = encoder.best_windows(maker.take(position[str(repertoire_id)], row_of[places]), kernels)
     return starts

@@ -20,7 +20,8 @@ from deeprc.errors import InputError
 from deeprc.evaluation.run import Run, RunSettings
 from deeprc.interpretation.motifs import Motif, find_motifs, motif_table, write_meme
 from deeprc.interpretation.motifs.kernels import best_windows
-from deeprc.nn.network import DeepRC, MotifEmbedding
+from deeprc.nn.encoders import ConvolutionEncoder
+from deeprc.nn.network import DeepRC
 from deeprc.tasks import Task
 from tests.conftest import random_sequences, write_cohort
 
@@ -161,7 +162,7 @@ def test_kernels_alone_find_the_motif(tmp_path: Path) -> None:
     dataset, table, attributions = planted(["LDRW"], tmp_path)
     run = a_run()
     embedding = run.network.embedding
-    assert isinstance(embedding, MotifEmbedding)
+    assert isinstance(embedding, ConvolutionEncoder)
     with torch.no_grad():
         for position, letter in enumerate("LDRW", 2):
             embedding.weight[3, AMINO_ACIDS.index(letter), position] += 9.0

@@ -1,0 +1,69 @@
+"""The names of sequence encoders: what `embedding=NAME` may say.
+
+Another package adds an encoder by an entry point of the group `deeprc.encoders`, a program by `register_encoder`. A
+name in a file finds only what is installed or registered: nothing that a file names is
+imported. torch is imported when an encoder is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from deeprc.nn.encoders import EncoderSettings, SequenceEncoder
+
+    EncoderFactory = Callable[[EncoderSettings], SequenceEncoder]
+
+__all__ = ["encoder_names", "find_encoder", "register_encoder"]
+
+_GROUP = "deeprc.encoders"
+_FACTORIES: dict[str, str | EncoderFactory] = {
+    "convolution": "deeprc.nn.encoders:ConvolutionEncoder",
+    "lstm": "deeprc.nn.encoders:LstmEncoder",
+}
+
+
+def register_encoder(name: str, factory: EncoderFactory) -> None:
+    """Make an encoder available as `embedding=NAME` in this process.
+
+    Parameters
+    ----------
+    name
+        Is written into the configuration of every run that uses it; the run can be loaded only where it is registered.
+    factory
+        Makes an encoder from its settings: a subclass of `deeprc.nn.SequenceEncoder`, or a function.
+
+    Raises
+    ------
+    ValueError
+        If another encoder has this name.
+    """
+    if name in encoder_names() and _FACTORIES.get(name) is not factory:
+        raise ValueError(f"an encoder {name!r} is there already")
+    _FACTORIES[name] = factory
+
+
+def encoder_names() -> list[str]:
+    """Return the names of all encoders, those of this package first."""
+    return list(dict.fromkeys([*_FACTORIES, *entry_points(group=_GROUP).names]))
+
+
+def find_encoder(name: str) -> EncoderFactory:
+    """Return what makes the encoder of a name.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    factory = _FACTORIES.get(name)
+    if factory is None:
+        found = [*entry_points(group=_GROUP, name=name)]
+        if not found:
+            raise ValueError(f"embedding: expected one of {', '.join(encoder_names())}, found {name!r}")
+        factory = found[0].load()
+    made: EncoderFactory = resolve_name(factory) if isinstance(factory, str) else factory
+    return made

@@ -1,0 +1,216 @@
+"""Sequence encoders, h1 of the network: from the features of a sequence's residues to numbers that represent it.
+
+Letters: N sequences, L positions, K kernel width, D features of a sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from deeprc.nn.batch import RepertoireBatch
+from deeprc.nn.features import N_AMINO_ACIDS, N_FEATURES
+from deeprc.nn.motif_convolution import Implementation, Precision, motif_convolution, rounded
+from deeprc.nn.motif_convolution.reference import dense_features
+
+__all__ = ["ConvolutionEncoder", "EncoderSettings", "LstmEncoder", "SequenceEncoder"]
+
+_RESIDUE = 6.0  # what each residue of a motif adds to its kernel's pre-activation
+_LACKING = 0.5  # residues that the bias takes from a whole match: it gives +3, one residue less -3
+_NO_MATCH = -60.0  # a pre-activation where nothing of a motif is there
+
+
+@dataclass(frozen=True)
+class EncoderSettings:
+    """What a configuration says of the encoder; each encoder reads what it needs.
+
+    Attributes
+    ----------
+    out_features
+        D, `n_kernels` of the configuration.
+    kernel_size, gain
+        K, and the size of the random start in units of LeCun's 1 / sqrt(fan-in).
+    implementation, precision
+        Of the motif convolution; see `motif_convolution`.
+    """
+
+    out_features: int
+    kernel_size: int = 9
+    gain: float = 1.0
+    implementation: Implementation = "auto"
+    precision: Precision = "float32"
+
+
+class SequenceEncoder(nn.Module):
+    """The base of all encoders: a subclass has to define `encode`, and may define more to be faster or to be explained.
+
+    Attributes
+    ----------
+    out_features
+        D.
+    span
+        Residues that one feature reads; None where a feature may read the whole sequence.
+    starts_from_motifs
+        Whether `start_from_motifs` is there.
+    has_fixed_work
+        Whether batches of one shape are the same sequence of CUDA kernels, so that an update can be recorded.
+    """
+
+    span: int | None = None
+    starts_from_motifs = False
+    has_fixed_work = False
+
+    def __init__(self, out_features: int) -> None:
+        super().__init__()
+        self.out_features = out_features
+
+    def encode(self, linear: Tensor, lengths: Tensor) -> Tensor:
+        """Return the representations, (N, D), from what `linear_part` returns, (N, L, ...), and lengths (N,)."""
+        raise NotImplementedError
+
+    def linear_part(self, features: Tensor) -> Tensor:
+        """Return the features of all positions, (N, L, 23), after the encoder's first steps if these are linear.
+
+        Integrated gradients walk a straight line behind it, so that what is linear is computed at both ends only.
+        """
+        return features
+
+    def forward(self, batch: RepertoireBatch) -> Tensor:
+        """Return the sequence representations, (N, D)."""
+        if len(batch.lengths) == 0:
+            return torch.zeros((0, self.out_features), device=batch.residues.device)
+        features = dense_features(
+            batch.residues, batch.starts, batch.lengths, batch.residue_scale, batch.position_scale
+        )  # (N, L, 23)
+        return self.encode(self.linear_part(features), batch.lengths)
+
+    def fused_weights(self) -> tuple[Tensor, Tensor] | None:
+        """Return kernels (D, 23, K) and biases (D,) if one compiled pass may compute features, keys and logits.
+
+        That pass, on the CPU, computes the SELU of the highest window of each kernel. None means that this would be
+        something else.
+        """
+        return None
+
+    def start_from_motifs(self, motifs: Sequence[Sequence[int]], scale: float) -> tuple[float, float]:
+        """Let the first features match motifs, in place; return a feature's value with its motif, and without.
+
+        Parameters
+        ----------
+        motifs
+            At most D; the amino acid of each place of a motif, -1 for any.
+        scale
+            A typical factor of the one-hot features.
+        """
+        raise NotImplementedError
+
+    def best_windows(self, batch: RepertoireBatch, features: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return where the window begins that decides each of some features (n,) in each sequence, (N, n), from 0.
+
+        Needed where `span` is not None. A window may run over the sequence's end.
+        """
+        raise NotImplementedError
+
+
+class ConvolutionEncoder(SequenceEncoder):
+    """The paper's h1: a 1D convolution, SELU and the maximum over positions.
+
+    SELU is increasing, so the maximum is taken first and SELU applied to (N, D).
+    """
+
+    starts_from_motifs = True
+    has_fixed_work = True
+
+    def __init__(self, settings: EncoderSettings) -> None:
+        D, K = settings.out_features, settings.kernel_size
+        super().__init__(D)
+        self.span = K
+        self.weight = nn.Parameter(torch.empty(D, N_FEATURES, K))
+        self.bias = nn.Parameter(torch.zeros(D))
+        self.implementation: Implementation = settings.implementation
+        self.precision: Precision = settings.precision
+        nn.init.normal_(self.weight, std=settings.gain * (N_FEATURES * K) ** -0.5)
+
+    def forward(self, batch: RepertoireBatch) -> Tensor:
+        """Return the sequence representations, (N, D) float32."""
+        maximum = motif_convolution(
+            batch.residues,
+            batch.starts,
+            batch.lengths,
+            batch.residue_scale,
+            batch.position_scale,
+            self.weight,
+            self.bias,
+            max_length=batch.max_length,
+            implementation=self.implementation,
+            precision=self.precision,
+        )
+        return functional.selu(maximum, inplace=True)
+
+    def linear_part(self, features: Tensor) -> Tensor:
+        """Return the pre-activations of every window, (N, L, D)."""
+        weight = rounded(self.weight, self.precision)
+        D, _, K = weight.shape
+        windows = functional.pad(features, (0, 0, 0, K - 1)).unfold(1, K, 1)  # (N, L, 23, K)
+        return windows.flatten(2) @ weight.reshape(D, -1).T + self.bias  # (N, L, 23 * K) @ (23 * K, D)
+
+    def encode(self, linear: Tensor, lengths: Tensor) -> Tensor:
+        """Return the SELU of the highest window of each kernel, (N, D)."""
+        beyond_end = torch.arange(linear.shape[1], device=lengths.device) >= lengths[:, None]  # (N, L)
+        return functional.selu(linear.masked_fill(beyond_end[:, :, None], -torch.inf).max(dim=1).values)
+
+    def fused_weights(self) -> tuple[Tensor, Tensor] | None:
+        """Return kernels and biases if they have 32 bits, unless the reference is asked for."""
+        if self.implementation == "reference" or self.weight.dtype != torch.float32:
+            return None
+        return rounded(self.weight, self.precision), self.bias
+
+    @torch.no_grad()
+    def start_from_motifs(self, motifs: Sequence[Sequence[int]], scale: float) -> tuple[float, float]:
+        """Let each of the first kernels match a motif: it gives a pre-activation of about 3, without a residue -3.
+
+        A kernel's first places hold the motif: a window may begin at any residue, but not before the first. At -3 SELU
+        is almost flat.
+        """
+        for kernel, motif in enumerate(motifs):
+            n_residues = 0
+            for place, letter in enumerate(motif):
+                if letter >= 0:
+                    self.weight[kernel, :N_AMINO_ACIDS, place] = 0
+                    self.weight[kernel, letter, place] = _RESIDUE / scale
+                    n_residues += 1
+            self.bias[kernel] = -_RESIDUE * (n_residues - _LACKING)
+        found, lacking = functional.selu(torch.tensor([_RESIDUE * _LACKING, _NO_MATCH], dtype=torch.float64)).tolist()
+        return found, lacking
+
+    @torch.no_grad()
+    def best_windows(self, batch: RepertoireBatch, features: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return where each kernel's highest activation lies in each sequence, (N, n), from 0."""
+        weight, bias = self.weight[features].cpu(), self.bias[features].cpu()
+        scales = (batch.residue_scale, batch.position_scale)
+        dense = dense_features(batch.residues, batch.starts, batch.lengths, *scales)  # (N, L, 23)
+        padded = functional.pad(dense.transpose(1, 2), (0, weight.shape[2] - 1))
+        activations = functional.conv1d(padded, weight, bias)  # (N, n, L)
+        beyond = torch.arange(activations.shape[2]) >= batch.lengths[:, None]  # (N, L)
+        starts: NDArray[np.int64] = activations.masked_fill(beyond[:, None], -torch.inf).argmax(dim=2).numpy()
+        return starts
+
+
+class LstmEncoder(SequenceEncoder):
+    """h1 as an LSTM over the 23 features, the alternative that the paper names: its last hidden state."""
+
+    def __init__(self, settings: EncoderSettings) -> None:
+        super().__init__(settings.out_features)
+        self.lstm = nn.LSTM(N_FEATURES, settings.out_features, batch_first=True)
+
+    def encode(self, linear: Tensor, lengths: Tensor) -> Tensor:
+        """Return the last hidden state, (N, D)."""
+        packed = nn.utils.rnn.pack_padded_sequence(linear, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        hidden: Tensor = self.lstm(packed)[1][0]
+        return hidden[0]  # (1, N, D) -> (N, D)

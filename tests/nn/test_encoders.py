@@ -1,0 +1,136 @@
+"""Encoders are exchanged by name: one that another package brings is trained, explained and reported like our own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from deeprc import encoders
+from deeprc.cli import main
+from deeprc.config import list_settings, load_config
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.encoders import encoder_names, find_encoder, register_encoder
+from deeprc.errors import InputError
+from deeprc.evaluation.run import load_run
+from deeprc.interpretation.attention import attention_table
+from deeprc.interpretation.attributions import attribute
+from deeprc.nn import DeepRC, EncoderSettings, SequenceEncoder
+from deeprc.nn.encoders import ConvolutionEncoder
+
+PACKAGE = '''
+"""An encoder that another package brings: the average of learned vectors of residues."""
+import torch
+from torch import nn
+from deeprc.nn import EncoderSettings, SequenceEncoder
+
+
+class Composition(SequenceEncoder):
+    def __init__(self, settings: EncoderSettings) -> None:
+        super().__init__(settings.out_features)
+        self.project = nn.Linear(23, settings.out_features)
+
+    def linear_part(self, features):
+        return self.project(features)  # (N, L, D)
+
+    def encode(self, linear, lengths):
+        inside = torch.arange(linear.shape[1], device=lengths.device) < lengths[:, None]
+        return torch.tanh((linear * inside[:, :, None]).sum(dim=1) / lengths[:, None])
+'''
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package with the entry point, as pip would leave it."""
+    folder = tmp_path / "site"
+    (folder / "composition-1.0.dist-info").mkdir(parents=True)
+    (folder / "composition_encoder.py").write_text(PACKAGE)
+    (folder / "composition-1.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: composition\nVersion: 1.0\n"
+    )
+    entry = "[deeprc.encoders]\ncomposition = composition_encoder:Composition\n"
+    (folder / "composition-1.0.dist-info" / "entry_points.txt").write_text(entry)
+    monkeypatch.syspath_prepend(str(folder))
+    return folder
+
+
+def test_an_encoder_of_another_package(installed: Path, cohort: RepertoireDataset, tmp_path: Path) -> None:
+    assert encoder_names() == ["convolution", "lstm", "composition"]
+    path, out = str(cohort.container.path), tmp_path / "run"
+    settings = ["embedding=composition", "n_updates=4", "evaluate_every=2", "n_kernels=6", "n_sequences=20"]
+    with pytest.raises(SystemExit) as end:
+        main(
+            [
+                "train",
+                path,
+                "--target",
+                "status=case",
+                "--folds",
+                "3",
+                "--device",
+                "cpu",
+                "--output",
+                str(out),
+                *settings,
+            ]
+        )
+    assert not end.value.code
+    run = load_run(out, device="cpu")
+    assert type(run.network.embedding).__name__ == "Composition"
+    table = attention_table(run, cohort, 0, top=5)
+    found = attribute(run, cohort, table, steps=20)
+    torch.testing.assert_close(
+        torch.from_numpy(found.residues).nansum(dim=1), torch.from_numpy(found.change), atol=1e-4, rtol=1e-3
+    )
+    with pytest.raises(SystemExit) as end:
+        main(["report", str(out), path, "-o", str(tmp_path / "page.html"), "--top", "5", "--device", "cpu"])
+    assert not end.value.code
+    assert "embedding: composition" in " ".join((tmp_path / "page.html").read_text().split())
+
+
+def test_nothing_that_a_file_names_is_imported(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"embedding: expected one of convolution, lstm, found 'os:system'"):
+        load_config("deeprc", ["embedding=os:system"])
+    with pytest.raises(ValueError, match="expected one of convolution, lstm, found 'os:system'"):
+        find_encoder("os:system")
+
+
+class Lengths(SequenceEncoder):
+    """The length of a sequence, D times."""
+
+    def __init__(self, settings: EncoderSettings) -> None:
+        super().__init__(settings.out_features)
+        self.scale = nn.Parameter(torch.ones(settings.out_features))
+
+    def encode(self, linear: Tensor, lengths: Tensor) -> Tensor:
+        return lengths[:, None].to(self.scale) * self.scale
+
+
+def test_registering(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoders, "_FACTORIES", dict(encoders._FACTORIES))
+    register_encoder("lengths", Lengths)
+    register_encoder("lengths", Lengths)  # once more the same, as in a notebook's cell
+    with pytest.raises(ValueError, match="an encoder 'lstm' is there already"):
+        register_encoder("lstm", Lengths)
+    assert load_config("deeprc", ["embedding=lengths"]).network.embedding == "lengths"
+    assert isinstance(DeepRC(embedding="lengths").embedding, Lengths)
+    (setting,) = (each for each in list_settings() if each.name == "embedding")
+    assert setting.kind == "convolution, lstm, lengths"
+
+
+def test_the_linear_part_and_the_rest_are_the_convolution(cohort: RepertoireDataset) -> None:
+    """What attributions walk through equals what training computes."""
+    from deeprc.nn.batch import BatchMaker
+
+    encoder = ConvolutionEncoder(EncoderSettings(12, 5))
+    batch = BatchMaker(cohort, "none").take(0, slice(None))
+    torch.testing.assert_close(SequenceEncoder.forward(encoder, batch), encoder(batch), atol=1e-5, rtol=1e-5)
+
+
+def test_names_are_known_without_torch() -> None:
+    code = "import sys; from deeprc.config import load_config; load_config('deeprc'); assert 'torch' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
