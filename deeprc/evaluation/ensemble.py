@@ -58,6 +58,12 @@ class Ensemble:
             for same in zip(*(run.tasks for run in self.runs), strict=True)
         ]
 
+    @property
+    def group_by(self) -> str | None:
+        """The metadata column by which the splits were made; None where they differ."""
+        columns = {run.group_by for run in self.runs}
+        return columns.pop() if len(columns) == 1 else None
+
     def output_of(self, dataset: RepertoireDataset) -> Callable[[int], Tensor]:
         """Return the function of a position that gives a repertoire's outputs before their activation, (T,)."""
         tasks = self.tasks

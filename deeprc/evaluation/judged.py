@@ -21,6 +21,8 @@ from deeprc.evaluation.metrics import auc_interval
 from deeprc.evaluation.paired_test import midrank_aucs
 from deeprc.evaluation.predictor import NEW, Predictor, labels_of, metrics_by_split
 from deeprc.evaluation.results import predictions_table
+from deeprc.evaluation.splits import people, subject_column
+from deeprc.evaluation.trust import few_people
 from deeprc.outputs import activate, output_slices
 from deeprc.tasks import Task
 
@@ -143,6 +145,8 @@ class Judged:
     side
         The side by which the network is to be judged: "test"; "new" where the cohort has no labelled repertoire of the
         test side; None where it has neither.
+    subject_column, person
+        The column that says whose a repertoire is, and a number for whose each is, (B,); None where no column does.
     """
 
     ids: NDArray[np.object_]
@@ -153,10 +157,32 @@ class Judged:
     contrasts: Sequence[Contrast]
     numbers: Sequence[Numbers]
     side: str | None
+    subject_column: str | None = None
+    person: NDArray[np.int64] | None = None
 
     def rows(self, side: str | None) -> NDArray[np.bool_]:
         """Return which repertoires are on a side, (B,)."""
         return np.asarray(self.split == side)
+
+    def classes(self, target: str) -> dict[str, NDArray[np.bool_]]:
+        """Return the repertoires of each class of a target that judge, (B,); of a number all of them, by ""."""
+        rows = self.rows(self.side)
+        for numbers in self.numbers:
+            if numbers.target == target:
+                return {"": ~np.isnan(numbers.label) & rows}
+        contrasts = [each for each in self.contrasts if each.target == target]
+        found = {each.positive: (each.label == 1) & rows for each in contrasts}
+        if len(contrasts) == 1:  # of several classes, each is the positive one of a contrast
+            found[contrasts[0].negative] = (contrasts[0].label == 0) & rows
+        return found
+
+    def has_few_people(self, target: str) -> bool:
+        """Return whether the repertoires that judge a target, of any of its classes, are of few people."""
+        if self.person is None:
+            return False
+        kind = "regression" if any(each.target == target for each in self.numbers) else "binary"
+        sizes = ((int(rows.sum()), len(np.unique(self.person[rows]))) for rows in self.classes(target).values())
+        return any(few_people(kind, *size) for size in sizes)
 
 
 def judge(run: Predictor, dataset: RepertoireDataset, outputs: NDArray[np.floating[Any]]) -> Judged:
@@ -181,7 +207,9 @@ def judge(run: Predictor, dataset: RepertoireDataset, outputs: NDArray[np.floati
     known = ~np.isnan(labels).all(axis=1)
     side = next((name for name in ("test", NEW) if (known & (split == name)).any()), None)
     table = predictions_table(dataset.repertoire_ids, split.tolist(), tensor, labels, run.tasks)
-    return Judged(dataset.repertoire_ids, split, labels, metrics, table, contrasts, numbers, side)
+    column = subject_column(dataset.metadata, run.group_by)
+    person = None if column is None else people(dataset.metadata, column)
+    return Judged(dataset.repertoire_ids, split, labels, metrics, table, contrasts, numbers, side, column, person)
 
 
 def _prefixes(tasks: Sequence[Task]) -> dict[str, str]:

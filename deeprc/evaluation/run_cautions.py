@@ -8,11 +8,12 @@ import numpy as np
 import pandas as pd
 
 from deeprc.evaluation.caution import Caution
-from deeprc.evaluation.cohort_cautions import part_of_split, subject_cautions
+from deeprc.evaluation.cohort_cautions import part_of_split, people_cautions, subject_cautions
 from deeprc.evaluation.controls import SHORT, Controls
 from deeprc.evaluation.judged import SIDE_NAMES, Auc, Judged, Numbers
 from deeprc.evaluation.splits import SPLITS, Split
 from deeprc.evaluation.trust import is_few
+from deeprc.tasks import TaskKind
 
 __all__ = ["run_cautions"]
 
@@ -95,8 +96,23 @@ def _chance(judged: Judged) -> Iterator[Caution]:
 
 
 def _subjects(metadata: pd.DataFrame, judged: Judged) -> list[Caution]:
-    split = Split(**{side: np.flatnonzero(judged.rows(side)) for side in SPLITS})
-    return subject_cautions(metadata, part_of_split(split, len(metadata)), apart="sides")
+    labelled = ~np.isnan(judged.labels).all(axis=1)
+    split = Split(**{side: np.flatnonzero(judged.rows(side) & labelled) for side in SPLITS})
+    found = subject_cautions(metadata, part_of_split(split, len(metadata)), apart="sides")
+    if judged.person is None or judged.side is None or judged.subject_column in [f.details["column"] for f in found]:
+        return found
+    targets = _targets(judged)
+    for target, kind in targets.items():
+        where = f"{SIDE_NAMES[judged.side]} repertoires{f' for {target}' * (len(targets) > 1)}: "
+        classes = judged.classes(target)
+        found += people_cautions(judged.person, str(judged.subject_column), classes, kind=kind, where=where)
+    return found
+
+
+def _targets(judged: Judged) -> dict[str, TaskKind]:
+    """Return the kinds of all targets by their names; several classes are judged one by one, as two are."""
+    found: dict[str, TaskKind] = {each.target: "binary" for each in judged.contrasts}
+    return {**found, **{each.target: "regression" for each in judged.numbers}}
 
 
 def _confounding(controls: Sequence[Controls]) -> Iterator[Caution]:

@@ -17,6 +17,7 @@ from deeprc.evaluation.metrics import auc_interval
 from deeprc.evaluation.run import Run
 from deeprc.evaluation.run_cautions import run_cautions
 from deeprc.interpretation.report.cautions import _broad, cautions
+from deeprc.interpretation.report.summary import _answer
 from deeprc.tasks import Task
 
 
@@ -97,9 +98,25 @@ def test_subjects_on_several_sides(trained: Run) -> None:
     metadata = pd.DataFrame({"donor": ["same"] * 120})
     (text,) = _texts(trained, judged, metadata=metadata)
     assert text.startswith("1 value of 'donor' has repertoires on more than one side of the split")
-    metadata = pd.DataFrame({"donor": np.repeat(["a", "b", "c"], 40)})
-    (text,) = _texts(trained, judged, metadata=metadata)
-    assert text.startswith("120 repertoires are of 3 values of 'donor'. Intervals and p-values take repertoires")
+    unlabelled = replace(judged, labels=np.where(np.arange(120)[:, None] < 80, np.nan, judged.labels))
+    assert _texts(trained, unlabelled, metadata=metadata) == []  # the others have no label that could be learned
+
+
+def test_few_people_are_no_evidence(trained: Run) -> None:
+    """Twenty test repertoires of each class, those of one class of one person; forty without a label do not count."""
+    label = np.where(np.arange(120) < 40, np.nan, _sides(20).labels[:, 0])
+    judged = _sides(20)
+    judged = replace(judged, labels=label[:, None], contrasts=[replace(judged.contrasts[0], label=label)])
+    person = np.where(label == 1, np.arange(120), 0)
+    judged = replace(judged, subject_column="donor", person=person)
+    (text,) = _texts(trained, judged)
+    assert text.startswith(
+        "Test repertoires: 20 ill repertoires are of 20 people, 20 well repertoires are of 1 person ('donor'). What "
+    )
+    assert "The network cannot be shown to tell ill from well: its AUC is 1.000" in _answer(judged.contrasts[0], judged)
+    each_its_own = replace(judged, person=np.arange(120))
+    assert _answer(judged.contrasts[0], each_its_own).startswith("The network tells ill from well")
+    assert _texts(trained, each_its_own) == []
 
 
 def _heads(positive: float, negative: float, head: int = 1) -> pd.DataFrame:

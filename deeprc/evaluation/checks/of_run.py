@@ -12,18 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.checks.container import check_dataset
 from deeprc.evaluation.checks.findings import Finding
 from deeprc.evaluation.checks.shortcuts import Shortcut
-from deeprc.evaluation.splits import subject_columns
+from deeprc.evaluation.splits import subject_column
 from deeprc.tasks import Task, labels
 
-__all__ = ["CHECKS_FILE", "RunChecks", "check_for_training", "people", "read_checks", "subject_column"]
+__all__ = ["CHECKS_FILE", "RunChecks", "check_for_training", "read_checks"]
 
 CHECKS_FILE = "checks.json"
 """The file of a run directory."""
@@ -83,24 +81,7 @@ def check_for_training(dataset: RepertoireDataset, tasks: Sequence[Task], group_
     if group_by is not None and group_by not in dataset.metadata:
         group_by = None  # a run on another cohort
     found = check_dataset(labelled, tasks=tasks, group_by=group_by)
-    return RunChecks(found.findings, found.shortcuts, subject_column(dataset, group_by))
-
-
-def subject_column(dataset: RepertoireDataset, group_by: str | None) -> str | None:
-    """Return the column that says whose a repertoire is: the one given, else the one with the fewest subjects."""
-    metadata = dataset.metadata
-    if group_by is not None and group_by in metadata:
-        return group_by
-    known = [name for name in subject_columns(metadata) if metadata[name].notna().any()]
-    return min(known, key=lambda name: metadata[name].nunique(), default=None)
-
-
-def people(metadata: pd.DataFrame, column: str | None) -> NDArray[np.int64]:
-    """Return a number for whose each repertoire is, (B,); where that is not known, each is somebody else's."""
-    if column is None:
-        return np.arange(len(metadata))
-    codes = pd.factorize(metadata[column])[0].astype(np.int64)
-    return np.where(codes < 0, len(codes) + np.arange(len(codes)), codes)
+    return RunChecks(found.findings, found.shortcuts, subject_column(dataset.metadata, group_by))
 
 
 def read_checks(run: Path) -> RunChecks | None:

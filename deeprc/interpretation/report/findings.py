@@ -18,11 +18,12 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import GeneCalls, SequenceTable
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.checks.container import repertoire_hashes
-from deeprc.evaluation.checks.of_run import RunChecks, check_for_training, people, read_checks
+from deeprc.evaluation.checks.of_run import RunChecks, check_for_training, read_checks
 from deeprc.evaluation.checks.profile import hash_sequences
 from deeprc.evaluation.judged import Judged
 from deeprc.evaluation.predictor import NEW
 from deeprc.evaluation.run import Run
+from deeprc.evaluation.splits import people
 from deeprc.interpretation.report.page import Column, Table, number, text
 
 __all__ = [
