@@ -196,6 +196,7 @@ def test_repeated_subjects_are_told_by_the_split(cohort: RepertoireDataset) -> N
         lambda content: content.update(findings=[{"code": "nonsense"}]),
         lambda content: content.update(shortcuts=[7]),
         lambda content: content.update(subject_column=[1]),
+        lambda content: content.update(metadata=7),
     ],
 )
 def test_damaged_checks_of_a_run_are_one_line(tmp_path: Path, damage: Callable[[dict[str, object]], object]) -> None:

@@ -18,7 +18,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import GeneCalls, SequenceTable
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.checks.container import repertoire_hashes
-from deeprc.evaluation.checks.of_run import RunChecks, check_for_training, read_checks
+from deeprc.evaluation.checks.of_run import RunChecks, check_for_training, metadata_digest, read_checks
 from deeprc.evaluation.checks.profile import hash_sequences
 from deeprc.evaluation.judged import Judged
 from deeprc.evaluation.predictor import NEW
@@ -33,6 +33,7 @@ __all__ = [
     "checks_of",
     "flagged_groups",
     "group_table",
+    "is_relabelled",
     "shared_by",
     "shortcut_table",
 ]
@@ -83,7 +84,7 @@ class SharedBy:
 
 
 def checks_of(run: Run, dataset: RepertoireDataset, judged: Judged) -> RunChecks:
-    """Return what the run directory holds, or what is found now: if it holds nothing, or the cohort is another one.
+    """Return what the run directory holds, or what is found now: if it holds nothing, or the cohort has changed.
 
     Raises
     ------
@@ -91,7 +92,21 @@ def checks_of(run: Run, dataset: RepertoireDataset, judged: Judged) -> RunChecks
         If the run's file is damaged.
     """
     kept = None if (judged.split == NEW).any() else read_checks(run.path)
-    return kept or check_for_training(dataset, run.tasks, run.settings.group_by)
+    if kept is not None and kept.metadata == metadata_digest(dataset):
+        return kept
+    return check_for_training(dataset, run.tasks, run.settings.group_by)
+
+
+def is_relabelled(run: Run, dataset: RepertoireDataset) -> bool:
+    """Return whether the metadata are others than those that the run was trained with.
+
+    Raises
+    ------
+    InputError
+        If the run's file is damaged.
+    """
+    kept = read_checks(run.path)
+    return kept is not None and kept.metadata != metadata_digest(dataset)
 
 
 def flagged_groups(checks: RunChecks) -> list[Group]:
