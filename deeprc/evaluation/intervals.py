@@ -91,12 +91,13 @@ def rank_correlation_interval(label: Floats, predicted: Floats, *, level: float 
 
     Returns
     -------
-    The lower and upper limit; None of fewer than 4 repertoires, and where true or predicted values are all the same.
+    The lower and upper limit; None of fewer than 4 repertoires, where true or predicted values are all the same, and of
+    a perfect order, of which z is infinite.
     """
     r = rank_correlation(label, predicted)
-    if len(label) < _FEWEST or np.isnan(r):
+    if len(label) < _FEWEST or np.isnan(r) or abs(r) > 1 - _ROUNDING:
         return None
-    z = np.arctanh(np.clip(r, -1 + 1e-12, 1 - 1e-12))
+    z = np.arctanh(r)
     half = norm.ppf(0.5 + level / 2) * np.sqrt((1 + r**2 / 2) / (len(label) - 3))
     return float(np.tanh(z - half)), float(np.tanh(z + half))
 
