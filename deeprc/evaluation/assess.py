@@ -6,7 +6,7 @@ Letters: B repertoires, T outputs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,10 @@ class Assessment:
             if target is not None:
                 target["controls"] = [*target.get("controls", []), *each.to_list()]
         return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the metrics with the warnings, as JSON knows them: what to know before the metrics are believed."""
+        return {**self.metrics, "warnings": [asdict(each) for each in self.cautions]}
 
 
 def assess(predictor: Predictor, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> Assessment:

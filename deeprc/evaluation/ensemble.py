@@ -143,14 +143,15 @@ def evaluate_runs(
 
     Returns
     -------
-    Metrics by side ("train", "validation", "test", "new") and target, see `deeprc.evaluation.metrics.task_metrics`.
+    Metrics by side ("train", "validation", "test", "new") and target, see `deeprc.evaluation.metrics.task_metrics`; and
+    "warnings", a list of what to know before they are believed, each as `deeprc.evaluation.caution.Caution` has it.
 
     Raises
     ------
     InputError
         See `load_ensemble`; or if the cohort cannot be used, or no repertoire of it has a label.
     """
-    return assess_runs(runs, cohort, device=device, progress=progress).metrics
+    return assess_runs(runs, cohort, device=device, progress=progress).to_dict()
 
 
 def assess_runs(
