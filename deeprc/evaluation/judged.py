@@ -199,7 +199,7 @@ def judge(run: Predictor, dataset: RepertoireDataset, outputs: NDArray[np.floati
             numbers.append(Numbers(task.name, label, predicted, task.name if len(run.tasks) > 1 else ""))
         else:
             contrasts += _contrasts(task, part.start, outputs[:, part], predicted, label)
-    if len(contrasts) > 1:
+    if len(contrasts) > 1 or len(run.tasks) > 1:
         of = _prefixes(run.tasks)
         contrasts = [
             replace(each, about=f"{of[each.target]}{each.positive} against {each.negative}") for each in contrasts

@@ -150,7 +150,7 @@ def _overfitting(judged: Judged) -> Iterator[Caution]:
     told = "the network has learned some of the former by heart. Their sequences may stand out for no other reason."
     for contrast in judged.contrasts:
         training, validation = contrast.auc(judged.rows("train")), contrast.auc(judged.rows("validation"))
-        if training and validation and training.value - validation.value > _GAP:
+        if training and validation and _is_learned_by_heart(training.value, validation.value, training.low, 0.5, _GAP):
             text = (
                 f"The AUC{contrast.named} is {training.value:.3f} on training and {validation.value:.3f} on "
                 f"validation repertoires: {told}"
@@ -160,9 +160,15 @@ def _overfitting(judged: Judged) -> Iterator[Caution]:
         yield from _overfitted(numbers, judged, told)
 
 
+def _is_learned_by_heart(training: float, validation: float, low: float, chance: float, gap: float) -> bool:
+    """Return whether training is better than chance and validation worse than it, by the limit of its interval."""
+    return low > chance and validation < low and training - validation > gap
+
+
 def _overfitted(numbers: Numbers, judged: Judged, told: str) -> Iterator[Caution]:
     training, validation = numbers.r2(judged.rows("train")), numbers.r2(judged.rows("validation"))
-    if training and validation and training.value - validation.value > _GAP_R2:
+    low = training.interval[0] if training and training.interval else np.nan
+    if training and validation and _is_learned_by_heart(training.value, validation.value, low, 0.0, _GAP_R2):
         text = (
             f"r²{numbers.named} is {training.value:.3f} on training and {validation.value:.3f} on validation "
             f"repertoires: {told}"

@@ -17,8 +17,8 @@ from deeprc.evaluation.metrics import auc_interval
 from deeprc.evaluation.run import Run
 from deeprc.evaluation.run_cautions import run_cautions
 from deeprc.interpretation.report.cautions import _broad, cautions
-from deeprc.interpretation.report.summary import _answer
-from deeprc.tasks import Task
+from deeprc.interpretation.report.summary import _answer, _question
+from deeprc.tasks import Task, parse_tasks
 
 
 def test_cohort_that_the_run_has_not_seen(
@@ -86,6 +86,15 @@ def test_chance_comes_first(trained: Run) -> None:
     assert texts[2].startswith("The AUC is 1.000 on training and 0.625 on validation repertoires")
 
 
+def test_what_has_learned_nothing_has_learned_nothing_by_heart(trained: Run) -> None:
+    """The AUC of training is 0.625, but its interval holds 0.5; or validation lies within it."""
+    for judged in (_sides(8, train=0.25, validation=0, test=1), _sides(40, train=0.4, validation=0.15)):
+        assert not any("by heart" in text for text in _texts(trained, judged))
+    assert any("by heart" in text for text in _texts(trained, _sides(40, train=0.8, validation=0.15)))
+    judged = _number_judged(9, 7.0, seed=3)
+    assert not any(each.name == "learned-by-heart" for each in run_cautions(judged, [], metadata=_NOBODY))
+
+
 def test_nothing_to_judge_by(trained: Run) -> None:
     judged = _judged(["train"] * 4, [1.0, 1, 0, 0], [1.0, 1, 0, 0])
     assert _texts(trained, judged)[0].startswith("This cohort has no labelled repertoire that the network has not")
@@ -117,6 +126,11 @@ def test_few_people_are_no_evidence(trained: Run) -> None:
     each_its_own = replace(judged, person=np.arange(120))
     assert _answer(judged.contrasts[0], each_its_own).startswith("The network tells ill from well")
     assert _texts(trained, each_its_own) == []
+
+
+def test_merged_classes_are_in_brackets() -> None:
+    task = Task("s=b,c vs a", "s", "binary", ("a", "b", "c"), n_positive=2, drops_others=True)
+    assert _question(task) == "Do receptor sequences tell whether “s” is (b or c) rather than a?"
 
 
 def _heads(positive: float, negative: float, head: int = 1) -> pd.DataFrame:
@@ -208,6 +222,13 @@ def test_of_several_contrasts_each_line_names_its_own(
     assert [each.reasons[0].split(": the cohort")[0] for each in alone] == [
         f"No control could be compared for {each}" for each in about
     ]
+    targets = ("status=case", "age:regression")
+    (one,) = judge(
+        replace(run, settings=replace(run.settings, tasks=tuple(parse_tasks(targets, cohort.metadata)))),
+        cohort,
+        run.outputs(cohort)[:, :2].double().numpy(),
+    ).contrasts
+    assert one.named == " for status: case against healthy"  # beside a number, it has to be named
     single = judge(run_factory(cohort, "n_updates=10"), cohort, run.outputs(cohort)[:, :1].double().numpy())
     assert [each.named for each in single.contrasts] == [""]
 
@@ -220,6 +241,9 @@ def test_doubtful_motifs_to_start_from(trained: Run) -> None:
     assert "validation repertoires: SFEN, KR." in text
     for nothing in (seeds[1:2], seeds[:0], pd.DataFrame()):
         assert not any("did not stand out" in each for each in _texts(trained, judged, seeds=nothing))
+
+
+_NOBODY = pd.DataFrame(index=range(27))
 
 
 def _number_judged(n: int, error: float, *, seed: int = 0) -> Judged:

@@ -52,7 +52,8 @@ def _question(task: Task) -> str:
         return f"Do receptor sequences tell the value of “{task.column}”?"
     if task.kind == "multiclass":
         return f"Do receptor sequences tell the class of “{task.column}”: {', '.join(task.classes)}?"
-    return f"Do receptor sequences tell whether “{task.column}” is {task.positive} or {task.negative}?"
+    positive, negative = (f"({name})" if " or " in name else name for name in (task.positive, task.negative))
+    return f"Do receptor sequences tell whether “{task.column}” is {positive} rather than {negative}?"
 
 
 def _answer(contrast: Contrast, judged: Judged) -> str:
