@@ -202,14 +202,17 @@ def _header(plan: NestedPlan, task: Task) -> dict[str, Any]:
         "content": plan.content,
         "kind": task.kind,
         "classes": list(task.classes),
-        "positive_class": task.positive,
         "n_repertoires": int((plan.fold_of >= 0).sum()),
-        **({"n_positive": int((plan.labels == 1).sum())} if task.kind == "binary" else {}),
+        **(_positive(plan, task) if task.kind == "binary" else {}),
         "n_folds": plan.n_folds,
         "folds": job_key(plan.fold_of.tolist()),
         "seed": plan.seed,
         "methods": methods,
     }
+
+
+def _positive(plan: NestedPlan, task: Task) -> dict[str, Any]:
+    return {"positive_class": task.positive, "n_positive": int((plan.labels == 1).sum())}
 
 
 class _Run:

@@ -7,8 +7,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from deeprc.evaluation.benchmark_tables import _duration, _escaped, _latex, results_tsv, table_latex, table_markdown
+from deeprc.evaluation.benchmark_tables import (
+    _duration,
+    _escaped,
+    _latex,
+    chosen_settings,
+    results_tsv,
+    table_latex,
+    table_markdown,
+)
 from deeprc.evaluation.comparison import MethodInfo, compare, control_verdict, fold_metrics, p_text
+from deeprc.evaluation.scoring import MulticlassScoring
 
 METHODS = [
     MethodInfo("k", "Known motif b.", "truth"),
@@ -65,6 +74,11 @@ def table_rows(text: str) -> list[list[str]]:
 
 def value(method: str, metric: str) -> pd.Series:
     return METRICS[(METRICS["method"] == method) & (METRICS["metric"] == metric)]["value"]
+
+
+def test_the_auc_of_several_classes_is_called_macro() -> None:
+    (line, *_) = chosen_settings(CHOICES, METHODS[2:3], MulticlassScoring(("a", "b", "c")))
+    assert line.startswith("Method A, validation macro AUC 0.820")
 
 
 # -- TSV --------------------------------------------------------------------------------------------------------------

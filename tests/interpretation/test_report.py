@@ -9,6 +9,8 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,10 +26,13 @@ from deeprc.drawing import CLASS_COLOURS
 from deeprc.errors import InputError
 from deeprc.evaluation.harness import benchmark
 from deeprc.evaluation.run import Run
+from deeprc.evaluation.run_text import _classes, _metrics
 from deeprc.interpretation.report import run_report, write_benchmark_report, write_report
+from deeprc.interpretation.report.benchmark_report import _lead
 from deeprc.interpretation.report.origin import train_command
 from deeprc.interpretation.report.page import number
 from deeprc.interpretation.survey import survey
+from deeprc.tasks import Task
 
 TOP = 60
 VOID = {"meta", "input", "br", "hr", "img", "link"}
@@ -385,6 +390,18 @@ def test_benchmark(compared: Path, tmp_path: Path) -> None:
     assert "What the controls say" in [text for _, text in page.headings]
     assert "--target status=case --methods knn-minmax,repertoire-size,v-gene-usage" in page.words
     assert len(page.of("svg")) == 1
+
+
+def test_merged_classes_are_called_by_both_names() -> None:
+    """A target such as 's=b,c vs a': c alone is not the positive class, in the benchmark's page and in a run's text."""
+    header = {"target": "s", "n_folds": 3, "n_repertoires": 9, "n_positive": 4, "classes": ["a", "b", "c"]}
+    found: Any = SimpleNamespace(header={**header, "positive_class": "b or c"}, methods=[])
+    assert "for the same 9 repertoires, 4 of them b or c, in 3 folds" in _lead(found)
+    task = Task("s", "s", "binary", ("a", "b", "c"), n_positive=2, drops_others=True)
+    assert _classes(task) == ": b or c against a"
+    number = Task("age", "age", "regression")
+    text = _metrics(number, {"r2": 0.5, "r2_ci": [-0.1, 0.8], "mae": 3.0, "n": 12})
+    assert text == "age: r2 0.500 (95% interval -0.100 to 0.800), mean error 3.000, on 12 repertoires"
 
 
 def test_benchmark_that_has_not_ended(compared: Path, tmp_path: Path) -> None:
