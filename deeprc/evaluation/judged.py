@@ -26,7 +26,7 @@ from deeprc.evaluation.trust import few_people
 from deeprc.outputs import activate, output_slices
 from deeprc.tasks import Task
 
-__all__ = ["R2", "SIDE_NAMES", "Auc", "Contrast", "Judged", "Numbers", "judge"]
+__all__ = ["R2", "SIDE_NAMES", "AllClasses", "Auc", "Contrast", "Judged", "Numbers", "judge"]
 
 SIDE_NAMES = {"train": "training", "validation": "validation", "test": "test", NEW: "new"}
 """How the sides of the split are called in texts."""
@@ -89,6 +89,19 @@ class Contrast:
             return None
         value = float(midrank_aucs(label, self.score[rows][None])[0])
         return Auc(value, *auc_interval(value, n_positive, n_negative), n_positive, n_negative)
+
+
+@dataclass(frozen=True)
+class AllClasses:
+    """All classes of a target that has several, told apart together; `about` as of `Contrast`."""
+
+    target: str
+    about: str = ""
+
+    @property
+    def named(self) -> str:
+        """What to put behind a noun: " for grade", "" where there is but one target."""
+        return f" for {self.about}" if self.about else ""
 
 
 @dataclass(frozen=True)

@@ -290,8 +290,8 @@ def test_several_targets(tmp_path: Path, cohort: RepertoireDataset, run_factory:
     assert page.rows["metrics-2"][1][3] == f"{number(low).text} to {number(high).text}"
     models = ["The network", "Repertoire size", "V gene usage", "Sheet columns"]
     assert [row[0] for row in page.rows["controls-1"][1:]] == models
-    assert [row[0] for row in page.rows["controls-4"][1:]] == models
-    assert page.rows["controls-4"][0][1] == "r²"
+    assert [row[0] for row in page.rows["controls-5"][1:]] == models
+    assert page.rows["controls-5"][0][1] == "r²"
     assert page.rows["sequences-4"][0].count("age") == 1
     assert page.rows["sequences-1"][0].count("Class") == 1
     sides = [text for level, text in page.headings if level == 3 and text.startswith("For ")]

@@ -12,8 +12,8 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.assess import Assessment, assess_outputs
 from deeprc.evaluation.caution import read_cautions
 from deeprc.evaluation.controls import compare_controls
-from deeprc.evaluation.judged import Contrast, Judged, Numbers, judge
-from deeprc.evaluation.metrics import auc_interval
+from deeprc.evaluation.judged import AllClasses, Contrast, Judged, Numbers, judge
+from deeprc.evaluation.metrics import auc_interval, macro_auc
 from deeprc.evaluation.run import Run
 from deeprc.evaluation.run_cautions import run_cautions
 from deeprc.interpretation.report.cautions import _broad, cautions
@@ -128,6 +128,29 @@ def test_few_people_are_no_evidence(trained: Run) -> None:
     assert _texts(trained, each_its_own) == []
 
 
+def test_several_classes_are_warned_of_together(cohort: RepertoireDataset, run_factory: Callable[..., Run]) -> None:
+    """One warning of each kind, and the controls are judged by the macro AUC."""
+    run = run_factory(cohort, "n_updates=20", "n_kernels=4", "kernel_size=4", targets=("grade:multiclass",))
+    outputs = np.zeros((len(cohort), 3), np.float32)  # which tell nothing
+    found = assess_outputs(run, cohort, outputs)
+    names = [each.name for each in found.cautions]
+    for name in ("chance", "few-repertoires"):
+        assert names.count(name) == 1
+    chance = next(each for each in found.cautions if each.name == "chance")
+    assert chance.text.startswith("The network cannot be told from chance for 3 of 3 classes of grade, each against")
+    assert sorted(chance.details["aucs"]) == ["high", "low", "mid"]
+    assert [each.is_of_class for each in found.controls] == [False, True, True, True]
+    together = found.controls[0]
+    assert together.measures["network"] == 0.5
+    label = np.array([{"high": 0, "low": 1, "mid": 2}[name] for name in cohort.metadata["grade"]])
+    tested = np.flatnonzero(found.judged.rows("test"))
+    scores = np.stack([each.answers["v-genes"] for each in found.controls[1:]], axis=1)
+    assert together.measures["v-genes"] == pytest.approx(macro_auc(label[tested], scores))
+    told = [each for each in found.cautions if each.name == "control-not-worse"]
+    assert len(told) == len(together.reaching)
+    assert all("(Macro AUC " in each.text for each in told)
+
+
 def test_merged_classes_are_in_brackets() -> None:
     task = Task("s=b,c vs a", "s", "binary", ("a", "b", "c"), n_positive=2, drops_others=True)
     assert _question(task) == "Do receptor sequences tell whether “s” is (b or c) rather than a?"
@@ -219,9 +242,9 @@ def test_of_several_contrasts_each_line_names_its_own(
     alone = compare_controls(
         cohort[:3], replace(judged, split=np.full(len(cohort), "new", dtype=object), side="new"), run.tasks
     )
-    assert [each.reasons[0].split(": the cohort")[0] for each in alone] == [
-        f"No control could be compared for {each}" for each in about
-    ]
+    assert [
+        each.reasons[0].split(": the cohort")[0] for each in alone if not isinstance(each.contrast, AllClasses)
+    ] == [f"No control could be compared for {each}" for each in about]
     targets = ("status=case", "age:regression")
     (one,) = judge(
         replace(run, settings=replace(run.settings, tasks=tuple(parse_tasks(targets, cohort.metadata)))),

@@ -35,7 +35,8 @@ def summary(
     )
     lines += [(f"Answer{contrast.named}", _answer(contrast, judged)) for contrast in judged.contrasts]
     lines += [(f"Answer{numbers.named}", _number_answer(numbers, judged)) for numbers in judged.numbers]
-    lines += [(f"Controls{each.contrast.named}", _compared(each)) for each in controls if not each.comparison.empty]
+    shown = [each for each in controls if not (each.comparison.empty or each.is_of_class)]
+    lines += [(f"Controls{each.contrast.named}", _compared(each)) for each in shown]
     for page in sides:
         lines.append((f"First motif for {page.side.name}", page.first or _no_motif(page)))
     return lines
