@@ -136,7 +136,7 @@ def cautions_of_checks(checks: RunChecks, shared: Mapping[str, Sequence[SharedBy
             said = (
                 f"{len(marked)} of the first {len(first)} sequences that speak for {side} are shared "
                 f"mainly within {named}{more}, repertoires that have far more in common than chance: they may be there "
-                "by contamination, copies or a common origin, and not because of the class."
+                "by contamination, copies or a common origin, and not because of the target."
             )
             yield Caution("warning", said, "sequences")
     for finding in checks.warnings:

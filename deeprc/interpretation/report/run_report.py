@@ -194,7 +194,8 @@ def _attention(run: Run, judged: Judged, found: Survey) -> list[Figure]:
         classes = drawn_classes(task, judged.ids.tolist(), judged.labels[:, i])
         named = task.name if len(run.tasks) > 1 else ""
         places = drawn_places(run.tasks, task, judged.labels[:, i])
-        figures += pictures.attention_pictures(found.heads, found.curves, classes, places, named)
+        by = f"by {task.column}" if task.kind == "regression" else f"by class{f' of {named}' * bool(named)}"
+        figures += pictures.attention_pictures(found.heads, found.curves, classes, places, named, by)
     return figures
 
 
