@@ -19,6 +19,7 @@ from deeprc.evaluation.controls import Controls, compare_controls
 from deeprc.evaluation.judged import Judged, judge
 from deeprc.evaluation.predictor import Predictor, outputs
 from deeprc.evaluation.run_cautions import run_cautions
+from deeprc.evaluation.sheet_control import columns_for_control, left_out_columns
 
 __all__ = ["Assessment", "assess", "assess_outputs"]
 
@@ -71,4 +72,7 @@ def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, found: NDAr
     """Judge a run by its outputs for a cohort, (B, T)."""
     judged = judge(predictor, dataset, found)
     controls = compare_controls(dataset, judged, predictor.tasks)
-    return Assessment(judged, controls, run_cautions(judged, controls, metadata=dataset.metadata))
+    cautions = run_cautions(judged, controls, metadata=dataset.metadata)
+    if any("sheet" in each.measures for each in controls):
+        cautions += left_out_columns(columns_for_control(dataset.metadata, predictor.tasks)[1])
+    return Assessment(judged, controls, cautions)

@@ -16,7 +16,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.paired_test import holm
 from deeprc.evaluation.scoring import BINARY, Estimate, Scoring, refuse
-from deeprc.evaluation.trust import is_few, p_in_words, p_text, relation
+from deeprc.evaluation.trust import HOW_TO_LEAVE_OUT, is_few, p_in_words, p_text, relation
 
 __all__ = [
     "MethodInfo",
@@ -272,7 +272,7 @@ def _control_lines(
         text = (
             f"{own} (control), which reads no receptor sequence, {_VERDICTS[verdict]} the best method, {name} "
             f"({what} {found:.3f} against {value:.3f}, {numbers}): this cohort does not show that receptor sequences "
-            "add anything to it."
+            f"add anything to it.{HOW_TO_LEAVE_OUT * (row['method'] == 'sheet-columns')}"
         )
         values = {
             "control": row["method"],

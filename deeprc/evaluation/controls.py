@@ -16,14 +16,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.baselines.controls import RepertoireSize, RepertoireSizeRidge, VGeneUsage, VGeneUsageRidge
-from deeprc.baselines.sheet import SheetColumns, SheetColumnsRidge, control_columns
+from deeprc.baselines.sheet import SheetColumns, SheetColumnsRidge
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo, compare
 from deeprc.evaluation.judged import SIDE_NAMES, AllClasses, Contrast, Judged, Numbers
-from deeprc.evaluation.methods import not_for_controls, shown_columns
 from deeprc.evaluation.scoring import BINARY, MulticlassScoring, RegressionScoring, Scoring
-from deeprc.evaluation.trust import Relation, p_in_words, relation
+from deeprc.evaluation.sheet_control import columns_for_control, shown_columns
+from deeprc.evaluation.trust import HOW_TO_LEAVE_OUT, Relation, p_in_words, relation
 from deeprc.tasks import Task
 
 __all__ = ["LABELS", "SHORT", "Controls", "compare_controls"]
@@ -124,7 +124,7 @@ class Controls:
             f"that receptor sequences add anything, and the motifs may stand for that difference between the {differ}."
         )
         if name == "sheet":
-            text += " A column that says the same as the target in other words is no control: leave it out."
+            text += HOW_TO_LEAVE_OUT
         return text
 
     def to_list(self) -> list[dict[str, Any]]:
@@ -161,8 +161,7 @@ def compare_controls(dataset: RepertoireDataset, judged: Judged, tasks: Sequence
     tasks
         All targets, whose columns no control reads.
     """
-    metadata = dataset.metadata
-    columns = control_columns(metadata, left_out=not_for_controls(metadata, tasks))
+    columns, _ = columns_for_control(dataset.metadata, tasks)
     every: list[Contrast | Numbers] = [*judged.contrasts, *judged.numbers]
     found = []
     for task in tasks:

@@ -32,6 +32,7 @@ from deeprc.evaluation.methods import Method, choose_methods, names_code, split_
 from deeprc.evaluation.nested import NestedPlan, cohort_digest, labelled_folds
 from deeprc.evaluation.scoring import scoring_for
 from deeprc.evaluation.search import with_setting, without_path
+from deeprc.evaluation.sheet_control import columns_for_control, left_out_columns
 from deeprc.evaluation.splits import people, subject_column
 from deeprc.evaluation.store import ResultStore, holds_benchmark, read_header
 from deeprc.files import write_text
@@ -112,7 +113,7 @@ def benchmark(
     plan = NestedPlan(dataset, fold_of, labels, task, seed, cohort_digest(dataset), tuple(map(_seeded(seed), chosen)))
     asked = {"target": target, "group_by": group_by, "preset": preset, "asked": names}
     store = ResultStore(folder, {**asked, **_header(plan, task)}, resume=resume)
-    cautions = [*_of_subjects(plan, group_by), *left_out_cautions(skipped)]
+    cautions = [*_of_subjects(plan, group_by), *_of_columns(plan), *left_out_cautions(skipped)]
     for caution in cautions:
         logger.warning("%s", caution.text)
     if folder is not None:
@@ -167,6 +168,13 @@ def _of_subjects(plan: NestedPlan, group_by: str | None) -> list[Caution]:
         return found
     classes = {name: tested & (plan.labels == c) for c, name in enumerate(plan.task.class_names)} or {"": tested}
     return [*found, *people_cautions(people(metadata, column), column, classes, kind=plan.task.kind, where="")]
+
+
+def _of_columns(plan: NestedPlan) -> list[Caution]:
+    """Return which columns the control of the sheet leaves out; nothing where the user has named its columns."""
+    columns, left_out = columns_for_control(plan.dataset.metadata, [plan.task])
+    read = [each.estimator.get_params()["columns"] for each in plan.methods if each.name == "sheet-columns"]
+    return left_out_columns(left_out) if columns in read else []
 
 
 def _write_folds(folder: Path, plan: NestedPlan) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 __all__ = [
     "FEW_IN_CLASS",
     "FEW_NUMBERS",
+    "HOW_TO_LEAVE_OUT",
     "LEVEL",
     "Relation",
     "few_people",
@@ -27,6 +28,12 @@ with 15 in each class: 0.3)."""
 
 FEW_NUMBERS = 30
 """Repertoires among those that judge a predicted number, below which r2 says little (see `r2_interval`)."""
+
+HOW_TO_LEAVE_OUT = (
+    " If one of these columns says the same as the target in other words, it is no control: give the container a sheet "
+    "without it (`deeprc relabel`)."
+)
+"""What to add where a control of the sheet does as well as a method."""
 
 Relation = Literal["better", "worse", "equal"]
 

@@ -214,8 +214,9 @@ def test_control_that_is_as_good(trained: Run, motif_cohort: RepertoireDataset) 
     (controls,) = compare_controls(motif_cohort, judged, trained.tasks)
     assert list(controls.measures) == ["network", "size", "v-genes", "sheet"]
     assert controls.measures["network"] == pytest.approx(judged.metrics["test"]["status=case"]["auc"])
-    assert controls.reaching == ["sheet"]  # whose grade and age say the same as the status
-    assert controls.columns == ["grade", "age"]
+    assert controls.reaching == ["sheet"]  # whose grade says more than the status; the age is the status
+    assert controls.columns == ["grade"]
+    assert controls.sentence("sheet").endswith("(`deeprc relabel`).")
     contrast = replace(judged.contrasts[0], score=np.zeros(len(motif_cohort)))
     (controls,) = compare_controls(motif_cohort, replace(judged, contrasts=[contrast]), trained.tasks)
     assert set(controls.reaching) <= {"size", "v-genes", "sheet"}
@@ -303,14 +304,16 @@ def test_controls_of_a_number(cohort: RepertoireDataset, run_factory: Callable[.
     found = assess_outputs(run, cohort, run.outputs(cohort).numpy())
     (controls,) = found.controls
     assert list(controls.measures) == ["network", "size", "v-genes", "sheet"]
-    assert controls.columns == ["status", "grade"]
-    assert controls.measures["sheet"] > 0.9  # the status says the age
+    assert controls.columns == ["grade"]
+    left_out = next(each for each in found.cautions if each.name == "columns-left-out")
+    assert left_out.details == {"columns": ["status"]}  # which is the age, in other words
+    assert controls.measures["sheet"] > 0.9  # the grade says the age
     assert controls.relation("sheet") in ("better", "equal")
     assert controls.measures["network"] == pytest.approx(found.judged.metrics["test"]["age"]["r2"], abs=1e-6)
     names = [each["control"] for each in found.metrics["test"]["age"]["controls"]]
     assert names == ["size", "v-genes", "sheet"]
     text = controls.sentence("sheet")
-    assert "A model that looks only at columns of the sheet, status, grade," in text
+    assert "A model that looks only at columns of the sheet, grade," in text
     assert f"r² {controls.measures['sheet']:.3f} against {controls.measures['network']:.3f}" in text
     stored = read_cautions(run.path)
     assert [each.text for each in stored] == [each.text for each in found.cautions]
