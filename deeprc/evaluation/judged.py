@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.evaluation.intervals import r2_interval
+from deeprc.evaluation.intervals import r2_interval, r2_of
 from deeprc.evaluation.metrics import auc_interval
 from deeprc.evaluation.paired_test import midrank_aucs
 from deeprc.evaluation.predictor import NEW, Predictor, labels_of, metrics_by_split
@@ -131,10 +131,8 @@ class Numbers:
         """Return r2 among some repertoires, (B,); None unless two different values occur there."""
         rows = rows & ~np.isnan(self.label)
         label, predicted = self.label[rows], self.predicted[rows]
-        if len(label) < 2 or np.ptp(label) == 0:
-            return None
-        value = 1 - float(((label - predicted) ** 2).sum() / ((label - label.mean()) ** 2).sum())
-        return R2(value, r2_interval(label, predicted), len(label))
+        value = r2_of(label, predicted)
+        return None if np.isnan(value) else R2(value, r2_interval(label, predicted), len(label))
 
 
 @dataclass(frozen=True)
