@@ -73,6 +73,6 @@ def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, found: NDAr
     judged = judge(predictor, dataset, found)
     controls = compare_controls(dataset, judged, predictor.tasks)
     cautions = run_cautions(judged, controls, metadata=dataset.metadata)
-    if any("sheet" in each.measures for each in controls):
+    if any(each.measures for each in controls):
         cautions += left_out_columns(columns_for_control(dataset.metadata, predictor.tasks)[1])
     return Assessment(judged, controls, cautions)

@@ -288,7 +288,8 @@ def test_several_targets(tmp_path: Path, cohort: RepertoireDataset, run_factory:
     assert page.rows["metrics-2"][1][6] == f"{found['mae']:.3g}"
     low, high = found["r2_ci"]
     assert page.rows["metrics-2"][1][3] == f"{number(low).text} to {number(high).text}"
-    models = ["The network", "Repertoire size", "V gene usage", "Sheet columns"]
+    models = ["The network", "Repertoire size", "V gene usage"]
+    assert "The control of the sheet does not read status: " in page.words  # which says the age
     assert [row[0] for row in page.rows["controls-1"][1:]] == models
     assert [row[0] for row in page.rows["controls-5"][1:]] == models
     assert page.rows["controls-5"][0][1] == "r²"
@@ -302,8 +303,8 @@ def test_several_targets(tmp_path: Path, cohort: RepertoireDataset, run_factory:
     for lines in (terms, items):
         assert len(lines) == len(set(lines))  # none is said twice without saying of what
     assert "Answer for grade: high against not high" in page.words
-    for target in ("grade", "age"):
-        assert f"a point each), by class of {target}. " in page.words
+    for parted in ("by class of grade", "by age"):
+        assert f"a point each), {parted}. " in page.words
     known = cohort.metadata["age"].dropna()
     assert all(f"age {word} {known.median():g} (" in source for word in ("above", "up to"))
 
