@@ -16,7 +16,7 @@ from deeprc.tasks import Task
 
 __all__ = ["summary"]
 
-_FEW_PEOPLE = " These repertoires are of too few people to say more; the warnings have their numbers."
+_FEW_PEOPLE = " These repertoires are of too few people to say more."
 
 
 def summary(
