@@ -59,7 +59,7 @@ def _classes(task: Task) -> str:
     if task.kind == "regression":
         return ""
     if task.kind == "binary":
-        return f": {task.classes[-1]} against {task.negative}"
+        return f": {task.positive} against {task.negative}"
     more = f" and {len(task.classes) - _MOST_CLASSES} more" if len(task.classes) > _MOST_CLASSES else ""
     return f": {', '.join(task.classes[:_MOST_CLASSES])}{more}"
 
@@ -76,7 +76,8 @@ def _tested(path: Path, tasks: Sequence[Task]) -> list[tuple[str, str]]:
 
 def _metrics(task: Task, values: Mapping[str, Any]) -> str:
     parts = [f"{_SHOWN[name]} {values[name]:.3f}" for name in _OF_KIND[task.kind] if values.get(name) is not None]
-    if parts and values.get("auc_ci"):
-        low, high = values["auc_ci"]
+    limits = values.get("auc_ci") or values.get("r2_ci")
+    if parts and limits:
+        low, high = limits
         parts[0] += f" (95% interval {low:.3f} to {high:.3f})"
     return f"{task.name}: {', '.join(parts) or 'no metric is defined'}, on {values['n']:,} repertoires"

@@ -22,7 +22,9 @@ __all__ = [
     "Split",
     "assign_folds",
     "make_split",
+    "people",
     "read_folds",
+    "subject_column",
     "subject_columns",
     "subjects_in_several",
 ]
@@ -231,3 +233,19 @@ def subject_columns(metadata: pd.DataFrame) -> list[str]:
     names = {str(column): "".join(filter(str.isalnum, str(column).lower())) for column in metadata.columns}
     ends = ("subjectid", "patientid", "donorid")
     return [column for column, name in names.items() if name in _SUBJECT_COLUMNS or name.endswith(ends)]
+
+
+def subject_column(metadata: pd.DataFrame, group_by: str | None) -> str | None:
+    """Return the column that says whose a repertoire is: the one given, else the one with the fewest subjects."""
+    if group_by is not None and group_by in metadata:
+        return group_by
+    known = [name for name in subject_columns(metadata) if metadata[name].notna().any()]
+    return min(known, key=lambda name: metadata[name].nunique(), default=None)
+
+
+def people(metadata: pd.DataFrame, column: str | None) -> NDArray[np.int64]:
+    """Return a number for whose each repertoire is, (B,); where that is not known, each is somebody else's."""
+    if column is None:
+        return np.arange(len(metadata))
+    codes = pd.factorize(metadata[column])[0].astype(np.int64)
+    return np.where(codes < 0, len(codes) + np.arange(len(codes)), codes)

@@ -22,10 +22,11 @@ from deeprc.errors import InputError
 from deeprc.evaluation.checks import check_dataset
 from deeprc.evaluation.checks import container as checks_container
 from deeprc.evaluation.checks.container import container_profiles, repertoire_hashes
-from deeprc.evaluation.checks.of_run import check_for_training, people, read_checks, subject_column
+from deeprc.evaluation.checks.of_run import check_for_training, read_checks
 from deeprc.evaluation.checks.overlaps import overlaps
 from deeprc.evaluation.checks.profile import SKETCH_SIZE, TOP_SIZE, Fingerprints, hash_sequences
 from deeprc.evaluation.experiment import train_run
+from deeprc.evaluation.splits import people, subject_column
 from deeprc.tasks import parse_tasks
 from tests.conftest import random_sequences, write_cohort
 from tests.evaluation.test_checks import Cohort, big, codes, only
@@ -195,6 +196,7 @@ def test_repeated_subjects_are_told_by_the_split(cohort: RepertoireDataset) -> N
         lambda content: content.update(findings=[{"code": "nonsense"}]),
         lambda content: content.update(shortcuts=[7]),
         lambda content: content.update(subject_column=[1]),
+        lambda content: content.update(metadata=7),
     ],
 )
 def test_damaged_checks_of_a_run_are_one_line(tmp_path: Path, damage: Callable[[dict[str, object]], object]) -> None:
@@ -210,9 +212,9 @@ def test_damaged_checks_of_a_run_are_one_line(tmp_path: Path, damage: Callable[[
 
 
 def test_whose_a_repertoire_is(cohort: RepertoireDataset) -> None:
-    assert subject_column(cohort, None) == "patient_id"
-    assert subject_column(cohort, "grade") == "grade"
-    assert subject_column(cohort, "gone") == "patient_id"
+    assert subject_column(cohort.metadata, None) == "patient_id"
+    assert subject_column(cohort.metadata, "grade") == "grade"
+    assert subject_column(cohort.metadata, "gone") == "patient_id"
     table = pd.DataFrame({"who": ["a", None, "b", "a", None]})
     assert people(table, "who").tolist() == [0, 6, 1, 0, 9]
     assert people(table, None).tolist() == [0, 1, 2, 3, 4]

@@ -77,7 +77,7 @@ def write_check(found: CohortCheck, folder: Path) -> None:
                 folder.rename(before)
             try:
                 aside.rename(folder)
-            except OSError:
+            except BaseException:
                 if before.exists():
                     before.rename(folder)
                 raise
@@ -137,12 +137,12 @@ def _flat(shortcut: dict[str, Any]) -> dict[str, Any]:
 def _group_table(found: CohortCheck) -> pd.DataFrame:
     subject = dict(found.subject_of)
     rows = [
-        (each.code, number, len(group), name, subject.get(name))
-        for each in found.findings
+        (finding, each.code, number, len(group), name, subject.get(name))
+        for finding, each in enumerate(found.findings, start=1)
         for number, group in enumerate(each.groups, start=1)
         for name in group
     ]
-    return pd.DataFrame(rows, columns=["code", "group", "n_repertoires", "repertoire_id", "subject"])
+    return pd.DataFrame(rows, columns=["finding", "code", "group", "n_repertoires", "repertoire_id", "subject"])
 
 
 def _pair_table(found: CohortCheck) -> pd.DataFrame:
