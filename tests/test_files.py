@@ -3,6 +3,7 @@
 import errno
 import os
 import pickle
+import re
 import shutil
 import stat
 import subprocess
@@ -245,3 +246,40 @@ def test_devices_and_pipes_are_no_output(tmp_path: Path) -> None:
     for path in [Path("/dev/null"), tmp_path / "pipe", tmp_path / "link", tmp_path / "loop", *standard]:
         with pytest.raises(InputError, match=f"^{path}: is a device or a pipe; expected the name of a file to write$"):
             check_place(path)
+
+
+READERS = re.compile(
+    r"\.read_text\(|\.read_bytes\(|\bopen\(|\bsafe_open\(|\.load\(place|h5py\.File\(|read_csv\(path|ZipFile\("
+)
+DOORS = {
+    "deeprc/config.py": "the package's own presets",
+    "deeprc/drawing.py": "looks at the first bytes of what it would replace, after `check_place`",
+    "deeprc/estimators.py": "after `check_regular_file`",
+    "deeprc/evaluation/checks/folder.py": "files that its own list names",
+    "deeprc/evaluation/experiment.py": "a lock",
+    "deeprc/evaluation/jobs.py": "Linux's own /proc",
+    "deeprc/evaluation/methods.py": "the package's own presets",
+    "deeprc/files.py": "the doors",
+    "deeprc/interpretation/attention.py": "writes",
+    "deeprc/interpretation/report/page.py": "as drawing.py, and the package's own templates",
+    "deeprc/training/checkpoint.py": "after `check_regular_file`",
+    "datasets/cache.py": "after `check_regular_file`",
+    "datasets/container_writer.py": "writes",
+    "datasets/hdf5.py": "the door of containers",
+    "datasets/journal.py": "after it is locked",
+    "datasets/legacy_texts.py": "in a process of its own",
+    "datasets/readers/original_hdf5.py": "files found by `find_files`, which are regular",
+    "datasets/readers/text.py": "the door of tables",
+    "datasets/simulation/lstm_model.py": "after `check_regular_file`",
+    "datasets/simulation/lstm_product.py": "Linux's own /proc",
+    "datasets/simulation/recipe.py": "the package's own recipes",
+    "datasets/workbook.py": "the door of workbooks",
+}
+
+
+def test_files_of_users_are_opened_at_few_doors() -> None:
+    """What is read elsewhere goes through `read_limited`, `read_json` and the like, which wait for no pipe."""
+    root = Path(__file__).parents[1]
+    sources = [path for name in ("deeprc", "datasets", "baselines") for path in (root / name).rglob("*.py")]
+    found = {path.relative_to(root).as_posix() for path in sources if READERS.search(path.read_text())}
+    assert found == set(DOORS), f"not through a door, or no door any more: {sorted(found ^ set(DOORS))}"

@@ -16,6 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.documents import read_json
 from deeprc.errors import InputError
 from deeprc.evaluation.checks.container import check_dataset
 from deeprc.evaluation.checks.findings import Finding
@@ -112,8 +113,10 @@ def read_checks(run: Path) -> RunChecks | None:
         If the file is damaged.
     """
     path = run / CHECKS_FILE
+    if not path.exists():
+        return None
+    content = read_json(path)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
         if (content["format"], content["version"]) != (_FORMAT, _VERSION):
             raise InputError(f"{path}: expected {_FORMAT}, version {_VERSION}, found another file")
         findings = tuple(Finding.from_dict(each) for each in content["findings"])
@@ -121,10 +124,8 @@ def read_checks(run: Path) -> RunChecks | None:
         column = content["subject_column"]
         if not (column is None or isinstance(column, str)):
             raise TypeError("subject_column is no text")
-    except FileNotFoundError:
-        return None
     except InputError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, AssertionError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
         raise InputError(f"{path}: is damaged: {type(error).__name__}: {' '.join(str(error).split())}") from error
     return RunChecks(findings, shortcuts, column)
