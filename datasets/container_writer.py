@@ -404,13 +404,13 @@ def _write_origin(
 
 
 def _write_text(thing: h5py.Group | h5py.Dataset, name: str, text: str) -> None:
-    texts = fixed_texts([text])
+    texts = fixed_texts([text], name)
     thing.attrs.create(name, texts[0], dtype=texts.dtype)
 
 
 def _write_list(thing: h5py.Group | h5py.Dataset, name: str, texts: list[str]) -> None:
-    thing.attrs.create(name, fixed_texts(texts))
+    thing.attrs.create(name, fixed_texts(texts, f"{thing.name}: {name}"))
 
 
 def _write_texts(group: h5py.Group, name: str, texts: list[str]) -> None:
-    group.create_dataset(name, data=fixed_texts(texts))
+    group.create_dataset(name, data=fixed_texts(texts, f"{group.name}/{name}"))

@@ -42,6 +42,9 @@ _DAMAGE = (KeyError, ValueError, TypeError, AttributeError, OSError, RuntimeErro
 _BLOCK = 1 << 20
 """Bytes that are looked at together: they stay in the processor's cache."""
 
+_MOST_TEXT = 1 << 28
+"""Bytes of a dataset of texts that is written: a million of 256 letters."""
+
 _WORDS = 512
 """Columns of 64-bit words of which a block's checksum is made."""
 
@@ -200,10 +203,21 @@ def is_fixed_text(dataset: h5py.Dataset) -> bool:
     return kind.get_class() == h5py.h5t.STRING and not kind.is_variable_str()
 
 
-def fixed_texts(texts: list[str]) -> NDArray[np.bytes_]:
-    """Return texts as UTF-8 of a fixed length, (n,), as HDF5 stores them; zero characters are left out."""
+def fixed_texts(texts: list[str], what: str) -> NDArray[np.bytes_]:
+    """Return texts as UTF-8 of a fixed length, (n,), as HDF5 stores them; zero characters are left out.
+
+    Raises
+    ------
+    InputError
+        If they take too much room, since each takes that of the longest; the message begins with `what`.
+    """
     encoded = [text.replace("\0", "").encode() for text in texts]
     width = max([1, *map(len, encoded)])
+    if width * len(texts) > _MOST_TEXT:
+        raise InputError(
+            f"{what}: {len(texts):,} texts, of which the longest has {width:,} bytes, take {width * len(texts):,} "
+            f"bytes; expected at most {_MOST_TEXT:,}"
+        )
     return np.array(encoded, h5py.string_dtype("utf-8", width))
 
 

@@ -54,6 +54,8 @@ _INT64 = range(-(2**63), 2**63)
 _MOST_DIGITS = 20
 _EXACT_IN_FLOAT = 2**53
 _SHOWN_COLUMNS, _SHOWN_LETTERS = 20, 60
+_MOST_LETTERS = 32_767
+"""Of a cell, as in a spreadsheet: the container gives all cells of a column the room of the longest."""
 
 
 @dataclass(frozen=True)
@@ -211,12 +213,23 @@ def _split(path: Path, rows: Sequence[tuple[int, list[str]]]) -> tuple[list[str]
     (_, names), *body = rows
     if not body:
         raise InputError(f"{path}: a header and no rows")
+    for number, row in rows:
+        _check_lengths(path, names, number, row)
     for number, row in body:
         if len(row) > len(names) and any(row[len(names) :]):
             raise InputError(f"{path}: row {number} has {len(row)} fields where the header has {len(names)}")
     names[0] = names[0].removeprefix("#").strip()
     cells = [row[: len(names)] + [""] * (len(names) - len(row)) for _, row in body]
     return names, cells, [number for number, _ in body]
+
+
+def _check_lengths(path: Path, names: Sequence[str], number: int, row: Sequence[str]) -> None:
+    for name, cell in zip(names, row, strict=False):
+        if len(cell) > _MOST_LETTERS:
+            raise InputError(
+                f"{path}: row {number}, column {quote(name)}: expected at most {_MOST_LETTERS:,} letters, "
+                f"found {len(cell):,}"
+            )
 
 
 def _check_names(path: Path, names: Sequence[str]) -> None:

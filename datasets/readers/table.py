@@ -29,6 +29,9 @@ COUNT_CELLS = "(cells)"
 
 _MAX_COUNT = int(np.iinfo(np.uint32).max)
 _MISSING, _INVALID = -1.0, -2.0
+_MOST_LETTERS = 1_000
+"""Of a gene's name or a repertoire's: the container gives all of them the room of the longest."""
+
 _LONGEST_MISSING = max(map(len, MISSING))
 _FIRST_OF_MISSING = np.array(sorted({ord(letter) for word in MISSING if word for letter in (word[0], word[0].upper())}))
 _SPACE = 32
@@ -97,6 +100,10 @@ def read_rows(header: Header, layout: Layout) -> Rows:
     letters, offsets, kinds = _sequences({kind: texts[column] for kind, column in layout.sequences.items()})
     counts, source, rounded = _counts(coded, layout, n, header)
     repertoire_column, repertoire = repertoire_names(coded, layout.repertoire) if layout.repertoire else ("", None)
+    names = {name: _names([coded[column] for column in each], name) for name, each in columns.items()}
+    for name, found in {**names, "repertoire": repertoire}.items():
+        if found is not None and name != "cell":
+            _check_lengths(found, header, repertoire_column if name == "repertoire" else " or ".join(columns[name]))
     return Rows(
         letters,
         offsets,
@@ -108,8 +115,15 @@ def read_rows(header: Header, layout: Layout) -> Rows:
         _status(coded, layout, n, header),
         repertoire=repertoire,
         repertoire_column=repertoire_column,
-        **{name: _names([coded[column] for column in each], name) for name, each in columns.items()},
+        **names,
     )
+
+
+def _check_lengths(names: Coded, header: Header, column: str) -> None:
+    longest = max(names.values, key=len, default="")
+    if len(longest) > _MOST_LETTERS:
+        row = int(np.flatnonzero(names.codes == names.values.index(longest))[0])
+        raise _error(header, row, InvalidValueError(column, longest, f"at most {_MOST_LETTERS:,} letters"))
 
 
 def _sequences(

@@ -356,3 +356,13 @@ def test_an_end_before_it_has_begun_leaves_what_was_there(
     with pytest.raises(KeyboardInterrupt), writer:
         pass
     assert [path.name for path in tmp_path.rglob("*")] == ([".o.h5.partial", "precious"] if kept else [])
+
+
+def test_texts_that_take_too_much_room_are_refused(tmp_path):
+    with ContainerWriter(tmp_path / "c.h5") as writer:
+        for number in range(300):
+            writer.append(f"r{number}", make_table(["CF"]))
+        notes = ["x" * 1_000_000, *[""] * 299]
+        with pytest.raises(InputError, match=r"/metadata/note: 300 texts, of which the longest has 1,000,000"):
+            writer.finish(pd.DataFrame({"note": notes}), source="")
+    assert list(tmp_path.iterdir()) == []

@@ -269,6 +269,13 @@ def test_odd_letters(tmp_path, data, ids):
     assert read_text_sheet(tmp_path / "m.tsv", data).repertoire_ids == ids
 
 
+def test_a_cell_longer_than_a_spreadsheets(tmp_path):
+    path = tmp_path / "m.tsv"
+    path.write_text("ID\tnote\na\tshort\nb\t" + "x" * 32_768 + "\n")
+    with pytest.raises(InputError, match=r"m\.tsv: row 3, column 'note': expected at most 32,767 letters"):
+        read_metadata(path)
+
+
 def test_long_names_and_ids_are_cut_in_messages(tmp_path):
     for text in ("ID\tx\n" + 2 * ("a" * 9_000 + "\t1\n"), "\t".join(["x" * 9_000, *"yz"]) + "\n1\t2\t3\n"):
         with pytest.raises(InputError) as error:
