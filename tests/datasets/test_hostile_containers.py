@@ -137,15 +137,37 @@ def test_no_module_beside_a_container_is_imported(victim, tmp_path, monkeypatch)
 
 def test_a_heap_that_never_ends_is_refused(victim, tmp_path, monkeypatch):
     """An object of a heap whose size is 0: the HDF5 library would look for the next one for ever."""
-    monkeypatch.setattr("deeprc.datasets.legacy_texts._SECONDS", 5)
+    monkeypatch.setattr("deeprc.datasets.legacy_texts._SECONDS", 1)
     path = as_version_1(victim[0], tmp_path / "old.h5")
     data = bytearray(path.read_bytes())
     start = data.index(b"GCOL")
     data[start + 16 + 8 : start + 16 + 16] = (2**64 - 16).to_bytes(8, "little")
     path.write_bytes(data)
-    with pytest.raises(
-        InputError, match=r"old\.h5: the container is damaged: the texts of its version 1 cannot be read"
-    ):
+    with pytest.raises(InputError, match=r"old\.h5: to read the texts of its version 1 took more than 1 s"):
+        Container(path)
+
+
+def test_a_text_that_is_told_many_times_is_refused(victim, tmp_path, monkeypatch):
+    """Many ids that refer to one object of a heap: a small file would become gigabytes of text."""
+    monkeypatch.setattr("deeprc.datasets.legacy_texts._MOST_BYTES", 1 << 20)
+    path = as_version_1(victim[0], tmp_path / "old.h5")
+    with h5py.File(path, "r+") as file:
+        del file["repertoire_ids"]
+        ids = file.create_dataset("repertoire_ids", data=["x" * 100_000] + ["y"] * 99, dtype=VARIABLE)
+        start = ids.id.get_offset()
+    data = bytearray(path.read_bytes())
+    data[start : start + 1600] = data[start : start + 16] * 100
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"old\.h5: its version 1 holds more than 1 MB of text"):
+        Container(path)
+
+
+def test_a_damaged_container_of_version_1_says_why(victim, tmp_path):
+    path = as_version_1(victim[0], tmp_path / "old.h5")
+    data = bytearray(path.read_bytes())
+    data[data.index(b"GCOL")] = 0
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"the texts of its version 1 cannot be read: OSError: .*global heap"):
         Container(path)
 
 
