@@ -21,7 +21,7 @@ from numpy.typing import DTypeLike, NDArray
 from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
 from deeprc.datasets.container import FORMAT, VERSION, Container
 from deeprc.datasets.container_check import MAX_LENGTH, trust
-from deeprc.datasets.hdf5 import fixed_texts, seal
+from deeprc.datasets.hdf5 import fixed_texts, naming_damage, seal
 from deeprc.datasets.journal import Journal
 from deeprc.datasets.sequences import GeneCalls, SequenceTable
 from deeprc.errors import InputError
@@ -38,6 +38,7 @@ _SEQUENCE_DTYPES: dict[str, DTypeLike] = {
     "j_call": np.uint16,
     "witness": np.uint8,
 }
+_ARRAYS = frozenset({*_SEQUENCE_DTYPES, "sequence_offsets", "repertoire_offsets"} - {"lengths"})
 _OPTIONAL = ("v_call", "j_call", "witness")
 _COPY_BYTES = 1 << 24
 _WORTH_KEEPING = 1 << 24
@@ -354,16 +355,26 @@ def rewrite_metadata(
         As in `ContainerWriter.finish`.
     """
     with _Target(path, "r+") as target, h5py.File(target, "r+", libver=_LAYOUT) as file:
-        for name in ("metadata", "repertoire_ids"):
-            del file[name]
-        _write_origin(file, container.created_by, source, preprocessing, container.simulation)
-        _write_texts(file, "repertoire_ids", list(container.repertoire_ids))
-        for name, genes in (("v_call", container.v_call), ("j_call", container.j_call)):
-            if genes is not None:
-                _write_list(file[name], "vocabulary", list(genes.vocabulary))
-        _write_metadata(file.create_group("metadata"), metadata)
+        with naming_damage(container.path):
+            _delete_all_but_arrays(file)
+            _write_origin(file, container.created_by, source, preprocessing, container.simulation)
+            _write_texts(file, "repertoire_ids", list(container.repertoire_ids))
+            for name, genes in (("v_call", container.v_call), ("j_call", container.j_call)):
+                if genes is not None:
+                    _write_list(file[name], "vocabulary", list(genes.vocabulary))
+            _write_metadata(file.create_group("metadata"), metadata)
         _seal(file, target, path)
     target.check()
+
+
+def _delete_all_but_arrays(file: h5py.File) -> None:
+    """Delete the attributes, and what a container does not have: version 1 was not sealed, and may hold anything."""
+    for name in list(file):
+        if name not in _ARRAYS:
+            del file[name]
+    for thing in (file, *file.values()):
+        for name in list(thing.attrs):
+            del thing.attrs[name]
 
 
 def seal_container(path: Path) -> None:

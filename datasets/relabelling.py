@@ -108,6 +108,8 @@ def relabel(
     if target.exists() and not is_container(target):
         raise InputError(f"{target}: exists and is no container; choose another --output")
     ids = [str(name) for name in source.repertoire_ids]
+    if not ids:
+        raise InputError(f"{source.path}: the container has no repertoires")
     sheet = read_metadata(metadata, id_column=id_column, ids=ids)
     row_of = _matched(sheet, source)
     used = set(row_of.values())
