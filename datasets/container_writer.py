@@ -314,7 +314,7 @@ class _Target(io.FileIO):
     def check(self) -> None:
         """Raise the first error, if there was one; what was written after it is lost."""
         if self.error is not None:
-            raise self.error
+            raise OSError(self.error.errno, self.error.strerror, self.name)
 
 
 def _contiguous(file: h5py.File, name: str, length: int, dtype: DTypeLike) -> h5py.Dataset:

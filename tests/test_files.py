@@ -153,7 +153,7 @@ def test_a_full_disk_does_not_stop_what_is_only_cached(
 
 def test_errors_name_what_is_written_and_nothing_else(tmp_path: Path) -> None:
     def raised(path: str, error: Exception) -> BaseException:
-        with pytest.raises((WriteError, OSError)) as found, name_write_errors(tmp_path / path):
+        with pytest.raises((InputError, OSError)) as found, name_write_errors(tmp_path / path):
             raise error
         return found.value
 
@@ -166,6 +166,10 @@ def test_errors_name_what_is_written_and_nothing_else(tmp_path: Path) -> None:
             assert str(raised("out", error)) == f"{tmp_path}/out: cannot be written: Disk quota exceeded"
     for error in (OSError(errno.ENOENT, "any", str(tmp_path / "in")), WriteError(tmp_path / "b", "why")):
         assert raised("out", error) is error
+    for nameless in (OSError(errno.EIO, "any"), OSError(errno.ESTALE, "any"), OSError("damaged")):
+        said = os.strerror(nameless.errno) if nameless.errno else "damaged"
+        found = raised("out", nameless)  # perhaps of a file that is read
+        assert (type(found), str(found)) == (InputError, f"while writing {tmp_path}/out: {said}")
     again = pickle.loads(pickle.dumps(WriteError(tmp_path, "why")))
     assert (str(again), again.path, again.reason) == (f"{tmp_path}: cannot be written: why", tmp_path, "why")
 
