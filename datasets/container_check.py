@@ -80,6 +80,8 @@ def check_contents(container: Container) -> None:
                 raise ValueError(f"{name}: expected a vocabulary of different names, found one twice")
     if container.witness is not None:
         _expect("/witness", "values", n, len(container.witness))
+        if container.simulation is not None:
+            _check_range("/witness", container.witness, 0, len(container.simulation["signals"]))
 
 
 def _expect(name: str, what: str, expected: int, found: int) -> None:

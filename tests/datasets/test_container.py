@@ -299,7 +299,7 @@ def test_an_altered_report_is_refused(container):
     with h5py.File(container, "a") as file:
         file.attrs["preprocessing"] = np.bytes_(b'{"kept"; 3}')
     seal_container(container)
-    with pytest.raises(InputError, match="the container is damaged: preprocessing: expected JSON: Expecting ':' delim"):
+    with pytest.raises(InputError, match="the container is damaged: preprocessing: is not JSON: Expecting"):
         Container(container)
 
 
@@ -366,3 +366,13 @@ def test_texts_that_take_too_much_room_are_refused(tmp_path):
         with pytest.raises(InputError, match=r"/metadata/note: 300 texts, of which the longest has 1,000,000"):
             writer.finish(pd.DataFrame({"note": notes}), source="")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_witnesses_of_signals_that_are_not_there_are_refused(tmp_path):
+    recipe = {"background": {"kind": "independent"}, "seed": 0, "signals": []}
+    with ContainerWriter(tmp_path / "c.h5") as writer:
+        writer.append("a", replace(make_table(["CF"]), witness=np.ones(1, np.uint8)))
+        writer.finish(pd.DataFrame({"id": ["a"]}), source="", simulation=recipe)
+    seal_container(tmp_path / "c.h5")
+    with pytest.raises(InputError, match="/witness: expected values of at most 0, found 1"):
+        Container(tmp_path / "c.h5")

@@ -13,6 +13,7 @@ import pytest
 from deeprc.config import load_config
 from deeprc.datasets.container import Container, is_container
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.provenance import read_preprocessing, read_simulation
 from deeprc.errors import InputError
 from deeprc.evaluation.experiment import train_run
 
@@ -241,3 +242,18 @@ def test_values_are_bit_for_bit_what_was_written(victim):
     with h5py.File(victim[0]) as file:
         for name in ("residues", "sequence_offsets", "counts", "repertoire_offsets"):
             assert np.array_equal(getattr(container, name), file[name][:])
+
+
+@pytest.mark.parametrize("rate", [10**400, float("inf"), "0.1", None, True])
+def test_a_recipe_with_numbers_that_are_none(tmp_path, rate):
+    signal = {"name": "s", "status": "case", "motifs": [{"pattern": "WW"}], "witness_rate": rate}
+    recipe = {"background": {"kind": "independent"}, "seed": 0, "signals": [signal]}
+    with pytest.raises(ValueError, match=r"^simulation, signals: witness_rate: expected a finite number, found "):
+        read_simulation(json.dumps(recipe))
+
+
+def test_names_in_provenance_do_not_steer_the_terminal():
+    report = {"rows_read": 1, "kept": 1, "dropped": {"\x1b]0;x\x07": 1}, "counts_from": {}, "counts_rounded": 0,
+              "rows_without_file": [], "files_without_row": []}  # fmt: skip
+    with pytest.raises(ValueError, match=r"^preprocessing: dropped: expected text without control characters"):
+        read_preprocessing(json.dumps(report))
