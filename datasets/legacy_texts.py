@@ -84,10 +84,15 @@ def _read_output(process: subprocess.Popen[bytes], path: Path) -> bytearray:
     assert process.stdout is not None
     limit = _MOST_BYTES + 4 * path.stat().st_size
     written, expired = bytearray(), threading.Event()
-    timer = threading.Timer(_SECONDS, lambda: (expired.set(), process.kill()))
+
+    def expire() -> None:
+        expired.set()
+        process.kill()
+
+    timer = threading.Timer(_SECONDS, expire)
     timer.start()
     try:
-        while block := process.stdout.read1(1 << 20):
+        while block := os.read(process.stdout.fileno(), 1 << 20):
             written += block
             if len(written) > limit:
                 raise InputError(f"{path}: its version 1 holds more than {limit >> 20:,} MB of text")

@@ -44,6 +44,7 @@ _LONGEST_PREFIX = 60
 """Letters of a name that begin the hidden folder's: names of more than 255 bytes are not allowed."""
 
 _MOST_LINKS = 40
+_LONGEST_HEADER = 1 << 20
 NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS})
 """Errors that only writing has."""
 
@@ -380,7 +381,7 @@ def check_table_output(path: Path, columns: Sequence[str]) -> None:
         opener = gzip.open if path.suffix == ".gz" else open
         try:
             with opener(path, "rt", encoding="utf-8") as file:
-                header = file.readline().rstrip("\n").split("\t")
+                header = file.readline(_LONGEST_HEADER).rstrip("\n").split("\t")
         except (OSError, EOFError, UnicodeDecodeError, zlib.error):
             header = []
         if not set(columns) <= set(header):

@@ -1,6 +1,7 @@
 """Places at which files can be written, and tables that are read back."""
 
 import errno
+import gzip
 import os
 import pickle
 import re
@@ -287,3 +288,11 @@ def test_files_of_users_are_opened_at_few_doors() -> None:
     sources = [path for name in ("deeprc", "datasets", "baselines") for path in (root / name).rglob("*.py")]
     found = {path.relative_to(root).as_posix() for path in sources if READERS.search(path.read_text())}
     assert found == set(DOORS), f"not through a door, or no door any more: {sorted(found ^ set(DOORS))}"
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz"])
+def test_a_header_is_read_to_a_limit(tmp_path: Path, name: str) -> None:
+    line = b"a" * (1 << 20) + b"\tb\n"
+    (tmp_path / name).write_bytes(gzip.compress(line) if name.endswith(".gz") else line)
+    with pytest.raises(InputError, match="exists and is no table of this kind"):
+        check_table_output(tmp_path / name, ["b"])
