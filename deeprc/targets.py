@@ -262,8 +262,8 @@ class _Problem:
 
     def _column(self) -> str:
         reader = self._reader
-        head, _, kind = reader.masked.rpartition(":")
-        near_kind = nearest(kind.partition("@")[0], _KINDS) if head else ""
+        head, _, kind = self._stripped.rpartition(":")
+        near_kind = nearest(kind, _KINDS) if head else ""
         if near_kind:  # which is wrong, too
             self._stripped = head
         wrong = f" After ':' stands {reader.plain(kind)!r}{near_kind}" if near_kind else ""
