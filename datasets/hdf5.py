@@ -18,11 +18,13 @@ import h5py
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from deeprc.errors import InputError
+from deeprc.documents import CONTROL
+from deeprc.errors import InputError, quote
 from deeprc.files import check_regular_file
 
 __all__ = [
     "blocks",
+    "check_texts",
     "fixed_texts",
     "has_attribute",
     "is_fixed_text",
@@ -192,9 +194,24 @@ def read_texts(thing: h5py.Group | h5py.Dataset, name: str | None = None) -> lis
 
 def _decode(texts: Iterable[Any], where: str) -> list[str]:
     try:
-        return [bytes(text).decode() for text in texts]
+        decoded = [bytes(text).decode() for text in texts]
     except UnicodeDecodeError as error:
         raise ValueError(f"{where}: expected UTF-8, found byte {error.object[error.start]}") from error
+    check_texts(decoded, where)
+    return decoded
+
+
+def check_texts(texts: Iterable[str], where: str) -> None:
+    """Refuse texts that would steer the terminal in which somebody looks at them, or break a line of a table.
+
+    Raises
+    ------
+    ValueError
+        If a text has a control character; the message begins with `where`.
+    """
+    for text in texts:
+        if CONTROL.search(text):
+            raise ValueError(f"{where}: expected no control characters, found {quote(text)}")
 
 
 def is_fixed_text(dataset: h5py.Dataset) -> bool:
@@ -209,9 +226,15 @@ def fixed_texts(texts: list[str], what: str) -> NDArray[np.bytes_]:
     Raises
     ------
     InputError
-        If they take too much room, since each takes that of the longest; the message begins with `what`.
+        If one has a control character, or they take too much room, since each takes that of the longest; the message
+        begins with `what`.
     """
-    encoded = [text.replace("\0", "").encode() for text in texts]
+    texts = [text.replace("\0", "") for text in texts]
+    try:
+        check_texts(texts, what)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    encoded = [text.encode() for text in texts]
     width = max([1, *map(len, encoded)])
     if width * len(texts) > _MOST_TEXT:
         raise InputError(

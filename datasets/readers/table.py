@@ -17,6 +17,7 @@ from deeprc.datasets.genes import best_hits
 from deeprc.datasets.readers.columns import Coded, Texts, first_of_each, likes_of, read_columns, used_codes
 from deeprc.datasets.readers.layout import MISSING, Header, InvalidValueError, Layout, SequenceKind, Status, is_missing
 from deeprc.datasets.readers.text import decode_name, number_of_row
+from deeprc.documents import CONTROL
 from deeprc.errors import InputError
 
 __all__ = ["COUNT_CELLS", "COUNT_ONE", "Rows", "read_rows", "repertoire_names"]
@@ -103,7 +104,7 @@ def read_rows(header: Header, layout: Layout) -> Rows:
     names = {name: _names([coded[column] for column in each], name) for name, each in columns.items()}
     for name, found in {**names, "repertoire": repertoire}.items():
         if found is not None and name != "cell":
-            _check_lengths(found, header, repertoire_column if name == "repertoire" else " or ".join(columns[name]))
+            _check_names(found, header, repertoire_column if name == "repertoire" else " or ".join(columns[name]))
     return Rows(
         letters,
         offsets,
@@ -119,11 +120,11 @@ def read_rows(header: Header, layout: Layout) -> Rows:
     )
 
 
-def _check_lengths(names: Coded, header: Header, column: str) -> None:
-    longest = max(names.values, key=len, default="")
-    if len(longest) > _MOST_LETTERS:
-        row = int(np.flatnonzero(names.codes == names.values.index(longest))[0])
-        raise _error(header, row, InvalidValueError(column, longest, f"at most {_MOST_LETTERS:,} letters"))
+def _check_names(names: Coded, header: Header, column: str) -> None:
+    for code, name in enumerate(names.values):
+        if len(name) > _MOST_LETTERS or CONTROL.search(name):
+            expected = f"at most {_MOST_LETTERS:,} letters, and no control characters"
+            raise _error(header, int(np.flatnonzero(names.codes == code)[0]), InvalidValueError(column, name, expected))
 
 
 def _sequences(

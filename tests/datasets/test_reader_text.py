@@ -371,8 +371,9 @@ def test_blocks_of_utf_16_are_joined(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("column", ["v_call", "repertoire_id"])
-def test_names_that_are_too_long(tmp_path, column):
-    (tmp_path / "a.tsv").write_text(f"junction_aa\t{column}\nCASF\tx\nCAF\t{'x' * 1_001}\nCAWF\ty\n")
-    expected = rf"a\.tsv: row 3, column '{column}': expected at most 1,000 letters; found 'x{{60}}'"
+@pytest.mark.parametrize(("name", "found"), [("x" * 1_001, "'x{60}'"), ("x\x1b]0;t", r"'x\\x1b\]0;t'")])
+def test_names_that_are_none(tmp_path, column, name, found):
+    (tmp_path / "a.tsv").write_text(f"junction_aa\t{column}\nCASF\tx\nCAF\t{name}\nCAWF\ty\n")
+    expected = rf"a\.tsv: row 3, column '{column}': expected at most 1,000 letters, and no .*; found {found}"
     with pytest.raises(InputError, match=expected):
         read_repertoire(tmp_path / "a.tsv")
