@@ -163,6 +163,14 @@ def test_a_text_that_is_told_many_times_is_refused(victim, tmp_path, monkeypatch
         Container(path)
 
 
+def test_names_of_version_1_do_not_steer_the_terminal(victim, tmp_path):
+    path = as_version_1(victim[0], tmp_path / "old.h5")
+    with h5py.File(path, "r+") as file:
+        file["metadata/status"][0] = "x\x1b]0;t"
+    with pytest.raises(InputError, match=r"damaged: /metadata/status: expected no control characters, found 'x\\x1b"):
+        Container(path)
+
+
 def test_a_damaged_container_of_version_1_says_why(victim, tmp_path):
     path = as_version_1(victim[0], tmp_path / "old.h5")
     data = bytearray(path.read_bytes())
