@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deeprc.config import setting_text
+from deeprc.documents import read_json
 from deeprc.evaluation.splits import SPLITS
 from deeprc.tasks import Task
 
@@ -67,9 +67,9 @@ def _classes(task: Task) -> str:
 def _tested(path: Path, tasks: Sequence[Task]) -> list[tuple[str, str]]:
     """Return the metrics of the test repertoires; nothing where `metrics.json` is missing or damaged."""
     try:
-        found = json.loads((path / "metrics.json").read_text(encoding="utf-8"))["test"]
+        found = read_json(path / "metrics.json")["test"]
         lines = [_metrics(task, found[task.name]) for task in tasks if found.get(task.name, {}).get("n")]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return []
     return [("test" if i == 0 else "", line) for i, line in enumerate(lines)]
 

@@ -5,6 +5,7 @@ Letters: B repertoires.
 
 from __future__ import annotations
 
+import io
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from deeprc.errors import InputError
+from deeprc.files import read_limited
 from deeprc.tasks import Task, labels
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
 SPLITS = ("train", "validation", "test")
 _SUBJECT_COLUMNS = {"subject", "subjectid", "patient", "patientid", "donor", "donorid", "participant", "participantid"}
 _REGRESSION_BINS = 4
+_MOST_BYTES = 64 << 20
 
 logger = logging.getLogger(__name__)
 
@@ -157,8 +160,11 @@ def read_folds(path: Path, repertoire_ids: NDArray[np.object_]) -> NDArray[np.in
         If the file cannot be read, lists an id twice or one that the cohort lacks, or its folds are not 0, 1, 2, ...
     """
     try:
-        table = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False)
-    except (OSError, ValueError) as error:
+        content = read_limited(path, limit=_MOST_BYTES, expected="a table of folds")
+        table = pd.read_csv(io.BytesIO(content), sep="\t", dtype=str, keep_default_na=False)
+    except InputError:
+        raise
+    except ValueError as error:
         raise InputError(f"{path}: cannot be read as a table: {' '.join(str(error).split())}") from error
     missing = [name for name in ("repertoire_id", "fold") if name not in table]
     if missing:

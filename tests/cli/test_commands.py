@@ -327,3 +327,14 @@ def test_a_killed_run_resumes_to_the_same_numbers(
     for name in ("metrics.json", "predictions.tsv"):
         assert (tmp_path / "cut" / name).read_text() == (tmp_path / "whole" / name).read_text()
     assert not checkpoint.parent.exists()
+
+
+def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError("Unable to allocate 9 TiB")
+
+    monkeypatch.setattr("deeprc.datasets.dataset.RepertoireDataset", fail)
+    with pytest.raises(SystemExit) as end:
+        main(["info", "c.h5"])
+    assert end.value.code == 2
+    assert capsys.readouterr().err == "Error: not enough memory: Unable to allocate 9 TiB\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,9 +20,11 @@ from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.datasets.sequences import GeneCalls, SequenceTable
 from deeprc.errors import InputError
+from deeprc.evaluation import run_text
 from deeprc.evaluation.checks import check_dataset
 from deeprc.evaluation.checks import container as checks_container
 from deeprc.evaluation.checks.container import container_profiles, repertoire_hashes
+from deeprc.evaluation.checks.folder import check_folder
 from deeprc.evaluation.checks.of_run import check_for_training, read_checks
 from deeprc.evaluation.checks.overlaps import overlaps
 from deeprc.evaluation.checks.profile import SKETCH_SIZE, TOP_SIZE, Fingerprints, hash_sequences
@@ -209,6 +212,19 @@ def test_damaged_checks_of_a_run_are_one_line(tmp_path: Path, damage: Callable[[
     with pytest.raises(InputError, match=r"checks\.json: (is damaged|expected)") as raised:
         read_checks(tmp_path)
     assert "\n" not in str(raised.value)
+
+
+def test_pipes_in_a_run_directory_are_not_read(tmp_path: Path) -> None:
+    for name in ("checks.json", "metrics.json", "written.json"):
+        os.mkfifo(tmp_path / name)
+    with pytest.raises(InputError, match=r"checks\.json: is a pipe"):
+        read_checks(tmp_path)
+    with pytest.raises(InputError, match=r"exists, and checks\.json is not as `deeprc check` wrote it"):
+        check_folder(tmp_path)
+    assert run_text._tested(tmp_path, []) == []
+    (tmp_path / "metrics.json").unlink()
+    (tmp_path / "metrics.json").write_text('{"test": ' + "[" * 100_000)
+    assert run_text._tested(tmp_path, []) == []
 
 
 def test_whose_a_repertoire_is(cohort: RepertoireDataset) -> None:

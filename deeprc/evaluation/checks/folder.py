@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from deeprc.documents import read_json
 from deeprc.errors import InputError
 from deeprc.evaluation.checks.examination import CohortCheck
 from deeprc.files import check_new_folder
@@ -44,13 +45,13 @@ def check_folder(folder: Path) -> None:
 def _foreign(folder: Path) -> Iterator[str]:
     """Yield what in a folder was not written by a check, or was changed since."""
     try:
-        written = json.loads((folder / _WRITTEN).read_text(encoding="utf-8"))
+        written = read_json(folder / _WRITTEN)
         known = dict(written["files"]) if written["format"] == _FORMAT else {}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         known = {}
     for path in sorted(folder.iterdir()):
         is_own = path.name == _WRITTEN and known
-        if not is_own and not (path.is_file() and known.get(path.name) == _digest(path)):
+        if not is_own and not (path.name in known and path.is_file() and known[path.name] == _digest(path)):
             yield path.name
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.documents import read_json
 from deeprc.errors import InputError
 from deeprc.evaluation.checks.container import check_dataset
 from deeprc.evaluation.checks.findings import Finding
@@ -104,8 +105,10 @@ def read_checks(run: Path) -> RunChecks | None:
         If the file is damaged.
     """
     path = run / CHECKS_FILE
+    if not path.exists():
+        return None
+    content = read_json(path)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
         if (content["format"], content["version"]) != (_FORMAT, _VERSION):
             raise InputError(f"{path}: expected {_FORMAT}, version {_VERSION}, found another file")
         findings = tuple(Finding.from_dict(each) for each in content["findings"])
@@ -113,10 +116,8 @@ def read_checks(run: Path) -> RunChecks | None:
         column, metadata = content["subject_column"], content.get("metadata")
         if not all(each is None or isinstance(each, str) for each in (column, metadata)):
             raise TypeError("subject_column or metadata is no text")
-    except FileNotFoundError:
-        return None
     except InputError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, AssertionError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
         raise InputError(f"{path}: is damaged: {type(error).__name__}: {' '.join(str(error).split())}") from error
     return RunChecks(findings, shortcuts, column, metadata)
