@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.container import Container
-from deeprc.datasets.container_check import cache_folder
+from deeprc.datasets.container_check import cache_folder, make_cache_folder, read_cached_json
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.documents import plain
 from deeprc.errors import InputError
-from deeprc.files import FileStamp, folder_beside, write_text
+from deeprc.files import FileStamp, check_regular_file, folder_beside, write_text
 from deeprc.versions import package_version
 
 __all__ = ["cached", "content_digest", "repertoire_digests"]
@@ -74,37 +74,39 @@ def _on_disk(
     container: object = dataset.container
     if not isinstance(container, Container):  # a simulated cohort, on no disk
         return compute(dataset.whole())
-    folder = cache_folder(container.path)
     whole = f"{package_version('deeprc')} {content_digest(container)} {text}"
     key = hashlib.blake2b(whole.encode(), digest_size=12).hexdigest()
-    place = folder / f"{name}-{key}"
-    found = _read(place)
+    entry = f"{name}-{key}"
+    found = _read(container.path, entry)
     if found is not None:
         return found
     arrays = compute(dataset.whole())
     try:
-        _write(place, arrays, text)
+        _write(container.path, entry, arrays, text)
     except OSError as error:
+        folder = cache_folder(container.path)
         logger.warning("%s: cannot keep what was computed there (%s); it will be computed again", folder, error)
         return arrays
-    return _read(place) or arrays
+    return _read(container.path, entry) or arrays
 
 
-def _read(place: Path) -> Arrays | None:
+def _read(path: Path, entry: str) -> Arrays | None:
     """Return an entry's arrays; None where there is none, or one that is damaged or came from elsewhere."""
+    place = cache_folder(path) / entry
     try:
-        stamps = json.loads((place / "settings.json").read_text(encoding="utf-8"))["arrays"]
+        stamps = read_cached_json(path, f"{entry}/settings.json")["arrays"]
         for name, stamp in stamps.items():
+            check_regular_file(place / f"{name}.npy")
             if FileStamp.of(place / f"{name}.npy") != tuple(stamp):
                 return None
         return {name: np.load(place / f"{name}.npy", mmap_mode="r") for name in stamps}
-    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def _write(place: Path, arrays: Arrays, text: str) -> None:
+def _write(path: Path, entry: str, arrays: Arrays, text: str) -> None:
     """Write a folder aside and rename it; another process may have been faster."""
-    place.parent.mkdir(exist_ok=True)
+    place = make_cache_folder(path) / entry
     with folder_beside(place) as hidden:
         aside = hidden / "entry"  # made inside, because the hidden folders are for their owner only
         aside.mkdir()
@@ -113,7 +115,7 @@ def _write(place: Path, arrays: Arrays, text: str) -> None:
         stamps = {name: FileStamp.of(aside / f"{name}.npy") for name in arrays}
         content = {"what": json.loads(text), "arrays": stamps}
         (aside / "settings.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
-        if _read(place) is None:
+        if _read(path, entry) is None:
             shutil.rmtree(place, ignore_errors=True)  # it was damaged
             try:
                 aside.rename(place)
@@ -129,15 +131,11 @@ def content_digest(container: Container) -> str:
     once.
     """
     if container not in _DIGESTS:
-        folder = cache_folder(container.path)
         stamp = {**container.stamp._asdict(), "deeprc": package_version("deeprc")}
-        try:
-            known = json.loads((folder / "content.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
-            known = {}
+        known = read_cached_json(container.path, "content.json")
         if not isinstance(known, dict) or {k: known.get(k) for k in stamp} != stamp:
             known = {**stamp, "digest": _digest(container)}
-            _remember(folder / "content.json", known)
+            _remember(container.path, known)
         _DIGESTS[container] = str(known["digest"])
     return _DIGESTS[container]
 
@@ -177,7 +175,6 @@ def _digest(container: Container) -> str:
 
 def _remember(path: Path, known: Mapping[str, Any]) -> None:
     try:
-        path.parent.mkdir(exist_ok=True)
-        write_text(path, json.dumps(known), durable=False)
-    except (OSError, InputError):
-        logger.debug("%s: not writable", path)
+        write_text(make_cache_folder(path) / "content.json", json.dumps(known), durable=False)
+    except (OSError, InputError) as error:
+        logger.debug("%s: its digest cannot be kept: %s", path, error)

@@ -22,6 +22,7 @@ from deeprc.datasets.container_check import check_contents, is_checked, remember
 from deeprc.datasets.hdf5 import (
     BlockCheck,
     blocks,
+    check_texts,
     has_attribute,
     is_fixed_text,
     map_values,
@@ -122,13 +123,22 @@ class _Texts:
         self._legacy = legacy
 
     def attribute(self, thing: h5py.Group | h5py.Dataset, name: str) -> str:
-        return read_text(thing, name) if self._legacy is None else str(self._legacy[f"{_place(thing)}@{name}"])
+        return read_text(thing, name) if self._legacy is None else self._listed(f"{_place(thing)}@{name}", str)[0]
 
     def attribute_list(self, thing: h5py.Group | h5py.Dataset, name: str) -> list[str]:
-        return read_texts(thing, name) if self._legacy is None else list(self._legacy[f"{_place(thing)}@{name}"])
+        return read_texts(thing, name) if self._legacy is None else self._listed(f"{_place(thing)}@{name}", list)
 
     def dataset(self, dataset: h5py.Dataset) -> list[str]:
-        return read_texts(dataset) if self._legacy is None else list(self._legacy[_place(dataset)])
+        return read_texts(dataset) if self._legacy is None else self._listed(_place(dataset), list)
+
+    def _listed(self, place: str, kind: type[str] | type[list[str]]) -> list[str]:
+        """Return what the other process has read at a place, one text or several."""
+        assert self._legacy is not None
+        if not isinstance(found := self._legacy[place], kind):
+            raise ValueError(f"/{place}: expected {'one text' if kind is str else 'several texts'}")
+        texts = found if isinstance(found, list) else [found]
+        check_texts(texts, f"/{place}")
+        return texts
 
     def holds(self, dataset: h5py.Dataset) -> bool:
         """Return whether a dataset's values are texts."""

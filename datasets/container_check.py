@@ -5,6 +5,7 @@ Letters: R residues, N sequences, B repertoires.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 from pathlib import Path
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.hdf5 import BlockCheck
+from deeprc.documents import parse_json, read_text
 from deeprc.errors import InputError
 from deeprc.files import FileStamp, write_text
 from deeprc.versions import package_version
@@ -22,7 +24,16 @@ from deeprc.versions import package_version
 if TYPE_CHECKING:
     from deeprc.datasets.container import Container
 
-__all__ = ["MAX_LENGTH", "cache_folder", "check_contents", "is_checked", "remember_checked", "trust"]
+__all__ = [
+    "MAX_LENGTH",
+    "cache_folder",
+    "check_contents",
+    "is_checked",
+    "make_cache_folder",
+    "read_cached_json",
+    "remember_checked",
+    "trust",
+]
 
 MAX_LENGTH = 255
 """Residues of a sequence; tables of positions grow with the square of the longest."""
@@ -31,6 +42,7 @@ _WORTH_REMEMBERING = 1 << 26
 """Bytes of a container; a smaller one is checked again in a moment."""
 
 _NOTE = "checked.json"
+_MOST_NOTE_BYTES = 1 << 20
 
 _CHECKED: set[tuple[Path, FileStamp]] = set()
 
@@ -72,6 +84,8 @@ def check_contents(container: Container) -> dict[str, BlockCheck]:
                 raise ValueError(f"/{name}: expected a vocabulary of different names, found one twice")
     if container.witness is not None:
         _expect("/witness", "values", n, len(container.witness))
+        if container.simulation is not None:
+            checks["witness"] = _within("/witness", 0, len(container.simulation["signals"]))
     return checks
 
 
@@ -129,6 +143,31 @@ def cache_folder(path: Path) -> Path:
     return path.with_name(path.name + ".cache")
 
 
+def make_cache_folder(path: Path) -> Path:
+    """Return the folder beside a container, made if need be.
+
+    Raises
+    ------
+    OSError
+        If it cannot be made, or a link stands in its place: whoever sends a container does not choose where to write.
+    """
+    folder = cache_folder(path)
+    if folder.is_symlink():
+        raise OSError(errno.ELOOP, "expected a folder, found a link", str(folder))
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def read_cached_json(path: Path, name: str) -> Any:
+    """Return what a JSON file in the folder beside a container says; None if there is none that can be used."""
+    folder = cache_folder(path)
+    try:
+        text = "null" if folder.is_symlink() else read_text(folder / name, limit=_MOST_NOTE_BYTES)
+        return parse_json(text, source=name)
+    except InputError:
+        return None
+
+
 def is_checked(path: Path, stamp: FileStamp) -> bool:
     """Return whether this very file was checked before, or written by this process.
 
@@ -137,11 +176,7 @@ def is_checked(path: Path, stamp: FileStamp) -> bool:
     """
     if (path, stamp) in _CHECKED:
         return True
-    try:
-        known = json.loads((cache_folder(path) / _NOTE).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return False
-    return bool(known == _note(stamp))
+    return bool(read_cached_json(path, _NOTE) == _note(stamp))
 
 
 def trust(path: Path) -> None:
@@ -154,12 +189,10 @@ def remember_checked(path: Path, stamp: FileStamp) -> None:
     _CHECKED.add((path, stamp))
     if stamp.size < _WORTH_REMEMBERING:
         return
-    folder = cache_folder(path)
     try:
-        folder.mkdir(exist_ok=True)
-        write_text(folder / _NOTE, json.dumps(_note(stamp)) + "\n", durable=False)
+        write_text(make_cache_folder(path) / _NOTE, json.dumps(_note(stamp)) + "\n", durable=False)
     except (OSError, InputError) as error:
-        logger.debug("%s: cannot be written, so the container will be checked again: %s", folder, error)
+        logger.debug("%s: will be checked again, since no note can be kept beside it: %s", path, error)
 
 
 def _note(stamp: FileStamp) -> dict[str, Any]:

@@ -21,9 +21,10 @@ from numpy.typing import DTypeLike, NDArray
 from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
 from deeprc.datasets.container import FORMAT, VERSION, Container
 from deeprc.datasets.container_check import MAX_LENGTH, trust
-from deeprc.datasets.hdf5 import fixed_texts, seal
+from deeprc.datasets.hdf5 import fixed_texts, naming_damage, seal
 from deeprc.datasets.journal import Journal
 from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.documents import CONTROL
 from deeprc.errors import InputError
 from deeprc.files import folder_beside, replace_file
 from deeprc.versions import package_version
@@ -38,6 +39,7 @@ _SEQUENCE_DTYPES: dict[str, DTypeLike] = {
     "j_call": np.uint16,
     "witness": np.uint8,
 }
+_ARRAYS = frozenset({*_SEQUENCE_DTYPES, "sequence_offsets", "repertoire_offsets"} - {"lengths"})
 _OPTIONAL = ("v_call", "j_call", "witness")
 _COPY_BYTES = 1 << 24
 _WORTH_KEEPING = 1 << 24
@@ -313,7 +315,7 @@ class _Target(io.FileIO):
     def check(self) -> None:
         """Raise the first error, if there was one; what was written after it is lost."""
         if self.error is not None:
-            raise self.error
+            raise OSError(self.error.errno, self.error.strerror, self.name)
 
 
 def _contiguous(file: h5py.File, name: str, length: int, dtype: DTypeLike) -> h5py.Dataset:
@@ -354,16 +356,26 @@ def rewrite_metadata(
         As in `ContainerWriter.finish`.
     """
     with _Target(path, "r+") as target, h5py.File(target, "r+", libver=_LAYOUT) as file:
-        for name in ("metadata", "repertoire_ids"):
-            del file[name]
-        _write_origin(file, container.created_by, source, preprocessing, container.simulation)
-        _write_texts(file, "repertoire_ids", list(container.repertoire_ids))
-        for name, genes in (("v_call", container.v_call), ("j_call", container.j_call)):
-            if genes is not None:
-                _write_list(file[name], "vocabulary", list(genes.vocabulary))
-        _write_metadata(file.create_group("metadata"), metadata)
+        with naming_damage(container.path):
+            _delete_all_but_arrays(file)
+            _write_origin(file, container.created_by, source, preprocessing, container.simulation)
+            _write_texts(file, "repertoire_ids", list(container.repertoire_ids))
+            for name, genes in (("v_call", container.v_call), ("j_call", container.j_call)):
+                if genes is not None:
+                    _write_list(file[name], "vocabulary", list(genes.vocabulary))
+            _write_metadata(file.create_group("metadata"), metadata)
         _seal(file, target, path)
     target.check()
+
+
+def _delete_all_but_arrays(file: h5py.File) -> None:
+    """Delete the attributes, and what a container does not have: version 1 was not sealed, and may hold anything."""
+    for name in list(file):
+        if name not in _ARRAYS:
+            del file[name]
+    for thing in (file, *file.values()):
+        for name in list(thing.attrs):
+            del thing.attrs[name]
 
 
 def seal_container(path: Path) -> None:
@@ -397,20 +409,20 @@ def _write_origin(
     _write_text(file, "format", FORMAT)
     _write_text(file, "alphabet", AMINO_ACIDS)
     _write_text(file, "created_by", created_by)
-    _write_text(file, "source", source)
+    _write_text(file, "source", CONTROL.sub("?", source))  # which names files
     _write_text(file, "preprocessing", json.dumps(dict(preprocessing)))
     if simulation is not None:
         _write_text(file, "simulation", json.dumps(dict(simulation)))
 
 
 def _write_text(thing: h5py.Group | h5py.Dataset, name: str, text: str) -> None:
-    texts = fixed_texts([text])
+    texts = fixed_texts([text], name)
     thing.attrs.create(name, texts[0], dtype=texts.dtype)
 
 
 def _write_list(thing: h5py.Group | h5py.Dataset, name: str, texts: list[str]) -> None:
-    thing.attrs.create(name, fixed_texts(texts))
+    thing.attrs.create(name, fixed_texts(texts, f"{thing.name}: {name}"))
 
 
 def _write_texts(group: h5py.Group, name: str, texts: list[str]) -> None:
-    group.create_dataset(name, data=fixed_texts(texts))
+    group.create_dataset(name, data=fixed_texts(texts, f"{group.name}/{name}"))

@@ -18,12 +18,14 @@ import h5py
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from deeprc.errors import InputError
+from deeprc.documents import CONTROL
+from deeprc.errors import InputError, quote
 from deeprc.files import check_regular_file
 
 __all__ = [
     "BlockCheck",
     "blocks",
+    "check_texts",
     "fixed_texts",
     "has_attribute",
     "is_fixed_text",
@@ -45,6 +47,9 @@ _DAMAGE = (KeyError, ValueError, TypeError, AttributeError, OSError, RuntimeErro
 
 _BLOCK = 1 << 20
 """Bytes that are looked at together: they stay in the processor's cache."""
+
+_MOST_TEXT = 1 << 28
+"""Bytes of a dataset of texts that is written: a million of 256 letters."""
 
 _WORDS = 512
 """Columns of 64-bit words of which a block's checksum is made."""
@@ -193,9 +198,24 @@ def read_texts(thing: h5py.Group | h5py.Dataset, name: str | None = None) -> lis
 
 def _decode(texts: Iterable[Any], where: str) -> list[str]:
     try:
-        return [bytes(text).decode() for text in texts]
+        decoded = [bytes(text).decode() for text in texts]
     except UnicodeDecodeError as error:
         raise ValueError(f"{where}: expected UTF-8, found byte {error.object[error.start]}") from error
+    check_texts(decoded, where)
+    return decoded
+
+
+def check_texts(texts: Iterable[str], where: str) -> None:
+    """Refuse texts that would steer the terminal in which somebody looks at them, or break a line of a table.
+
+    Raises
+    ------
+    ValueError
+        If a text has a control character; the message begins with `where`.
+    """
+    for text in texts:
+        if CONTROL.search(text):
+            raise ValueError(f"{where}: expected no control characters, found {quote(text)}")
 
 
 def is_fixed_text(dataset: h5py.Dataset) -> bool:
@@ -204,10 +224,27 @@ def is_fixed_text(dataset: h5py.Dataset) -> bool:
     return kind.get_class() == h5py.h5t.STRING and not kind.is_variable_str()
 
 
-def fixed_texts(texts: list[str]) -> NDArray[np.bytes_]:
-    """Return texts as UTF-8 of a fixed length, (n,), as HDF5 stores them; zero characters are left out."""
-    encoded = [text.replace("\0", "").encode() for text in texts]
+def fixed_texts(texts: list[str], what: str) -> NDArray[np.bytes_]:
+    """Return texts as UTF-8 of a fixed length, (n,), as HDF5 stores them; zero characters are left out.
+
+    Raises
+    ------
+    InputError
+        If one has a control character, or they take too much room, since each takes that of the longest; the message
+        begins with `what`.
+    """
+    texts = [text.replace("\0", "") for text in texts]
+    try:
+        check_texts(texts, what)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    encoded = [text.encode() for text in texts]
     width = max([1, *map(len, encoded)])
+    if width * len(texts) > _MOST_TEXT:
+        raise InputError(
+            f"{what}: {len(texts):,} texts, of which the longest has {width:,} bytes, take {width * len(texts):,} "
+            f"bytes; expected at most {_MOST_TEXT:,}"
+        )
     return np.array(encoded, h5py.string_dtype("utf-8", width))
 
 

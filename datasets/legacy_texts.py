@@ -12,6 +12,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,15 @@ from deeprc.errors import InputError
 __all__ = ["read_legacy_texts"]
 
 _SECONDS = 60
+_MOST_BYTES = 64 << 20
+"""Of texts, beside four times the file's size: many texts of a file may be one and the same piece of it."""
+
+_TOGETHER = 32
+"""Texts of a dataset that are read together."""
+
+_LAST_WORDS = 4000
+"""Bytes of what the process says at its end that are looked at."""
+
 _BYTES = 4 << 30
 """Address space of the process, beside what the file itself takes."""
 
@@ -48,15 +59,51 @@ def read_legacy_texts(path: Path) -> dict[str, Any]:
     """
     folders = os.pathsep.join(entry for entry in sys.path if os.path.isabs(entry))
     environment = {**os.environ, "PYTHONPATH": folders, "OPENBLAS_NUM_THREADS": "1"}  # threads take address space
-    command = [sys.executable, "-c", _PROGRAM, str(path)]
+    with tempfile.TemporaryFile() as said:
+        command = [sys.executable, "-c", _PROGRAM, str(path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, env=environment) as process:
+            written = _read_output(process, path)
+        if process.returncode:
+            said.seek(max(said.tell() - _LAST_WORDS, 0))
+            reason = (said.read().decode(errors="replace").split("\n")[:-1] or ["it crashes the HDF5 library"])[-1]
+            raise InputError(
+                f"{path}: the container is damaged: the texts of its version 1 cannot be read: {reason[:200]}"
+            )
+    texts: dict[str, Any] = {}
+    for line in written.splitlines():
+        place, value = json.loads(line)
+        if isinstance(value, str):
+            texts[place] = value
+        else:
+            texts.setdefault(place, []).extend(value)
+    return texts
+
+
+def _read_output(process: subprocess.Popen[bytes], path: Path) -> bytearray:
+    """Return what a process writes until its end, if that comes within the limits; otherwise end it."""
+    assert process.stdout is not None
+    limit = _MOST_BYTES + 4 * path.stat().st_size
+    written, expired = bytearray(), threading.Event()
+
+    def expire() -> None:
+        expired.set()
+        process.kill()
+
+    timer = threading.Timer(_SECONDS, expire)
+    timer.start()
     try:
-        done = subprocess.run(command, capture_output=True, timeout=_SECONDS, env=environment, check=False)
-        if done.returncode == 0:
-            texts: dict[str, Any] = json.loads(done.stdout)
-            return texts
-    except subprocess.TimeoutExpired:
-        pass
-    raise InputError(f"{path}: the container is damaged: the texts of its version 1 cannot be read")
+        while block := os.read(process.stdout.fileno(), 1 << 20):
+            written += block
+            if len(written) > limit:
+                raise InputError(f"{path}: its version 1 holds more than {limit >> 20:,} MB of text")
+    except BaseException:
+        process.kill()
+        raise
+    finally:
+        timer.cancel()
+    if expired.is_set():
+        raise InputError(f"{path}: to read the texts of its version 1 took more than {_SECONDS} s")
+    return written
 
 
 def _main(path: str) -> None:
@@ -65,7 +112,6 @@ def _main(path: str) -> None:
 
         resource.setrlimit(resource.RLIMIT_AS, (_BYTES + Path(path).stat().st_size,) * 2)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    texts: dict[str, Any] = {}
     with h5py.File(path, "r") as file:
         places = {"": file, "metadata": file["metadata"]}
         places |= {name: thing for name, thing in file.items() if isinstance(thing, h5py.Dataset)}
@@ -74,9 +120,15 @@ def _main(path: str) -> None:
             for name in thing.attrs:
                 value = thing.attrs[name]
                 if isinstance(value, str):
-                    texts[f"{place}@{name}"] = value
+                    _write(f"{place}@{name}", value)
                 elif isinstance(value, np.ndarray) and value.dtype.kind == "O":
-                    texts[f"{place}@{name}"] = [str(each) for each in value]
+                    _write(f"{place}@{name}", [str(each) for each in value])
             if isinstance(thing, h5py.Dataset) and h5py.check_string_dtype(thing.dtype) is not None:
-                texts[place] = thing.asstr()[:].tolist()
-    json.dump(texts, sys.stdout)
+                (n,) = thing.shape
+                for start in range(0, max(n, 1), _TOGETHER):
+                    _write(place, thing.asstr()[start : start + _TOGETHER].tolist())
+
+
+def _write(place: str, texts: str | list[str]) -> None:
+    """Write texts at once, so that this process holds little where one text is told many times."""
+    sys.stdout.write(json.dumps([place, texts]) + "\n")

@@ -19,6 +19,7 @@ from deeprc.datasets.matching import stems
 from deeprc.datasets.overview import add_tag_columns, is_sample_overview
 from deeprc.datasets.readers.text import MOST_COLUMNS, open_text, read_text
 from deeprc.datasets.workbook import LARGEST_SHEET, MOST_CELLS, MOST_ROWS, is_workbook, iterate_rows
+from deeprc.documents import CONTROL
 from deeprc.errors import InputError, quote
 from deeprc.files import check_regular_file
 
@@ -49,11 +50,16 @@ _MISSING = frozenset(
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _ZEROS = re.compile("0{1,255}")
+_LINES = re.compile(r"\s*[\t\n\v\f\r\x1c-\x1f\x85\u2028\u2029]\s*")
+"""What divides the text of one cell into lines or columns; a blank takes its place."""
+
 _LEADING_ZERO = re.compile(r"[+-]?0\d")
 _INT64 = range(-(2**63), 2**63)
 _MOST_DIGITS = 20
 _EXACT_IN_FLOAT = 2**53
 _SHOWN_COLUMNS, _SHOWN_LETTERS = 20, 60
+_MOST_LETTERS = 32_767
+"""Of a cell, as in a spreadsheet: the container gives all cells of a column the room of the longest."""
 
 
 @dataclass(frozen=True)
@@ -162,16 +168,18 @@ def _read_rows(path: Path, sheet: str | None) -> list[tuple[int, list[str]]]:
         if stream.read(4) == b"\xd0\xcf\x11\xe0":
             raise InputError(f"{path}: the old binary Excel format; save the sheet as XLSX, CSV or TSV")
     header, text = read_text(path, LARGEST_SHEET)
+    if "\0" in text:
+        raise InputError(f"{path}: not a text table (it holds binary data)")
     rows: list[tuple[int, list[str]]] = []
     n_cells = 0
     try:
-        lines = csv.reader(io.StringIO(text.replace("\x00", ""), newline=""), delimiter=header.delimiter)
+        lines = csv.reader(io.StringIO(text, newline=""), delimiter=header.delimiter)
         for number, line in enumerate(lines, header.n_comments + 1):
             n_cells += len(line)
             if len(rows) > MOST_ROWS or n_cells > MOST_CELLS or len(line) > MOST_COLUMNS:
                 limits = f"{MOST_ROWS:,} rows of {MOST_COLUMNS:,} columns and {MOST_CELLS:,} cells"
                 raise InputError(f"{path}: row {number}: too large; expected at most {limits} in a sheet")
-            cells = [cell.strip() for cell in line]
+            cells = [_LINES.sub(" ", cell.strip()) for cell in line]
             if any(cells):
                 rows.append((number, cells))
     except csv.Error as error:
@@ -201,7 +209,7 @@ def _cell(cell: Any) -> str:
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool) and _ZEROS.fullmatch(cell.number_format):
         return str(value).zfill(len(cell.number_format))  # 7 that Excel shows as 007
-    return str(value).strip()
+    return _LINES.sub(" ", str(value).strip())
 
 
 def _split(path: Path, rows: Sequence[tuple[int, list[str]]]) -> tuple[list[str], list[list[str]], list[int]]:
@@ -211,12 +219,27 @@ def _split(path: Path, rows: Sequence[tuple[int, list[str]]]) -> tuple[list[str]
     (_, names), *body = rows
     if not body:
         raise InputError(f"{path}: a header and no rows")
+    for number, row in rows:
+        _check_cells(path, names, number, row)
     for number, row in body:
         if len(row) > len(names) and any(row[len(names) :]):
             raise InputError(f"{path}: row {number} has {len(row)} fields where the header has {len(names)}")
     names[0] = names[0].removeprefix("#").strip()
     cells = [row[: len(names)] + [""] * (len(names) - len(row)) for _, row in body]
     return names, cells, [number for number, _ in body]
+
+
+def _check_cells(path: Path, names: Sequence[str], number: int, row: Sequence[str]) -> None:
+    """Refuse cells that are too long, or would steer the terminal in which somebody looks at them."""
+    together = " ".join(row)
+    if len(together) <= _MOST_LETTERS and not CONTROL.search(together):
+        return
+    for name, cell in zip(names, row, strict=False):
+        where = f"{path}: row {number}, column {quote(name)}"
+        if len(cell) > _MOST_LETTERS:
+            raise InputError(f"{where}: expected at most {_MOST_LETTERS:,} letters, found {len(cell):,}")
+        if CONTROL.search(cell):
+            raise InputError(f"{where}: expected no control characters, found {quote(cell)}")
 
 
 def _check_names(path: Path, names: Sequence[str]) -> None:

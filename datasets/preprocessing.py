@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from operator import index
 from pathlib import Path
 
 from deeprc.datasets.cleaning import Cleaning, Merge
@@ -98,6 +99,8 @@ def preprocess(
         If anything that was given cannot be used; the message names it, and no container is written.
     """
     output, sheet_path = Path(output), Path(metadata)
+    jobs = None if jobs is None else index(jobs)
+    min_length, max_length = index(min_length), index(max_length)
     _check_options(output, jobs, min_length, max_length, locus)
     columns = {"count_column": count_column, "v_column": v_column, "j_column": j_column}
     reader = choose_reader(reader_format, sequence_column=sequence_column, **columns)

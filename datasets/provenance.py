@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from deeprc.documents import parse_json, shown, typed
+from deeprc.errors import InputError
+
 __all__ = ["read_preprocessing", "read_simulation"]
 
-_PREPROCESSING: dict[str, type] = {
+_PREPROCESSING = {
     "rows_read": int,
     "kept": int,
-    "dropped": dict,
-    "counts_from": dict,
+    "dropped": dict[str, int],
+    "counts_from": dict[str, int],
     "counts_rounded": int,
-    "rows_without_file": list,
-    "files_without_row": list,
+    "rows_without_file": list[Any],
+    "files_without_row": list[Any],
 }
-_SIMULATION: dict[str, type] = {"background": dict, "seed": int, "signals": list}
-_SIGNAL: dict[str, type] = {"name": str, "status": str, "motifs": list, "witness_rate": float}
+_SIMULATION = {"background": dict[str, Any], "seed": int, "signals": list[Any]}
+_SIGNAL = {"name": str, "status": str, "motifs": list[Any], "witness_rate": float}
 
 
 def read_preprocessing(text: str) -> dict[str, Any]:
@@ -30,15 +32,14 @@ def read_preprocessing(text: str) -> dict[str, Any]:
         If the text is no such JSON.
     """
     report = _read_object(text, "preprocessing")
-    _check_fields(report, {name: list for name in ("repertoires", "relabelled") if name in report}, "preprocessing")
+    lists = [name for name in ("repertoires", "relabelled") if name in report]
+    _check_fields(report, dict.fromkeys(lists, list[Any]), "preprocessing")
     for each in report.get("repertoires", []):
         _check_fields(each, {"repertoire_id": str, "file": str}, "preprocessing, repertoires")
     for each in report.get("relabelled", []):
         _check_fields(each, {"metadata": str}, "preprocessing, relabelled")
     if "rows_read" in report:
         _check_fields(report, _PREPROCESSING, "preprocessing")
-        for name in ("dropped", "counts_from"):
-            _check_fields(report[name], dict.fromkeys(report[name], int), f"preprocessing, {name}")
         _check_fields(report, {"counts_capped": int} if "counts_capped" in report else {}, "preprocessing")
     return report
 
@@ -65,21 +66,19 @@ def read_simulation(text: str) -> dict[str, Any] | None:
 
 def _read_object(text: str, name: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
-    except RecursionError:
-        raise ValueError(f"{name}: expected JSON, found lists within lists too deep to read") from None
-    except ValueError as error:
-        raise ValueError(f"{name}: expected JSON: {error}") from error
+        found = parse_json(text, source=name)
+    except InputError as error:
+        raise ValueError(str(error)) from error
     if not isinstance(found, dict):
-        raise ValueError(f"{name}: expected a JSON object, found {type(found).__name__}")
+        raise ValueError(f"{name}: expected names and values, found {shown(found)}")
     return found
 
 
-def _check_fields(found: Any, expected: Mapping[str, type], name: str) -> None:
+def _check_fields(found: Any, expected: Mapping[str, Any], name: str) -> None:
     if not isinstance(found, dict):
-        raise ValueError(f"{name}: expected a JSON object, found {type(found).__name__}")
-    for key, kind in expected.items():
-        value = found.get(key)
-        kinds = (int, float) if kind is float else kind
-        if not isinstance(value, kinds) or isinstance(value, bool):
-            raise ValueError(f"{name}: {key}: expected {kind.__name__}, found {value!r:.60}")
+        raise ValueError(f"{name}: expected names and values, found {shown(found)}")
+    try:
+        for key, hint in expected.items():
+            typed(found.get(key), hint, f"{name}: {key}")
+    except InputError as error:  # the caller knows the file's name
+        raise ValueError(str(error)) from error

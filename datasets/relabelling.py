@@ -21,7 +21,7 @@ from deeprc.datasets.matching import match_files
 from deeprc.datasets.metadata import Metadata, read_metadata
 from deeprc.datasets.plan import listed
 from deeprc.errors import InputError
-from deeprc.files import name_write_errors, write_aside
+from deeprc.files import NO_ROOM, FileStamp, name_write_errors, write_aside
 from deeprc.versions import package_version
 
 __all__ = ["Relabelling", "relabel"]
@@ -108,6 +108,8 @@ def relabel(
     if target.exists() and not is_container(target):
         raise InputError(f"{target}: exists and is no container; choose another --output")
     ids = [str(name) for name in source.repertoire_ids]
+    if not ids:
+        raise InputError(f"{source.path}: the container has no repertoires")
     sheet = read_metadata(metadata, id_column=id_column, ids=ids)
     row_of = _matched(sheet, source)
     used = set(row_of.values())
@@ -188,6 +190,19 @@ def _write(source: Container, target: Path, table: pd.DataFrame, done: Relabelli
     history = [*source.preprocessing.get("relabelled", []), entry]
     new_source = source.source.partition(_WORDS)[0] + _WORDS + sheet_name
     with name_write_errors(target), write_aside(target) as aside:
-        shutil.copyfile(source.path, aside)
+        _copy(source, aside)
         provenance = {**source.preprocessing, "relabelled": history}
         rewrite_metadata(aside, source, table, source=new_source, preprocessing=provenance)
+
+
+def _copy(source: Container, aside: Path) -> None:
+    """Copy a container as it was when it was opened."""
+    try:
+        shutil.copyfile(source.path, aside)
+        stamp = FileStamp.of(source.path)
+    except OSError as error:  # which names the source, whichever of the two files it is about
+        if error.errno in NO_ROOM:
+            raise OSError(error.errno, error.strerror) from error
+        raise InputError(f"{source.path}: cannot be read: {error.strerror}") from error
+    if stamp != source.stamp:
+        raise InputError(f"{source.path}: was changed while it was read; try again")

@@ -49,7 +49,7 @@ def render_summary(summary: Mapping[str, Any]) -> str:
     per = ", ".join(f"{name} {sequences[name]:,.1f}".removesuffix(".0") for name in ("min", "median", "max"))
     rows = [
         ["container", summary["path"]],
-        ["created by", f"{summary['created_by']} from {summary['source']}"],
+        ["created by", f"{_cut(summary['created_by'])} from {_cut(summary['source'], 500)}"],
         ["repertoires", f"{summary['repertoires']:,}"],
         ["sequences", f"{sequences['total']:,} (per repertoire: {per})"],
         ["lengths", f"{lengths['min']} to {lengths['max']}, mean {lengths['mean']:.1f}"],
@@ -61,10 +61,16 @@ def render_summary(summary: Mapping[str, Any]) -> str:
     if summary["witnesses"] is not None:
         rows.append(["witnesses", f"{summary['witnesses']:,}"])
     lines = [format_table(rows), "", "metadata"]
-    lines.append(format_table([["  " + name, *_describe(column)] for name, column in summary["metadata"].items()]))
+    lines.append(
+        format_table([["  " + _cut(name), *_describe(column)] for name, column in summary["metadata"].items()])
+    )
     if summary["simulation"] is not None:
         return "\n".join([*lines, "", *_describe_simulation(summary["simulation"])])
     return "\n".join([*lines, "", *_describe_preprocessing(summary["preprocessing"])])
+
+
+def _cut(text: str, most: int = 60) -> str:
+    return text if len(text) <= most else f"{text[:most]}..."
 
 
 def _chunks(dataset: RepertoireDataset) -> Iterator[slice]:
@@ -141,7 +147,7 @@ def _column(values: pd.Series) -> dict[str, Any]:
 def _describe(column: Mapping[str, Any]) -> list[str]:
     missing = f"{column['missing']:,} missing" if column["missing"] else ""
     if "classes" in column:
-        values = ", ".join(f"{name}: {n:,}" for name, n in column["classes"].items())
+        values = ", ".join(f"{_cut(name)}: {n:,}" for name, n in column["classes"].items())
     elif "min" in column:
         values = f"{column['min']:g} to {column['max']:g}, mean {column['mean']:.4g}"
     else:
@@ -155,7 +161,7 @@ def _describe_simulation(recipe: Mapping[str, Any]) -> list[str]:
     for signal in recipe["signals"]:
         motifs = ", ".join(motif["pattern"] for motif in signal["motifs"])
         rate = f"{100 * signal['witness_rate']:g}% of the sequences of {signal['status']} repertoires"
-        lines.append(f"  {signal['name']:<11} {motifs} in {rate}")
+        lines.append(f"  {_cut(signal['name']):<11} {_cut(motifs, 500)} in {rate}")
     return lines
 
 
@@ -165,7 +171,7 @@ def _describe_preprocessing(report: Mapping[str, Any]) -> list[str]:
     dropped = {reason: n for reason, n in report["dropped"].items() if n}
     lines = ["preprocessing"]
     rows: list[list[str | int]] = [["  rows read", report["rows_read"]], ["  kept", report["kept"]]]
-    rows += [[f"  dropped: {reason}", n] for reason, n in dropped.items()]
+    rows += [[f"  dropped: {_cut(reason)}", n] for reason, n in dropped.items()]
     lines += [
         format_table(rows),
         *(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 import zipfile
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -70,7 +70,7 @@ def iterate_rows(path: Path, sheet: str | None = None) -> Iterator[SheetRow]:
         table = book.worksheets[0] if sheet is None else book[sheet]
         table.reset_dimensions()  # what the file says of its size need not be true
         n_rows = n_cells = n_places = 0
-        for number, row in enumerate(table.iter_rows(), 1):
+        for number, row in _numbered(path, table.iter_rows()):
             last = next((at for at in range(len(row), 0, -1) if row[at - 1].value is not None), 0)
             n_rows, n_cells, n_places = n_rows + (last > 0), n_cells + last, n_places + len(row)
             if number > _LAST_ROW or n_rows > MOST_ROWS or n_cells > MOST_CELLS or n_places > _MOST_PLACES:
@@ -79,6 +79,16 @@ def iterate_rows(path: Path, sheet: str | None = None) -> Iterator[SheetRow]:
                 )
             if last:
                 yield number, row[:last]
+
+
+def _numbered(path: Path, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """Yield rows with their numbers; an error says after which of them it came."""
+    number = 0
+    try:
+        for number, row in enumerate(rows, 1):
+            yield number, row
+    except Exception as error:
+        raise InputError(f"{path}: cannot be read as XLSX after row {number}: {_reason(error)}") from error
 
 
 def _open(file: IO[bytes]) -> Workbook:
@@ -96,8 +106,11 @@ def _named_errors(path: Path) -> Generator[None, None, None]:
     except InputError:
         raise
     except Exception as error:  # openpyxl lets whatever it meets in a damaged file through
-        reason = str(error).partition("; use sys.set_int_max_str_digits")[0]
-        raise InputError(f"{path}: cannot be read as XLSX: {reason}") from error
+        raise InputError(f"{path}: cannot be read as XLSX: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    return str(error).partition("; use sys.set_int_max_str_digits")[0]
 
 
 def _check_parts(path: Path, file: IO[bytes]) -> None:

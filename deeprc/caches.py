@@ -38,6 +38,7 @@ def private_folder() -> Path | None:
     except OSError:
         return None
     shared = above.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not above.st_mode & stat.S_ISVTX
+    shared = shared or above.st_uid not in (0, os.getuid())  # the owner of a folder may rename what is in it
     own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
     return folder if own and not shared else None
 

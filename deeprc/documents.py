@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import reprlib
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -24,6 +25,7 @@ from deeprc.errors import InputError
 from deeprc.files import read_limited
 
 __all__ = [
+    "CONTROL",
     "MOST_JSON_BYTES",
     "MOST_YAML_BYTES",
     "AnyFloat",
@@ -55,6 +57,11 @@ _NOT_READ = (
     AttributeError,
     OverflowError,
 )  # PyYAML's, of values such as `!!int ""`
+
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+"""What steers a terminal or ends a line, and so is part of no name."""
+
+_NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")  # a text may have lines
 
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = _short.maxlong = 60
@@ -236,8 +243,8 @@ def _hints(kind: Any) -> dict[str, Any]:
 def _text(value: Any, where: str) -> str:
     if not isinstance(value, str):
         raise InputError(f"{where}: expected text, found {shown(value)}")
-    if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise InputError(f"{where}: expected text without NUL and lone surrogates, found {shown(value)}")
+    if _NO_TEXT.search(value):
+        raise InputError(f"{where}: expected text without control characters, found {shown(value)}")
     return value
 
 

@@ -24,7 +24,7 @@ from deeprc.datasets.cache import repertoire_digests
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import parse_json, plain, typed
 from deeprc.errors import InputError
-from deeprc.files import write_safetensors
+from deeprc.files import check_regular_file, write_safetensors
 
 __all__ = [
     "BinaryClassifier",
@@ -169,12 +169,11 @@ class RepertoireEstimator(BaseEstimator):  # type: ignore[misc]
         InputError
             If the file is missing, damaged or of another estimator or version.
         """
+        check_regular_file(Path(path), expected="a saved estimator")
         try:
             with safe_open(path, framework="np") as file:
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
                 body = parse_json((file.metadata() or {}).get("deeprc", "{}"), source=str(path))
-        except FileNotFoundError:
-            raise InputError(f"{path}: no such file") from None
         except InputError:
             raise
         except (SafetensorError, OSError, ValueError) as error:

@@ -24,6 +24,7 @@ from deeprc.errors import InputError, WriteError
 from deeprc.locks import is_at, take_lock
 
 __all__ = [
+    "NO_ROOM",
     "FileStamp",
     "check_new_folder",
     "check_place",
@@ -43,6 +44,10 @@ _LONGEST_PREFIX = 60
 """Letters of a name that begin the hidden folder's: names of more than 255 bytes are not allowed."""
 
 _MOST_LINKS = 40
+_LONGEST_HEADER = 1 << 20
+NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS})
+"""Errors that only writing has."""
+
 _UNSYNCED = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 """Of file systems that cannot be told to write now."""
 
@@ -252,6 +257,8 @@ def name_write_errors(path: Path) -> Iterator[None]:
     ------
     WriteError
         In the place of an `OSError` of writing, and of a `WriteError` that names a part of `path`.
+    InputError
+        In the place of an `OSError` that names no file and may be of one that is read.
     """
     try:
         yield
@@ -260,6 +267,8 @@ def name_write_errors(path: Path) -> Iterator[None]:
         named = Path(os.path.realpath(os.fsdecode(given))) if isinstance(given, str | bytes) else None
         if named is not None and not _is_near(named, path):
             raise
+        if named is None and _code(error) not in NO_ROOM:
+            raise InputError(f"while writing {path}: {_reason(error)}") from error
         raise WriteError(path, _reason(error)) from error
     except WriteError as error:
         if error.path == path or not _is_near(Path(os.path.realpath(error.path)), path):
@@ -281,10 +290,14 @@ def _hidden(place: Path) -> str:
 
 def _reason(error: OSError) -> str:
     """Return why something could not be written, in the system's words where they are known."""
-    if error.errno:
-        return os.strerror(error.errno)
+    code = _code(error)
+    return os.strerror(code) if code else " ".join(str(error).split())
+
+
+def _code(error: OSError) -> int:
+    """Return the system's number of an error, 0 where it is not known."""
     known = re.search(r"(?:os error|errno =) (\d+)", str(error))  # safetensors' and HDF5's way to say it
-    return os.strerror(int(known[1])) if known else " ".join(str(error).split())
+    return error.errno or int(known[1] if known else 0)
 
 
 def check_place(path: Path) -> None:
@@ -368,7 +381,7 @@ def check_table_output(path: Path, columns: Sequence[str]) -> None:
         opener = gzip.open if path.suffix == ".gz" else open
         try:
             with opener(path, "rt", encoding="utf-8") as file:
-                header = file.readline().rstrip("\n").split("\t")
+                header = file.readline(_LONGEST_HEADER).rstrip("\n").split("\t")
         except (OSError, EOFError, UnicodeDecodeError, zlib.error):
             header = []
         if not set(columns) <= set(header):

@@ -16,6 +16,7 @@ from deeprc.config import load_config
 from deeprc.datasets.dataset import open_dataset
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.datasets.simulation import Cohort, load_recipe, write_airr
+from deeprc.documents import read_json
 from deeprc.evaluation.experiment import Progress, train_run
 from deeprc.evaluation.run import Run
 from deeprc.files import check_new_folder, write_text
@@ -70,7 +71,7 @@ def run_quickstart(
     say(f"3. deeprc train {container} --target status --output {folder}/run {' '.join(_OVERRIDES)}")
     config = load_config("deeprc", _OVERRIDES)
     run = train_run(container, folder / "run", targets=["status"], config=config, seed=cohort.seed, progress=progress)
-    metrics = json.loads((run.path / "metrics.json").read_text(encoding="utf-8"))
+    metrics = read_json(run.path / "metrics.json")
     say(f"4. deeprc attention {folder}/run {container} -o {folder}/attention.tsv --top {TOP}")
     top = _best_sequences(run, container, folder / "attention.tsv")
     top["carries_motif"] = top["junction_aa"].str.contains(motif, regex=False)

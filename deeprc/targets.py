@@ -262,14 +262,19 @@ class _Problem:
 
     def _column(self) -> str:
         reader = self._reader
-        known = ", ".join(map(str, reader.metadata.columns))
+        head, _, kind = self._stripped.rpartition(":")
+        near_kind = nearest(kind, _KINDS) if head else ""
+        if near_kind:  # which is wrong, too
+            self._stripped = head
+        wrong = f" After ':' stands {reader.plain(kind)!r}{near_kind}" if near_kind else ""
+        known = f"{wrong} Columns: {', '.join(map(str, reader.metadata.columns))}"
         whole = reader.plain(self._stripped.rpartition("=")[0] or self._stripped)
         guesses = [whole, *(part for part in re.split("[=<>:@]", reader.plain(reader.masked))[:1] if part != whole)]
         for guess in guesses:
             near = nearest(guess.strip('" '), reader.columns)
             if near:
-                return f"no metadata column {guess!r} for --target {reader.text!r}{near} Columns: {known}"
-        return f"no metadata column {whole!r} for --target {reader.text!r}. Columns: {known}"
+                return f"no metadata column {guess!r} for --target {reader.text!r}{near}{known}"
+        return f"no metadata column {whole!r} for --target {reader.text!r}.{known}"
 
 
 def _listed(masked: str) -> Sequence[str]:

@@ -84,7 +84,9 @@ class Task:
 
     @property
     def positive(self) -> str:
-        """What a binary target's positive class is called: `severe`, `mild or moderate`, `>50`."""
+        """What a binary target's positive class is called: `severe`, `mild or moderate`, `>50`; "" of other targets."""
+        if self.kind != "binary":
+            return ""
         return " or ".join(self.classes[-self.n_positive :])
 
     @property
@@ -227,10 +229,12 @@ def _check_numbers(column: str, values: pd.Series[Any], source: str, what: str) 
 def _likely_positive(column: str, found: Sequence[str], values: pd.Series[Any], source: str) -> str:
     """Return which of two classes is the positive one where nobody says it."""
     if len(found) > 2:
-        number = f", '{column}>NUMBER'" if pd.api.types.is_numeric_dtype(values) else ""
+        is_number = pd.api.types.is_numeric_dtype(values)
+        ways = [f"{column}=CLASS", f"{column}=CLASS vs CLASS", *([f"{column}>NUMBER"] if is_number else [])]
+        ways += [f"{column}:multiclass", *([f"{column}:regression"] if is_number else [])]
+        said = f"{', '.join(map(repr, ways[:-1]))} or {ways[-1]!r}"
         raise InputError(
-            f"{source}: target {column!r} has {len(found)} classes ({counted_classes(values)}); say '{column}=CLASS', "
-            f"'{column}=CLASS vs CLASS'{number}, '{column}:multiclass' or '{column}:regression'"
+            f"{source}: target {column!r} has {len(found)} classes ({counted_classes(values)}); say {said}"
         )
     likely = [value for value in found if value.lower() in _POSITIVE]
     unlikely = [value for value in found if value.lower() in _NEGATIVE]

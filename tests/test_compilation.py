@@ -104,6 +104,11 @@ def test_a_private_folder_is_this_users_alone(tmp_path: Path, monkeypatch: pytes
     (tmp_path / f"deeprc-{os.getuid()}").rmdir()
     tmp_path.chmod(0o1777)
     assert private_folder() == folder
+    if os.getuid() == 0:  # who alone can give a folder away
+        tmp_path.chmod(0o755)
+        os.chown(tmp_path, 65534, -1)
+        assert private_folder() is None
+        os.chown(tmp_path, 0, -1)
     monkeypatch.setattr(os, "getuid", lambda: 4321)
     (tmp_path / "deeprc-4321").mkdir(mode=0o700)  # of another user than 4321
     assert private_folder() is None

@@ -59,7 +59,10 @@ def test_a_document_becomes_what_its_type_says() -> None:
         ({"inner": [{"kind": 1}]}, "f: inner[0]: kind: expected one of one, two, found 1"),
         ({"inner": [{"kind": ["one"]}]}, "f: inner[0]: kind: expected one of one, two, found ['one']"),
         ({"inner": [{}]}, "f: inner[0]: kind: is missing"),
-        ({"inner": [{"kind": "one", "names": ["\0"]}]}, "f: inner[0]: names[0]: expected text without NUL"),
+        (
+            {"inner": [{"kind": "one", "names": ["\0"]}]},
+            "f: inner[0]: names[0]: expected text without control characters",
+        ),
         (
             {"inner": [{"kind": "one", "names": ["\ud800"]}]},
             "f: inner[0]: names[0]: expected text without",

@@ -1,8 +1,10 @@
 """Places at which files can be written, and tables that are read back."""
 
 import errno
+import gzip
 import os
 import pickle
+import re
 import shutil
 import stat
 import subprocess
@@ -152,7 +154,7 @@ def test_a_full_disk_does_not_stop_what_is_only_cached(
 
 def test_errors_name_what_is_written_and_nothing_else(tmp_path: Path) -> None:
     def raised(path: str, error: Exception) -> BaseException:
-        with pytest.raises((WriteError, OSError)) as found, name_write_errors(tmp_path / path):
+        with pytest.raises((InputError, OSError)) as found, name_write_errors(tmp_path / path):
             raise error
         return found.value
 
@@ -165,6 +167,10 @@ def test_errors_name_what_is_written_and_nothing_else(tmp_path: Path) -> None:
             assert str(raised("out", error)) == f"{tmp_path}/out: cannot be written: Disk quota exceeded"
     for error in (OSError(errno.ENOENT, "any", str(tmp_path / "in")), WriteError(tmp_path / "b", "why")):
         assert raised("out", error) is error
+    for nameless in (OSError(errno.EIO, "any"), OSError(errno.ESTALE, "any"), OSError("damaged")):
+        said = os.strerror(nameless.errno) if nameless.errno else "damaged"
+        found = raised("out", nameless)  # perhaps of a file that is read
+        assert (type(found), str(found)) == (InputError, f"while writing {tmp_path}/out: {said}")
     again = pickle.loads(pickle.dumps(WriteError(tmp_path, "why")))
     assert (str(again), again.path, again.reason) == (f"{tmp_path}: cannot be written: why", tmp_path, "why")
 
@@ -245,3 +251,48 @@ def test_devices_and_pipes_are_no_output(tmp_path: Path) -> None:
     for path in [Path("/dev/null"), tmp_path / "pipe", tmp_path / "link", tmp_path / "loop", *standard]:
         with pytest.raises(InputError, match=f"^{path}: is a device or a pipe; expected the name of a file to write$"):
             check_place(path)
+
+
+READERS = re.compile(
+    r"\.read_text\(|\.read_bytes\(|\bopen\(|\bsafe_open\(|\.load\(place|h5py\.File\(|read_csv\(path|ZipFile\("
+)
+DOORS = {
+    "deeprc/config.py": "the package's own presets",
+    "deeprc/drawing.py": "looks at the first bytes of what it would replace, after `check_place`",
+    "deeprc/estimators.py": "after `check_regular_file`",
+    "deeprc/evaluation/checks/folder.py": "files that its own list names",
+    "deeprc/evaluation/experiment.py": "a lock",
+    "deeprc/evaluation/jobs.py": "Linux's own /proc",
+    "deeprc/evaluation/methods.py": "the package's own presets",
+    "deeprc/files.py": "the doors",
+    "deeprc/interpretation/attention.py": "writes",
+    "deeprc/interpretation/report/page.py": "as drawing.py, and the package's own templates",
+    "deeprc/training/checkpoint.py": "after `check_regular_file`",
+    "datasets/cache.py": "after `check_regular_file`",
+    "datasets/container_writer.py": "writes",
+    "datasets/hdf5.py": "the door of containers",
+    "datasets/journal.py": "after it is locked",
+    "datasets/legacy_texts.py": "in a process of its own",
+    "datasets/readers/original_hdf5.py": "files found by `find_files`, which are regular",
+    "datasets/readers/text.py": "the door of tables",
+    "datasets/simulation/lstm_model.py": "after `check_regular_file`",
+    "datasets/simulation/lstm_product.py": "Linux's own /proc",
+    "datasets/simulation/recipe.py": "the package's own recipes",
+    "datasets/workbook.py": "the door of workbooks",
+}
+
+
+def test_files_of_users_are_opened_at_few_doors() -> None:
+    """What is read elsewhere goes through `read_limited`, `read_json` and the like, which wait for no pipe."""
+    root = Path(__file__).parents[1]
+    sources = [path for name in ("deeprc", "datasets", "baselines") for path in (root / name).rglob("*.py")]
+    found = {path.relative_to(root).as_posix() for path in sources if READERS.search(path.read_text())}
+    assert found == set(DOORS), f"not through a door, or no door any more: {sorted(found ^ set(DOORS))}"
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz"])
+def test_a_header_is_read_to_a_limit(tmp_path: Path, name: str) -> None:
+    line = b"a" * (1 << 20) + b"\tb\n"
+    (tmp_path / name).write_bytes(gzip.compress(line) if name.endswith(".gz") else line)
+    with pytest.raises(InputError, match="exists and is no table of this kind"):
+        check_table_output(tmp_path / name, ["b"])

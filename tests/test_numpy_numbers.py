@@ -153,3 +153,17 @@ def test_the_challenges_interface() -> None:
 def test_plain_values() -> None:
     body = {"a": np.int64(1), "b": [np.float32(0.5), (np.bool_(True),)], "c": {np.str_("d"): np.arange(2)}, "e": None}
     assert json.dumps(plain(body)) == '{"a": 1, "b": [0.5, [true]], "c": {"d": [0, 1]}, "e": null}'
+
+
+def test_preprocessing(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("junction_aa\tduplicate_count\nCASLF\t1\nCF\t1\n")
+    (tmp_path / "m.tsv").write_text("ID\ty\na\t1\n")
+    containers = []
+    for name, kind in (("python", int), ("numpy", np.int64)):
+        report = deeprc.preprocess(
+            tmp_path / "a.tsv", tmp_path / "m.tsv", tmp_path / f"{name}.h5",
+            min_length=kind(3), max_length=kind(30), jobs=kind(1),
+        )  # fmt: skip
+        assert sum(each.kept for each in report.repertoires) == 1
+        containers.append((tmp_path / f"{name}.h5").read_bytes())
+    assert containers[0] == containers[1]

@@ -53,7 +53,8 @@ def test_targets(target: str, name: str, kind: str, classes: tuple[str, ...], we
     [
         ("cmv", "no metadata column 'cmv' .* did you mean 'CMV'"),
         ("batch", r"target 'batch' has 1 class \(a\); expected at least 2"),
-        ("severity", "has 3 classes .* 'severity=CLASS', 'severity=CLASS vs CLASS', 'severity:multiclass'"),
+        ("severity", "has 3 classes .* 'severity=CLASS', 'severity=CLASS vs CLASS' or 'severity:multiclass'$"),
+        ("age", "'age=CLASS vs CLASS', 'age>NUMBER', 'age:multiclass' or 'age:regression'$"),
         ("severity=bad", r"no class 'bad'; its classes: mild \(2\), none \(1\), severe \(1\)"),
         ("status:regression", "regression needs numbers, found for example 'healthy'"),
         ("CMV@x", "expected a weight of at least 0 after '@', found 'x'"),
@@ -63,6 +64,11 @@ def test_targets(target: str, name: str, kind: str, classes: tuple[str, ...], we
 def test_targets_that_cannot_be_used(target: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse_tasks([target], METADATA)
+
+
+@pytest.mark.parametrize("target", ["severity:multiclass", "age:regression"])
+def test_only_two_classes_have_a_positive_one(target: str) -> None:
+    assert parse_tasks([target], METADATA)[0].positive == ""
 
 
 def test_no_target_lists_the_columns() -> None:

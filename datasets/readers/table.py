@@ -17,6 +17,7 @@ from deeprc.datasets.genes import best_hits
 from deeprc.datasets.readers.columns import Coded, Texts, first_of_each, likes_of, read_columns, used_codes
 from deeprc.datasets.readers.layout import MISSING, Header, InvalidValueError, Layout, SequenceKind, Status, is_missing
 from deeprc.datasets.readers.text import decode_name, number_of_row
+from deeprc.documents import CONTROL
 from deeprc.errors import InputError
 
 __all__ = ["COUNT_CELLS", "COUNT_ONE", "Rows", "read_rows", "repertoire_names"]
@@ -29,6 +30,9 @@ COUNT_CELLS = "(cells)"
 
 _MAX_COUNT = int(np.iinfo(np.uint32).max)
 _MISSING, _INVALID = -1.0, -2.0
+_MOST_LETTERS = 1_000
+"""Of a gene's name or a repertoire's: the container gives all of them the room of the longest."""
+
 _LONGEST_MISSING = max(map(len, MISSING))
 _FIRST_OF_MISSING = np.array(sorted({ord(letter) for word in MISSING if word for letter in (word[0], word[0].upper())}))
 _SPACE = 32
@@ -97,6 +101,10 @@ def read_rows(header: Header, layout: Layout) -> Rows:
     letters, offsets, kinds = _sequences({kind: texts[column] for kind, column in layout.sequences.items()})
     counts, source, rounded = _counts(coded, layout, n, header)
     repertoire_column, repertoire = repertoire_names(coded, layout.repertoire) if layout.repertoire else ("", None)
+    names = {name: _names([coded[column] for column in each], name) for name, each in columns.items()}
+    for name, found in {**names, "repertoire": repertoire}.items():
+        if found is not None and name != "cell":
+            _check_names(found, header, repertoire_column if name == "repertoire" else " or ".join(columns[name]))
     return Rows(
         letters,
         offsets,
@@ -108,8 +116,15 @@ def read_rows(header: Header, layout: Layout) -> Rows:
         _status(coded, layout, n, header),
         repertoire=repertoire,
         repertoire_column=repertoire_column,
-        **{name: _names([coded[column] for column in each], name) for name, each in columns.items()},
+        **names,
     )
+
+
+def _check_names(names: Coded, header: Header, column: str) -> None:
+    for code, name in enumerate(names.values):
+        if len(name) > _MOST_LETTERS or CONTROL.search(name):
+            expected = f"at most {_MOST_LETTERS:,} letters, and no control characters"
+            raise _error(header, int(np.flatnonzero(names.codes == code)[0]), InvalidValueError(column, name, expected))
 
 
 def _sequences(

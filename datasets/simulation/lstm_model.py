@@ -18,8 +18,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.documents import parse_json
 from deeprc.errors import InputError
-from deeprc.files import write_safetensors
+from deeprc.files import check_regular_file, write_safetensors
 
 __all__ = ["BOUNDARY", "MAX_LENGTH", "N_TOKENS", "SHIPPED", "LstmModel", "load_model", "save_model"]
 
@@ -95,13 +96,12 @@ def load_model(path: Path = SHIPPED) -> LstmModel:
     InputError
         If the file is missing or damaged, or its tensors are not those of a model.
     """
+    check_regular_file(path, expected="a model made by `deeprc simulate train-lstm`")
     try:
         with safe_open(path, framework="np") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-            about = json.loads((file.metadata() or {}).get("lstm", "{}"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; expected a model made by `deeprc simulate train-lstm`") from None
-    except (SafetensorError, OSError, TypeError, json.JSONDecodeError) as error:
+            about = parse_json((file.metadata() or {}).get("lstm", "{}"), source="its header")
+    except (SafetensorError, OSError, TypeError, InputError) as error:
         # TypeError is for types that numpy lacks.
         raise InputError(f"{path}: is damaged or no safetensors file: {error}") from error
     _check(path, tensors, about)

@@ -66,7 +66,7 @@ class _Group(click.Group):
         except BrokenPipeError:
             sys.stderr.close()  # the reader of a pipe has gone; Python would complain at exit
             ctx.exit(1)
-        except (InputError, OSError) as error:
+        except (InputError, OSError, MemoryError) as error:
             if ctx.obj["debug"]:
                 raise
             click.echo(f"Error: {_in_one_line(error)}", err=True)
@@ -75,7 +75,7 @@ class _Group(click.Group):
 
 def _in_one_line(error: Exception) -> str:
     """Return a message whose names, perhaps from a stranger's file, neither break the line nor steer the terminal."""
-    text = str(error)
+    text = f"not enough memory: {error}".rstrip(": ") if isinstance(error, MemoryError) else str(error)
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in " ".join(text.split()))

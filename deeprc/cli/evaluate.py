@@ -15,7 +15,7 @@ __all__ = ["evaluate"]
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.argument("container")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, in the layout of metrics.json.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, in the layout of metrics.json, and the warnings.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
 def evaluate(runs: tuple[str, ...], container: str, as_json: bool, device: str) -> None:
     """Measure RUN on CONTAINER: AUC (of a number r2, rank correlation, mean error) with 95% intervals; controls.
@@ -31,6 +31,6 @@ def evaluate(runs: tuple[str, ...], container: str, as_json: bool, device: str) 
     from deeprc.evaluation.ensemble import assess_runs
 
     found = assess_runs(runs, container, device=device, progress=lambda positions: bar(positions, "repertoire"))
-    click.echo(json.dumps(found.metrics, indent=1) if as_json else metrics_lines(found.metrics))
+    click.echo(json.dumps(found.to_dict(), indent=1) if as_json else metrics_lines(found.metrics))
     for line in caution_lines(found.cautions):
         click.echo(line, err=as_json)

@@ -58,10 +58,13 @@ def metrics_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str
 
 
 def _control(side: str, target: str, values: Mapping[str, Any]) -> dict[str, str]:
+    from deeprc.evaluation.trust import p_text  # numpy, which --help need not wait for
+
     measure = "r2" if "r2" in values else "auc"
     row = {"split": side, "target": values.get("contrast", target), "control": values["control"]}
-    numbers = {name: _text(values[name]) for name in (measure, f"{measure}_ci", "difference", "p_value")}
-    return {**row, **numbers}
+    numbers = {name: _text(values[name]) for name in (measure, f"{measure}_ci", "difference")}
+    p_value = values["p_value"]
+    return {**row, **numbers, "p_value": "undefined" if p_value is None else p_text(p_value)}
 
 
 def caution_lines(cautions: Sequence[Caution]) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -100,6 +99,7 @@ def train(
       deeprc train cohort.h5 --target 'CMV=+' --group-by subject_id --output runs/cmv
     """
     from deeprc.config import load_config
+    from deeprc.documents import read_json
     from deeprc.evaluation.caution import read_cautions
     from deeprc.evaluation.experiment import resume_run, train_run
     from deeprc.evaluation.run import read_settings
@@ -143,7 +143,7 @@ def train(
         doubtful = " (doubtful, confirmed by the validation fold)"
         names = [name + doubtful * (p > LEVEL) for name, p in zip(seeds["motif"], seeds["p_value"], strict=True)]
         click.echo(f"kernels that started from motifs of the training fold: {', '.join(names)}")
-    click.echo(metrics_lines(json.loads((run.path / "metrics.json").read_text(encoding="utf-8"))))
+    click.echo(metrics_lines(read_json(run.path / "metrics.json")))
     for line in caution_lines(read_cautions(run.path)):
         click.echo(line)
     click.echo(f"Wrote {run.path}")

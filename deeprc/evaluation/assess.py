@@ -6,7 +6,7 @@ Letters: B repertoires, T outputs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from deeprc.evaluation.controls import Controls, compare_controls
 from deeprc.evaluation.judged import Judged, judge
 from deeprc.evaluation.predictor import Predictor, outputs
 from deeprc.evaluation.run_cautions import run_cautions
+from deeprc.evaluation.sheet_control import columns_for_control, left_out_columns
 
 __all__ = ["Assessment", "assess", "assess_outputs"]
 
@@ -47,6 +48,10 @@ class Assessment:
                 target["controls"] = [*target.get("controls", []), *each.to_list()]
         return found
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the metrics with the warnings, as JSON knows them: what to know before the metrics are believed."""
+        return {**self.metrics, "warnings": [asdict(each) for each in self.cautions]}
+
 
 def assess(predictor: Predictor, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> Assessment:
     """Judge a run, or several together, on a cohort; parameters as of `deeprc.evaluation.predictor.outputs`.
@@ -67,4 +72,7 @@ def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, found: NDAr
     """Judge a run by its outputs for a cohort, (B, T)."""
     judged = judge(predictor, dataset, found)
     controls = compare_controls(dataset, judged, predictor.tasks)
-    return Assessment(judged, controls, run_cautions(judged, controls, metadata=dataset.metadata))
+    cautions = run_cautions(judged, controls, metadata=dataset.metadata)
+    if any(each.measures for each in controls):
+        cautions += left_out_columns(columns_for_control(dataset.metadata, predictor.tasks)[1])
+    return Assessment(judged, controls, cautions)

@@ -76,7 +76,9 @@ class BenchmarkResult:
     @cached_property
     def cautions(self) -> list[Caution]:
         """All warnings: of the cohort and the folds, of the controls, of few repertoires."""
-        return [*self.known, *control_verdict(self.comparison, self.methods, self.scoring)]
+        few_people = any(each.name == "repeated-subjects" and each.level == "warning" for each in self.known)
+        found = control_verdict(self.comparison, self.methods, self.scoring, few_people=few_people)
+        return [*self.known, *found]
 
     @property
     def table(self) -> str:

@@ -30,8 +30,8 @@ __all__ = [
     "table_markdown",
 ]
 
-VALIDATED = {"validation_auc": "AUC", "validation_r2": "r²"}
-"""What a setting was chosen by, by its column in the table of settings."""
+VALIDATED = {"binary": "AUC", "multiclass": "macro AUC", "regression": "r²"}
+"""What a setting was chosen by, by the kind of the target."""
 
 _GROUPS = {
     "method": "Methods",
@@ -150,7 +150,7 @@ def table_markdown(
         ("Warnings", [each.text for each in cautions if each.section != "controls"]),
         ("What the controls say", [each.text for each in cautions if each.section == "controls"]),
         ("Not complete", incomplete_methods(comparison, methods, failures or {})),
-        ("Settings chosen", chosen_settings(choices, methods)),
+        ("Settings chosen", chosen_settings(choices, methods, scoring)),
     ):
         if lines:
             parts.append(f"## {heading}\n\n" + "\n".join(f"- {_escaped(line)}" for line in lines))
@@ -325,7 +325,9 @@ def incomplete_methods(
     return lines + [f"{name}: {_one_line(reason)}" for name, reason in failures.items() if name not in known]
 
 
-def chosen_settings(choices: pd.DataFrame | None, methods: Sequence[MethodInfo]) -> list[str]:
+def chosen_settings(
+    choices: pd.DataFrame | None, methods: Sequence[MethodInfo], scoring: Scoring = BINARY
+) -> list[str]:
     """Return a line per method: what it chose in all folds alike, and fold by fold what differs."""
     if choices is None or choices.empty:
         return []
@@ -335,11 +337,10 @@ def chosen_settings(choices: pd.DataFrame | None, methods: Sequence[MethodInfo])
         if rows.empty:
             continue
         where = "" if len(rows) == n_folds else f", folds {', '.join(map(str, rows['fold']))}"
-        measure = str(next(name for name in choices.columns if str(name).startswith("validation_")))
-        validation = rows[measure].astype(float)
+        validation = rows[f"validation_{scoring.measure}"].astype(float)
         if validation.notna().any():
             spread = number_text(validation.std(ddof=1))
-            where += f", validation {VALIDATED[measure]} {number_text(validation.mean())} ± {spread}"
+            where += f", validation {VALIDATED[scoring.kind]} {number_text(validation.mean())} ± {spread}"
         lines.append(f"{each.label}{where}: {_chosen([json.loads(text) for text in rows['settings']])}")
     return lines
 

@@ -13,9 +13,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.evaluation.caution import Caution
-from deeprc.evaluation.splits import SPLITS, Split, subject_columns, subjects_in_several
+from deeprc.evaluation.splits import SPLITS, Split, subjects_in_several
+from deeprc.evaluation.trust import few_people
+from deeprc.tasks import TaskKind
 
-__all__ = ["left_out_cautions", "part_of_split", "subject_cautions"]
+__all__ = ["left_out_cautions", "part_of_split", "people_cautions", "subject_cautions"]
 
 _WHERE = {"folds": "in more than one fold", "sides": "on more than one side of the split"}
 
@@ -23,7 +25,9 @@ _WHERE = {"folds": "in more than one fold", "sides": "on more than one side of t
 def subject_cautions(
     metadata: pd.DataFrame, part_of: NDArray[np.int64], *, apart: Literal["folds", "sides"]
 ) -> list[Caution]:
-    """Return warnings of subjects that are trained with and tested, and of several repertoires of one subject.
+    """Return a warning of subjects that are trained with and tested, for the coarsest column that names them.
+
+    A second warning is for a further column only where its subjects are no parts of the first one's.
 
     Parameters
     ----------
@@ -34,29 +38,72 @@ def subject_cautions(
     apart
         What the parts are.
     """
-    found = []
     straddling = subjects_in_several(metadata, part_of)
-    for column, n in straddling.items():
-        text = (
-            f"{n:,} {'value' if n == 1 else 'values'} of {column!r} {'has' if n == 1 else 'have'} repertoires "
-            f"{_WHERE[apart]}: what was learned may be the person, not the target, and every figure may be too good. "
-            f"Use --group-by {column!r}."
+    told: list[str] = []
+    for column in sorted(straddling, key=lambda name: metadata[name].nunique()):
+        if not any(_is_part_of(metadata, column, coarser) for coarser in told):
+            told.append(column)
+    return [_apart(column, straddling[column], apart) for column in told]
+
+
+def _apart(column: str, n: int, apart: Literal["folds", "sides"]) -> Caution:
+    text = (
+        f"{n:,} {'value' if n == 1 else 'values'} of {column!r} {'has' if n == 1 else 'have'} repertoires "
+        f"{_WHERE[apart]}: what was learned may be the person, not the target, and every figure may be too good. "
+        f"Use --group-by {column!r}."
+    )
+    return Caution("warning", text, "setup", "subjects-apart", {"column": column, "n": n, "apart": apart})
+
+
+def _is_part_of(metadata: pd.DataFrame, column: str, coarser: str) -> bool:
+    """Return whether every value of a column lies in one value of another."""
+    known = metadata[metadata[column].notna()]
+    return bool(known[coarser].notna().all() and len(known.groupby([column, coarser])) == known[column].nunique())
+
+
+def people_cautions(
+    person: NDArray[np.int64], column: str, classes: Mapping[str, NDArray[np.bool_]], *, kind: TaskKind, where: str
+) -> list[Caution]:
+    """Return a warning where repertoires that judge are of few people, a note where some people have several.
+
+    Parameters
+    ----------
+    person, column
+        Whose each repertoire is, (B,), and the column of the sheet that says so.
+    classes
+        The repertoires of each class, (B,), by its name; of a number all that have one, by "".
+    kind
+        What is predicted.
+    where
+        Whose repertoires they are, such as "test ".
+    """
+    sizes = {name: (int(rows.sum()), len(np.unique(person[rows]))) for name, rows in classes.items()}
+    if all(n_people == n for n, n_people in sizes.values()):
+        return []
+    few = any(few_people(kind, n, n_people) for n, n_people in sizes.values())
+    counted = ", ".join(
+        f"{n:,} {f'{name} ' * bool(name)}repertoire{'s' * (n != 1)} {'are' if n != 1 else 'is'} of {n_people:,} "
+        f"{'people' if n_people != 1 else 'person'}"
+        for name, (n, n_people) in sizes.items()
+    )
+    text = f"{where}{counted} ({column!r})".strip()
+    text = text[:1].upper() + text[1:]
+    if few:
+        what = "predicts the number" if kind == "regression" else "tells the classes apart"
+        text += (
+            f". What {what} may be these few people, not the target: the figures say little, and intervals and "
+            "p-values, which take repertoires as independent, are far too narrow and too small."
         )
-        values = {"column": column, "n": n, "apart": apart}
-        found.append(Caution("warning", text, "setup", "subjects-apart", values))
-    known = metadata[part_of >= 0]
-    sizes = {name: (len(known[name].dropna()), int(known[name].nunique())) for name in subject_columns(metadata)}
-    repeated = [name for name, (n, n_different) in sizes.items() if name not in straddling and 0 < n_different < n]
-    if repeated:
-        column = min(repeated, key=lambda name: sizes[name][1])
-        n, n_different = sizes[column]
-        text = (
-            f"{n:,} repertoires are of {n_different:,} values of {column!r}. Intervals and p-values take repertoires "
-            "as independent: they are narrower, and smaller, than they should be."
+    else:
+        text += (
+            ". Intervals and p-values take repertoires as independent: they are narrower, and smaller, than they should"
+            " be."
         )
-        values = {"column": column, "n_repertoires": n, "n_subjects": n_different}
-        found.append(Caution("note", text, "setup", "repeated-subjects", values))
-    return found
+    by_class = {name: {"n_repertoires": n, "n_subjects": n_people} for name, (n, n_people) in sizes.items()}
+    details = {"column": column, "classes": by_class}
+    if few:
+        return [Caution("warning", text, "performance", "repeated-subjects", details)]
+    return [Caution("note", text, "setup", "repeated-subjects", details)]
 
 
 def part_of_split(split: Split, n: int) -> NDArray[np.int64]:

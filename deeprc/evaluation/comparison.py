@@ -16,7 +16,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.paired_test import holm
 from deeprc.evaluation.scoring import BINARY, Estimate, Scoring, refuse
-from deeprc.evaluation.trust import is_few, p_in_words, p_text, relation
+from deeprc.evaluation.trust import HOW_TO_LEAVE_OUT, is_few, p_in_words, p_text, relation
 
 __all__ = [
     "MethodInfo",
@@ -205,7 +205,7 @@ def _against(folds: _Folds, best: _Folds, scoring: Scoring, *, is_best: bool, se
 
 
 def control_verdict(
-    comparison: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY
+    comparison: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY, *, few_people: bool = False
 ) -> list[Caution]:
     """Return what the controls say of the best method, and whether the cohort can tell anything, in plain sentences.
 
@@ -218,6 +218,8 @@ def control_verdict(
         Of `compare`.
     methods, scoring
         As it was given them.
+    few_people
+        Whether the repertoires are of few people with several each, so that no p-value can be relied on.
     """
     label = {each.name: each.label for each in methods}
     if not comparison["best"].any():
@@ -237,7 +239,7 @@ def control_verdict(
         values = {**values, "low": limits[0], "high": limits[1]}
         lines.append(Caution("warning", text, "controls", "chance", values))
     controls = comparison[(comparison["kind"] == "control") & comparison["difference"].notna()]
-    lines += _control_lines(controls, best, label, scoring)
+    lines += _control_lines(controls, best, label, scoring, few_people)
     n = int(best["n_smallest"])
     if is_few(scoring.kind, n):
         smallest = "the smaller class has" if scoring.kind == "binary" else "the smallest class has"
@@ -253,7 +255,7 @@ _VERDICTS = {"better": "is better than", "equal": "cannot be told from", "worse"
 
 
 def _control_lines(
-    controls: pd.DataFrame, best: pd.Series[Any], label: Mapping[str, str], scoring: Scoring
+    controls: pd.DataFrame, best: pd.Series[Any], label: Mapping[str, str], scoring: Scoring, few_people: bool
 ) -> list[Caution]:
     """Return one line for every control that is not worse than the best method, or one for all where all are."""
     what = scoring.heading
@@ -272,7 +274,7 @@ def _control_lines(
         text = (
             f"{own} (control), which reads no receptor sequence, {_VERDICTS[verdict]} the best method, {name} "
             f"({what} {found:.3f} against {value:.3f}, {numbers}): this cohort does not show that receptor sequences "
-            "add anything to it."
+            f"add anything to it.{HOW_TO_LEAVE_OUT * (row['method'] == 'sheet-columns')}"
         )
         values = {
             "control": row["method"],
@@ -284,4 +286,6 @@ def _control_lines(
         }
         lines.append(Caution("warning", text, "controls", "control-not-worse", values))
     text = f"Every control is worse than the best method, {name} ({what} {value:.3f}): {'; '.join(beaten)}."
+    if few_people:
+        text += " The repertoires are of few people: the p-values are far too small, and this may be chance."
     return lines or [Caution("note", text, "controls", "controls-worse")]

@@ -7,8 +7,8 @@ Letters: B repertoires.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,14 +16,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.baselines.controls import RepertoireSize, RepertoireSizeRidge, VGeneUsage, VGeneUsageRidge
-from deeprc.baselines.sheet import SheetColumns, SheetColumnsRidge, control_columns
+from deeprc.baselines.sheet import SheetColumns, SheetColumnsRidge
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo, compare
-from deeprc.evaluation.judged import SIDE_NAMES, Contrast, Judged, Numbers
-from deeprc.evaluation.methods import not_for_controls, shown_columns
-from deeprc.evaluation.scoring import BINARY, RegressionScoring, Scoring
-from deeprc.evaluation.trust import Relation, p_in_words, relation
+from deeprc.evaluation.judged import SIDE_NAMES, AllClasses, Contrast, Judged, Numbers
+from deeprc.evaluation.scoring import BINARY, MulticlassScoring, RegressionScoring, Scoring
+from deeprc.evaluation.sheet_control import columns_for_control, shown_columns
+from deeprc.evaluation.trust import HOW_TO_LEAVE_OUT, Relation, p_in_words, relation
 from deeprc.tasks import Task
 
 __all__ = ["LABELS", "SHORT", "Controls", "compare_controls"]
@@ -63,13 +63,19 @@ class Controls:
         How it is judged.
     columns
         Of the sheet, that the control of this name reads.
+    answers
+        Of the network and the controls for the repertoires that judge, by the name of each.
+    is_of_class
+        Whether this is one of several classes, which are judged together.
     """
 
-    contrast: Contrast | Numbers
+    contrast: Contrast | Numbers | AllClasses
     comparison: pd.DataFrame
     reasons: Sequence[str]
     scoring: Scoring = BINARY
     columns: Sequence[str] = field(default=())
+    answers: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    is_of_class: bool = False
 
     def relation(self, name: str) -> Relation:
         """Return whether a control is better or worse than the network, or equal: the two cannot be told apart."""
@@ -118,7 +124,7 @@ class Controls:
             f"that receptor sequences add anything, and the motifs may stand for that difference between the {differ}."
         )
         if name == "sheet":
-            text += " A column that says the same as the target in other words is no control: leave it out."
+            text += HOW_TO_LEAVE_OUT
         return text
 
     def to_list(self) -> list[dict[str, Any]]:
@@ -146,6 +152,8 @@ def _plain(value: float) -> float | None:
 def compare_controls(dataset: RepertoireDataset, judged: Judged, tasks: Sequence[Task]) -> list[Controls]:
     """Fit every control for every contrast and number on the labelled training repertoires; test where the network is.
 
+    The controls of several classes together come before those of each of them.
+
     Parameters
     ----------
     dataset, judged
@@ -153,10 +161,45 @@ def compare_controls(dataset: RepertoireDataset, judged: Judged, tasks: Sequence
     tasks
         All targets, whose columns no control reads.
     """
-    metadata = dataset.metadata
-    columns = control_columns(metadata, left_out=not_for_controls(metadata, tasks))
-    asked: list[Contrast | Numbers] = [*judged.contrasts, *judged.numbers]
-    return [_controls(dataset, judged, each, columns) for each in asked]
+    columns, _ = columns_for_control(dataset.metadata, tasks)
+    every: list[Contrast | Numbers] = [*judged.contrasts, *judged.numbers]
+    found = []
+    for task in tasks:
+        own = [_controls(dataset, judged, each, columns) for each in every if each.target == task.name]
+        if task.kind == "multiclass":
+            own = [replace(each, is_of_class=True) for each in own]
+            own.insert(0, _together(judged, AllClasses(task.name, task.name if len(tasks) > 1 else ""), own))
+        found += own
+    return found
+
+
+def _together(judged: Judged, target: AllClasses, of_classes: Sequence[Controls]) -> Controls:
+    """Return the controls of all classes together: each has the scores of its models of the single classes."""
+    contrasts = [each.contrast for each in of_classes if isinstance(each.contrast, Contrast)]
+    tested = np.flatnonzero(~np.isnan(contrasts[0].label) & judged.rows(judged.side))
+    present = [i for i, each in enumerate(contrasts) if each.label[tested].any()]
+    names = [name for name in SHORT if any(name in each.answers for each in of_classes)]
+    if len(present) < 2 or not names:
+        return Controls(target, pd.DataFrame(), [of_classes[0].reasons[0]])
+    scoring = MulticlassScoring([contrasts[i].positive for i in present])
+    label = np.stack([contrasts[i].label[tested] for i in present]).argmax(axis=0)
+    parts = []
+    for name in ("network", *names):
+        scores = {
+            f"score={contrasts[i].positive}": contrasts[i].score[tested]
+            if name == "network"
+            else of_classes[i].answers.get(name, np.zeros(len(tested)))  # a class that no model could be fitted for
+            for i in present
+        }
+        known = {"method": name, "fold": 0, "repertoire_id": judged.ids[tested]}
+        parts.append(pd.DataFrame({**known, "label": np.array(scoring.classes, object)[label], **scores}))
+    table = pd.concat(parts, ignore_index=True).assign(**{f"probability={name}": 0.5 for name in scoring.classes})
+    comparison = compare(table, _methods(["network", *names]), n_folds=1, scoring=scoring)
+    return Controls(target, comparison, [], scoring, of_classes[0].columns)
+
+
+def _methods(names: Iterable[str]) -> list[MethodInfo]:
+    return [MethodInfo(name, LABELS[name], "method" if name == "network" else "control") for name in names]
 
 
 def _made(is_number: bool, columns: Sequence[str]) -> dict[str, Callable[[], Any]]:
@@ -189,10 +232,9 @@ def _controls(
             reasons.append(f"{LABELS[name]} could not be compared{contrast.named}: {found}.")
         else:
             answers[name] = found
-    methods = [MethodInfo(name, LABELS[name], "method" if name == "network" else "control") for name in answers]
     table = _predictions(judged.ids[tested], labels[tested], answers, is_number=is_number)
-    comparison = compare(table, methods, n_folds=1, scoring=scoring)
-    return Controls(contrast, comparison, reasons, scoring, columns)
+    comparison = compare(table, _methods(answers), n_folds=1, scoring=scoring)
+    return Controls(contrast, comparison, reasons, scoring, columns, answers)
 
 
 def _answers(

@@ -58,6 +58,12 @@ class Ensemble:
             for same in zip(*(run.tasks for run in self.runs), strict=True)
         ]
 
+    @property
+    def group_by(self) -> str | None:
+        """The metadata column by which the splits were made; None where they differ."""
+        columns = {run.group_by for run in self.runs}
+        return columns.pop() if len(columns) == 1 else None
+
     def output_of(self, dataset: RepertoireDataset) -> Callable[[int], Tensor]:
         """Return the function of a position that gives a repertoire's outputs before their activation, (T,)."""
         tasks = self.tasks
@@ -137,14 +143,15 @@ def evaluate_runs(
 
     Returns
     -------
-    Metrics by side ("train", "validation", "test", "new") and target, see `deeprc.evaluation.metrics.task_metrics`.
+    Metrics by side ("train", "validation", "test", "new") and target, see `deeprc.evaluation.metrics.task_metrics`; and
+    "warnings", a list of what to know before they are believed, each as `deeprc.evaluation.caution.Caution` has it.
 
     Raises
     ------
     InputError
         See `load_ensemble`; or if the cohort cannot be used, or no repertoire of it has a label.
     """
-    return assess_runs(runs, cohort, device=device, progress=progress).metrics
+    return assess_runs(runs, cohort, device=device, progress=progress).to_dict()
 
 
 def assess_runs(

@@ -23,7 +23,7 @@ from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.device import resolve_device
 from deeprc.errors import InputError
 from deeprc.evaluation.assess import assess_outputs
-from deeprc.evaluation.caution import Caution, write_cautions
+from deeprc.evaluation.caution import write_cautions
 from deeprc.evaluation.checks.of_run import CHECKS_FILE, RunChecks, check_for_training
 from deeprc.evaluation.cohort_cautions import part_of_split, subject_cautions
 from deeprc.evaluation.results import predictions_table
@@ -114,7 +114,8 @@ def train_run(
         seed=seed,
         source=str(cohort),
     )
-    for caution in _subjects_apart(dataset.metadata, split):
+    part_of = part_of_split(split, len(dataset))
+    for caution in subject_cautions(dataset.metadata, part_of, apart="sides"):
         _logger.warning("%s", caution.text)
     for task in tasks:
         if task.kind == "binary":
@@ -140,12 +141,6 @@ def train_run(
     checks.log(_logger)
     _start_folder(folder, settings, dataset, split, where, checks)
     return _train(folder, settings, dataset, split, where, logger, progress)
-
-
-def _subjects_apart(metadata: pd.DataFrame, split: Split) -> list[Caution]:
-    """Return warnings of subjects with repertoires on several sides, which need no training to be known."""
-    found = subject_cautions(metadata, part_of_split(split, len(metadata)), apart="sides")
-    return [each for each in found if each.name == "subjects-apart"]
 
 
 def _warn_of_hidden_singletons(config: Config, dataset: RepertoireDataset) -> None:

@@ -25,13 +25,15 @@ from deeprc.documents import plain
 from deeprc.errors import InputError
 from deeprc.evaluation.benchmark_result import BenchmarkResult
 from deeprc.evaluation.caution import Caution
-from deeprc.evaluation.cohort_cautions import left_out_cautions, subject_cautions
+from deeprc.evaluation.cohort_cautions import left_out_cautions, people_cautions, subject_cautions
 from deeprc.evaluation.comparison import MethodInfo
 from deeprc.evaluation.jobs import Job, Outcome, check_scheduler, job_key, run_jobs, seconds_left
 from deeprc.evaluation.methods import Method, choose_methods, names_code, split_names
 from deeprc.evaluation.nested import NestedPlan, cohort_digest, labelled_folds
 from deeprc.evaluation.scoring import scoring_for
 from deeprc.evaluation.search import with_setting, without_path
+from deeprc.evaluation.sheet_control import columns_for_control, left_out_columns
+from deeprc.evaluation.splits import people, subject_column
 from deeprc.evaluation.store import ResultStore, holds_benchmark, read_header
 from deeprc.files import write_text
 from deeprc.tasks import Task, describe_classes
@@ -111,7 +113,7 @@ def benchmark(
     plan = NestedPlan(dataset, fold_of, labels, task, seed, cohort_digest(dataset), tuple(map(_seeded(seed), chosen)))
     asked = {"target": target, "group_by": group_by, "preset": preset, "asked": names}
     store = ResultStore(folder, {**asked, **_header(plan, task)}, resume=resume)
-    cautions = [*subject_cautions(dataset.metadata, plan.fold_of, apart="folds"), *left_out_cautions(skipped)]
+    cautions = [*_of_subjects(plan, group_by), *_of_columns(plan), *left_out_cautions(skipped)]
     for caution in cautions:
         logger.warning("%s", caution.text)
     if folder is not None:
@@ -157,6 +159,24 @@ def _seeded(seed: int) -> Callable[[Method], Method]:
     return with_seed
 
 
+def _of_subjects(plan: NestedPlan, group_by: str | None) -> list[Caution]:
+    """Return the warnings of people in several folds, and of few people."""
+    metadata, tested = plan.dataset.metadata, plan.fold_of >= 0
+    found = subject_cautions(metadata, plan.fold_of, apart="folds")
+    column = subject_column(metadata, group_by)
+    if column is None or column in [each.details["column"] for each in found]:
+        return found
+    classes = {name: tested & (plan.labels == c) for c, name in enumerate(plan.task.class_names)} or {"": tested}
+    return [*found, *people_cautions(people(metadata, column), column, classes, kind=plan.task.kind, where="")]
+
+
+def _of_columns(plan: NestedPlan) -> list[Caution]:
+    """Return which columns the control of the sheet leaves out; nothing where the user has named its columns."""
+    columns, left_out = columns_for_control(plan.dataset.metadata, [plan.task])
+    read = [each.estimator.get_params()["columns"] for each in plan.methods if each.name == "sheet-columns"]
+    return left_out_columns(left_out) if columns in read else []
+
+
 def _write_folds(folder: Path, plan: NestedPlan) -> None:
     """Write which repertoire is in which fold, in the form that `folds` reads."""
     part = np.flatnonzero(plan.fold_of >= 0)
@@ -190,14 +210,17 @@ def _header(plan: NestedPlan, task: Task) -> dict[str, Any]:
         "content": plan.content,
         "kind": task.kind,
         "classes": list(task.classes),
-        "positive_class": task.positive,
         "n_repertoires": int((plan.fold_of >= 0).sum()),
-        **({"n_positive": int((plan.labels == 1).sum())} if task.kind == "binary" else {}),
+        **(_positive(plan, task) if task.kind == "binary" else {}),
         "n_folds": plan.n_folds,
         "folds": job_key(plan.fold_of.tolist()),
         "seed": plan.seed,
         "methods": methods,
     }
+
+
+def _positive(plan: NestedPlan, task: Task) -> dict[str, Any]:
+    return {"positive_class": task.positive, "n_positive": int((plan.labels == 1).sum())}
 
 
 class _Run:

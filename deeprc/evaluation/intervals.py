@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm, rankdata, t
+from sklearn.metrics import r2_score
 
-__all__ = ["Interval", "mean_error_interval", "r2_interval", "rank_correlation", "rank_correlation_interval"]
+__all__ = ["Interval", "mean_error_interval", "r2_interval", "r2_of", "rank_correlation", "rank_correlation_interval"]
 
 Interval = tuple[float, float]
 
@@ -19,6 +20,13 @@ _FEWEST = 4  # repertoires, below which there is no interval
 _ROUNDING = 1e-12
 
 Floats = NDArray[np.float64]
+
+
+def r2_of(label: Floats, predicted: Floats) -> float:
+    """Return r2 of predicted values, (B,); NaN where the true values are fewer than two, or all the same."""
+    if len(label) < 2 or np.ptp(label) == 0:
+        return float("nan")
+    return float(r2_score(label, predicted))
 
 
 def r2_interval(label: Floats, predicted: Floats, *, level: float = 0.95) -> Interval | None:
@@ -91,12 +99,13 @@ def rank_correlation_interval(label: Floats, predicted: Floats, *, level: float 
 
     Returns
     -------
-    The lower and upper limit; None of fewer than 4 repertoires, and where true or predicted values are all the same.
+    The lower and upper limit; None of fewer than 4 repertoires, where true or predicted values are all the same, and of
+    a perfect order, of which z is infinite.
     """
     r = rank_correlation(label, predicted)
-    if len(label) < _FEWEST or np.isnan(r):
+    if len(label) < _FEWEST or np.isnan(r) or abs(r) > 1 - _ROUNDING:
         return None
-    z = np.arctanh(np.clip(r, -1 + 1e-12, 1 - 1e-12))
+    z = np.arctanh(r)
     half = norm.ppf(0.5 + level / 2) * np.sqrt((1 + r**2 / 2) / (len(label) - 3))
     return float(np.tanh(z - half)), float(np.tanh(z + half))
 

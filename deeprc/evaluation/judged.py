@@ -16,15 +16,17 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.evaluation.intervals import r2_interval
+from deeprc.evaluation.intervals import r2_interval, r2_of
 from deeprc.evaluation.metrics import auc_interval
 from deeprc.evaluation.paired_test import midrank_aucs
 from deeprc.evaluation.predictor import NEW, Predictor, labels_of, metrics_by_split
 from deeprc.evaluation.results import predictions_table
+from deeprc.evaluation.splits import people, subject_column
+from deeprc.evaluation.trust import few_people
 from deeprc.outputs import activate, output_slices
 from deeprc.tasks import Task
 
-__all__ = ["R2", "SIDE_NAMES", "Auc", "Contrast", "Judged", "Numbers", "judge"]
+__all__ = ["R2", "SIDE_NAMES", "AllClasses", "Auc", "Contrast", "Judged", "Numbers", "judge"]
 
 SIDE_NAMES = {"train": "training", "validation": "validation", "test": "test", NEW: "new"}
 """How the sides of the split are called in texts."""
@@ -90,6 +92,19 @@ class Contrast:
 
 
 @dataclass(frozen=True)
+class AllClasses:
+    """All classes of a target that has several, told apart together; `about` as of `Contrast`."""
+
+    target: str
+    about: str = ""
+
+    @property
+    def named(self) -> str:
+        """What to put behind a noun: " for grade", "" where there is but one target."""
+        return f" for {self.about}" if self.about else ""
+
+
+@dataclass(frozen=True)
 class R2:
     """An r2 with its 95% interval (None of too few repertoires) and the number of repertoires."""
 
@@ -116,10 +131,8 @@ class Numbers:
         """Return r2 among some repertoires, (B,); None unless two different values occur there."""
         rows = rows & ~np.isnan(self.label)
         label, predicted = self.label[rows], self.predicted[rows]
-        if len(label) < 2 or np.ptp(label) == 0:
-            return None
-        value = 1 - float(((label - predicted) ** 2).sum() / ((label - label.mean()) ** 2).sum())
-        return R2(value, r2_interval(label, predicted), len(label))
+        value = r2_of(label, predicted)
+        return None if np.isnan(value) else R2(value, r2_interval(label, predicted), len(label))
 
 
 @dataclass(frozen=True)
@@ -143,6 +156,8 @@ class Judged:
     side
         The side by which the network is to be judged: "test"; "new" where the cohort has no labelled repertoire of the
         test side; None where it has neither.
+    subject_column, person
+        The column that says whose a repertoire is, and a number for whose each is, (B,); None where no column does.
     """
 
     ids: NDArray[np.object_]
@@ -153,10 +168,32 @@ class Judged:
     contrasts: Sequence[Contrast]
     numbers: Sequence[Numbers]
     side: str | None
+    subject_column: str | None = None
+    person: NDArray[np.int64] | None = None
 
     def rows(self, side: str | None) -> NDArray[np.bool_]:
         """Return which repertoires are on a side, (B,)."""
         return np.asarray(self.split == side)
+
+    def classes(self, target: str) -> dict[str, NDArray[np.bool_]]:
+        """Return the repertoires of each class of a target that judge, (B,); of a number all of them, by ""."""
+        rows = self.rows(self.side)
+        for numbers in self.numbers:
+            if numbers.target == target:
+                return {"": ~np.isnan(numbers.label) & rows}
+        contrasts = [each for each in self.contrasts if each.target == target]
+        found = {each.positive: (each.label == 1) & rows for each in contrasts}
+        if len(contrasts) == 1:  # of several classes, each is the positive one of a contrast
+            found[contrasts[0].negative] = (contrasts[0].label == 0) & rows
+        return found
+
+    def has_few_people(self, target: str) -> bool:
+        """Return whether the repertoires that judge a target, of any of its classes, are of few people."""
+        if self.person is None:
+            return False
+        kind = "regression" if any(each.target == target for each in self.numbers) else "binary"
+        sizes = ((int(rows.sum()), len(np.unique(self.person[rows]))) for rows in self.classes(target).values())
+        return any(few_people(kind, *size) for size in sizes)
 
 
 def judge(run: Predictor, dataset: RepertoireDataset, outputs: NDArray[np.floating[Any]]) -> Judged:
@@ -173,7 +210,7 @@ def judge(run: Predictor, dataset: RepertoireDataset, outputs: NDArray[np.floati
             numbers.append(Numbers(task.name, label, predicted, task.name if len(run.tasks) > 1 else ""))
         else:
             contrasts += _contrasts(task, part.start, outputs[:, part], predicted, label)
-    if len(contrasts) > 1:
+    if len(contrasts) > 1 or len(run.tasks) > 1:
         of = _prefixes(run.tasks)
         contrasts = [
             replace(each, about=f"{of[each.target]}{each.positive} against {each.negative}") for each in contrasts
@@ -181,7 +218,9 @@ def judge(run: Predictor, dataset: RepertoireDataset, outputs: NDArray[np.floati
     known = ~np.isnan(labels).all(axis=1)
     side = next((name for name in ("test", NEW) if (known & (split == name)).any()), None)
     table = predictions_table(dataset.repertoire_ids, split.tolist(), tensor, labels, run.tasks)
-    return Judged(dataset.repertoire_ids, split, labels, metrics, table, contrasts, numbers, side)
+    column = subject_column(dataset.metadata, run.group_by)
+    person = None if column is None else people(dataset.metadata, column)
+    return Judged(dataset.repertoire_ids, split, labels, metrics, table, contrasts, numbers, side, column, person)
 
 
 def _prefixes(tasks: Sequence[Task]) -> dict[str, str]:

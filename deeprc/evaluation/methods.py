@@ -12,15 +12,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-import pandas as pd
 from sklearn.base import BaseEstimator, is_classifier, is_regressor
 
-from deeprc.baselines.sheet import control_columns
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import parse_yaml, read_yaml, shown
 from deeprc.errors import InputError
 from deeprc.evaluation.search import Search, parse_search, read_number, with_setting
-from deeprc.evaluation.splits import subject_columns
+from deeprc.evaluation.sheet_control import columns_for_control, shown_columns
 from deeprc.tasks import Task
 
 __all__ = [
@@ -29,17 +27,13 @@ __all__ = [
     "choose_methods",
     "estimator_class",
     "names_code",
-    "not_for_controls",
     "search_presets",
-    "shown_columns",
     "split_names",
     "unfit_for",
 ]
 
 _FOLDER = "benchmark"
 _CHECKED = 100  # settings of a search space
-_SHOWN = 3  # columns of the sheet in a label
-_NAMES = ("repertoire_id", "sample_id", "filename", "file_name", "file", "sample_name")
 _KEYS = {"search", "trials", "fixed", "estimator", "label", "regression"}
 
 
@@ -254,20 +248,9 @@ def _with_columns(method: Method, dataset: RepertoireDataset, task: Task) -> Met
     if method.name != "sheet-columns" or method.estimator.get_params()["columns"]:
         return method
     table = dataset.metadata
-    columns = control_columns(table, left_out=not_for_controls(table, [task]))
+    columns, _ = columns_for_control(table, [task])
     label = f"{method.label} ({shown_columns(columns)})" if columns else method.label
     return replace(method, estimator=with_setting(method.estimator, {"columns": columns}), label=label)
-
-
-def shown_columns(columns: Sequence[str]) -> str:
-    """Return the names of columns in a few words."""
-    more = f" and {len(columns) - _SHOWN} more" if len(columns) > _SHOWN else ""
-    return ", ".join(columns[:_SHOWN]) + more
-
-
-def not_for_controls(metadata: pd.DataFrame, tasks: Sequence[Task]) -> set[str]:
-    """Return the columns that a control must not read: the targets, and what names a repertoire, a file or a donor."""
-    return {*(task.column for task in tasks), *_NAMES, *subject_columns(metadata)}
 
 
 def _method(name: str, body: Mapping[str, Any], source: str, known: Sequence[str], task: Task) -> Method:

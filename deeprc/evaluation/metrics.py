@@ -16,13 +16,13 @@ from sklearn.metrics import (
     balanced_accuracy_score,
     f1_score,
     log_loss,
-    r2_score,
     roc_auc_score,
 )
 
 from deeprc.evaluation.intervals import (
     mean_error_interval,
     r2_interval,
+    r2_of,
     rank_correlation,
     rank_correlation_interval,
 )
@@ -31,7 +31,7 @@ from deeprc.tasks import Task
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["auc_interval", "binary_metrics", "macro_auc", "task_metrics"]
+__all__ = ["auc_interval", "binary_metrics", "macro_auc", "macro_metrics", "task_metrics"]
 
 
 def auc_interval(
@@ -164,18 +164,32 @@ def _binary(label: NDArray[np.float64], probability: NDArray[np.float64]) -> dic
 
 
 def _multiclass(label: NDArray[np.float64], probability: NDArray[np.float64]) -> dict[str, Any]:
-    decision = probability.argmax(axis=1)
     one_vs_rest = _aucs_by_class(label, probability)
     defined = [auc for auc in one_vs_rest if auc is not None]
     sizes = [int((label == c).sum()) for c in range(len(one_vs_rest))]
     limits = [
         auc_interval(auc, n, len(label) - n) for auc, n in zip(one_vs_rest, sizes, strict=True) if auc is not None
     ]
-    present = np.unique(label)
     return {
         "auc": float(np.mean(defined)) if defined else None,
         "auc_ci": np.mean(limits, axis=0).tolist() if limits else None,
         "auc_by_class": one_vs_rest,
+        **macro_metrics(label, probability),
+    }
+
+
+def macro_metrics(label: NDArray[Any], probability: NDArray[np.float64]) -> dict[str, float]:
+    """Return f1, balanced_accuracy (means over the classes that occur) and accuracy, of the likeliest class.
+
+    Parameters
+    ----------
+    label
+        The number of each repertoire's class, (B,).
+    probability
+        Of each class, (B, C).
+    """
+    decision, present = probability.argmax(axis=1), np.unique(label)
+    return {
         "f1": float(f1_score(label, decision, average="macro", labels=present, zero_division=0.0)),
         "balanced_accuracy": float(np.mean([(decision[label == c] == c).mean() for c in present])),
         "accuracy": float((decision == label).mean()),
@@ -207,10 +221,9 @@ def _aucs_by_class(label: NDArray[Any], scores: NDArray[np.float64]) -> list[flo
 
 def _regression(label: NDArray[np.float64], value: NDArray[np.float64]) -> dict[str, Any]:
     value = value.astype(np.float64)
-    varies = len(label) > 1 and bool(np.ptp(label) > 0)
-    spearman = rank_correlation(label, value)
+    spearman, r2 = rank_correlation(label, value), r2_of(label, value)
     found = {
-        "r2": (float(r2_score(label, value)) if varies else None, r2_interval(label, value)),
+        "r2": (None if np.isnan(r2) else r2, r2_interval(label, value)),
         "spearman": (None if np.isnan(spearman) else spearman, rank_correlation_interval(label, value)),
         "mae": (float(np.abs(label - value).mean()), mean_error_interval(label, value)),
     }

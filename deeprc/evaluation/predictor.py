@@ -34,6 +34,10 @@ class Predictor(Protocol):
     def tasks(self) -> list[Task]:
         """What is predicted."""
 
+    @property
+    def group_by(self) -> str | None:
+        """The metadata column by which the split was made."""
+
     def output_of(self, dataset: RepertoireDataset) -> Callable[[int], Tensor]:
         """Return the function of a position that gives a repertoire's outputs before their activation, (T,)."""
 

@@ -205,6 +205,11 @@ class Run:
         """What the run predicts."""
         return list(self.settings.tasks)
 
+    @property
+    def group_by(self) -> str | None:
+        """The metadata column by which the split was made."""
+        return self.settings.group_by
+
     def maker(self, dataset: RepertoireDataset) -> BatchMaker:
         """Return a batch maker that presents a dataset as the network was trained to see it."""
         return BatchMaker(dataset, self.settings.config.network.abundance, genes=self.network.gene_names)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deeprc.config import setting_text
+from deeprc.documents import read_json
 from deeprc.evaluation.splits import SPLITS
 from deeprc.tasks import Task
 
@@ -59,7 +59,7 @@ def _classes(task: Task) -> str:
     if task.kind == "regression":
         return ""
     if task.kind == "binary":
-        return f": {task.classes[-1]} against {task.negative}"
+        return f": {task.positive} against {task.negative}"
     more = f" and {len(task.classes) - _MOST_CLASSES} more" if len(task.classes) > _MOST_CLASSES else ""
     return f": {', '.join(task.classes[:_MOST_CLASSES])}{more}"
 
@@ -67,16 +67,17 @@ def _classes(task: Task) -> str:
 def _tested(path: Path, tasks: Sequence[Task]) -> list[tuple[str, str]]:
     """Return the metrics of the test repertoires; nothing where `metrics.json` is missing or damaged."""
     try:
-        found = json.loads((path / "metrics.json").read_text(encoding="utf-8"))["test"]
+        found = read_json(path / "metrics.json")["test"]
         lines = [_metrics(task, found[task.name]) for task in tasks if found.get(task.name, {}).get("n")]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return []
     return [("test" if i == 0 else "", line) for i, line in enumerate(lines)]
 
 
 def _metrics(task: Task, values: Mapping[str, Any]) -> str:
     parts = [f"{_SHOWN[name]} {values[name]:.3f}" for name in _OF_KIND[task.kind] if values.get(name) is not None]
-    if parts and values.get("auc_ci"):
-        low, high = values["auc_ci"]
+    limits = values.get("auc_ci") or values.get("r2_ci")
+    if parts and limits:
+        low, high = limits
         parts[0] += f" (95% interval {low:.3f} to {high:.3f})"
     return f"{task.name}: {', '.join(parts) or 'no metric is defined'}, on {values['n']:,} repertoires"

@@ -15,11 +15,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import rankdata
-from sklearn.metrics import r2_score
 
 from deeprc.errors import InputError
-from deeprc.evaluation.intervals import r2_interval, rank_correlation
-from deeprc.evaluation.metrics import auc_interval, binary_metrics, macro_auc
+from deeprc.evaluation.intervals import r2_interval, r2_of, rank_correlation
+from deeprc.evaluation.metrics import auc_interval, binary_metrics, macro_auc, macro_metrics
 from deeprc.evaluation.paired_test import (
     PairedTest,
     midrank_aucs,
@@ -247,18 +246,9 @@ class MulticlassScoring(Scoring):
 
     def of_fold(self, fold: pd.DataFrame) -> dict[str, float]:
         """Return auc, balanced_accuracy, f1 (macro) and accuracy of one fold."""
-        from sklearn.metrics import f1_score
-
         index, scores = self._arrays(fold)
         probability = fold[[f"probability={name}" for name in self.classes]].to_numpy()
-        decision = probability.argmax(axis=1)
-        present = np.unique(index)
-        return {
-            "auc": macro_auc(index, scores),
-            "balanced_accuracy": float(np.mean([(decision[index == c] == c).mean() for c in present])),
-            "f1": float(f1_score(index, decision, average="macro", labels=present, zero_division=0.0)),
-            "accuracy": float((decision == index).mean()),
-        }
+        return {"auc": macro_auc(index, scores), **macro_metrics(index, probability)}
 
     def _arrays(self, fold: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the number of each repertoire's class, (B,), and the ranks of the scores of each class, (B, C)."""
@@ -328,9 +318,8 @@ class RegressionScoring(Scoring):
     def of_fold(self, fold: pd.DataFrame) -> dict[str, float]:
         """Return r2, spearman and mae of one fold."""
         label, predicted = fold["label"].to_numpy(), fold["prediction"].to_numpy()
-        varies = len(label) > 1 and np.ptp(label) > 0
         return {
-            "r2": float(r2_score(label, predicted)) if varies else _NAN,
+            "r2": r2_of(label, predicted),
             "spearman": rank_correlation(label, predicted),
             "mae": float(np.abs(label - predicted).mean()),
         }

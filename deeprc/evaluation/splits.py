@@ -5,6 +5,7 @@ Letters: B repertoires.
 
 from __future__ import annotations
 
+import io
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from deeprc.errors import InputError
+from deeprc.files import read_limited
 from deeprc.tasks import Task, labels
 
 __all__ = [
@@ -22,7 +24,9 @@ __all__ = [
     "Split",
     "assign_folds",
     "make_split",
+    "people",
     "read_folds",
+    "subject_column",
     "subject_columns",
     "subjects_in_several",
 ]
@@ -30,6 +34,7 @@ __all__ = [
 SPLITS = ("train", "validation", "test")
 _SUBJECT_COLUMNS = {"subject", "subjectid", "patient", "patientid", "donor", "donorid", "participant", "participantid"}
 _REGRESSION_BINS = 4
+_MOST_BYTES = 64 << 20
 
 logger = logging.getLogger(__name__)
 
@@ -155,8 +160,11 @@ def read_folds(path: Path, repertoire_ids: NDArray[np.object_]) -> NDArray[np.in
         If the file cannot be read, lists an id twice or one that the cohort lacks, or its folds are not 0, 1, 2, ...
     """
     try:
-        table = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False)
-    except (OSError, ValueError) as error:
+        content = read_limited(path, limit=_MOST_BYTES, expected="a table of folds")
+        table = pd.read_csv(io.BytesIO(content), sep="\t", dtype=str, keep_default_na=False)
+    except InputError:
+        raise
+    except ValueError as error:
         raise InputError(f"{path}: cannot be read as a table: {' '.join(str(error).split())}") from error
     missing = [name for name in ("repertoire_id", "fold") if name not in table]
     if missing:
@@ -231,3 +239,19 @@ def subject_columns(metadata: pd.DataFrame) -> list[str]:
     names = {str(column): "".join(filter(str.isalnum, str(column).lower())) for column in metadata.columns}
     ends = ("subjectid", "patientid", "donorid")
     return [column for column, name in names.items() if name in _SUBJECT_COLUMNS or name.endswith(ends)]
+
+
+def subject_column(metadata: pd.DataFrame, group_by: str | None) -> str | None:
+    """Return the column that says whose a repertoire is: the one given, else the one with the fewest subjects."""
+    if group_by is not None and group_by in metadata:
+        return group_by
+    known = [name for name in subject_columns(metadata) if metadata[name].notna().any()]
+    return min(known, key=lambda name: metadata[name].nunique(), default=None)
+
+
+def people(metadata: pd.DataFrame, column: str | None) -> NDArray[np.int64]:
+    """Return a number for whose each repertoire is, (B,); where that is not known, each is somebody else's."""
+    if column is None:
+        return np.arange(len(metadata))
+    codes = pd.factorize(metadata[column])[0].astype(np.int64)
+    return np.where(codes < 0, len(codes) + np.arange(len(codes)), codes)

@@ -215,6 +215,7 @@ class _Header:
     classes: list[str] = field(default_factory=list)
     n_repertoires: int = 0
     n_positive: int = 0
+    positive_class: str = ""
 
 
 _KEYS = {each.name for each in fields(_Header)}

@@ -6,7 +6,18 @@ from typing import Literal
 
 import numpy as np
 
-__all__ = ["FEW_IN_CLASS", "FEW_NUMBERS", "LEVEL", "Relation", "is_few", "p_in_words", "p_text", "relation"]
+__all__ = [
+    "FEW_IN_CLASS",
+    "FEW_NUMBERS",
+    "HOW_TO_LEAVE_OUT",
+    "LEVEL",
+    "Relation",
+    "few_people",
+    "is_few",
+    "p_in_words",
+    "p_text",
+    "relation",
+]
 
 LEVEL = 0.05
 """A difference with a smaller p-value is told from chance."""
@@ -17,6 +28,12 @@ with 15 in each class: 0.3)."""
 
 FEW_NUMBERS = 30
 """Repertoires among those that judge a predicted number, below which r2 says little (see `r2_interval`)."""
+
+HOW_TO_LEAVE_OUT = (
+    " If one of these columns says the same as the target in other words, it is no control: give the container a sheet "
+    "without it (`deeprc relabel`)."
+)
+"""What to add where a control of the sheet does as well as a method."""
 
 Relation = Literal["better", "worse", "equal"]
 
@@ -39,6 +56,11 @@ def relation(difference: float, p_value: float) -> Relation:
 def is_few(kind: str, n_smallest: int) -> bool:
     """Return whether so many repertoires (of the smallest class, or with a known number) are too few to judge by."""
     return n_smallest < (FEW_NUMBERS if kind == "regression" else FEW_IN_CLASS)
+
+
+def few_people(kind: str, n_repertoires: int, n_people: int) -> bool:
+    """Return whether people with several repertoires are too few to judge by, or far fewer than their repertoires."""
+    return n_people < n_repertoires and (is_few(kind, n_people) or 2 * n_people <= n_repertoires)
 
 
 def p_text(p_value: float) -> str:

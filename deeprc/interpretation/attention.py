@@ -205,6 +205,9 @@ def _attention_of(run: Run, maker: BatchMaker, positions: Sequence[int], top: in
     """Return the attention on repertoires whose sequences fit into one chunk, or on one of any size."""
     network, fraction = run.network, run.settings.config.training.averaged_fraction
     attention = list(attended(network, maker, positions, top_fraction=fraction))
+    for position, each in zip(positions, attention, strict=True):
+        for numbers in (each.weights, each.logits):
+            run.check_finite(numbers.numpy(), maker.dataset[position].repertoire_id)
     ranked = [_ranked(each, top) for each in attention]
     scores = scores_at(network, maker, positions, attention, [None if top is None else each.rows for each in ranked])
     outputs = output_names(run.tasks)

@@ -141,16 +141,35 @@ def test_a_folder_holds_everything_and_is_replaced(cohort: Path) -> None:
     assert pairs["shared"].tolist() == [27, 27]
     assert pairs["compared_1"].tolist() == [28, 28]
     assert pairs["expected_shared"].tolist() == [0.0, 0.0]
+    findings = pd.read_csv(folder / "findings.tsv", sep="\t")
     groups = pd.read_csv(folder / "groups.tsv", sep="\t")
     assert groups[["code", "group", "repertoire_id"]].to_numpy().tolist() == [
         ["similar-content", 1, "r2"],
         ["similar-content", 1, "r4"],
     ]
+    assert set(groups["finding"]) == set(findings.loc[findings["code"] == "similar-content", "finding"])
     document = json.loads((folder / "check.json").read_text())
     assert document["ok"] is True
-    findings = pd.read_csv(folder / "findings.tsv", sep="\t")
     assert findings["code"].tolist() == [each["code"] for each in document["findings"]]
     assert sorted(path.name for path in folder.parent.iterdir()) == ["here"]  # nothing hidden is left
+
+
+def test_an_interruption_between_two_renames_keeps_the_old_folder(
+    cohort: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = cohort / "found"
+    assert run(cohort, "--output", folder).exit_code == 0
+    before = (folder / "check.json").read_text()
+    rename = Path.rename
+
+    def interrupted(self: Path, target: Path) -> Path:
+        if self.name == "new":
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    run(cohort, "--output", folder)
+    assert (folder / "check.json").read_text() == before
 
 
 @pytest.mark.parametrize("change", ["another file", "a changed table", "a folder of somebody", "a damaged list"])

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from deeprc.cli import main
+from deeprc.cli.tables import metrics_lines
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.assess import assess
 from deeprc.evaluation.ensemble import load_ensemble
@@ -67,8 +68,15 @@ def test_predict(
 def test_evaluate(run: Path, cohort: RepertoireDataset, deeprc: Callable[..., tuple[int, str, str]]) -> None:
     code, out, _ = deeprc("evaluate", run, cohort.container.path, "--json")
     assert code == 0
-    assert json.loads(out) == json.loads((run / "metrics.json").read_text())
+    found = json.loads(out)
+    assert found.pop("warnings") == json.loads((run / "warnings.json").read_text())["warnings"]
+    assert found == json.loads((run / "metrics.json").read_text())
     assert "balanced_accuracy" in deeprc("evaluate", run, cohort.container.path)[1]
+
+
+def test_a_small_p_value_is_not_zero() -> None:
+    control = {"control": "size", "auc": 0.4, "auc_ci": None, "difference": 0.5, "p_value": 1e-5}
+    assert "<0.001" in metrics_lines({"test": {"t": {"n": 9, "auc": 0.9, "controls": [control]}}})
 
 
 def test_several_runs_predict_together(
@@ -87,8 +95,9 @@ def test_several_runs_predict_together(
 
     code, out, _ = deeprc("evaluate", run, second, container, "--json")
     assert code == 0
-    assert {side: found["status"]["n"] for side, found in json.loads(out).items()} == {"train": 20, "test": 10}
-    assert json.loads(out) == assess(load_ensemble([run, second], device="cpu"), cohort).metrics
+    told = json.loads(out)
+    assert {side: told[side]["status"]["n"] for side in told if side != "warnings"} == {"train": 20, "test": 10}
+    assert told == assess(load_ensemble([run, second], device="cpu"), cohort).to_dict()
 
     code, _, err = deeprc("predict", run, run, container, "-o", tmp_path / "q.tsv")
     assert (code, err.count("\n")) == (2, 1)
@@ -318,3 +327,14 @@ def test_a_killed_run_resumes_to_the_same_numbers(
     for name in ("metrics.json", "predictions.tsv"):
         assert (tmp_path / "cut" / name).read_text() == (tmp_path / "whole" / name).read_text()
     assert not checkpoint.parent.exists()
+
+
+def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError("Unable to allocate 9 TiB")
+
+    monkeypatch.setattr("deeprc.datasets.dataset.RepertoireDataset", fail)
+    with pytest.raises(SystemExit) as end:
+        main(["info", "c.h5"])
+    assert end.value.code == 2
+    assert capsys.readouterr().err == "Error: not enough memory: Unable to allocate 9 TiB\n"

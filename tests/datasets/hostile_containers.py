@@ -38,6 +38,40 @@ _JSON = (
     "1" * 5_000,
 )
 
+_PREPROCESSING = {
+    "rows_read": 3,
+    "kept": 2,
+    "dropped": {"no_sequence": 1},
+    "counts_from": {"(one)": 2},
+    "counts_rounded": 0,
+    "counts_capped": 0,
+    "rows_without_file": ["a"],
+    "files_without_row": [],
+    "repertoires": [{"repertoire_id": "rep.0", "file": "a.tsv"}],
+    "relabelled": [{"metadata": "m.tsv"}],
+}
+_SIGNAL = {"name": "s", "status": "case", "motifs": [{"pattern": "WWHW"}], "witness_rate": 0.1}
+_SIMULATION = {"background": {"kind": "independent"}, "seed": 0, "signals": [_SIGNAL]}
+_VALUES = (10**400, float("inf"), 2**64, None, "\x1b]0;x\x07", [], {"x": []})
+
+
+def _places(body: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield where the parts of a document are."""
+    if place:
+        yield place
+    for key in body if isinstance(body, dict) else range(len(body)) if isinstance(body, list) else ():
+        yield from _places(body[key], (*place, key))
+
+
+def _with(body: Any, place: tuple[Any, ...], value: Any) -> Any:
+    """Return a document with another value at a place."""
+    copy = json.loads(json.dumps(body))
+    part = copy
+    for key in place[:-1]:
+        part = part[key]
+    part[place[-1]] = value
+    return copy
+
 
 def _replace(name: str, values: Any, **options: Any) -> Change:
     def change(file: h5py.File) -> None:
@@ -142,6 +176,11 @@ def hostile_changes() -> Iterator[tuple[str, Change]]:
     for name in ("preprocessing", "simulation"):
         for text in _JSON:
             yield f"@{name} = {text:.30}", _attribute("/", name, np.bytes_(text.encode() or b"\0"))
+    for name, report in (("preprocessing", _PREPROCESSING), ("simulation", _SIMULATION)):
+        for place in _places(report):
+            for value in _VALUES:
+                text = json.dumps(_with(report, place, value))
+                yield f"@{name}: {place} = {value!r:.30}", _attribute("/", name, np.bytes_(text.encode()))
     for value in (None, 0, 1, 3, -1, 2**63 - 1, 2.0, "2", np.arange(3)):
         yield f"@version = {value!r}", _attribute("/", "version", value)
     for value in (None, 3, "V", np.array([b"V1"]), np.array([b"V1", b"V1", b"V2"]), np.array([b"\xff"] * 3)):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -259,3 +261,50 @@ def test_what_came_from_elsewhere_is_not_believed(path: Path, tmp_path: Path) ->
         each.rename(moved / each.name)
     numbers(moved / path.name, compute)
     assert compute.calls == 2
+
+
+@pytest.fixture
+def hangs() -> Iterator[None]:
+    """End a test that waits for a pipe or reads a device, instead of waiting with it."""
+
+    def end(*_: object) -> None:
+        raise AssertionError("waits for a pipe or a device")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(30)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def _pipe(place: Path) -> None:
+    os.mkfifo(place)
+
+
+def _device(place: Path) -> None:
+    place.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("make", [_pipe, _device])
+@pytest.mark.parametrize("name", ["checked.json", "content.json", "settings.json"])
+def test_pipes_and_devices_beside_a_container_are_not_read(
+    path: Path, monkeypatch: pytest.MonkeyPatch, hangs: None, make: Callable[[Path], None], name: str
+) -> None:
+    compute = Residues()
+    numbers(path, compute)
+    place = (entry(path) if name == "settings.json" else entry(path).parent) / name
+    place.unlink(missing_ok=True)
+    make(place)
+    monkeypatch.setattr("deeprc.datasets.container_check._CHECKED", set())
+    assert numbers(path, compute) == [8, 3, 0]
+    assert compute.calls == 1 + (name == "settings.json")
+
+
+def test_a_link_in_the_place_of_the_folder_is_not_used(
+    path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    path.with_name("c.h5.cache").symlink_to(tmp_path / "elsewhere")
+    assert numbers(path, Residues()) == [8, 3, 0]
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    assert "c.h5.cache: cannot keep what was computed there" in caplog.text

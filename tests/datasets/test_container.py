@@ -299,7 +299,7 @@ def test_an_altered_report_is_refused(container):
     with h5py.File(container, "a") as file:
         file.attrs["preprocessing"] = np.bytes_(b'{"kept"; 3}')
     seal_container(container)
-    with pytest.raises(InputError, match="the container is damaged: preprocessing: expected JSON: Expecting ':' delim"):
+    with pytest.raises(InputError, match="the container is damaged: preprocessing: is not JSON: Expecting"):
         Container(container)
 
 
@@ -356,3 +356,60 @@ def test_an_end_before_it_has_begun_leaves_what_was_there(
     with pytest.raises(KeyboardInterrupt), writer:
         pass
     assert [path.name for path in tmp_path.rglob("*")] == ([".o.h5.partial", "precious"] if kept else [])
+
+
+def test_texts_that_take_too_much_room_are_refused(tmp_path):
+    with ContainerWriter(tmp_path / "c.h5") as writer:
+        for number in range(300):
+            writer.append(f"r{number}", make_table(["CF"]))
+        notes = ["x" * 1_000_000, *[""] * 299]
+        with pytest.raises(InputError, match=r"/metadata/note: 300 texts, of which the longest has 1,000,000"):
+            writer.finish(pd.DataFrame({"note": notes}), source="")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_witnesses_of_signals_that_are_not_there_are_refused(tmp_path):
+    recipe = {"background": {"kind": "independent"}, "seed": 0, "signals": []}
+    with ContainerWriter(tmp_path / "c.h5") as writer:
+        writer.append("a", replace(make_table(["CF"]), witness=np.ones(1, np.uint8)))
+        writer.finish(pd.DataFrame({"id": ["a"]}), source="", simulation=recipe)
+    seal_container(tmp_path / "c.h5")
+    with pytest.raises(InputError, match="/witness: expected values of at most 0, found 1"):
+        Container(tmp_path / "c.h5")
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "value", "message"),
+    [
+        ("/", "source", "x\x1b]0;t\x07", r"/: attribute 'source': expected no control characters, found 'x\\x1b"),
+        ("metadata/id", "name", "i\nd", "/metadata/id: attribute 'name': expected no control"),
+        ("metadata", "columns", ["i\td"], "/metadata: attribute 'columns': expected no control"),
+        ("metadata/id", None, ["a", "\x9b1m"], "/metadata/id: expected no control"),
+        ("repertoire_ids", None, ["a", "\u2028"], "/repertoire_ids: expected no control"),
+    ],
+)
+def test_names_that_steer_a_terminal_are_refused(container, place, name, value, message):
+    texts = np.array([each.encode() for each in value]) if isinstance(value, list) else np.bytes_(value.encode())
+    with h5py.File(container, "a") as file:
+        if name is None:
+            label = file[place].attrs.get("name")
+            del file[place]
+            file[place] = texts
+            if label is not None:
+                file[place].attrs["name"] = label
+        else:
+            file[place].attrs[name] = texts
+    seal_container(container)
+    with pytest.raises(InputError, match=message):
+        Container(container)
+
+
+def test_names_that_steer_a_terminal_are_not_written(tmp_path):
+    with ContainerWriter(tmp_path / "c.h5") as writer:
+        writer.append("a", make_table(["CF"]))
+        with pytest.raises(InputError, match="/metadata/y: expected no control characters, found 'b"):
+            writer.finish(pd.DataFrame({"y": ["b\x1b"]}), source="")
+    with ContainerWriter(tmp_path / "c.h5") as writer:
+        writer.append("a", make_table(["CF"]))
+        writer.finish(pd.DataFrame({"y": ["b"]}), source="m\x1b.tsv")
+    assert Container(tmp_path / "c.h5").source == "m?.tsv"

@@ -13,6 +13,7 @@ import pytest
 from deeprc.config import load_config
 from deeprc.datasets.container import Container, is_container
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.provenance import read_preprocessing, read_simulation
 from deeprc.errors import InputError
 from deeprc.evaluation.experiment import train_run
 
@@ -137,15 +138,45 @@ def test_no_module_beside_a_container_is_imported(victim, tmp_path, monkeypatch)
 
 def test_a_heap_that_never_ends_is_refused(victim, tmp_path, monkeypatch):
     """An object of a heap whose size is 0: the HDF5 library would look for the next one for ever."""
-    monkeypatch.setattr("deeprc.datasets.legacy_texts._SECONDS", 2)
+    monkeypatch.setattr("deeprc.datasets.legacy_texts._SECONDS", 1)
     path = as_version_1(victim[0], tmp_path / "old.h5")
     data = bytearray(path.read_bytes())
     start = data.index(b"GCOL")
     data[start + 16 + 8 : start + 16 + 16] = (2**64 - 16).to_bytes(8, "little")
     path.write_bytes(data)
-    with pytest.raises(
-        InputError, match=r"old\.h5: the container is damaged: the texts of its version 1 cannot be read"
-    ):
+    with pytest.raises(InputError, match=r"old\.h5: to read the texts of its version 1 took more than 1 s"):
+        Container(path)
+
+
+def test_a_text_that_is_told_many_times_is_refused(victim, tmp_path, monkeypatch):
+    """Many ids that refer to one object of a heap: a small file would become gigabytes of text."""
+    monkeypatch.setattr("deeprc.datasets.legacy_texts._MOST_BYTES", 1 << 20)
+    path = as_version_1(victim[0], tmp_path / "old.h5")
+    with h5py.File(path, "r+") as file:
+        del file["repertoire_ids"]
+        ids = file.create_dataset("repertoire_ids", data=["x" * 100_000] + ["y"] * 99, dtype=VARIABLE)
+        start = ids.id.get_offset()
+    data = bytearray(path.read_bytes())
+    data[start : start + 1600] = data[start : start + 16] * 100
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"old\.h5: its version 1 holds more than 1 MB of text"):
+        Container(path)
+
+
+def test_names_of_version_1_do_not_steer_the_terminal(victim, tmp_path):
+    path = as_version_1(victim[0], tmp_path / "old.h5")
+    with h5py.File(path, "r+") as file:
+        file["metadata/status"][0] = "x\x1b]0;t"
+    with pytest.raises(InputError, match=r"damaged: /metadata/status: expected no control characters, found 'x\\x1b"):
+        Container(path)
+
+
+def test_a_damaged_container_of_version_1_says_why(victim, tmp_path):
+    path = as_version_1(victim[0], tmp_path / "old.h5")
+    data = bytearray(path.read_bytes())
+    data[data.index(b"GCOL")] = 0
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"the texts of its version 1 cannot be read: OSError: .*global heap"):
         Container(path)
 
 
@@ -220,3 +251,18 @@ def test_values_are_bit_for_bit_what_was_written(victim):
     with h5py.File(victim[0]) as file:
         for name in ("residues", "sequence_offsets", "counts", "repertoire_offsets"):
             assert np.array_equal(getattr(container, name), file[name][:])
+
+
+@pytest.mark.parametrize("rate", [10**400, float("inf"), "0.1", None, True])
+def test_a_recipe_with_numbers_that_are_none(tmp_path, rate):
+    signal = {"name": "s", "status": "case", "motifs": [{"pattern": "WW"}], "witness_rate": rate}
+    recipe = {"background": {"kind": "independent"}, "seed": 0, "signals": [signal]}
+    with pytest.raises(ValueError, match=r"^simulation, signals: witness_rate: expected a finite number, found "):
+        read_simulation(json.dumps(recipe))
+
+
+def test_names_in_provenance_do_not_steer_the_terminal():
+    report = {"rows_read": 1, "kept": 1, "dropped": {"\x1b]0;x\x07": 1}, "counts_from": {}, "counts_rounded": 0,
+              "rows_without_file": [], "files_without_row": []}  # fmt: skip
+    with pytest.raises(ValueError, match=r"^preprocessing: dropped: expected text without control characters"):
+        read_preprocessing(json.dumps(report))

@@ -164,7 +164,7 @@ def test_entities_that_multiply(tmp_path, encoding):
 
 def test_a_number_of_4301_digits_in_a_workbook(tmp_path):
     path = workbook(tmp_path / "m.xlsx", xml=with_row(f'<c r="A4"><v>{"9" * 4301}</v></c>'))
-    with pytest.raises(InputError, match=r"m\.xlsx: cannot be read as XLSX: .*4301 digits$"):
+    with pytest.raises(InputError, match=r"m\.xlsx: cannot be read as XLSX after row 3: .*4301 digits$"):
         read_metadata(path)
 
 
@@ -226,7 +226,28 @@ def test_comments_above_the_header(tmp_path):
 
 def test_a_header_with_a_newline_in_a_name(tmp_path):
     sheet = read_text_sheet(tmp_path / "m.csv", 'ID,"age\n(years)"\na,1\n')
-    assert list(sheet.table) == ["ID", "age\n(years)"]
+    assert list(sheet.table) == ["ID", "age (years)"]
+
+
+@pytest.mark.parametrize(
+    ("row", "found"),
+    [('a,"x\x1b]0;t\x07"', r"'x\\x1b\]0;t\\x07'"), ("a,\x9b1m", r"'\\x9b1m'"), ("a,x\x7f", r"'x\\x7f'")],
+)
+def test_a_cell_does_not_steer_the_terminal(tmp_path, row, found):
+    message = rf"m\.csv: row 3, column 'y': expected no control characters, found {found}"
+    with pytest.raises(InputError, match=message):
+        read_text_sheet(tmp_path / "m.csv", f"ID,y\nb,1\n{row}\n")
+
+
+def test_a_workbooks_cells_of_several_lines(tmp_path):
+    sheet = read_metadata(workbook(tmp_path / "m.xlsx", lambda sheet: sheet.__setitem__("B2", "x \n\ty")))
+    assert sheet.table["status"].tolist() == ["x y", "y"]
+
+
+@pytest.mark.parametrize("data", [b"ID\tx\na\0b\t1\0\n", b"\x89HDF\r\n\x1a\n\0\0ab\ncd\te\tf\n"], ids=["nul", "hdf5"])
+def test_a_binary_file_as_a_sheet(tmp_path, data):
+    with pytest.raises(InputError, match=r"m\.tsv: not a text table \("):
+        read_text_sheet(tmp_path / "m.tsv", data)
 
 
 @pytest.mark.parametrize(
@@ -257,16 +278,22 @@ def test_too_many_rows_and_cells_of_text(tmp_path, monkeypatch, limit):
 @pytest.mark.parametrize(
     ("data", "ids"),
     [
-        (b"ID\tx\na\0b\t1\0\n", ("ab",)),
         (b"ID\tx\na\xff\t1\n", ("a\xff",)),
         ("ID\tx\na\t1\n".encode("utf-16") + b"\0", ("a",)),
         (b"\xef\xbb\xbfID\tx\na\t1\n", ("a",)),
         (b'ID\tx\n"a ""b"" c"\t1\n', ('a "b" c',)),
     ],
-    ids=["nul", "latin-1", "utf-16 cut short", "mark", "quotes"],
+    ids=["latin-1", "utf-16 cut short", "mark", "quotes"],
 )
 def test_odd_letters(tmp_path, data, ids):
     assert read_text_sheet(tmp_path / "m.tsv", data).repertoire_ids == ids
+
+
+def test_a_cell_longer_than_a_spreadsheets(tmp_path):
+    path = tmp_path / "m.tsv"
+    path.write_text("ID\tnote\na\tshort\nb\t" + "x" * 32_768 + "\n")
+    with pytest.raises(InputError, match=r"m\.tsv: row 3, column 'note': expected at most 32,767 letters"):
+        read_metadata(path)
 
 
 def test_long_names_and_ids_are_cut_in_messages(tmp_path):

@@ -185,7 +185,7 @@ def test_a_row_with_too_many_fields(tmp_path):
 def test_quotes_and_windows(tmp_path):
     (tmp_path / "m.csv").write_bytes('\ufeffID,"note, long"\r\na,"x, y"\r\nb,"two\r\nlines"\r\n'.encode())
     table = read_metadata(tmp_path / "m.csv").table
-    assert table["note, long"].tolist() == ["x, y", "two\r\nlines"]
+    assert table["note, long"].tolist() == ["x, y", "two lines"]
 
 
 def test_xlsx(tmp_path):

@@ -368,3 +368,12 @@ def test_blocks_of_utf_16_are_joined(tmp_path, monkeypatch):
     path.write_bytes(f"amino_acid\ttemplates\tnote\n{rows}".encode("utf-16"))
     assert read_repertoire(path)["duplicate_count"].tolist() == list(range(1, 50))
     assert read_columns(read_header(path), [], ["note"])[1]["note"].each(str) == ["é\U0001f600"]
+
+
+@pytest.mark.parametrize("column", ["v_call", "repertoire_id"])
+@pytest.mark.parametrize(("name", "found"), [("x" * 1_001, "'x{60}'"), ("x\x1b]0;t", r"'x\\x1b\]0;t'")])
+def test_names_that_are_none(tmp_path, column, name, found):
+    (tmp_path / "a.tsv").write_text(f"junction_aa\t{column}\nCASF\tx\nCAF\t{name}\nCAWF\ty\n")
+    expected = rf"a\.tsv: row 3, column '{column}': expected at most 1,000 letters, and no .*; found {found}"
+    with pytest.raises(InputError, match=expected):
+        read_repertoire(tmp_path / "a.tsv")

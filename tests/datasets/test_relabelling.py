@@ -1,6 +1,8 @@
 import hashlib
 import json
 import logging
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +14,10 @@ import pytest
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.datasets.relabelling import relabel
-from deeprc.errors import InputError
+from deeprc.errors import InputError, WriteError
+from tests.conftest import write_cohort
+from tests.datasets.test_hostile_containers import as_version_1
+from tests.test_files import full_disk
 
 
 @pytest.fixture
@@ -139,3 +144,48 @@ def test_an_older_sheet_with_slashes_and_empty_text(cohort: Path, tmp_path: Path
     assert metadata["empty"].isna().all()
     with h5py.File(cohort) as file:
         assert json.loads(file.attrs["preprocessing"])["relabelled"][0]["metadata"] == "new.tsv"
+
+
+def test_a_container_without_repertoires(tmp_path: Path) -> None:
+    write_cohort(tmp_path / "c.h5", [], pd.DataFrame({"y": np.zeros(0)}))
+    with pytest.raises(InputError, match=r"c\.h5: the container has no repertoires"):
+        relabel(tmp_path / "c.h5", sheet(tmp_path / "new.tsv", ["a"], x=["b"]))
+
+
+def test_what_a_container_of_version_1_holds_besides_is_left_out(cohort: Path, tmp_path: Path) -> None:
+    old = as_version_1(cohort, tmp_path / "old.h5")
+    with h5py.File(old, "r+") as file:
+        file["further"] = np.arange(4).reshape(2, 2)
+        file.create_group("group").create_group("inner")
+        file.attrs["number"] = 2.5
+        file["counts"].attrs["unit"] = 0.5
+    relabel(old, sheet(tmp_path / "new.tsv", [f"rep.{i}" for i in range(6)], x=list("ababab")), tmp_path / "new.h5")
+    relabelled, before = open_dataset(tmp_path / "new.h5"), open_dataset(cohort)
+    assert relabelled.container.version == 2
+    assert [each.digest() for each in relabelled] == [each.digest() for each in before]
+    with h5py.File(tmp_path / "new.h5") as new, h5py.File(cohort) as whole:
+        assert set(new) == set(whole)
+        assert set(new.attrs) == set(whole.attrs)
+
+
+def test_a_full_disk_names_the_output(cohort: Path, tmp_path: Path) -> None:
+    new = sheet(tmp_path / "new.tsv", [f"rep.{i}" for i in range(6)], x=list("ababab"))
+    with full_disk(), pytest.raises(WriteError, match=r"new\.h5: cannot be written: File too large"):
+        relabel(cohort, new, tmp_path / "new.h5")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cohort.h5", "new.tsv"]
+
+
+def test_a_container_that_changes_meanwhile(cohort: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    new = sheet(tmp_path / "new.tsv", [f"rep.{i}" for i in range(6)], x=list("ababab"))
+    copy = shutil.copyfile
+
+    def copy_and_touch(source: Path, target: Path) -> None:
+        copy(source, target)
+        os.utime(source, (1, 1))
+
+    monkeypatch.setattr(shutil, "copyfile", copy_and_touch)
+    with pytest.raises(InputError, match=r"cohort\.h5: was changed while it was read"):
+        relabel(cohort, new, tmp_path / "new.h5")
+    monkeypatch.setattr(shutil, "copyfile", lambda source, _: Path(source, "no").read_bytes())
+    with pytest.raises(InputError, match=r"cohort\.h5: cannot be read: Not a directory"):
+        relabel(cohort, new, tmp_path / "new.h5")

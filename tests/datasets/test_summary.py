@@ -103,3 +103,14 @@ def test_gene_names_that_do_not_occur_in_the_view_are_not_counted(tmp_path):
     dataset = RepertoireDataset(tmp_path / "c.h5")
     assert summarise(dataset)["v_call"] == {"genes": 2, "known": 1.0}
     assert summarise(dataset[[1]])["v_call"] == {"genes": 1, "known": 1.0}
+
+
+def test_long_values_are_cut_in_the_text(tmp_path):
+    with ContainerWriter(tmp_path / "c.h5") as writer:
+        residues, offsets = encode_many(["CASF"])
+        writer.append("r", SequenceTable(residues, np.diff(offsets), np.ones(1, np.uint32)))
+        writer.finish(pd.DataFrame({"n" * 9_000: ["v" * 9_000]}), source="s" * 9_000)
+    summary = summarise(RepertoireDataset(tmp_path / "c.h5"))
+    assert len(render_summary(summary)) < 2_000
+    assert f"{'v' * 60}...: 1" in render_summary(summary)
+    assert len(summary["source"]) == 9_000

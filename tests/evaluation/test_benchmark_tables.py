@@ -2,14 +2,27 @@
 
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from deeprc.evaluation.benchmark_tables import _duration, _escaped, _latex, results_tsv, table_latex, table_markdown
+from deeprc.evaluation.benchmark_result import BenchmarkResult
+from deeprc.evaluation.benchmark_tables import (
+    _duration,
+    _escaped,
+    _latex,
+    chosen_settings,
+    results_tsv,
+    table_latex,
+    table_markdown,
+)
+from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.comparison import MethodInfo, compare, control_verdict, fold_metrics, p_text
+from deeprc.evaluation.scoring import MulticlassScoring
 
+FEW = "The repertoires are of few people: the p-values are far too small, and this may be chance."
 METHODS = [
     MethodInfo("k", "Known motif b.", "truth"),
     MethodInfo("v", "V gene usage", "control"),
@@ -65,6 +78,20 @@ def table_rows(text: str) -> list[list[str]]:
 
 def value(method: str, metric: str) -> pd.Series:
     return METRICS[(METRICS["method"] == method) & (METRICS["metric"] == metric)]["value"]
+
+
+def test_the_auc_of_several_classes_is_called_macro() -> None:
+    (line, *_) = chosen_settings(CHOICES, METHODS[2:3], MulticlassScoring(("a", "b", "c")))
+    assert line.startswith("Method A, validation macro AUC 0.820")
+
+
+def test_few_people_are_a_warning_of_the_verdict() -> None:
+    few = Caution("warning", "t", "performance", "repeated-subjects")
+    result = BenchmarkResult(METHODS[1:2] + METHODS[2:3], predictions().query("method in ('v', 'a')"), CHOICES, COSTS)
+    alone = [each.text for each in result.cautions]
+    told = [each.text for each in replace(result, known=[few]).cautions]
+    assert told[1:] == [f"{text} {FEW}" if text.startswith("Every control is worse") else text for text in alone]
+    assert any(text.endswith(FEW) for text in told)
 
 
 # -- TSV --------------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,13 +20,16 @@ from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.datasets.sequences import GeneCalls, SequenceTable
 from deeprc.errors import InputError
+from deeprc.evaluation import run_text
 from deeprc.evaluation.checks import check_dataset
 from deeprc.evaluation.checks import container as checks_container
 from deeprc.evaluation.checks.container import container_profiles, repertoire_hashes
-from deeprc.evaluation.checks.of_run import check_for_training, people, read_checks, subject_column
+from deeprc.evaluation.checks.folder import check_folder
+from deeprc.evaluation.checks.of_run import check_for_training, read_checks
 from deeprc.evaluation.checks.overlaps import overlaps
 from deeprc.evaluation.checks.profile import SKETCH_SIZE, TOP_SIZE, Fingerprints, hash_sequences
 from deeprc.evaluation.experiment import train_run
+from deeprc.evaluation.splits import people, subject_column
 from deeprc.tasks import parse_tasks
 from tests.conftest import random_sequences, write_cohort
 from tests.evaluation.test_checks import Cohort, big, codes, only
@@ -195,6 +199,7 @@ def test_repeated_subjects_are_told_by_the_split(cohort: RepertoireDataset) -> N
         lambda content: content.update(findings=[{"code": "nonsense"}]),
         lambda content: content.update(shortcuts=[7]),
         lambda content: content.update(subject_column=[1]),
+        lambda content: content.update(metadata=7),
     ],
 )
 def test_damaged_checks_of_a_run_are_one_line(tmp_path: Path, damage: Callable[[dict[str, object]], object]) -> None:
@@ -209,10 +214,23 @@ def test_damaged_checks_of_a_run_are_one_line(tmp_path: Path, damage: Callable[[
     assert "\n" not in str(raised.value)
 
 
+def test_pipes_in_a_run_directory_are_not_read(tmp_path: Path) -> None:
+    for name in ("checks.json", "metrics.json", "written.json"):
+        os.mkfifo(tmp_path / name)
+    with pytest.raises(InputError, match=r"checks\.json: is a pipe"):
+        read_checks(tmp_path)
+    with pytest.raises(InputError, match=r"exists, and checks\.json is not as `deeprc check` wrote it"):
+        check_folder(tmp_path)
+    assert run_text._tested(tmp_path, []) == []
+    (tmp_path / "metrics.json").unlink()
+    (tmp_path / "metrics.json").write_text('{"test": ' + "[" * 100_000)
+    assert run_text._tested(tmp_path, []) == []
+
+
 def test_whose_a_repertoire_is(cohort: RepertoireDataset) -> None:
-    assert subject_column(cohort, None) == "patient_id"
-    assert subject_column(cohort, "grade") == "grade"
-    assert subject_column(cohort, "gone") == "patient_id"
+    assert subject_column(cohort.metadata, None) == "patient_id"
+    assert subject_column(cohort.metadata, "grade") == "grade"
+    assert subject_column(cohort.metadata, "gone") == "patient_id"
     table = pd.DataFrame({"who": ["a", None, "b", "a", None]})
     assert people(table, "who").tolist() == [0, 6, 1, 0, 9]
     assert people(table, None).tolist() == [0, 1, 2, 3, 4]

@@ -396,6 +396,13 @@ def test_repertoires_that_all_share_much_are_no_surprise(tmp_path, cohort):
     assert "similar-content" not in codes(cohort.write(tmp_path).check())
 
 
+def test_nobody_is_called_different_where_no_column_says_who_it_is(tmp_path, cohort):
+    cohort.tables["hd7"] = pd.concat([cohort.tables["hd7"], cohort.tables["hd2"].iloc[:30]])
+    cohort.sheet = cohort.sheet.drop(columns="subject_id")
+    message = only(cohort.write(tmp_path).check(), "similar-content").message
+    assert message.startswith("1 group of repertoires (no column says whose they are) shares far more than chance")
+
+
 def test_many_similar_pairs_are_one_finding_with_groups(tmp_path, cohort):
     """hd1 to hd4 hold what hd0 does, hd7 what hd6 does: a group of five, ten pairs, and one of two."""
     for number, source in ((1, 0), (2, 0), (3, 0), (4, 0), (7, 6)):
@@ -509,6 +516,13 @@ def test_a_paired_design_is_a_note(tmp_path, cohort):
     cohort.sheet["subject_id"] = [f"p{number // 2}" for number in range(12)]
     cohort.sheet["status"] = ["before", "after"] * 6
     assert only(cohort.write(tmp_path).check(), "subject-in-both-classes").severity == "note"
+
+
+def test_classes_that_were_left_out_are_not_missing(tmp_path, cohort):
+    cohort.sheet["status"] = ["case", "control", *["other"] * 9, None]
+    found = cohort.write(tmp_path).check(targets=["status=case vs control"])
+    assert only(found, "missing-labels").repertoires == ("hd11",)
+    assert only(found, "missing-labels").severity == "note"
 
 
 def test_labels_that_are_missing_or_few(tmp_path, cohort):

@@ -608,7 +608,7 @@ def test_a_method_without_a_score_for_one_repertoire_fails_in_its_fold(
         ({"target": "status=ill"}, r"no class 'ill'; its classes: sick \(12\), well \(12\)"),
         ({"folds": 2}, "^--folds 2: expected at least 3$"),
         ({"folds": 13}, "the smallest class has 12 repertoires; expected at least 13"),
-        ({"folds": "no.tsv"}, "^no.tsv: cannot be read as a table"),
+        ({"folds": "no.tsv"}, "^no.tsv: no such file; expected a table of folds"),
         ({"group_by": "donor"}, "no column 'donor' for --group-by"),
         ({"group_by": "status"}, "--group-by makes 2 groups; expected at least --folds 4"),
         ({"group_by": "site"}, "fold [0-3] has one class of 'status=sick' only; try fewer --folds, another --seed"),

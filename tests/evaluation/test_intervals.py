@@ -67,6 +67,12 @@ def test_more_repertoires_narrow_an_interval_and_many_are_no_burden() -> None:
     assert widths[-1] < 0.01
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_perfect_order_has_no_interval(sign: int) -> None:
+    label = np.array([1.0, 2.0, 3.0, 4.0])
+    assert rank_correlation_interval(label, sign * label**3) is None
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [6, 9, 15, 30])
 @pytest.mark.parametrize("heavy", [False, True], ids=["normal", "heavy"])

@@ -9,6 +9,8 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,10 +26,13 @@ from deeprc.drawing import CLASS_COLOURS
 from deeprc.errors import InputError
 from deeprc.evaluation.harness import benchmark
 from deeprc.evaluation.run import Run
+from deeprc.evaluation.run_text import _classes, _metrics
 from deeprc.interpretation.report import run_report, write_benchmark_report, write_report
+from deeprc.interpretation.report.benchmark_report import _lead
 from deeprc.interpretation.report.origin import train_command
 from deeprc.interpretation.report.page import number
 from deeprc.interpretation.survey import survey
+from deeprc.tasks import Task
 
 TOP = 60
 VOID = {"meta", "input", "br", "hr", "img", "link"}
@@ -283,10 +288,11 @@ def test_several_targets(tmp_path: Path, cohort: RepertoireDataset, run_factory:
     assert page.rows["metrics-2"][1][6] == f"{found['mae']:.3g}"
     low, high = found["r2_ci"]
     assert page.rows["metrics-2"][1][3] == f"{number(low).text} to {number(high).text}"
-    models = ["The network", "Repertoire size", "V gene usage", "Sheet columns"]
+    models = ["The network", "Repertoire size", "V gene usage"]
+    assert "The control of the sheet does not read status: " in page.words  # which says the age
     assert [row[0] for row in page.rows["controls-1"][1:]] == models
-    assert [row[0] for row in page.rows["controls-4"][1:]] == models
-    assert page.rows["controls-4"][0][1] == "r²"
+    assert [row[0] for row in page.rows["controls-5"][1:]] == models
+    assert page.rows["controls-5"][0][1] == "r²"
     assert page.rows["sequences-4"][0].count("age") == 1
     assert page.rows["sequences-1"][0].count("Class") == 1
     sides = [text for level, text in page.headings if level == 3 and text.startswith("For ")]
@@ -297,8 +303,8 @@ def test_several_targets(tmp_path: Path, cohort: RepertoireDataset, run_factory:
     for lines in (terms, items):
         assert len(lines) == len(set(lines))  # none is said twice without saying of what
     assert "Answer for grade: high against not high" in page.words
-    for target in ("grade", "age"):
-        assert f"a point each), by class of {target}. " in page.words
+    for parted in ("by class of grade", "by age"):
+        assert f"a point each), {parted}. " in page.words
     known = cohort.metadata["age"].dropna()
     assert all(f"age {word} {known.median():g} (" in source for word in ("above", "up to"))
 
@@ -324,8 +330,11 @@ def test_a_page_about_a_number_does_not_speak_of_classes(
     write_report(run, cohort, tmp_path / "report.html", top=10)
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
     check_soundness(page)
-    for word in ("The AUC is", "log-odds", "of the first class", "speak for which class"):
+    for word in ("The AUC is", "log-odds"):
         assert word not in page.words
+    config = " ".join((run.path / "config.yaml").read_text(encoding="utf-8").split())
+    assert config in page.words
+    assert re.findall(r".{0,80}class.{0,40}", page.words.replace(config, "").lower()) == []
     assert "r² is the share of the variance that the prediction explains" in page.words
     assert "Which sequences speak for which direction?" in page.words
     assert page.rows["controls-1"][0][1] == "r²"
@@ -385,6 +394,18 @@ def test_benchmark(compared: Path, tmp_path: Path) -> None:
     assert "What the controls say" in [text for _, text in page.headings]
     assert "--target status=case --methods knn-minmax,repertoire-size,v-gene-usage" in page.words
     assert len(page.of("svg")) == 1
+
+
+def test_merged_classes_are_called_by_both_names() -> None:
+    """A target such as 's=b,c vs a': c alone is not the positive class, in the benchmark's page and in a run's text."""
+    header = {"target": "s", "n_folds": 3, "n_repertoires": 9, "n_positive": 4, "classes": ["a", "b", "c"]}
+    found: Any = SimpleNamespace(header={**header, "positive_class": "b or c"}, methods=[])
+    assert "for the same 9 repertoires, 4 of them b or c, in 3 folds" in _lead(found)
+    task = Task("s", "s", "binary", ("a", "b", "c"), n_positive=2, drops_others=True)
+    assert _classes(task) == ": b or c against a"
+    number = Task("age", "age", "regression")
+    text = _metrics(number, {"r2": 0.5, "r2_ci": [-0.1, 0.8], "mae": 3.0, "n": 12})
+    assert text == "age: r2 0.500 (95% interval -0.100 to 0.800), mean error 3.000, on 12 repertoires"
 
 
 def test_benchmark_that_has_not_ended(compared: Path, tmp_path: Path) -> None:

@@ -12,12 +12,13 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.assess import Assessment, assess_outputs
 from deeprc.evaluation.caution import read_cautions
 from deeprc.evaluation.controls import compare_controls
-from deeprc.evaluation.judged import Contrast, Judged, Numbers, judge
-from deeprc.evaluation.metrics import auc_interval
+from deeprc.evaluation.judged import AllClasses, Contrast, Judged, Numbers, judge
+from deeprc.evaluation.metrics import auc_interval, macro_auc
 from deeprc.evaluation.run import Run
 from deeprc.evaluation.run_cautions import run_cautions
 from deeprc.interpretation.report.cautions import _broad, cautions
-from deeprc.tasks import Task
+from deeprc.interpretation.report.summary import _answer, _question
+from deeprc.tasks import Task, parse_tasks
 
 
 def test_cohort_that_the_run_has_not_seen(
@@ -85,6 +86,15 @@ def test_chance_comes_first(trained: Run) -> None:
     assert texts[2].startswith("The AUC is 1.000 on training and 0.625 on validation repertoires")
 
 
+def test_what_has_learned_nothing_has_learned_nothing_by_heart(trained: Run) -> None:
+    """The AUC of training is 0.625, but its interval holds 0.5; or validation lies within it."""
+    for judged in (_sides(8, train=0.25, validation=0, test=1), _sides(40, train=0.4, validation=0.15)):
+        assert not any("by heart" in text for text in _texts(trained, judged))
+    assert any("by heart" in text for text in _texts(trained, _sides(40, train=0.8, validation=0.15)))
+    judged = _number_judged(9, 7.0, seed=3)
+    assert not any(each.name == "learned-by-heart" for each in run_cautions(judged, [], metadata=_NOBODY))
+
+
 def test_nothing_to_judge_by(trained: Run) -> None:
     judged = _judged(["train"] * 4, [1.0, 1, 0, 0], [1.0, 1, 0, 0])
     assert _texts(trained, judged)[0].startswith("This cohort has no labelled repertoire that the network has not")
@@ -97,9 +107,53 @@ def test_subjects_on_several_sides(trained: Run) -> None:
     metadata = pd.DataFrame({"donor": ["same"] * 120})
     (text,) = _texts(trained, judged, metadata=metadata)
     assert text.startswith("1 value of 'donor' has repertoires on more than one side of the split")
-    metadata = pd.DataFrame({"donor": np.repeat(["a", "b", "c"], 40)})
-    (text,) = _texts(trained, judged, metadata=metadata)
-    assert text.startswith("120 repertoires are of 3 values of 'donor'. Intervals and p-values take repertoires")
+    unlabelled = replace(judged, labels=np.where(np.arange(120)[:, None] < 80, np.nan, judged.labels))
+    assert _texts(trained, unlabelled, metadata=metadata) == []  # the others have no label that could be learned
+
+
+def test_few_people_are_no_evidence(trained: Run) -> None:
+    """Twenty test repertoires of each class, those of one class of one person; forty without a label do not count."""
+    label = np.where(np.arange(120) < 40, np.nan, _sides(20).labels[:, 0])
+    judged = _sides(20)
+    judged = replace(judged, labels=label[:, None], contrasts=[replace(judged.contrasts[0], label=label)])
+    person = np.where(label == 1, np.arange(120), 0)
+    judged = replace(judged, subject_column="donor", person=person)
+    (text,) = _texts(trained, judged)
+    assert text.startswith(
+        "Test repertoires: 20 ill repertoires are of 20 people, 20 well repertoires are of 1 person ('donor'). What "
+    )
+    assert "The network cannot be shown to tell ill from well: its AUC is 1.000" in _answer(judged.contrasts[0], judged)
+    each_its_own = replace(judged, person=np.arange(120))
+    assert _answer(judged.contrasts[0], each_its_own).startswith("The network tells ill from well")
+    assert _texts(trained, each_its_own) == []
+
+
+def test_several_classes_are_warned_of_together(cohort: RepertoireDataset, run_factory: Callable[..., Run]) -> None:
+    """One warning of each kind, and the controls are judged by the macro AUC."""
+    run = run_factory(cohort, "n_updates=20", "n_kernels=4", "kernel_size=4", targets=("grade:multiclass",))
+    outputs = np.zeros((len(cohort), 3), np.float32)  # which tell nothing
+    found = assess_outputs(run, cohort, outputs)
+    names = [each.name for each in found.cautions]
+    for name in ("chance", "few-repertoires"):
+        assert names.count(name) == 1
+    chance = next(each for each in found.cautions if each.name == "chance")
+    assert chance.text.startswith("The network cannot be told from chance for 3 of 3 classes of grade, each against")
+    assert sorted(chance.details["aucs"]) == ["high", "low", "mid"]
+    assert [each.is_of_class for each in found.controls] == [False, True, True, True]
+    together = found.controls[0]
+    assert together.measures["network"] == 0.5
+    label = np.array([{"high": 0, "low": 1, "mid": 2}[name] for name in cohort.metadata["grade"]])
+    tested = np.flatnonzero(found.judged.rows("test"))
+    scores = np.stack([each.answers["v-genes"] for each in found.controls[1:]], axis=1)
+    assert together.measures["v-genes"] == pytest.approx(macro_auc(label[tested], scores))
+    told = [each for each in found.cautions if each.name == "control-not-worse"]
+    assert len(told) == len(together.reaching)
+    assert all("(Macro AUC " in each.text for each in told)
+
+
+def test_merged_classes_are_in_brackets() -> None:
+    task = Task("s=b,c vs a", "s", "binary", ("a", "b", "c"), n_positive=2, drops_others=True)
+    assert _question(task) == "Do receptor sequences tell whether “s” is (b or c) rather than a?"
 
 
 def _heads(positive: float, negative: float, head: int = 1) -> pd.DataFrame:
@@ -160,8 +214,9 @@ def test_control_that_is_as_good(trained: Run, motif_cohort: RepertoireDataset) 
     (controls,) = compare_controls(motif_cohort, judged, trained.tasks)
     assert list(controls.measures) == ["network", "size", "v-genes", "sheet"]
     assert controls.measures["network"] == pytest.approx(judged.metrics["test"]["status=case"]["auc"])
-    assert controls.reaching == ["sheet"]  # whose grade and age say the same as the status
-    assert controls.columns == ["grade", "age"]
+    assert controls.reaching == ["sheet"]  # whose grade says more than the status; the age is the status
+    assert controls.columns == ["grade"]
+    assert controls.sentence("sheet").endswith("(`deeprc relabel`).")
     contrast = replace(judged.contrasts[0], score=np.zeros(len(motif_cohort)))
     (controls,) = compare_controls(motif_cohort, replace(judged, contrasts=[contrast]), trained.tasks)
     assert set(controls.reaching) <= {"size", "v-genes", "sheet"}
@@ -188,9 +243,16 @@ def test_of_several_contrasts_each_line_names_its_own(
     alone = compare_controls(
         cohort[:3], replace(judged, split=np.full(len(cohort), "new", dtype=object), side="new"), run.tasks
     )
-    assert [each.reasons[0].split(": the cohort")[0] for each in alone] == [
-        f"No control could be compared for {each}" for each in about
-    ]
+    assert [
+        each.reasons[0].split(": the cohort")[0] for each in alone if not isinstance(each.contrast, AllClasses)
+    ] == [f"No control could be compared for {each}" for each in about]
+    targets = ("status=case", "age:regression")
+    (one,) = judge(
+        replace(run, settings=replace(run.settings, tasks=tuple(parse_tasks(targets, cohort.metadata)))),
+        cohort,
+        run.outputs(cohort)[:, :2].double().numpy(),
+    ).contrasts
+    assert one.named == " for status: case against healthy"  # beside a number, it has to be named
     single = judge(run_factory(cohort, "n_updates=10"), cohort, run.outputs(cohort)[:, :1].double().numpy())
     assert [each.named for each in single.contrasts] == [""]
 
@@ -203,6 +265,9 @@ def test_doubtful_motifs_to_start_from(trained: Run) -> None:
     assert "validation repertoires: SFEN, KR." in text
     for nothing in (seeds[1:2], seeds[:0], pd.DataFrame()):
         assert not any("did not stand out" in each for each in _texts(trained, judged, seeds=nothing))
+
+
+_NOBODY = pd.DataFrame(index=range(27))
 
 
 def _number_judged(n: int, error: float, *, seed: int = 0) -> Judged:
@@ -239,14 +304,16 @@ def test_controls_of_a_number(cohort: RepertoireDataset, run_factory: Callable[.
     found = assess_outputs(run, cohort, run.outputs(cohort).numpy())
     (controls,) = found.controls
     assert list(controls.measures) == ["network", "size", "v-genes", "sheet"]
-    assert controls.columns == ["status", "grade"]
-    assert controls.measures["sheet"] > 0.9  # the status says the age
+    assert controls.columns == ["grade"]
+    left_out = next(each for each in found.cautions if each.name == "columns-left-out")
+    assert left_out.details == {"columns": ["status"]}  # which is the age, in other words
+    assert controls.measures["sheet"] > 0.9  # the grade says the age
     assert controls.relation("sheet") in ("better", "equal")
     assert controls.measures["network"] == pytest.approx(found.judged.metrics["test"]["age"]["r2"], abs=1e-6)
     names = [each["control"] for each in found.metrics["test"]["age"]["controls"]]
     assert names == ["size", "v-genes", "sheet"]
     text = controls.sentence("sheet")
-    assert "A model that looks only at columns of the sheet, status, grade," in text
+    assert "A model that looks only at columns of the sheet, grade," in text
     assert f"r² {controls.measures['sheet']:.3f} against {controls.measures['network']:.3f}" in text
     stored = read_cautions(run.path)
     assert [each.text for each in stored] == [each.text for each in found.cautions]

@@ -16,6 +16,7 @@ from scipy.stats import fisher_exact
 
 from deeprc.datasets.container_writer import seal_container
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.relabelling import relabel
 from deeprc.evaluation.checks.findings import Finding
 from deeprc.evaluation.checks.of_run import RunChecks, check_for_training, read_checks
 from deeprc.evaluation.checks.shortcuts import Shortcut
@@ -29,6 +30,7 @@ from deeprc.interpretation.report.findings import (
     checks_of,
     flagged_groups,
     group_table,
+    is_relabelled,
     shared_by,
     shortcut_table,
 )
@@ -118,10 +120,12 @@ def test_tables_of_groups_and_shortcuts(contaminated: RepertoireDataset) -> None
 
 
 def test_a_run_without_checks_is_checked_now(
-    tmp_path: Path, contaminated: RepertoireDataset, trained: Run, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, contaminated: RepertoireDataset, motif_cohort: RepertoireDataset, trained: Run
 ) -> None:
     known: Any = SimpleNamespace(split=np.array(["train", "test"], dtype=object))
-    assert checks_of(trained, contaminated, known) == read_checks(trained.path)
+    assert checks_of(trained, motif_cohort, known) == read_checks(trained.path)
+    assert not is_relabelled(trained, motif_cohort)
+    assert is_relabelled(trained, contaminated)
     new: Any = SimpleNamespace(split=np.array(["train", "new"], dtype=object))
     now = check_for_training(contaminated, trained.tasks, None)
     assert checks_of(trained, contaminated, new) == now
@@ -129,6 +133,23 @@ def test_a_run_without_checks_is_checked_now(
     assert similar.groups == (("rep.1", "rep.3", "rep.5"),)
     older: Any = SimpleNamespace(path=tmp_path, tasks=trained.tasks, settings=trained.settings)
     assert checks_of(older, contaminated, known) == now
+
+
+def test_a_cohort_with_new_labels_is_checked_anew(
+    tmp_path: Path, trained: Run, motif_cohort: RepertoireDataset
+) -> None:
+    """The sequences are those of training, and the patients, of whom the check has spoken, are gone."""
+    metadata = motif_cohort.metadata[["status"]].assign(repertoire_id=motif_cohort.repertoire_ids)
+    metadata.to_csv(tmp_path / "new.tsv", sep="\t", index=False)
+    relabel(motif_cohort.container.path, tmp_path / "new.tsv", tmp_path / "relabelled.h5")
+    dataset = open_dataset(tmp_path / "relabelled.h5")
+    known: Any = SimpleNamespace(split=np.array(trained.split_of(dataset), dtype=object))
+    assert "new" not in known.split
+    kept = read_checks(trained.path)
+    assert kept is not None
+    assert "repeated-subject" in [each.code for each in kept.findings]
+    assert "repeated-subject" not in [each.code for each in checks_of(trained, dataset, known).findings]
+    assert is_relabelled(trained, dataset)
 
 
 def test_the_page_shows_them(

@@ -100,7 +100,7 @@ def examine(
     report
         What preprocessing would do.
     """
-    similar_findings, similar = check_twins(profiles, subjects.same)
+    similar_findings, similar = check_twins(profiles, subjects.same, subjects_known=subjects.column is not None)
     swap_findings, comparisons = check_swaps(profiles, sheet, tasks, subjects)
     shortcuts, too_few = _shortcuts(sheet, tasks, subjects, [each for each in profiles if each.kept])
     findings = [

@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from deeprc.documents import read_json
 from deeprc.errors import InputError
 from deeprc.evaluation.checks.examination import CohortCheck
 from deeprc.files import check_new_folder
@@ -44,13 +45,13 @@ def check_folder(folder: Path) -> None:
 def _foreign(folder: Path) -> Iterator[str]:
     """Yield what in a folder was not written by a check, or was changed since."""
     try:
-        written = json.loads((folder / _WRITTEN).read_text(encoding="utf-8"))
+        written = read_json(folder / _WRITTEN)
         known = dict(written["files"]) if written["format"] == _FORMAT else {}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         known = {}
     for path in sorted(folder.iterdir()):
         is_own = path.name == _WRITTEN and known
-        if not is_own and not (path.is_file() and known.get(path.name) == _digest(path)):
+        if not is_own and not (path.name in known and path.is_file() and known[path.name] == _digest(path)):
             yield path.name
 
 
@@ -77,7 +78,7 @@ def write_check(found: CohortCheck, folder: Path) -> None:
                 folder.rename(before)
             try:
                 aside.rename(folder)
-            except OSError:
+            except BaseException:
                 if before.exists():
                     before.rename(folder)
                 raise
@@ -137,12 +138,12 @@ def _flat(shortcut: dict[str, Any]) -> dict[str, Any]:
 def _group_table(found: CohortCheck) -> pd.DataFrame:
     subject = dict(found.subject_of)
     rows = [
-        (each.code, number, len(group), name, subject.get(name))
-        for each in found.findings
+        (finding, each.code, number, len(group), name, subject.get(name))
+        for finding, each in enumerate(found.findings, start=1)
         for number, group in enumerate(each.groups, start=1)
         for name in group
     ]
-    return pd.DataFrame(rows, columns=["code", "group", "n_repertoires", "repertoire_id", "subject"])
+    return pd.DataFrame(rows, columns=["finding", "code", "group", "n_repertoires", "repertoire_id", "subject"])
 
 
 def _pair_table(found: CohortCheck) -> pd.DataFrame:

@@ -5,6 +5,7 @@ Letters: B repertoires.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from collections.abc import Sequence
@@ -12,18 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.documents import read_json
 from deeprc.errors import InputError
 from deeprc.evaluation.checks.container import check_dataset
 from deeprc.evaluation.checks.findings import Finding
 from deeprc.evaluation.checks.shortcuts import Shortcut
-from deeprc.evaluation.splits import subject_columns
+from deeprc.evaluation.splits import subject_column
 from deeprc.tasks import Task, labels
 
-__all__ = ["CHECKS_FILE", "RunChecks", "check_for_training", "people", "read_checks", "subject_column"]
+__all__ = ["CHECKS_FILE", "RunChecks", "check_for_training", "metadata_digest", "read_checks"]
 
 CHECKS_FILE = "checks.json"
 """The file of a run directory."""
@@ -44,11 +44,14 @@ class RunChecks:
         How well the labels are told without reading a receptor.
     subject_column
         The metadata column that says whose a repertoire is; None where no column does.
+    metadata
+        The digest of the metadata that was checked, see `metadata_digest`.
     """
 
     findings: tuple[Finding, ...]
     shortcuts: tuple[Shortcut, ...] = ()
     subject_column: str | None = None
+    metadata: str | None = None
 
     @property
     def warnings(self) -> list[Finding]:
@@ -68,6 +71,7 @@ class RunChecks:
             "format": _FORMAT,
             "version": _VERSION,
             "subject_column": self.subject_column,
+            "metadata": self.metadata,
             "findings": [each.to_dict() for each in self.findings],
             "shortcuts": [each.to_dict() for each in self.shortcuts],
         }
@@ -83,24 +87,13 @@ def check_for_training(dataset: RepertoireDataset, tasks: Sequence[Task], group_
     if group_by is not None and group_by not in dataset.metadata:
         group_by = None  # a run on another cohort
     found = check_dataset(labelled, tasks=tasks, group_by=group_by)
-    return RunChecks(found.findings, found.shortcuts, subject_column(dataset, group_by))
+    column = subject_column(dataset.metadata, group_by)
+    return RunChecks(found.findings, found.shortcuts, column, metadata_digest(dataset))
 
 
-def subject_column(dataset: RepertoireDataset, group_by: str | None) -> str | None:
-    """Return the column that says whose a repertoire is: the one given, else the one with the fewest subjects."""
-    metadata = dataset.metadata
-    if group_by is not None and group_by in metadata:
-        return group_by
-    known = [name for name in subject_columns(metadata) if metadata[name].notna().any()]
-    return min(known, key=lambda name: metadata[name].nunique(), default=None)
-
-
-def people(metadata: pd.DataFrame, column: str | None) -> NDArray[np.int64]:
-    """Return a number for whose each repertoire is, (B,); where that is not known, each is somebody else's."""
-    if column is None:
-        return np.arange(len(metadata))
-    codes = pd.factorize(metadata[column])[0].astype(np.int64)
-    return np.where(codes < 0, len(codes) + np.arange(len(codes)), codes)
+def metadata_digest(dataset: RepertoireDataset) -> str:
+    """Return a digest of the metadata, which `deeprc relabel` changes."""
+    return hashlib.sha256(dataset.metadata.to_csv(index=False).encode()).hexdigest()
 
 
 def read_checks(run: Path) -> RunChecks | None:
@@ -112,19 +105,19 @@ def read_checks(run: Path) -> RunChecks | None:
         If the file is damaged.
     """
     path = run / CHECKS_FILE
+    if not path.exists():
+        return None
+    content = read_json(path)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
         if (content["format"], content["version"]) != (_FORMAT, _VERSION):
             raise InputError(f"{path}: expected {_FORMAT}, version {_VERSION}, found another file")
         findings = tuple(Finding.from_dict(each) for each in content["findings"])
         shortcuts = tuple(Shortcut.from_dict(each) for each in content["shortcuts"])
-        column = content["subject_column"]
-        if not (column is None or isinstance(column, str)):
-            raise TypeError("subject_column is no text")
-    except FileNotFoundError:
-        return None
+        column, metadata = content["subject_column"], content.get("metadata")
+        if not all(each is None or isinstance(each, str) for each in (column, metadata)):
+            raise TypeError("subject_column or metadata is no text")
     except InputError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, AssertionError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
         raise InputError(f"{path}: is damaged: {type(error).__name__}: {' '.join(str(error).split())}") from error
-    return RunChecks(findings, shortcuts, column)
+    return RunChecks(findings, shortcuts, column, metadata)

@@ -249,6 +249,8 @@ def _words(column: str) -> list[str]:
 
 def _missing(sheet: Metadata, task: Task) -> Iterator[Finding]:
     missing = np.isnan(labels([task], sheet.table)[:, 0])
+    if task.drops_others:  # other classes are left out on purpose
+        missing &= sheet.table[task.column].isna().to_numpy()
     if missing.any():
         ids = tuple(np.array(sheet.repertoire_ids, object)[missing].tolist())
         yield Finding(

@@ -60,12 +60,13 @@ class SimilarPair:
 
 
 def check_twins(
-    profiles: Sequence[RepertoireProfile], same_subject: SameSubject
+    profiles: Sequence[RepertoireProfile], same_subject: SameSubject, *, subjects_known: bool = True
 ) -> tuple[list[Finding], list[SimilarPair]]:
     """Return what is found about repertoires with the same content and with a suspiciously similar one, and the pairs.
 
     The overlap of two repertoires is the share of the smaller one's (junction, genes) that the other has too,
-    estimated from the sketches, and the same among their hundred largest. Pairs of one subject are expected to share.
+    estimated from the sketches, and the same among their hundred largest. Pairs of one subject are expected to share;
+    `subjects_known` says whether any column tells whose a repertoire is.
     """
     filled = [each for each in profiles if each.kept]
     largest = [each.prints.top for each in filled], [False] * len(filled)
@@ -73,7 +74,7 @@ def check_twins(
         *_similar_pairs(filled, sketches_of(filled), _SAMPLED, _OVERLAP, same_subject),
         *_similar_pairs(filled, largest, _LARGEST, _TOP_OVERLAP, same_subject),
     ]
-    return [*_same(filled), *_similar(filled, similar)], similar
+    return [*_same(filled), *_similar(filled, similar, subjects_known)], similar
 
 
 def _similar_pairs(
@@ -145,7 +146,9 @@ def _groups(n: int) -> str:
     return "1 group of repertoires holds" if n == 1 else f"{n:,} groups of repertoires each hold"
 
 
-def _similar(profiles: Sequence[RepertoireProfile], similar: Sequence[SimilarPair]) -> Iterator[Finding]:
+def _similar(
+    profiles: Sequence[RepertoireProfile], similar: Sequence[SimilarPair], subjects_known: bool
+) -> Iterator[Finding]:
     if not similar:
         return
     place = {each.repertoire_id: i for i, each in enumerate(profiles)}
@@ -161,11 +164,12 @@ def _similar(profiles: Sequence[RepertoireProfile], similar: Sequence[SimilarPai
             figures[f"usual overlap of {measure}"] = usual
             texts.append(f"up to {highest:.0%} {what} (median pair: {usual:.1%})")
     n = sum(map(len, groups))
+    whose = "of different subjects " if subjects_known else "(no column says whose they are) "
     yield _grouped(
         "warning",
         "similar-content",
         groups,
-        f"{'1 group' if len(groups) == 1 else f'{len(groups):,} groups'} of repertoires of different subjects "
+        f"{'1 group' if len(groups) == 1 else f'{len(groups):,} groups'} of repertoires {whose}"
         f"share{'s' * (len(groups) == 1)} far more than chance, {n:,} repertoires in {len(pairs):,} "
         f"pair{'s' * (len(pairs) != 1)}, {' and '.join(texts)}",
         "if they are of one subject, say so in a subject column of the sheet and train with --group-by; if not, look "

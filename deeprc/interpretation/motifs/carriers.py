@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.evaluation.checks.of_run import people, subject_column
 from deeprc.evaluation.run import Run
+from deeprc.evaluation.splits import people, subject_column
 from deeprc.interpretation.motifs.enrichment import fisher_log_p, p_of
 from deeprc.interpretation.motifs.matching import count_carriers
 from deeprc.interpretation.motifs.patterns import Masks
@@ -48,7 +48,7 @@ def carriers_by_class(
     owners = [number for number, task in enumerate(run.tasks) for _ in range(task.n_outputs)]
     number = owners[output]
     classes = _classes(run.tasks[number], run.labels(dataset)[:, number])
-    person = people(dataset.metadata, subject_column(dataset, run.settings.group_by))
+    person = people(dataset.metadata, subject_column(dataset.metadata, run.settings.group_by))
     is_repeated = len(np.unique(person)) < len(person)
     counts, sizes = cohort_counts(dataset, patterns, progress=progress), dataset.n_sequences
     tables = []

@@ -79,12 +79,12 @@ def write_benchmark_report(folder: str | os.PathLike[str], output: str | os.Path
         date=today(),
         contents=_CONTENTS,
         kind=found.scoring.kind,
-        measure=VALIDATED[f"validation_{found.scoring.measure}"],
+        measure=VALIDATED[found.scoring.kind],
         cautions=[replace(each, section="") for each in found.cautions if each.section != "controls"],
         legend=" ".join(table_legend(found.comparison, found.methods, found.scoring)),
         verdict=[each.text for each in found.cautions if each.section == "controls"],
         incomplete=incomplete_methods(found.comparison, found.methods, {}),
-        chosen=[_term(line) for line in chosen_settings(found.choices, found.methods)],
+        chosen=[_term(line) for line in chosen_settings(found.choices, found.methods, found.scoring)],
         table=_comparison_table(found),
         costs=_cost_table(found),
         curves=pictures.curves_picture(found.predictions, found.methods, found.scoring),
@@ -141,8 +141,8 @@ def _term(line: str) -> tuple[str, str]:
 def _lead(found: _Found) -> str:
     header = found.header
     n, n_positive = header.get("n_repertoires", 0), header.get("n_positive")
-    classes = header.get("classes", [])
-    positive = classes[-1] if classes else "positive"
+    classes = header.get("classes") or ["positive"]
+    positive = header.get("positive_class") or classes[-1]  # earlier versions wrote the classes only
     share = "" if n_positive is None else f" {n_positive:,} of them {positive},"
     return (
         f"{len(found.methods)} methods predicted {header['target']} for the same {n:,} repertoires,{share} in "

@@ -30,6 +30,7 @@ def cautions(
     heads: pd.DataFrame,
     history: pd.DataFrame,
     seeds: pd.DataFrame,
+    relabelled: bool = False,
 ) -> list[Caution]:
     """Return all cautions, the most important first.
 
@@ -41,9 +42,11 @@ def cautions(
         See `deeprc.interpretation.survey.Survey`.
     history, seeds
         The run's `history.tsv` and `seeds.tsv`.
+    relabelled
+        Whether the metadata have changed since training, so that what was said of them then is out of date.
     """
     judged = assessment.judged
-    found = [*assessment.cautions, *_stored(run, assessment.cautions)]
+    found = [*assessment.cautions, *([] if relabelled else _stored(run, assessment.cautions))]
     return [
         *found,
         *_doubtful(seeds),

@@ -18,11 +18,12 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import GeneCalls, SequenceTable
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.checks.container import repertoire_hashes
-from deeprc.evaluation.checks.of_run import RunChecks, check_for_training, people, read_checks
+from deeprc.evaluation.checks.of_run import RunChecks, check_for_training, metadata_digest, read_checks
 from deeprc.evaluation.checks.profile import hash_sequences
 from deeprc.evaluation.judged import Judged
 from deeprc.evaluation.predictor import NEW
 from deeprc.evaluation.run import Run
+from deeprc.evaluation.splits import people
 from deeprc.interpretation.report.page import Column, Table, number, text
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "checks_of",
     "flagged_groups",
     "group_table",
+    "is_relabelled",
     "shared_by",
     "shortcut_table",
 ]
@@ -82,7 +84,7 @@ class SharedBy:
 
 
 def checks_of(run: Run, dataset: RepertoireDataset, judged: Judged) -> RunChecks:
-    """Return what the run directory holds, or what is found now: if it holds nothing, or the cohort is another one.
+    """Return what the run directory holds, or what is found now: if it holds nothing, or the cohort has changed.
 
     Raises
     ------
@@ -90,7 +92,21 @@ def checks_of(run: Run, dataset: RepertoireDataset, judged: Judged) -> RunChecks
         If the run's file is damaged.
     """
     kept = None if (judged.split == NEW).any() else read_checks(run.path)
-    return kept or check_for_training(dataset, run.tasks, run.settings.group_by)
+    if kept is not None and kept.metadata == metadata_digest(dataset):
+        return kept
+    return check_for_training(dataset, run.tasks, run.settings.group_by)
+
+
+def is_relabelled(run: Run, dataset: RepertoireDataset) -> bool:
+    """Return whether the metadata are others than those that the run was trained with.
+
+    Raises
+    ------
+    InputError
+        If the run's file is damaged.
+    """
+    kept = read_checks(run.path)
+    return kept is not None and kept.metadata != metadata_digest(dataset)
 
 
 def flagged_groups(checks: RunChecks) -> list[Group]:
@@ -120,7 +136,7 @@ def cautions_of_checks(checks: RunChecks, shared: Mapping[str, Sequence[SharedBy
             said = (
                 f"{len(marked)} of the first {len(first)} sequences that speak for {side} are shared "
                 f"mainly within {named}{more}, repertoires that have far more in common than chance: they may be there "
-                "by contamination, copies or a common origin, and not because of the class."
+                "by contamination, copies or a common origin, and not because of the target."
             )
             yield Caution("warning", said, "sequences")
     for finding in checks.warnings:

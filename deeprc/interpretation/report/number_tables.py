@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from deeprc.evaluation.controls import LABELS, Controls
-from deeprc.evaluation.judged import SIDE_NAMES, Judged, Numbers
+from deeprc.evaluation.judged import SIDE_NAMES, AllClasses, Judged, Numbers
 from deeprc.evaluation.predictor import NEW
 from deeprc.evaluation.trust import p_text
 from deeprc.interpretation.report.page import DASH, Cell, Column, Table, number, percent, text
@@ -116,6 +116,8 @@ def control_table(controls: Controls, place: int) -> Table:
         )
     if isinstance(contrast, Numbers):
         told = f"Predicting {contrast.target}"
+    elif isinstance(contrast, AllClasses):
+        told = f"Telling apart all classes of {contrast.target}"
     elif contrast.about:
         told = f"Telling apart {contrast.about}"
     else:

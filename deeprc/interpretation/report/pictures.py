@@ -115,6 +115,7 @@ def attention_pictures(
     classes: Mapping[str, str],
     places: Mapping[str, int],
     target: str = "",
+    by: str = "by class",
 ) -> list[Figure]:
     """Return sizes of metastable states and attention curves by class; those that exist.
 
@@ -128,6 +129,8 @@ def attention_pictures(
         Of the classes, see `drawn_places`.
     target
         Whose classes they are, where there are several targets.
+    by
+        By what the repertoires are parted, in words.
     """
     from deeprc.interpretation.figures import attention_figure, metastable_figure
 
@@ -135,7 +138,7 @@ def attention_pictures(
     if known.empty:
         return []
     median = float(known["metastable_size"].median())
-    by, named = f"by class{f' of {target}' * bool(target)}", f" by {target}" * bool(target)
+    named = f" by {target}" * bool(target)
     says = f"Number of sequences that hold 90% of the attention, {by}; in the median {median:,.0f}."
     caption = (
         f"How many sequences hold 90% of the attention in each repertoire (a point each), {by}. Few: the network "

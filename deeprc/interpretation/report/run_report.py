@@ -31,6 +31,7 @@ from deeprc.interpretation.report.findings import (
     checks_of,
     flagged_groups,
     group_table,
+    is_relabelled,
     shared_by,
     shortcut_table,
 )
@@ -123,7 +124,8 @@ def _content(
     shared = shared_by(dataset, found.top, groups, checks.subject_column)
     sides = side_pages(run, dataset, found, classes, shared)
     witnesses = _witnesses(run, dataset, judged, found.sides)
-    known = cautions(run, assessment, heads=found.heads, history=history, seeds=seeds)
+    relabelled = is_relabelled(run, dataset)
+    known = cautions(run, assessment, heads=found.heads, history=history, seeds=seeds, relabelled=relabelled)
     known += cautions_of_checks(checks, shared)
     known.sort(key=lambda each: each.level != "warning")
     return {
@@ -192,7 +194,8 @@ def _attention(run: Run, judged: Judged, found: Survey) -> list[Figure]:
         classes = drawn_classes(task, judged.ids.tolist(), judged.labels[:, i])
         named = task.name if len(run.tasks) > 1 else ""
         places = drawn_places(run.tasks, task, judged.labels[:, i])
-        figures += pictures.attention_pictures(found.heads, found.curves, classes, places, named)
+        by = f"by {task.column}" if task.kind == "regression" else f"by class{f' of {named}' * bool(named)}"
+        figures += pictures.attention_pictures(found.heads, found.curves, classes, places, named, by)
     return figures
 
 

@@ -187,7 +187,10 @@ def _first(motif: Motif, genes: Sequence[CommonGene], side: Side) -> str:
         text += f" On average, so many of a repertoire's sequences carry it: {each}."
     if "n_people" in motif.carriers:
         rows = motif.carriers.to_dict("records")
-        each = ", ".join(f"{row['n_people_with']:,} of {row['n_people']:,} in {row['class']}" for row in rows)
+        several = len(rows) > 1  # of a number all repertoires are one row
+        each = ", ".join(
+            f"{row['n_people_with']:,} of {row['n_people']:,}" + several * f" in {row['class']}" for row in rows
+        )
         text += f" So many people have a repertoire with it: {each}."
     others = [share for name, share in shares.items() if name != side.label]
     if side.label in shares and others and shares[side.label] < _MORE * max(others):
@@ -214,7 +217,7 @@ def _motif_table(
         Column("Odds ratio", note="how much more frequent it is among the former; 1 is alike"),
         Column("p, corrected", note="Fisher's exact test, corrected for all patterns that there are"),
     ]
-    note = "all that carry it, and in brackets their mean share of a repertoire's sequences, as in the next classes"
+    note = "all that carry it, and in brackets their mean share of a repertoire's sequences, as in the next columns"
     for row in first.carriers.to_dict("records"):
         name, n = row["class"], int(row["n_repertoires"])
         mark = swatch(places[name]) if name in places else ""

@@ -16,6 +16,8 @@ from deeprc.tasks import Task
 
 __all__ = ["summary"]
 
+_FEW_PEOPLE = " These repertoires are of too few people to say more."
+
 
 def summary(
     run: Run, dataset: RepertoireDataset, judged: Judged, controls: Sequence[Controls], sides: Sequence[SidePage]
@@ -33,7 +35,8 @@ def summary(
     )
     lines += [(f"Answer{contrast.named}", _answer(contrast, judged)) for contrast in judged.contrasts]
     lines += [(f"Answer{numbers.named}", _number_answer(numbers, judged)) for numbers in judged.numbers]
-    lines += [(f"Controls{each.contrast.named}", _compared(each)) for each in controls if not each.comparison.empty]
+    shown = [each for each in controls if not (each.comparison.empty or each.is_of_class)]
+    lines += [(f"Controls{each.contrast.named}", _compared(each)) for each in shown]
     for page in sides:
         lines.append((f"First motif for {page.side.name}", page.first or _no_motif(page)))
     return lines
@@ -50,7 +53,8 @@ def _question(task: Task) -> str:
         return f"Do receptor sequences tell the value of “{task.column}”?"
     if task.kind == "multiclass":
         return f"Do receptor sequences tell the class of “{task.column}”: {', '.join(task.classes)}?"
-    return f"Do receptor sequences tell whether “{task.column}” is {task.positive} or {task.negative}?"
+    positive, negative = (f"({name})" if " or " in name else name for name in (task.positive, task.negative))
+    return f"Do receptor sequences tell whether “{task.column}” is {positive} rather than {negative}?"
 
 
 def _answer(contrast: Contrast, judged: Judged) -> str:
@@ -58,11 +62,12 @@ def _answer(contrast: Contrast, judged: Judged) -> str:
     if auc is None:
         return "Not known: there are no repertoires of both classes that the network has not seen."
     n = int((judged.rows(judged.side) & ~np.isnan(contrast.label)).sum())
-    verdict = "cannot be shown to tell" if auc.low <= 0.5 else "tells"
+    few = judged.has_few_people(contrast.target)
+    verdict = "cannot be shown to tell" if auc.low <= 0.5 or few else "tells"
     return (
         f"The network {verdict} {contrast.positive} from {contrast.negative}: its AUC is {auc.value:.3f} (95% interval "
         f"{auc.low:.3f} to {auc.high:.3f}; 1 is perfect, 0.5 is guessing) on {n:,} {SIDE_NAMES[judged.side or '']} "
-        f"repertoires that it had not seen, {auc.n_positive:,} of them {contrast.positive}."
+        f"repertoires that it had not seen, {auc.n_positive:,} of them {contrast.positive}.{_FEW_PEOPLE * few}"
     )
 
 
@@ -72,14 +77,16 @@ def _number_answer(numbers: Numbers, judged: Judged) -> str:
         return "Not known: there are no repertoires with different values that the network has not seen."
     side = SIDE_NAMES[judged.side or ""]
     error = judged.metrics[judged.side or ""][numbers.target]["mae"]
+    few = judged.has_few_people(numbers.target)
     limits = "of which there is no interval"
     verdict = "cannot be shown to predict"
     if found.interval is not None:
         limits = f"95% interval {found.interval[0]:.3f} to {found.interval[1]:.3f}"
-        verdict = "predicts" if found.interval[0] > 0 else verdict
+        verdict = "predicts" if found.interval[0] > 0 and not few else verdict
     return (
         f"The network {verdict} {numbers.target}: its r² is {found.value:.3f} ({limits}; 1 is perfect, 0 is no better "
         f"than the mean) and its mean error {error:.3g}, on {found.n:,} {side} repertoires that it had not seen."
+        f"{_FEW_PEOPLE * few}"
     )
 
 

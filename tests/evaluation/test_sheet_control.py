@@ -1,0 +1,47 @@
+"""Columns that a control of the sheet reads, and those that it leaves out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from deeprc.evaluation.sheet_control import columns_for_control, left_out_columns
+from deeprc.tasks import parse_tasks
+
+N = 20
+TABLE = pd.DataFrame(
+    {
+        "status": ["case", "healthy"] * (N // 2),
+        "score": [0.9, 0.1] * (N // 2),  # a threshold says the status
+        "ward": ["A", "B"] * (N // 2),  # so does each of its values
+        "site": ["x"] * 7 + ["y"] * 13,
+        "number": np.arange(N) + 100,  # each repertoire has its own
+        "weight": np.linspace(50.5, 90.2, N),  # so has a measurement
+        "donor": [f"d{i // 4}" for i in range(N)],
+        "donor_code": [7 * (i // 4) for i in range(N)],  # each donor has its own
+        "age": [30 + 3 * (i // 4) for i in range(N)],  # so has an age
+        "batch": [i // 4 % 2 for i in range(N)],
+    }
+)
+
+
+def test_what_says_the_target_or_names_each_is_left_out() -> None:
+    read, left_out = columns_for_control(TABLE, parse_tasks(["status"], TABLE))
+    assert read == ["site", "weight", "age", "batch"]
+    assert left_out == ["score", "ward", "number", "donor_code"]
+    (note,) = left_out_columns(left_out)
+    assert note.text.startswith("The control of the sheet does not read score, ward, number, donor_code: ")
+    assert left_out_columns([]) == []
+
+
+@pytest.mark.parametrize(("row", "value"), [(0, "B"), (3, "A")])
+def test_one_exception_is_enough_to_be_a_control(row: int, value: str) -> None:
+    table = TABLE.copy()
+    table.loc[row, "ward"] = value
+    assert "ward" in columns_for_control(table, parse_tasks(["status"], table))[0]
+
+
+def test_a_number_in_other_words() -> None:
+    table = TABLE.assign(months=12.0 * TABLE["batch"])
+    assert "batch" in columns_for_control(table, parse_tasks(["months:regression"], table))[1]
