@@ -62,8 +62,7 @@ def columns_left_out(columns: SheetColumns) -> list[Caution]:
     names = shown_columns(columns.target_like)
     text = (
         f"The target follows from {names} of the sheet alone, so no control reads that. This does no harm if it is the "
-        "target in other words. If it is something else, as a batch or an age, this cohort cannot show which of the two "
-        "was learned."
+        "target in other words. If it is something else, as a batch, this cohort cannot show which one was learned."
     )
     return [Caution("warning", text, "controls", "columns-left-out", {"columns": columns.target_like})]
 
