@@ -19,7 +19,7 @@ from deeprc.evaluation.controls import Controls, compare_controls
 from deeprc.evaluation.judged import Judged, judge
 from deeprc.evaluation.predictor import Predictor, outputs
 from deeprc.evaluation.run_cautions import run_cautions
-from deeprc.evaluation.sheet_control import columns_for_control, left_out_columns
+from deeprc.evaluation.sheet_control import columns_for_control, columns_left_out
 
 __all__ = ["Assessment", "assess", "assess_outputs"]
 
@@ -74,5 +74,5 @@ def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, found: NDAr
     controls = compare_controls(dataset, judged, predictor.tasks)
     cautions = run_cautions(judged, controls, metadata=dataset.metadata)
     if any(each.measures for each in controls):
-        cautions += left_out_columns(columns_for_control(dataset.metadata, predictor.tasks)[1])
+        cautions += columns_left_out(columns_for_control(dataset.metadata, predictor.tasks))
     return Assessment(judged, controls, cautions)

@@ -161,7 +161,7 @@ def compare_controls(dataset: RepertoireDataset, judged: Judged, tasks: Sequence
     tasks
         All targets, whose columns no control reads.
     """
-    columns, _ = columns_for_control(dataset.metadata, tasks)
+    columns = columns_for_control(dataset.metadata, tasks).read
     every: list[Contrast | Numbers] = [*judged.contrasts, *judged.numbers]
     found = []
     for task in tasks:

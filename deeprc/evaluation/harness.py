@@ -32,7 +32,7 @@ from deeprc.evaluation.methods import Method, choose_methods, names_code, split_
 from deeprc.evaluation.nested import NestedPlan, cohort_digest, labelled_folds
 from deeprc.evaluation.scoring import scoring_for
 from deeprc.evaluation.search import with_setting, without_path
-from deeprc.evaluation.sheet_control import columns_for_control, left_out_columns
+from deeprc.evaluation.sheet_control import columns_for_control, columns_left_out
 from deeprc.evaluation.splits import people, subject_column
 from deeprc.evaluation.store import ResultStore, holds_benchmark, read_header
 from deeprc.files import write_text
@@ -172,9 +172,9 @@ def _of_subjects(plan: NestedPlan, group_by: str | None) -> list[Caution]:
 
 def _of_columns(plan: NestedPlan) -> list[Caution]:
     """Return which columns the control of the sheet leaves out; nothing where the user has named its columns."""
-    columns, left_out = columns_for_control(plan.dataset.metadata, [plan.task])
+    columns = columns_for_control(plan.dataset.metadata, [plan.task])
     read = [each.estimator.get_params()["columns"] for each in plan.methods if each.name == "sheet-columns"]
-    return left_out_columns(left_out) if columns in read else []
+    return columns_left_out(columns) if columns.read in read else []
 
 
 def _write_folds(folder: Path, plan: NestedPlan) -> None:

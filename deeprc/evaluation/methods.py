@@ -248,7 +248,7 @@ def _with_columns(method: Method, dataset: RepertoireDataset, task: Task) -> Met
     if method.name != "sheet-columns" or method.estimator.get_params()["columns"]:
         return method
     table = dataset.metadata
-    columns, _ = columns_for_control(table, [task])
+    columns = columns_for_control(table, [task]).read
     label = f"{method.label} ({shown_columns(columns)})" if columns else method.label
     return replace(method, estimator=with_setting(method.estimator, {"columns": columns}), label=label)
 

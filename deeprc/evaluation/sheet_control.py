@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.splits import people, subject_column, subject_columns
 from deeprc.tasks import Task, labels
 
-__all__ = ["columns_for_control", "left_out_columns", "shown_columns"]
+__all__ = ["SheetColumns", "columns_for_control", "columns_left_out", "shown_columns"]
 
 _SHOWN = 3  # names
 _NAMES = ("repertoire_id", "sample_id", "filename", "file_name", "file", "sample_name")
@@ -26,33 +26,45 @@ _ID = re.compile(r"(?<![a-z])(id|code|number|no|nr|index|barcode)(?![a-z])", re.
 _OWN_VALUE = 0.9  # different values per repertoire, or per person, from which a column names each
 
 
-def columns_for_control(metadata: pd.DataFrame, tasks: Sequence[Task]) -> tuple[list[str], list[str]]:
-    """Return the columns that a control reads, and those that it leaves out although it could read them.
+class SheetColumns(NamedTuple):
+    """Columns of a sheet.
 
-    Left out are columns that determine a target among the labelled repertoires, value by value or by a threshold, and
-    columns, of text or called an id, with a value of its own for nearly each repertoire or person.
+    `read` are those that a control reads. `target_like` determine a target among the labelled repertoires, value by
+    value or by a threshold; `identifying`, of text or called an id, have a value of their own for nearly each
+    repertoire or person.
     """
+
+    read: list[str]
+    target_like: list[str]
+    identifying: list[str]
+
+
+def columns_for_control(metadata: pd.DataFrame, tasks: Sequence[Task]) -> SheetColumns:
+    """Return the columns that a control reads, and those that it leaves out although it could read them."""
     able = control_columns(metadata, left_out={*(task.column for task in tasks), *_NAMES, *subject_columns(metadata)})
     known = [labels([task], metadata)[:, 0] for task in tasks if task.column in metadata]
     person = people(metadata, subject_column(metadata, None))
-    left_out = [
-        name
-        for name in able
-        if _names_each(metadata[name], person) or any(_says(metadata[name], label) for label in known)
-    ]
-    return [name for name in able if name not in left_out], left_out
+    found = SheetColumns([], [], [])
+    for name in able:
+        if _names_each(metadata[name], person):
+            found.identifying.append(name)
+        elif any(_says(metadata[name], label) for label in known):
+            found.target_like.append(name)
+        else:
+            found.read.append(name)
+    return found
 
 
-def left_out_columns(columns: Sequence[str]) -> list[Caution]:
-    """Return a note that names the columns that the control of the sheet leaves out."""
-    if not columns:
+def columns_left_out(columns: SheetColumns) -> list[Caution]:
+    """Return a warning that names the columns that determine a target: copies of it, or confounders."""
+    if not columns.target_like:
         return []
+    names = shown_columns(columns.target_like)
     text = (
-        f"The control of the sheet does not read {', '.join(columns)}: a value says what the target is, "
-        "or nearly each repertoire or person has its own. If a column is not the target in other words, but a batch, "
-        "nothing here can tell whether the network has learned the batch."
+        f"The target follows from {names} of the sheet alone, so no control reads that. This does no harm if it is the "
+        "target in other words. If it is something else, as a batch, this cohort cannot show which one was learned."
     )
-    return [Caution("note", text, "controls", "columns-left-out", {"columns": list(columns)})]
+    return [Caution("warning", text, "controls", "columns-left-out", {"columns": columns.target_like})]
 
 
 def shown_columns(columns: Sequence[str]) -> str:

@@ -101,9 +101,12 @@ def _forward_piece(
     part: _Array,
 ) -> None:
     """Write the exponentials of a piece's logits less their maximum, and sum them, and the values times them."""
-    first, last = bounds[piece]
+    first, last = bounds[piece, 0], bounds[piece, 1]
     for h in range(logits.shape[1]):
-        maximum = logits[first:last, h].max()
+        maximum = logits[first, h]
+        for n in range(first + 1, last):
+            if logits[n, h] > maximum or np.isnan(logits[n, h]):
+                maximum = logits[n, h]  # NaN stays: nothing is above it
         sum_of_weights, average = 0.0, part[piece, h]
         for n in range(first, last):
             weight = np.exp(logits[n, h] - maximum)
@@ -154,15 +157,19 @@ def _combine(highest: _Array, total: _Array, part: _Array, sets: _Array, pooled:
     B, H, _ = pooled.shape
     of_set = np.full((B, H), -np.inf)
     for piece, b in enumerate(sets):
-        of_set[b] = np.maximum(of_set[b], highest[piece])
-    sums = np.zeros((B, H))
+        for h in range(H):  # in loops: array operations take seconds to compile
+            if highest[piece, h] > of_set[b, h] or np.isnan(highest[piece, h]):
+                of_set[b, h] = highest[piece, h]  # NaN stays: nothing is above it
+    sums, shares = np.zeros((B, H)), np.empty((len(sets), H))
     for piece, b in enumerate(sets):
-        sums[b] += total[piece] * np.exp(highest[piece] - of_set[b])
-    shares = np.empty((len(sets), H))
-    for piece, b in enumerate(sets):
-        shares[piece] = np.exp(highest[piece] - of_set[b]) / sums[b]
         for h in range(H):
-            pooled[b, h] += part[piece, h] * shares[piece, h]
+            shares[piece, h] = np.exp(highest[piece, h] - of_set[b, h])
+            sums[b, h] += total[piece, h] * shares[piece, h]
+    for piece, b in enumerate(sets):
+        for h in range(H):
+            shares[piece, h] /= sums[b, h]
+            for d in range(pooled.shape[2]):
+                pooled[b, h, d] += part[piece, h, d] * shares[piece, h]
     return shares
 
 

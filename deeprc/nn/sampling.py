@@ -146,6 +146,32 @@ def _kept(sizes: Tensor, fraction: float, most: int | None) -> Tensor:
     return (sizes.double() * fraction - 1e-9).ceil().clamp(min=1, max=most).minimum(sizes).long()
 
 
+@njit(nogil=True)
+def _element(values: NDArray[np.float64], k: int) -> float:
+    """Return what would be at place k if the values, which change places, were sorted; none may be NaN.
+
+    This is Hoare's selection. numpy's partition would take ten seconds to compile.
+    """
+    low, high = 0, len(values) - 1
+    while low < high:
+        pivot, i, j = values[(low + high) // 2], low, high
+        while i <= j:
+            while values[i] < pivot:
+                i += 1
+            while values[j] > pivot:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i, j = i + 1, j - 1
+        if k <= j:
+            high = j
+        elif k >= i:
+            low = i
+        else:
+            break
+    return float(values[k])
+
+
 @njit(parallel=True, nogil=True)
 def _top_rows(
     logits: NDArray[np.float64], offsets: NDArray[np.int64], bounds: NDArray[np.int64], rows: NDArray[np.int64]
@@ -157,13 +183,17 @@ def _top_rows(
             continue
         score = np.full(last - first, -np.inf)
         for h in range(H):
-            highest = logits[first:last, h].max()
+            highest = -np.inf
+            for n in range(first, last):
+                if logits[n, h] > highest or np.isnan(logits[n, h]):
+                    highest = logits[n, h]  # NaN stays: nothing is above it
             for n in range(last - first):
                 above = logits[first + n, h] - highest
                 score[n] = np.inf if np.isnan(above) else max(score[n], above)  # no number compares with NaN
-        threshold = np.partition(score, len(score) - keep)[len(score) - keep]
-        equals = keep - np.sum(score > threshold)  # of those at the threshold, the first ones fill up
-        at = bounds[b]
+        threshold = _element(score.copy(), len(score) - keep)
+        equals, at = keep, bounds[b]  # of those at the threshold, the first ones fill up
+        for n in range(last - first):
+            equals -= score[n] > threshold
         for n in range(last - first):
             at_threshold = score[n] == threshold
             if score[n] > threshold or (at_threshold and equals > 0):

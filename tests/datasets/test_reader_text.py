@@ -61,6 +61,7 @@ def test_ragged_rows_are_named(tmp_path, row, found, quote):
         read_repertoire(path)
 
 
+@pytest.mark.slow
 def test_a_ragged_row_far_down_a_long_file(tmp_path):
     rows = [b"CASSF\t2\n"] * 1_200_000
     rows[1_100_000] = b"CASSF\n"

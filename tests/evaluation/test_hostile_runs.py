@@ -413,19 +413,6 @@ def test_some_hostile_run_directories(tiny_run: Path, tiny_cohort: Path, tmp_pat
     assert not problems, "\n\n".join(problems)
 
 
-def test_some_hostile_checkpoints(stopped_run: Path, tmp_path: Path) -> None:
-    rng = np.random.default_rng(4)
-    problems = check(some(checkpoint_cases(stopped_run, rng, 5), rng, 3), stopped_run, tmp_path / "c", resume_commands)
-    assert not problems, "\n\n".join(problems)
-
-
-def test_some_hostile_benchmark_folders(tiny_benchmark: Path, tiny_cohort: Path, tmp_path: Path) -> None:
-    rng = np.random.default_rng(5)
-    cases = some(benchmark_cases(tiny_benchmark, rng, 3), rng, 3)
-    problems = check(cases, tiny_benchmark, tmp_path / "b", partial(benchmark_commands, cohort=tiny_cohort), each=1)
-    assert not problems, "\n\n".join(problems)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("file", ["config.yaml", "splits.json", "model.safetensors", "history.tsv", "predictions.tsv"])
 def test_many_hostile_run_directories(file: str, tiny_run: Path, tiny_cohort: Path, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from deeprc.evaluation.sheet_control import columns_for_control, left_out_columns
+from deeprc.evaluation.sheet_control import columns_for_control, columns_left_out
 from deeprc.tasks import parse_tasks
 
 N = 20
@@ -27,21 +27,23 @@ TABLE = pd.DataFrame(
 
 
 def test_what_says_the_target_or_names_each_is_left_out() -> None:
-    read, left_out = columns_for_control(TABLE, parse_tasks(["status"], TABLE))
-    assert read == ["site", "weight", "age", "batch"]
-    assert left_out == ["score", "ward", "number", "donor_code"]
-    (note,) = left_out_columns(left_out)
-    assert note.text.startswith("The control of the sheet does not read score, ward, number, donor_code: ")
-    assert left_out_columns([]) == []
+    columns = columns_for_control(TABLE, parse_tasks(["status"], TABLE))
+    assert columns.read == ["site", "weight", "age", "batch"]
+    assert columns.target_like == ["score", "ward"]
+    assert columns.identifying == ["number", "donor_code"]
+    (warning,) = columns_left_out(columns)
+    assert warning.level == "warning"
+    assert warning.text.startswith("The target follows from score, ward of the sheet alone, so")
+    assert columns_left_out(columns._replace(target_like=[])) == []
 
 
 @pytest.mark.parametrize(("row", "value"), [(0, "B"), (3, "A")])
 def test_one_exception_is_enough_to_be_a_control(row: int, value: str) -> None:
     table = TABLE.copy()
     table.loc[row, "ward"] = value
-    assert "ward" in columns_for_control(table, parse_tasks(["status"], table))[0]
+    assert "ward" in columns_for_control(table, parse_tasks(["status"], table)).read
 
 
 def test_a_number_in_other_words() -> None:
     table = TABLE.assign(months=12.0 * TABLE["batch"])
-    assert "batch" in columns_for_control(table, parse_tasks(["months:regression"], table))[1]
+    assert "batch" in columns_for_control(table, parse_tasks(["months:regression"], table)).target_like
