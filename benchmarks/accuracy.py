@@ -27,6 +27,7 @@ from accuracy_cohorts import N_FOLDS, Cohorts, Source
 from accuracy_jobs import METHODS, Entry, Results, count_kmers, entries_of, measure
 from common import report
 
+from deeprc.benchmarking.methods import split_names
 from deeprc.config import Config, NetworkConfig, TrainingConfig, load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.simulation import load_recipe
@@ -34,7 +35,6 @@ from deeprc.datasets.simulation.cohort import Cohort
 from deeprc.datasets.simulation.recipe import recipes
 from deeprc.device import resolve_device
 from deeprc.errors import InputError, Terminated
-from deeprc.evaluation.methods import split_names
 from deeprc.evaluation.metrics import auc_interval
 from deeprc.files import write_text
 

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.benchmarking.jobs import job_key
 from deeprc.datasets.cache import content_digest
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.simulation import SimulatedDataset
 from deeprc.datasets.simulation.cohort import Cohort
 from deeprc.datasets.simulation.write import write_container
 from deeprc.errors import InputError
-from deeprc.evaluation.jobs import job_key
 from deeprc.evaluation.splits import Split, make_split
 from deeprc.tasks import Task, labels, parse_tasks
 

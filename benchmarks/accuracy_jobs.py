@@ -21,17 +21,17 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from deeprc.baselines.inner_folds import inner_folds
+from deeprc.benchmarking.jobs import job_key
+from deeprc.benchmarking.methods import Method, choose_methods
+from deeprc.benchmarking.search import Setting, path_parameter, with_setting, without_path
 from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import kmer_matrix
 from deeprc.datasets.simulation import Signal
 from deeprc.datasets.simulation.search import find_motifs
 from deeprc.errors import InputError
-from deeprc.evaluation.jobs import job_key
-from deeprc.evaluation.methods import Method, choose_methods
+from deeprc.evaluation.auc_comparison import midrank_aucs
 from deeprc.evaluation.metrics import auc_interval
-from deeprc.evaluation.paired_test import midrank_aucs
-from deeprc.evaluation.search import Setting, path_parameter, with_setting, without_path
 from deeprc.evaluation.splits import Split
 from deeprc.files import write_text
 from deeprc.interpretation.contributions import network_scores
@@ -53,7 +53,7 @@ METHODS: Mapping[str, str | None] = {
     "svm": "svm-minmax",
     "burden": "burden-test",
 }
-"""What the other methods are called in `deeprc.evaluation.methods`."""
+"""What the other methods are called in `deeprc.benchmarking.methods`."""
 _SEARCH = "quick"
 _TOP = 100
 

@@ -11,17 +11,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from deeprc.benchmarking.harness import benchmark
+    from deeprc.checks import check_cohort as check
     from deeprc.config import load_config
     from deeprc.datasets.dataset import open_dataset as open  # noqa: A004 (the documented name)
     from deeprc.datasets.preprocessing import preprocess
-    from deeprc.evaluation.checks import check_cohort as check
-    from deeprc.evaluation.ensemble import evaluate_runs as evaluate
-    from deeprc.evaluation.ensemble import load_ensemble
-    from deeprc.evaluation.experiment import train_run as train
-    from deeprc.evaluation.harness import benchmark
-    from deeprc.evaluation.run import load_run as load
     from deeprc.interpretation.attention import attention_table
     from deeprc.interpretation.report import write_any_report as report
+    from deeprc.runs.ensemble import evaluate_runs as evaluate
+    from deeprc.runs.ensemble import load_ensemble
+    from deeprc.runs.experiment import train_run as train
+    from deeprc.runs.run import load_run as load
     from deeprc.training.estimator import DeepRCClassifier
 
     __version__: str
@@ -46,16 +46,16 @@ __all__ = [
 _WHERE = {
     "DeepRCClassifier": ("deeprc.training.estimator", "DeepRCClassifier"),
     "attention_table": ("deeprc.interpretation.attention", "attention_table"),
-    "benchmark": ("deeprc.evaluation.harness", "benchmark"),
-    "check": ("deeprc.evaluation.checks", "check_cohort"),
-    "evaluate": ("deeprc.evaluation.ensemble", "evaluate_runs"),
-    "load": ("deeprc.evaluation.run", "load_run"),
+    "benchmark": ("deeprc.benchmarking.harness", "benchmark"),
+    "check": ("deeprc.checks", "check_cohort"),
+    "evaluate": ("deeprc.runs.ensemble", "evaluate_runs"),
+    "load": ("deeprc.runs.run", "load_run"),
     "load_config": ("deeprc.config", "load_config"),
-    "load_ensemble": ("deeprc.evaluation.ensemble", "load_ensemble"),
+    "load_ensemble": ("deeprc.runs.ensemble", "load_ensemble"),
     "open": ("deeprc.datasets.dataset", "open_dataset"),
     "preprocess": ("deeprc.datasets.preprocessing", "preprocess"),
     "report": ("deeprc.interpretation.report", "write_any_report"),
-    "train": ("deeprc.evaluation.experiment", "train_run"),
+    "train": ("deeprc.runs.experiment", "train_run"),
 }
 
 

@@ -17,11 +17,11 @@ from deeprc.datasets.dataset import open_dataset
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.datasets.simulation import Cohort, load_recipe, write_airr
 from deeprc.documents import read_json
-from deeprc.evaluation.experiment import Progress, train_run
-from deeprc.evaluation.run import Run
 from deeprc.files import check_new_folder, write_text
 from deeprc.interpretation.attention import best_sequences, heads_path, iterate_attention, write_attention
 from deeprc.interpretation.report import REPORT_NEEDS, write_report
+from deeprc.runs.experiment import Progress, train_run
+from deeprc.runs.run import Run
 
 __all__ = ["N_UPDATES", "TOP", "run_quickstart"]
 

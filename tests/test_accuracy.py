@@ -17,11 +17,11 @@ from deeprc.config import load_config
 from deeprc.datasets.dataset import open_dataset
 from deeprc.datasets.simulation import load_recipe
 from deeprc.datasets.simulation.write import write_container
-from deeprc.evaluation.ensemble import Ensemble
-from deeprc.evaluation.experiment import train_run
 from deeprc.evaluation.splits import make_split
 from deeprc.interpretation.contributions import network_scores
 from deeprc.nn.batch import BatchMaker
+from deeprc.runs.ensemble import Ensemble
+from deeprc.runs.experiment import train_run
 from deeprc.tasks import parse_tasks
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"

@@ -15,16 +15,16 @@ import yaml
 
 import deeprc
 from deeprc.airr_ml import ImmuneStatePredictor
+from deeprc.benchmarking.harness import benchmark
+from deeprc.benchmarking.methods import METHODS, estimator_class
 from deeprc.config import Config, NetworkConfig, TrainingConfig, load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.simulation import SimulatedDataset, load_recipe
 from deeprc.datasets.simulation.recipe import cohort_to_mapping
 from deeprc.documents import plain
-from deeprc.evaluation.harness import benchmark
-from deeprc.evaluation.methods import METHODS, estimator_class
-from deeprc.evaluation.run import Run
 from deeprc.evaluation.splits import make_split
 from deeprc.hopfield import Hopfield, HopfieldPooling
+from deeprc.runs.run import Run
 from deeprc.tasks import parse_tasks
 
 SMALL = {"n_updates": 1, "evaluate_every": 1, "n_kernels": 4, "key_units": 4, "n_sequences": 20, "standardise": True,
@@ -100,7 +100,7 @@ def test_splits(data: RepertoireDataset) -> None:
 
 
 def test_benchmarks(data: RepertoireDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deeprc.evaluation.benchmark_result.draw_curves", lambda *_: None)
+    monkeypatch.setattr("deeprc.benchmarking.result.draw_curves", lambda *_: None)
     numbers: dict[str, Any] = {"folds": np.int64(3), "seed": np.uint64(1), "jobs": np.int64(1)}
     call: dict[str, Any] = {"target": "status=case", "methods": ["repertoire-size"], "output": tmp_path / "b"}
     found = benchmark(data, **call, **numbers)

@@ -17,7 +17,7 @@ import pytest
 import deeprc
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.evaluation.run import Run
+from deeprc.runs.run import Run
 from deeprc.training.estimator import DeepRCClassifier
 from tests.conftest import random_sequences
 

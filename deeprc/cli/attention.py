@@ -57,9 +57,9 @@ def attention(
     """
     from deeprc.datasets.dataset import open_dataset
     from deeprc.errors import InputError
-    from deeprc.evaluation.run import load_run
     from deeprc.interpretation.attention import check_attention_outputs, heads_path, iterate_attention, write_attention
     from deeprc.interpretation.survey import find_side
+    from deeprc.runs.run import load_run
 
     if top is not None and top_overall is not None:
         raise InputError("--top keeps sequences of each repertoire, --top-overall of all together: give one of them")

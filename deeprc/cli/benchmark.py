@@ -22,7 +22,7 @@ _BAR = "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} jobs, {elapsed}{postfix}"
 def _list(context: click.Context, _: click.Parameter, value: bool) -> None:
     if not value:
         return
-    from deeprc.evaluation.methods import METHODS
+    from deeprc.benchmarking.methods import METHODS
 
     width = max(map(len, METHODS))
     for name, method in METHODS.items():
@@ -81,9 +81,9 @@ def benchmark(
     """
     import os
 
+    from deeprc.benchmarking.harness import benchmark as compare
+    from deeprc.benchmarking.methods import split_names
     from deeprc.errors import InputError, WriteError
-    from deeprc.evaluation.harness import benchmark as compare
-    from deeprc.evaluation.methods import split_names
 
     if output is None:
         raise InputError("expected --output FOLDER")

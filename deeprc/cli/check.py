@@ -15,7 +15,7 @@ from deeprc.datasets.cleaning import Merge
 from deeprc.errors import InputError
 
 if TYPE_CHECKING:
-    from deeprc.evaluation.checks import CohortCheck
+    from deeprc.checks import CohortCheck
 
 __all__ = ["check"]
 
@@ -91,7 +91,7 @@ def check(
       deeprc check exports/ --metadata samples.xlsx --target 'CMV=+'
       deeprc check cohort.h5 --target 'CMV=+' --output findings
     """
-    from deeprc.evaluation.checks.folder import check_folder, write_check
+    from deeprc.checks.folder import check_folder, write_check
 
     ctx = click.get_current_context()
     if output is not None:
@@ -110,8 +110,8 @@ def _is_one_container(sources: Sequence[Path]) -> bool:
 
 
 def _check_container(ctx: click.Context, sources: Sequence[Path]) -> CohortCheck:
+    from deeprc.checks import check_dataset
     from deeprc.datasets.dataset import open_dataset
-    from deeprc.evaluation.checks import check_dataset
 
     given = {name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     unused = sorted(given - {"sources", "targets", "group_by", "as_json", "output", "debug"})
@@ -122,7 +122,7 @@ def _check_container(ctx: click.Context, sources: Sequence[Path]) -> CohortCheck
 
 
 def _check_files(sources: Sequence[Path], metadata: Path | None, options: dict[str, Any]) -> CohortCheck:
-    from deeprc.evaluation.checks import check_cohort
+    from deeprc.checks import check_cohort
 
     if metadata is None:
         raise click.UsageError("repertoire files need --metadata SHEET (only one container alone does without)")

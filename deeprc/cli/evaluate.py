@@ -28,7 +28,7 @@ def evaluate(runs: tuple[str, ...], container: str, as_json: bool, device: str) 
       deeprc evaluate runs/cmv new_cohort.h5
       deeprc evaluate runs/cmv-1 runs/cmv-2 runs/cmv-3 cohort.h5
     """
-    from deeprc.evaluation.ensemble import assess_runs
+    from deeprc.runs.ensemble import assess_runs
 
     found = assess_runs(runs, container, device=device, progress=lambda positions: bar(positions, "repertoire"))
     click.echo(json.dumps(found.to_dict(), indent=1) if as_json else metrics_lines(found.metrics))

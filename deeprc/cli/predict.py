@@ -32,9 +32,9 @@ def predict(runs: tuple[str, ...], container: str, output: str, device: str) -> 
       deeprc predict runs/cmv-1 runs/cmv-2 runs/cmv-3 new_cohort.h5 -o predictions.tsv
     """
     from deeprc.datasets.dataset import open_dataset
-    from deeprc.evaluation.ensemble import load_ensemble
-    from deeprc.evaluation.run import save_predictions
     from deeprc.files import check_table_output
+    from deeprc.runs.ensemble import load_ensemble
+    from deeprc.runs.run import save_predictions
 
     check_table_output(Path(output), ["repertoire_id", "split", "target", "label", "probability"])
     trained = load_ensemble(runs, device=device)

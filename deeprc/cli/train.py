@@ -101,9 +101,9 @@ def train(
     from deeprc.config import load_config
     from deeprc.documents import read_json
     from deeprc.evaluation.caution import read_cautions
-    from deeprc.evaluation.experiment import resume_run, train_run
-    from deeprc.evaluation.run import read_settings
     from deeprc.evaluation.stored_tables import read_seeds
+    from deeprc.runs.experiment import resume_run, train_run
+    from deeprc.runs.run import read_settings
     from deeprc.training.enrichment import LEVEL
 
     if resume is not None:

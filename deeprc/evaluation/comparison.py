@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from deeprc.errors import InputError
+from deeprc.evaluation.auc_comparison import holm
 from deeprc.evaluation.caution import Caution
-from deeprc.evaluation.paired_test import holm
 from deeprc.evaluation.scoring import BINARY, Estimate, Scoring, refuse
 from deeprc.evaluation.trust import HOW_TO_LEAVE_OUT, is_few, p_in_words, p_text, relation
 

@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from deeprc.errors import InputError
-from deeprc.evaluation.intervals import r2_interval, r2_of, rank_correlation
-from deeprc.evaluation.metrics import auc_interval, binary_metrics, macro_auc, macro_metrics
-from deeprc.evaluation.paired_test import (
+from deeprc.evaluation.auc_comparison import (
     PairedTest,
     midrank_aucs,
     paired_auc_test,
     paired_error_test,
     paired_macro_auc_test,
 )
+from deeprc.evaluation.intervals import r2_interval, r2_of, rank_correlation
+from deeprc.evaluation.metrics import auc_interval, binary_metrics, macro_auc, macro_metrics
 from deeprc.tasks import TaskKind
 
 __all__ = ["BINARY", "BinaryScoring", "Estimate", "MulticlassScoring", "RegressionScoring", "Scoring", "scoring_for"]

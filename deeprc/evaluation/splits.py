@@ -20,6 +20,7 @@ from deeprc.files import read_limited
 from deeprc.tasks import Task, labels
 
 __all__ = [
+    "NEW",
     "SPLITS",
     "Split",
     "assign_folds",
@@ -32,6 +33,9 @@ __all__ = [
 ]
 
 SPLITS = ("train", "validation", "test")
+NEW = "new"
+"""The split of a repertoire that training has never seen."""
+
 _SUBJECT_COLUMNS = {"subject", "subjectid", "patient", "patientid", "donor", "donorid", "participant", "participantid"}
 _REGRESSION_BINS = 4
 _MOST_BYTES = 64 << 20

@@ -8,9 +8,8 @@ import pandas as pd
 
 from deeprc.documents import shown
 from deeprc.errors import InputError
-from deeprc.evaluation.predictor import NEW
 from deeprc.evaluation.scoring import Scoring
-from deeprc.evaluation.splits import SPLITS
+from deeprc.evaluation.splits import NEW, SPLITS
 from deeprc.tables import Column, read_table
 
 __all__ = [

@@ -21,7 +21,6 @@ import torch
 from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
-from deeprc.evaluation.run import Run
 from deeprc.files import check_table_output, write_aside, write_text
 from deeprc.hopfield.analysis import HeadSummary, metastable_sizes, operating_class, summarise_heads
 from deeprc.interpretation.contributions import Attended, SequenceScores, attended, scores_at
@@ -29,6 +28,7 @@ from deeprc.interpretation.ranking import BestRows, ranking_of
 from deeprc.nn.batch import BatchMaker
 from deeprc.nn.inference import groups_of_small
 from deeprc.outputs import output_names
+from deeprc.runs.run import Run
 
 __all__ = [
     "HEADS_COLUMNS",

@@ -37,13 +37,13 @@ from torch import Tensor
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.evaluation.run import Run
 from deeprc.interpretation.contributions import tangent
 from deeprc.nn.batch import BatchMaker, RepertoireBatch
 from deeprc.nn.features import N_AMINO_ACIDS
 from deeprc.nn.inference import chunks_of, kept_rows, pooled_representation
 from deeprc.nn.motif_convolution.reference import dense_features
 from deeprc.nn.network import DeepRC, chunk_size
+from deeprc.runs.run import Run
 
 __all__ = ["Attributions", "Progress", "attribute", "residue_frequencies"]
 

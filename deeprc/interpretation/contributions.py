@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.evaluation.run import Run
 from deeprc.nn.batch import BatchMaker
 from deeprc.nn.inference import attention_weights, chunks_of, pooled_representations
 from deeprc.nn.network import DeepRC
+from deeprc.runs.run import Run
 
 __all__ = ["Attended", "SequenceScores", "attended", "network_scores", "score_sequences", "scores_at", "tangent"]
 

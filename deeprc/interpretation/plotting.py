@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from deeprc.datasets.dataset import RepertoireDataset
-    from deeprc.evaluation.run import Run
     from deeprc.interpretation.attributions import Attributions
     from deeprc.interpretation.survey import Side, Survey
+    from deeprc.runs.run import Run
 
 __all__ = ["KINDS", "benchmark_curves", "class_names", "figure_of"]
 
@@ -48,7 +48,7 @@ class _Request:
 
     @cached_property
     def run(self) -> Run:
-        from deeprc.evaluation.run import load_run
+        from deeprc.runs.run import load_run
 
         return load_run(self.path, device=self.device)
 
@@ -79,8 +79,8 @@ class _Request:
     def predictions(self) -> pd.DataFrame:
         if self.cohort is not None:
             return self.run.predict(self.dataset, self.progress(range(len(self.dataset))))
-        from deeprc.evaluation.run import read_settings
         from deeprc.evaluation.stored_tables import read_run_predictions
+        from deeprc.runs.run import read_settings
 
         read_settings(self.path)  # says so where the folder is no run
         return read_run_predictions(self.path / "predictions.tsv")
@@ -111,9 +111,9 @@ def _regression(request: _Request) -> Figure:
 
 
 def _history(request: _Request) -> Figure:
-    from deeprc.evaluation.run import read_settings
     from deeprc.evaluation.stored_tables import read_history
     from deeprc.interpretation.figures import history_figure
+    from deeprc.runs.run import read_settings
 
     read_settings(request.path)
     return history_figure(read_history(request.path / "history.tsv"))
@@ -295,10 +295,10 @@ def benchmark_curves(folder: str | os.PathLike[str]) -> Figure:
     InputError
         If the folder holds no benchmark, or one that has not ended.
     """
+    from deeprc.benchmarking.store import holds_benchmark, read_header
     from deeprc.evaluation.comparison import MethodInfo
     from deeprc.evaluation.curves import curves_figure
     from deeprc.evaluation.scoring import scoring_for
-    from deeprc.evaluation.store import holds_benchmark, read_header
     from deeprc.evaluation.stored_tables import read_method_predictions
 
     if not holds_benchmark(Path(folder)):

@@ -15,8 +15,8 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.evaluation.run import Run
 from deeprc.interpretation.contributions import SequenceScores, score_sequences
+from deeprc.runs.run import Run
 
 __all__ = ["RANKINGS", "BestRows", "ranking_of", "witness_ranking"]
 

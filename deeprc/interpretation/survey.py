@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.evaluation.run import Run
 from deeprc.interpretation.attention import HEADS_COLUMNS, RepertoireAttention, iterate_attention
 from deeprc.interpretation.ranking import BestRows, ranking_of
+from deeprc.runs.run import Run
 from deeprc.tasks import Task
 
 __all__ = ["Side", "Survey", "find_side", "sides_of", "survey"]

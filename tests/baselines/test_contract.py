@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
+from deeprc.benchmarking.methods import METHODS
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset, open_dataset
 from deeprc.datasets.relabelling import relabel
@@ -25,7 +26,6 @@ from deeprc.datasets.simulation import Cohort, Counts, GermlineBackground, Motif
 from deeprc.datasets.simulation.recipe import cohort_to_mapping
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier, RepertoireClassifier
-from deeprc.evaluation.methods import METHODS
 
 N_TRAIN = 16
 EXACT = 1e-9

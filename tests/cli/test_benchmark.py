@@ -15,9 +15,9 @@ import pandas as pd
 import pytest
 import yaml
 
+from deeprc.benchmarking.methods import METHODS
 from deeprc.cli.benchmark import _duration
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.evaluation.methods import METHODS
 
 Deeprc = Callable[..., tuple[int, str, str]]
 TOYS = Path(__file__).parents[1] / "toys"
@@ -31,7 +31,7 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The module `toy_methods`, as a user's own: importable here and in processes that are started from here."""
     monkeypatch.syspath_prepend(str(TOYS))
     monkeypatch.setenv("PYTHONPATH", str(TOYS))
-    monkeypatch.setattr("deeprc.evaluation.benchmark_result.draw_curves", lambda *_: None)
+    monkeypatch.setattr("deeprc.benchmarking.result.draw_curves", lambda *_: None)
     return importlib.import_module("toy_methods")
 
 
@@ -195,7 +195,7 @@ def test_options_reach_the_harness(
         calls.append({"container": container, **options})
         return Result()
 
-    monkeypatch.setattr("deeprc.evaluation.harness.benchmark", compare)
+    monkeypatch.setattr("deeprc.benchmarking.harness.benchmark", compare)
     code, out, _ = deeprc("benchmark", "c.h5", "--target", "a=b", "-o", "o")
     assert (code, out) == (0, "the table\nWrote o\n")
     default = {

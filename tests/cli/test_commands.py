@@ -15,8 +15,8 @@ import pytest
 from deeprc.cli import main
 from deeprc.cli.tables import metrics_lines
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.evaluation.assess import assess
-from deeprc.evaluation.ensemble import load_ensemble
+from deeprc.runs.assess import assess
+from deeprc.runs.ensemble import load_ensemble
 from deeprc.training.checkpoint import load_tensors
 
 SMALL = ["n_updates=20", "evaluate_every=10", "n_kernels=8", "kernel_size=4", "n_sequences=40"]

@@ -12,8 +12,8 @@ import pytest
 from deeprc.cli import main
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.evaluation.run import Run, load_run
 from deeprc.interpretation.plotting import KINDS, class_names, figure_of
+from deeprc.runs.run import Run, load_run
 from tests.conftest import write_cohort
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is missing")

@@ -4,11 +4,11 @@ import gzip
 
 import pytest
 
+from deeprc.checks import check_cohort
 from deeprc.datasets.container import Container
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.errors import InputError, group_errors, quote
-from deeprc.evaluation.checks import check_cohort
 
 BOTH = ("aaSeqCDR3", "count", "CDR3_beta", "TRBV_gene", "TRBJ_gene")
 ROWS = [("CASSF", 5, "CASSF", "TRBV5-1", "TRBJ2-1"), ("CAF", 2, "CAF", "TRBV2", "TRBJ2-1")]

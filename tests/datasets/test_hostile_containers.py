@@ -15,7 +15,7 @@ from deeprc.datasets.container import Container, is_container
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.provenance import read_preprocessing, read_simulation
 from deeprc.errors import InputError
-from deeprc.evaluation.experiment import train_run
+from deeprc.runs.experiment import train_run
 
 PROGRAM = Path(__file__).with_name("hostile_containers.py")
 TINY = load_config(overrides=["n_updates=2", "evaluate_every=1", "n_kernels=4", "n_sequences=40", "seeded_start=0"])

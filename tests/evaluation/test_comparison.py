@@ -11,9 +11,9 @@ from scipy.stats import kstest
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score
 
 from deeprc.errors import InputError
+from deeprc.evaluation.auc_comparison import delong_covariance, holm, midrank_aucs, paired_auc_test
 from deeprc.evaluation.comparison import MethodInfo, compare, control_verdict, fold_metrics, p_text
 from deeprc.evaluation.metrics import auc_interval
-from deeprc.evaluation.paired_test import delong_covariance, holm, midrank_aucs, paired_auc_test
 
 A, B = MethodInfo("a", "Method A"), MethodInfo("b", "Method B")
 CONTROL, TRUTH = MethodInfo("v", "V gene usage", "control"), MethodInfo("k", "Known motif", "truth")
@@ -251,14 +251,14 @@ def test_permutations_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) ->
     label = np.arange(10) % 2
     arguments = [label] * 2, [label.astype(float)] * 2, [np.zeros(10)] * 2
     whole = paired_auc_test(*arguments)
-    monkeypatch.setattr("deeprc.evaluation.paired_test._CHUNK", 777)
+    monkeypatch.setattr("deeprc.evaluation.auc_comparison._CHUNK", 777)
     assert paired_auc_test(*arguments) == whole
     assert whole.test == "permutation"
 
 
 def test_permutation_p_values_under_the_null(monkeypatch: pytest.MonkeyPatch) -> None:
     """One positive per fold, so that DeLong's variance does not exist."""
-    monkeypatch.setattr("deeprc.evaluation.paired_test._PERMUTATIONS", 199)
+    monkeypatch.setattr("deeprc.evaluation.auc_comparison._PERMUTATIONS", 199)
     rng = np.random.default_rng(3)
     label = np.array([1] + [0] * 9)
     p_values = []

@@ -10,14 +10,14 @@ import pytest
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.metrics import r2_score, roc_auc_score
 
+from deeprc.benchmarking.harness import benchmark
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.evaluation import benchmark
+from deeprc.evaluation.auc_comparison import paired_error_test, paired_macro_auc_test
 from deeprc.evaluation.caution import read_cautions
 from deeprc.evaluation.comparison import MethodInfo, checked_predictions, compare, control_verdict, fold_metrics
 from deeprc.evaluation.curves import curves_table
 from deeprc.evaluation.metrics import auc_interval
-from deeprc.evaluation.paired_test import paired_error_test, paired_macro_auc_test
 from deeprc.evaluation.scoring import MulticlassScoring, RegressionScoring, scoring_for
 from deeprc.evaluation.trust import FEW_IN_CLASS, is_few, relation
 from deeprc.interpretation.report import write_benchmark_report

@@ -9,8 +9,8 @@ import torch
 
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.evaluation.experiment import train_run
-from deeprc.evaluation.run import Run
+from deeprc.runs.experiment import train_run
+from deeprc.runs.run import Run
 
 RunFactory = Callable[..., Run]
 

@@ -12,9 +12,9 @@ import pytest
 
 from deeprc.cli import main
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.evaluation.run import Run, load_run
 from deeprc.interpretation import attention
 from deeprc.interpretation.attention import attention_of, iterate_attention, write_attention
+from deeprc.runs.run import Run, load_run
 
 REQUIRED = "sequence sequence_alignment germline_alignment junction v_cigar d_cigar j_cigar d_call rev_comp productive"
 

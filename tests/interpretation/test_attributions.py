@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.evaluation.run import Run
 from deeprc.interpretation import attributions
 from deeprc.interpretation.attributions import Attributions, Of, attribute, residue_frequencies
 from deeprc.interpretation.contributions import score_sequences
 from deeprc.nn.sampling import top_rows
+from deeprc.runs.run import Run
 from tests.conftest import write_cohort
 
 SETTINGS: dict[str, list[str]] = {

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.evaluation.run import Run
 from deeprc.interpretation.contributions import score_sequences
 from deeprc.nn.sampling import top_rows
 from deeprc.outputs import output_names
+from deeprc.runs.run import Run
 
 SETTINGS: dict[str, list[str]] = {
     "linear": [],

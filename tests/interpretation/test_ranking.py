@@ -8,11 +8,11 @@ import pytest
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.evaluation.run import Run
 from deeprc.interpretation import ranking
 from deeprc.interpretation.attention import attention_of, best_sequences, iterate_attention
 from deeprc.interpretation.contributions import score_sequences
 from deeprc.interpretation.ranking import BestRows, ranking_of, witness_ranking
+from deeprc.runs.run import Run
 
 
 @pytest.mark.parametrize(("most", "n_parts"), [(1, 3), (7, 50), (100, 10), (5000, 4)])

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from deeprc.benchmarking.harness import benchmark
 from deeprc.cli import main
 from deeprc.config import load_config
 from deeprc.datasets.alphabet import encode_many
@@ -24,14 +25,13 @@ from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import SequenceTable
 from deeprc.drawing import CLASS_COLOURS
 from deeprc.errors import InputError
-from deeprc.evaluation.harness import benchmark
-from deeprc.evaluation.run import Run
-from deeprc.evaluation.run_text import _classes, _metrics
 from deeprc.interpretation.report import run_report, write_benchmark_report, write_report
 from deeprc.interpretation.report.benchmark_report import _lead
 from deeprc.interpretation.report.origin import train_command
 from deeprc.interpretation.report.page import number
 from deeprc.interpretation.survey import survey
+from deeprc.runs.run import Run
+from deeprc.runs.run_text import _classes, _metrics
 from deeprc.tasks import Task
 
 TOP = 60

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.evaluation.run import Run
 from deeprc.interpretation.report import write_report
+from deeprc.runs.run import Run
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the browser test needs playwright")
 

@@ -9,15 +9,15 @@ import pandas as pd
 import pytest
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.evaluation.assess import Assessment, assess_outputs
 from deeprc.evaluation.caution import read_cautions
-from deeprc.evaluation.controls import compare_controls
-from deeprc.evaluation.judged import AllClasses, Contrast, Judged, Numbers, judge
 from deeprc.evaluation.metrics import auc_interval, macro_auc
-from deeprc.evaluation.run import Run
-from deeprc.evaluation.run_cautions import run_cautions
 from deeprc.interpretation.report.cautions import _broad, cautions
 from deeprc.interpretation.report.summary import _answer, _question
+from deeprc.runs.assess import Assessment, assess_outputs
+from deeprc.runs.controls import compare_controls
+from deeprc.runs.judged import AllClasses, Contrast, Judged, Numbers, judge
+from deeprc.runs.run import Run
+from deeprc.runs.run_cautions import run_cautions
 from deeprc.tasks import Task, parse_tasks
 
 

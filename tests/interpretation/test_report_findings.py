@@ -14,13 +14,12 @@ import pandas as pd
 import pytest
 from scipy.stats import fisher_exact
 
+from deeprc.checks.findings import Finding
+from deeprc.checks.of_run import RunChecks, check_for_training, read_checks
+from deeprc.checks.shortcuts import Shortcut
 from deeprc.datasets.container_writer import seal_container
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.relabelling import relabel
-from deeprc.evaluation.checks.findings import Finding
-from deeprc.evaluation.checks.of_run import RunChecks, check_for_training, read_checks
-from deeprc.evaluation.checks.shortcuts import Shortcut
-from deeprc.evaluation.run import Run
 from deeprc.interpretation.motifs.carriers import people_p_value
 from deeprc.interpretation.report import run_report
 from deeprc.interpretation.report.findings import (
@@ -34,6 +33,7 @@ from deeprc.interpretation.report.findings import (
     shared_by,
     shortcut_table,
 )
+from deeprc.runs.run import Run
 from tests.conftest import random_sequences, write_cohort
 
 CLONE = "CASSLDRWGYTF"

@@ -13,8 +13,6 @@ import pandas as pd
 import pytest
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.evaluation.judged import judge
-from deeprc.evaluation.run import Run
 from deeprc.interpretation import attributions
 from deeprc.interpretation.motifs import find_motifs
 from deeprc.interpretation.ranking import witness_ranking
@@ -22,6 +20,8 @@ from deeprc.interpretation.report import run_report, sides
 from deeprc.interpretation.report.findings import shared_by
 from deeprc.interpretation.report.motif_genes import CommonGene, common_genes, gene_cell, gene_sentence
 from deeprc.interpretation.survey import survey
+from deeprc.runs.judged import judge
+from deeprc.runs.run import Run
 
 GENES = pd.DataFrame(
     {

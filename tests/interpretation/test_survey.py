@@ -8,9 +8,9 @@ import pytest
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.evaluation.run import Run
 from deeprc.interpretation.attention import attention_of, best_sequences, iterate_attention
 from deeprc.interpretation.survey import Survey, find_side, sides_of, survey
+from deeprc.runs.run import Run
 from deeprc.tasks import Task, parse_tasks
 
 

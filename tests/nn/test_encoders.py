@@ -16,11 +16,11 @@ from deeprc.config import list_settings, load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.encoders import encoder_names, find_encoder, register_encoder
 from deeprc.errors import InputError
-from deeprc.evaluation.run import load_run
 from deeprc.interpretation.attention import attention_table
 from deeprc.interpretation.attributions import attribute
 from deeprc.nn import DeepRC, EncoderSettings, SequenceEncoder
 from deeprc.nn.encoders import ConvolutionEncoder
+from deeprc.runs.run import load_run
 
 PACKAGE = '''
 """An encoder that another package brings: the average of learned vectors of residues."""

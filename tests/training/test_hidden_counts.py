@@ -13,7 +13,7 @@ from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import SequenceTable
 from deeprc.errors import InputError
-from deeprc.evaluation.experiment import train_run
+from deeprc.runs.experiment import train_run
 from deeprc.training.hidden_counts import with_visible_residues
 
 CHANGES = {"n_updates": 2, "evaluate_every": 1, "n_sequences": 10, "abundance": "log"}

@@ -12,9 +12,9 @@ from deeprc.cli import main
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.evaluation.experiment import resume_run, train_run
-from deeprc.evaluation.run import load_run
 from deeprc.nn.inference import attention_logits
+from deeprc.runs.experiment import resume_run, train_run
+from deeprc.runs.run import load_run
 from deeprc.tasks import Task
 from deeprc.training import loggers
 from deeprc.training.checkpoint import load_tensors

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.evaluation.run import Run
 from deeprc.evaluation.splits import people, subject_column
 from deeprc.interpretation.motifs.enrichment import fisher_log_p, p_of
 from deeprc.interpretation.motifs.matching import count_carriers
 from deeprc.interpretation.motifs.patterns import Masks
+from deeprc.runs.run import Run
 from deeprc.tasks import Task
 
 __all__ = ["carriers_by_class", "cohort_counts", "people_p_value"]

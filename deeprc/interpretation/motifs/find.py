@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.evaluation.run import Run
 from deeprc.files import write_text
 from deeprc.interpretation.motifs.background import draw_samples, unique_rows
 from deeprc.interpretation.motifs.carriers import carriers_by_class
@@ -45,6 +44,7 @@ from deeprc.interpretation.motifs.matrices import (
 from deeprc.interpretation.motifs.patterns import ANY, Masks, pattern_cost, pattern_text
 from deeprc.interpretation.motifs.search import SIGNIFICANT, score_of, search_windows
 from deeprc.interpretation.motifs.seeds import Samples
+from deeprc.runs.run import Run
 
 __all__ = ["Motif", "find_motifs", "motif_table", "write_meme"]
 

@@ -10,11 +10,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.evaluation.run import Run
 from deeprc.interpretation.motifs.matrices import Composition, Windows, aligned, information_of
 from deeprc.interpretation.motifs.patterns import ANY, Masks, trimmed
 from deeprc.interpretation.motifs.search import SIGNIFICANT, Candidate, climb, common_residues, described
 from deeprc.interpretation.motifs.seeds import Samples
+from deeprc.runs.run import Run
 
 __all__ = ["best_windows", "kernel_pattern", "kernel_shares", "search_kernels"]
 

@@ -6,12 +6,12 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from deeprc.benchmarking.store import holds_benchmark
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
-from deeprc.evaluation.run import load_run
-from deeprc.evaluation.store import holds_benchmark
 from deeprc.interpretation.report.benchmark_report import write_benchmark_report
 from deeprc.interpretation.report.run_report import write_report
+from deeprc.runs.run import load_run
 
 __all__ = ["write_any_report"]
 

@@ -13,9 +13,8 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from deeprc.documents import MOST_YAML_BYTES, read_text
-from deeprc.errors import InputError
-from deeprc.evaluation.benchmark_tables import (
+from deeprc.benchmarking.store import holds_benchmark, read_header
+from deeprc.benchmarking.tables import (
     VALIDATED,
     MetricEstimate,
     chosen_settings,
@@ -23,10 +22,11 @@ from deeprc.evaluation.benchmark_tables import (
     metric_estimates,
     table_legend,
 )
+from deeprc.documents import MOST_YAML_BYTES, read_text
+from deeprc.errors import InputError
 from deeprc.evaluation.caution import Caution, read_cautions
 from deeprc.evaluation.comparison import MethodInfo
 from deeprc.evaluation.scoring import Scoring, scoring_for
-from deeprc.evaluation.store import holds_benchmark, read_header
 from deeprc.evaluation.stored_tables import read_choices, read_comparison, read_method_predictions, read_results
 from deeprc.evaluation.trust import p_text
 from deeprc.interpretation.report import pictures

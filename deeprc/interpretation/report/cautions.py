@@ -8,13 +8,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.evaluation.assess import Assessment
 from deeprc.evaluation.caution import Caution, read_cautions
-from deeprc.evaluation.judged import Judged
-from deeprc.evaluation.predictor import NEW
-from deeprc.evaluation.run import Run
-from deeprc.evaluation.splits import SPLITS
+from deeprc.evaluation.splits import NEW, SPLITS
 from deeprc.interpretation.figures.classes import class_texts
+from deeprc.runs.assess import Assessment
+from deeprc.runs.judged import Judged
+from deeprc.runs.run import Run
 from deeprc.tasks import Task
 from deeprc.training.enrichment import LEVEL
 

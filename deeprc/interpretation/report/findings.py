@@ -13,18 +13,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from deeprc.checks.container import repertoire_hashes
+from deeprc.checks.of_run import RunChecks, check_for_training, metadata_digest, read_checks
+from deeprc.checks.profile import hash_sequences
 from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import GeneCalls, SequenceTable
 from deeprc.evaluation.caution import Caution
-from deeprc.evaluation.checks.container import repertoire_hashes
-from deeprc.evaluation.checks.of_run import RunChecks, check_for_training, metadata_digest, read_checks
-from deeprc.evaluation.checks.profile import hash_sequences
-from deeprc.evaluation.judged import Judged
-from deeprc.evaluation.predictor import NEW
-from deeprc.evaluation.run import Run
-from deeprc.evaluation.splits import people
+from deeprc.evaluation.splits import NEW, people
 from deeprc.interpretation.report.page import Column, Table, number, text
+from deeprc.runs.judged import Judged
+from deeprc.runs.run import Run
 
 __all__ = [
     "Group",

@@ -7,12 +7,12 @@ from typing import Any
 
 import pandas as pd
 
-from deeprc.evaluation.controls import LABELS, Controls
-from deeprc.evaluation.judged import SIDE_NAMES, AllClasses, Judged, Numbers
-from deeprc.evaluation.predictor import NEW
+from deeprc.evaluation.splits import NEW
 from deeprc.evaluation.trust import p_text
 from deeprc.interpretation.report.page import DASH, Cell, Column, Table, number, percent, text
 from deeprc.interpretation.survey import Side
+from deeprc.runs.controls import LABELS, Controls
+from deeprc.runs.judged import SIDE_NAMES, AllClasses, Judged, Numbers
 from deeprc.tasks import Task
 
 __all__ = ["control_table", "metrics_table", "witness_table"]

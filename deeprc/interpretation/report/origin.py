@@ -15,11 +15,10 @@ from deeprc.config import Config, setting_text
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import read_json, typed
 from deeprc.errors import InputError
-from deeprc.evaluation.judged import SIDE_NAMES, Judged
-from deeprc.evaluation.predictor import NEW
-from deeprc.evaluation.run import Run, RunSettings
-from deeprc.evaluation.splits import SPLITS
+from deeprc.evaluation.splits import NEW, SPLITS
 from deeprc.interpretation.report.page import DASH, Cell, Column, Table, number, swatch, text
+from deeprc.runs.judged import SIDE_NAMES, Judged
+from deeprc.runs.run import Run, RunSettings
 from deeprc.tasks import Task
 
 __all__ = [
@@ -123,7 +122,7 @@ def read_environment(run: Run) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Environment:
-    """What `deeprc.evaluation.run.environment` writes."""
+    """What `deeprc.runs.run.environment` writes."""
 
     python: str
     platform: str

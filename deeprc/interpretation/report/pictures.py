@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo
-from deeprc.evaluation.judged import SIDE_NAMES, Contrast, Judged, Numbers
 from deeprc.evaluation.scoring import BINARY, Scoring
 from deeprc.interpretation.report.page import Figure
 from deeprc.interpretation.survey import Side
+from deeprc.runs.judged import SIDE_NAMES, Contrast, Judged, Numbers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawn

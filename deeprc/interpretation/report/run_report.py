@@ -17,10 +17,6 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.summary import render_summary, summarise
 from deeprc.documents import MOST_YAML_BYTES, read_text
 from deeprc.errors import InputError
-from deeprc.evaluation.assess import assess_outputs
-from deeprc.evaluation.controls import Controls
-from deeprc.evaluation.judged import SIDE_NAMES, Judged
-from deeprc.evaluation.run import Run, environment
 from deeprc.evaluation.stored_tables import read_history, read_seeds
 from deeprc.interpretation.figures.classes import class_places, class_texts, drawn_classes, drawn_places
 from deeprc.interpretation.ranking import witness_ranking
@@ -41,6 +37,10 @@ from deeprc.interpretation.report.sequences import legend
 from deeprc.interpretation.report.sides import side_pages
 from deeprc.interpretation.report.summary import summary
 from deeprc.interpretation.survey import Side, Survey, survey
+from deeprc.runs.assess import assess_outputs
+from deeprc.runs.controls import Controls
+from deeprc.runs.judged import SIDE_NAMES, Judged
+from deeprc.runs.run import Run, environment
 
 __all__ = ["REPORT_NEEDS", "write_report"]
 

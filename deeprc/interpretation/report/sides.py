@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.drawing import CLASS_COLOURS
 from deeprc.evaluation.comparison import p_text
-from deeprc.evaluation.run import Run
 from deeprc.interpretation.figures.classes import class_places
 from deeprc.interpretation.report import pictures
 from deeprc.interpretation.report.findings import SharedBy
@@ -22,6 +21,7 @@ from deeprc.interpretation.report.motif_genes import CommonGene, common_genes, g
 from deeprc.interpretation.report.page import Cell, Column, Figure, Table, number, swatch, text
 from deeprc.interpretation.report.sequences import SHOWN, sequence_table
 from deeprc.interpretation.survey import Side, Survey
+from deeprc.runs.run import Run
 
 if TYPE_CHECKING:
     from deeprc.interpretation.attributions import Attributions

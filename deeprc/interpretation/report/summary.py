@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.evaluation.controls import SHORT, Controls
-from deeprc.evaluation.judged import SIDE_NAMES, Contrast, Judged, Numbers
-from deeprc.evaluation.run import Run
 from deeprc.interpretation.report.sides import SidePage
+from deeprc.runs.controls import SHORT, Controls
+from deeprc.runs.judged import SIDE_NAMES, Contrast, Judged, Numbers
+from deeprc.runs.run import Run
 from deeprc.tasks import Task
 
 __all__ = ["summary"]

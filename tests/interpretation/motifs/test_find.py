@@ -17,11 +17,11 @@ from deeprc.config import Config
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.evaluation.run import Run, RunSettings
 from deeprc.interpretation.motifs import Motif, find_motifs, motif_table, write_meme
 from deeprc.interpretation.motifs.kernels import best_windows
 from deeprc.nn.encoders import ConvolutionEncoder
 from deeprc.nn.network import DeepRC
+from deeprc.runs.run import Run, RunSettings
 from deeprc.tasks import Task
 from tests.conftest import random_sequences, write_cohort
 

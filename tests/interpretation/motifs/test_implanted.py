@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.evaluation.run import Run
 from deeprc.interpretation.attributions import attribute
 from deeprc.interpretation.motifs import Motif, find_motifs
 from deeprc.interpretation.survey import survey
+from deeprc.runs.run import Run
 
 
 @pytest.fixture(scope="module")

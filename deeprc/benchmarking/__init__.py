@@ -1,0 +1,1 @@
+"""The benchmark: many methods on the same folds, with nested choice of their settings."""

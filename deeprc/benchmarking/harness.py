@@ -1,0 +1,363 @@
+"""Compare methods on one cohort: the same folds, the same search, the same metrics, one table.
+
+Nested cross-validation as in the paper (lines 9037-9045): each fold tests once, the next one is the inner validation
+fold on which a method's settings are chosen by their AUC, the others train. Every fit is a job with a small file of its
+own, so what was interrupted continues. Letters: B repertoires.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator
+
+from deeprc.benchmarking.jobs import Job, Outcome, check_scheduler, job_key, run_jobs, seconds_left
+from deeprc.benchmarking.methods import Method, choose_methods, names_code, split_names
+from deeprc.benchmarking.nested import NestedPlan, cohort_digest, labelled_folds
+from deeprc.benchmarking.result import BenchmarkResult
+from deeprc.benchmarking.search import with_setting, without_path
+from deeprc.benchmarking.store import ResultStore, holds_benchmark, read_header
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.documents import plain
+from deeprc.errors import InputError
+from deeprc.evaluation.caution import Caution
+from deeprc.evaluation.cohort_cautions import left_out_cautions, people_cautions, subject_cautions
+from deeprc.evaluation.comparison import MethodInfo
+from deeprc.evaluation.scoring import scoring_for
+from deeprc.evaluation.sheet_control import columns_for_control, columns_left_out
+from deeprc.evaluation.splits import people, subject_column
+from deeprc.files import write_text
+from deeprc.tasks import Task, describe_classes
+from deeprc.versions import package_version
+
+__all__ = ["Progress", "benchmark"]
+
+Progress = Callable[[int, int, float | None], None]
+"""Told of the jobs that have ended, of all jobs, and about how many seconds are left."""
+
+logger = logging.getLogger(__name__)
+
+
+def benchmark(
+    cohort: str | os.PathLike[str] | RepertoireDataset,
+    *,
+    target: str,
+    methods: Sequence[str] | Mapping[str, BaseEstimator | None] = ("all",),
+    output: str | os.PathLike[str] | None = None,
+    preset: str | os.PathLike[str] | None = None,
+    folds: int | str | os.PathLike[str] = 5,
+    group_by: str | None = None,
+    seed: int = 0,
+    jobs: int = 1,
+    scheduler: str | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> BenchmarkResult:
+    """Compare methods by nested cross-validation.
+
+    Parameters
+    ----------
+    cohort
+        A container made by `deeprc preprocess`, or a dataset.
+    target
+        Two classes, several or a number, see `deeprc.tasks.parse_tasks`. Repertoires without a label take no part.
+    methods
+        Names, see `deeprc.benchmarking.methods.METHODS`; or a mapping of names to estimators of your own
+        (scikit-learn's contract, over `RepertoireDataset`) and of names of deeprc's methods to None.
+    output
+        The folder to write; None writes nothing. It must not exist, be empty, or hold the same benchmark (`resume`).
+    preset
+        The search spaces: "paper", "quick", or a YAML file like those in `configs/benchmark`. None: "quick", or, of a
+        benchmark that is resumed, the one it began with.
+    folds
+        Their number, or a TSV file with the columns `repertoire_id` and `fold`.
+    group_by
+        A metadata column; repertoires with the same value are in one fold.
+    seed
+        Of the folds, of the settings drawn at random, and of the estimators that have a parameter `seed`.
+    jobs, scheduler
+        Processes, or the address of a Dask scheduler, see `run_jobs`.
+    resume
+        Continue what the folder holds; other methods may be asked for.
+    progress
+        Called after every job.
+
+    Raises
+    ------
+    InputError
+        If anything the user gave cannot be used; nothing is written then.
+    """
+    if jobs < 1:
+        raise InputError(f"--jobs {jobs}: expected at least 1")
+    if scheduler is not None:
+        check_scheduler(scheduler)
+    dataset = cohort if isinstance(cohort, RepertoireDataset) else open_dataset(cohort)
+    names, own = _split_methods(methods)
+    folder = None if output is None else Path(output)
+    if resume and folder is not None and holds_benchmark(folder):
+        header = read_header(folder)
+        names = _with_those_asked_before(header["asked"], names, folder)
+        preset = preset or header["preset"]
+    preset = os.fspath(preset or "quick")
+    fold_of, labels, task = labelled_folds(dataset, target, folds, group_by, seed)
+    chosen, skipped = choose_methods(names, preset=preset, dataset=dataset, own=own, task=task)
+    plan = NestedPlan(dataset, fold_of, labels, task, seed, cohort_digest(dataset), tuple(map(_seeded(seed), chosen)))
+    asked = {"target": target, "group_by": group_by, "preset": preset, "asked": names}
+    store = ResultStore(folder, {**asked, **_header(plan, task)}, resume=resume)
+    cautions = [*_of_subjects(plan, group_by), *_of_columns(plan), *left_out_cautions(skipped)]
+    for caution in cautions:
+        logger.warning("%s", caution.text)
+    if folder is not None:
+        _write_folds(folder, plan)
+    if task.kind == "binary":
+        logger.info("%s", describe_classes(task, dataset.metadata))
+    title = f"{task.title} of {Path(dataset.container.path).name}, {plan.n_folds} folds, settings: {Path(preset).name}"
+    result = _Run(plan, store, jobs, scheduler, progress).result(title, cautions)
+    if folder is not None:
+        result.write(folder)
+    return result
+
+
+def _split_methods(
+    methods: Sequence[str] | Mapping[str, BaseEstimator | None],
+) -> tuple[list[str], dict[str, BaseEstimator]]:
+    if isinstance(methods, str):
+        methods = split_names([methods])
+    if isinstance(methods, Mapping):
+        own = {name: estimator for name, estimator in methods.items() if estimator is not None}
+        return [name for name in methods if name not in own], own
+    return list(methods), {}
+
+
+def _with_those_asked_before(asked: Sequence[str], names: Sequence[str], folder: Path) -> list[str]:
+    """Return the methods that a folder was begun with, then the further ones; its file may not name code to run."""
+    for name in asked:
+        if names_code(name) and name not in names:
+            raise InputError(
+                f"{folder}: was begun with --method {name}; code is run only where the command names it: give it again"
+            )
+    return list(dict.fromkeys([*asked, *names]))
+
+
+def _seeded(seed: int) -> Callable[[Method], Method]:
+    def with_seed(method: Method) -> Method:
+        if "seed" not in method.estimator.get_params():
+            return method
+        return Method(
+            method.name, method.label, with_setting(method.estimator, {"seed": seed}), method.search, method.kind
+        )
+
+    return with_seed
+
+
+def _of_subjects(plan: NestedPlan, group_by: str | None) -> list[Caution]:
+    """Return the warnings of people in several folds, and of few people."""
+    metadata, tested = plan.dataset.metadata, plan.fold_of >= 0
+    found = subject_cautions(metadata, plan.fold_of, apart="folds")
+    column = subject_column(metadata, group_by)
+    if column is None or column in [each.details["column"] for each in found]:
+        return found
+    classes = {name: tested & (plan.labels == c) for c, name in enumerate(plan.task.class_names)} or {"": tested}
+    return [*found, *people_cautions(people(metadata, column), column, classes, kind=plan.task.kind, where="")]
+
+
+def _of_columns(plan: NestedPlan) -> list[Caution]:
+    """Return which columns the control of the sheet leaves out; nothing where the user has named its columns."""
+    columns = columns_for_control(plan.dataset.metadata, [plan.task])
+    read = [each.estimator.get_params()["columns"] for each in plan.methods if each.name == "sheet-columns"]
+    return columns_left_out(columns) if columns.read in read else []
+
+
+def _write_folds(folder: Path, plan: NestedPlan) -> None:
+    """Write which repertoire is in which fold, in the form that `folds` reads."""
+    part = np.flatnonzero(plan.fold_of >= 0)
+    ids = plan.dataset.repertoire_ids[part]
+    labels = plan.labels[part].tolist()
+    if plan.task.kind == "multiclass":
+        labels = [plan.task.classes[number] for number in labels]
+    table = pd.DataFrame({"repertoire_id": ids, "fold": plan.fold_of[part], "label": labels})
+    write_text(folder / "folds.tsv", table.to_csv(sep="\t", index=False))
+
+
+def _header(plan: NestedPlan, task: Task) -> dict[str, Any]:
+    """Return what `benchmark.yaml` says besides what was asked."""
+    methods = {
+        method.name: {
+            "label": method.label,
+            "kind": method.kind,
+            "estimator": f"{type(method.estimator).__module__}:{type(method.estimator).__qualname__}",
+            "fixed": json.loads(json.dumps(plain(method.estimator.get_params()), default=str)),
+            "search": {
+                **{name: list(values) for name, values in method.search.lists.items()},
+                **{name: {limits[0]: list(limits[1:])} for name, limits in method.search.ranges.items()},
+            },
+            "trials": method.search.trials,
+        }
+        for method in plan.methods
+    }
+    return {
+        "deeprc": package_version("deeprc"),
+        "cohort": str(plan.dataset.container.path),
+        "content": plan.content,
+        "kind": task.kind,
+        "classes": list(task.classes),
+        "n_repertoires": int((plan.fold_of >= 0).sum()),
+        **(_positive(plan, task) if task.kind == "binary" else {}),
+        "n_folds": plan.n_folds,
+        "folds": job_key(plan.fold_of.tolist()),
+        "seed": plan.seed,
+        "methods": methods,
+    }
+
+
+def _positive(plan: NestedPlan, task: Task) -> dict[str, Any]:
+    return {"positive_class": task.positive, "n_positive": int((plan.labels == 1).sum())}
+
+
+class _Run:
+    """Runs what is not there yet, and collects the outcomes."""
+
+    def __init__(
+        self, plan: NestedPlan, store: ResultStore, n_jobs: int, scheduler: str | None, progress: Progress | None
+    ) -> None:
+        self.plan, self.store, self.progress = plan, store, progress
+        self.scoring = scoring_for(plan.task.kind, plan.task.classes)
+        self.n_jobs, self.scheduler = n_jobs, scheduler
+        self.started, self.ended = time.monotonic(), 0
+        self.done: dict[str, tuple[Job, Outcome]] = {}
+        self.failures: dict[str, str] = {}
+        searches = {(m.name, f): plan.search_jobs(m, f) for m in plan.methods for f in range(plan.n_folds)}
+        self.searches = searches
+        self.n_total = sum(map(len, searches.values())) + len(searches)
+
+    def result(self, title: str, cautions: Sequence[Caution]) -> BenchmarkResult:
+        self._run([job for jobs in _in_turn(self.searches.values()) for job in jobs])
+        finals = {place: self._final(*place) for place in self.searches}
+        unseen = {name for name, _ in self.searches} - {job.method for job, _ in self.done.values()}
+        jobs = [job for job in finals.values() if job is not None]
+        self._run(sorted(jobs, key=lambda job: job.method not in unseen))  # so that the time left is known early
+        return BenchmarkResult(
+            methods=[MethodInfo(m.name, m.label, m.kind) for m in self.plan.methods],
+            predictions=self._predictions(finals),
+            choices=self._choices(finals),
+            costs=self._costs(),
+            failures=self.failures,
+            n_folds=self.plan.n_folds,
+            title=title,
+            scoring=self.scoring,
+            known=cautions,
+        )
+
+    def _run(self, jobs: Sequence[Job]) -> None:
+        waiting: dict[str, Job] = {}
+        for job in jobs:
+            known = self.store.get(job)
+            if known is None or not self._is_of_cohort(job, known):
+                waiting[job.key] = job
+            else:
+                self.done[job.key] = (job, known)
+        self._prepare(list(waiting.values()))
+        self._tell(waiting)
+        failed = set(self.failures)
+        # closed at once where anything goes wrong here, so that no worker goes on
+        with closing(run_jobs(list(waiting.values()), n_jobs=self.n_jobs, scheduler=self.scheduler)) as ended:
+            for job, outcome in ended:
+                self.store.put(job, outcome)
+                self.done[job.key] = (job, outcome)
+                del waiting[job.key]
+                if "error" in outcome and job.method not in failed:
+                    failed.add(job.method)
+                    logger.warning("%s failed: fold %d: %s", job.method, job.fold, outcome["error"])
+                self._tell(waiting)
+        for job in jobs:  # in their order, not in that in which they ended
+            if "error" in self.done[job.key][1]:
+                self.failures.setdefault(job.method, f"fold {job.fold}: {self.done[job.key][1]['error']}")
+
+    def _is_of_cohort(self, job: Job, outcome: Outcome) -> bool:
+        """Return whether predictions that were kept are of the cohort's repertoires."""
+        ids = self.plan.dataset.repertoire_ids[job.split.test]
+        return job.kind == "search" or outcome["test"]["repertoire_id"] == [str(each) for each in ids]
+
+    def _prepare(self, jobs: Sequence[Job]) -> None:
+        """Fill the cache with all cores before several processes ask for the same."""
+        if self.n_jobs == 1 and self.scheduler is None:
+            return
+        seen = set()
+        for job in jobs:
+            rest = without_path(job.estimator, job.settings[0])
+            key = job_key(job.method, rest)
+            if key not in seen and hasattr(job.estimator, "prepare"):
+                seen.add(key)
+                try:
+                    with_setting(job.estimator, rest).prepare(self.plan.dataset)
+                except Exception as error:  # the job meets it again, and says so
+                    logger.debug("%s: cannot be prepared: %s", job.method, error)
+
+    def _tell(self, waiting: Mapping[str, Job]) -> None:
+        if self.progress is not None:
+            left = seconds_left(self.done.values(), list(waiting.values()), running=max(1, self.n_jobs))
+            if self.scheduler is not None:  # whose workers are not known: by what has ended here so far
+                self.ended += 1
+                left = (time.monotonic() - self.started) / self.ended * len(waiting)
+            self.progress(len(self.done), self.n_total, left)
+
+    def _final(self, name: str, fold: int) -> Job | None:
+        """Return the job that tests the best setting: of several equally good ones, the first."""
+        method = next(each for each in self.plan.methods if each.name == name)
+        jobs = self.searches[name, fold]
+        if not jobs:
+            return self.plan.final_job(method, fold, (self.plan.settings(method, fold) or [{}])[0])
+        outcomes = [self.done[job.key][1] for job in jobs]
+        if any("error" in outcome for outcome in outcomes):
+            return None
+        name = self.scoring.measure
+        measured = {job_key(each["setting"]): each[name] for outcome in outcomes for each in outcome["validation"]}
+        settings = self.plan.settings(method, fold)
+        best = max(settings, key=lambda setting: measured[job_key(setting)])
+        return self.plan.final_job(method, fold, best)
+
+    def _outcomes(self, finals: Mapping[tuple[str, int], Job | None]) -> Iterable[tuple[Job, Outcome]]:
+        for job in finals.values():
+            if job is not None and "error" not in self.done[job.key][1]:
+                yield job, self.done[job.key][1]
+
+    def _predictions(self, finals: Mapping[tuple[str, int], Job | None]) -> pd.DataFrame:
+        parts = [
+            pd.DataFrame({"method": job.method, "fold": job.fold, **outcome["test"]})
+            for job, outcome in self._outcomes(finals)
+        ]
+        columns = list(self.scoring.columns)
+        return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
+
+    def _choices(self, finals: Mapping[tuple[str, int], Job | None]) -> pd.DataFrame:
+        name = f"validation_{self.scoring.measure}"
+        rows = [
+            (job.method, job.fold, outcome[name], json.dumps(outcome["setting"]))
+            for job, outcome in self._outcomes(finals)
+        ]
+        return pd.DataFrame(rows, columns=["method", "fold", name, "settings"])
+
+    def _costs(self) -> pd.DataFrame:
+        names = ["seconds", "cpu_seconds", "peak_memory_mb"]
+        rows = [
+            (job.method, job.fold, job.kind, *(outcome[name] for name in names))
+            for job, outcome in self.done.values()
+            if "error" not in outcome
+        ]
+        return pd.DataFrame(rows, columns=["method", "fold", "task", *names])
+
+
+def _in_turn(groups: Iterable[Sequence[Job]]) -> list[list[Job]]:
+    """Return the groups' first jobs, then their second ones, and so on: the time left is known early."""
+    every = [list(group) for group in groups]
+    longest = max(map(len, every), default=0)
+    return [[group[place] for group in every if place < len(group)] for place in range(longest)]

@@ -1,0 +1,299 @@
+"""The jobs of a benchmark: one fit or one path of fits each, run here, in processes, or on a Dask cluster.
+
+Letters: B repertoires, V settings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+import signal
+import socket
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Generator, Iterable, Sequence
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+
+from deeprc.benchmarking.answers import OneVsRest, answers, measured, path_answers, ranked_by
+from deeprc.benchmarking.search import Setting, path_parameter, with_setting, without_path
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.errors import InputError, Terminated
+from deeprc.estimators import BinaryClassifier
+from deeprc.evaluation.scoring import scoring_for
+from deeprc.evaluation.splits import Split
+from deeprc.tasks import Task
+
+__all__ = ["Job", "Outcome", "check_scheduler", "job_key", "run_job", "run_jobs", "seconds_left"]
+
+Outcome = dict[str, Any]
+"""What a job gives, as JSON can hold it; `error` where it failed. `peak_memory_mb` is what it added to its process."""
+
+_PEAK, _NOW = "VmHWM:", "VmRSS:"
+_CONNECT_SECONDS = 10.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One task of a benchmark: everything that its outcome depends on.
+
+    Attributes
+    ----------
+    key
+        A digest of all the rest and of the cohort's content; names the file that keeps the outcome.
+    method, fold
+        Where the outcome belongs.
+    kind
+        `search` measures settings on the validation fold; `final` predicts the test fold with one.
+    cohort
+        A container's path, or a cohort that is on no disk.
+    estimator
+        Unfitted.
+    settings
+        `search`: some that differ in the estimator's `path_parameter` only. `final`: one.
+    split
+        The repertoires of the three sides, positions in the cohort.
+    labels
+        Of the cohort's repertoires, (B,): the number of the class, int64, -1 where missing; or the number that is
+        predicted, float64, NaN where missing.
+    task
+        What is predicted.
+    """
+
+    key: str
+    method: str
+    fold: int
+    kind: Literal["search", "final"]
+    cohort: str | RepertoireDataset
+    estimator: BaseEstimator
+    settings: tuple[Setting, ...]
+    split: Split
+    labels: NDArray[Any]
+    task: Task
+
+
+def job_key(*parts: Any) -> str:
+    """Return a digest of what JSON can hold, of arrays and of other objects as parameters of estimators."""
+    return hashlib.blake2b(json.dumps(parts, sort_keys=True, default=_plain).encode(), digest_size=12).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """Return what tells a value from others, in this process and in the next."""
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        content = hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=16).hexdigest()
+        return [str(value.dtype), list(value.shape), content]
+    if isinstance(value, np.generic):
+        return value.item()
+    name = f"{type(value).__module__}:{type(value).__qualname__}"
+    if hasattr(value, "get_params"):
+        return [name, value.get_params(deep=False)]
+    return [name, re.sub(" at 0x[0-9a-f]+", "", repr(value))]
+
+
+def run_job(job: Job) -> Outcome:
+    """Run a job; what goes wrong in it is an outcome, too."""
+    memory = _reset_peak()
+    started, cpu = time.perf_counter(), time.process_time()
+    try:
+        outcome = (_search if job.kind == "search" else _final)(job)
+    except Terminated:
+        raise
+    except (Exception, SystemExit) as error:  # another method's or a user's own code: the others go on
+        logger.debug("%s, fold %d: %s", job.method, job.fold, traceback.format_exc())
+        return {"error": _one_line(error)}
+    cost = {"seconds": time.perf_counter() - started, "cpu_seconds": time.process_time() - cpu}
+    return {**outcome, **cost, "peak_memory_mb": _status_mb(_PEAK) - memory}
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def _search(job: Job) -> Outcome:
+    """Return the AUC (macro AUC, r2) of each setting on the validation fold."""
+    dataset = _opened(job.cohort)
+    train, validation = job.split.train, job.split.validation
+    X, y, X_new = dataset[train], job.labels[train], dataset[validation]
+    path = path_parameter(job.estimator)
+    if len(job.settings) > 1:
+        assert path is not None
+        estimator = with_setting(job.estimator, without_path(job.estimator, job.settings[0]))
+        scores = path_answers(estimator, job.task, X, y, X_new, [setting[path] for setting in job.settings])
+    else:
+        scores = ranked_by(_fitted(job, dataset), job.task, X_new)[None]
+    found = measured(job.task, job.labels[validation], scores)
+    name = scoring_for(job.task.kind).measure
+    return {"validation": [{"setting": s, name: value} for s, value in zip(job.settings, found, strict=True)]}
+
+
+def _final(job: Job) -> Outcome:
+    """Return the predictions for the test fold."""
+    dataset = _opened(job.cohort)
+    X = dataset[job.split.test]
+    estimator = _fitted(job, dataset)
+    labels = job.labels[job.split.test].tolist()
+    if job.task.kind == "multiclass":
+        labels = [job.task.classes[number] for number in labels]
+    test = {"repertoire_id": [str(each) for each in X.repertoire_ids], "label": labels}
+    validation = job.split.validation
+    scores = ranked_by(estimator, job.task, dataset[validation])[None]
+    return {
+        "setting": job.settings[0],
+        f"validation_{scoring_for(job.task.kind).measure}": measured(job.task, job.labels[validation], scores)[0],
+        "test": {**test, **answers(estimator, job.task, X)},
+    }
+
+
+def _fitted(job: Job, dataset: RepertoireDataset) -> BaseEstimator | OneVsRest:
+    """Fit on the training side; the validation side only stops early what asks for it."""
+    estimator = with_setting(job.estimator, job.settings[0])
+    if job.task.kind == "multiclass" and isinstance(estimator, BinaryClassifier):
+        estimator = OneVsRest(estimator)
+    sides = [(dataset[rows], job.labels[rows]) for rows in (job.split.train, job.split.validation)]
+    (X, y), (X_validation, y_validation) = sides
+    if getattr(estimator, "uses_validation", False):
+        return estimator.fit(X, y, X_validation=X_validation, y_validation=y_validation)
+    return estimator.fit(X, y)
+
+
+@lru_cache(maxsize=1)
+def _container(path: str, _: tuple[int, ...]) -> RepertoireDataset:
+    return open_dataset(path)
+
+
+def _opened(cohort: str | RepertoireDataset) -> RepertoireDataset:
+    """Open a container once per process, and again where its file has been replaced."""
+    if not isinstance(cohort, str):
+        return cohort
+    status = os.stat(cohort)
+    return _container(cohort, (status.st_ino, status.st_size, status.st_mtime_ns))
+
+
+def _reset_peak() -> float:
+    """Let Linux measure the peak of this process's memory anew; return what it uses now, in MB."""
+    if sys.platform == "linux" and os.access("/proc/self/clear_refs", os.W_OK):
+        Path("/proc/self/clear_refs").write_text("5")
+    return _status_mb(_NOW)
+
+
+def _status_mb(name: str) -> float:
+    """Return a line of what Linux tells of this process's memory, in MB; NaN on other systems."""
+    status = Path("/proc/self/status")
+    lines = status.read_text().splitlines() if status.exists() else []
+    found = [int(line.split()[1]) / 1024 for line in lines if line.startswith(name)]
+    return found[0] if found else float("nan")
+
+
+def run_jobs(
+    jobs: Sequence[Job], *, n_jobs: int = 1, scheduler: str | None = None
+) -> Generator[tuple[Job, Outcome], None, None]:
+    """Run jobs and give each with its outcome, as they end.
+
+    Parameters
+    ----------
+    jobs
+        In the order in which they are begun.
+    n_jobs
+        Processes; 1 runs the jobs in this one.
+    scheduler
+        The address of a Dask scheduler whose workers can open the cohort by the same path; in the place of processes.
+
+    Raises
+    ------
+    InputError
+        If the scheduler cannot be reached, or Dask is not installed.
+    """
+    if scheduler is not None:
+        yield from _on_cluster(jobs, scheduler)
+    elif n_jobs == 1 or len(jobs) < 2:
+        for job in jobs:
+            yield job, run_job(job)
+    else:
+        yield from _in_processes(jobs, n_jobs)
+
+
+def _in_processes(jobs: Sequence[Job], n_jobs: int) -> Generator[tuple[Job, Outcome], None, None]:
+    from joblib import Parallel, delayed, parallel_config
+    from joblib.externals.loky.process_executor import BrokenProcessPool
+
+    # of workers that loky renews because they have grown, as they do with the first method that needs torch
+    warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
+    threads = max(1, (os.cpu_count() or 1) // n_jobs)
+    with parallel_config("loky", n_jobs=n_jobs, inner_max_num_threads=threads):
+        parallel = Parallel(return_as="generator_unordered", pre_dispatch="2*n_jobs", batch_size=1)
+    ended = parallel(delayed(_numbered)(number, job, os.getpid()) for number, job in enumerate(jobs))
+    try:
+        for number, outcome in ended:
+            yield jobs[number], outcome
+    except BrokenProcessPool as error:
+        raise InputError(
+            f"--jobs {n_jobs}: a process was killed, perhaps for want of memory; continue with fewer jobs and --resume"
+        ) from error
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # joblib's, that jobs are given up
+            ended.close()  # kills the processes, unless all jobs have ended
+
+
+def _numbered(number: int, job: Job, main_process: int) -> tuple[int, Outcome]:
+    if os.getpid() != main_process:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the main one ends the others
+    return number, run_job(job)
+
+
+def check_scheduler(address: str) -> None:
+    """Raise InputError if nothing listens at the address of a Dask scheduler, or Dask is not installed."""
+    try:
+        from distributed.comm.addressing import get_address_host_port
+    except ImportError as error:
+        raise InputError("--scheduler needs Dask: pip install 'deeprc[dask]'") from error
+    try:
+        socket.create_connection(get_address_host_port(address), timeout=_CONNECT_SECONDS).close()
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"--scheduler {address}: cannot be reached: {error}") from error
+
+
+def _on_cluster(jobs: Sequence[Job], scheduler: str) -> Generator[tuple[Job, Outcome], None, None]:
+    from distributed import Client, as_completed
+
+    check_scheduler(scheduler)
+    try:
+        client = Client(scheduler, timeout="20s", set_as_default=False)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise InputError(f"--scheduler {scheduler}: cannot be reached: {error}") from error
+    with client:
+        futures = {client.submit(run_job, job, pure=False): job for job in jobs}
+        for future in as_completed(list(futures), loop=client.loop):
+            job = futures.pop(future)
+            try:
+                problem = None if future.cancelled() else future.exception()
+                outcome = future.result() if problem is None else {"error": _one_line(problem)}
+            except (CancelledError, OSError) as error:
+                raise InputError(f"--scheduler {scheduler}: the connection was lost; continue with --resume") from error
+            yield job, outcome
+
+
+def seconds_left(done: Iterable[tuple[Job, Outcome]], waiting: Sequence[Job], *, running: int) -> float | None:
+    """Return about how long the waiting jobs take: each as long as those of its method and kind did, or else as all."""
+    spent: dict[tuple[str, str], list[float]] = {}
+    for job, outcome in done:
+        spent.setdefault((job.method, job.kind), []).append(float(outcome.get("seconds", 0.0)))
+    if not spent:
+        return None
+    mean = {key: float(np.mean(values)) for key, values in spent.items()}
+    every = float(np.mean([value for values in spent.values() for value in values]))
+    return sum(mean.get((job.method, job.kind), every) for job in waiting) / running

@@ -1,0 +1,388 @@
+"""The methods that a benchmark compares: their names, their estimators, and the settings that are tried of each."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+from sklearn.base import BaseEstimator, is_classifier, is_regressor
+
+from deeprc.benchmarking.search import Search, parse_search, read_number, with_setting
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.documents import parse_yaml, read_yaml, shown
+from deeprc.errors import InputError
+from deeprc.evaluation.sheet_control import columns_for_control, shown_columns
+from deeprc.tasks import Task
+
+__all__ = [
+    "METHODS",
+    "Method",
+    "choose_methods",
+    "estimator_class",
+    "names_code",
+    "search_presets",
+    "split_names",
+    "unfit_for",
+]
+
+_FOLDER = "benchmark"
+_CHECKED = 100  # settings of a search space
+_KEYS = {"search", "trials", "fixed", "estimator", "label", "regression"}
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row of a benchmark's table.
+
+    Attributes
+    ----------
+    name, label
+        In commands and files, and in tables.
+    estimator
+        Unfitted; its parameters are those that are not searched.
+    search
+        What is tried of the others.
+    kind
+        `control` reads no sequence; `truth` knows what was simulated.
+    """
+
+    name: str
+    label: str
+    estimator: BaseEstimator
+    search: Search = field(default_factory=Search)
+    kind: Literal["method", "control", "truth"] = "method"
+
+
+@dataclass(frozen=True)
+class _Known:
+    label: str
+    estimator: str
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    kind: Literal["method", "control", "truth"] = "method"
+    for_numbers: str = ""
+    """The estimator where a number is predicted; none: the method cannot."""
+    number_label: str = ""
+    """What it is called then, if otherwise."""
+
+
+_SVR, _KNN = "deeprc.baselines.kernel_regression:SVMRegressor", "deeprc.baselines.kernel_regression:KNNRegressor"
+
+METHODS: Mapping[str, _Known] = {
+    "deeprc": _Known(
+        "DeepRC",
+        "deeprc.training.estimator:DeepRCClassifier",
+        for_numbers="deeprc.training.estimator:DeepRCRegressor",
+    ),
+    "svm-minmax": _Known("SVM (MinMax)", "deeprc.baselines.svm:SVM", {"kernel": "minmax"}, for_numbers=_SVR),
+    "svm-jaccard": _Known("SVM (Jaccard)", "deeprc.baselines.svm:SVM", {"kernel": "jaccard"}, for_numbers=_SVR),
+    "knn-minmax": _Known("KNN (MinMax)", "deeprc.baselines.knn:KNN", {"kernel": "minmax"}, for_numbers=_KNN),
+    "knn-jaccard": _Known("KNN (Jaccard)", "deeprc.baselines.knn:KNN", {"kernel": "jaccard"}, for_numbers=_KNN),
+    "logistic-adam": _Known("Log. regr. (paper: Adam)", "deeprc.baselines.logistic:AdamLogisticRegression"),
+    "logistic": _Known(
+        "Log. regr. (converged)",
+        "deeprc.baselines.logistic:LogisticRegression",
+        for_numbers="deeprc.baselines.logistic:KmerRidge",
+        number_label="Ridge regression",
+    ),
+    "gapped-logistic": _Known("Log. regr. (gapped k-mers)", "deeprc.baselines.gapped:GappedKmerLogisticRegression"),
+    "burden-test": _Known("Burden test", "deeprc.baselines.burden:BurdenTest"),
+    "public-clones": _Known("Public clones (Emerson)", "deeprc.baselines.public_clones:PublicClones"),
+    "logistic-mil-4mer": _Known("Log. MIL (4MER)", "deeprc.baselines.logistic_mil:LogisticMIL", {"abundance": "4mer"}),
+    "logistic-mil-tcrb": _Known("Log. MIL (TCRβ)", "deeprc.baselines.logistic_mil:LogisticMIL", {"abundance": "tcrb"}),
+    "repertoire-size": _Known(
+        "Repertoire size",
+        "deeprc.baselines.controls:RepertoireSize",
+        kind="control",
+        for_numbers="deeprc.baselines.controls:RepertoireSizeRidge",
+    ),
+    "v-gene-usage": _Known(
+        "V gene usage",
+        "deeprc.baselines.controls:VGeneUsage",
+        kind="control",
+        for_numbers="deeprc.baselines.controls:VGeneUsageRidge",
+    ),
+    "sheet-columns": _Known(
+        "Sheet columns",
+        "deeprc.baselines.sheet:SheetColumns",
+        kind="control",
+        for_numbers="deeprc.baselines.sheet:SheetColumnsRidge",
+    ),
+    "known-motif-binary": _Known(
+        "Known motif (binary)", "deeprc.baselines.known_motif:KnownMotif", {"overlap": "binary"}, "truth"
+    ),
+    "known-motif-continuous": _Known(
+        "Known motif (continuous)", "deeprc.baselines.known_motif:KnownMotif", {"overlap": "continuous"}, "truth"
+    ),
+}
+"""The methods that come with deeprc."""
+
+
+def _classes() -> list[str]:
+    """Return `module:Class` of the methods that come with deeprc, which a file may name."""
+    return [known.estimator for known in METHODS.values()]
+
+
+def search_presets() -> list[str]:
+    """Return the names of the search spaces that come with deeprc."""
+    folder = files("deeprc.configs").joinpath(_FOLDER)
+    return sorted(path.name.removesuffix(".yaml") for path in folder.iterdir() if path.name.endswith(".yaml"))
+
+
+def split_names(texts: Sequence[str]) -> list[str]:
+    """Return the names in texts like "deeprc, svm-minmax"."""
+    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
+
+
+def choose_methods(
+    names: Sequence[str],
+    *,
+    preset: str | Path,
+    dataset: RepertoireDataset,
+    own: Mapping[str, BaseEstimator] | None = None,
+    task: Task | None = None,
+) -> tuple[list[Method], dict[str, str]]:
+    """Return the methods of these names, and why those of `all` that cannot be used are left out.
+
+    Parameters
+    ----------
+    names
+        Of `METHODS`; of methods that the preset's file makes of their classes; or `module:Class`, or
+        `NAME=module:Class` where the preset's file has a section NAME for it. `all` is every one of the first two. Only
+        what is named here is imported, never what a file names.
+    preset
+        Search spaces: a name of `search_presets`, or a YAML file.
+    dataset
+        The cohort, which may lack what a method needs.
+    own
+        Estimators of someone's own, by name.
+    task
+        What is predicted; two classes by default.
+
+    Raises
+    ------
+    InputError
+        If there is no such method or preset, or a method that was named cannot be used with this cohort or target.
+    """
+    task = task or Task("", "", "binary")
+    body, source = _for_kind(_read(preset), str(preset), task), str(preset)
+    own = own or {}
+    coded = dict(_name_and_code(name) for name in names if names_code(name))
+    in_file = [name for name, entry in body.items() if "estimator" in entry]
+    known = [*METHODS, *(name for name in in_file if name not in METHODS and name not in coded)]
+    for name in body:
+        if name not in (*known, *names, *coded, *own):
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = (
+                f"; did you mean {near[0]!r}?" if near else f"; a method of your own needs --method {name}=module:Class"
+            )
+            raise InputError(f"{source}: no method {name!r}{hint}")
+    chosen: dict[str, Method] = {}
+    skipped: dict[str, str] = {}
+    for name in names:
+        for one in known if name == "all" else [name]:
+            if one in chosen or one in own:
+                continue
+            reason = unfit_for(one, task)
+            method = None if reason else _with_columns(_method(one, body, source, known, task), dataset, task)
+            if method is not None and method.name in chosen and "=" in one:
+                raise InputError(f"--methods {one}: there is a method {method.name!r} already; choose another name")
+            reason = reason or _unfit(method, dataset, task)
+            if reason is not None and name != "all":
+                raise InputError(f"--methods {one}: {reason}")
+            if method is not None and reason is None:
+                chosen[one] = method
+            else:
+                skipped[one] = str(reason)
+    for name, estimator in own.items():
+        chosen[name] = _own(name, estimator, body, source)
+        reason = _unfit(chosen[name], dataset, task)
+        if reason is not None:
+            raise InputError(f"method {name!r}: {reason}")
+    if not chosen:
+        raise InputError("no method was given; expected --methods with some of: " + ", ".join(known))
+    return _named_apart(chosen), {name: why for name, why in skipped.items() if name not in chosen}
+
+
+def _named_apart(chosen: Mapping[str, Method]) -> list[Method]:
+    """Return the methods; of two classes `a:Model` and `b:Model`, the second one is called so."""
+    apart: dict[str, Method] = {}
+    for asked, method in chosen.items():
+        name = asked if method.name in apart else method.name
+        apart[name] = method if name == method.name else replace(method, name=name, label=name)
+    return list(apart.values())
+
+
+def unfit_for(name: str, task: Task) -> str | None:
+    """Return why a method of `METHODS` cannot predict a target; None where it can, or is none of these."""
+    form = METHODS.get(name)
+    if form is None:
+        return None
+    if task.kind == "regression" and not form.for_numbers:
+        return f"it tells classes apart; {task.name!r} is a number"
+    if task.kind == "multiclass" and form.kind == "truth":
+        return f"it knows one signal, which tells two classes apart; {task.name!r} has {len(task.classes)}"
+    return None
+
+
+def _for_kind(body: dict[str, dict[str, Any]], source: str, task: Task) -> dict[str, dict[str, Any]]:
+    """Return a preset for this kind of target: what a section says under `regression` takes the place of the rest."""
+    chosen = {}
+    for name, entry in body.items():
+        own = entry.get("regression", {})
+        if not isinstance(own, Mapping):
+            raise InputError(f"{source}: {name}.regression: expected search, trials, fixed or label, found {own!r}")
+        rest = {key: value for key, value in entry.items() if key != "regression"}
+        chosen[name] = {**rest, **own} if task.kind == "regression" else rest
+    return chosen
+
+
+def _with_columns(method: Method, dataset: RepertoireDataset, task: Task) -> Method:
+    """Return the control of the sheet with the columns that it may read; other methods as they are."""
+    if method.name != "sheet-columns" or method.estimator.get_params()["columns"]:
+        return method
+    table = dataset.metadata
+    columns = columns_for_control(table, [task]).read
+    label = f"{method.label} ({shown_columns(columns)})" if columns else method.label
+    return replace(method, estimator=with_setting(method.estimator, {"columns": columns}), label=label)
+
+
+def _method(name: str, body: Mapping[str, Any], source: str, known: Sequence[str], task: Task) -> Method:
+    entry = body.get(name, {})
+    if name in METHODS:
+        form = METHODS[name]
+        label, where = form.label, form.estimator
+        if task.kind == "regression":
+            label, where = form.number_label or label, form.for_numbers
+        estimator = with_setting(estimator_class(where)(), dict(form.fixed))
+        return _with_entry(Method(name, label, estimator, kind=form.kind), entry, source)
+    if names_code(name):
+        key, where = _name_and_code(name)
+        if body.get(key, {}).get("estimator", where) != where:
+            raise InputError(f"{source}: {key}.estimator: expected {where}, as --method says, or nothing")
+        label = where.rpartition(":")[2] if key == where else key
+        return _own(label, _made(estimator_class(where), where), body, source, key=key)
+    if name not in body:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else "."
+        raise InputError(f"no method {name!r}{hint} Methods: all, {', '.join(known)}, or module:Class")
+    where = entry.get("estimator")
+    if where not in _classes():
+        if isinstance(where, str) and ":" in where:
+            why = f"code is run only where the command names it: --method {name}={where}"
+            raise InputError(f"{source}: {name}.estimator: {why}")
+        raise InputError(f"{source}: {name}.estimator: expected module:Class, found {shown(where)}")
+    return _own(name, _made(estimator_class(where), where), body, source)
+
+
+def names_code(name: str) -> bool:
+    """Return whether a method's name says which class to import: `module:Class` or `NAME=module:Class`."""
+    return ":" in name
+
+
+def _name_and_code(name: str) -> tuple[str, str]:
+    """Return the section of a preset that is about a method of one's own, and its `module:Class`."""
+    key, equals, where = name.partition("=")
+    return (key, where) if equals else (name, name)
+
+
+def _made(kind: type[BaseEstimator], where: str) -> BaseEstimator:
+    try:
+        return kind()
+    except TypeError as error:
+        raise InputError(f"{where}: cannot be made without arguments: {error}") from error
+
+
+def _own(
+    name: str, estimator: BaseEstimator, body: Mapping[str, Any], source: str, *, key: str | None = None
+) -> Method:
+    needed = ("fit", "get_params", "set_params")
+    if isinstance(estimator, type) or not all(hasattr(estimator, each) for each in needed):
+        found = f"the class {estimator.__name__}" if isinstance(estimator, type) else type(estimator).__name__
+        raise InputError(f"method {name!r}: expected an object with {', '.join(needed)}, found {found}")
+    return _with_entry(Method(name, name, estimator), body.get(key or name, {}), source)
+
+
+def _with_entry(method: Method, entry: Mapping[str, Any], source: str) -> Method:
+    """Return a method with what a preset says of it."""
+    if not entry:
+        return method
+    where = f"{source}: {method.name}"
+    unknown = sorted(set(entry) - _KEYS)
+    if unknown:
+        raise InputError(f"{where}: unknown key {unknown[0]!r}; expected some of {', '.join(sorted(_KEYS))}")
+    fixed = entry.get("fixed", {})
+    if not isinstance(fixed, Mapping):
+        raise InputError(f"{where}.fixed: expected names and values of parameters, found {fixed!r}")
+    search = parse_search(entry.get("search", {}), trials=entry.get("trials", 1), source=f"{where}.search")
+    estimator = with_setting(method.estimator, {str(name): read_number(value) for name, value in fixed.items()})
+    for setting in search.settings([0])[:_CHECKED] or [{}]:
+        one = with_setting(estimator, setting)  # fails here where a parameter does not exist
+        try:
+            getattr(one, "check_parameters", lambda: None)()
+        except ValueError as error:
+            raise InputError(f"{where}: {error}") from error
+    return replace(method, estimator=estimator, search=search, label=str(entry.get("label", method.label)))
+
+
+def _unfit(method: Method | None, dataset: RepertoireDataset, task: Task) -> str | None:
+    """Return why a method cannot be used with a cohort or a target."""
+    if method is None:
+        return None
+    if task.kind == "regression" and (is_classifier(method.estimator) or not hasattr(method.estimator, "predict")):
+        return f"it is no regressor; {task.name!r} is a number"
+    if task.kind != "regression" and is_regressor(method.estimator):
+        return f"it predicts numbers; {task.name!r} has classes"
+    if method.name == "sheet-columns" and not method.estimator.get_params()["columns"]:
+        return "the sheet has no other column that a control can read"
+    check = getattr(method.estimator, "check_cohort", None)
+    try:
+        if check is not None:
+            check(dataset)
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def estimator_class(where: str) -> type[BaseEstimator]:
+    """Return the class that `module:Class` names; modules are looked for in the working directory, too.
+
+    Raises
+    ------
+    InputError
+        If there is none, or it is no scikit-learn estimator.
+    """
+    module, _, name = where.partition(":")
+    if where not in _classes() and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # as Python does for scripts; worker processes look there, too
+    try:
+        found = importlib.import_module(module)
+    except Exception as error:  # a user's module may raise anything
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(f"{where}: cannot be imported: {reason}") from error
+    kind = getattr(found, name, None)
+    if kind is None:
+        raise InputError(f"{where}: the module {module} has no {name!r}")
+    if not (isinstance(kind, type) and hasattr(kind, "fit") and hasattr(kind, "get_params")):
+        raise InputError(f"{where}: expected a class with scikit-learn's fit and get_params")
+    return kind
+
+
+def _read(preset: str | Path) -> dict[str, dict[str, Any]]:
+    """Read a preset's YAML: one section per method."""
+    if str(preset) in search_presets():
+        text = files("deeprc.configs").joinpath(_FOLDER, f"{preset}.yaml").read_text(encoding="utf-8")
+        body = parse_yaml(text, source=str(preset))
+    elif Path(preset).is_file():
+        body = read_yaml(Path(preset))
+    else:
+        raise InputError(f"--preset {preset}: neither a file nor one of {', '.join(search_presets())}")
+    if not isinstance(body, dict) or not all(isinstance(entry, dict) for entry in body.values()):
+        raise InputError(f"{preset}: expected a section for each method, with {', '.join(sorted(_KEYS))}")
+    return {str(name): entry for name, entry in body.items()}

@@ -1,0 +1,165 @@
+"""Nested cross-validation as jobs: which repertoires are in which fold, and what is fitted to which of them.
+
+Letters: B repertoires.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.benchmarking.jobs import Job, job_key
+from deeprc.benchmarking.methods import Method
+from deeprc.benchmarking.search import Setting, without_path
+from deeprc.datasets.cache import content_digest
+from deeprc.datasets.container import Container
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
+from deeprc.evaluation.splits import Split, assign_folds, read_folds
+from deeprc.tasks import Task, labels, parse_tasks
+from deeprc.versions import package_version
+
+__all__ = ["NestedPlan", "cohort_digest", "labelled_folds"]
+
+_LONGEST_PATH = 250  # settings in one job: what an interruption costs at most
+
+
+def labelled_folds(
+    dataset: RepertoireDataset, target: str, folds: int | str | os.PathLike[str], group_by: str | None, seed: int
+) -> tuple[NDArray[np.int64], NDArray[Any], Task]:
+    """Return each repertoire's fold, -1 where it takes no part, its label (see `NestedPlan`), and what is predicted."""
+    source = str(dataset.container.path)
+    (task,) = parse_tasks([target], dataset.metadata, source=source)
+    if task.weight != 1:
+        raise InputError(f"--target {target!r}: a benchmark has one target, whose weight means nothing; leave out '@'")
+    label = labels([task], dataset.metadata)[:, 0]
+    if isinstance(folds, int | np.integer):
+        n_folds = int(folds)
+        fold_of = assign_folds(dataset.metadata, [task], n_folds=n_folds, group_by=group_by, seed=seed, source=source)
+    elif group_by is not None:
+        raise InputError("--group-by: the file of folds decides already which repertoires are together")
+    else:
+        listed = read_folds(Path(folds), dataset.repertoire_ids)
+        n_folds = int(listed.max()) + 1  # also those of which no repertoire has a label
+        fold_of = np.where(np.isnan(label), -1, listed)
+    fewer = "try fewer --folds, another --seed, or folds of your own"
+    for fold in range(n_folds):
+        n_different = len(np.unique(label[fold_of == fold]))
+        if task.kind == "binary" and n_different < 2:
+            raise InputError(f"{source}: fold {fold} has one class of {task.name!r} only; {fewer}")
+        if task.kind == "multiclass" and n_different < len(task.classes):
+            absent = next(c for c in range(len(task.classes)) if not (label[fold_of == fold] == c).any())
+            raise InputError(
+                f"{source}: fold {fold} lacks the class {task.classes[absent]!r} of {task.name!r}; {fewer}"
+            )
+        if task.kind == "regression" and n_different < 2:
+            raise InputError(f"{source}: fold {fold} has fewer than 2 different values of {task.name!r}; {fewer}")
+    if task.kind == "regression":
+        return fold_of, np.where(fold_of < 0, np.nan, label), task
+    return fold_of, np.where(fold_of < 0, -1, np.nan_to_num(label, nan=-1)).astype(np.int64), task
+
+
+def cohort_digest(dataset: RepertoireDataset) -> str:
+    """Return a digest of the cohort."""
+    container: object = dataset.container
+    rows = dataset.rows.tolist()
+    if isinstance(container, Container):
+        return job_key(content_digest(container), rows)
+    from deeprc.datasets.simulation import SimulatedDataset
+    from deeprc.datasets.simulation.recipe import cohort_to_mapping
+
+    assert isinstance(dataset, SimulatedDataset)
+    return job_key(cohort_to_mapping(dataset.cohort), rows)
+
+
+@dataclass(frozen=True)
+class NestedPlan:
+    """What is computed: a cohort, its folds, and the methods.
+
+    Attributes
+    ----------
+    dataset
+        The repertoires, (B,).
+    fold_of, labels
+        The fold of each repertoire, -1 where it takes no part; the number of its class, int64, -1 where missing, or
+        what is known of the number that is predicted, float64, NaN where missing; (B,).
+    task
+        What is predicted.
+    seed
+        Of the settings that are drawn.
+    content
+        Of `cohort_digest`.
+    methods
+        What is compared.
+    """
+
+    dataset: RepertoireDataset
+    fold_of: NDArray[np.int64]
+    labels: NDArray[Any]
+    task: Task
+    seed: int
+    content: str
+    methods: tuple[Method, ...]
+
+    @property
+    def n_folds(self) -> int:
+        """How many folds there are."""
+        return int(self.fold_of.max()) + 1
+
+    def split(self, fold: int) -> Split:
+        """Return the sides of a fold: it tests, the next one validates, the others train."""
+        test, validation = fold, (fold + 1) % self.n_folds
+        train = (self.fold_of >= 0) & (self.fold_of != test) & (self.fold_of != validation)
+        rows = (train, self.fold_of == validation, self.fold_of == test)
+        return Split(*map(np.flatnonzero, rows))
+
+    def settings(self, method: Method, fold: int) -> list[Setting]:
+        """Return what is tried of a method; every fold draws anew."""
+        return method.search.settings([self.seed, fold])
+
+    def search_jobs(self, method: Method, fold: int) -> list[Job]:
+        """Return the jobs that measure a method's settings; none where there is nothing to choose."""
+        settings = self.settings(method, fold)
+        if len(settings) < 2:
+            return []
+        groups: dict[str, list[Setting]] = {}
+        for setting in settings:
+            groups.setdefault(job_key(without_path(method.estimator, setting)), []).append(setting)
+        return [
+            self._job(method, fold, "search", tuple(group[start : start + _LONGEST_PATH]))
+            for group in groups.values()
+            for start in range(0, len(group), _LONGEST_PATH)
+        ]
+
+    def final_job(self, method: Method, fold: int, setting: Setting) -> Job:
+        """Return the job that predicts the test fold."""
+        return self._job(method, fold, "final", (setting,))
+
+    def _job(self, method: Method, fold: int, kind: Any, settings: tuple[Setting, ...]) -> Job:
+        kind_of = type(method.estimator)
+        what = f"{kind_of.__module__}:{kind_of.__qualname__}", _source(kind_of), method.estimator.get_params(), settings
+        folds = self.fold_of.tolist(), self.labels.tolist(), fold, self.task.kind
+        key = job_key(method.name, kind, *what, folds, self.content, package_version("deeprc"))
+        container: object = self.dataset.container
+        whole = isinstance(container, Container) and np.array_equal(
+            self.dataset.rows, np.arange(len(container.repertoire_ids))
+        )
+        cohort = str(self.dataset.container.path) if whole else self.dataset
+        sides = self.split(fold)
+        return Job(key, method.name, fold, kind, cohort, method.estimator, settings, sides, self.labels, self.task)
+
+
+def _source(kind: type) -> str:
+    """Return the text of a user's own class, which may change between two calls; deeprc's own has a version."""
+    if kind.__module__.partition(".")[0] == "deeprc":
+        return ""
+    try:
+        return inspect.getsource(kind)
+    except (OSError, TypeError):  # typed in at a prompt
+        return ""

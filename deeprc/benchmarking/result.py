@@ -1,0 +1,133 @@
+"""What a benchmark found, and the files that say it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+
+import pandas as pd
+
+from deeprc.benchmarking.tables import results_tsv, table_latex, table_markdown
+from deeprc.evaluation.caution import Caution, write_cautions
+from deeprc.evaluation.comparison import MethodInfo, compare, control_verdict, fold_metrics
+from deeprc.evaluation.curves import curves_table, draw_curves
+from deeprc.evaluation.scoring import BINARY, Scoring
+from deeprc.files import write_text
+
+__all__ = ["BenchmarkResult"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, repr=False)
+class BenchmarkResult:
+    """Predictions of every method for every labelled repertoire, made when it was tested.
+
+    Attributes
+    ----------
+    methods
+        In the order in which they were asked for.
+    predictions
+        method, fold, repertoire_id, label, and what was predicted; see `deeprc.evaluation.scoring`.
+    choices
+        method, fold, validation_auc (or validation_r2), settings (JSON): the setting that was chosen.
+    costs
+        method, fold, task ("search" or "final"), seconds, cpu_seconds, peak_memory_mb: of every job.
+    failures
+        Why methods failed that did.
+    n_folds
+        How many folds there are.
+    title
+        What was compared, for the tables.
+    scoring
+        How the kind of target is judged.
+    known
+        Warnings about the cohort and the folds.
+    """
+
+    methods: Sequence[MethodInfo]
+    predictions: pd.DataFrame
+    choices: pd.DataFrame
+    costs: pd.DataFrame
+    failures: Mapping[str, str] = field(default_factory=dict)
+    n_folds: int = 5
+    title: str = ""
+    scoring: Scoring = BINARY
+    known: Sequence[Caution] = ()
+
+    def __repr__(self) -> str:
+        failed = f", {len(self.failures)} failed" if self.failures else ""
+        return f"BenchmarkResult({self.title!r}, {len(self.methods)} methods{failed}; print(result.table) shows them)"
+
+    @cached_property
+    def comparison(self) -> pd.DataFrame:
+        """AUCs (r2) with intervals and tests, one row per method; see `deeprc.evaluation.comparison.compare`."""
+        return compare(self.predictions, self.methods, n_folds=self.n_folds, scoring=self.scoring)
+
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """Every metric of every method and fold; see `deeprc.evaluation.comparison.fold_metrics`."""
+        return fold_metrics(self.predictions, self.scoring)
+
+    @cached_property
+    def cautions(self) -> list[Caution]:
+        """All warnings: of the cohort and the folds, of the controls, of few repertoires."""
+        few_people = any(each.name == "repeated-subjects" and each.level == "warning" for each in self.known)
+        found = control_verdict(self.comparison, self.methods, self.scoring, few_people=few_people)
+        return [*self.known, *found]
+
+    @property
+    def table(self) -> str:
+        """The table of all methods and what to know about it, as Markdown."""
+        return table_markdown(
+            self.comparison,
+            self.metrics,
+            self.methods,
+            scoring=self.scoring,
+            cautions=self.cautions,
+            title=self.title,
+            choices=self.choices,
+            costs=self.costs,
+            failures=self.failures,
+        )
+
+    def write(self, folder: Path) -> None:
+        """Write tables, predictions and curves; each file aside first, then renamed."""
+        latex = table_latex(
+            self.comparison,
+            self.metrics,
+            self.methods,
+            scoring=self.scoring,
+            cautions=self.cautions,
+            title=self.title,
+            costs=self.costs,
+            failures=self.failures,
+        )
+        texts = {
+            "table.md": self.table,
+            "table.tex": latex,
+            "results.tsv": results_tsv(self.metrics, choices=self.choices, costs=self.costs),
+            "comparison.tsv": _tsv(self.comparison),
+            "predictions.tsv": _tsv(self.predictions),
+            "settings.tsv": _tsv(self.choices),
+            "costs.tsv": _tsv(self.costs),
+        }
+        for name, text in texts.items():
+            write_text(folder / name, text)
+        write_cautions(folder, self.cautions)
+        (folder / "curves").mkdir(exist_ok=True)
+        if find_spec("matplotlib") is not None:
+            draw_curves(self.predictions, self.methods, folder / "curves", self.scoring)
+        else:
+            table = curves_table(self.predictions, self.methods, self.scoring)
+            write_text(folder / "curves" / "curves.tsv", _tsv(table))
+            logger.warning("the curves are written as numbers only; their pictures need matplotlib: deeprc[plots]")
+
+
+def _tsv(table: pd.DataFrame) -> str:
+    text: str = table.to_csv(sep="\t", index=False)
+    return text

@@ -1,0 +1,221 @@
+"""The folder of a benchmark: what was asked, and one small file per job that has ended."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+import yaml
+
+from deeprc.benchmarking.jobs import Job, Outcome
+from deeprc.benchmarking.search import Setting
+from deeprc.documents import AnyFloat, plain, read_json, read_yaml, shown, typed
+from deeprc.errors import InputError
+from deeprc.evaluation.scoring import Scoring, scoring_for
+from deeprc.files import check_new_folder, name_write_errors, write_text
+
+__all__ = ["FORMAT", "VERSION", "ResultStore", "holds_benchmark", "read_header"]
+
+FORMAT, VERSION = "deeprc-benchmark", 1
+_HEADER = "benchmark.yaml"
+_SAME = ("content", "target", "group_by", "seed", "n_folds", "folds", "preset")
+"""What must not change between the calls that fill one folder: causes before what they change."""
+
+
+class ResultStore:
+    """Outcomes of jobs by their keys: in files, or, without a folder, in memory.
+
+    Parameters
+    ----------
+    folder
+        Where to keep them; None keeps them in memory.
+    header
+        What was asked; written as `benchmark.yaml`.
+    resume
+        Whether the folder may hold outcomes already.
+
+    Raises
+    ------
+    InputError
+        If the folder holds anything and `resume` is not set, or holds the benchmark of something else.
+    """
+
+    def __init__(self, folder: Path | None, header: Mapping[str, Any], *, resume: bool = False) -> None:
+        self.folder = folder
+        self._memory: dict[str, Outcome] = {}
+        if folder is None:
+            return
+        known = read_header(folder) if resume and holds_benchmark(folder) else None
+        if known is None:
+            check_new_folder(folder, hint="continue it with --resume, or " if holds_benchmark(folder) else "")
+            with name_write_errors(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+        for name in _SAME if known else ():
+            if known is not None and known.get(name) != header[name]:
+                was = "another one" if name in ("content", "folds") else repr(known.get(name))
+                what = {
+                    "content": "the cohort's content",
+                    "folds": "the assignment to folds",
+                    "n_folds": "the number of folds",
+                }.get(name, name)
+                raise InputError(f"{folder}: holds a benchmark in which {what} is {was}; choose another --output")
+        methods = {**(known or {}).get("methods", {}), **header["methods"]}
+        text = yaml.safe_dump(
+            plain({"format": FORMAT, "version": VERSION, **header, "methods": methods}),
+            sort_keys=False,
+            allow_unicode=True,
+        )
+        write_text(folder / _HEADER, text)
+
+    def get(self, job: Job) -> Outcome | None:
+        """Return a job's outcome, None where there is none yet; a file that does not fit the job is none."""
+        if self.folder is None:
+            return self._memory.get(job.key)
+        path = self._path(job)
+        try:
+            body = typed(read_json(path), dict[str, Any], str(path))
+            if body.get("key") != job.key:
+                return None
+            return _checked_outcome(job, typed(body.get("outcome"), dict[str, Any], str(path)), str(path))
+        except InputError:
+            return None
+
+    def put(self, job: Job, outcome: Outcome) -> None:
+        """Keep a job's outcome; a failed job is not kept, so that it is tried again."""
+        if "error" in outcome:
+            return
+        if self.folder is None:
+            self._memory[job.key] = outcome
+            return
+        path = self._path(job)
+        with name_write_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        about = {"key": job.key, "method": job.method, "fold": job.fold, "kind": job.kind}
+        body = plain({**about, "outcome": outcome})
+        write_text(path, json.dumps(body, indent=1) + "\n", durable=False)  # a lost one is computed again
+
+    def _path(self, job: Job) -> Path:
+        assert self.folder is not None
+        name = re.sub(r"[^\w+-]", "_", job.method) or "_"
+        return self.folder / "tasks" / name / f"fold-{job.fold}" / f"{job.kind}-{job.key}.json"
+
+
+def holds_benchmark(folder: Path) -> bool:
+    """Return whether a folder has been begun as a benchmark's."""
+    return (folder / _HEADER).is_file()
+
+
+def read_header(folder: Path) -> dict[str, Any]:
+    """Return what `benchmark.yaml` says.
+
+    Raises
+    ------
+    InputError
+        If the folder holds no benchmark, or one of another version.
+    """
+    file = folder / _HEADER
+    if not file.exists():
+        raise InputError(f"{folder}: holds no benchmark (no {_HEADER}); choose another --output")
+    body = read_yaml(file)
+    if not isinstance(body, dict) or (body.get("format"), body.get("version")) != (FORMAT, VERSION):
+        raise InputError(f"{file}: expected format {FORMAT!r} version {VERSION}")
+    typed({name: value for name, value in body.items() if name in _KEYS}, _Header, str(file))
+    return body
+
+
+_COSTS = ("seconds", "cpu_seconds", "peak_memory_mb")
+"""What a job took; NaN where it could not be measured."""
+
+
+def _checked_outcome(job: Job, body: dict[str, Any], where: str) -> Outcome:
+    """Return what a job's file holds; raise InputError where it is not the outcome of this job."""
+    scoring = scoring_for(job.task.kind, job.task.classes)
+    measured = f"validation_{scoring.measure}"
+    names = {*_COSTS, *(("validation",) if job.kind == "search" else ("setting", measured, "test"))}
+    if set(body) != names:
+        raise InputError(f"{where}: expected {', '.join(sorted(names))}, found {shown(sorted(body))}")
+    costs = {name: typed(body[name], AnyFloat, f"{where}: {name}") for name in _COSTS}
+    settings = _as_read(job.settings)
+    if job.kind == "search":
+        listed = typed(body["validation"], list[dict[str, Any]], f"{where}: validation")
+        if [each.get("setting") for each in listed] != settings:
+            raise InputError(f"{where}: expected the job's settings")
+        values = [_checked_measure(each.get(scoring.measure), scoring, where) for each in listed]
+        pairs = zip(settings, values, strict=True)
+        return {"validation": [{"setting": each, scoring.measure: value} for each, value in pairs], **costs}
+    if [body["setting"]] != settings:
+        raise InputError(f"{where}: expected the job's setting")
+    value = _checked_measure(body[measured], scoring, where)
+    return {"setting": settings[0], measured: value, "test": _checked_test(job, body["test"], scoring, where), **costs}
+
+
+def _checked_measure(value: Any, scoring: Scoring, where: str) -> float:
+    found: float = typed(value, float, f"{where}: {scoring.measure}")
+    if found > 1 or (scoring.measure == "auc" and found < 0):
+        raise InputError(f"{where}: {scoring.measure}: expected at most 1, found {found:g}")
+    return found
+
+
+def _checked_test(job: Job, body: Any, scoring: Scoring, where: str) -> dict[str, list[Any]]:
+    """Return the predictions for the test fold."""
+    numbers = [name for name in scoring.columns if name not in ("method", "fold", "repertoire_id", "label")]
+    test = typed(body, dict[str, list[Any]], f"{where}: test")
+    expected: list[Any] = job.labels[job.split.test].tolist()
+    if job.task.kind == "multiclass":
+        expected = [job.task.classes[number] for number in expected]
+    if set(test) != {"repertoire_id", "label", *numbers} or test["label"] != expected:
+        raise InputError(f"{where}: expected predictions of the job's test fold")
+    ids = typed(test["repertoire_id"], list[str], f"{where}: repertoire_id")
+    values = {name: typed(test[name], list[AnyFloat], f"{where}: {name}") for name in numbers}
+    if any(len(each) != len(expected) for each in (ids, *values.values())) or len(set(ids)) != len(ids):
+        raise InputError(f"{where}: expected one prediction for each repertoire of the job's test fold")
+    found = {"repertoire_id": ids, "label": expected, **values}
+    scoring.checked(pd.DataFrame({"method": job.method, "fold": job.fold, **found}))
+    return found
+
+
+def _as_read(settings: Sequence[Setting]) -> list[Setting]:
+    """Return settings as JSON gives them back."""
+    read: list[Setting] = json.loads(json.dumps(plain(settings)))
+    return read
+
+
+@dataclass(frozen=True)
+class _MethodEntry:
+    """What `benchmark.yaml` says of a method; `estimator` is told, and never imported."""
+
+    label: str
+    kind: Literal["method", "control", "truth"]
+    estimator: str = ""
+    fixed: dict[str, Any] = field(default_factory=dict)
+    search: dict[str, Any] = field(default_factory=dict)
+    trials: int = 1
+
+
+@dataclass(frozen=True)
+class _Header:
+    """What `benchmark.yaml` holds; see `deeprc.benchmarking.harness.benchmark`."""
+
+    target: str
+    group_by: str | None
+    preset: str
+    asked: list[str]
+    content: str
+    folds: str
+    n_folds: int = field(metadata={"low": 1, "high": 2**31})
+    seed: int = field(metadata={"low": 0, "high": 2**32 - 1})
+    methods: dict[str, _MethodEntry]
+    deeprc: str = ""
+    cohort: str = ""
+    classes: list[str] = field(default_factory=list)
+    n_repertoires: int = 0
+    n_positive: int = 0
+    positive_class: str = ""
+
+
+_KEYS = {each.name for each in fields(_Header)}

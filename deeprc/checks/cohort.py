@@ -1,0 +1,191 @@
+"""The whole way of a check: read everything, remember little, write nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from deeprc.checks.examination import CohortCheck, examine
+from deeprc.checks.findings import Finding, Severity, by_severity, named
+from deeprc.checks.profile import RepertoireProfile
+from deeprc.checks.sheet import Subjects, check_labels, check_subjects, find_targets
+from deeprc.datasets.cleaning import Cleaning, Merge
+from deeprc.datasets.matching import find_files
+from deeprc.datasets.metadata import Metadata, read_metadata
+from deeprc.datasets.plan import Plan, describe_missing, plan_readings
+from deeprc.datasets.readers import choose_reader
+from deeprc.datasets.reading import Reading, note_failure, read_file, read_files
+from deeprc.datasets.report import PreprocessingReport, RepertoireReport
+from deeprc.errors import InputError, group_errors
+from deeprc.files import check_regular_file
+
+__all__ = ["check_cohort"]
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass
+class _Read:
+    profiles: list[RepertoireProfile] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+def check_cohort(
+    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    metadata: str | os.PathLike[str],
+    *,
+    targets: Sequence[str] | str = (),
+    group_by: str | None = None,
+    reader_format: str = "auto",
+    id_column: str | None = None,
+    sequence_column: str | None = None,
+    count_column: str | None = None,
+    v_column: str | None = None,
+    j_column: str | None = None,
+    split_by: str | None = None,
+    locus: str | None = None,
+    merge: Merge = "genes",
+    allow_missing: bool = False,
+    jobs: int | None = 1,
+    min_length: int = 1,
+    max_length: int = 50,
+    progress: Progress | None = None,
+) -> CohortCheck:
+    """Read a cohort as `preprocess` does, write nothing, and list every suspicion.
+
+    What one repertoire leaves in memory does not depend on its size: about 35 kB.
+
+    Parameters
+    ----------
+    sources, metadata, reader_format, id_column, sequence_column, count_column, v_column, j_column
+        As in `deeprc.datasets.preprocessing.preprocess`.
+    split_by, locus, merge, jobs, progress
+        As in `deeprc.datasets.preprocessing.preprocess`.
+    min_length, max_length
+        As there.
+    allow_missing
+        Rows without a file, files without a row and repertoires without a kept sequence are warnings, not errors.
+    targets
+        What is to be predicted, as in `deeprc.tasks.parse_tasks`. Without, the columns that look like labels.
+    group_by
+        The column that says whose a repertoire is. None: found by its name.
+
+    Raises
+    ------
+    InputError
+        If what was asked for does not exist: a source, the sheet, a column; or options contradict each other. What is
+        wrong with the files or the sheet is a finding.
+    """
+    targets = [targets] if isinstance(targets, str) else targets
+    columns = {"count_column": count_column, "v_column": v_column, "j_column": j_column}
+    reader = choose_reader(reader_format, sequence_column=sequence_column, **columns)
+    found = find_files(sources, exclude=Path(metadata))
+    check_regular_file(Path(metadata), expected="a metadata sheet")
+    try:
+        sheet = read_metadata(metadata, id_column=id_column, files=found.tables)
+    except InputError as error:
+        advice = "mend the sheet; nothing else was checked"
+        return CohortCheck((Finding("error", "unreadable-sheet", str(error), advice, (str(metadata),)),))
+    files = found.with_named(sheet.files)
+    subjects = Subjects(sheet, group_by)
+    tasks, findings = find_targets(sheet, targets, subjects)
+    cleaning = Cleaning(min_length, max_length, locus, merge)
+    try:
+        plan = plan_readings(sheet, files, reader, cleaning, split_by=split_by, skip_bad_files=True)
+    except InputError as error:
+        advice = "give each repertoire one file and one row; no file was read"
+        findings.append(Finding("error", "ambiguous-files", str(error), advice))
+        findings += [*check_labels(sheet, tasks), *check_subjects(sheet, tasks, subjects)]
+        return CohortCheck(tuple(by_severity(findings)))
+    read = _read(plan, jobs, progress)
+    findings += [*_unreadable(plan, read), *_unmatched(sheet, plan, allow_missing)]
+    if allow_missing:
+        sheet = _without(sheet, plan.missing)
+        subjects = Subjects(sheet, group_by)
+    report = PreprocessingReport(
+        tuple(each.report for each in read.profiles),
+        rows_without_file=plan.missing,
+        files_without_row=tuple(file.name for file in plan.left),
+        repertoires_without_row={file.name: names for file, names in plan.unknown.items()},
+        skipped_files={**plan.skipped, **read.failed},
+        cleaning=cleaning,
+    )
+    return examine(read.profiles, sheet, tasks, subjects, allow_empty=allow_missing, others=findings, report=report)
+
+
+def _without(sheet: Metadata, missing: Sequence[str]) -> Metadata:
+    """Return a sheet without the rows that are left out."""
+    rows = [row for row, name in enumerate(sheet.repertoire_ids) if name not in set(missing)]
+    return replace(
+        sheet,
+        repertoire_ids=tuple(sheet.repertoire_ids[row] for row in rows),
+        table=sheet.table.iloc[rows].reset_index(drop=True),
+        files=tuple(sheet.files[row] for row in rows),
+    )
+
+
+def _read(plan: Plan, jobs: int | None, progress: Progress | None) -> _Read:
+    done = _Read()
+    with closing(read_files(plan.readings, jobs, _profiles)) as results:
+        for number, (reading, (profiles, error)) in enumerate(zip(plan.readings, results, strict=True), start=1):
+            if error is not None:
+                note_failure(done.failed, reading, error)
+            done.profiles += profiles
+            if progress is not None:
+                progress(number, len(plan.readings))
+    return done
+
+
+def _profiles(reading: Reading) -> tuple[list[RepertoireProfile], str | None]:
+    """Read a file and keep only its repertoires' profiles, or why it cannot be read; runs in the workers."""
+    result = read_file(reading)
+    profiles = []
+    for repertoire_id, cleaned in result.repertoires:
+        report = RepertoireReport.of(repertoire_id, reading.path.name, reading.format, cleaned, reading.cleaning.locus)
+        profiles.append(RepertoireProfile.of(cleaned, report, reading))
+    return profiles, result.error
+
+
+def _unreadable(plan: Plan, read: _Read) -> list[Finding]:
+    """Return one finding for each fault, however many files have it; the report has all of them."""
+    advice = "export or copy the file anew, or leave it out with --skip-bad-files"
+    if not read.profiles:
+        advice = "not one file can be read: is --format right? Any other table is read with --sequence-column"
+    faults = group_errors({**plan.skipped, **read.failed})
+    return [
+        Finding("error", "unreadable-file", text, advice, files, figures={"files": len(files)})
+        for text, files in faults.items()
+    ]
+
+
+def _unmatched(sheet: Metadata, plan: Plan, allow_missing: bool) -> list[Finding]:
+    found = []
+    severity: Severity = "warning" if allow_missing else "error"
+    advice = "give what is missing, or leave these out with --allow-missing"
+    if plan.missing:
+        none = len(plan.missing) == len(sheet.repertoire_ids)
+        message = describe_missing(sheet, plan.missing)
+        found.append(
+            Finding(
+                "error" if none else severity,
+                "row-without-file",
+                message,
+                "not one file matches: is --id-column right?" if none else advice,
+                repertoires=plan.missing,
+                column=sheet.id_column,
+            )
+        )
+    if plan.left:
+        message = f"no row of the sheet for {named([file.name for file in plan.left], 'file', 'files')}"
+        found.append(Finding(severity, "file-without-row", message, advice, tuple(map(str, plan.left))))
+    if plan.unknown:
+        files = [file.name for file in plan.unknown]
+        names = tuple(name for unknown in plan.unknown.values() for name in unknown)
+        message = (
+            f"no row of the sheet for {named(names, 'repertoire', 'repertoires')}, of {named(files, 'file', 'files')}"
+        )
+        found.append(Finding(severity, "file-without-row", message, advice, tuple(map(str, plan.unknown)), names))
+    return found

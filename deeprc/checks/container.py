@@ -1,0 +1,270 @@
+"""A check of the repertoires of a container: nothing is read but the container, and that once.
+
+What does not depend on labels is kept beside the container, so that every further check of it takes a second or two.
+
+Letters: B repertoires, N sequences of one repertoire, R their residues, G gene names.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.checks.examination import CohortCheck, examine
+from deeprc.checks.findings import Finding
+from deeprc.checks.profile import (
+    N_LOCI,
+    RESIDUE_HASHES,
+    Fingerprints,
+    RepertoireProfile,
+    gene_factors,
+    is_contradicting,
+    locus_code,
+    mixed,
+)
+from deeprc.checks.sheet import Subjects, find_targets
+from deeprc.compilation import njit
+from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.cache import Arrays, cached
+from deeprc.datasets.dataset import Repertoire, RepertoireDataset
+from deeprc.datasets.genes import mouse_genes, normalise_gene
+from deeprc.datasets.metadata import Metadata, file_column
+from deeprc.datasets.report import RepertoireReport
+from deeprc.tasks import Task
+
+__all__ = ["check_dataset", "container_profiles", "repertoire_hashes"]
+
+_FIELDS = ("v_call", "j_call")
+_FREE = ("locus", "genes")  # of a report: None or a chain, and what containers do not hold
+_VERSION = 1  # of what is kept beside the container
+_NO_CODES = np.zeros(0, np.uint16)
+_NO_HASHES = np.zeros(0, np.uint64)
+
+
+def check_dataset(
+    dataset: RepertoireDataset,
+    *,
+    tasks: Sequence[Task] | None = None,
+    targets: Sequence[str] = (),
+    group_by: str | None = None,
+) -> CohortCheck:
+    """List every suspicion about the repertoires of a dataset, as `check_cohort` does about files.
+
+    What preprocessing has dropped is known from the container's own report, where it has one.
+
+    Parameters
+    ----------
+    dataset
+        Some or all repertoires of a container.
+    tasks
+        What is predicted. None: `targets` say it.
+    targets, group_by
+        See `check_cohort`.
+
+    Raises
+    ------
+    InputError
+        If a target or the column does not exist.
+    """
+    sheet = _sheet(dataset)
+    subjects = Subjects(sheet, group_by)
+    others: list[Finding] = []
+    if tasks is None:
+        tasks, others = find_targets(sheet, targets, subjects)
+    return examine(container_profiles(dataset), sheet, tasks, subjects, allow_empty=True, others=others)
+
+
+def _sheet(dataset: RepertoireDataset) -> Metadata:
+    """Return the metadata sheet that a container holds."""
+    table, ids = dataset.metadata, tuple(map(str, dataset.repertoire_ids))
+    columns = list(map(str, table.columns))
+    id_column = next((name for name in columns if tuple(table[name].map(str)) == ids), "")
+    named = file_column(columns)
+    files = [""] * len(ids) if named is None else [value if isinstance(value, str) else "" for value in table[named]]
+    return Metadata(Path(dataset.container.path), id_column, ids, table, tuple(files))
+
+
+def container_profiles(dataset: RepertoireDataset) -> list[RepertoireProfile]:
+    """Return the profiles of a dataset's repertoires, (B,); those of the whole container are computed and kept."""
+    arrays = cached(dataset, "profiles", {"version": _VERSION}, _profile_arrays)
+    preprocessing = getattr(dataset.container, "preprocessing", None)
+    entries = preprocessing.get("repertoires") if isinstance(preprocessing, Mapping) else None
+    known = {
+        str(each.get("repertoire_id")): each
+        for each in (entries if isinstance(entries, list) else [])
+        if isinstance(each, Mapping)
+    }
+    names = {field: tuple(arrays[f"{field}_names"].tolist()) for field in _FIELDS}
+    odd = {name for vocabulary in names.values() for name in vocabulary if normalise_gene(name).level == "unrecognised"}
+    mice = set(mouse_genes(tuple(odd)))
+    profiles = []
+    for row, name in zip(dataset.rows.tolist(), map(str, dataset.repertoire_ids), strict=True):
+        report = _report(name, int(arrays["kept"][row]), known.get(name))
+        profiles.append(_profile(arrays, row, report, names, odd, mice))
+    return profiles
+
+
+def _profile(
+    arrays: Arrays,
+    row: int,
+    report: RepertoireReport,
+    names: Mapping[str, tuple[str, ...]],
+    odd: set[str],
+    mice: set[str],
+) -> RepertoireProfile:
+    usage = {}
+    for field in _FIELDS:
+        if names[field]:
+            part = slice(*arrays[f"{field}_offsets"][row : row + 2].tolist())
+            pairs = zip(arrays[f"{field}_codes"][part].tolist(), arrays[f"{field}_counts"][part].tolist(), strict=True)
+            usage[field] = {names[field][code]: n for code, n in pairs}
+    unrecognised = {name: n for counts in usage.values() for name, n in counts.items() if name in odd}
+    loci = arrays["loci"][row].reshape(N_LOCI, N_LOCI)
+    v, j = (each.astype(np.int8) for each in np.nonzero(loci))
+    sketch, top = (
+        np.asarray(arrays[f"{name}_hashes"][slice(*arrays[f"{name}_offsets"][row : row + 2].tolist())])
+        for name in ("sketch", "top")
+    )
+    return RepertoireProfile(
+        report,
+        Path(report.file),
+        total_count=int(arrays["total"][row]),
+        largest_count=int(arrays["largest"][row]),
+        usage=usage,
+        unrecognised=unrecognised,
+        of_mice={name: n for name, n in unrecognised.items() if name in mice},
+        contradicting=int(loci[v, j][is_contradicting(v, j, report)].sum()),
+        prints=Fingerprints(bytes(arrays["digest"][row]).decode(), sketch, bool(arrays["is_sampled"][row]), top),
+    )
+
+
+def _report(name: str, kept: int, entry: Mapping[str, Any] | None) -> RepertoireReport:
+    """Return what the container says of a repertoire's preprocessing, or what follows from its sequences alone."""
+    alone = RepertoireReport(name, "", "", kept, kept, 0, {}, {"": kept}, 0, 0, {"": kept}, {}, None, {})
+    if entry is None:
+        return alone
+    usual = alone.to_dict()
+    same_types = all(isinstance(entry.get(key), type(value)) for key, value in usual.items() if key not in _FREE)
+    counts = [n for key in ("dropped", "counts_from", "sequences_from", "loci") for n in _values(entry.get(key))]
+    if not (same_types and entry.get("kept") == kept and all(isinstance(n, int) for n in counts)):
+        return alone
+    return RepertoireReport.from_dict({**usual, **{key: entry[key] for key in usual if key in entry}, "genes": {}})
+
+
+def _values(counts: object) -> list[object]:
+    return list(counts.values()) if isinstance(counts, Mapping) else []
+
+
+def _profile_arrays(whole: RepertoireDataset) -> Arrays:
+    """Return what is kept of all repertoires; ragged columns lie end to end."""
+    names = {field: _vocabulary(whole, field) for field in _FIELDS}
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as threads:
+        parts = list(threads.map(lambda row: _one(whole[row], names), range(len(whole))))
+    arrays: Arrays = {f"{field}_names": np.array(names[field], "U") for field in _FIELDS}
+    for name in ("kept", "total", "largest", "is_sampled"):
+        arrays[name] = np.array([part[name] for part in parts], np.int64)
+    arrays["digest"] = np.array([part["digest"] for part in parts], "S64")
+    arrays["loci"] = np.array([part["loci"] for part in parts], np.int64).reshape(len(parts), N_LOCI**2)
+    ragged = {"sketch": ("hashes",), "top": ("hashes",), **dict.fromkeys(_FIELDS, ("codes", "counts"))}
+    for name, columns in ragged.items():
+        arrays[f"{name}_offsets"] = offsets_of(np.array([len(part[name][0]) for part in parts], np.int64))
+        for number, column in enumerate(columns):
+            dtype = np.uint64 if column == "hashes" else np.int64
+            pieces = [np.asarray(part[name][number], dtype) for part in parts]
+            arrays[f"{name}_{column}"] = np.concatenate([*pieces, np.zeros(0, dtype)])
+    return arrays
+
+
+def _vocabulary(whole: RepertoireDataset, field: str) -> tuple[str, ...]:
+    """Return all gene names of a field; of a simulated cohort, whose repertoires are stores of their own, the union."""
+    stores = {id(repertoire.container): repertoire.container for repertoire in whole}
+    found = [genes.vocabulary for genes in (getattr(store, field) for store in stores.values()) if genes is not None]
+    return tuple(dict.fromkeys(name for vocabulary in found for name in vocabulary))
+
+
+def _one(repertoire: Repertoire, names: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+    counts = np.asarray(repertoire.counts)
+    prints = Fingerprints.of(repertoire_hashes(repertoire), counts)
+    used: dict[str, Any] = {}
+    loci = []
+    for field in _FIELDS:
+        genes = getattr(repertoire.container, field)
+        if genes is None:
+            used[field] = ([], [])
+            loci.append(np.zeros(len(counts), np.int64))
+            continue
+        codes = genes.codes[repertoire.start : repertoire.stop]
+        n_of = np.bincount(codes, minlength=len(genes.vocabulary))
+        present = np.flatnonzero(n_of)
+        used[field] = (_places(genes.vocabulary, names[field])[present], n_of[present])
+        loci.append(_chains(genes.vocabulary)[codes])
+    return {
+        "kept": len(counts),
+        "total": counts.sum(dtype=np.int64),
+        "largest": counts.max(initial=0),
+        "is_sampled": prints.is_sampled,
+        "digest": prints.digest.encode(),
+        "sketch": (prints.sketch,),
+        "top": (prints.top,),
+        "loci": np.bincount(loci[0] * N_LOCI + loci[1], minlength=N_LOCI**2),
+        **used,
+    }
+
+
+@lru_cache(maxsize=1 << 6)
+def _places(vocabulary: tuple[str, ...], names: tuple[str, ...]) -> NDArray[np.int64]:
+    """Return where each name of a vocabulary is among all names, (G,)."""
+    place = {name: number for number, name in enumerate(names)}
+    return np.array([place[name] for name in vocabulary], np.int64)
+
+
+@lru_cache(maxsize=1 << 6)
+def _chains(vocabulary: tuple[str, ...]) -> NDArray[np.int64]:
+    """Return the `locus_code` of each name of a vocabulary, (G,)."""
+    return np.array([locus_code(normalise_gene(name).locus) for name in vocabulary], np.int64)
+
+
+def repertoire_hashes(repertoire: Repertoire) -> NDArray[np.uint64]:
+    """Return the hash of each sequence with its genes, (N,): `hash_sequences` for a container, compiled."""
+    hashes = np.zeros(len(repertoire), np.uint64)
+    terms: list[NDArray[Any]] = []
+    for field in _FIELDS:
+        genes = getattr(repertoire.container, field)
+        if genes is None:
+            terms += [_NO_HASHES, _NO_CODES]
+        else:
+            codes = np.ascontiguousarray(genes.codes[repertoire.start : repertoire.stop])
+            terms += [gene_factors(field, genes.vocabulary), codes]
+    residues = np.ascontiguousarray(repertoire.residues)
+    _sum_hashes(residues, np.ascontiguousarray(repertoire.offsets), RESIDUE_HASHES, *terms, hashes)
+    return mixed(hashes)
+
+
+@njit(nogil=True)
+def _sum_hashes(
+    residues: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    table: NDArray[np.uint64],
+    v_hashes: NDArray[np.uint64],
+    v_codes: NDArray[np.uint16],
+    j_hashes: NDArray[np.uint64],
+    j_codes: NDArray[np.uint16],
+    hashes: NDArray[np.uint64],
+) -> None:
+    for n in range(len(hashes)):
+        total = np.uint64(0)
+        start = offsets[n]
+        for position in range(offsets[n + 1] - start):
+            total += table[position, residues[start + position]]
+        if len(v_hashes):
+            total += v_hashes[v_codes[n]]
+        if len(j_hashes):
+            total += j_hashes[j_codes[n]]
+        hashes[n] = total

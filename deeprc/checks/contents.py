@@ -1,0 +1,328 @@
+"""Suspicions about what the files hold: chains, species, genes, counts, sizes, dropped rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.checks.findings import Finding, Severity, named
+from deeprc.checks.profile import LARGEST_COUNT, RepertoireProfile
+from deeprc.datasets.cleaning import DROP_REASONS
+from deeprc.datasets.readers import COUNT_CELLS, COUNT_ONE
+
+__all__ = ["check_contents"]
+
+_FEW = 20  # rows or sequences of which a share says nothing
+_SOME, _MANY = 0.01, 0.05  # shares of sequences
+_MOST = 0.9
+_DOMINANT = 0.5
+_SMALLER = 10.0
+_DEVIATIONS = 3.5  # robust standard deviations from the median: Iglewicz and Hoaglin's rule
+_FROM_MAD = 1.4826
+_DROP_DIFFERENCE = 0.2
+
+
+def check_contents(profiles: Sequence[RepertoireProfile], *, allow_empty: bool) -> list[Finding]:
+    """Return what is suspicious about the repertoires, each by itself and beside the others."""
+    filled = [each for each in profiles if each.kept]
+    found = [
+        *_empty(profiles, allow_empty),
+        *_chains(filled),
+        *_contradictions(filled),
+        *_species(filled),
+        *_names(filled),
+    ]
+    return [
+        *found,
+        *_count_columns(filled),
+        *_counts(filled),
+        *_small(filled),
+        *_drop_rates(profiles),
+        *_junctions(filled),
+    ]
+
+
+def _ids(profiles: Iterable[RepertoireProfile]) -> tuple[str, ...]:
+    return tuple(each.repertoire_id for each in profiles)
+
+
+def _files(profiles: Iterable[RepertoireProfile]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(str(each.path) for each in profiles))
+
+
+def _repertoires(profiles: Sequence[RepertoireProfile]) -> str:
+    return named(_ids(profiles), "repertoire", "repertoires")
+
+
+def _by_source(profiles: Mapping[str, Sequence[RepertoireProfile]]) -> str:
+    """Return the repertoires of each source, the sources with most of them first."""
+    sources = sorted(profiles, key=lambda name: -len(profiles[name]))
+    more = f"; and {len(sources) - 3} more" if len(sources) > 3 else ""
+    return "; ".join(f"{name} of {_repertoires(profiles[name])}" for name in sources[:3]) + more
+
+
+def _empty(profiles: Sequence[RepertoireProfile], allow_empty: bool) -> Iterator[Finding]:
+    empty = [each for each in profiles if not each.kept]
+    if not empty:
+        return
+    dropped: Counter[str] = Counter()
+    for each in empty:
+        dropped.update(each.report.dropped)
+    rows = sum(each.report.rows_read for each in empty)
+    reasons = ", ".join(f"{reason} {n:,}" for reason, n in dropped.items() if n)
+    message = f"none of the {rows:,} rows is kept{f' ({reasons})' if reasons else ''} of {_repertoires(empty)}"
+    advice = "--allow-missing leaves such repertoires out"
+    if any(each.report.rows_read and each.report.dropped.get("empty") == each.report.rows_read for each in empty):
+        advice = "name the column of the sequences with --sequence-column, if they are in another; " + advice
+    severity: Severity = "warning" if allow_empty else "error"
+    yield Finding(severity, "empty-repertoire", message, advice, _files(empty), _ids(empty))
+
+
+def _chains(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+    holders: dict[str, list[RepertoireProfile]] = {}
+    rows: Counter[str] = Counter()
+    for each in profiles:
+        for locus, n in each.report.loci.items():
+            if locus and each.report.locus is None:
+                holders.setdefault(locus, []).append(each)
+                rows[locus] += n
+    if len(holders) > 1:
+        most = rows.most_common()
+        shown = "; ".join(f"{locus} in {rows[locus]:,} rows of {_repertoires(holders[locus])}" for locus, _ in most)
+        fewer = [each for locus, _ in most[1:] for each in holders[locus]]
+        yield Finding(
+            "error",
+            "mixed-chains",
+            f"the files hold several chains: {shown}",
+            f"choose one with --locus, such as --locus {most[0][0]}",
+            _files(fewer),
+            tuple(dict.fromkeys(_ids(fewer))),
+        )
+
+
+def _contradictions(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+    some = [each for each in profiles if each.contradicting > max(_SOME * each.kept, 1)]
+    many = [each for each in some if each.contradicting > _MANY * each.kept]
+    for severity, which in (("error", many), ("warning", [each for each in some if each not in many])):
+        if which:
+            n, kept = sum(each.contradicting for each in which), sum(each.kept for each in which)
+            yield Finding(
+                "error" if severity == "error" else "warning",
+                "chain-contradiction",
+                f"{n:,} of {kept:,} sequences have a V or J gene of another chain than their locus column, --locus or "
+                f"other gene says, in {_repertoires(which)}",
+                "find out whether the locus column or the gene columns are right; mend or leave out these files",
+                _files(which),
+                _ids(which),
+            )
+
+
+def _species(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+    of_mice = [each for each in profiles if sum(each.of_mice.values()) > _MANY * each.kept]
+    others = [each for each in profiles if each not in of_mice and max(map(each.named, ("v_call", "j_call"))) >= _FEW]
+    single = [each for each in others if each.of_mice]
+    if of_mice:
+        names = sorted({name for each in of_mice for name in each.of_mice})
+        example = f"genes that only mice have, such as {', '.join(names[:3])}"
+        if others:
+            yield Finding(
+                "error",
+                "mixed-species",
+                f"{example}, in {_repertoires(of_mice)}; the other {len(others)} have none or almost none",
+                "keep one species per container",
+                _files(of_mice),
+                _ids(of_mice),
+            )
+        else:
+            advice = "nothing, if it is meant: mouse names are kept as found, not translated to IMGT's"
+            yield Finding("note", "mouse-genes", f"{example}, in {_repertoires(of_mice)}", advice)
+    if single:
+        names = sorted({name for each in single for name in each.of_mice})
+        n = sum(sum(each.of_mice.values()) for each in single)
+        yield Finding(
+            "warning",
+            "mouse-genes",
+            f"{n:,} sequences have genes that only mice have ({', '.join(names[:3])}), in {_repertoires(single)}",
+            "look for contamination, or for an annotation against the wrong reference",
+            _files(single),
+            _ids(single),
+        )
+
+
+def _names(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+    odd: Counter[str] = Counter()
+    with_odd = []
+    named = 0
+    for each in profiles:
+        unread = {name: n for name, n in each.unrecognised.items() if name not in each.of_mice}
+        if unread:
+            with_odd.append(each)
+            odd.update(unread)
+        named += sum(map(each.named, ("v_call", "j_call")))
+    if odd:
+        n = odd.total()
+        examples = ", ".join(repr(name) for name, _ in odd.most_common(3))
+        yield Finding(
+            "warning" if n > _SOME * named else "note",
+            "unknown-genes",
+            f"{n:,} of {named:,} gene names are not understood ({examples}), in {_repertoires(with_odd)}",
+            "check that the columns hold gene names; they are stored as they are, and count as genes of their own",
+            _files(with_odd),
+            _ids(with_odd),
+        )
+    for column in ("v_call", "j_call"):
+        shares = [each.named(column) / each.kept for each in profiles]
+        without = [each for each, share in zip(profiles, shares, strict=True) if share < _DOMINANT]
+        if without and float(np.median(shares)) > _MOST:
+            yield Finding(
+                "warning",
+                "missing-genes",
+                f"fewer than half of the sequences have a {column}, unlike in the other repertoires, in "
+                f"{_repertoires(without)}",
+                "export these files with their genes; without, a model that reads genes knows them by what they lack",
+                _files(without),
+                _ids(without),
+                column,
+            )
+
+
+def _count_columns(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+    """Look at where the counts are from."""
+    sources: dict[str, list[RepertoireProfile]] = {}
+    for each in profiles:
+        main = max(each.report.counts_from, key=lambda name: each.report.counts_from[name], default=COUNT_ONE)
+        sources.setdefault(main, []).append(each)
+    without = sources.pop(COUNT_ONE, [])
+    if without and not sources:
+        advice = "nothing, if abundance is not needed; else name the column with --sequence-column and --count-column"
+        yield Finding("note", "no-counts", "no file gives counts: each sequence counts 1", advice)
+    partly = [each for each in profiles if each not in without and each.report.counts_from.get(COUNT_ONE, 0)]
+    if sources and (without or partly):
+        n = sum(each.report.counts_from.get(COUNT_ONE, 0) for each in [*without, *partly])
+        yield Finding(
+            "warning",
+            "missing-counts",
+            f"{n:,} rows have no count (empty, or -1), which then counts 1, in {_repertoires([*without, *partly])}",
+            "export them with counts, or use no abundance in training (`abundance: none`, the default)",
+            _files([*without, *partly]),
+            _ids([*without, *partly]),
+        )
+    if len(sources) > 1:
+        shown = _by_source({repr(name): which for name, which in sources.items()})
+        yield Finding(
+            "warning",
+            "different-count-columns",
+            f"counts are from different columns: {shown}",
+            "make sure that they count the same thing: reads, templates and cells differ by orders of magnitude",
+        )
+
+
+def _counts(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+    """Look at the counts themselves."""
+    counted = [
+        each for each in profiles if set(each.report.counts_from) - {COUNT_ONE, COUNT_CELLS} and each.kept >= _FEW
+    ]
+    ones = [each for each in counted if each.largest_count == 1]
+    if ones:
+        yield Finding(
+            "note" if len(ones) == len(counted) else "warning",
+            "counts-all-one",
+            f"all counts are 1{'' if len(ones) == len(counted) else ', unlike in the others'}, in {_repertoires(ones)}",
+            "check that the counts were exported, and not one row per cell or a deduplicated list",
+            _files(ones),
+            _ids(ones),
+        )
+    rounded = [each for each in profiles if each.report.counts_rounded]
+    if rounded:
+        n, rows = sum(each.report.counts_rounded for each in rounded), sum(each.report.rows_read for each in rounded)
+        yield Finding(
+            "warning" if n > _MANY * rows else "note",
+            "rounded-counts",
+            f"{n:,} counts are fractions or 0 and were rounded to a whole number of at least 1, in "
+            f"{_repertoires(rounded)}",
+            "check that the column holds counts, not frequencies",
+            _files(rounded),
+            _ids(rounded),
+        )
+    for code, which, what, advice in (
+        (
+            "saturated-counts",
+            [each for each in profiles if each.largest_count == LARGEST_COUNT],
+            f"a count is {LARGEST_COUNT:,} or more, the largest that can be stored,",
+            "look at the file: so many copies are hardly real",
+        ),
+        (
+            "dominant-sequence",
+            [each for each in counted if each.largest_count > _DOMINANT * each.total_count],
+            "one sequence has more than half of all counts",
+            "check for a spiked-in control, a leukaemic clone or a failed sample; a large response can look so too",
+        ),
+    ):
+        if which:
+            yield Finding("warning", code, f"{what} in {_repertoires(which)}", advice, _files(which), _ids(which))
+
+
+def _small(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+    """Compare sizes on a logarithmic scale: they differ by factors."""
+    if len(profiles) < 3:
+        return
+    logs = np.log10([each.kept for each in profiles])
+    median = float(np.median(logs))
+    spread = _FROM_MAD * float(np.median(np.abs(logs - median)))
+    limit = min(median - np.log10(_SMALLER), median - _DEVIATIONS * spread)
+    small = [each for each, size in zip(profiles, logs, strict=True) if size < limit]
+    if small:
+        sizes = [f"{each.repertoire_id} ({each.kept:,})" for each in small]
+        yield Finding(
+            "warning",
+            "small-repertoire",
+            f"much smaller than the median of {10**median:,.0f} sequences: {named(sizes, 'repertoire', 'repertoires')}",
+            "check whether the sample or its sequencing failed; leave it out if so",
+            _files(small),
+            _ids(small),
+        )
+
+
+def _drop_rates(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+    read = [each for each in profiles if each.report.rows_read >= _FEW]
+    if len(read) < 3:
+        return
+    for reason in DROP_REASONS:
+        shares = np.array([each.report.dropped.get(reason, 0) / each.report.rows_read for each in read])
+        odd = [each for each, is_odd in zip(read, _outliers(shares), strict=True) if is_odd]
+        if odd:
+            share_of = {each.repertoire_id: share for each, share in zip(read, shares, strict=True)}
+            with_shares = [f"{each.repertoire_id} ({share_of[each.repertoire_id]:.0%})" for each in odd]
+            yield Finding(
+                "warning",
+                "odd-drop-rate",
+                f"dropped for {reason}: {float(np.median(shares)):.0%} of the rows of a usual repertoire, unlike of "
+                f"{named(with_shares, 'repertoire', 'repertoires')}",
+                "check that these files are whole and were exported with the same filters as the others",
+                _files(odd),
+                _ids(odd),
+            )
+
+
+def _outliers(shares: NDArray[np.float64]) -> NDArray[np.bool_]:
+    distance = np.abs(shares - np.median(shares))
+    far: NDArray[np.bool_] = distance > max(_DROP_DIFFERENCE, _DEVIATIONS * _FROM_MAD * float(np.median(distance)))
+    return far
+
+
+def _junctions(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+    sources: dict[str, list[RepertoireProfile]] = {}
+    for each in profiles:
+        origin: Mapping[str, int] = each.report.sequences_from
+        sources.setdefault(max(origin, key=lambda name: origin[name], default=""), []).append(each)
+    if len(sources) > 1:
+        shown = _by_source(sources)
+        yield Finding(
+            "note",
+            "different-junctions",
+            f"junctions are from different columns: {shown}",
+            "compare a few sequences: all must begin with the conserved C and end with F or W",
+        )

@@ -1,0 +1,137 @@
+"""What a check found, and how it is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from deeprc.checks.contents import check_contents
+from deeprc.checks.features import file_features, sheet_features, size_features, usage_features
+from deeprc.checks.findings import Finding, by_severity, count_findings, to_text
+from deeprc.checks.profile import RepertoireProfile
+from deeprc.checks.sheet import Subjects, check_labels, check_subjects
+from deeprc.checks.shortcuts import Shortcut, find_shortcuts, shortcut_findings
+from deeprc.checks.swaps import ClassComparison, check_swaps
+from deeprc.checks.twins import SimilarPair, check_twins
+from deeprc.datasets.metadata import Metadata
+from deeprc.datasets.report import PreprocessingReport, format_table
+from deeprc.tasks import Task, labels
+
+__all__ = ["CohortCheck", "examine"]
+
+
+@dataclass(frozen=True, repr=False)
+class CohortCheck:
+    """What was found.
+
+    Attributes
+    ----------
+    findings
+        Errors first.
+    shortcuts
+        All that was tested on whether it predicts a label, suspicious or not.
+    report
+        What preprocessing would do; None where it could not begin, and for a container.
+    similar
+        The pairs of repertoires that share too much.
+    comparisons
+        The repertoires that are nearer to another class of their subject than to their own.
+    subject_of
+        The subject of each repertoire, as far as it is known.
+    """
+
+    findings: tuple[Finding, ...]
+    shortcuts: tuple[Shortcut, ...] = ()
+    report: PreprocessingReport | None = None
+    similar: tuple[SimilarPair, ...] = ()
+    comparisons: tuple[ClassComparison, ...] = ()
+    subject_of: tuple[tuple[str, str], ...] = ()
+
+    def __repr__(self) -> str:
+        return f"CohortCheck({count_findings(self.findings)}; print(check.to_text()) shows them)"
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was an error."""
+        return all(each.severity != "error" for each in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON knows it."""
+        return {
+            "ok": self.ok,
+            "findings": [each.to_dict() for each in self.findings],
+            "shortcuts": [each.to_dict() for each in self.shortcuts],
+            "preprocessing": None if self.report is None else self.report.to_dict(),
+        }
+
+    def to_text(self) -> str:
+        """Return what preprocessing would do, what predicts the labels, and the findings."""
+        parts = [] if self.report is None or not self.report.repertoires else [self.report.to_text()]
+        if self.shortcuts:
+            rows: list[list[str | int]] = [["target", "what is known without reading a receptor", "how well it tells"]]
+            rows += [[each.target, each.property, f"{each.label}: {each.figures()}"] for each in self.shortcuts]
+            parts.append(format_table(rows))
+        return "\n\n".join([*parts, to_text(self.findings)])
+
+
+def examine(
+    profiles: Sequence[RepertoireProfile],
+    sheet: Metadata,
+    tasks: Sequence[Task],
+    subjects: Subjects,
+    *,
+    allow_empty: bool = False,
+    others: Iterable[Finding] = (),
+    report: PreprocessingReport | None = None,
+) -> CohortCheck:
+    """Return every suspicion about repertoires whose profiles are known, wherever they were read from.
+
+    Parameters
+    ----------
+    profiles
+        Of the repertoires, each of which has a row of the sheet.
+    sheet, tasks, subjects
+        What is known of them, what is to be predicted, and whose they are.
+    allow_empty
+        Whether a repertoire without a kept sequence is a warning, not an error.
+    others
+        What was found before.
+    report
+        What preprocessing would do.
+    """
+    similar_findings, similar = check_twins(profiles, subjects.same, subjects_known=subjects.column is not None)
+    swap_findings, comparisons = check_swaps(profiles, sheet, tasks, subjects)
+    shortcuts, too_few = _shortcuts(sheet, tasks, subjects, [each for each in profiles if each.kept])
+    findings = [
+        *others,
+        *check_labels(sheet, tasks),
+        *check_subjects(sheet, tasks, subjects),
+        *check_contents(profiles, allow_empty=allow_empty),
+        *similar_findings,
+        *swap_findings,
+        *too_few,
+        *shortcut_findings(shortcuts),
+    ]
+    known = tuple((str(name), str(subject)) for name, subject in subjects.of_each().items() if subject is not None)
+    return CohortCheck(
+        tuple(by_severity(findings)), tuple(shortcuts), report, tuple(similar), tuple(comparisons), known
+    )
+
+
+def _shortcuts(
+    sheet: Metadata, tasks: Sequence[Task], subjects: Subjects, profiles: Sequence[RepertoireProfile]
+) -> tuple[list[Shortcut], list[Finding]]:
+    """Ask of the repertoires that have a file what tells their labels."""
+    if not profiles or not tasks:
+        return [], []
+    row_of = {name: row for row, name in enumerate(sheet.repertoire_ids)}
+    rows = [row_of[each.repertoire_id] for each in profiles]
+    features = [
+        *size_features(profiles),
+        *usage_features(profiles),
+        *file_features(profiles),
+        *sheet_features(sheet, rows, subjects.columns),
+    ]
+    names = subjects.of_each().iloc[rows].tolist()
+    return find_shortcuts(tasks, labels(tasks, sheet.table.iloc[rows]), names, features)

@@ -1,0 +1,178 @@
+"""The folder of a check: all findings, groups and pairs as tables, and one JSON document."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from deeprc.checks.examination import CohortCheck
+from deeprc.documents import read_json
+from deeprc.errors import InputError
+from deeprc.files import check_new_folder
+
+__all__ = ["check_folder", "write_check"]
+
+_WRITTEN = "written.json"
+_FORMAT = "deeprc-check"
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that a check cannot be written to: one with anything in it that a check has not written so.
+
+    Raises
+    ------
+    InputError
+        If the folder holds a file of somebody else, or one that was changed, or cannot be made.
+    """
+    if not folder.is_dir() or not any(folder.iterdir()):
+        check_new_folder(folder)
+        return
+    foreign = next(_foreign(folder), None)
+    if foreign is not None:
+        raise InputError(
+            f"{folder}: exists, and {foreign} is not as `deeprc check` wrote it; choose another --output, nothing was "
+            "changed"
+        )
+
+
+def _foreign(folder: Path) -> Iterator[str]:
+    """Yield what in a folder was not written by a check, or was changed since."""
+    try:
+        written = read_json(folder / _WRITTEN)
+        known = dict(written["files"]) if written["format"] == _FORMAT else {}
+    except (ValueError, KeyError, TypeError):
+        known = {}
+    for path in sorted(folder.iterdir()):
+        is_own = path.name == _WRITTEN and known
+        if not is_own and not (path.name in known and path.is_file() and known[path.name] == _digest(path)):
+            yield path.name
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def write_check(found: CohortCheck, folder: Path) -> None:
+    """Write a check's tables and its JSON document to a folder; an earlier check's is replaced as a whole.
+
+    Raises
+    ------
+    InputError
+        See `check_folder`; or if the disk is full.
+    """
+    check_folder(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
+            aside, before = Path(temporary) / "new", Path(temporary) / "before"
+            aside.mkdir()
+            _write(found, aside)
+            if folder.exists():
+                folder.rename(before)
+            try:
+                aside.rename(folder)
+            except BaseException:
+                if before.exists():
+                    before.rename(folder)
+                raise
+            shutil.rmtree(before, ignore_errors=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from error
+
+
+def _write(found: CohortCheck, folder: Path) -> None:
+    for name, table in _tables(found).items():
+        table.to_csv(folder / f"{name}.tsv", sep="\t", index=False, float_format="%.6g")
+    (folder / "check.json").write_text(json.dumps(found.to_dict(), indent=1) + "\n", encoding="utf-8")
+    digests = {path.name: _digest(path) for path in sorted(folder.iterdir())}
+    content = {"format": _FORMAT, "files": digests}
+    (folder / _WRITTEN).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _tables(found: CohortCheck) -> dict[str, pd.DataFrame]:
+    findings = pd.DataFrame(
+        [
+            (i, each.severity, each.code, each.target, each.column, " ".join(each.message.split()), each.advice)
+            for i, each in enumerate(found.findings, start=1)
+        ],
+        columns=["finding", "severity", "code", "target", "column", "message", "advice"],
+    ).assign(
+        n_repertoires=[len(each.repertoires) for each in found.findings],
+        n_files=[len(each.files) for each in found.findings],
+    )
+    members = pd.DataFrame(
+        [
+            (i, each.code, kind, name)
+            for i, each in enumerate(found.findings, start=1)
+            for kind, names in (("repertoire", each.repertoires), ("file", each.files))
+            for name in names
+        ],
+        columns=["finding", "code", "kind", "name"],
+    )
+    shortcuts = pd.DataFrame(
+        [_flat(each.to_dict()) for each in found.shortcuts],
+        columns=["target", "label", "property", "column", "code", "measure", "value", "low", "high", "verdict"],
+    )
+    return {
+        "findings": findings,
+        "members": members,
+        "groups": _group_table(found),
+        "similar_pairs": _pair_table(found),
+        "closer_to_other_class": _comparison_table(found),
+        "shortcuts": shortcuts,
+    }
+
+
+def _flat(shortcut: dict[str, Any]) -> dict[str, Any]:
+    low, high = shortcut["interval"] or (None, None)
+    return {**shortcut, "low": low, "high": high}
+
+
+def _group_table(found: CohortCheck) -> pd.DataFrame:
+    subject = dict(found.subject_of)
+    rows = [
+        (finding, each.code, number, len(group), name, subject.get(name))
+        for finding, each in enumerate(found.findings, start=1)
+        for number, group in enumerate(each.groups, start=1)
+        for name in group
+    ]
+    return pd.DataFrame(rows, columns=["finding", "code", "group", "n_repertoires", "repertoire_id", "subject"])
+
+
+def _pair_table(found: CohortCheck) -> pd.DataFrame:
+    subject = dict(found.subject_of)
+    group_of = {
+        name: number
+        for each in found.findings
+        if each.code == "similar-content"
+        for number, group in enumerate(each.groups, start=1)
+        for name in group
+    }
+    rows = []
+    for each in found.similar:
+        first, second = each.names
+        of_pair = (group_of[first], first, second, subject.get(first), subject.get(second), each.measure)
+        rows.append((*of_pair, each.pair.shared, *each.pair.sizes, each.pair.overlap, each.usual, each.expected))
+    names = ["group", "repertoire_id_1", "repertoire_id_2", "subject_1", "subject_2", "measure", "shared"]
+    names += ["compared_1", "compared_2", "overlap", "median_overlap", "expected_shared"]
+    return pd.DataFrame(rows, columns=names).sort_values(["group", "overlap"], ascending=[True, False], kind="stable")
+
+
+def _comparison_table(found: CohortCheck) -> pd.DataFrame:
+    rows = []
+    for each in found.comparisons:
+        of_both = (each.names[0], each.classes[0], each.names[1], each.classes[1])
+        across = (each.across.shared, each.across.overlap)
+        rows.append(
+            (each.target, each.subject, *of_both, *across, each.within.shared, each.within.overlap, each.p_value)
+        )
+    names = ["target", "subject", "repertoire_id", "class", "nearest_of_other_class", "other_class"]
+    names += ["shared_with_other", "overlap_with_other", "shared_with_own", "overlap_with_own", "p_value"]
+    return pd.DataFrame(rows, columns=names)

@@ -1,0 +1,123 @@
+"""What a check says of the repertoires that a run was trained on: logged, and kept in the run directory as data.
+
+Letters: B repertoires.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from deeprc.checks.container import check_dataset
+from deeprc.checks.findings import Finding
+from deeprc.checks.shortcuts import Shortcut
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.documents import read_json
+from deeprc.errors import InputError
+from deeprc.evaluation.splits import subject_column
+from deeprc.tasks import Task, labels
+
+__all__ = ["CHECKS_FILE", "RunChecks", "check_for_training", "metadata_digest", "read_checks"]
+
+CHECKS_FILE = "checks.json"
+"""The file of a run directory."""
+
+_FORMAT, _VERSION = "deeprc-checks", 1
+_SAID_BY_TRAINING = frozenset({"repeated-subject"})  # which says more: whether they are on both sides of the split
+
+
+@dataclass(frozen=True)
+class RunChecks:
+    """What was found about the repertoires that have a label of a run's targets.
+
+    Attributes
+    ----------
+    findings
+        Errors first.
+    shortcuts
+        How well the labels are told without reading a receptor.
+    subject_column
+        The metadata column that says whose a repertoire is; None where no column does.
+    metadata
+        The digest of the metadata that was checked, see `metadata_digest`.
+    """
+
+    findings: tuple[Finding, ...]
+    shortcuts: tuple[Shortcut, ...] = ()
+    subject_column: str | None = None
+    metadata: str | None = None
+
+    @property
+    def warnings(self) -> list[Finding]:
+        """The findings that may change what is concluded from the run."""
+        return [each for each in self.findings if each.severity != "note" and each.code not in _SAID_BY_TRAINING]
+
+    def log(self, logger: logging.Logger) -> None:
+        """Log the warnings, one line each."""
+        for finding in self.warnings:
+            logger.warning("%s: %s", finding.code, finding.message)
+        if self.warnings:
+            logger.warning("`deeprc check CONTAINER --target ... --output FOLDER` says what to do, and lists all names")
+
+    def to_json(self) -> str:
+        """Return the text of `checks.json`."""
+        content = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "subject_column": self.subject_column,
+            "metadata": self.metadata,
+            "findings": [each.to_dict() for each in self.findings],
+            "shortcuts": [each.to_dict() for each in self.shortcuts],
+        }
+        return json.dumps(content, indent=1) + "\n"
+
+
+def check_for_training(dataset: RepertoireDataset, tasks: Sequence[Task], group_by: str | None) -> RunChecks:
+    """Check the repertoires of a dataset that have a label of any of the targets; see `check_dataset`.
+
+    What is found about these targets alone is told, whatever else the metadata holds.
+    """
+    labelled = dataset[np.flatnonzero(~np.isnan(labels(tasks, dataset.metadata)).all(axis=1))]
+    if group_by is not None and group_by not in dataset.metadata:
+        group_by = None  # a run on another cohort
+    found = check_dataset(labelled, tasks=tasks, group_by=group_by)
+    column = subject_column(dataset.metadata, group_by)
+    return RunChecks(found.findings, found.shortcuts, column, metadata_digest(dataset))
+
+
+def metadata_digest(dataset: RepertoireDataset) -> str:
+    """Return a digest of the metadata, which `deeprc relabel` changes."""
+    return hashlib.sha256(dataset.metadata.to_csv(index=False).encode()).hexdigest()
+
+
+def read_checks(run: Path) -> RunChecks | None:
+    """Return what a run directory holds; None where it has no such file, as a run of an earlier version.
+
+    Raises
+    ------
+    InputError
+        If the file is damaged.
+    """
+    path = run / CHECKS_FILE
+    if not path.exists():
+        return None
+    content = read_json(path)
+    try:
+        if (content["format"], content["version"]) != (_FORMAT, _VERSION):
+            raise InputError(f"{path}: expected {_FORMAT}, version {_VERSION}, found another file")
+        findings = tuple(Finding.from_dict(each) for each in content["findings"])
+        shortcuts = tuple(Shortcut.from_dict(each) for each in content["shortcuts"])
+        column, metadata = content["subject_column"], content.get("metadata")
+        if not all(each is None or isinstance(each, str) for each in (column, metadata)):
+            raise TypeError("subject_column or metadata is no text")
+    except InputError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
+        raise InputError(f"{path}: is damaged: {type(error).__name__}: {' '.join(str(error).split())}") from error
+    return RunChecks(findings, shortcuts, column, metadata)

@@ -1,0 +1,325 @@
+"""The sheet's columns by what they are: labels, subjects; and what is suspicious about these."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeprc.checks.findings import Finding, named
+from deeprc.datasets.metadata import Metadata
+from deeprc.errors import InputError
+from deeprc.evaluation.splits import subject_columns
+from deeprc.tasks import Task, labels, parse_tasks
+
+__all__ = ["Subjects", "check_labels", "check_subjects", "find_targets", "is_technical"]
+
+_LABEL_WORDS = frozenset(
+    {
+        "label",
+        "status",
+        "class",
+        "condition",
+        "disease",
+        "diagnosis",
+        "group",
+        "phenotype",
+        "outcome",
+        "response",
+        "responder",
+        "case",
+        "cmv",
+        "infected",
+        "infection",
+        "positive",
+        "target",
+        "state",
+        "severity",
+    }
+)
+_TECHNICAL_WORDS = frozenset(
+    {
+        "batch",
+        "plate",
+        "run",
+        "lane",
+        "well",
+        "center",
+        "centre",
+        "site",
+        "lab",
+        "laboratory",
+        "hospital",
+        "institute",
+        "cohort",
+        "study",
+        "dataset",
+        "project",
+        "platform",
+        "instrument",
+        "sequencer",
+        "machine",
+        "kit",
+        "protocol",
+        "primer",
+        "library",
+        "operator",
+        "date",
+        "year",
+        "replicate",
+        "repeat",
+        "index",
+        "barcode",
+        "file",
+        "path",
+        "format",
+        "locus",
+        "gene",
+        "chain",
+        "source",
+        "upload",
+        "release",
+    }
+)
+_OTHER_WORDS = frozenset({"sex", "gender", "age", "race", "ethnicity", "ethnic", "hla"})
+_CLASSES = range(2, 7)
+_MOST_TARGETS = 4
+_FOLDS = 5  # the default of `deeprc train`
+_SMALL = 10
+_MANY_MISSING = 0.5
+_RARE = 2
+_TYPO_LENGTH = 5
+_SYNONYMS = {"pos": "positive", "neg": "negative", "y": "yes", "n": "no", "f": "female", "m": "male", "ctrl": "control"}
+
+
+class Subjects:
+    """Who each repertoire is of, by every column that says so.
+
+    Attributes
+    ----------
+    columns
+        The column of --group-by, else those that the names tell.
+    column
+        The coarsest of them: the one with the fewest subjects; None without one.
+    given
+        Whether the user named it.
+    """
+
+    def __init__(self, sheet: Metadata, group_by: str | None) -> None:
+        if group_by is not None and group_by not in sheet.table:
+            names = ", ".join(map(str, sheet.table.columns))
+            raise InputError(f"{sheet.path}: no column {group_by!r} for --group-by; columns: {names}")
+        self.given = group_by is not None
+        found = [name for name in subject_columns(sheet.table) if sheet.table[name].notna().any()]
+        self.columns = [*([group_by] if group_by is not None else []), *(name for name in found if name != group_by)]
+        self._table = sheet.table[self.columns].set_axis(list(sheet.repertoire_ids))
+        fewest = min(self.columns, key=lambda name: self._table[name].nunique(), default=None)
+        self.column = group_by or fewest
+
+    def of_each(self) -> pd.Series:
+        """Return each repertoire's subject as text, by repertoire; None where it is not known."""
+        values = [None] * len(self._table) if self.column is None else self._table[self.column].tolist()
+        # `pd.Series(None)` and columns of numbers hold NaN where None is asked for: all would be of the subject NaN.
+        texts = [None if pd.isna(value) else _name(value) for value in values]
+        return pd.Series(texts, index=self._table.index, dtype=object)
+
+    def same(self, first: str, second: str) -> bool:
+        """Tell whether any column says that two repertoires are of one subject."""
+        return any(
+            bool(values[first] == values[second]) for values in (self._table[name] for name in self.columns)
+        )  # missing values are unequal
+
+
+def _name(value: object) -> str:
+    """Return a subject's name; a column of numbers with missing ones holds 7.0 where the sheet says 7."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def is_technical(column: str) -> bool:
+    """Tell whether a column's name speaks of how, when or where a sample was processed."""
+    return not set(_words(column)).isdisjoint(_TECHNICAL_WORDS)
+
+
+def find_targets(sheet: Metadata, targets: Sequence[str], subjects: Subjects) -> tuple[list[Task], list[Finding]]:
+    """Return the targets that can be checked, those that were asked for or else the columns that look like labels.
+
+    Raises
+    ------
+    InputError
+        If there is no such column.
+    """
+    tasks: list[Task] = []
+    found: list[Finding] = []
+    if not targets:
+        columns = _label_columns(sheet, subjects)
+        targets = [name if sheet.table[name].nunique() == 2 else f"{name}:multiclass" for name in columns]
+        taken = ", ".join(columns)  # at most four
+        message = f"taken for labels: {taken}" if columns else "no column looks like a label"
+        found.append(Finding("note", "checked-targets", message, "name what is to be predicted with --target"))
+    for target in targets:
+        parsed = _parsed(target, sheet)
+        if isinstance(parsed, Finding):
+            found.append(parsed)
+        else:
+            tasks.append(parsed)
+    return tasks, found
+
+
+def check_labels(sheet: Metadata, tasks: Sequence[Task]) -> list[Finding]:
+    """Return what is suspicious about the labels by themselves."""
+    return [finding for task in tasks for finding in (*_missing(sheet, task), *_classes(sheet, task))]
+
+
+def check_subjects(sheet: Metadata, tasks: Sequence[Task], subjects: Subjects) -> list[Finding]:
+    """Return whether subjects have several repertoires, and whether these have different labels."""
+    names = subjects.of_each()
+    repeated = [str(name) for name, n in names.value_counts(sort=False).items() if n > 1]
+    if not repeated:
+        return []
+    found = [
+        Finding(
+            "note" if subjects.given else "warning",
+            "repeated-subject",
+            f"several repertoires are of one subject, by column {subjects.column!r}: "
+            f"{named(repeated, 'subject', 'subjects')}",
+            f"train with --group-by {subjects.column}, so that no subject is on both sides of a split",
+            column=subjects.column,
+            repertoires=tuple(names.index[names.map(str).isin(repeated)]),
+            figures={"subjects": len(repeated)},
+        )
+    ]
+    for task in tasks:
+        if task.kind == "regression":
+            continue
+        known = pd.DataFrame({"subject": names.to_numpy(), "label": labels([task], sheet.table)[:, 0]}).dropna()
+        groups = known.groupby("subject")["label"]
+        several = groups.size() > 1
+        both = sorted(str(name) for name in several.index[several & (groups.max() > groups.min())])
+        if not both:
+            continue
+        paired = len(both) > 0.5 * int(several.sum())
+        found.append(
+            Finding(
+                "note" if paired else "warning",
+                "subject-in-both-classes",
+                f"target {task.name!r}: repertoires of different classes are of one subject"
+                f"{', as in a paired design' if paired else ''}, in {named(both, 'subject', 'subjects')}",
+                f"train with --group-by {subjects.column}" if paired else "check these labels and subject names",
+                column=task.column,
+                repertoires=tuple(names.index[names.map(str).isin(both)]),
+                target=task.name,
+                figures={"subjects": len(both)},
+            )
+        )
+    return found
+
+
+def _parsed(target: str, sheet: Metadata) -> Task | Finding:
+    try:
+        return parse_tasks([target], sheet.table, source=str(sheet.path))[0]
+    except InputError as error:
+        if not any(target.startswith(str(column)) for column in sheet.table.columns):
+            raise
+        advice = "`deeprc train` would refuse it: mend the sheet, or choose another --target"
+        return Finding("error", "unusable-target", str(error), advice, (str(sheet.path),), column=target, target=target)
+
+
+def _label_columns(sheet: Metadata, subjects: Subjects) -> list[str]:
+    candidates = []
+    for column in map(str, sheet.table.columns):
+        values = sheet.table[column]
+        given = values.dropna()
+        excluded = column in (sheet.id_column, *subjects.columns) or is_technical(column)
+        if excluded or not set(_words(column)).isdisjoint(_OTHER_WORDS) or given.nunique() not in _CLASSES:
+            continue
+        if int(given.value_counts().min()) >= 2 and len(given) >= 0.5 * len(values):
+            candidates.append(column)
+    named = [column for column in candidates if not set(_words(column)).isdisjoint(_LABEL_WORDS)]
+    return (named or candidates)[:_MOST_TARGETS]
+
+
+def _words(column: str) -> list[str]:
+    return re.findall("[a-z]+", re.sub("(?<=[a-z])(?=[A-Z])", " ", column).lower())
+
+
+def _missing(sheet: Metadata, task: Task) -> Iterator[Finding]:
+    missing = np.isnan(labels([task], sheet.table)[:, 0])
+    if task.drops_others:  # other classes are left out on purpose
+        missing &= sheet.table[task.column].isna().to_numpy()
+    if missing.any():
+        ids = tuple(np.array(sheet.repertoire_ids, object)[missing].tolist())
+        yield Finding(
+            "warning" if missing.mean() > _MANY_MISSING else "note",
+            "missing-labels",
+            f"target {task.name!r}: no label for {named(ids, 'repertoire', 'repertoires')}",
+            "nothing, if they are unknown: such repertoires take part in no score",
+            repertoires=ids,
+            column=task.column,
+            target=task.name,
+            figures={"repertoires": len(ids)},
+        )
+
+
+def _classes(sheet: Metadata, task: Task) -> Iterator[Finding]:
+    if task.kind == "regression":
+        return
+    small = {name: n for name, n in class_sizes(sheet, task).items() if n < _SMALL}
+    if small:
+        advice = "collect more: a score over so few cannot tell a good model from chance"
+        if min(small.values()) < _FOLDS:
+            advice += f"; `deeprc train` needs one per fold, {_FOLDS} unless --folds says fewer"
+        shown = [f"{name!r} ({n})" for name, n in small.items()]
+        message = f"target {task.name!r}: fewer than {_SMALL} repertoires in {named(shown, 'class', 'classes')}"
+        figures = {f"repertoires of {name}": n for name, n in small.items()}
+        yield Finding("warning", "small-class", message, advice, column=task.column, target=task.name, figures=figures)
+    if task.comparison is not None:
+        return
+    sizes = Counter(str(value) for value in sheet.table[task.column].dropna())
+    alike = [
+        f"{first!r} ({sizes[first]}) and {second!r} ({sizes[second]})"
+        for first, second in combinations(sorted(sizes), 2)
+        if _alike(first, second, min(sizes[first], sizes[second]))
+    ]
+    if alike:
+        message = f"column {task.column!r}: labels that look alike, {named(alike, 'pair', 'pairs')}"
+        advice = "if they are one class, spell them alike in the sheet"
+        yield Finding("warning", "similar-labels", message, advice, column=task.column, target=task.name)
+
+
+def class_sizes(sheet: Metadata, task: Task) -> dict[str, int]:
+    """Return how many repertoires are of each class; the negative ones of a binary target are one."""
+    values: NDArray[np.float64] = labels([task], sheet.table)[:, 0]
+    return {name: int((values == code).sum()) for code, name in enumerate(task.class_names)}
+
+
+def _alike(first: str, second: str, rarer: int) -> bool:
+    """Tell whether two labels differ in case, separators, a known abbreviation, or by a typo of a rare one."""
+    a, b = (_normal(text) for text in (first, second))
+    if a == b:
+        return True
+    letters = a.isalpha() and b.isalpha() and min(len(a), len(b)) >= _TYPO_LENGTH
+    return letters and rarer <= _RARE and _one_typo(a, b)
+
+
+def _normal(text: str) -> str:
+    plain = re.sub(r"(?<=\w)[\s_.-]+(?=\w)", "", text.casefold())  # but "+" and "-" at the end mean something
+    return _SYNONYMS.get(plain, plain)
+
+
+def _one_typo(a: str, b: str) -> bool:
+    """Tell whether one letter was changed, left out, doubled, or exchanged with its neighbour."""
+    if len(a) == len(b):
+        places = [i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y]
+        swapped = (
+            len(places) == 2
+            and places[1] == places[0] + 1
+            and a[places[0] : places[1] + 1] == b[places[1]] + b[places[0]]
+        )
+        return len(places) == 1 or swapped
+    short, long = sorted((a, b), key=len)
+    return len(long) == len(short) + 1 and any(long[:i] + long[i + 1 :] == short for i in range(len(long)))

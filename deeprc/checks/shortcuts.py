@@ -1,0 +1,384 @@
+"""Does something that is no receptor already predict the label? The traps that make a published AUC worthless.
+
+Every property is tested alone. What is told of is what chance would show in fewer than one of a hundred cohorts,
+counted over all the tests that are made; a strong association is a warning, a weak but certain one a note.
+
+Repertoires of one subject are no independent evidence: those with the same label count as one, with the mean of their
+numbers and the commonest of their categories.
+
+Letters: B repertoires, U units (subjects with a label), G genes, K levels of a category, C classes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold
+
+from deeprc.checks.features import Feature
+from deeprc.checks.findings import Finding
+from deeprc.evaluation.auc_comparison import midrank_aucs
+from deeprc.evaluation.metrics import auc_interval
+from deeprc.tasks import Task
+
+__all__ = ["Shortcut", "find_shortcuts", "shortcut_findings"]
+
+ALPHA = 0.01
+"""The chance of any false alarm in one cohort."""
+
+_MIN_UNITS = 8  # of each class
+_STRONG_AUC, _STRONG_V = 0.6, 0.2
+_FOLDS, _REPEATS = 5, 3
+_PENALTY = 0.05
+_FIRST_PERMUTATIONS, _CHUNK, _ENOUGH = 1000, 1000, 20
+_SEED = 0
+_NAMED = 4  # classes in a message
+
+
+@dataclass(frozen=True)
+class Shortcut:
+    """How well one property predicts one label.
+
+    Attributes
+    ----------
+    target, label
+        The target, and the class that is told from the others.
+    property, column, code
+        What is known, of which column, and the code of the finding.
+    measure, value, interval
+        An AUC with its 95% interval (of a number whichever way it goes, so at least 0.5; a logistic regression's on
+        held-out folds may be below), or Cramer's V (0 to 1, corrected for its bias; no interval).
+    verdict
+        "warning", "note", or "" where it may be chance.
+    detail
+        Figures for people.
+    """
+
+    target: str
+    label: str
+    property: str
+    column: str | None
+    code: str
+    measure: Literal["auc", "cramers_v"]
+    value: float
+    interval: tuple[float, float] | None
+    verdict: Literal["warning", "note", ""]
+    detail: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON knows it."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Shortcut:
+        """Return the shortcut that `to_dict` gave, also after JSON."""
+        low_high = values["interval"]
+        return cls(**{**values, "interval": None if low_high is None else (float(low_high[0]), float(low_high[1]))})
+
+    def figures(self) -> str:
+        """Return its value in words."""
+        if self.interval is None:
+            return f"Cramer's V {self.value:.2f}"
+        return f"AUC {self.value:.2f} (95% interval {self.interval[0]:.2f} to {self.interval[1]:.2f})"
+
+
+@dataclass(frozen=True)
+class _Question:
+    """One target's labels, one per unit: (U,) codes of the classes; `rows` are the repertoires of each unit."""
+
+    task: Task
+    names: tuple[str, ...]
+    codes: NDArray[np.int64]
+    rows: list[NDArray[np.int64]]
+
+    def told(self, known: NDArray[np.bool_] | None = None) -> list[int]:
+        """Return the classes to tell from all others, where both sides have enough units (of those that are known)."""
+        codes = self.codes if known is None else self.codes[known]
+        sizes = np.bincount(codes, minlength=len(self.names)).tolist()
+        candidates = [1] if len(self.names) == 2 else range(len(self.names))
+        return [code for code in candidates if min(sizes[code], len(codes) - sizes[code]) >= _MIN_UNITS]
+
+
+def find_shortcuts(
+    tasks: Sequence[Task], labels: NDArray[np.float64], subjects: Sequence[str | None], features: Sequence[Feature]
+) -> tuple[list[Shortcut], list[Finding]]:
+    """Test every feature against every target.
+
+    Parameters
+    ----------
+    tasks, labels
+        The targets, and their labels (B, targets) from `deeprc.tasks.labels`.
+    subjects
+        Whose each repertoire is, (B,); None where it is not known.
+    features
+        What is known of each.
+
+    Returns
+    -------
+    All that was tested, and findings about targets that have too few repertoires.
+    """
+    questions, found = [], []
+    for task, values in zip(tasks, labels.T, strict=True):
+        question = _question(task, values, subjects)
+        if not question.told():
+            sizes = np.bincount(question.codes, minlength=len(question.names)).tolist()
+            shown = ", ".join(f"{n} of {name}" for name, n in list(zip(question.names, sizes, strict=True))[:_NAMED])
+            shown += f" and {len(sizes) - _NAMED} more classes" if len(sizes) > _NAMED else ""
+            found.append(
+                Finding(
+                    "note",
+                    "too-few",
+                    f"target {task.name!r}: {shown} (subjects, or repertoires without one); shortcuts are looked for "
+                    f"from {_MIN_UNITS} on both sides",
+                    "look by eye at whether batches, dates and sizes differ between the classes",
+                    column=task.column,
+                    target=task.name,
+                )
+            )
+        else:
+            questions.append(question)
+    pairs = [(question, feature) for question in questions for feature in _usable(question, features)]
+    pairs = _once(pairs)
+    n_tests = sum(1 if feature.is_text else len(question.told()) for question, feature in pairs)
+    return [_tested(question, feature, ALPHA / n_tests) for question, feature in pairs], found
+
+
+def shortcut_findings(shortcuts: Sequence[Shortcut]) -> list[Finding]:
+    """Return a finding for each shortcut that is no chance."""
+    return [
+        Finding(
+            each.verdict,
+            each.code,
+            f"target {each.target!r}: {each.property} tells {each.label}: {each.figures()}{each.detail}",
+            _ADVICE[each.code],
+            column=each.column,
+            target=each.target,
+            figures={each.measure: each.value},
+        )
+        for each in shortcuts
+        if each.verdict
+    ]
+
+
+_ADVICE = {
+    "label-from-size": "a classifier can score so much by counting alone. If depth or cell number differ by protocol, "
+    "balance the classes or draw the same number of sequences from each; report this AUC beside the model's",
+    "label-from-processing": "the classes were exported or filtered differently: export all files in the same way",
+    "label-from-genes": "this may be biology (cell type, HLA), or primers and annotation that differ by class; "
+    "compare within a batch. A model has learned from the receptors' sequences only as far as it beats this AUC",
+    "label-from-name": "names are not read in training, but they often tell the batch or the study: if they do, "
+    "compare within it; if they only sort the files by label, nothing is wrong",
+    "label-from-column": "if it is another word for the label, nothing is wrong; if it is a batch, a site or a trait "
+    "such as age, a model may learn that instead: match or compare within it, or test on another cohort",
+}
+
+
+def _question(task: Task, values: NDArray[np.float64], subjects: Sequence[str | None]) -> _Question:
+    if task.kind == "regression":
+        names: tuple[str, ...] = ("lower half", "upper half")
+        codes = np.where(np.isnan(values), -1, values > np.nanmedian(values)).astype(np.int64)
+    else:
+        names = task.class_names
+        codes = np.where(np.isnan(values), -1, values).astype(np.int64)
+    units: dict[tuple[str | int, int], list[int]] = {}
+    for row, (code, subject) in enumerate(zip(codes.tolist(), subjects, strict=True)):
+        if code >= 0:
+            units.setdefault((row if subject is None else subject, code), []).append(row)
+    return _Question(
+        task, names, np.array([code for _, code in units], np.int64), [np.array(rows) for rows in units.values()]
+    )
+
+
+def _of_units(question: _Question, feature: Feature) -> NDArray[Any]:
+    """Return the feature of each unit: the mean of numbers, the commonest of categories."""
+    if feature.is_text:
+        return np.array([_commonest(feature.of_each[rows].tolist()) for rows in question.rows], object)
+    means = np.empty((len(question.rows), *feature.of_each.shape[1:]))
+    sizes = np.array([len(rows) for rows in question.rows])
+    for size in np.unique(sizes):
+        units = np.flatnonzero(sizes == size)
+        values = feature.of_each[np.stack([question.rows[unit] for unit in units])].astype(float)  # (units, size, ...)
+        n_known = (~np.isnan(values)).sum(axis=1)
+        means[units] = np.where(n_known == 0, np.nan, np.nansum(values, axis=1) / np.maximum(n_known, 1))
+    return means
+
+
+def _commonest(texts: Sequence[str]) -> str:
+    """Return the text that occurs most often; of several, the first in sorted order."""
+    counts = Counter(texts)
+    return min(counts, key=lambda text: (-counts[text], text))
+
+
+def _usable(question: _Question, features: Sequence[Feature]) -> list[Feature]:
+    """Leave out the target itself, what is the same everywhere or different everywhere, and copies of the label."""
+    usable, seen = [], set()
+    classes = [question.names[code] for code in question.codes]
+    for feature in features:
+        values = _of_units(question, feature)
+        if feature.column == question.task.column:
+            continue
+        if feature.is_text:
+            partition = tuple(pd.factorize(values)[0].tolist())
+            levels = len(set(partition))
+            copies = all(_plain(a) == _plain(b) for a, b in zip(values, classes, strict=True))
+            if not 2 <= levels <= len(values) / 2 or (feature.column is None and (copies or partition in seen)):
+                continue
+            seen.add(partition)
+        elif values.ndim == 1:
+            known = ~np.isnan(values)
+            if not question.told(known) or len(np.unique(values[known])) < 2:
+                continue
+        usable.append(feature)
+    return usable
+
+
+def _plain(text: str) -> str:
+    return "".join(filter(str.isalnum, text.casefold())) or text
+
+
+def _once(pairs: Sequence[tuple[_Question, Feature]]) -> list[tuple[_Question, Feature]]:
+    """Ask of two targets only once whether one predicts the other."""
+    seen: set[frozenset[str]] = set()
+    kept = []
+    for question, feature in pairs:
+        both = frozenset((question.task.column, feature.column or ""))
+        if feature.column is not None and feature.is_text and both in seen:
+            continue
+        if feature.column is not None and feature.is_text:
+            seen.add(both)
+        kept.append((question, feature))
+    return kept
+
+
+def _tested(question: _Question, feature: Feature, alpha: float) -> Shortcut:
+    values = _of_units(question, feature)
+    if feature.is_text:
+        return _categories(question, feature, values, alpha)
+    known = ~np.isnan(values) if values.ndim == 1 else None
+    candidates = [_auc(question, code, values) for code in question.told(known)]
+    auc, code, n_positive, n_negative = max(
+        candidates, key=lambda each: each[0] if values.ndim == 2 else abs(each[0] - 0.5)
+    )
+    if values.ndim == 2:  # the folds share what they train on: the mean's variance is up to twice that of one AUC
+        n_positive, n_negative, direction = n_positive // 2, n_negative // 2, ""
+    else:
+        direction = f"; {'lower' if auc < 0.5 else 'higher'} in {question.names[code]}"
+        auc = max(auc, 1 - auc)
+    certain = auc_interval(auc, n_positive, n_negative, level=1 - alpha)[0] > 0.5
+    return Shortcut(
+        question.task.name,
+        _versus(question, code),
+        feature.name,
+        feature.column,
+        feature.code,
+        "auc",
+        auc,
+        auc_interval(auc, n_positive, n_negative),
+        "" if not certain else "warning" if auc >= _STRONG_AUC else "note",
+        direction,
+    )
+
+
+def _versus(question: _Question, code: int) -> str:
+    others = question.names[0] if len(question.names) == 2 else "the others"
+    return f"{question.names[code]} from {others}"
+
+
+def _auc(question: _Question, code: int, values: NDArray[np.float64]) -> tuple[float, int, int, int]:
+    """Return the AUC of telling one class from the others, the class, and how many are of it and not."""
+    label = question.codes == code
+    if values.ndim == 2:
+        return _cross_validated(label, values), code, int(label.sum()), int((~label).sum())
+    known = ~np.isnan(values)
+    label = label[known]
+    return _plain_auc(label, values[known]), code, int(label.sum()), int((~label).sum())
+
+
+def _plain_auc(label: NDArray[np.bool_], values: NDArray[np.float64]) -> float:
+    return float(midrank_aucs(label.astype(np.int64), values[None])[0])
+
+
+def _cross_validated(label: NDArray[np.bool_], values: NDArray[np.float64]) -> float:
+    """Return the mean AUC of a logistic regression on held-out units, over folds and repeats."""
+    folds = min(_FOLDS, int(min(label.sum(), (~label).sum())))
+    aucs = []
+    for repeat in range(_REPEATS):
+        splitter = StratifiedKFold(folds, shuffle=True, random_state=_SEED + repeat)
+        for train, test in splitter.split(values, label):
+            mean, scale = values[train].mean(axis=0), values[train].std(axis=0)
+            scaled = (values - mean) / np.where(scale > 0, scale, 1.0)
+            model = LogisticRegression(C=_PENALTY, solver="newton-cholesky").fit(scaled[train], label[train])
+            aucs.append(_plain_auc(label[test], model.decision_function(scaled[test])))
+    return float(np.mean(aucs))
+
+
+def _categories(question: _Question, feature: Feature, values: NDArray[np.object_], alpha: float) -> Shortcut:
+    levels, names = pd.factorize(values, sort=True)
+    counts = np.zeros((len(names), len(question.names)), np.int64)  # (K, C)
+    np.add.at(counts, (levels, question.codes), 1)
+    v = _cramers_v(counts)
+    certain = _permutation_p(levels, question.codes, counts, alpha) <= alpha
+    return Shortcut(
+        question.task.name,
+        _versus(question, 1) if len(question.names) == 2 else "the classes apart",
+        feature.name,
+        feature.column,
+        feature.code,
+        "cramers_v",
+        v,
+        None,
+        "" if not certain else "warning" if v >= _STRONG_V else "note",
+        _striking(counts, [str(name) for name in names], question),
+    )
+
+
+def _chi_square(counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the statistic of tables (..., K, C) without empty rows and columns."""
+    rows, columns = counts.sum(axis=-1, keepdims=True), counts.sum(axis=-2, keepdims=True)
+    n = counts.sum(axis=(-2, -1))
+    statistic: NDArray[np.float64] = n * ((counts**2 / (rows * columns)).sum(axis=(-2, -1)) - 1)
+    return statistic
+
+
+def _cramers_v(counts: NDArray[np.int64]) -> float:
+    """Return Cramer's V with Bergsma's correction (Journal of the Korean Statistical Society 2013, 42:323-328)."""
+    n, (k, c) = int(counts.sum()), counts.shape
+    phi = max(0.0, float(_chi_square(counts)) / n - (k - 1) * (c - 1) / (n - 1))
+    smaller = min(k - (k - 1) ** 2 / (n - 1), c - (c - 1) ** 2 / (n - 1)) - 1
+    return min(1.0, float(np.sqrt(phi / smaller))) if smaller > 0 else 0.0
+
+
+def _permutation_p(
+    levels: NDArray[np.int64], codes: NDArray[np.int64], counts: NDArray[np.int64], alpha: float
+) -> float:
+    """Return the share of shuffled labels that go with the levels as well; few shuffles where that is common."""
+    observed = float(_chi_square(counts)) - 1e-9
+    rng = np.random.default_rng(_SEED)
+    k, c = counts.shape
+    limit = max(_FIRST_PERMUTATIONS, int(np.ceil(_ENOUGH / alpha)))
+    done = reached = 0
+    while done < limit and reached < _ENOUGH:
+        shuffled = rng.permuted(np.tile(codes, (_CHUNK, 1)), axis=1)  # (_CHUNK, U)
+        cell = (np.arange(_CHUNK)[:, None] * k + levels) * c + shuffled
+        tables = np.bincount(cell.ravel(), minlength=_CHUNK * k * c).reshape(_CHUNK, k, c)
+        reached += int((_chi_square(tables) >= observed).sum())
+        done += _CHUNK
+    return (reached + 1) / (done + 1)
+
+
+def _striking(counts: NDArray[np.int64], names: Sequence[str], question: _Question) -> str:
+    """Return the levels that deviate most, in numbers."""
+    expected = counts.sum(axis=1, keepdims=True) * counts.sum(axis=0) / counts.sum()
+    order = np.argsort(-((counts - expected) ** 2 / expected).sum(axis=1), kind="stable")[:3]
+    parts = []
+    for level in order:
+        code = 1 if len(question.names) == 2 else int(np.argmax(counts[level] - expected[level]))
+        parts.append(f"{counts[level, code]} of {counts[level].sum()} with {names[level]!r} are {question.names[code]}")
+    return "; " + ", ".join(parts)

@@ -1,0 +1,220 @@
+"""The same repertoire under several names, and repertoires of different subjects that share too much.
+
+Letters: B repertoires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from deeprc.checks.findings import Finding, Severity, named
+from deeprc.checks.overlaps import Overlaps, Pair, overlap_blocks, sketches_of
+from deeprc.checks.profile import RepertoireProfile
+
+__all__ = ["SimilarPair", "check_twins"]
+
+_CHANCE = 10  # fewer sequences may be the same by chance
+_SHARED = 10  # fewer in common are no sign
+_OVERLAP = 0.1
+_TOP_OVERLAP = 0.25
+_ODDS = 10.0
+_USUAL_OF = 2000  # repertoires, at most, whose pairs say what is usual
+
+_SAMPLED, _LARGEST = "sequences", "largest sequences"
+
+SameSubject = Callable[[str, str], bool]
+
+
+@dataclass(frozen=True)
+class SimilarPair:
+    """Two repertoires of different subjects that share far more than the usual pair, by one measure.
+
+    Attributes
+    ----------
+    names
+        The two.
+    measure
+        "sequences": a fair sample of the (junction, V, J) of both; "largest sequences": the hundred of each with the
+        largest counts.
+    pair
+        How many were compared of each, and how many both have.
+    usual
+        The overlap of the median pair of the cohort.
+    """
+
+    names: tuple[str, str]
+    measure: str
+    pair: Pair
+    usual: float
+
+    @property
+    def expected(self) -> float:
+        """How many they would share as the median pair."""
+        return self.usual * min(self.pair.sizes)
+
+
+def check_twins(
+    profiles: Sequence[RepertoireProfile], same_subject: SameSubject, *, subjects_known: bool = True
+) -> tuple[list[Finding], list[SimilarPair]]:
+    """Return what is found about repertoires with the same content and with a suspiciously similar one, and the pairs.
+
+    The overlap of two repertoires is the share of the smaller one's (junction, genes) that the other has too,
+    estimated from the sketches, and the same among their hundred largest. Pairs of one subject are expected to share;
+    `subjects_known` says whether any column tells whose a repertoire is.
+    """
+    filled = [each for each in profiles if each.kept]
+    largest = [each.prints.top for each in filled], [False] * len(filled)
+    similar = [
+        *_similar_pairs(filled, sketches_of(filled), _SAMPLED, _OVERLAP, same_subject),
+        *_similar_pairs(filled, largest, _LARGEST, _TOP_OVERLAP, same_subject),
+    ]
+    return [*_same(filled), *_similar(filled, similar, subjects_known)], similar
+
+
+def _similar_pairs(
+    profiles: Sequence[RepertoireProfile],
+    sketches: tuple[Sequence[NDArray[np.uint64]], Sequence[bool]],
+    measure: str,
+    least: float,
+    same_subject: SameSubject,
+) -> Iterator[SimilarPair]:
+    """Yield the pairs that share enough to ask why: more than `least`, and ten times the odds of the usual pair."""
+    blocks: Iterable[Overlaps] = overlap_blocks(*sketches)
+    if len(profiles) <= _USUAL_OF:
+        blocks = list(blocks)
+        usual = _median_overlap(blocks, len(profiles))
+    else:
+        chosen = np.linspace(0, len(profiles) - 1, _USUAL_OF).astype(int).tolist()
+        evenly = overlap_blocks([sketches[0][i] for i in chosen], [sketches[1][i] for i in chosen])
+        usual = _median_overlap(evenly, len(chosen))
+    for block in blocks:
+        enough = (block.shared >= _SHARED) & (block.overlap > least) & (_odds(block.overlap) > _ODDS * _odds(usual))
+        for pair in block.pairs(np.asarray(enough)):
+            first, second = profiles[pair.first], profiles[pair.second]
+            names = (first.repertoire_id, second.repertoire_id)
+            if first.prints.digest != second.prints.digest and not same_subject(*names):
+                yield SimilarPair(names, measure, pair, usual)
+
+
+def _median_overlap(blocks: Iterable[Overlaps], n: int) -> float:
+    """Return the median overlap of all pairs of n repertoires; those that are not listed share nothing."""
+    found = np.concatenate([*(block.overlap for block in blocks), np.empty(0)])
+    values = np.zeros(max(n * (n - 1) // 2, 1))
+    values[: len(found)] = found
+    return float(np.median(values))
+
+
+def _odds(share: float | NDArray[np.float64]) -> NDArray[np.float64]:
+    with np.errstate(divide="ignore"):
+        return np.asarray(share / (1 - np.asarray(share)))
+
+
+def _same(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+    by_digest: dict[str, list[RepertoireProfile]] = {}
+    for each in profiles:
+        by_digest.setdefault(each.prints.digest, []).append(each)
+    several = [group for group in by_digest.values() if len(group) > 1]
+    certain = [group for group in several if group[0].kept >= _CHANCE]
+    severities: tuple[tuple[Severity, list[list[RepertoireProfile]]], ...] = (
+        ("error", certain),
+        ("warning", [group for group in several if group[0].kept < _CHANCE]),
+    )
+    for severity, found in severities:
+        if not found:
+            continue
+        groups = _by_size([tuple(each.repertoire_id for each in group) for group in found])
+        n = sum(map(len, groups))
+        finding = _grouped(
+            severity,
+            "same-content",
+            groups,
+            f"{_groups(len(groups))} the same sequences with the same genes and counts, {n:,} repertoires in all",
+            "find out which file was copied or exported under a wrong name, and keep one: where one of them trains and "
+            "the other tests, results look better than they are",
+            profiles,
+        )
+        yield finding
+
+
+def _groups(n: int) -> str:
+    return "1 group of repertoires holds" if n == 1 else f"{n:,} groups of repertoires each hold"
+
+
+def _similar(
+    profiles: Sequence[RepertoireProfile], similar: Sequence[SimilarPair], subjects_known: bool
+) -> Iterator[Finding]:
+    if not similar:
+        return
+    place = {each.repertoire_id: i for i, each in enumerate(profiles)}
+    pairs = sorted({each.names for each in similar}, key=lambda names: (place[names[0]], place[names[1]]))
+    groups = _components(pairs, [each.repertoire_id for each in profiles])
+    figures: dict[str, int | float] = {"pairs": len(pairs)}
+    texts = []
+    for measure, what in ((_SAMPLED, "of the smaller one's sequences"), (_LARGEST, "of their hundred largest")):
+        of_measure = [each for each in similar if each.measure == measure]
+        if of_measure:
+            highest, usual = max(each.pair.overlap for each in of_measure), of_measure[0].usual
+            figures[f"highest overlap of {measure}"] = highest
+            figures[f"usual overlap of {measure}"] = usual
+            texts.append(f"up to {highest:.0%} {what} (median pair: {usual:.1%})")
+    n = sum(map(len, groups))
+    whose = "of different subjects " if subjects_known else "(no column says whose they are) "
+    yield _grouped(
+        "warning",
+        "similar-content",
+        groups,
+        f"{'1 group' if len(groups) == 1 else f'{len(groups):,} groups'} of repertoires {whose}"
+        f"share{'s' * (len(groups) == 1)} far more than chance, {n:,} repertoires in {len(pairs):,} "
+        f"pair{'s' * (len(pairs) != 1)}, {' and '.join(texts)}",
+        "if they are of one subject, say so in a subject column of the sheet and train with --group-by; if not, look "
+        "for swapped samples or for contamination of one by the other",
+        profiles,
+        figures,
+    )
+
+
+def _grouped(
+    severity: Severity,
+    code: str,
+    groups: Sequence[tuple[str, ...]],
+    message: str,
+    advice: str,
+    profiles: Sequence[RepertoireProfile],
+    figures: Mapping[str, int | float] | None = None,
+) -> Finding:
+    """Return a finding on groups of repertoires, the largest of which is named."""
+    path_of = {each.repertoire_id: str(each.path) for each in profiles}
+    members = tuple(name for group in groups for name in group)
+    largest = named(groups[0], "repertoire", "repertoires").partition(": ")[2]
+    return Finding(
+        severity,
+        code,
+        f"{message}{'; the largest' if len(groups) > 1 else ''}: {largest}",
+        advice,
+        tuple(dict.fromkeys(path_of[name] for name in members)),
+        members,
+        groups=tuple(groups),
+        figures={"groups": len(groups), "repertoires": len(members), **(figures or {})},
+    )
+
+
+def _components(pairs: Sequence[tuple[str, str]], ids: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return which repertoires hang together by pairs, the largest group first."""
+    place = {name: i for i, name in enumerate(ids)}
+    ends = np.array([[place[name] for name in pair] for pair in pairs]).T  # (2, pairs)
+    graph = coo_array((np.ones(len(pairs)), (ends[0], ends[1])), shape=(len(ids), len(ids)))
+    component = connected_components(graph, directed=False)[1]
+    groups: dict[int, list[str]] = {}
+    for i in np.unique(ends).tolist():
+        groups.setdefault(int(component[i]), []).append(ids[i])
+    return _by_size([tuple(group) for group in groups.values()])
+
+
+def _by_size(groups: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    return sorted(groups, key=len, reverse=True)

@@ -1,0 +1,276 @@
+"""Controls: estimators that read no receptor sequence, fitted and tested on the network's own split.
+
+Where one of them does as well as the network, its sequences and motifs may only stand for how the samples were taken.
+
+Letters: B repertoires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeprc.baselines.controls import RepertoireSize, RepertoireSizeRidge, VGeneUsage, VGeneUsageRidge
+from deeprc.baselines.sheet import SheetColumns, SheetColumnsRidge
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
+from deeprc.evaluation.comparison import MethodInfo, compare
+from deeprc.evaluation.scoring import BINARY, MulticlassScoring, RegressionScoring, Scoring
+from deeprc.evaluation.sheet_control import columns_for_control, shown_columns
+from deeprc.evaluation.trust import HOW_TO_LEAVE_OUT, Relation, p_in_words, relation
+from deeprc.runs.judged import SIDE_NAMES, AllClasses, Contrast, Judged, Numbers
+from deeprc.tasks import Task
+
+__all__ = ["LABELS", "SHORT", "Controls", "compare_controls"]
+
+LABELS = {
+    "network": "The network",
+    "size": "Repertoire size",
+    "v-genes": "V gene usage",
+    "genes": "V and J gene usage",
+    "sheet": "Sheet columns",
+}
+"""How the network and the controls are called in tables."""
+
+SHORT = {"size": "repertoire size", "v-genes": "V gene usage", "genes": "V and J gene usage", "sheet": "sheet columns"}
+"""How the controls are called in sentences."""
+
+_SEES = {
+    "size": "the size and diversity of a repertoire",
+    "v-genes": "the usage of V genes",
+    "genes": "the usage of V and J genes",
+}
+
+
+@dataclass(frozen=True)
+class Controls:
+    """The controls of one contrast, or of one number that is predicted.
+
+    Attributes
+    ----------
+    contrast
+        What was told apart, or predicted.
+    comparison
+        Of the network and the controls, see `deeprc.evaluation.comparison.compare`; empty where none could be fitted.
+    reasons
+        Why a control is missing, in sentences.
+    scoring
+        How it is judged.
+    columns
+        Of the sheet, that the control of this name reads.
+    answers
+        Of the network and the controls for the repertoires that judge, by the name of each.
+    is_of_class
+        Whether this is one of several classes, which are judged together.
+    """
+
+    contrast: Contrast | Numbers | AllClasses
+    comparison: pd.DataFrame
+    reasons: Sequence[str]
+    scoring: Scoring = BINARY
+    columns: Sequence[str] = field(default=())
+    answers: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    is_of_class: bool = False
+
+    def relation(self, name: str) -> Relation:
+        """Return whether a control is better or worse than the network, or equal: the two cannot be told apart."""
+        row = self._row(name)
+        return relation(float(row["difference"]), float(row["p_value"]))
+
+    @property
+    def reaching(self) -> list[str]:
+        """The controls that the network is not shown to be better than."""
+        return [name for name in self._names if self.relation(name) != "worse"]
+
+    @property
+    def others(self) -> list[str]:
+        """The controls that the network is better than."""
+        return [name for name in self._names if self.relation(name) == "worse"]
+
+    @property
+    def _names(self) -> list[str]:
+        return [name for name in self.measures if name != "network"]
+
+    @property
+    def measures(self) -> dict[str, float]:
+        """The AUC, or r2, of the network and of each control."""
+        if self.comparison.empty:
+            return {}
+        values = self.comparison[self.scoring.estimate].astype(float)
+        return dict(zip(self.comparison["method"], values, strict=True))
+
+    def _row(self, name: str) -> Mapping[Any, Any]:
+        return next(row for row in self.comparison.to_dict("records") if row["method"] == name)
+
+    def sentence(self, name: str) -> str:
+        """Return what a control says."""
+        row, what = self._row(name), self.scoring.heading
+        own, network = self.measures[name], self.measures["network"]
+        numbers = f"{what} {own:.3f} against {network:.3f}, {p_in_words(row['p_value'])}"
+        sees = _SEES.get(name) or f"columns of the sheet, {shown_columns(self.columns)},"
+        named = self.contrast.named
+        found = self.relation(name)
+        if found == "worse":
+            return f"The network{named} is better than a model that looks only at {sees} ({numbers})."
+        how = {"better": "is better than", "equal": "cannot be told from"}[found]
+        differ = "values" if isinstance(self.contrast, Numbers) else "classes"
+        text = (
+            f"A model that looks only at {sees} {how} the network{named} ({numbers}): these repertoires do not show "
+            f"that receptor sequences add anything, and the motifs may stand for that difference between the {differ}."
+        )
+        if name == "sheet":
+            text += HOW_TO_LEAVE_OUT
+        return text
+
+    def to_list(self) -> list[dict[str, Any]]:
+        """Return the controls as JSON knows them, for `metrics.json`."""
+        found = []
+        for name in self._names:
+            row = self._row(name)
+            entry = {
+                "control": name,
+                **({"contrast": self.contrast.about} if self.contrast.about else {}),
+                self.scoring.measure: _plain(row[self.scoring.estimate]),
+                f"{self.scoring.measure}_ci": None if np.isnan(row["ci_low"]) else [row["ci_low"], row["ci_high"]],
+                "difference": _plain(row["difference"]),
+                "p_value": _plain(row["p_value"]),
+                "relation": self.relation(name),
+            }
+            found.append({**entry, **({"columns": list(self.columns)} if name == "sheet" else {})})
+        return found
+
+
+def _plain(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def compare_controls(dataset: RepertoireDataset, judged: Judged, tasks: Sequence[Task]) -> list[Controls]:
+    """Fit every control for every contrast and number on the labelled training repertoires; test where the network is.
+
+    The controls of several classes together come before those of each of them.
+
+    Parameters
+    ----------
+    dataset, judged
+        The cohort, and how the network does on it.
+    tasks
+        All targets, whose columns no control reads.
+    """
+    columns = columns_for_control(dataset.metadata, tasks).read
+    every: list[Contrast | Numbers] = [*judged.contrasts, *judged.numbers]
+    found = []
+    for task in tasks:
+        own = [_controls(dataset, judged, each, columns) for each in every if each.target == task.name]
+        if task.kind == "multiclass":
+            own = [replace(each, is_of_class=True) for each in own]
+            own.insert(0, _together(judged, AllClasses(task.name, task.name if len(tasks) > 1 else ""), own))
+        found += own
+    return found
+
+
+def _together(judged: Judged, target: AllClasses, of_classes: Sequence[Controls]) -> Controls:
+    """Return the controls of all classes together: each has the scores of its models of the single classes."""
+    contrasts = [each.contrast for each in of_classes if isinstance(each.contrast, Contrast)]
+    tested = np.flatnonzero(~np.isnan(contrasts[0].label) & judged.rows(judged.side))
+    present = [i for i, each in enumerate(contrasts) if each.label[tested].any()]
+    names = [name for name in SHORT if any(name in each.answers for each in of_classes)]
+    if len(present) < 2 or not names:
+        return Controls(target, pd.DataFrame(), [of_classes[0].reasons[0]])
+    scoring = MulticlassScoring([contrasts[i].positive for i in present])
+    label = np.stack([contrasts[i].label[tested] for i in present]).argmax(axis=0)
+    parts = []
+    for name in ("network", *names):
+        scores = {
+            f"score={contrasts[i].positive}": contrasts[i].score[tested]
+            if name == "network"
+            else of_classes[i].answers.get(name, np.zeros(len(tested)))  # a class that no model could be fitted for
+            for i in present
+        }
+        known = {"method": name, "fold": 0, "repertoire_id": judged.ids[tested]}
+        parts.append(pd.DataFrame({**known, "label": np.array(scoring.classes, object)[label], **scores}))
+    table = pd.concat(parts, ignore_index=True).assign(**{f"probability={name}": 0.5 for name in scoring.classes})
+    comparison = compare(table, _methods(["network", *names]), n_folds=1, scoring=scoring)
+    return Controls(target, comparison, [], scoring, of_classes[0].columns)
+
+
+def _methods(names: Iterable[str]) -> list[MethodInfo]:
+    return [MethodInfo(name, LABELS[name], "method" if name == "network" else "control") for name in names]
+
+
+def _made(is_number: bool, columns: Sequence[str]) -> dict[str, Callable[[], Any]]:
+    """Return the controls; every junction ends as its J gene does, so J genes are among them."""
+    size, genes, sheet = (
+        (RepertoireSizeRidge, VGeneUsageRidge, SheetColumnsRidge)
+        if is_number
+        else (RepertoireSize, VGeneUsage, SheetColumns)
+    )
+    made: dict[str, Callable[[], Any]] = {"size": size, "v-genes": genes, "genes": lambda: genes(genes="both")}
+    return {**made, **({"sheet": lambda: sheet(columns=columns)} if columns else {})}
+
+
+def _controls(
+    dataset: RepertoireDataset, judged: Judged, contrast: Contrast | Numbers, columns: Sequence[str]
+) -> Controls:
+    is_number = isinstance(contrast, Numbers)
+    scoring = RegressionScoring() if is_number else BINARY
+    known = ~np.isnan(contrast.label)
+    training, tested = np.flatnonzero(known & judged.rows("train")), np.flatnonzero(known & judged.rows(judged.side))
+    problem = _problem(contrast, training, tested, judged.side)
+    if problem:
+        return Controls(contrast, pd.DataFrame(), [problem], scoring)
+    answers = {"network": contrast.predicted[tested] if isinstance(contrast, Numbers) else contrast.score[tested]}
+    reasons = []
+    labels = contrast.label if is_number else np.where(known, contrast.label, 0).astype(np.int64)
+    for name, control in _made(is_number, columns).items():
+        found = _answers(control(), dataset[training], labels[training], dataset[tested])
+        if isinstance(found, str):
+            reasons.append(f"{LABELS[name]} could not be compared{contrast.named}: {found}.")
+        else:
+            answers[name] = found
+    table = _predictions(judged.ids[tested], labels[tested], answers, is_number=is_number)
+    comparison = compare(table, _methods(answers), n_folds=1, scoring=scoring)
+    return Controls(contrast, comparison, reasons, scoring, columns, answers)
+
+
+def _answers(
+    control: Any, training: RepertoireDataset, labels: NDArray[Any], tested: RepertoireDataset
+) -> NDArray[np.float64] | str:
+    """Return a control's scores or numbers for the repertoires that are tested, (B,), or why it cannot be fitted."""
+    try:
+        fitted = control.fit(training, labels)
+        answers: NDArray[np.float64] = (
+            fitted.decision_function(tested) if hasattr(fitted, "decision_function") else fitted.predict(tested)
+        )
+    except InputError as error:
+        return str(error)
+    return answers
+
+
+def _problem(
+    contrast: Contrast | Numbers, training: NDArray[np.int64], tested: NDArray[np.int64], side: str | None
+) -> str | None:
+    """Return why no control can be fitted or tested."""
+    none = f"No control could be compared{contrast.named}"
+    one = "have one value" if isinstance(contrast, Numbers) else "are of one class"
+    for rows, name in ((training, "training"), (tested, SIDE_NAMES[side] if side else "test")):
+        if len(rows) == 0:
+            return f"{none}: the cohort has no labelled {name} repertoire of this run."
+        if len(np.unique(contrast.label[rows])) < 2:
+            return f"{none}: the {name} repertoires {one}."
+    return None
+
+
+def _predictions(
+    ids: NDArray[np.object_], label: NDArray[Any], answers: Mapping[str, NDArray[np.float64]], *, is_number: bool
+) -> pd.DataFrame:
+    common = {"fold": 0, "repertoire_id": ids, "label": label}
+    parts = [
+        pd.DataFrame({"method": name, **common, **({"prediction": own} if is_number else {"score": own})})
+        for name, own in answers.items()
+    ]
+    return pd.concat(parts, ignore_index=True).assign(**({} if is_number else {"probability": 0.5}))

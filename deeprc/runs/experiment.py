@@ -1,0 +1,354 @@
+"""Train one model from a container to a run directory, or continue one that was interrupted."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from sklearn.metrics import roc_auc_score
+from torch import Tensor
+
+from deeprc.checks.of_run import CHECKS_FILE, RunChecks, check_for_training
+from deeprc.config import Config, TrainingConfig, load_config
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.device import resolve_device
+from deeprc.errors import InputError
+from deeprc.evaluation.caution import write_cautions
+from deeprc.evaluation.cohort_cautions import part_of_split, subject_cautions
+from deeprc.evaluation.splits import SPLITS, Split, make_split
+from deeprc.files import check_new_folder, folder_beside, name_write_errors, write_text
+from deeprc.locks import is_at, take_lock
+from deeprc.outputs import output_names, output_slices
+from deeprc.runs.assess import assess_outputs
+from deeprc.runs.results import predictions_table
+from deeprc.runs.run import (
+    Run,
+    RunSettings,
+    environment,
+    load_run,
+    read_settings,
+    read_splits,
+    save_network,
+    save_predictions,
+    write_splits,
+)
+from deeprc.tasks import Task, describe_classes, labels, parse_tasks, scaled_to
+from deeprc.training.enrichment import Motif
+from deeprc.training.hidden_counts import with_visible_residues
+from deeprc.training.loggers import attention_histograms, check_logger, open_logger
+from deeprc.training.trainer import Fold, Trainer, TrainingState
+
+__all__ = ["describe_end", "resume_run", "seeds_table", "train_run"]
+
+Progress = Callable[[TrainingState, Tensor], None]
+
+_logger = logging.getLogger(__name__)
+
+
+def train_run(
+    cohort: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    targets: Sequence[str] | str,
+    config: Config | None = None,
+    folds: int = 5,
+    fold: int = 0,
+    validation_fold: int | None = None,
+    group_by: str | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    logger: str | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """Train a model on one fold's training repertoires and write a run directory.
+
+    Parameters
+    ----------
+    cohort
+        A container made by `deeprc preprocess`.
+    output
+        The run directory; must not exist, or be empty.
+    targets
+        What to predict, see `deeprc.tasks.parse_tasks`.
+    config
+        The default preset when None.
+    folds, fold, validation_fold, group_by, seed
+        See `deeprc.evaluation.splits.make_split`; the seed decides the training's random choices too.
+    device
+        `auto`, `cpu`, `cuda` ...
+    logger
+        `tensorboard` writes its event files into the run directory's folder of this name, at each evaluation.
+    progress
+        Called after every update with the training's state and the update's loss.
+
+    Raises
+    ------
+    InputError
+        If anything the user gave cannot be used; nothing is written then.
+    """
+    folder = Path(output)
+    begun = folder.is_dir() and (folder / "config.yaml").exists()
+    check_new_folder(folder, hint=f"continue it with --resume {folder}, or " if begun else "")
+    check_logger(logger)
+    where = resolve_device(device)
+    dataset = open_dataset(cohort)
+    targets = [targets] if isinstance(targets, str) else targets
+    tasks = parse_tasks(targets, dataset.metadata, source=str(cohort))
+    split = make_split(
+        dataset.metadata,
+        tasks,
+        n_folds=folds,
+        fold=fold,
+        validation_fold=validation_fold,
+        group_by=group_by,
+        seed=seed,
+        source=str(cohort),
+    )
+    part_of = part_of_split(split, len(dataset))
+    for caution in subject_cautions(dataset.metadata, part_of, apart="sides"):
+        _logger.warning("%s", caution.text)
+    for task in tasks:
+        if task.kind == "binary":
+            _logger.info("%s", describe_classes(task, dataset.metadata))
+    tasks = scaled_to(tasks, labels(tasks, dataset.metadata)[split.train])
+    config = with_visible_residues(config or load_config(), [dataset[split.train], dataset[split.validation]])
+    _warn_of_hidden_singletons(config, dataset)
+    settings = RunSettings(
+        cohort=str(Path(cohort).absolute()),
+        fingerprint=_fingerprint(dataset, tasks, config),
+        targets=tuple(targets),
+        tasks=tuple(tasks),
+        folds=folds,
+        fold=fold,
+        validation_fold=validation_fold,
+        group_by=group_by,
+        seed=seed,
+        device=device,
+        config=config,
+    )
+    _trainer(settings, dataset, split, where, None)  # fails here, before anything is written
+    checks = check_for_training(dataset, tasks, group_by)
+    checks.log(_logger)
+    _start_folder(folder, settings, dataset, split, where, checks)
+    return _train(folder, settings, dataset, split, where, logger, progress)
+
+
+def _warn_of_hidden_singletons(config: Config, dataset: RepertoireDataset) -> None:
+    """Warn where the abundance scale log(count) makes most sequences' residues vanish."""
+    if config.network.abundance == "log":
+        seen_once = float(np.mean(np.asarray(dataset.container.counts) <= 1))
+        if seen_once > 0.5:
+            _logger.warning(
+                "abundance=log hides the residues of the %.0f%% of sequences seen once; abundance=none does not",
+                100 * seen_once,
+            )
+
+
+def _start_folder(
+    folder: Path,
+    settings: RunSettings,
+    dataset: RepertoireDataset,
+    split: Split,
+    device: torch.device,
+    checks: RunChecks,
+) -> None:
+    """Make the run directory with all that is known before training; it appears whole."""
+    place = Path(os.path.realpath(folder))
+    with name_write_errors(folder):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with folder_beside(place) as hidden:
+            aside = hidden / "run"  # made inside, because the hidden folders are for their owner only
+            aside.mkdir()
+            write_splits(aside, split, dataset)
+            write_text(aside / "environment.json", json.dumps(environment(device), indent=1) + "\n")
+            write_text(aside / CHECKS_FILE, checks.to_json())
+            write_text(aside / "config.yaml", settings.to_yaml())
+            try:
+                aside.replace(place)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                raise InputError(f"{folder}: another process has begun a run there; choose another --output") from None
+
+
+def resume_run(
+    path: str | os.PathLike[str],
+    *,
+    cohort: str | os.PathLike[str] | None = None,
+    logger: str | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """Continue a run that was interrupted; it ends with the numbers of one that was not (CPU, same machine).
+
+    Parameters
+    ----------
+    path
+        The run directory.
+    cohort
+        The container, if it has moved.
+    logger, progress
+        As in `train_run`; the logger need not have been there before.
+
+    Raises
+    ------
+    InputError
+        If there is nothing to continue, or the container's repertoires are not those of the run.
+    """
+    check_logger(logger)
+    folder = Path(path)
+    settings = read_settings(folder)
+    if (folder / "metrics.json").exists():
+        raise InputError(f"{folder}: training has ended; there is nothing to resume")
+    dataset = open_dataset(cohort or settings.cohort)
+    ids, _ = read_splits(folder)
+    position = {str(repertoire_id): i for i, repertoire_id in enumerate(dataset.repertoire_ids)}
+    missing = [i for side in SPLITS for i in ids[side] if i not in position]
+    if missing:
+        raise InputError(f"{dataset.container.path}: no repertoire {missing[0]!r}, which {folder}/splits.json names")
+    if _fingerprint(dataset, settings.tasks, settings.config) != settings.fingerprint:
+        raise InputError(f"{dataset.container.path}: its repertoires or labels are not those that {folder} began with")
+    split = Split(**{side: np.array([position[i] for i in ids[side]], np.int64) for side in SPLITS})
+    return _train(folder, settings, dataset, split, resolve_device(settings.device), logger, progress)
+
+
+def _fingerprint(dataset: RepertoireDataset, tasks: Sequence[Task], config: Config) -> str:
+    """Return a hash of the repertoires' ids, sequences, counts and labels, and of genes that the network reads."""
+    parts = hashlib.sha256(labels(tasks, dataset.metadata).tobytes())
+    calls = (dataset.container.v_call, dataset.container.j_call) if config.network.gene_units else ()
+    for genes in calls:
+        parts.update(json.dumps(None if genes is None else genes.vocabulary).encode())
+    for repertoire in dataset:
+        parts.update(f"{repertoire.repertoire_id}\n{repertoire.digest()}\n".encode())
+        for genes in calls:
+            if genes is not None:
+                parts.update(np.ascontiguousarray(genes.codes[repertoire.start : repertoire.stop]).data)
+    return parts.hexdigest()
+
+
+def _trainer(
+    settings: RunSettings, dataset: RepertoireDataset, split: Split, device: torch.device, checkpoint: Path | None
+) -> Trainer:
+    target = labels(settings.tasks, dataset.metadata)
+    return Trainer(
+        settings.config,
+        settings.tasks,
+        Fold(dataset[split.train], target[split.train]),
+        Fold(dataset[split.validation], target[split.validation]),
+        seed=settings.seed,
+        device=device,
+        monitor=lambda outputs, known: _validation_auc(outputs, known, settings.tasks),
+        checkpoint=checkpoint,
+    )
+
+
+def _train(
+    folder: Path,
+    settings: RunSettings,
+    dataset: RepertoireDataset,
+    split: Split,
+    device: torch.device,
+    logger: str | None,
+    progress: Progress | None,
+) -> Run:
+    with _locked(folder) as checkpoint:
+        trainer = _trainer(settings, dataset, split, device, checkpoint / "last.safetensors")
+        _fit(trainer, folder, settings, logger, progress)
+        run = load_run(folder, device=str(device))
+        rows = np.sort(np.concatenate([split.train, split.validation, split.test]))
+        _write_results(run, dataset[rows])
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    return run
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[Path]:
+    """Give a run's folder of checkpoints, made if need be, while no other process trains the run.
+
+    Raises
+    ------
+    InputError
+        If another process trains it, or has ended its training meanwhile.
+    """
+    checkpoint = folder / "checkpoint"
+    with name_write_errors(checkpoint):
+        checkpoint.mkdir(exist_ok=True)
+        lock = (checkpoint / "lock").open("ab")
+    with lock:
+        if take_lock(lock) is False or not is_at(lock, checkpoint / "lock"):
+            raise InputError(f"{folder}: another process is training this run; wait for its end")
+        if (folder / "metrics.json").exists():
+            shutil.rmtree(checkpoint, ignore_errors=True)
+            raise InputError(f"{folder}: another process has trained this run; there is nothing to resume")
+        yield checkpoint
+
+
+def _fit(trainer: Trainer, folder: Path, settings: RunSettings, logger: str | None, progress: Progress | None) -> None:
+    """Train, and write what is known of the training while it goes on and at its end."""
+    trainer.start()
+    write_text(folder / "seeds.tsv", seeds_table(trainer.seeds, settings.tasks).to_csv(sep="\t", index=False))
+    with open_logger(logger, folder, update=trainer.state.update) as log:
+
+        def report(state: TrainingState, loss: Tensor) -> None:
+            if state.history and state.history[-1]["update"] == state.update:
+                write_text(folder / "history.tsv", pd.DataFrame(state.history).to_csv(sep="\t", index=False))
+                if log is not None:
+                    scalars = {name: value for name, value in state.history[-1].items() if "update" not in name}
+                    log.log(state.update, scalars, attention_histograms(*trainer.validation_attention()))
+            if progress is not None:
+                progress(state, loss)
+
+        state = trainer.fit(report)
+    _logger.info("%s", describe_end(state, settings.config.training))
+    write_text(folder / "history.tsv", pd.DataFrame(state.history).to_csv(sep="\t", index=False))
+    save_network(folder / "model.safetensors", trainer.network, update=state.best_update)
+
+
+def describe_end(state: TrainingState, settings: TrainingConfig) -> str:
+    """Say in a sentence when a training ended, why, and which weights were kept."""
+    if state.update >= settings.n_updates:
+        return f"trained for all {settings.n_updates} updates, best at {state.best_update}"
+    if state.best_loss <= settings.least_gain:
+        why = f"the validation loss cannot fall by {settings.least_gain:g} (least_gain) any more"
+    else:
+        why = f"no better validation loss in the {settings.patience} evaluations after it (patience)"
+    return f"stopped early at {state.update} of {settings.n_updates} updates, best at {state.best_update}: {why}"
+
+
+def seeds_table(seeds: Sequence[Motif], tasks: Sequence[Task]) -> pd.DataFrame:
+    """Return the motifs that kernels started from, as a run's `seeds.tsv` has them.
+
+    Columns: kernel, from 1; motif, a point for any residue; output, its name; correlation of the motif's frequency in a
+    training repertoire with the label; p_value, corrected for all motifs looked at.
+    """
+    names = output_names(tasks)
+    rows = [(k, seed.pattern, names[seed.output], seed.correlation, seed.p_value) for k, seed in enumerate(seeds, 1)]
+    return pd.DataFrame(rows, columns=["kernel", "motif", "output", "correlation", "p_value"])
+
+
+def _write_results(run: Run, dataset: RepertoireDataset) -> None:
+    outputs, target, splits = run.outputs(dataset), run.labels(dataset), run.split_of(dataset)
+    table = predictions_table(dataset.repertoire_ids, splits, outputs, target, run.tasks)
+    save_predictions(run.path / "predictions.tsv", table)
+    found = assess_outputs(run, dataset, outputs.numpy())
+    write_cautions(run.path, found.cautions)
+    write_text(run.path / "metrics.json", json.dumps(found.metrics, indent=1) + "\n")
+
+
+def _validation_auc(outputs: Tensor, known: Tensor, tasks: Sequence[Task]) -> dict[str, float]:
+    """Return the AUC of the first binary task, for the history and the progress bar."""
+    for i, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+        label = known[:, i][~torch.isnan(known[:, i])]
+        if task.kind == "binary" and len(label.unique()) == 2:
+            score = outputs[:, part][~torch.isnan(known[:, i]), 0]
+            return {"validation_auc": float(roc_auc_score(label, score))}
+    return {}

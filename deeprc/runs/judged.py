@@ -1,0 +1,245 @@
+"""How good the network is on each side of its split: metrics, and every class against the others.
+
+Letters: B repertoires, T outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.evaluation.auc_comparison import midrank_aucs
+from deeprc.evaluation.intervals import r2_interval, r2_of
+from deeprc.evaluation.metrics import auc_interval
+from deeprc.evaluation.splits import NEW, people, subject_column
+from deeprc.evaluation.trust import few_people
+from deeprc.outputs import activate, output_slices
+from deeprc.runs.predictor import Predictor, labels_of, metrics_by_split
+from deeprc.runs.results import predictions_table
+from deeprc.tasks import Task
+
+__all__ = ["R2", "SIDE_NAMES", "AllClasses", "Auc", "Contrast", "Judged", "Numbers", "judge"]
+
+SIDE_NAMES = {"train": "training", "validation": "validation", "test": "test", NEW: "new"}
+"""How the sides of the split are called in texts."""
+
+
+@dataclass(frozen=True)
+class Auc:
+    """An AUC with its 95% interval and the sizes of both classes."""
+
+    value: float
+    low: float
+    high: float
+    n_positive: int
+    n_negative: int
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """One class against all others.
+
+    Attributes
+    ----------
+    target, key
+        The target's name, and that of this class among its predictions, see `predictions_table`.
+    positive, negative
+        What the two sides are called.
+    output
+        The output that tells them apart.
+    label
+        1, 0, or NaN where it is not known, (B,).
+    score
+        Log-odds of the positive class, (B,).
+    probability
+        Of the positive class, (B,).
+    about
+        What is told apart, in words, where a run has several contrasts; "" where there is but this one.
+    """
+
+    target: str
+    key: str
+    positive: str
+    negative: str
+    output: int
+    label: NDArray[np.float64]
+    score: NDArray[np.float64]
+    probability: NDArray[np.float64]
+    about: str = ""
+
+    @property
+    def named(self) -> str:
+        """What to put behind a noun: " for grade: high against not high", "" where there is but one contrast."""
+        return f" for {self.about}" if self.about else ""
+
+    def auc(self, rows: NDArray[np.bool_]) -> Auc | None:
+        """Return the AUC among some repertoires, (B,); None unless both classes occur there."""
+        rows = rows & ~np.isnan(self.label)
+        label = self.label[rows].astype(np.int64)
+        n_positive, n_negative = int(label.sum()), int((1 - label).sum())
+        if not (n_positive and n_negative):
+            return None
+        value = float(midrank_aucs(label, self.score[rows][None])[0])
+        return Auc(value, *auc_interval(value, n_positive, n_negative), n_positive, n_negative)
+
+
+@dataclass(frozen=True)
+class AllClasses:
+    """All classes of a target that has several, told apart together; `about` as of `Contrast`."""
+
+    target: str
+    about: str = ""
+
+    @property
+    def named(self) -> str:
+        """What to put behind a noun: " for grade", "" where there is but one target."""
+        return f" for {self.about}" if self.about else ""
+
+
+@dataclass(frozen=True)
+class R2:
+    """An r2 with its 95% interval (None of too few repertoires) and the number of repertoires."""
+
+    value: float
+    interval: tuple[float, float] | None
+    n: int
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A regression target: known and predicted values, (B,), NaN where nothing is known."""
+
+    target: str
+    label: NDArray[np.float64]
+    predicted: NDArray[np.float64]
+    about: str = ""
+
+    @property
+    def named(self) -> str:
+        """What to put behind a noun: " for age", "" where there is but one target."""
+        return f" for {self.about}" if self.about else ""
+
+    def r2(self, rows: NDArray[np.bool_]) -> R2 | None:
+        """Return r2 among some repertoires, (B,); None unless two different values occur there."""
+        rows = rows & ~np.isnan(self.label)
+        label, predicted = self.label[rows], self.predicted[rows]
+        value = r2_of(label, predicted)
+        return None if np.isnan(value) else R2(value, r2_interval(label, predicted), len(label))
+
+
+@dataclass(frozen=True)
+class Judged:
+    """How the network does on a cohort.
+
+    Attributes
+    ----------
+    ids
+        Of the repertoires, (B,).
+    split
+        The side of each, (B,): train, validation, test or new.
+    labels
+        (B, number of tasks).
+    metrics
+        By side and target, see `deeprc.evaluation.metrics.task_metrics`.
+    predictions
+        See `deeprc.runs.results.predictions_table`.
+    contrasts, numbers
+        Classes to tell apart, and regression targets.
+    side
+        The side by which the network is to be judged: "test"; "new" where the cohort has no labelled repertoire of the
+        test side; None where it has neither.
+    subject_column, person
+        The column that says whose a repertoire is, and a number for whose each is, (B,); None where no column does.
+    """
+
+    ids: NDArray[np.object_]
+    split: NDArray[np.object_]
+    labels: NDArray[np.float64]
+    metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]
+    predictions: pd.DataFrame
+    contrasts: Sequence[Contrast]
+    numbers: Sequence[Numbers]
+    side: str | None
+    subject_column: str | None = None
+    person: NDArray[np.int64] | None = None
+
+    def rows(self, side: str | None) -> NDArray[np.bool_]:
+        """Return which repertoires are on a side, (B,)."""
+        return np.asarray(self.split == side)
+
+    def classes(self, target: str) -> dict[str, NDArray[np.bool_]]:
+        """Return the repertoires of each class of a target that judge, (B,); of a number all of them, by ""."""
+        rows = self.rows(self.side)
+        for numbers in self.numbers:
+            if numbers.target == target:
+                return {"": ~np.isnan(numbers.label) & rows}
+        contrasts = [each for each in self.contrasts if each.target == target]
+        found = {each.positive: (each.label == 1) & rows for each in contrasts}
+        if len(contrasts) == 1:  # of several classes, each is the positive one of a contrast
+            found[contrasts[0].negative] = (contrasts[0].label == 0) & rows
+        return found
+
+    def has_few_people(self, target: str) -> bool:
+        """Return whether the repertoires that judge a target, of any of its classes, are of few people."""
+        if self.person is None:
+            return False
+        kind = "regression" if any(each.target == target for each in self.numbers) else "binary"
+        sizes = ((int(rows.sum()), len(np.unique(self.person[rows]))) for rows in self.classes(target).values())
+        return any(few_people(kind, *size) for size in sizes)
+
+
+def judge(run: Predictor, dataset: RepertoireDataset, outputs: NDArray[np.floating[Any]]) -> Judged:
+    """Compare the outputs of a run, or of several together, for a cohort, (B, T), with its labels."""
+    split = np.array(run.split_of(dataset), dtype=object)
+    labels = labels_of(run.tasks, dataset)
+    tensor = torch.from_numpy(np.ascontiguousarray(outputs))
+    metrics = {} if np.isnan(labels).all() else metrics_by_split(tensor, labels, split.tolist(), run.tasks)
+    contrasts: list[Contrast] = []
+    numbers: list[Numbers] = []
+    parts = zip(run.tasks, output_slices(run.tasks), activate(tensor, run.tasks), labels.T, strict=True)
+    for task, part, predicted, label in parts:
+        if task.kind == "regression":
+            numbers.append(Numbers(task.name, label, predicted, task.name if len(run.tasks) > 1 else ""))
+        else:
+            contrasts += _contrasts(task, part.start, outputs[:, part], predicted, label)
+    if len(contrasts) > 1 or len(run.tasks) > 1:
+        of = _prefixes(run.tasks)
+        contrasts = [
+            replace(each, about=f"{of[each.target]}{each.positive} against {each.negative}") for each in contrasts
+        ]
+    known = ~np.isnan(labels).all(axis=1)
+    side = next((name for name in ("test", NEW) if (known & (split == name)).any()), None)
+    table = predictions_table(dataset.repertoire_ids, split.tolist(), tensor, labels, run.tasks)
+    column = subject_column(dataset.metadata, run.group_by)
+    person = None if column is None else people(dataset.metadata, column)
+    return Judged(dataset.repertoire_ids, split, labels, metrics, table, contrasts, numbers, side, column, person)
+
+
+def _prefixes(tasks: Sequence[Task]) -> dict[str, str]:
+    """Return what to put before the classes of each target, by its name; nothing where there is but one target."""
+    columns = [task.column for task in tasks]
+    names = {task.name: task.column if columns.count(task.column) == 1 else task.name for task in tasks}
+    return {name: f"{short}: " if len(tasks) > 1 else "" for name, short in names.items()}
+
+
+def _contrasts(
+    task: Task, first: int, outputs: NDArray[Any], probability: NDArray[np.float64], label: NDArray[np.float64]
+) -> list[Contrast]:
+    if task.kind == "binary":
+        return [Contrast(task.name, task.name, task.positive, task.negative, first, label, outputs[:, 0], probability)]
+    found = []
+    for c, name in enumerate(task.classes):
+        member = np.where(np.isnan(label), np.nan, label == c)
+        odds = outputs[:, c] - logsumexp(np.delete(outputs, c, axis=1), axis=1)
+        found.append(
+            Contrast(task.name, f"{task.name}={name}", name, f"not {name}", first + c, member, odds, probability[:, c])
+        )
+    return found

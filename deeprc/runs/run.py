@@ -1,0 +1,378 @@
+"""The run directory: one trained model with everything needed to use it again.
+
+`config.yaml` (resolved), `model.safetensors` (weights, and the names of the genes where the network reads them),
+`splits.json`, `seeds.tsv`, `history.tsv`, `metrics.json`, `warnings.json`, `predictions.tsv`, `environment.json`,
+and `checkpoint/` while training.
+Letters: B repertoires, T outputs.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import yaml
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deeprc.config import Config, config_from_mapping
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.device import resolve_device
+from deeprc.documents import plain, read_json, read_yaml, shown, typed
+from deeprc.errors import InputError
+from deeprc.evaluation.splits import NEW, SPLITS, Split
+from deeprc.files import write_text
+from deeprc.nn.batch import BatchMaker
+from deeprc.nn.genes import GeneNames
+from deeprc.nn.inference import RepertoireOutputs
+from deeprc.nn.network import DeepRC
+from deeprc.runs import predictor
+from deeprc.runs.run_text import describe_run
+from deeprc.tasks import Task
+from deeprc.training.checkpoint import load_tensors, save_tensors
+from deeprc.training.hidden_counts import warn_of_hidden
+from deeprc.training.trainer import build_network
+from deeprc.versions import package_version
+
+__all__ = [
+    "FORMAT",
+    "VERSION",
+    "Run",
+    "RunSettings",
+    "environment",
+    "load_run",
+    "read_settings",
+    "read_splits",
+    "save_network",
+    "save_predictions",
+    "write_splits",
+]
+
+logger = logging.getLogger(__name__)
+
+FORMAT = "deeprc-run"
+VERSION = 2
+_LARGEST = 1e30  # number that a scaling may have
+_BEFORE = {"seeded_start": 0.0, "weight_average": 0.0, "least_gain": 0.0}  # of runs whose config.yaml lacks these keys
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What `config.yaml` holds: everything that decides a run's result, besides the cohort's content.
+
+    Attributes
+    ----------
+    cohort, fingerprint
+        The container's path, and what of its content must not change while training is interrupted.
+    targets
+        As the user wrote them.
+    tasks
+        As they were understood, with the training fold's scaling.
+    folds, fold, validation_fold, group_by, seed, device
+        As given to `deeprc train`; None validates on the fold after `fold`.
+    config
+        Network and training.
+    """
+
+    cohort: str
+    fingerprint: str
+    targets: tuple[str, ...]
+    tasks: tuple[Task, ...]
+    folds: int
+    fold: int
+    validation_fold: int | None
+    group_by: str | None
+    seed: int
+    device: str
+    config: Config
+
+    def to_yaml(self) -> str:
+        """Return the text of `config.yaml`."""
+        flat = {
+            **{k: v for k, v in vars(self).items() if k not in ("targets", "tasks", "config")},
+            "targets": list(self.targets),
+            "tasks": [{**asdict(task), "classes": list(task.classes)} for task in self.tasks],
+        }
+        origin = {"format": FORMAT, "version": VERSION, "deeprc": package_version("deeprc")}
+        body = {**origin, **flat, **self.config.to_mapping()}
+        return yaml.safe_dump(plain(body), sort_keys=False, allow_unicode=True)
+
+
+def read_settings(path: Path) -> RunSettings:
+    """Read a run directory's `config.yaml`.
+
+    Raises
+    ------
+    InputError
+        If it is missing, damaged or of another version.
+    """
+    file = path / "config.yaml"
+    if not file.exists():
+        raise InputError(f"{path}: is not a run directory (no config.yaml); expected one made by `deeprc train`")
+    body = typed(read_yaml(file), dict[str, Any], str(file))
+    found = (body.get("format"), body.get("version"))
+    if found != (FORMAT, VERSION):
+        seen = f"found {shown(found[0])} version {shown(found[1])}"
+        raise InputError(f"{file}: expected format {FORMAT!r} version {VERSION}, {seen}")
+    missing = [name for name in ("network", "training") if name not in body]
+    if missing:
+        raise InputError(f"{file}: {missing[0]}: is missing")
+    before = typed(body["training"], dict[str, Any], f"{file}: training")
+    settings = {"network": body["network"], "training": {**_BEFORE, **before}}
+    config = config_from_mapping(settings, source=str(file))
+    given = typed({name: body[name] for name in _KEYS if name in body}, _Given, str(file))
+    _check_tasks(given.tasks, f"{file}: tasks")
+    if given.fold >= given.folds or given.validation_fold == given.fold or (given.validation_fold or 0) >= given.folds:
+        named = f"{given.fold} and {given.validation_fold}"
+        raise InputError(f"{file}: expected two folds of {given.folds} to test and to validate on, found {named}")
+    return RunSettings(config=config, **vars(given))
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What `config.yaml` holds besides the configuration; see `RunSettings`."""
+
+    cohort: str
+    fingerprint: str
+    targets: tuple[str, ...]
+    tasks: tuple[Task, ...]
+    folds: int = field(metadata={"low": 3, "high": 2**31})
+    fold: int = field(metadata={"low": 0, "high": 2**31})
+    group_by: str | None
+    seed: int = field(metadata={"low": 0, "high": 2**32 - 1})
+    device: str
+    validation_fold: int | None = field(default=None, metadata={"low": 0, "high": 2**31})  # earlier versions lack it
+
+
+_KEYS = tuple(each.name for each in fields(_Given))
+
+
+def _check_tasks(tasks: Sequence[Task], where: str) -> None:
+    """Refuse targets that no training has made: without classes, with a weight below 0, twice the same."""
+    if not tasks or len({task.name for task in tasks}) < len(tasks):
+        raise InputError(f"{where}: expected different targets, found {shown([task.name for task in tasks])}")
+    for task in tasks:
+        n, different = len(task.classes), len(set(task.classes))
+        if (n > 0) if task.kind == "regression" else (n < 2 or different < n):
+            wanted = "no classes" if task.kind == "regression" else "different classes, at least 2"
+            raise InputError(f"{where}: {task.kind} target {shown(task.name)}: expected {wanted}, found {n}")
+        if not (0 <= task.weight <= _LARGEST and abs(task.mean) <= _LARGEST and 1 / _LARGEST <= task.scale <= _LARGEST):
+            numbers = f"weight {task.weight:g}, mean {task.mean:g}, scale {task.scale:g}"
+            raise InputError(
+                f"{where}: target {shown(task.name)}: {numbers}: expected a weight from 0, a scale above 0"
+            )
+
+
+@dataclass(frozen=True, repr=False)
+class Run:
+    """A trained model: predicts, is evaluated, and shows its attention.
+
+    Attributes
+    ----------
+    path
+        The run directory.
+    settings
+        Its `config.yaml`.
+    splits, digests
+        The repertoire ids of each side, and the digest of each repertoire's content.
+    network
+        Ready for inference.
+    """
+
+    path: Path
+    settings: RunSettings
+    splits: dict[str, list[str]]
+    digests: dict[str, str]
+    network: DeepRC
+
+    def __repr__(self) -> str:
+        return describe_run(self)
+
+    @property
+    def tasks(self) -> list[Task]:
+        """What the run predicts."""
+        return list(self.settings.tasks)
+
+    @property
+    def group_by(self) -> str | None:
+        """The metadata column by which the split was made."""
+        return self.settings.group_by
+
+    def maker(self, dataset: RepertoireDataset) -> BatchMaker:
+        """Return a batch maker that presents a dataset as the network was trained to see it."""
+        return BatchMaker(dataset, self.settings.config.network.abundance, genes=self.network.gene_names)
+
+    def output_of(self, dataset: RepertoireDataset) -> Callable[[int], Tensor]:
+        """Return the function of a position that gives a repertoire's outputs before their activation, (T,)."""
+        fraction = self.settings.config.training.averaged_fraction
+        warn_of_hidden(dataset, self.settings.config.network.abundance)
+        outputs = RepertoireOutputs(self.network, self.maker(dataset), top_fraction=fraction)
+
+        def output(position: int) -> Tensor:
+            found = outputs(position)
+            self.check_finite(found.numpy(), dataset[position].repertoire_id)
+            return found
+
+        return output
+
+    def check_finite(self, numbers: NDArray[np.floating[Any]], repertoire_id: str) -> None:
+        """Raise InputError where the network gave numbers for a repertoire that are infinite or NaN."""
+        if not np.isfinite(numbers).all():
+            raise InputError(f"{self.path}: the network's weights give no finite numbers for {shown(repertoire_id)}")
+
+    def split_of(self, dataset: RepertoireDataset) -> list[str]:
+        """Return the side each repertoire was on when the run was trained, or "new", (B,).
+
+        A repertoire is known by its id and its content: another cohort's repertoire of the same id is new.
+        """
+        side = {i: name for name in SPLITS for i in self.splits[name]}
+        found, strangers = [], 0
+        for repertoire in dataset:
+            known = side.get(repertoire.repertoire_id, NEW)
+            if known != NEW and self.digests[repertoire.repertoire_id] != repertoire.digest():
+                known, strangers = NEW, strangers + 1
+            found.append(known)
+        if strangers:
+            logger.warning(
+                "%d repertoires have the id, but not the sequences, of one that %s was trained with: they are new",
+                strangers,
+                self.path,
+            )
+        return found
+
+    def outputs(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> Tensor:
+        """Return the outputs before their activation, (B, T); see `deeprc.runs.predictor.outputs`."""
+        return predictor.outputs(self, dataset, positions)
+
+    def labels(self, dataset: RepertoireDataset) -> NDArray[np.float64]:
+        """Return the labels, (B, number of tasks); all missing where the dataset lacks a target's column."""
+        return predictor.labels_of(self.tasks, dataset)
+
+    def predict(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> pd.DataFrame:
+        """Return the predictions as a table; see `deeprc.runs.predictor.predict`."""
+        return predictor.predict(self, dataset, positions)
+
+    def evaluate(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> dict[str, Any]:
+        """Return metrics by side and target; see `deeprc.runs.predictor.evaluate`."""
+        return predictor.evaluate(self, dataset, positions)
+
+
+def load_run(path: str | os.PathLike[str], *, device: str = "auto") -> Run:
+    """Open a run directory; `deeprc.load` is this function.
+
+    Raises
+    ------
+    InputError
+        If the directory is no run, of another version, damaged, or its training has not ended.
+    """
+    folder = Path(path)
+    settings = read_settings(folder)
+    if not (folder / "model.safetensors").exists():
+        raise InputError(f"{folder}: training has not ended; continue it with `deeprc train --resume {folder}`")
+    network = _load_network(folder / "model.safetensors", settings, resolve_device(device))
+    splits, digests = read_splits(folder)
+    return Run(folder, settings, splits, digests, network)
+
+
+def save_network(path: Path, network: DeepRC, *, update: int) -> None:
+    """Write a network's weights with the names of its genes, and the update after which they were its weights."""
+    genes = {} if network.gene_names is None else {"genes": network.gene_names.to_mapping()}
+    save_tensors(path, network.state_dict(), {"update": update, **genes})
+
+
+def _load_network(file: Path, settings: RunSettings, device: torch.device) -> DeepRC:
+    build = partial(build_network, settings.config, settings.tasks, seed=settings.seed)
+
+    def expected(state: dict[str, Any], _: object) -> dict[str, Tensor]:
+        return build(device=torch.device("meta"), genes=_gene_names(file, settings, state)).state_dict()
+
+    try:
+        tensors, state = load_tensors(file, expected)
+        network = build(device=device, genes=_gene_names(file, settings, state))
+    except RuntimeError as error:  # torch has no memory for it
+        raise InputError(f"{file}: the network cannot be made: {str(error).splitlines()[0]}") from error
+    network.load_state_dict(tensors)
+    return network.eval()
+
+
+def _gene_names(file: Path, settings: RunSettings, state: dict[str, Any]) -> GeneNames | None:
+    """Return the names of the genes that a network knows; None where it reads none."""
+    if not settings.config.network.gene_units:
+        return None
+    if "genes" not in state:
+        raise InputError(f"{file}: does not fit config.yaml: has no names of genes")
+    names: GeneNames = typed(state["genes"], GeneNames, f"{file}: genes")
+    for field_, known in names.to_mapping().items():
+        if len(set(known)) < len(known) or "" in known:
+            raise InputError(f"{file}: genes: {field_}: expected different names, found {shown(known)}")
+    return names
+
+
+def write_splits(folder: Path, split: Split, dataset: RepertoireDataset) -> None:
+    """Write `splits.json`: the repertoire ids of each side, and the digest of each repertoire's content."""
+    ids = split.ids(dataset.repertoire_ids)
+    digests = {repertoire.repertoire_id: repertoire.digest() for repertoire in dataset}
+    write_text(folder / "splits.json", json.dumps({**ids, "digests": digests}, indent=1) + "\n")
+
+
+def read_splits(folder: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Return what `write_splits` wrote.
+
+    Raises
+    ------
+    InputError
+        If the file is missing or damaged.
+    """
+    file = folder / "splits.json"
+    if not file.exists():
+        raise InputError(f"{file}: no such file; the run directory is not complete")
+    found: _Splits = typed(read_json(file), _Splits, str(file))
+    sides = {side: getattr(found, side) for side in SPLITS}
+    seen: set[str] = set()
+    for repertoire_id in (i for ids in sides.values() for i in ids):
+        if repertoire_id in seen:
+            raise InputError(f"{file}: the repertoire {shown(repertoire_id)} is listed twice")
+        if repertoire_id not in found.digests:
+            raise InputError(f"{file}: digests: the repertoire {shown(repertoire_id)} is missing")
+        seen.add(repertoire_id)
+    return sides, found.digests
+
+
+@dataclass(frozen=True)
+class _Splits:
+    """What `splits.json` holds."""
+
+    train: list[str]
+    validation: list[str]
+    test: list[str]
+    digests: dict[str, str]
+
+
+def save_predictions(path: Path, table: pd.DataFrame) -> None:
+    """Write a table of predictions as TSV, aside first, then renamed."""
+    write_text(path, table.to_csv(sep="\t", index=False))
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Return what a result may depend on besides its configuration: versions, machine, threads."""
+    packages = ("deeprc", "torch", "numpy", "numba", "h5py", "pandas", "scikit-learn")
+    accelerator = torch.cuda.get_device_name(device) if device.type == "cuda" else None
+    return {
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "packages": {name: package_version(name) for name in packages},
+        "device": str(device),
+        "accelerator": accelerator,
+        "threads": torch.get_num_threads(),
+    }

@@ -1,0 +1,83 @@
+"""What a run, or several that predict together, look like at a prompt: a few lines."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deeprc.config import setting_text
+from deeprc.documents import read_json
+from deeprc.evaluation.splits import SPLITS
+from deeprc.tasks import Task
+
+if TYPE_CHECKING:
+    from deeprc.runs.run import Run
+
+__all__ = ["describe_ensemble", "describe_run"]
+
+_WIDTH = 100
+_LABEL = 10  # characters before a line's text
+_MOST_CLASSES = 6
+_SHOWN = {"auc": "AUC", "balanced_accuracy": "balanced accuracy", "r2": "r2", "mae": "mean error"}
+_OF_KIND = {"binary": ("auc",), "multiclass": ("auc", "balanced_accuracy"), "regression": ("r2", "mae")}
+
+
+def describe_run(run: Run) -> str:
+    """Return path, targets, settings that differ from the defaults, repertoires per side, and the test's metrics."""
+    changes = run.settings.config.changes()
+    settings = " ".join(f"{name}={setting_text(value)}" for name, value in changes.items()) or "the defaults"
+    sides = ", ".join(f"{side} {len(run.splits[side]):,}" for side in SPLITS)
+    lines = [*_targets(run.tasks), ("settings", settings), ("split", f"{sides} repertoires")]
+    return _text(f"Run({str(run.path)!r})", [*lines, *_tested(run.path, run.tasks)])
+
+
+def describe_ensemble(runs: Sequence[Run]) -> str:
+    """Return paths and targets of runs that predict together."""
+    paths = ", ".join(str(run.path) for run in runs)
+    heading = f"Ensemble of {len(runs)} run{'s' * (len(runs) != 1)}"
+    return _text(heading, [("runs", textwrap.shorten(paths, 5 * _WIDTH, placeholder=" ...")), *_targets(runs[0].tasks)])
+
+
+def _text(heading: str, lines: Sequence[tuple[str, str]]) -> str:
+    wrapped = [
+        line
+        for label, text in lines
+        for line in textwrap.wrap(
+            text, _WIDTH, initial_indent=f"  {label:<{_LABEL}}", subsequent_indent=" " * (_LABEL + 2)
+        )
+    ]
+    return "\n".join([heading, *wrapped])
+
+
+def _targets(tasks: Sequence[Task]) -> list[tuple[str, str]]:
+    return [("target" if i == 0 else "", f"{task.name}, {task.kind}{_classes(task)}") for i, task in enumerate(tasks)]
+
+
+def _classes(task: Task) -> str:
+    if task.kind == "regression":
+        return ""
+    if task.kind == "binary":
+        return f": {task.positive} against {task.negative}"
+    more = f" and {len(task.classes) - _MOST_CLASSES} more" if len(task.classes) > _MOST_CLASSES else ""
+    return f": {', '.join(task.classes[:_MOST_CLASSES])}{more}"
+
+
+def _tested(path: Path, tasks: Sequence[Task]) -> list[tuple[str, str]]:
+    """Return the metrics of the test repertoires; nothing where `metrics.json` is missing or damaged."""
+    try:
+        found = read_json(path / "metrics.json")["test"]
+        lines = [_metrics(task, found[task.name]) for task in tasks if found.get(task.name, {}).get("n")]
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+        return []
+    return [("test" if i == 0 else "", line) for i, line in enumerate(lines)]
+
+
+def _metrics(task: Task, values: Mapping[str, Any]) -> str:
+    parts = [f"{_SHOWN[name]} {values[name]:.3f}" for name in _OF_KIND[task.kind] if values.get(name) is not None]
+    limits = values.get("auc_ci") or values.get("r2_ci")
+    if parts and limits:
+        low, high = limits
+        parts[0] += f" (95% interval {low:.3f} to {high:.3f})"
+    return f"{task.name}: {', '.join(parts) or 'no metric is defined'}, on {values['n']:,} repertoires"

@@ -1,0 +1,279 @@
+"""Tables: numbers, bold, order and escapes as they are printed."""
+
+import io
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from deeprc.benchmarking.result import BenchmarkResult
+from deeprc.benchmarking.tables import (
+    _duration,
+    _escaped,
+    _latex,
+    chosen_settings,
+    results_tsv,
+    table_latex,
+    table_markdown,
+)
+from deeprc.evaluation.caution import Caution
+from deeprc.evaluation.comparison import MethodInfo, compare, control_verdict, fold_metrics, p_text
+from deeprc.evaluation.scoring import MulticlassScoring
+
+FEW = "The repertoires are of few people: the p-values are far too small, and this may be chance."
+METHODS = [
+    MethodInfo("k", "Known motif b.", "truth"),
+    MethodInfo("v", "V gene usage", "control"),
+    MethodInfo("a", "Method A"),
+    MethodInfo("b", "B | 100% & TCRβ"),
+    MethodInfo("c", "Method C"),
+]
+STRENGTH = {"k": 9.0, "v": 0.3, "a": 3.0, "b": 0.5, "c": 1.0}
+
+
+def predictions(folds: int = 5, n: int = 24, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    parts = []
+    for fold in range(folds):
+        label = rng.permutation(np.arange(n) % 2)
+        for name, strength in STRENGTH.items():
+            if name == "c" and fold > 2:
+                continue
+            score = rng.normal(size=n) + strength * (label - 0.5)
+            ids = [f"{fold}-{i}" for i in range(n)]
+            probability = 1 / (1 + np.exp(-score))
+            columns = {"repertoire_id": ids, "label": label, "score": score, "probability": probability}
+            parts.append(pd.DataFrame({"method": name, "fold": fold, **columns}))
+    return pd.concat(parts, ignore_index=True)
+
+
+PREDICTIONS = predictions()
+COMPARISON, METRICS = compare(PREDICTIONS, METHODS), fold_metrics(PREDICTIONS)
+CHOICES = pd.DataFrame(
+    [("a", f, 0.8 + 0.01 * f, json.dumps({"kernel": "minmax", "C": 10.0**f, "l1": None})) for f in range(5)]
+    + [("c", 1, np.nan, json.dumps({"k": [3, 4]})), ("c", 0, np.nan, json.dumps({"k": [3, 4], "on": True}))]
+    + [("v", f, np.nan, "{}") for f in range(5)],
+    columns=["method", "fold", "validation_auc", "settings"],
+)
+COSTS = pd.DataFrame(
+    [("a", f, "search", 100.0, 150.0, 500.0) for f in range(5)]
+    + [("a", f, "final", 10.5, 11.0, 1500.0 + f) for f in range(5)]
+    + [("b", 0, "final", 1.25, 1.0, 80.0)],
+    columns=["method", "fold", "task", "seconds", "cpu_seconds", "peak_memory_mb"],
+)
+
+
+def markdown(**options: object) -> str:
+    cautions = control_verdict(COMPARISON, METHODS)
+    return table_markdown(COMPARISON, METRICS, METHODS, cautions=cautions, **options)
+
+
+def table_rows(text: str) -> list[list[str]]:
+    """Return the cells of the Markdown table, without its rule."""
+    lines = [line.replace("\\|", "!") for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if not line.startswith("|--")]
+
+
+def value(method: str, metric: str) -> pd.Series:
+    return METRICS[(METRICS["method"] == method) & (METRICS["metric"] == metric)]["value"]
+
+
+def test_the_auc_of_several_classes_is_called_macro() -> None:
+    (line, *_) = chosen_settings(CHOICES, METHODS[2:3], MulticlassScoring(("a", "b", "c")))
+    assert line.startswith("Method A, validation macro AUC 0.820")
+
+
+def test_few_people_are_a_warning_of_the_verdict() -> None:
+    few = Caution("warning", "t", "performance", "repeated-subjects")
+    result = BenchmarkResult(METHODS[1:2] + METHODS[2:3], predictions().query("method in ('v', 'a')"), CHOICES, COSTS)
+    alone = [each.text for each in result.cautions]
+    told = [each.text for each in replace(result, known=[few]).cautions]
+    assert told[1:] == [f"{text} {FEW}" if text.startswith("Every control is worse") else text for text in alone]
+    assert any(text.endswith(FEW) for text in told)
+
+
+# -- TSV --------------------------------------------------------------------------------------------------------------
+
+
+def test_results_hold_every_number() -> None:
+    table = pd.read_csv(io.StringIO(results_tsv(METRICS, choices=CHOICES, costs=COSTS)), sep="\t")
+    assert list(table) == ["method", "fold", "metric", "value"]
+    found = table.set_index(["method", "fold", "metric"])["value"]
+    assert found.index.is_unique
+    for row in METRICS.itertuples():
+        assert found[row.method, row.fold, row.metric] == pytest.approx(row.value, rel=1e-7)
+    own = found["a", 3]
+    assert own[["search_seconds", "final_seconds", "seconds"]].tolist() == [100.0, 10.5, 110.5]
+    assert own[["cpu_seconds", "peak_memory_mb", "validation_auc"]].tolist() == [161.0, 1503.0, 0.83]
+    assert np.isnan(found["v", 0, "validation_auc"])
+    assert len(found) == len(METRICS) + len(CHOICES) + 5 * 5 + 4
+
+
+def test_results_without_choices_and_costs() -> None:
+    text = results_tsv(METRICS.assign(value=np.nan))
+    assert text.splitlines()[1] == "a\t0\tauc\t"
+    assert len(text.splitlines()) == 1 + len(METRICS)
+    assert results_tsv(METRICS, choices=CHOICES.iloc[:0], costs=COSTS.iloc[:0]) == results_tsv(METRICS)
+
+
+# -- Markdown ---------------------------------------------------------------------------------------------------------
+
+
+def test_markdown_numbers() -> None:
+    header, *rows = table_rows(markdown(costs=COSTS))
+    assert header[:5] == ["Method", "AUC", "95% interval", "p", "p (Holm)"]
+    by_name = {row[0]: dict(zip(header, row, strict=True)) for row in rows}
+    a, b = COMPARISON.set_index("method").loc["a"], COMPARISON.set_index("method").loc["b"]
+    found = by_name["Method A"]
+    assert found["AUC"] == f"**{a['auc_mean']:.3f}** ± {a['auc_sd']:.3f}"
+    assert found["95% interval"] == f"[{a['ci_low']:.3f}, {a['ci_high']:.3f}]"
+    assert (found["p"], found["p (Holm)"]) == ("-", "-")
+    assert found["F1"] == f"**{value('a', 'f1').mean():.3f}** ± {value('a', 'f1').std():.3f}"
+    assert (found["Time"], found["Memory"]) == ("9 min 12 s", "1.5 GB")  # 552.5 s, 1504 MB
+    found = by_name["B ! 100% & TCRβ"]
+    assert found["AUC"] == f"{b['auc_mean']:.3f} ± {b['auc_sd']:.3f}"
+    assert (found["p"], found["p (Holm)"]) == (p_text(b["p_value"]), p_text(b["p_holm"]))
+    assert (found["Time"], found["Memory"]) == ("1.2 s", "80 MB")
+    assert by_name["V gene usage"]["Time"] == "-"
+
+
+def test_markdown_order_and_groups() -> None:
+    names = [row[0] for row in table_rows(markdown())]
+    expected = ["Method", "Method A", "B ! 100% & TCRβ", "Method C (3 of 5 folds)", "*Controls*", "V gene usage"]
+    assert names == [*expected, "*Ground truth*", "Known motif b."]
+
+
+def test_only_methods_are_bold_and_all_that_print_the_same() -> None:
+    again = PREDICTIONS[PREDICTIONS["method"] == "a"].assign(method="d")
+    both, methods = pd.concat([PREDICTIONS, again]), [*METHODS, MethodInfo("d", "Method D")]
+    rows = table_rows(table_markdown(compare(both, methods), fold_metrics(both), methods))
+    bold = {row[0] for row in rows if row[1].startswith("**")}
+    assert bold == {"Method A", "Method D"}
+    assert "**" not in str([row for row in rows if row[0] in ("Known motif b.", "V gene usage")])
+
+
+def test_an_incomplete_method_is_never_bold() -> None:
+    strong = PREDICTIONS[(PREDICTIONS["method"] == "k") & (PREDICTIONS["fold"] < 2)].assign(method="d")
+    both, methods = pd.concat([PREDICTIONS, strong]), [*METHODS, MethodInfo("d", "Method D")]
+    rows = {row[0]: row for row in table_rows(table_markdown(compare(both, methods), fold_metrics(both), methods))}
+    assert rows["Method D (2 of 5 folds)"][1].startswith("1.000")
+    assert rows["Method A"][1].startswith("**")
+
+
+def test_markdown_is_aligned() -> None:
+    lines = [line for line in markdown(costs=COSTS).splitlines() if line.startswith("|")]
+    assert len({len(line) for line in lines}) == 1
+    assert lines[1].startswith("|---")
+    assert lines[1].count(":|") == 9
+
+
+def test_markdown_says_what_the_numbers_are() -> None:
+    text = " ".join(markdown(title="cohort.h5: status").split())
+    assert text.startswith("# cohort.h5: status | Method")
+    assert "standard deviation (n-1) over 5 test folds with 120 repertoires, 60 of them positive" in text
+    assert "the best method, Method A, on the same repertoires (two-sided paired DeLong test by fold)" in text
+    assert "corrected for the 3 methods and controls" in text
+    assert "Controls read no receptor sequence" in text
+    assert "## What the controls say - Every control is worse than the best method, Method A" in text
+
+
+def test_markdown_says_which_p_is_of_permutations() -> None:
+    label = PREDICTIONS["label"]
+    perfect = PREDICTIONS[PREDICTIONS["method"].isin(["a", "b"])].copy()
+    perfect["score"] = np.where(perfect["method"] == "a", label[perfect.index], -label[perfect.index])
+    methods = [each for each in METHODS if each.name in "ab"]
+    text = " ".join(table_markdown(compare(perfect, methods), fold_metrics(perfect), methods).split())
+    assert r"for B \| 100% & TCRβ a permutation test, as DeLong's variance is 0" in text
+
+
+def test_markdown_names_what_is_not_complete() -> None:
+    text = markdown(failures={"c": "fold 3:\nno | weights", "my:Own": "not for this cohort"})
+    lines = text.partition("## Not complete\n\n")[2].splitlines()
+    assert lines[:2] == [r"- Method C: 3 of 5 folds; fold 3: no \| weights", "- my:Own: not for this cohort"]
+    assert "- Method C: 3 of 5 folds; not finished" in markdown()
+
+
+def test_markdown_lists_settings() -> None:
+    lines = markdown(choices=CHOICES).partition("## Settings chosen\n\n")[2].splitlines()
+    assert lines == [
+        "- V gene usage: nothing to choose",
+        "- Method A, validation AUC 0.820 ± 0.016: kernel = minmax; l1 = none; C = 1, 10, 100, 1000, 1e+04 by fold",
+        "- Method C, folds 0, 1: k = [3, 4]; on = true, - by fold",
+    ]
+
+
+def test_tables_of_an_empty_benchmark() -> None:
+    empty = PREDICTIONS.iloc[:0]
+    arguments = compare(empty, METHODS, n_folds=5), fold_metrics(empty), METHODS
+    text = table_markdown(*arguments, failures={"a": "memory"})
+    assert len(table_rows(text)) == 1
+    assert "No method has a fold yet." in text
+    assert "- Method A: 0 of 5 folds; memory" in text
+    assert r"\end{table}" in table_latex(*arguments)
+
+
+def test_one_fold_has_no_spread() -> None:
+    single = PREDICTIONS[(PREDICTIONS["fold"] == 0) & (PREDICTIONS["method"] == "a")]
+    methods = [METHODS[2]]
+    (_, row) = table_rows(table_markdown(compare(single, methods), fold_metrics(single), methods))
+    assert row[1] == f"**{value('a', 'auc').iloc[0]:.3f}**"
+
+
+def test_markdown_escapes() -> None:
+    assert _escaped("a|b *c* `d` <0.001 <b> my_method _x_ e\\f\ng") == (
+        r"a\|b \*c\* \`d\` <0.001 \<b> my_method \_x\_ e\\f g"
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.04, "0.0 s"), (59.94, "59.9 s"), (59.96, "1 min 00 s"), (3599.4, "59 min 59 s"), (3599.6, "1 h 00 min")],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert _duration(seconds) == text
+
+
+# -- LaTeX ------------------------------------------------------------------------------------------------------------
+
+
+def test_latex_has_the_papers_form() -> None:
+    text = table_latex(COMPARISON, METRICS, METHODS, title="cohort_1", costs=COSTS, label="tab:x")
+    lines = [line.strip() for line in text.splitlines()]
+    rules = [line for line in lines if line in (r"\toprule", r"\midrule", r"\bottomrule")]
+    assert rules == [r"\toprule", r"\midrule", r"\midrule", r"\midrule", r"\bottomrule"]
+    a = COMPARISON.set_index("method").loc["a"]
+    row = next(line for line in lines if line.startswith("Method A &"))
+    assert row.startswith(rf"Method A & \textbf{{{a['auc_mean']:.3f}}} {{\footnotesize $\pm$ {a['auc_sd']:.3f}}} & [")
+    assert row.endswith(r"9 min 12 s & 1.5 GB \\")
+    body = lines[lines.index(r"\toprule") + 1 : lines.index(r"\bottomrule")]
+    assert {line.replace(r"\&", "").count("&") for line in body if line.endswith(r"\\")} == {9}
+    known = lines.index(next(line for line in lines if line.startswith("Known motif b.")))
+    assert lines[known - 1] == r"\midrule"
+    assert r"cohort\_1." in lines
+    assert r"B \textbar{} 100\% \& TCR$\beta$ & " in text
+    assert r"\label{tab:x}" in lines
+
+
+def test_latex_braces_match() -> None:
+    text = table_latex(COMPARISON, METRICS, METHODS, failures={"c": r"{ \x $"})
+    plain = text.replace(r"\{", "").replace(r"\}", "")
+    assert plain.count("{") == plain.count("}")
+    assert r"\{ \textbackslash{}x \$" in text
+
+
+def test_latex_escapes() -> None:
+    assert _latex(r"a_b & 5% $x$ #1 {y} ~ ^ \z <|>") == (
+        r"a\_b \& 5\% \$x\$ \#1 \{y\} \textasciitilde{} \textasciicircum{} \textbackslash{}z "
+        r"\textless{}\textbar{}\textgreater{}"
+    )
+    assert _latex("-") == "--"
+
+
+def test_latex_rows_that_begin_like_an_option() -> None:
+    methods = [MethodInfo("a", "[own]"), MethodInfo("b", "*")]
+    two = PREDICTIONS[PREDICTIONS["method"].isin(["a", "b"])]
+    text = table_latex(compare(two, methods), fold_metrics(two), methods)
+    assert "    {}[own] & " in text
+    assert "    {}* & " in text

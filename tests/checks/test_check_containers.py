@@ -1,0 +1,236 @@
+"""A check of a container says what a check of its files says, is kept, and survives what a container may hold."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+from tests.evaluation.test_checks import Cohort, big, codes, only
+
+from deeprc.checks import check_dataset
+from deeprc.checks import container as checks_container
+from deeprc.checks.container import container_profiles, repertoire_hashes
+from deeprc.checks.folder import check_folder
+from deeprc.checks.of_run import check_for_training, read_checks
+from deeprc.checks.overlaps import overlaps
+from deeprc.checks.profile import SKETCH_SIZE, TOP_SIZE, Fingerprints, hash_sequences
+from deeprc.config import load_config
+from deeprc.datasets.alphabet import encode_many
+from deeprc.datasets.container_writer import seal_container
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.preprocessing import preprocess
+from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.errors import InputError
+from deeprc.evaluation.splits import people, subject_column
+from deeprc.runs import run_text
+from deeprc.runs.experiment import train_run
+from deeprc.tasks import parse_tasks
+from tests.conftest import random_sequences, write_cohort
+
+FILE_CODES = {"row-without-file", "file-without-row", "unreadable-file"}
+
+
+def suspicious() -> Cohort:
+    """A cohort with a copy, contamination, a size that tells the label, and a tiny repertoire."""
+    cohort = big()
+    for name in cohort.cases():
+        cohort.tables[name] = cohort.tables[name].iloc[:30]
+    cohort.tables["hd3"] = cohort.tables["hd2"]
+    cohort.tables["hd7"] = pd.concat([cohort.tables["hd7"], cohort.tables["hd6"].iloc[:30]])
+    return cohort
+
+
+def container_of(cohort: Cohort, folder: Path) -> RepertoireDataset:
+    cohort.write(folder)
+    preprocess([folder / "files"], folder / "sheet.tsv", folder / "cohort.h5")
+    return open_dataset(folder / "cohort.h5")
+
+
+@pytest.mark.parametrize("with_subjects", [True, False])
+def test_a_container_gives_what_its_files_give(tmp_path: Path, with_subjects: bool) -> None:
+    cohort = suspicious() if with_subjects else suspicious().without_subjects()
+    dataset = container_of(cohort, tmp_path)
+    expected, found = cohort.check(), check_dataset(dataset, targets=["status"])
+    assert {"same-content", "similar-content", "label-from-size"} <= set(codes(found))
+
+    def without_files(check: object) -> list[object]:
+        return [{**each.to_dict(), "files": None} for each in check.findings if each.code not in FILE_CODES]
+
+    assert without_files(found) == without_files(expected)
+    assert found.shortcuts == expected.shortcuts
+    assert found.similar == expected.similar
+    assert only(found, "same-content").files == ("hd2.tsv", "hd3.tsv")
+    assert found.report is None
+
+
+def test_the_compiled_hash_is_the_readable_one() -> None:
+    rng = np.random.default_rng(1)
+    letters = random_sequences(rng, 50)
+    residues, offsets = encode_many(letters)
+    v = GeneCalls(rng.integers(0, 3, 50).astype(np.uint16), ("", "TRBV2", "TRBV9"))
+    for genes in (v, None):
+        table = SequenceTable(residues, np.diff(offsets), np.ones(50, np.uint32), v_call=genes, j_call=None)
+        store = type(
+            "Store", (), {"v_call": genes, "j_call": None, "residues": residues, "sequence_offsets": offsets}
+        )()
+        repertoire = checks_container.Repertoire("r", 0, 50, store, {})
+        assert repertoire_hashes(repertoire).tolist() == hash_sequences(table).tolist()
+
+
+def test_fingerprints_of_many_sequences() -> None:
+    rng = np.random.default_rng(0)
+    hashes = rng.integers(0, 2**64, 20_000, np.uint64)
+    counts = rng.geometric(0.01, 20_000).astype(np.uint32)
+    prints = Fingerprints.of(hashes, counts)
+    assert prints.is_sampled
+    assert prints.sketch.tolist() == np.unique(hashes)[:SKETCH_SIZE].tolist()
+    largest = hashes[np.lexsort((hashes, -counts.astype(np.int64)))[:TOP_SIZE]]
+    assert prints.top.tolist() == np.unique(largest).tolist()
+    order = rng.permutation(20_000)
+    assert Fingerprints.of(hashes[order], counts[order]).digest == prints.digest
+    changed = counts.copy()
+    changed[7] += 1
+    assert Fingerprints.of(hashes, changed).digest != prints.digest
+    doubled = Fingerprints.of(np.repeat(hashes[:3000], 5), np.ones(15_000, np.uint32))
+    assert (len(doubled.sketch), doubled.is_sampled) == (3000, False)
+    assert Fingerprints.of(hashes[:0], counts[:0]).digest == ""
+
+
+def test_every_pair_is_compared_where_it_is_asked_for() -> None:
+    sketches = [np.array(values, np.uint64) for values in ([1, 2, 3], [2, 3, 9], [7, 8])]
+    pairs = {
+        (pair.first, pair.second): (pair.shared, pair.sizes) for pair in overlaps(sketches, [True] * 3, every=True)
+    }
+    assert pairs == {(0, 1): (2, (3, 2)), (0, 2): (0, (3, 0)), (1, 2): (0, (2, 2))}
+
+
+def test_profiles_are_kept_and_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = container_profiles(container_of(Cohort(n=4), tmp_path))
+    monkeypatch.setattr(checks_container, "_profile_arrays", lambda whole: pytest.fail("computed again"))
+    dataset = open_dataset(tmp_path / "cohort.h5")
+    again = container_profiles(dataset[[2, 0]])
+    assert [each.repertoire_id for each in again] == ["hd2", "hd0"]
+    assert [each.prints.digest for each in again] == [first[2].prints.digest, first[0].prints.digest]
+    assert again[0].usage == first[2].usage
+    assert again[0].report.rows_read == first[2].report.rows_read > again[0].kept
+
+
+@pytest.mark.parametrize(
+    "preprocessing",
+    ['{"repertoires": [{"repertoire_id": "hd0", "file": "hd0.tsv", "kept": "many"}]}', "{}"],
+)
+def test_a_report_that_makes_no_sense_is_left_out(tmp_path: Path, preprocessing: str) -> None:
+    container_of(Cohort(n=12), tmp_path)
+    with h5py.File(tmp_path / "cohort.h5", "r+") as file:
+        file.attrs["preprocessing"] = np.bytes_(preprocessing.encode())
+    seal_container(tmp_path / "cohort.h5")
+    found = check_dataset(open_dataset(tmp_path / "cohort.h5"), targets=["status"])
+    assert set(codes(found)) <= {"small-class"}
+
+
+def test_a_cohort_without_genes_reports_or_a_sheet(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    metadata = pd.DataFrame({"status": ["a", "b"] * 10})
+    dataset = write_cohort(tmp_path / "c.h5", [random_sequences(rng, 30 + i) for i in range(20)], metadata)
+    found = check_dataset(dataset, targets=["status"])
+    assert codes(found) == []
+    assert {each.property for each in found.shortcuts} >= {"number of sequences", "V-gene usage"}
+
+
+# -- runs -------------------------------------------------------------------------------------------------------------
+
+
+def test_training_logs_and_keeps_what_is_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    dataset = container_of(suspicious(), tmp_path)
+    with caplog.at_level(logging.WARNING):
+        run = train_run(
+            dataset.container.path,
+            tmp_path / "run",
+            targets=["status"],
+            config=load_config("deeprc", ["n_updates=2", "n_sequences=20", "evaluate_every=2", "seeded_start=0"]),
+            group_by="subject_id",
+            device="cpu",
+        )
+    lines = [record.getMessage() for record in caplog.records]
+    assert all("\n" not in line for line in lines)
+    assert any(line.startswith("similar-content: 1 group of repertoires of different subjects") for line in lines)
+    assert any(line.startswith("label-from-size: target 'status': number of sequences tells") for line in lines)
+    content = json.loads((run.path / "checks.json").read_text())
+    assert content["subject_column"] == "subject_id"
+    similar = next(each for each in content["findings"] if each["code"] == "similar-content")
+    assert similar["groups"] == [["hd6", "hd7"]]
+    assert similar["figures"]["pairs"] == 1
+    kept = read_checks(run.path)
+    assert kept is not None
+    assert kept == check_for_training(dataset, run.tasks, "subject_id")
+
+
+def test_only_what_concerns_the_target_is_told(tmp_path: Path) -> None:
+    """The copies have no label, and the size tells another target."""
+    cohort = suspicious()
+    cohort.sheet["other"] = ["x", "y"] * 20
+    cohort.sheet.loc[[2, 3], "other"] = None
+    dataset = container_of(cohort, tmp_path)
+    told = check_for_training(dataset, parse_tasks(["other"], dataset.metadata), None)
+    assert "same-content" not in [each.code for each in told.findings]
+    assert "label-from-size" not in [each.code for each in told.findings]
+    assert {each.target for each in told.findings} <= {"other", None}
+    assert "similar-content" in [each.code for each in told.warnings]
+
+
+def test_repeated_subjects_are_told_by_the_split(cohort: RepertoireDataset) -> None:
+    told = check_for_training(cohort, parse_tasks(["status"], cohort.metadata), None)
+    assert "repeated-subject" in [each.code for each in told.findings]
+    assert "repeated-subject" not in [each.code for each in told.warnings]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content.pop("findings"),
+        lambda content: content.update(version=9),
+        lambda content: content.update(findings=[{"code": "nonsense"}]),
+        lambda content: content.update(shortcuts=[7]),
+        lambda content: content.update(subject_column=[1]),
+        lambda content: content.update(metadata=7),
+    ],
+)
+def test_damaged_checks_of_a_run_are_one_line(tmp_path: Path, damage: Callable[[dict[str, object]], object]) -> None:
+    assert read_checks(tmp_path) is None
+    content = {"format": "deeprc-checks", "version": 1, "subject_column": None, "findings": [], "shortcuts": []}
+    (tmp_path / "checks.json").write_text(json.dumps(content))
+    assert read_checks(tmp_path) is not None
+    damage(content)
+    (tmp_path / "checks.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"checks\.json: (is damaged|expected)") as raised:
+        read_checks(tmp_path)
+    assert "\n" not in str(raised.value)
+
+
+def test_pipes_in_a_run_directory_are_not_read(tmp_path: Path) -> None:
+    for name in ("checks.json", "metrics.json", "written.json"):
+        os.mkfifo(tmp_path / name)
+    with pytest.raises(InputError, match=r"checks\.json: is a pipe"):
+        read_checks(tmp_path)
+    with pytest.raises(InputError, match=r"exists, and checks\.json is not as `deeprc check` wrote it"):
+        check_folder(tmp_path)
+    assert run_text._tested(tmp_path, []) == []
+    (tmp_path / "metrics.json").unlink()
+    (tmp_path / "metrics.json").write_text('{"test": ' + "[" * 100_000)
+    assert run_text._tested(tmp_path, []) == []
+
+
+def test_whose_a_repertoire_is(cohort: RepertoireDataset) -> None:
+    assert subject_column(cohort.metadata, None) == "patient_id"
+    assert subject_column(cohort.metadata, "grade") == "grade"
+    assert subject_column(cohort.metadata, "gone") == "patient_id"
+    table = pd.DataFrame({"who": ["a", None, "b", "a", None]})
+    assert people(table, "who").tolist() == [0, 6, 1, 0, 9]
+    assert people(table, None).tolist() == [0, 1, 2, 3, 4]
