@@ -27,7 +27,7 @@ from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
 from deeprc.baselines.columns import Columns, Scale
-from deeprc.baselines.elastic_net_kernel import descend, missed_by, relative_gap
+from deeprc.baselines.elastic_net_kernel import descend, relative_gap, residual_at
 from deeprc.errors import InputError
 
 __all__ = ["Solution", "elastic_net_path"]
@@ -144,9 +144,9 @@ def _sparse_path(
 
 @dataclass(frozen=True)
 class _State:
-    """Weights, (n,), of chosen standardised columns, (n,), and an intercept; each column's product with what is missed.
+    """Weights, (n,), of chosen standardised columns, (n,), and an intercept; each column's product with the residuals.
 
-    What is missed are the probabilities minus the labels, (B,); the products, (M,), do not contain C.
+    The residuals are the probabilities minus the labels, (B,); the products, (M,), do not contain C.
     """
 
     chosen: NDArray[np.int64]
@@ -171,8 +171,8 @@ def _solve(columns: Columns, target: Floats, start: _State, C: float, l1: float,
     l2 = 1 - l1
     chosen, weights, intercept, products = start.chosen, start.weights, np.array([start.intercept]), start.products
     z = columns.take(chosen)
-    missed, primal = missed_by(z, target, weights, intercept, C, l1, l2)
-    gap = float(relative_gap(primal, missed, C * np.abs(products), C, l1, l2))
+    residual, primal = residual_at(z, target, weights, intercept, C, l1, l2)
+    gap = float(relative_gap(primal, residual, C * np.abs(products), C, l1, l2))
     for _ in range(_MOST_CHECKS):
         if gap <= tolerance:
             break
@@ -180,9 +180,9 @@ def _solve(columns: Columns, target: Floats, start: _State, C: float, l1: float,
         chosen, weights = _enlarged(chosen[carried], weights[carried], C * np.abs(products), l1)
         z = columns.take(chosen)
         descend(z, target, weights, intercept, C, l1, l2, max(0.3 * tolerance, 0.1 * gap))
-        missed, primal = missed_by(z, target, weights, intercept, C, l1, l2)
-        products = columns.products(missed)
-        gap = float(relative_gap(primal, missed, C * np.abs(products), C, l1, l2))
+        residual, primal = residual_at(z, target, weights, intercept, C, l1, l2)
+        products = columns.products(residual)
+        gap = float(relative_gap(primal, residual, C * np.abs(products), C, l1, l2))
     return _State(chosen, weights, float(intercept[0]), products, gap)
 
 
@@ -206,9 +206,9 @@ def _ridge_path(columns: Columns, target: Floats, Cs: Sequence[float], tolerance
     for C in map(float, Cs):
         with _one_thread():
             weights, intercept = _ridge(rows.T, target, C, tolerance)
-        missed, primal = missed_by(rows, target, weights, intercept, C, 0.0, 1.0)
-        products = columns.products(missed)
-        gap = float(relative_gap(primal, missed, C * np.abs(products), C, 0.0, 1.0))
+        residual, primal = residual_at(rows, target, weights, intercept, C, 0.0, 1.0)
+        products = columns.products(residual)
+        gap = float(relative_gap(primal, residual, C * np.abs(products), C, 0.0, 1.0))
         every = weights if direct else -C * products
         yield _solution(columns, _State(varies, every[varies], float(intercept[0]), products, gap), C, tolerance)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from deeprc.compilation import njit
 
-__all__ = ["descend", "missed_by", "relative_gap"]
+__all__ = ["descend", "relative_gap", "residual_at"]
 
 Floats = NDArray[np.float64]
 
@@ -55,7 +55,7 @@ def _probability(odds: Floats) -> Floats:
 
 
 @njit(nogil=True)
-def _balance(odds: Floats, target: Floats, intercept: Floats) -> None:
+def _fit_intercept(odds: Floats, target: Floats, intercept: Floats) -> None:
     """Move the intercept, in place, to where the residuals sum to 0; a dual point must have it so."""
     for _ in range(50):
         probability = _probability(odds)
@@ -68,23 +68,23 @@ def _balance(odds: Floats, target: Floats, intercept: Floats) -> None:
 
 
 @njit(nogil=True)
-def missed_by(
+def residual_at(
     z: Floats, target: Floats, weights: Floats, intercept: Floats, C: float, l1: float, l2: float
 ) -> tuple[Floats, float]:
     """Return the probabilities minus the labels, (B,), at the best intercept, and the objective."""
     odds = _odds(z, weights, intercept)
-    _balance(odds, target, intercept)
+    _fit_intercept(odds, target, intercept)
     return _probability(odds) - target, C * _loss(odds, target) + _penalty(weights, l1, l2)
 
 
 @njit(nogil=True)
-def relative_gap(primal: float, missed: Floats, slope: Floats, C: float, l1: float, l2: float) -> float:
-    """Return (primal - dual) / primal; the dual point is `missed`, shrunk where l1 alone bounds the slopes, (n,)."""
+def relative_gap(primal: float, residual: Floats, slope: Floats, C: float, l1: float, l2: float) -> float:
+    """Return (primal - dual) / primal; the dual point is `residual`, shrunk where l1 alone bounds the slopes, (n,)."""
     steepest = slope.max() if len(slope) else 0.0
     shrink = l1 / steepest if l2 == 0 and steepest > l1 else 1.0
     dual = 0.0
-    for row in range(len(missed)):
-        share = min(abs(missed[row]) * shrink, 1.0)
+    for row in range(len(residual)):
+        share = min(abs(residual[row]) * shrink, 1.0)
         if 0 < share < 1:
             dual -= C * (share * np.log(share) + (1 - share) * np.log1p(-share))
     if l2 > 0:
@@ -98,15 +98,15 @@ def descend(
 ) -> None:
     """Solve for the columns of a working set, z (n, B); changes weights, (n,), and intercept, (1,)."""
     for _ in range(_MOST_STEPS):
-        missed, primal = missed_by(z, target, weights, intercept, C, l1, l2)
+        residual, primal = residual_at(z, target, weights, intercept, C, l1, l2)
         slope = np.empty(len(weights))
         violation = 0.0
         for j in range(len(weights)):
-            slope[j] = C * np.dot(z[j], missed)
+            slope[j] = C * np.dot(z[j], residual)
             violation = max(violation, abs(_step(slope[j] + l2 * weights[j], weights[j], 1.0, l1)))
-        if relative_gap(primal, missed, np.abs(slope), C, l1, l2) <= tolerance:
+        if relative_gap(primal, residual, np.abs(slope), C, l1, l2) <= tolerance:
             return
-        step, lift = _newton_step(z, missed, weights, C, l1, l2, 0.1 * violation)
+        step, lift = _newton_step(z, residual, weights, C, l1, l2, 0.1 * violation)
         promised = (slope * step).sum() + _penalty(weights + step, l1, l2) - _penalty(weights, l1, l2)
         odds, moved = _odds(z, weights, intercept), _odds(z, step, np.array([lift]))
         length = 1.0
@@ -131,13 +131,13 @@ def _step(slope: float, weight: float, curvature: float, l1: float) -> float:
 
 @njit(nogil=True)
 def _newton_step(
-    z: Floats, missed: Floats, weights: Floats, C: float, l1: float, l2: float, tolerance: float
+    z: Floats, residual: Floats, weights: Floats, C: float, l1: float, l2: float, tolerance: float
 ) -> tuple[Floats, float]:
     """Minimise the quadratic model; return steps of the weights, (n,), and the intercept."""
     n, n_rows = z.shape
-    share = np.abs(missed)
+    share = np.abs(residual)
     curvature = C * np.maximum(share * (1 - share), _FLAT)
-    model = C * missed  # the model's derivative by each row's log-odds
+    model = C * residual  # the model's derivative by each row's log-odds
     at, lift, total = weights.copy(), 0.0, curvature.sum()
     bend = np.empty(n)
     for j in range(n):

@@ -17,7 +17,7 @@ __all__ = [
     "encode_letters",
     "encode_many",
     "offsets_of",
-    "taken",
+    "take",
 ]
 
 AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
@@ -50,7 +50,7 @@ def offsets_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     return offsets
 
 
-def taken(
+def take(
     values: NDArray[np.uint8], offsets: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return some of the sequences that lie end to end, (R,) with offsets (N + 1,), at rows (n,), and their offsets.

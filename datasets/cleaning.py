@@ -14,11 +14,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.datasets.alphabet import INVALID, encode_letters, offsets_of, taken
+from deeprc.datasets.alphabet import INVALID, encode_letters, offsets_of, take
 from deeprc.datasets.genes import GeneMapping, locus_of, mouse_genes, normalise_genes, normalise_locus
 from deeprc.datasets.merging import group_rows
 from deeprc.datasets.readers import Rows, SequenceKind, Status
-from deeprc.datasets.readers.columns import Coded, first_of_each, likes_of, used_codes
+from deeprc.datasets.readers.columns import Coded, factorize, first_of_each, used_codes
 from deeprc.datasets.sequences import GeneCalls, SequenceTable
 from deeprc.errors import InputError
 
@@ -145,7 +145,7 @@ def split(rows: Rows) -> Iterator[tuple[str, Rows]]:
         return
     order = np.argsort(column.codes, kind="stable")
     bounds = offsets_of(np.bincount(column.codes, minlength=len(column.values)))
-    for row in first_of_each(likes_of(column.codes.astype(np.int64))):
+    for row in first_of_each(factorize(column.codes.astype(np.int64))):
         code = column.codes[row]
         yield column.values[code], _taken(rows, order[bounds[code] : bounds[code + 1]])
 
@@ -235,13 +235,13 @@ def _gene_columns(rows: Rows) -> dict[str, Coded]:
 
 def _taken(rows: Rows, index: NDArray[np.int64]) -> Rows:
     """Return some of the rows."""
-    letters, offsets = taken(rows.letters, rows.offsets, index)
+    letters, offsets = take(rows.letters, rows.offsets, index)
     changed: dict[str, Any] = {"letters": letters, "offsets": offsets}
     for name in ("kinds", "counts", "count_source", "count_rounded", "status"):
         changed[name] = getattr(rows, name)[index]
     for name in ("v_call", "j_call", "repertoire", "locus", "cell"):
         column = getattr(rows, name)
-        changed[name] = None if column is None else column.taken(index)
+        changed[name] = None if column is None else column.take(index)
     return replace(rows, **changed)
 
 
@@ -336,7 +336,7 @@ def _merged(
             counts = np.zeros(len(index), np.int64)
             counts[first] = 1
         chosen, counts = group_rows(residues, rows.offsets, index, by, counts)
-    merged, offsets = taken(residues, rows.offsets, index[chosen])
+    merged, offsets = take(residues, rows.offsets, index[chosen])
     table = SequenceTable(
         residues=merged,
         lengths=np.diff(offsets),

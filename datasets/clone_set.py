@@ -17,7 +17,7 @@ from numba import uint64
 from numpy.typing import NDArray
 
 from deeprc.compilation import njit
-from deeprc.datasets.alphabet import decode_many, encode_many, taken
+from deeprc.datasets.alphabet import decode_many, encode_many, take
 from deeprc.datasets.clones import gene_fields, rows_of
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.sequence_hash import Rows, hash_of, same
@@ -70,7 +70,7 @@ class CloneSet:
     def ordered(self, order: NDArray[np.int64]) -> CloneSet:
         """Return some of the clones, (n,), in this order."""
         genes = {field: names[order] for field, names in self.genes.items()}
-        return CloneSet(*taken(self.residues, self.offsets, order), genes)
+        return CloneSet(*take(self.residues, self.offsets, order), genes)
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table with AIRR field names: `junction_aa`, and the genes that count."""

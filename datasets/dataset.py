@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from deeprc.datasets.alphabet import decode_many, taken
+from deeprc.datasets.alphabet import decode_many, take
 from deeprc.datasets.container import Container
 from deeprc.datasets.sequences import GeneCalls
 from deeprc.errors import InputError
@@ -123,7 +123,7 @@ class Repertoire:
         """
         chosen = np.arange(len(self)) if rows is None else np.asarray(rows, np.int64)
         at = chosen + self.start
-        sequences = decode_many(*taken(self.container.residues, self.container.sequence_offsets, at))
+        sequences = decode_many(*take(self.container.residues, self.container.sequence_offsets, at))
         columns: dict[str, NDArray[Any]] = {
             "repertoire_id": np.full(len(chosen), self.repertoire_id, dtype=object),
             "sequence_id": chosen + 1,

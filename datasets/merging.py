@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.datasets.alphabet import taken
-from deeprc.datasets.readers.columns import first_of_each, likes_of, likes_of_texts
+from deeprc.datasets.alphabet import take
+from deeprc.datasets.readers.columns import factorize, factorize_texts, first_of_each
 
 __all__ = ["group_rows"]
 
@@ -54,10 +54,10 @@ def group_rows(
         Each group's sum of counts.
     """
     if len(rows) <= _ROWS_AT_ONCE:
-        return _group(*taken(residues, offsets, rows), by, counts)
+        return _group(*take(residues, offsets, rows), by, counts)
     firsts, totals = [], []
     for part in _parts(residues, offsets, rows):
-        some = taken(residues, offsets, rows[part])
+        some = take(residues, offsets, rows[part])
         first, total = _group(*some, [codes[part] for codes in by], counts[part])
         firsts.append(part[first])
         totals.append(total)
@@ -70,9 +70,9 @@ def _group(
     residues: NDArray[np.uint8], offsets: NDArray[np.int64], by: Sequence[NDArray[Any]], counts: NDArray[Any]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return what `group_rows` does of rows that lie end to end."""
-    group = likes_of_texts(residues, offsets)
+    group = factorize_texts(residues, offsets)
     for codes in by:
-        group = likes_of(group * (int(codes.max(initial=0)) + 1) + codes)
+        group = factorize(group * (int(codes.max(initial=0)) + 1) + codes)
     first = first_of_each(group)
     total = np.zeros(len(first), np.int64)
     np.add.at(total, group, counts)
@@ -86,7 +86,7 @@ def _parts(
     n_parts = min(-(-len(rows) // _ROWS_AT_ONCE), _MOST_PARTS)
     part_of = np.empty(len(rows), np.uint8)
     for start in range(0, len(rows), _ROWS_AT_ONCE):
-        some, bounds = taken(residues, offsets, rows[start : start + _ROWS_AT_ONCE])
+        some, bounds = take(residues, offsets, rows[start : start + _ROWS_AT_ONCE])
         hashes = np.add.reduceat(_LETTER_HASHES[some], bounds[:-1], dtype=np.uint32)  # (R,) -> (n,), modulo 2^32
         part_of[start : start + _ROWS_AT_ONCE] = (hashes.astype(np.uint64) * np.uint64(n_parts)) >> np.uint64(32)
     for part in range(n_parts):

@@ -18,9 +18,9 @@ __all__ = [
     "Coded",
     "Texts",
     "check_columns",
+    "factorize",
+    "factorize_texts",
     "first_of_each",
-    "likes_of",
-    "likes_of_texts",
     "read_columns",
     "used_codes",
 ]
@@ -55,7 +55,7 @@ class Coded:
         self.codes = np.concatenate([np.empty(0, np.int32), *parts])
         self.values = tuple(values)
 
-    def taken(self, rows: NDArray[np.int64]) -> Coded:
+    def take(self, rows: NDArray[np.int64]) -> Coded:
         """Return some of the rows, and of the values only theirs."""
         used, codes = used_codes(self.codes[rows], len(self.values))
         return Coded([codes.astype(np.int32)], [self.values[code] for code in used.tolist()])
@@ -77,20 +77,20 @@ def used_codes(codes: NDArray[np.integer[Any]], n: int) -> tuple[NDArray[np.int6
     return used, place[codes]
 
 
-def likes_of(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+def factorize(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return a code for each row, (N,): 0 for the first and those with the same number, 1 for the next new one ..."""
-    return _likes(pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)]))
+    return _factorize_arrow(pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)]))
 
 
-def likes_of_texts(letters: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+def factorize_texts(letters: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return such codes of N texts that lie end to end."""
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(letters)]
-    return _likes(pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers))
+    return _factorize_arrow(pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers))
 
 
-def first_of_each(likes: NDArray[np.int64]) -> NDArray[np.int64]:
+def first_of_each(codes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the first row of each of these codes, in order."""
-    return np.flatnonzero(np.diff(np.maximum.accumulate(likes), prepend=-1))
+    return np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1))
 
 
 def check_columns(header: Header, names: Iterable[str]) -> None:
@@ -239,7 +239,7 @@ def _codes(chunk: pa.DictionaryArray, known: dict[bytes, int], quoted: bool) -> 
     return codes
 
 
-def _likes(values: pa.Array) -> NDArray[np.int64]:
+def _factorize_arrow(values: pa.Array) -> NDArray[np.int64]:
     return _indices(values.dictionary_encode()).astype(np.int64)
 
 

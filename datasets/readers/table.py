@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.codons import translate
 from deeprc.datasets.genes import best_hits
-from deeprc.datasets.readers.columns import Coded, Texts, first_of_each, likes_of, read_columns, used_codes
+from deeprc.datasets.readers.columns import Coded, Texts, factorize, first_of_each, read_columns, used_codes
 from deeprc.datasets.readers.layout import MISSING, Header, InvalidValueError, Layout, SequenceKind, Status, is_missing
 from deeprc.datasets.readers.text import decode_name, number_of_row
 from deeprc.documents import CONTROL
@@ -273,7 +273,7 @@ def _status(coded: dict[str, Coded], layout: Layout, n: int, header: Header) -> 
         return np.full(n, Status.UNKNOWN, np.uint8)
     combined = np.zeros(n, np.int64)
     for name in layout.status:  # one after the other: together they could be more than numbers are
-        combined = likes_of(combined * len(coded[name].values) + coded[name].codes)
+        combined = factorize(combined * len(coded[name].values) + coded[name].codes)
     row = 0
     try:
         verdicts = []

@@ -210,7 +210,7 @@ def lines_in_blocks(header: Header) -> Iterator[tuple[bytes, bool]]:
     """
     path = header.path
     with open_text(path) as stream:
-        rest, to_skip, minded, enough = b"", header.n_comments + 1, False, 0
+        rest, to_skip, quotes_matter, enough = b"", header.n_comments + 1, False, 0
         for block in _as_unix(stream):
             if b"\0" in block:
                 raise InputError(f"{path}: not a text table (it holds binary data)")
@@ -219,19 +219,19 @@ def lines_in_blocks(header: Header) -> Iterator[tuple[bytes, bool]]:
                 rest, to_skip = rest.partition(b"\n")[2], to_skip - 1
             if (to_skip and len(rest) <= LONGEST_LINE) or len(rest) < enough:
                 continue
-            whole, minded = _whole_lines(rest, header, minded=minded, at_end=False)
+            whole, quotes_matter = _whole_lines(rest, header, quotes_matter=quotes_matter, at_end=False)
             if whole:
-                yield rest[:whole], minded
+                yield rest[:whole], quotes_matter
                 rest = rest[whole:]
             enough = 2 * len(rest) if len(rest) > 2 * _BLOCK_BYTES else 0  # what was kept back is not looked at often
             if len(rest) > LONGEST_LINE:
                 raise _too_long(path)
         if rest and not to_skip:
             rest = rest if rest.endswith(b"\n") else rest + b"\n"
-            whole, minded = _whole_lines(rest, header, minded=minded, at_end=True)
+            whole, quotes_matter = _whole_lines(rest, header, quotes_matter=quotes_matter, at_end=True)
             if whole != len(rest):
                 raise InputError(f"{path}: a field in quotes never ends; is there a stray quote?")
-            yield rest, minded
+            yield rest, quotes_matter
 
 
 def _as_unix(stream: IO[bytes]) -> Iterator[bytes]:
@@ -249,20 +249,20 @@ def _as_unix(stream: IO[bytes]) -> Iterator[bytes]:
         yield block.replace(b"\r", b"\n") if old_macintosh else block
 
 
-def _whole_lines(data: bytes, header: Header, *, minded: bool, at_end: bool) -> tuple[int, bool]:
-    """Return where the last whole line ends, 0 if there is none, and whether quotes have to be minded.
+def _whole_lines(data: bytes, header: Header, *, quotes_matter: bool, at_end: bool) -> tuple[int, bool]:
+    """Return where the last whole line ends, 0 if there is none, and whether quotes matter from here on.
 
-    Once they had to be in a file, they are `minded` in all of it. Until then, lines with a quote without its partner
-    are kept back until what follows tells whether a field goes on in the next line, or for long enough.
+    Quotes matter in all that follows a field with quotes. Before it, lines with a quote that has no partner are kept
+    back until the next lines tell whether the field goes on there, or until enough lines are kept.
     """
     end = data.rfind(b"\n") + 1
-    if b'"' not in data and not minded:
+    if b'"' not in data and not quotes_matter:
         return end, False
     letters = np.frombuffer(data, np.uint8)[:end]
     quotes = np.flatnonzero(letters == ord('"'))
     ends = np.flatnonzero(letters == ord("\n"))
     before = np.searchsorted(quotes, ends)  # quotes before the end of each line
-    if not minded and _are_regular(letters, ends, header):
+    if not quotes_matter and _are_regular(letters, ends, header):
         odd = np.flatnonzero(np.diff(before, prepend=0) % 2)
         if at_end or end > _LONGEST_DOUBT or not len(odd) or len(quotes) % 2 == 0:
             return end, False

@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from deeprc.datasets.alphabet import offsets_of, taken
+from deeprc.datasets.alphabet import offsets_of, take
 from deeprc.datasets.counters import key_of, uniforms
 from deeprc.datasets.genes import normalise_gene
 from deeprc.datasets.sequences import GeneCalls, SequenceTable
@@ -318,7 +318,7 @@ def _replaced(drawn: DrawnSequences, rows: NDArray[np.int64], others: DrawnSeque
     place = np.arange(len(drawn.lengths))
     place[rows] = len(drawn.lengths) + np.arange(len(rows))
     both = np.concatenate([drawn.residues, others.residues])
-    residues, offsets = taken(both, offsets_of(np.concatenate([drawn.lengths, others.lengths])), place)
+    residues, offsets = take(both, offsets_of(np.concatenate([drawn.lengths, others.lengths])), place)
     genes: list[GeneCalls | None] = []
     for before, after in ((drawn.v_call, others.v_call), (drawn.j_call, others.j_call)):
         if before is None or after is None:

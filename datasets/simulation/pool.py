@@ -12,7 +12,7 @@ from numba import uint64
 from numpy.typing import NDArray
 
 from deeprc.compilation import njit
-from deeprc.datasets.alphabet import offsets_of, taken
+from deeprc.datasets.alphabet import offsets_of, take
 from deeprc.datasets.counters import word
 from deeprc.datasets.sequences import GeneCalls
 from deeprc.datasets.simulation.background import DrawnSequences
@@ -56,7 +56,7 @@ class SequencePool:
     def draw(self, key: int, rows: NDArray[np.int64]) -> DrawnSequences:
         """Return the sequences that a shuffled pool has at these rows; it is shuffled anew where rows exceed it."""
         places = self._places(key, rows)
-        residues, offsets = taken(self.sequences.residues, self._offsets, places)
+        residues, offsets = take(self.sequences.residues, self._offsets, places)
         v_call, j_call = (
             None if calls is None else GeneCalls(calls.codes[places], calls.vocabulary)
             for calls in (self.sequences.v_call, self.sequences.j_call)

@@ -83,7 +83,7 @@ class Attributions:
         return len(self.change)
 
     @property
-    def missed(self) -> NDArray[np.float64]:
+    def convergence_delta(self) -> NDArray[np.float64]:
         """What the residues leave of the change, (n,): the error of the numerical integral."""
         return np.asarray(self.change - np.nansum(self.residues, axis=1))
 

@@ -14,11 +14,11 @@ from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.outputs import output_slices
 from deeprc.tasks import Task
-from deeprc.training.chance import orders
 from deeprc.training.enrichment import Motif, output_columns
 from deeprc.training.kmer_correlations import carriers, flagged, size_weights, standardised
+from deeprc.training.permutations import label_permutations
 
-__all__ = ["confirmed"]
+__all__ = ["confirm_motifs"]
 
 Floats = NDArray[np.float64]
 
@@ -26,7 +26,7 @@ _N_PERMUTATIONS = 999
 _LEVEL = 0.05
 
 
-def confirmed(
+def confirm_motifs(
     motifs: Sequence[Motif], dataset: RepertoireDataset, labels: Floats, tasks: Sequence[Task], *, seed: int
 ) -> list[Motif]:
     """Return the motifs that go with the label, and in the same direction, in repertoires they were not found in.
@@ -61,7 +61,8 @@ def _p_value(
     values = output_columns(tasks[number], labels[known, number])[:, motif.output - slices[number].start]
     sizes = dataset.n_sequences[known]
     weights = size_weights(sizes, sizes)
-    targets = np.stack([values[order] for order in orders(sizes, _N_PERMUTATIONS, rng)], axis=1)  # (n, 1 + P)
+    permutations = label_permutations(sizes, _N_PERMUTATIONS, rng)
+    targets = np.stack([values[permutation] for permutation in permutations], axis=1)  # (n, 1 + P)
     share = _share(motif, dataset[known])
     r = (weights * standardised(share[:, None], weights)[:, 0]) @ standardised(targets, weights)
     reach = np.sign(motif.correlation) * r

@@ -18,8 +18,8 @@ from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.outputs import output_slices
 from deeprc.tasks import Task
-from deeprc.training.chance import N_PERMUTATIONS, Null, orders
 from deeprc.training.kmer_correlations import carriers, correlations, flagged, occurrences, size_weights, standardised
+from deeprc.training.permutations import N_PERMUTATIONS, PermutationNull, label_permutations
 
 __all__ = ["LEVEL", "Motif", "enriched_motifs", "output_columns", "places_within"]
 
@@ -197,7 +197,7 @@ def _searches(
 ) -> list[_Search]:
     """Return a search for each output of a target, after the pass over the labels as they are and permuted."""
     sizes = target.dataset.n_sequences
-    ordered = [target.values[order] for order in orders(sizes, N_PERMUTATIONS, rng)]
+    ordered = [target.values[order] for order in label_permutations(sizes, N_PERMUTATIONS, rng)]
     every = np.stack(ordered, axis=2).reshape(target.n, -1)  # (n, T' * (1 + P))
     searches = [
         _Search(target.dataset, values, output, patterns, level)
@@ -246,7 +246,7 @@ class _Search:
         self._dataset, self._values, self._output, self._patterns = dataset, values, output, patterns
         self._level = level
         self._standing_out: list[_Candidates] = []
-        self.null = Null({len(places) for places in patterns}, len(dataset))
+        self.null = PermutationNull({len(places) for places in patterns}, len(dataset))
 
     def note(self, number: int, r: NDArray[np.float32]) -> None:
         """Keep the strongest k-mers of a pattern."""

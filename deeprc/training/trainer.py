@@ -38,7 +38,7 @@ from deeprc.outputs import multitask_loss, output_names
 from deeprc.tasks import Task
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
 from deeprc.training.checkpoint import load_tensors, optimizer_tensors, restore_optimizer, save_tensors
-from deeprc.training.confirmation import confirmed
+from deeprc.training.confirmation import confirm_motifs
 from deeprc.training.enrichment import LEVEL, Motif
 from deeprc.training.seeding import describe_start, find_seeds, seed_network
 from deeprc.training.step import CapturedStep, Prefetcher, Step
@@ -230,7 +230,7 @@ class Trainer:
             loss = update(self.state.update)
             self.state.update += 1
             self._losses.append(loss)
-            self._look(time.monotonic() - started)
+            self._evaluate_if_due(time.monotonic() - started)
             if progress is not None:
                 progress(self.state, loss)
         self.network.load_state_dict(self._best)
@@ -263,7 +263,7 @@ class Trainer:
         seeds = find_seeds(self.config, self.tasks, self.train.dataset, self.train.labels, seed=seed)
         if any(motif.p_value > LEVEL for motif in seeds):
             found, (elsewhere, labels) = seeds, (self.validation.dataset, self.validation.labels)
-            seeds = confirmed(found, elsewhere, labels, self.tasks, seed=seed)
+            seeds = confirm_motifs(found, elsewhere, labels, self.tasks, seed=seed)
             refused = [motif for motif in found if motif not in seeds]
             if refused:
                 names = ", ".join(motif.pattern for motif in refused)
@@ -275,7 +275,7 @@ class Trainer:
         self.state.seeds = [asdict(motif) for motif in seeds]
         logger.info("%s", describe_start(seeds, self.train.labels, self.config.network.n_kernels))
 
-    def _look(self, seconds: float) -> None:
+    def _evaluate_if_due(self, seconds: float) -> None:
         """Evaluate, save and stop where it is time to."""
         settings = self.config.training
         last = self.state.update >= settings.n_updates

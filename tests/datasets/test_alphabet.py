@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deeprc.datasets.alphabet import AMINO_ACIDS, INVALID, decode, decode_many, encode, encode_many, taken
+from deeprc.datasets.alphabet import AMINO_ACIDS, INVALID, decode, decode_many, encode, encode_many, take
 
 sequences = st.lists(st.text(AMINO_ACIDS, max_size=30), max_size=20)
 
@@ -37,5 +37,5 @@ def test_decode_many_inverts_encode_many(texts: list[str]):
 def test_some_of_the_sequences_are_taken():
     residues, offsets = encode_many(["CASSF", "", "CAF", "W"])
     for rows in ([], [2], [3, 0, 1, 0], [1, 1]):
-        found = decode_many(*taken(residues, offsets, np.array(rows, np.int64)))
+        found = decode_many(*take(residues, offsets, np.array(rows, np.int64)))
         assert found == [["CASSF", "", "CAF", "W"][row] for row in rows]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from deeprc.datasets import alphabet, merging
-from deeprc.datasets.alphabet import encode_many, taken
+from deeprc.datasets.alphabet import encode_many, take
 from deeprc.datasets.merging import group_rows
 
 LETTERS = np.array(list("ACDE"))
@@ -51,5 +51,5 @@ def test_rows_are_taken_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alphabet, "_ROWS_AT_ONCE", 3)
     texts = ["CASS", "", "A", "CDEF", "GHI", "KL", "M"]
     rows = np.array([6, 0, 0, 3, 1, 5, 2, 4])
-    residues, offsets = taken(*encode_many(texts), rows)
+    residues, offsets = take(*encode_many(texts), rows)
     assert alphabet.decode_many(residues, offsets) == [texts[row] for row in rows]

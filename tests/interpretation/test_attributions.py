@@ -98,7 +98,7 @@ def test_the_change_of_a_contribution_is_that_of_the_tables(
     found = attribute(run, with_it, chosen(with_it, {0: [row]}), background=ONLY_A)
     expected, baseline = (score_sequences(run, one, 0).contributions[row] for one in (with_it, without))
     np.testing.assert_allclose(found.change, expected - baseline, rtol=1e-4, atol=1e-7)
-    assert abs(found.missed[0]) < 0.02 * abs(found.change[0])
+    assert abs(found.convergence_delta[0]) < 0.02 * abs(found.change[0])
 
 
 @pytest.mark.parametrize("of", ["contribution", "output"])
@@ -113,17 +113,17 @@ def test_residues_and_kernels_sum_to_the_change(
     size = np.abs(found.change).mean()
     assert found.residues.shape[0] == found.kernels.shape[0] == len(found) == 20
     np.testing.assert_array_equal(found.change, fine.change)
-    np.testing.assert_allclose(found.missed, found.change - np.nansum(found.residues, axis=1), atol=1e-15)
-    assert np.abs(fine.missed).mean() < 0.01 * size
+    np.testing.assert_allclose(found.convergence_delta, found.change - np.nansum(found.residues, axis=1), atol=1e-15)
+    assert np.abs(fine.convergence_delta).mean() < 0.01 * size
     assert np.abs(fine.change - fine.kernels.sum(axis=1)).mean() < 0.01 * size
-    assert np.abs(found.missed).mean() < 0.2 * size
+    assert np.abs(found.convergence_delta).mean() < 0.2 * size
 
 
 def test_of_a_trained_network_both_sums_hold(trained: Run, motif_cohort: RepertoireDataset) -> None:
     sequences = chosen(motif_cohort, {position: list(range(0, 60, 10)) for position in range(1, 21, 2)})
     found = attribute(trained, motif_cohort, sequences)
     assert np.abs(found.change).max() > 0.01
-    assert np.abs(found.missed).sum() < 0.01 * np.abs(found.change).sum()
+    assert np.abs(found.convergence_delta).sum() < 0.01 * np.abs(found.change).sum()
     assert np.abs(found.change - found.kernels.sum(axis=1)).sum() < 0.01 * np.abs(found.change).sum()
 
 
@@ -218,7 +218,7 @@ def test_the_only_sequence_of_a_repertoire(
     lonely = write_cohort(tmp_path / "lonely.h5", [["CASSLDRWF"], ["CASSF", "CAF"]], metadata)
     found = attribute(run, lonely, chosen(lonely, {0: [0]}), of="output", background=ONLY_A)
     np.testing.assert_allclose(found.change, asked_of_the_network(run, lonely, 0, 0), rtol=1e-4, atol=1e-6)
-    assert abs(found.missed[0]) < 0.02 * abs(found.change[0])
+    assert abs(found.convergence_delta[0]) < 0.02 * abs(found.change[0])
 
 
 def test_beyond_the_end_there_is_nothing(trained: Run, motif_cohort: RepertoireDataset) -> None:
@@ -273,7 +273,7 @@ def test_no_sequences(trained: Run, motif_cohort: RepertoireDataset) -> None:
     found = attribute(trained, motif_cohort, chosen(motif_cohort, {}))
     assert found.residues.shape == (0, 0)
     assert found.kernels.shape == (0, 16)
-    assert found.change.shape == found.missed.shape == (0,)
+    assert found.change.shape == found.convergence_delta.shape == (0,)
 
 
 def test_the_network_stays_as_it_is(trained: Run, motif_cohort: RepertoireDataset) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["N_PERMUTATIONS", "Null", "orders", "permutation"]
+__all__ = ["N_PERMUTATIONS", "PermutationNull", "label_permutations", "permutation"]
 
 Floats = NDArray[np.float64]
 Sizes = NDArray[np.int64]
@@ -34,12 +34,12 @@ def permutation(sizes: Sizes, rng: np.random.Generator) -> Sizes:
     return order
 
 
-def orders(sizes: Sizes, n_permutations: int, rng: np.random.Generator) -> list[Sizes]:
+def label_permutations(sizes: Sizes, n_permutations: int, rng: np.random.Generator) -> list[Sizes]:
     """Return the order of the repertoires as it is, and so many random ones, each (B,); see `permutation`."""
     return [np.arange(len(sizes)), *(permutation(sizes, rng) for _ in range(n_permutations))]
 
 
-class Null:
+class PermutationNull:
     """How strong the strongest k-mer is where labels tell nothing, for each number of residues by itself.
 
     Parameters
