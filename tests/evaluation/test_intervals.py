@@ -90,11 +90,15 @@ def test_coverage(n: int, heavy: bool, rho: float) -> None:
     truth = rho**2, float(np.abs(many[0] - many[1]).mean()), rank_correlation(*many)
     repetitions = 2000
     label, predicted = draw((repetitions, n))
-    covered = np.zeros(3)
+    covered, n_intervals = np.zeros(3), np.zeros(3)
     for y, p in zip(label, predicted, strict=True):
         found = r2_interval(y, p), mean_error_interval(y, p), rank_correlation_interval(y, p)
-        covered += [low <= value <= high for (low, high), value in zip(found, truth, strict=True)]
-    r2, error, rank = covered / repetitions
+        for i, (interval, value) in enumerate(zip(found, truth, strict=True)):
+            if interval is not None:  # a perfect order has none
+                n_intervals[i] += 1
+                covered[i] += interval[0] <= value <= interval[1]
+    assert (n_intervals >= 0.9 * repetitions).all()
+    r2, error, rank = covered / n_intervals
     assert (0.87 if heavy else 0.925) <= r2 <= 0.97
     assert 0.93 <= error <= 0.97
-    assert 0.92 <= rank <= 0.985
+    assert 0.92 <= rank <= 0.99
