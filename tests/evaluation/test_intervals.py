@@ -101,4 +101,4 @@ def test_coverage(n: int, heavy: bool, rho: float) -> None:
     r2, error, rank = covered / n_intervals
     assert (0.87 if heavy else 0.925) <= r2 <= 0.97
     assert 0.93 <= error <= 0.97
-    assert 0.92 <= rank <= 0.99
+    assert 0.92 <= rank <= 0.995  # some points too many for 6, from the orders that are left out
