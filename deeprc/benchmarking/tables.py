@@ -19,6 +19,7 @@ from deeprc.evaluation.trust import p_text
 
 __all__ = [
     "VALIDATED",
+    "ChosenSettings",
     "MetricEstimate",
     "chosen_settings",
     "incomplete_methods",
@@ -150,7 +151,7 @@ def table_markdown(
         ("Warnings", [each.text for each in cautions if each.section != "controls"]),
         ("What the controls say", [each.text for each in cautions if each.section == "controls"]),
         ("Not complete", incomplete_methods(comparison, methods, failures or {})),
-        ("Settings chosen", chosen_settings(choices, methods, scoring)),
+        ("Settings chosen", [each.line() for each in chosen_settings(choices, methods, scoring)]),
     ):
         if lines:
             parts.append(f"## {heading}\n\n" + "\n".join(f"- {_escaped(line)}" for line in lines))
@@ -325,24 +326,37 @@ def incomplete_methods(
     return lines + [f"{name}: {_one_line(reason)}" for name, reason in failures.items() if name not in known]
 
 
+class ChosenSettings(NamedTuple):
+    """What a method chose: its label, with its folds if it is incomplete; how it did when it was chosen, if known."""
+
+    method: str
+    validation: str
+    settings: str
+
+    def line(self) -> str:
+        """Return it as one line."""
+        return f"{', '.join(filter(None, (self.method, self.validation)))}: {self.settings}"
+
+
 def chosen_settings(
     choices: pd.DataFrame | None, methods: Sequence[MethodInfo], scoring: Scoring = BINARY
-) -> list[str]:
-    """Return a line per method: what it chose in all folds alike, and fold by fold what differs."""
+) -> list[ChosenSettings]:
+    """Return what each method chose in all folds alike, and fold by fold what differs."""
     if choices is None or choices.empty:
         return []
-    n_folds, lines = choices["fold"].nunique(), []
+    n_folds, found = choices["fold"].nunique(), []
     for each in methods:
         rows = choices[choices["method"] == each.name].sort_values("fold")
         if rows.empty:
             continue
         where = "" if len(rows) == n_folds else f", folds {', '.join(map(str, rows['fold']))}"
-        validation = rows[f"validation_{scoring.measure}"].astype(float)
-        if validation.notna().any():
-            spread = number_text(validation.std(ddof=1))
-            where += f", validation {VALIDATED[scoring.kind]} {number_text(validation.mean())} ± {spread}"
-        lines.append(f"{each.label}{where}: {_chosen([json.loads(text) for text in rows['settings']])}")
-    return lines
+        values, validation = rows[f"validation_{scoring.measure}"].astype(float), ""
+        if values.notna().any():
+            spread = number_text(values.std(ddof=1))
+            validation = f"validation {VALIDATED[scoring.kind]} {number_text(values.mean())} ± {spread}"
+        settings = _chosen([json.loads(text) for text in rows["settings"]])
+        found.append(ChosenSettings(each.label + where, validation, settings))
+    return found
 
 
 def _chosen(settings: Sequence[Mapping[str, Any]]) -> str:

@@ -84,7 +84,10 @@ def write_benchmark_report(folder: str | os.PathLike[str], output: str | os.Path
         legend=" ".join(table_legend(found.comparison, found.methods, found.scoring)),
         verdict=[each.text for each in found.cautions if each.section == "controls"],
         incomplete=incomplete_methods(found.comparison, found.methods, {}),
-        chosen=[_term(line) for line in chosen_settings(found.choices, found.methods, found.scoring)],
+        chosen=[
+            (each.method, ": ".join(filter(None, (each.validation, each.settings))))
+            for each in chosen_settings(found.choices, found.methods, found.scoring)
+        ],
         table=_comparison_table(found),
         costs=_cost_table(found),
         curves=pictures.curves_picture(found.predictions, found.methods, found.scoring),
@@ -129,13 +132,6 @@ def _read(folder: Path) -> _Found:
 
 def _title(found: _Found) -> str:
     return f"{found.header['target']} of {Path(str(found.header.get('cohort', ''))).name or 'a cohort'}"
-
-
-def _term(line: str) -> tuple[str, str]:
-    """Return the method that a line of settings begins with, and the rest."""
-    mark = ", validation "
-    name, _, rest = line.partition(mark) if mark in line else line.partition(": ")
-    return name, f"validation {rest}" if mark in line else rest
 
 
 def _lead(found: _Found) -> str:
