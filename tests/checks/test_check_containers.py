@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 import pandas as pd
 import pytest
-from tests.evaluation.test_checks import Cohort, big, codes, only
+from tests.checks.test_checks import Cohort, big, codes, only
 
 from deeprc.checks import check_dataset
 from deeprc.checks import container as checks_container

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from tests.evaluation.test_checks import Cohort, codes, only
+from tests.checks.test_checks import Cohort, codes, only
 
 from deeprc.checks.overlaps import Pair
 from deeprc.checks.swaps import ClassComparison
