@@ -12,7 +12,6 @@ import h5py
 import numpy as np
 import pandas as pd
 import pytest
-from tests.checks.test_checks import Cohort, big, codes, only
 
 from deeprc.checks import check_dataset
 from deeprc.checks import container as checks_container
@@ -32,6 +31,7 @@ from deeprc.evaluation.splits import people, subject_column
 from deeprc.runs import run_text
 from deeprc.runs.experiment import train_run
 from deeprc.tasks import parse_tasks
+from tests.checks.test_checks import Cohort, big, codes, only
 from tests.conftest import random_sequences, write_cohort
 
 FILE_CODES = {"row-without-file", "file-without-row", "unreadable-file"}

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from tests.checks.test_checks import Cohort, codes, only
 
 from deeprc.checks.overlaps import Pair
 from deeprc.checks.swaps import ClassComparison
+from tests.checks.test_checks import Cohort, codes, only
 
 CODE = "closer-to-other-class"
 
