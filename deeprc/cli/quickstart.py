@@ -14,7 +14,8 @@ __all__ = ["quickstart"]
 def quickstart(output: str) -> None:
     """Run the whole job once, offline: simulate a cohort with an implanted motif, preprocess, train, evaluate.
 
-    Takes some minutes on two cores the first time, when it also compiles. Every file is left for you to look at.
+    Takes a minute and a half on two cores the first time, when it also compiles, and less than a minute later. Every
+    file is left for you to look at.
     """
     from deeprc.quickstart import N_UPDATES, TOP, run_quickstart
 
