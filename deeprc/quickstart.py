@@ -44,7 +44,7 @@ def run_quickstart(
     output
         The folder to write; must not exist, or be empty.
     cohort
-        What to simulate; the default, the recipe `quickstart`, takes less than a minute on two cores once all is compiled.
+        What to simulate; the default, the recipe `quickstart`, takes less than a minute on two cores after compiling.
     say
         Takes a line of text before each step.
     progress
