@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -80,36 +81,30 @@ class BenchmarkResult:
         found = control_verdict(self.comparison, self.methods, self.scoring, few_people=few_people)
         return [*self.known, *found]
 
+    def _render(self, table: Callable[..., str], **more: Any) -> str:
+        """Return what a function of `deeprc.benchmarking.tables` makes of this result."""
+        return table(
+            self.comparison,
+            self.metrics,
+            self.methods,
+            scoring=self.scoring,
+            cautions=self.cautions,
+            title=self.title,
+            costs=self.costs,
+            failures=self.failures,
+            **more,
+        )
+
     @property
     def table(self) -> str:
         """The table of all methods and what to know about it, as Markdown."""
-        return table_markdown(
-            self.comparison,
-            self.metrics,
-            self.methods,
-            scoring=self.scoring,
-            cautions=self.cautions,
-            title=self.title,
-            choices=self.choices,
-            costs=self.costs,
-            failures=self.failures,
-        )
+        return self._render(table_markdown, choices=self.choices)
 
     def write(self, folder: Path) -> None:
         """Write tables, predictions and curves; each file aside first, then renamed."""
-        latex = table_latex(
-            self.comparison,
-            self.metrics,
-            self.methods,
-            scoring=self.scoring,
-            cautions=self.cautions,
-            title=self.title,
-            costs=self.costs,
-            failures=self.failures,
-        )
         texts = {
             "table.md": self.table,
-            "table.tex": latex,
+            "table.tex": self._render(table_latex),
             "results.tsv": results_tsv(self.metrics, choices=self.choices, costs=self.costs),
             "comparison.tsv": _tsv(self.comparison),
             "predictions.tsv": _tsv(self.predictions),

@@ -204,17 +204,18 @@ def attention_of(run: Run, dataset: RepertoireDataset, position: int, *, top: in
 def _attention_of(run: Run, maker: BatchMaker, positions: Sequence[int], top: int | None) -> list[RepertoireAttention]:
     """Return the attention on repertoires whose sequences fit into one chunk, or on one of any size."""
     network, fraction = run.network, run.settings.config.training.averaged_fraction
+    repertoires = [maker.dataset[position] for position in positions]
     attention = list(attended(network, maker, positions, top_fraction=fraction))
-    for position, each in zip(positions, attention, strict=True):
+    for repertoire, each in zip(repertoires, attention, strict=True):
         for numbers in (each.weights, each.logits):
-            run.check_finite(numbers.numpy(), maker.dataset[position].repertoire_id)
+            run.check_finite(numbers.numpy(), repertoire.repertoire_id)
     ranked = [_ranked(each, top) for each in attention]
     scores = scores_at(network, maker, positions, attention, [None if top is None else each.rows for each in ranked])
     outputs = output_names(run.tasks)
     found = []
-    for position, each, own, places in zip(positions, attention, scores, ranked, strict=True):
+    for repertoire, each, own, places in zip(repertoires, attention, scores, ranked, strict=True):
         sizes = metastable_sizes(each.weights, dim=0, overwrite=top is not None)  # the scores have copies
-        found.append(RepertoireAttention(maker.dataset[position], own, outputs, *places, sizes.tolist()))
+        found.append(RepertoireAttention(repertoire, own, outputs, *places, sizes.tolist()))
     return found
 
 

@@ -81,6 +81,18 @@ class DeepRCEstimator(RepertoireEstimator):
             raise ValueError(f"validation_fraction: expected a share between 0 and 1, found {share}")
         return share
 
+    def _split(self, fold: Fold, n_held_out: int, *, stratify: bool) -> tuple[Fold, Fold]:
+        """Return what to learn from and what early stopping watches, two parts of a fold whose order is irrelevant."""
+        fold = fold.ordered()
+        parts = train_test_split(
+            np.arange(len(fold.labels)),
+            test_size=n_held_out,
+            stratify=fold.labels[:, 0] if stratify else None,
+            random_state=self.seed,
+        )
+        train, held_out = (Fold(fold.dataset[part], fold.labels[part]) for part in parts)
+        return train, held_out
+
     def _outputs(self, X: RepertoireDataset) -> torch.Tensor:
         check_is_fitted(self)
         if len(checked_dataset(X)) == 0:
@@ -172,12 +184,8 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
         self.classes_, index = checked_labels(X, y)
         train = Fold(X, index.astype(np.float64)[:, None])
         if X_validation is None:
-            train = train.ordered()  # which the inner split must not depend on
-            held_out = max(len(self.classes_), round(share * len(index)))
-            rows, validation_rows = train_test_split(
-                np.arange(len(index)), test_size=held_out, stratify=train.labels[:, 0], random_state=self.seed
-            )
-            train, validation = (Fold(train.dataset[part], train.labels[part]) for part in (rows, validation_rows))
+            n_held_out = max(len(self.classes_), round(share * len(index)))
+            train, validation = self._split(train, n_held_out, stratify=True)
         else:
             validation = Fold(X_validation, self._index(X_validation, y_validation).astype(np.float64)[:, None])
         self._train(train, validation)
@@ -245,12 +253,7 @@ class DeepRCRegressor(RepertoireRegressor, DeepRCEstimator):
         numbers = checked_numbers(X, y)
         train = Fold(X, numbers[:, None])
         if X_validation is None:
-            train = train.ordered()  # which the inner split must not depend on
-            held_out = max(1, round(share * len(numbers)))
-            rows, validation_rows = train_test_split(
-                np.arange(len(numbers)), test_size=held_out, random_state=self.seed
-            )
-            train, validation = (Fold(train.dataset[part], train.labels[part]) for part in (rows, validation_rows))
+            train, validation = self._split(train, max(1, round(share * len(numbers))), stratify=False)
         else:
             known = np.asarray(y_validation, np.float64)
             if known.shape != (len(X_validation),) or not np.isfinite(known).all():
