@@ -36,7 +36,7 @@ from deeprc.evaluation.splits import Split
 from deeprc.files import write_text
 from deeprc.interpretation.contributions import network_scores
 from deeprc.interpretation.ranking import BestRows, ranking_of
-from deeprc.nn.batch import BatchMaker
+from deeprc.nn.batch import Collator
 from deeprc.nn.inference import cohort_outputs
 from deeprc.training.trainer import Fold, Trainer, TrainingState
 from deeprc.versions import package_version
@@ -204,7 +204,7 @@ class _Trained:
 
     trainer: Trainer
     state: TrainingState
-    maker: BatchMaker
+    collator: Collator
     scores: NDArray[np.float64]
     seconds: float
     test_seconds: float
@@ -218,11 +218,11 @@ def _trained(
     trainer = Trainer(config, [source.task], *sides, seed=source.seed, device=device, monitor=_validation_auc)
     state = trainer.fit()
     seconds = time.perf_counter() - started
-    maker = BatchMaker(dataset[split.test], config.network.abundance, genes=trainer.network.gene_names)
+    collator = Collator(dataset[split.test], config.network.abundance, genes=trainer.network.gene_names)
     started = time.perf_counter()
-    outputs = cohort_outputs(trainer.network, maker, top_fraction=config.training.averaged_fraction)
+    outputs = cohort_outputs(trainer.network, collator, top_fraction=config.training.averaged_fraction)
     scores = outputs[:, 0].double().numpy()
-    return _Trained(trainer, state, maker, scores, seconds, time.perf_counter() - started)
+    return _Trained(trainer, state, collator, scores, seconds, time.perf_counter() - started)
 
 
 def _trained_alone(
@@ -242,7 +242,7 @@ def _trained_alone(
         "test_seconds": trained.test_seconds,
     }
     signals, top_fraction = () if cohort is None else cohort.signals, config.training.averaged_fraction
-    return trained.scores, {**found, **_precision(trainer, trained.maker, top_fraction, signals)}
+    return trained.scores, {**found, **_precision(trainer, trained.collator, top_fraction, signals)}
 
 
 def _trained_together(
@@ -260,20 +260,20 @@ def _validation_auc(outputs: Tensor, known: Tensor) -> dict[str, float]:
     return {"validation_auc": float(roc_auc_score(label, outputs[:, 0].cpu()))} if len(label.unique()) == 2 else {}
 
 
-def _precision(trainer: Trainer, maker: BatchMaker, top_fraction: float, signals: Sequence[Signal]) -> Outcome:
+def _precision(trainer: Trainer, collator: Collator, top_fraction: float, signals: Sequence[Signal]) -> Outcome:
     """Return which share of the 100 sequences that speak most for the positive class was given a signal (witnesses).
 
     And which share holds a complete motif of the positive class, which some sequences of all classes do by chance.
     """
     motifs = [motif for signal in signals if signal.status == "positive" for motif in signal.motifs]
     best, total = BestRows(_TOP), 0
-    for position in range(len(maker.dataset)):
-        repertoire = maker.dataset[position]
+    for position in range(len(collator.dataset)):
+        repertoire = collator.dataset[position]
         if repertoire.witness is None:
             return {}
         carrier = np.asarray(repertoire.witness) > 0
         holds = find_motifs(motifs, repertoire.residues, repertoire.lengths).whole
-        scores = network_scores(trainer.network, maker, position, top_fraction=top_fraction)
+        scores = network_scores(trainer.network, collator, position, top_fraction=top_fraction)
         best.offer(
             ranking_of(scores, "contribution"),
             lambda rows, carrier=carrier, holds=holds: pd.DataFrame(  # type: ignore[misc]

@@ -26,7 +26,7 @@ from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.device import resolve_device
 from deeprc.interpretation.attention import iterate_attention, write_attention
-from deeprc.nn.batch import BatchMaker
+from deeprc.nn.batch import Collator
 from deeprc.nn.network import DeepRC
 from deeprc.tasks import Task
 
@@ -38,7 +38,7 @@ def _run(device: torch.device) -> Any:
         network=DeepRC().eval().to(device),
         settings=SimpleNamespace(config=Config()),
         tasks=[Task("status", "status", "binary", ("no", "yes"))],
-        maker=lambda dataset: BatchMaker(dataset, "none"),
+        collator=lambda dataset: Collator(dataset, "none"),
         check_finite=lambda *_: None,
     )
 

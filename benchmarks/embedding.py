@@ -14,7 +14,7 @@ from common import alternate, cohort, launch_seconds, multiply_adds, options, re
 from torch import Tensor
 
 from deeprc.device import resolve_device
-from deeprc.nn.batch import BatchMaker, RepertoireBatch
+from deeprc.nn.batch import Collator, RepertoireBatch
 from deeprc.nn.motif_convolution import Implementation, motif_convolution
 
 
@@ -28,8 +28,8 @@ def main(device: str, kernels: tuple[int, ...], sequences: int, seconds: float, 
     where = resolve_device(device)
     rows = []
     with cohort(1, sequences) as dataset:
-        maker = BatchMaker(dataset, "log1p", device=where)
-        batch = maker.sample(np.array([0]), drawn, np.random.default_rng(0))
+        collator = Collator(dataset, "log1p", device=where)
+        batch = collator.sample(np.array([0]), drawn, np.random.default_rng(0))
         table_rows = _table_rows(batch.lengths, kernel_size)
         for n_kernels in kernels:
             torch.manual_seed(0)

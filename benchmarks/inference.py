@@ -12,7 +12,7 @@ import torch
 from common import alternate, cohort, copy_bandwidth, options, report, seconds_option
 
 from deeprc.device import resolve_device
-from deeprc.nn.batch import BatchMaker
+from deeprc.nn.batch import Collator
 from deeprc.nn.inference import repertoire_outputs
 from deeprc.nn.motif_convolution import Implementation
 from deeprc.nn.network import DeepRC
@@ -27,11 +27,11 @@ def main(device: str, kernels: tuple[int, ...], sequences: int, seconds: float, 
     where = resolve_device(device)
     rows = []
     with cohort(1, sequences) as dataset:
-        maker = BatchMaker(dataset, "log1p")
+        collator = Collator(dataset, "log1p")
         for n_kernels in kernels:
             for fraction in fractions:
                 runs = {
-                    name: _run(maker, n_kernels, fraction, implementation, where)
+                    name: _run(collator, n_kernels, fraction, implementation, where)
                     for name, implementation in (("ours", "compiled"), ("dense", "reference"))
                 }
                 median = alternate(runs, where, seconds=seconds)
@@ -49,11 +49,11 @@ def main(device: str, kernels: tuple[int, ...], sequences: int, seconds: float, 
 
 
 def _run(
-    maker: BatchMaker, n_kernels: int, fraction: float, implementation: Implementation, device: torch.device
+    collator: Collator, n_kernels: int, fraction: float, implementation: Implementation, device: torch.device
 ) -> Callable[[], object]:
     torch.manual_seed(0)
     network = DeepRC(n_kernels=n_kernels, implementation=implementation).eval().to(device)
-    return lambda: repertoire_outputs(network, maker, 0, top_fraction=fraction)
+    return lambda: repertoire_outputs(network, collator, 0, top_fraction=fraction)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.device import resolve_device
-from deeprc.nn.batch import BatchMaker
+from deeprc.nn.batch import Collator
 from deeprc.nn.inference import repertoire_outputs
 from deeprc.nn.motif_convolution import Implementation
 from deeprc.nn.network import DeepRC
@@ -144,8 +144,8 @@ def _score(
     dataset: RepertoireDataset, implementation: Implementation, n_kernels: int, fraction: float, device: torch.device
 ) -> Callable[[], object]:
     network = DeepRC(n_kernels=n_kernels, implementation=implementation).eval().to(device)
-    maker = BatchMaker(dataset, "none")
-    return lambda: repertoire_outputs(network, maker, 0, top_fraction=fraction)
+    collator = Collator(dataset, "none")
+    return lambda: repertoire_outputs(network, collator, 0, top_fraction=fraction)
 
 
 def _read_all(dataset: RepertoireDataset) -> None:

@@ -19,7 +19,7 @@ from deeprc.datasets.simulation import load_recipe
 from deeprc.datasets.simulation.write import write_container
 from deeprc.evaluation.splits import make_split
 from deeprc.interpretation.contributions import network_scores
-from deeprc.nn.batch import BatchMaker
+from deeprc.nn.batch import Collator
 from deeprc.runs.ensemble import Ensemble
 from deeprc.runs.experiment import train_run
 from deeprc.tasks import parse_tasks
@@ -120,7 +120,7 @@ def test_deeprc_is_trained_as_by_deeprc_train(call: Call, tmp_path: Path) -> Non
     told = []  # of every test sequence: contribution, whether it is a witness, whether it holds the motif
     test_side = open_dataset(tmp_path / "own.h5").select(run.splits["test"])
     for position, repertoire in enumerate(test_side):
-        scores = network_scores(run.network, BatchMaker(test_side, "none"), position, top_fraction=1.0)
+        scores = network_scores(run.network, Collator(test_side, "none"), position, top_fraction=1.0)
         holds = ["SFEN" in text for text in repertoire.sequences()]
         told += list(zip(scores.contributions[:, 0], repertoire.witness, holds, strict=True))
     best_100 = sorted(told, key=lambda row: -row[0])[:100]

@@ -21,7 +21,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import kmer_names
 from deeprc.errors import InputError
 from deeprc.interpretation.contributions import network_scores
-from deeprc.nn.batch import BatchMaker
+from deeprc.nn.batch import Collator
 from deeprc.training.estimator import DeepRCClassifier
 
 MOTIF = "WWHW"
@@ -326,7 +326,7 @@ def test_scores_of_logistic_regression_add_up_to_a_decision(
 def test_scores_of_deeprc_are_its_responses(training: tuple[RepertoireDataset, np.ndarray]) -> None:
     X, y = training
     model = DeepRCClassifier(overrides=SMALL, device="cpu").fit(X, y)
-    expected = network_scores(model.network_, BatchMaker(X, "none"), 2, top_fraction=1.0).responses[:, 0]
+    expected = network_scores(model.network_, Collator(X, "none"), 2, top_fraction=1.0).responses[:, 0]
     assert sequence_scores(model, X, 2).tolist() == expected.tolist()
 
 

@@ -117,9 +117,9 @@ class _Best:
 def sequence_scores(estimator: RepertoireClassifier, X: RepertoireDataset, position: int) -> Floats:
     """Return what each sequence of X[position] says for the positive class, (N,); see `ranked_sequences`."""
     if isinstance(estimator, DeepRCClassifier):
-        maker = estimator.maker(X)
+        collator = estimator.collator(X)
         top_fraction = estimator.config_.training.averaged_fraction
-        return network_scores(estimator.network_, maker, position, top_fraction=top_fraction).responses[:, 0]
+        return network_scores(estimator.network_, collator, position, top_fraction=top_fraction).responses[:, 0]
     if isinstance(estimator, LogisticRegression | GappedKmerLogisticRegression):
         return _coefficient_sums(estimator, X[position])
     return np.zeros(len(X[position]))  # public clones: a sequence that no other repertoire has

@@ -25,7 +25,7 @@ from deeprc.files import check_table_output, write_aside, write_text
 from deeprc.hopfield.analysis import HeadSummary, metastable_sizes, operating_class, summarise_heads
 from deeprc.interpretation.contributions import Attended, SequenceScores, attended, scores_at
 from deeprc.interpretation.ranking import BestRows, ranking_of
-from deeprc.nn.batch import BatchMaker
+from deeprc.nn.batch import Collator
 from deeprc.nn.inference import groups_of_small
 from deeprc.outputs import output_names
 from deeprc.runs.run import Run
@@ -201,16 +201,16 @@ def attention_of(run: Run, dataset: RepertoireDataset, position: int, *, top: in
     return next(iterate_attention(run, dataset, [position], top=top))
 
 
-def _attention_of(run: Run, maker: BatchMaker, positions: Sequence[int], top: int | None) -> list[RepertoireAttention]:
+def _attention_of(run: Run, collator: Collator, positions: Sequence[int], top: int | None) -> list[RepertoireAttention]:
     """Return the attention on repertoires whose sequences fit into one chunk, or on one of any size."""
     network, fraction = run.network, run.settings.config.training.averaged_fraction
-    repertoires = [maker.dataset[position] for position in positions]
-    attention = list(attended(network, maker, positions, top_fraction=fraction))
+    repertoires = [collator.dataset[position] for position in positions]
+    attention = list(attended(network, collator, positions, top_fraction=fraction))
     for repertoire, each in zip(repertoires, attention, strict=True):
         for numbers in (each.weights, each.logits):
             run.check_finite(numbers.numpy(), repertoire.repertoire_id)
     ranked = [_ranked(each, top) for each in attention]
-    scores = scores_at(network, maker, positions, attention, [None if top is None else each.rows for each in ranked])
+    scores = scores_at(network, collator, positions, attention, [None if top is None else each.rows for each in ranked])
     outputs = output_names(run.tasks)
     found = []
     for repertoire, each, own, places in zip(repertoires, attention, scores, ranked, strict=True):
@@ -259,9 +259,9 @@ def iterate_attention(
     run: Run, dataset: RepertoireDataset, positions: Iterable[int] | None = None, *, top: int | None = None
 ) -> Iterator[RepertoireAttention]:
     """Yield `attention_of` one repertoire after the other; small ones that follow each other share their work."""
-    maker = run.maker(dataset)
-    for group in groups_of_small(run.network, maker, range(len(dataset)) if positions is None else positions):
-        yield from _attention_of(run, maker, group, top)
+    collator = run.collator(dataset)
+    for group in groups_of_small(run.network, collator, range(len(dataset)) if positions is None else positions):
+        yield from _attention_of(run, collator, group, top)
 
 
 def best_sequences(

@@ -38,7 +38,7 @@ from torch import Tensor
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.interpretation.contributions import tangent
-from deeprc.nn.batch import BatchMaker, RepertoireBatch
+from deeprc.nn.batch import Collator, RepertoireBatch
 from deeprc.nn.features import N_AMINO_ACIDS
 from deeprc.nn.inference import chunks_of, kept_rows, pooled_representation
 from deeprc.nn.motif_convolution.reference import dense_features
@@ -148,19 +148,19 @@ def attribute(
         raise InputError(f"steps: expected at least 1, found {steps}")
     positions, rows = _places(dataset, sequences)
     frequencies = residue_frequencies(dataset) if background is None else _checked_background(background)
-    network, maker = run.network, run.maker(dataset)
+    network, collator = run.network, run.collator(dataset)
     explained = _Explained(network, torch.from_numpy(frequencies), output=output, of=of, steps=steps)
     parts = []
     for position in np.unique(positions).tolist():
         at = np.flatnonzero(positions == position)
         chosen, place = np.unique(rows[at], return_inverse=True)
         top_fraction = run.settings.config.training.averaged_fraction
-        pooled, logits = pooled_representation(network, maker, position, top_fraction=top_fraction)
+        pooled, logits = pooled_representation(network, collator, position, top_fraction=top_fraction)
         kept = np.zeros(len(logits), np.bool_)
         kept[kept_rows(logits, top_fraction).numpy()] = True
         if of == "contribution":
             explained.take_tangent(pooled)
-        parts.append((at, place, _of_repertoire(explained, maker, position, chosen, kept)))
+        parts.append((at, place, _of_repertoire(explained, collator, position, chosen, kept)))
         if progress is not None:
             progress(len(at))
     return _joined(parts, len(rows), network.embedding.out_features)
@@ -172,11 +172,11 @@ def residue_frequencies(dataset: RepertoireDataset) -> NDArray[np.float64]:
     Every sequence counts once, whatever its abundance. The residues are read in pieces; a dataset without any has
     1 / 20 of each.
     """
-    maker, size = BatchMaker(dataset, "none"), chunk_size(torch.device("cpu"))
+    collator, size = Collator(dataset, "none"), chunk_size(torch.device("cpu"))
     counts = np.zeros(N_AMINO_ACIDS, np.int64)
     for position, n in enumerate(dataset.n_sequences.tolist()):
         for first in range(0, n, size):
-            residues = maker.take(position, slice(first, first + size)).compact().residues
+            residues = collator.take(position, slice(first, first + size)).compact().residues
             counts += np.bincount(residues.numpy(), minlength=N_AMINO_ACIDS)
     return counts / counts.sum() if counts.any() else np.full(N_AMINO_ACIDS, 1 / N_AMINO_ACIDS)
 
@@ -226,21 +226,21 @@ def _joined(parts: list[tuple[NDArray[np.int64], NDArray[np.int64], Attributions
 
 
 def _of_repertoire(
-    explained: _Explained, maker: BatchMaker, position: int, chosen: NDArray[np.int64], kept: NDArray[np.bool_]
+    explained: _Explained, collator: Collator, position: int, chosen: NDArray[np.int64], kept: NDArray[np.bool_]
 ) -> Attributions:
     """Return the attributions of n different sequences of one repertoire, rows (n,); of those not kept, 0."""
-    lengths = maker.take(position, chosen).lengths.numpy()
+    lengths = collator.take(position, chosen).lengths.numpy()
     inside = np.arange(lengths.max()) < lengths[:, None]  # (n, L)
     D = explained.network.embedding.out_features
     whole = Attributions(np.where(inside, 0.0, np.nan), np.zeros((len(chosen), D)), np.zeros(len(chosen)))
     scored = np.flatnonzero(kept[chosen])
-    others = _others(explained.network, maker, position, chosen[scored], kept) if len(scored) else None
+    others = _others(explained.network, collator, position, chosen[scored], kept) if len(scored) else None
     size = max(1, _AT_A_TIME // (explained.steps * inside.shape[1] * D))
     for first in range(0, len(scored), size):
         assert others is not None
         piece = slice(first, first + size)
         at = scored[piece]
-        batch = maker.take(position, chosen[at]).to(others.level.device)
+        batch = collator.take(position, chosen[at]).to(others.level.device)
         part = explained(batch, _Others(others.average[piece], others.level[piece]))
         whole.residues[at, : part.residues.shape[1]] += part.residues  # NaN beyond the end stays
         whole.kernels[at], whole.change[at] = part.kernels, part.change
@@ -260,7 +260,7 @@ class _Others(NamedTuple):
 
 @torch.no_grad()
 def _others(
-    network: DeepRC, maker: BatchMaker, position: int, chosen: NDArray[np.int64], kept: NDArray[np.bool_]
+    network: DeepRC, collator: Collator, position: int, chosen: NDArray[np.int64], kept: NDArray[np.bool_]
 ) -> _Others:
     """Return the sums over the kept sequences without each of the chosen ones, (n,).
 
@@ -269,8 +269,8 @@ def _others(
     """
     rest = kept.copy()
     rest[chosen] = False
-    average, level = _averages(network, maker, position, np.flatnonzero(rest))
-    pieces = [network.attend(batch) for batch in chunks_of(network, maker, position, chosen)]
+    average, level = _averages(network, collator, position, np.flatnonzero(rest))
+    pieces = [network.attend(batch) for batch in chunks_of(network, collator, position, chosen)]
     values, logits = (torch.cat(column).double() for column in zip(*pieces, strict=True))  # (n, S), (n, H)
     highest = torch.maximum(level, logits.amax(dim=0))  # (H,)
     share = torch.exp(logits - highest)  # (n, H)
@@ -281,12 +281,12 @@ def _others(
     return _Others(total / weight.clamp_min(tiny)[:, :, None], highest + weight.log())
 
 
-def _averages(network: DeepRC, maker: BatchMaker, position: int, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+def _averages(network: DeepRC, collator: Collator, position: int, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
     """Return each head's average over the given sequences, (H, S), and the log of their summed exponentials, (H,)."""
     H, S = len(network.pooling.queries), network.n_values
     level = torch.full((H,), -torch.inf, dtype=torch.float64, device=network.pooling.queries.device)
     average = level.new_zeros((H, S))
-    for batch in chunks_of(network, maker, position, rows):
+    for batch in chunks_of(network, collator, position, rows):
         values, logits = (result.double() for result in network.attend(batch))
         together = torch.logaddexp(level, torch.logsumexp(logits, dim=0))
         average = torch.exp(level - together)[:, None] * average + torch.exp(logits - together).T @ values  # (H, S)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.nn.batch import BatchMaker
+from deeprc.nn.batch import Collator
 from deeprc.nn.inference import attention_weights, chunks_of, pooled_representations
 from deeprc.nn.network import DeepRC
 from deeprc.runs.run import Run
@@ -92,17 +92,17 @@ def score_sequences(run: Run, dataset: RepertoireDataset, position: int) -> Sequ
         If the weights are such that a number is not finite.
     """
     scores = network_scores(
-        run.network, run.maker(dataset), position, top_fraction=run.settings.config.training.averaged_fraction
+        run.network, run.collator(dataset), position, top_fraction=run.settings.config.training.averaged_fraction
     )
     for numbers in (scores.logits, scores.contributions, scores.responses, scores.outputs):
         run.check_finite(numbers, scores.repertoire_id)
     return scores
 
 
-def network_scores(network: DeepRC, maker: BatchMaker, position: int, *, top_fraction: float) -> SequenceScores:
+def network_scores(network: DeepRC, collator: Collator, position: int, *, top_fraction: float) -> SequenceScores:
     """Return what `score_sequences` returns, of a network that is no run; parameters as in `repertoire_outputs`."""
-    attention = list(attended(network, maker, [position], top_fraction=top_fraction))
-    return next(scores_at(network, maker, [position], attention, [None]))
+    attention = list(attended(network, collator, [position], top_fraction=top_fraction))
+    return next(scores_at(network, collator, [position], attention, [None]))
 
 
 @dataclass(frozen=True)
@@ -123,17 +123,17 @@ class Attended:
 
 
 def attended(
-    network: DeepRC, maker: BatchMaker, positions: Iterable[int], *, top_fraction: float
+    network: DeepRC, collator: Collator, positions: Iterable[int], *, top_fraction: float
 ) -> Iterator[Attended]:
     """Yield the attention on the sequences of each repertoire; parameters as in `repertoire_outputs`."""
-    for pooled, logits in pooled_representations(network, maker, positions, top_fraction=top_fraction):
+    for pooled, logits in pooled_representations(network, collator, positions, top_fraction=top_fraction):
         yield Attended(pooled, logits, attention_weights(logits, top_fraction))
 
 
 @torch.no_grad()
 def scores_at(
     network: DeepRC,
-    maker: BatchMaker,
+    collator: Collator,
     positions: Sequence[int],
     attention: Sequence[Attended],
     rows: Sequence[NDArray[np.int64] | None],
@@ -143,20 +143,20 @@ def scores_at(
     Of several repertoires, the sequences must fit into one chunk together; see `groups_of_small`. Memory grows with the
     number of rows.
     """
-    pieces = _representations(network, maker, positions, rows)
+    pieces = _representations(network, collator, positions, rows)
     for position, own, chosen, values in zip(positions, attention, rows, pieces, strict=True):
-        yield _scores(network, maker.dataset[position].repertoire_id, own, chosen, values)
+        yield _scores(network, collator.dataset[position].repertoire_id, own, chosen, values)
 
 
 def _representations(
-    network: DeepRC, maker: BatchMaker, positions: Sequence[int], rows: Sequence[NDArray[np.int64] | None]
+    network: DeepRC, collator: Collator, positions: Sequence[int], rows: Sequence[NDArray[np.int64] | None]
 ) -> Iterator[Iterable[Tensor]]:
     """Yield the representations of the given sequences of each repertoire, in pieces (n, S), on the CPU."""
     if len(positions) == 1:
-        yield (network.attend(batch)[0].cpu() for batch in chunks_of(network, maker, positions[0], rows[0]))
+        yield (network.attend(batch)[0].cpu() for batch in chunks_of(network, collator, positions[0], rows[0]))
         return
-    given = [np.arange(maker.size(i)) if own is None else own for i, own in zip(positions, rows, strict=True)]
-    batch = maker.take_together(positions, given).to(network.pooling.queries.device)
+    given = [np.arange(collator.size(i)) if own is None else own for i, own in zip(positions, rows, strict=True)]
+    batch = collator.take_together(positions, given).to(network.pooling.queries.device)
     for values in network.attend(batch)[0].cpu().split([len(own) for own in given]):
         yield [values]
 

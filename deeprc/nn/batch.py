@@ -25,7 +25,7 @@ from deeprc.nn.features import ABUNDANCE_MODES, AbundanceMode, abundance_scale, 
 from deeprc.nn.genes import GeneNames, check_genes
 from deeprc.nn.sampling import COMPILED_CODE, draw_rows
 
-__all__ = ["BatchMaker", "CacheChoice", "RepertoireBatch", "cache_device"]
+__all__ = ["CacheChoice", "Collator", "RepertoireBatch", "cache_device"]
 
 CacheChoice = Literal["auto", "always", "never"]
 
@@ -112,7 +112,7 @@ class RepertoireBatch:
         return replace(compact, **{name: column.to(device, non_blocking=True) for name, column in columns.items()})
 
 
-class BatchMaker:
+class Collator:
     """Make batches from a dataset: random subsamples for training, given sequences for inference.
 
     Parameters
@@ -164,7 +164,7 @@ class BatchMaker:
         return self.draw(torch.from_numpy(positions).to(self.device), n_sequences, keys)
 
     def draw(self, positions: Tensor, n_sequences: int, keys: Tensor, *, total: int | None = None) -> RepertoireBatch:
-        """Draw as `sample` does, from keys (B,) int64 and positions (B,) int64 on the maker's device.
+        """Draw as `sample` does, from keys (B,) int64 and positions (B,) int64 on the collator's device.
 
         On CUDA a given `total`, at least the number drawn, fills the batch up to it and keeps the host from waiting.
         """
@@ -315,7 +315,7 @@ _ON_DEVICES: WeakKeyDictionary[Container, dict[torch.device, _Columns]] = WeakKe
 
 
 def _columns_on(container: Container, device: torch.device) -> _Columns:
-    """Return the container's sequences on a device; all makers of a container share them."""
+    """Return the container's sequences on a device; all collators of a container share them."""
     known = _ON_DEVICES.setdefault(container, {})
     if device not in known:
         host = (container.residues, container.sequence_offsets, container.counts.view(np.int32))
@@ -333,7 +333,7 @@ _CODES_ON_DEVICES: WeakKeyDictionary[Container, dict[torch.device, list[Tensor]]
 def _gene_columns(container: Container, genes: GeneNames, device: torch.device) -> list[tuple[Tensor, Tensor]]:
     """Return the container's codes of V and J, (N,) in the bits of int16, each with the genes' numbers by code.
 
-    All makers of a container share the codes. Where a column is missing, the genes are unknown.
+    All collators of a container share the codes. Where a column is missing, the genes are unknown.
     """
     columns = (("v_call", container.v_call), ("j_call", container.j_call))
     known = _CODES_ON_DEVICES.setdefault(container, {})

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deeprc.nn.batch import BatchMaker, RepertoireBatch
+from deeprc.nn.batch import Collator, RepertoireBatch
 from deeprc.nn.network import DeepRC, chunk_size
 from deeprc.nn.sampling import top_rows
 
@@ -36,7 +36,7 @@ __all__ = [
 @torch.no_grad()
 def attention_logits(
     network: DeepRC,
-    maker: BatchMaker,
+    collator: Collator,
     position: int,
     *,
     rows: NDArray[np.int64] | None = None,
@@ -48,16 +48,16 @@ def attention_logits(
     ----------
     network
         In the mode and on the device that it is to be used.
-    maker
+    collator
         Serves the sequences.
     position
-        Of the repertoire in the maker's dataset.
+        Of the repertoire in the collator's dataset.
     rows
         Positions of the sequences to score within the repertoire; all when None.
     chunk
         Sequences in work at a time; None chooses by the device.
     """
-    parts = [network.score(batch).cpu() for batch in chunks_of(network, maker, position, rows, chunk)]
+    parts = [network.score(batch).cpu() for batch in chunks_of(network, collator, position, rows, chunk)]
     return torch.cat(parts) if parts else torch.zeros(0, network.pooling.queries.shape[0])
 
 
@@ -83,7 +83,7 @@ def attention_weights(logits: Tensor, top_fraction: float) -> Tensor:
 @torch.no_grad()
 def repertoire_outputs(
     network: DeepRC,
-    maker: BatchMaker,
+    collator: Collator,
     position: int,
     *,
     top_fraction: float,
@@ -97,37 +97,37 @@ def repertoire_outputs(
     Parameters as in `attention_logits`, `top_fraction` as in `DeepRC.forward`.
     """
     if top_fraction < 1:
-        logits = attention_logits(network, maker, position, rows=rows, chunk=chunk)
+        logits = attention_logits(network, collator, position, rows=rows, chunk=chunk)
         kept = kept_rows(logits, top_fraction).numpy()
         rows = kept if rows is None else rows[kept]
-    mean, _ = _pooled(network, maker, position, rows, chunk)
+    mean, _ = _pooled(network, collator, position, rows, chunk)
     outputs: Tensor = network.output_network(mean.float().flatten()[None])  # (1, H * S) -> (1, T)
     return outputs[0].cpu()
 
 
 @torch.no_grad()
 def pooled_representation(
-    network: DeepRC, maker: BatchMaker, position: int, *, top_fraction: float, chunk: int | None = None
+    network: DeepRC, collator: Collator, position: int, *, top_fraction: float, chunk: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return the heads' averages over one repertoire, (H, S) float64, and all its logits, (N, H), on the CPU.
 
     Parameters as in `repertoire_outputs`.
     """
     if top_fraction < 1:
-        logits = attention_logits(network, maker, position, chunk=chunk)
+        logits = attention_logits(network, collator, position, chunk=chunk)
         kept = kept_rows(logits, top_fraction).numpy()
-        return _pooled(network, maker, position, kept, chunk)[0].cpu(), logits
-    mean, logits = _pooled(network, maker, position, None, chunk)
+        return _pooled(network, collator, position, kept, chunk)[0].cpu(), logits
+    mean, logits = _pooled(network, collator, position, None, chunk)
     return mean.cpu(), logits
 
 
 def _pooled(
-    network: DeepRC, maker: BatchMaker, position: int, rows: NDArray[np.int64] | None, chunk: int | None
+    network: DeepRC, collator: Collator, position: int, rows: NDArray[np.int64] | None, chunk: int | None
 ) -> tuple[Tensor, Tensor]:
     """Return the heads' averages over the given sequences, (H, S) float64, and their logits, (n, H), on the CPU."""
     average = _Average(network)
     seen = [torch.zeros(0, len(network.pooling.queries))]
-    for batch in chunks_of(network, maker, position, rows, chunk):
+    for batch in chunks_of(network, collator, position, rows, chunk):
         values, logits = network.attend(batch)
         average.add(values, logits)
         seen.append(logits.cpu())
@@ -170,7 +170,7 @@ class RepertoireOutputs:
 
     Parameters
     ----------
-    network, maker, top_fraction
+    network, collator, top_fraction
         As in `repertoire_outputs`.
     rows
         The sequences of each repertoire to use; all when None.
@@ -179,13 +179,13 @@ class RepertoireOutputs:
     def __init__(
         self,
         network: DeepRC,
-        maker: BatchMaker,
+        collator: Collator,
         *,
         top_fraction: float,
         rows: Sequence[NDArray[np.int64]] | None = None,
     ) -> None:
-        self._network, self._maker, self._top_fraction, self._rows = network, maker, top_fraction, rows
-        sizes = maker.dataset.n_sequences if rows is None else np.array([len(each) for each in rows], np.int64)
+        self._network, self._collator, self._top_fraction, self._rows = network, collator, top_fraction, rows
+        sizes = collator.dataset.n_sequences if rows is None else np.array([len(each) for each in rows], np.int64)
         self._ends = np.cumsum(sizes)
         self._sizes = sizes
         self._known: dict[int, Tensor] = {}
@@ -202,21 +202,21 @@ class RepertoireOutputs:
 
     def _of_one(self, position: int) -> Tensor:
         rows = None if self._rows is None else self._rows[position]
-        return repertoire_outputs(self._network, self._maker, position, top_fraction=self._top_fraction, rows=rows)
+        return repertoire_outputs(self._network, self._collator, position, top_fraction=self._top_fraction, rows=rows)
 
     @torch.no_grad()
     def _of_many(self, positions: range) -> list[Tensor]:
         rows = [np.arange(self._sizes[i]) if self._rows is None else self._rows[i] for i in positions]
-        pooled = _pooled_together(self._network, self._maker, positions, rows, self._top_fraction)
+        pooled = _pooled_together(self._network, self._collator, positions, rows, self._top_fraction)
         return [self._network.output_network(mean.float().flatten()[None])[0].cpu() for mean, _ in pooled]
 
 
-def groups_of_small(network: DeepRC, maker: BatchMaker, positions: Iterable[int]) -> Iterator[list[int]]:
+def groups_of_small(network: DeepRC, collator: Collator, positions: Iterable[int]) -> Iterator[list[int]]:
     """Yield the positions in lists: those that follow each other and whose sequences fit into one chunk together."""
     most, n = chunk_size(network.pooling.queries.device), 0
     group: list[int] = []
     for position in positions:
-        size = maker.size(position)
+        size = collator.size(position)
         if group and n + size > most:
             yield group
             group, n = [], 0
@@ -228,21 +228,21 @@ def groups_of_small(network: DeepRC, maker: BatchMaker, positions: Iterable[int]
 
 @torch.no_grad()
 def pooled_representations(
-    network: DeepRC, maker: BatchMaker, positions: Iterable[int], *, top_fraction: float
+    network: DeepRC, collator: Collator, positions: Iterable[int], *, top_fraction: float
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield `pooled_representation` of each repertoire; small ones that follow each other share their work."""
-    for group in groups_of_small(network, maker, positions):
+    for group in groups_of_small(network, collator, positions):
         if len(group) == 1:
-            yield pooled_representation(network, maker, group[0], top_fraction=top_fraction)
+            yield pooled_representation(network, collator, group[0], top_fraction=top_fraction)
         else:
-            rows = [np.arange(maker.size(i)) for i in group]
-            for mean, logits in _pooled_together(network, maker, group, rows, top_fraction):
+            rows = [np.arange(collator.size(i)) for i in group]
+            for mean, logits in _pooled_together(network, collator, group, rows, top_fraction):
                 yield mean.cpu(), logits
 
 
 def _pooled_together(
     network: DeepRC,
-    maker: BatchMaker,
+    collator: Collator,
     positions: Sequence[int],
     rows: Sequence[NDArray[np.int64]],
     top_fraction: float,
@@ -255,10 +255,10 @@ def _pooled_together(
     sizes = [len(each) for each in rows]
     scored: Sequence[Tensor] = []
     if top_fraction < 1:
-        scored = network.score(maker.take_together(positions, rows).to(device)).cpu().split(sizes)
+        scored = network.score(collator.take_together(positions, rows).to(device)).cpu().split(sizes)
         rows = [each[kept_rows(part, top_fraction).numpy()] for each, part in zip(rows, scored, strict=True)]
         sizes = [len(each) for each in rows]
-    values, logits = network.attend(maker.take_together(positions, rows).to(device))
+    values, logits = network.attend(collator.take_together(positions, rows).to(device))
     means = []
     for own_values, own_logits in zip(values.split(sizes), logits.split(sizes), strict=True):
         average = _Average(network)
@@ -270,22 +270,22 @@ def _pooled_together(
 
 def cohort_outputs(
     network: DeepRC,
-    maker: BatchMaker,
+    collator: Collator,
     *,
     top_fraction: float,
     rows: Sequence[NDArray[np.int64]] | None = None,
 ) -> Tensor:
-    """Return the outputs of every repertoire of the maker's dataset, (B, T), in the dataset's order.
+    """Return the outputs of every repertoire of the collator's dataset, (B, T), in the dataset's order.
 
     `rows` names the sequences of each repertoire to use; all when None.
     """
-    outputs = RepertoireOutputs(network, maker, top_fraction=top_fraction, rows=rows)
-    return torch.stack([outputs(i) for i in range(len(maker.dataset))])
+    outputs = RepertoireOutputs(network, collator, top_fraction=top_fraction, rows=rows)
+    return torch.stack([outputs(i) for i in range(len(collator.dataset))])
 
 
 def chunks_of(
     network: DeepRC,
-    maker: BatchMaker,
+    collator: Collator,
     position: int,
     rows: NDArray[np.int64] | None = None,
     chunk: int | None = None,
@@ -293,7 +293,7 @@ def chunks_of(
     """Yield the sequences of one repertoire in pieces, on the network's device; see `attention_logits`."""
     device = network.pooling.queries.device
     chunk = chunk_size(device) if chunk is None else chunk
-    n = maker.size(position) if rows is None else len(rows)
+    n = collator.size(position) if rows is None else len(rows)
     for start in range(0, n, chunk):
         part = slice(start, min(start + chunk, n))
-        yield maker.take(position, part if rows is None else rows[part]).to(device)
+        yield collator.take(position, part if rows is None else rows[part]).to(device)

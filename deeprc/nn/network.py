@@ -165,7 +165,7 @@ class DeepRC(nn.Module):
 
     @property
     def gene_names(self) -> GeneNames | None:
-        """The genes that the network knows, for `BatchMaker`; None where it reads none."""
+        """The genes that the network knows, for `Collator`; None where it reads none."""
         return None if self.gene_embedding is None else self.gene_embedding.names
 
     def embed_genes(self, batch: RepertoireBatch) -> Tensor:
@@ -179,7 +179,7 @@ class DeepRC(nn.Module):
         if self.gene_embedding is None:
             return batch.residue_scale.new_empty((len(batch.starts), 0))
         if batch.genes is None:
-            raise ValueError("the network reads genes: expected batches of a BatchMaker that was given its gene_names")
+            raise ValueError("the network reads genes: expected batches of a Collator that was given its gene_names")
         embedded: Tensor = self.gene_embedding(batch.genes)
         return embedded
 

@@ -33,7 +33,7 @@ from deeprc.documents import plain, read_json, read_yaml, shown, typed
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import NEW, SPLITS, Split
 from deeprc.files import write_text
-from deeprc.nn.batch import BatchMaker
+from deeprc.nn.batch import Collator
 from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import RepertoireOutputs
 from deeprc.nn.network import DeepRC
@@ -209,15 +209,15 @@ class Run:
         """The metadata column by which the split was made."""
         return self.settings.group_by
 
-    def maker(self, dataset: RepertoireDataset) -> BatchMaker:
-        """Return a batch maker that presents a dataset as the network was trained to see it."""
-        return BatchMaker(dataset, self.settings.config.network.abundance, genes=self.network.gene_names)
+    def collator(self, dataset: RepertoireDataset) -> Collator:
+        """Return a collator that presents a dataset as the network was trained to see it."""
+        return Collator(dataset, self.settings.config.network.abundance, genes=self.network.gene_names)
 
     def output_of(self, dataset: RepertoireDataset) -> Callable[[int], Tensor]:
         """Return the function of a position that gives a repertoire's outputs before their activation, (T,)."""
         fraction = self.settings.config.training.averaged_fraction
         warn_of_hidden(dataset, self.settings.config.network.abundance)
-        outputs = RepertoireOutputs(self.network, self.maker(dataset), top_fraction=fraction)
+        outputs = RepertoireOutputs(self.network, self.collator(dataset), top_fraction=fraction)
 
         def output(position: int) -> Tensor:
             found = outputs(position)

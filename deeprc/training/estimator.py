@@ -26,7 +26,7 @@ from deeprc.estimators import (
     checked_numbers,
     fitted_state,
 )
-from deeprc.nn.batch import BatchMaker
+from deeprc.nn.batch import Collator
 from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import attention_logits, cohort_outputs
 from deeprc.outputs import activate
@@ -98,17 +98,19 @@ class DeepRCEstimator(RepertoireEstimator):
         if len(checked_dataset(X)) == 0:
             return torch.zeros(0, self._task().n_outputs)
         warn_of_hidden(X, self.config_.network.abundance)
-        return cohort_outputs(self.network_, self.maker(X), top_fraction=self.config_.training.averaged_fraction)
+        return cohort_outputs(self.network_, self.collator(X), top_fraction=self.config_.training.averaged_fraction)
 
-    def maker(self, X: RepertoireDataset) -> BatchMaker:
-        """Return a batch maker that presents repertoires as the network was trained to see them."""
-        return BatchMaker(X, self.config_.network.abundance, genes=self.network_.gene_names)
+    def collator(self, X: RepertoireDataset) -> Collator:
+        """Return a collator that presents repertoires as the network was trained to see them."""
+        return Collator(X, self.config_.network.abundance, genes=self.network_.gene_names)
 
     def attention(self, X: RepertoireDataset) -> list[NDArray[np.float64]]:
         """Return the attention weights of each repertoire's sequences, (N, H), which sum to 1 per head."""
         check_is_fitted(self)
-        maker = self.maker(X)
-        return [torch.softmax(attention_logits(self.network_, maker, i).double(), dim=0).numpy() for i in range(len(X))]
+        collator = self.collator(X)
+        return [
+            torch.softmax(attention_logits(self.network_, collator, i).double(), dim=0).numpy() for i in range(len(X))
+        ]
 
     def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         own = {name: value for name, value in vars(self).items() if name not in ("network_", "config_")}

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.nn.batch import BatchMaker
+from deeprc.nn.batch import Collator
 from deeprc.nn.inference import pooled_representations
 from deeprc.nn.network import DeepRC, RunningStandardisation
 from deeprc.outputs import multitask_loss
@@ -97,7 +97,7 @@ def describe_start(motifs: Sequence[Motif], labels: NDArray[np.float64], n_kerne
 def seed_network(
     network: DeepRC,
     motifs: Sequence[Motif],
-    maker: BatchMaker,
+    collator: Collator,
     labels: NDArray[np.float64],
     tasks: Sequence[Task],
     *,
@@ -115,7 +115,7 @@ def seed_network(
         Its encoder must have `starts_from_motifs`.
     motifs
         At most D.
-    maker
+    collator
         Serves the training repertoires.
     labels, tasks
         Their labels, (B, number of tasks), NaN where missing.
@@ -125,15 +125,15 @@ def seed_network(
     if not motifs:
         return
     letters = [motif.letters for motif in motifs]
-    full, none = network.embedding.start_from_motifs(letters, _typical_scale(maker))
+    full, none = network.embedding.start_from_motifs(letters, _typical_scale(collator))
     _seed_attention(network, len(motifs), full, none)
-    _fit_output(network, len(motifs), maker, torch.from_numpy(labels), tasks, top_fraction)
+    _fit_output(network, len(motifs), collator, torch.from_numpy(labels), tasks, top_fraction)
 
 
-def _typical_scale(maker: BatchMaker) -> float:
+def _typical_scale(collator: Collator) -> float:
     """Return the median factor of the one-hot features, of sequences whose residues are seen."""
-    every = np.arange(len(maker.dataset))
-    scales = maker.sample(every, _LOOK, np.random.default_rng(0)).residue_scale
+    every = np.arange(len(collator.dataset))
+    scales = collator.sample(every, _LOOK, np.random.default_rng(0)).residue_scale
     seen = scales[scales > 0]
     return float(seen.median()) if len(seen) else 1.0
 
@@ -172,15 +172,15 @@ def _selu(value: float) -> float:
 
 
 def _fit_output(
-    network: DeepRC, n: int, maker: BatchMaker, labels: Tensor, tasks: Sequence[Task], top_fraction: float
+    network: DeepRC, n: int, collator: Collator, labels: Tensor, tasks: Sequence[Task], top_fraction: float
 ) -> None:
     """Let the outputs, where they are linear, begin with what the first n kernels say of the training labels.
 
     The representations of whole repertoires give the moments of the standardisation, and a regression with an l2
     penalty on the first head's share of the seeded kernels gives the weights; all others are 0.
     """
-    filled = np.flatnonzero(maker.dataset.n_sequences > 0)  # an empty one tells nothing
-    pooled = pooled_representations(network, maker, filled.tolist(), top_fraction=top_fraction)
+    filled = np.flatnonzero(collator.dataset.n_sequences > 0)  # an empty one tells nothing
+    pooled = pooled_representations(network, collator, filled.tolist(), top_fraction=top_fraction)
     representation = torch.stack([mean for mean, _ in pooled]).flatten(start_dim=1)  # (B, H, S) -> (B, H * S) float64
     moments = RunningStandardisation(representation.shape[1]).double()
     moments.start(representation)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deeprc.config import TrainingConfig
-from deeprc.nn.batch import BatchMaker, RepertoireBatch
+from deeprc.nn.batch import Collator, RepertoireBatch
 from deeprc.nn.network import DeepRC
 from deeprc.outputs import multitask_loss
 from deeprc.tasks import Task
@@ -91,25 +91,25 @@ class CapturedStep:
     ----------
     step
         The update.
-    maker
+    collator
         Serves the sequences from the device.
     labels
-        Of all repertoires of the maker's dataset, (number of repertoires, number of tasks).
+        Of all repertoires of the collator's dataset, (number of repertoires, number of tasks).
     batch_size
         B.
     """
 
-    def __init__(self, step: Step, maker: BatchMaker, labels: NDArray[np.float64], batch_size: int) -> None:
-        self._step, self._maker = step, maker
-        self._labels = torch.from_numpy(labels).to(maker.device)
-        self._inputs = torch.zeros((2, batch_size), dtype=torch.int64, device=maker.device)  # positions and keys
-        self._most = int(maker.dataset.n_sequences.max())
+    def __init__(self, step: Step, collator: Collator, labels: NDArray[np.float64], batch_size: int) -> None:
+        self._step, self._collator = step, collator
+        self._labels = torch.from_numpy(labels).to(collator.device)
+        self._inputs = torch.zeros((2, batch_size), dtype=torch.int64, device=collator.device)  # positions and keys
+        self._most = int(collator.dataset.n_sequences.max())
         if step.settings.n_sequences is not None:
             self._most = min(step.settings.n_sequences, self._most)
         self._total = batch_size * self._most
         self._graph: torch.cuda.CUDAGraph | None = None
         self._loss = torch.zeros(())
-        self._eager_updates = _EAGER_UPDATES if maker.device.type == "cuda" else None
+        self._eager_updates = _EAGER_UPDATES if collator.device.type == "cuda" else None
 
     def __call__(self, positions: NDArray[np.int64], keys: NDArray[np.int64]) -> Tensor:
         """Make one update with these repertoires, (B,), and keys, (B,); return its loss."""
@@ -117,7 +117,7 @@ class CapturedStep:
         if self._eager_updates is None:
             self._inputs.copy_(inputs)
             return self._update()
-        with torch.cuda.device(self._maker.device):  # whose streams are recorded
+        with torch.cuda.device(self._collator.device):  # whose streams are recorded
             return self._on_device(inputs)
 
     def _on_device(self, inputs: Tensor) -> Tensor:
@@ -133,7 +133,7 @@ class CapturedStep:
 
     def _update(self) -> Tensor:
         positions, keys = self._inputs
-        batch = self._maker.draw(positions, self._most, keys, total=self._total)
+        batch = self._collator.draw(positions, self._most, keys, total=self._total)
         return self._step(batch, self._labels[positions])
 
     def _on_side_stream(self) -> Tensor:

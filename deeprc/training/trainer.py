@@ -27,7 +27,7 @@ from deeprc.documents import AnyFloat, shown, typed
 from deeprc.errors import InputError
 from deeprc.estimators import canonical_order
 from deeprc.files import name_write_errors
-from deeprc.nn.batch import BatchMaker, RepertoireBatch, cache_device
+from deeprc.nn.batch import Collator, RepertoireBatch, cache_device
 from deeprc.nn.features import N_AMINO_ACIDS
 from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import attention_logits, attention_weights, cohort_outputs
@@ -177,18 +177,18 @@ class Trainer:
         self.step = Step(self.network, tasks, config.training)
         self.state = TrainingState()
         self._best = _copied(self.network)
-        self._batches, self._held_out = (self._maker(fold.dataset) for fold in (self.train, self.validation))
+        self._batches, self._held_out = (self._make_collator(fold.dataset) for fold in (self.train, self.validation))
         self._validation_rows = self._draw_validation_rows()
         self._losses: list[Tensor] = []
         self._saved = time.monotonic()
         if checkpoint is not None and checkpoint.exists():
             self._restore(checkpoint)
 
-    def _maker(self, dataset: RepertoireDataset) -> BatchMaker:
+    def _make_collator(self, dataset: RepertoireDataset) -> Collator:
         choice = "never" if self._changes_batches else self.config.training.device_cache
         genes = self.network.gene_names
         device = cache_device(dataset, choice, self.device, genes=genes is not None)
-        return BatchMaker(dataset, self.config.network.abundance, genes=genes, device=device)
+        return Collator(dataset, self.config.network.abundance, genes=genes, device=device)
 
     @property
     def _changes_batches(self) -> bool:
@@ -328,10 +328,10 @@ class Trainer:
 
     def sample(self, number: int) -> RepertoireBatch:
         """Return the batch of update `number`, where the sequences are read from."""
-        settings, maker = self.config.training, self._batches
+        settings, collator = self.config.training, self._batches
         positions = self._positions(number)
-        at, keys = (torch.from_numpy(values).to(maker.device) for values in (positions, self._keys(number)))
-        batch = maker.draw(at, settings.n_sequences or int(maker.dataset.n_sequences.max()), keys)
+        at, keys = (torch.from_numpy(values).to(collator.device) for values in (positions, self._keys(number)))
+        batch = collator.draw(at, settings.n_sequences or int(collator.dataset.n_sequences.max()), keys)
         rng = _generator(self.seed, _AUGMENTATION, number)
         if settings.shuffle_negatives:
             batch = shuffle_negatives(batch, self.train.labels[positions, 0] == 0, rng)

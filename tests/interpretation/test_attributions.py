@@ -51,7 +51,7 @@ def close(found: Attributions, expected: Attributions, rows: list[int]) -> None:
 def asked_of_the_network(run: Run, dataset: RepertoireDataset, position: int, row: int) -> torch.Tensor:
     """Return the outputs of a repertoire less those with only A in the place of one kept sequence, (T,) float64."""
     kept = np.flatnonzero(kept_of(run, dataset, position))
-    batch = run.maker(dataset).take(position, kept).compact()
+    batch = run.collator(dataset).take(position, kept).compact()
     batch = replace(batch, residue_scale=batch.residue_scale.double(), position_scale=batch.position_scale.double())
     at = int(np.flatnonzero(kept == row)[0])
     residues = batch.residues.clone()
@@ -145,7 +145,7 @@ def test_by_hand(run_factory: Callable[..., Run], cohort: RepertoireDataset) -> 
     sequences = cohort[1].sequences()
     rows = [0, 10, next(i for i, sequence in enumerate(sequences) if "W" not in sequence)]
     found = attribute(run, cohort, chosen(cohort, {1: rows}), background=background)
-    unit = slope * 1.0507009873554805 * weight * run.maker(cohort).inverse_std(1) / len(cohort[1])
+    unit = slope * 1.0507009873554805 * weight * run.collator(cohort).inverse_std(1) / len(cohort[1])
     expected = np.zeros((3, max(len(sequences[row]) for row in rows)))
     for i, row in enumerate(rows):
         expected[i, max(sequences[row].find("W"), 0)] = unit * (1 - f if "W" in sequences[row] else -f)
@@ -162,7 +162,7 @@ def test_kernels_of_uniform_attention_and_a_linear_output(
     run = run_factory(cohort, "n_updates=1", "n_kernels=6", "standardise=false", stir=0.2)
     with torch.no_grad():
         run.network.pooling.queries.zero_()
-        batch = run.maker(cohort).take(3, np.array([2, 8])).compact()
+        batch = run.collator(cohort).take(3, np.array([2, 8])).compact()
         baseline = replace(batch, residues=torch.zeros_like(batch.residues))
         difference = (run.network.attend(batch)[0] - run.network.attend(baseline)[0]).double()
         expected = difference * run.network.output_network[-1].weight.double() / len(cohort[3])

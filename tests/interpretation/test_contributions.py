@@ -56,7 +56,7 @@ def test_of_a_linear_output_contributions_are_exact_and_responses_know_no_repert
     standardise, linear = run.network.output_network
     scores = score_sequences(run, cohort, 2)
     with torch.no_grad():
-        values, logits = run.network.attend(run.maker(cohort).take(2, slice(None)))
+        values, logits = run.network.attend(run.collator(cohort).take(2, slice(None)))
         scale = (standardise.variance + 1e-8).rsqrt().double()
         slope = (linear.weight.double() * scale).view(2, 2, -1)  # (T, H, D)
         offset = linear.bias.double() - (linear.weight.double() * scale) @ standardise.mean.double()
@@ -71,10 +71,10 @@ def test_a_response_is_the_output_of_the_sequence_alone(
     run_factory: Callable[..., Run], cohort: RepertoireDataset
 ) -> None:
     run = run_factory(cohort, "n_updates=3", "n_heads=2", "abundance=none", stir=0.3)
-    scores, maker = score_sequences(run, cohort, 4), run.maker(cohort)
+    scores, collator = score_sequences(run, cohort, 4), run.collator(cohort)
     for row in (0, 7):
         with torch.no_grad():
-            alone = run.network(maker.take(4, np.array([row])))
+            alone = run.network(collator.take(4, np.array([row])))
         np.testing.assert_allclose(scores.responses[row], alone[0].numpy(), rtol=1e-4, atol=1e-5)
 
 

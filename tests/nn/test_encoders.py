@@ -124,10 +124,10 @@ def test_registering(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_linear_part_and_the_rest_are_the_convolution(cohort: RepertoireDataset) -> None:
     """What attributions walk through equals what training computes."""
-    from deeprc.nn.batch import BatchMaker
+    from deeprc.nn.batch import Collator
 
     encoder = ConvolutionEncoder(EncoderSettings(12, 5))
-    batch = BatchMaker(cohort, "none").take(0, slice(None))
+    batch = Collator(cohort, "none").take(0, slice(None))
     torch.testing.assert_close(SequenceEncoder.forward(encoder, batch), encoder(batch), atol=1e-5, rtol=1e-5)
 
 

@@ -20,7 +20,7 @@ from deeprc.datasets.sequences import SequenceTable
 from deeprc.datasets.simulation import Cohort, GermlineBackground, IndependentBackground, SimulatedDataset, Sizes
 from deeprc.datasets.simulation.write import write_container
 from deeprc.errors import InputError
-from deeprc.nn import BatchMaker, DeepRC, GeneNames
+from deeprc.nn import Collator, DeepRC, GeneNames
 from deeprc.nn.batch import cache_device
 from deeprc.nn.inference import attention_logits, cohort_outputs
 from deeprc.nn.motif_convolution import motif_convolution
@@ -80,7 +80,7 @@ def test_a_name_of_other_repertoires_is_not_known(genes: RepertoireDataset, tmp_
     cohort = open_dataset(tmp_path / "c.h5")
     assert GeneNames.of(cohort[[2, 0]]) == GeneNames(("TRBV30", "TRBV9"), ())
     assert GeneNames.of(cohort[:0]) == GeneNames((), ())
-    assert BatchMaker(cohort, "none", genes=GeneNames.of(cohort[[2, 0]])).take(1, slice(None)).genes.tolist() == [
+    assert Collator(cohort, "none", genes=GeneNames.of(cohort[[2, 0]])).take(1, slice(None)).genes.tolist() == [
         [0, 0],
         [0, 0],
     ]
@@ -92,13 +92,13 @@ def test_a_cohort_without_genes_cannot_be_used(tmp_path: Path, genes: Repertoire
     with pytest.raises(InputError, match=message):
         GeneNames.of(without)
     with pytest.raises(InputError, match=message):
-        BatchMaker(without, "none", genes=GeneNames.of(genes))
+        Collator(without, "none", genes=GeneNames.of(genes))
     assert GeneNames.of(write(tmp_path / "v.h5", j=None)).j_call == ()
 
 
 def dense_outputs(network: DeepRC, dataset: RepertoireDataset, position: int) -> Tensor:
     """Compute the outputs of one repertoire by one operation after another, genes looked up by their text."""
-    batch = BatchMaker(dataset, "none").take(position, slice(None))
+    batch = Collator(dataset, "none").take(position, slice(None))
     maximum = motif_convolution(
         batch.residues, batch.starts, batch.lengths, batch.residue_scale, batch.position_scale,
         network.embedding.weight, network.embedding.bias, implementation="reference",
@@ -124,11 +124,11 @@ def dense_outputs(network: DeepRC, dataset: RepertoireDataset, position: int) ->
 @pytest.mark.parametrize("shape", [{}, {"n_kernels": 40, "gene_units": 20}, {"n_key_layers": 0, "key_units": 14}])
 def test_forward_equals_its_formula(genes: RepertoireDataset, shape: dict[str, object]) -> None:
     network = network_of(GeneNames.of(genes[:3]), **shape)
-    maker = BatchMaker(genes, "none", genes=network.gene_names)
-    outputs = network(maker.sample(np.arange(5), 1000, np.random.default_rng(0)))
+    collator = Collator(genes, "none", genes=network.gene_names)
+    outputs = network(collator.sample(np.arange(5), 1000, np.random.default_rng(0)))
     expected = torch.stack([dense_outputs(network, genes, i) for i in range(5)])
     torch.testing.assert_close(outputs, expected, atol=1e-5, rtol=1e-5)
-    streamed = cohort_outputs(network, maker, top_fraction=1.0)
+    streamed = cohort_outputs(network, collator, top_fraction=1.0)
     torch.testing.assert_close(streamed, expected.detach(), atol=1e-5, rtol=1e-5)
 
 
@@ -143,7 +143,7 @@ def test_forward_equals_its_formula(genes: RepertoireDataset, shape: dict[str, o
 )
 def test_one_pass_equals_the_operations(genes: RepertoireDataset, shape: dict[str, object]) -> None:
     network = network_of(GeneNames.of(genes), **shape)
-    batch = BatchMaker(genes, "none", genes=network.gene_names).sample(np.arange(5), 30, np.random.default_rng(0))
+    batch = Collator(genes, "none", genes=network.gene_names).sample(np.arange(5), 30, np.random.default_rng(0))
     assert network._fused_weights(batch) is not None
     results, directions = [], None
     for in_one_pass in (True, False):
@@ -163,31 +163,31 @@ def test_one_pass_equals_the_operations(genes: RepertoireDataset, shape: dict[st
 
 def test_scoring_in_chunks_is_scoring(genes: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     network = network_of(GeneNames.of(genes))
-    maker = BatchMaker(genes, "none", genes=network.gene_names)
-    whole = attention_logits(network, maker, 1)
+    collator = Collator(genes, "none", genes=network.gene_names)
+    whole = attention_logits(network, collator, 1)
     monkeypatch.setattr("deeprc.nn.network.chunk_size", lambda _: 7)
-    assert torch.equal(network.score(maker.take(1, slice(None))), whole)
-    assert torch.equal(attention_logits(network, maker, 1, chunk=9), whole)
+    assert torch.equal(network.score(collator.take(1, slice(None))), whole)
+    assert torch.equal(attention_logits(network, collator, 1, chunk=9), whole)
 
 
 def test_a_prediction_depends_neither_on_its_batch_nor_on_the_vocabulary(
     genes: RepertoireDataset, tmp_path: Path
 ) -> None:
     network = network_of(GeneNames.of(genes[:2]))
-    expected = cohort_outputs(network, BatchMaker(genes, "none", genes=network.gene_names), top_fraction=1.0)
+    expected = cohort_outputs(network, Collator(genes, "none", genes=network.gene_names), top_fraction=1.0)
     among = network(
-        BatchMaker(genes, "none", genes=network.gene_names).sample(np.array([1, 4, 2]), 1000, np.random.default_rng(0))
+        Collator(genes, "none", genes=network.gene_names).sample(np.array([1, 4, 2]), 1000, np.random.default_rng(0))
     )
     torch.testing.assert_close(among.detach(), expected[[1, 4, 2]], atol=1e-6, rtol=1e-5)
     other = write(tmp_path / "other.h5", v=("TRBV6-2,TRBV6-3", "TRBV1", "", "TRBV20-1", "TRBV5-1"), j=J_GENES[::-1])
     assert other.container.v_call.vocabulary != genes.container.v_call.vocabulary
-    again = cohort_outputs(network, BatchMaker(other, "none", genes=network.gene_names), top_fraction=1.0)
+    again = cohort_outputs(network, Collator(other, "none", genes=network.gene_names), top_fraction=1.0)
     assert torch.equal(again, expected)
 
 
 def test_genes_change_a_prediction_and_unknown_ones_are_alike(genes: RepertoireDataset) -> None:
     network = network_of(GeneNames(("TRBV5-1",), ("TRBJ2-7",)))
-    batch = BatchMaker(genes, "none", genes=network.gene_names).take(0, slice(None))
+    batch = Collator(genes, "none", genes=network.gene_names).take(0, slice(None))
     texts = genes[0].to_frame()[["v_call", "j_call"]].to_numpy().tolist()
     known = [[int(v == "TRBV5-1"), int(j == "TRBJ2-7")] for v, j in texts]
     assert batch.genes.tolist() == known
@@ -206,8 +206,8 @@ def test_an_unknown_gene_starts_at_nothing() -> None:
 def test_what_is_missing_is_said(genes: RepertoireDataset) -> None:
     with pytest.raises(ValueError, match="gene_names: expected the names of the genes"):
         DeepRC(gene_units=2)
-    with pytest.raises(ValueError, match="the network reads genes: expected batches of a BatchMaker that was given"):
-        network_of(GeneNames.of(genes))(BatchMaker(genes, "none").take(0, slice(None)))
+    with pytest.raises(ValueError, match="the network reads genes: expected batches of a Collator that was given"):
+        network_of(GeneNames.of(genes))(Collator(genes, "none").take(0, slice(None)))
     with pytest.raises(InputError, match=r"key_units: expected n_kernels \+ 2 gene_units, 48, where n_key_layers is 0"):
         load_config("deeprc", ["gene_units=8", "n_key_layers=0"])
 
@@ -218,26 +218,26 @@ def test_without_units_nothing_changes(genes: RepertoireDataset) -> None:
         torch.manual_seed(3)
         networks.append(DeepRC(n_kernels=8, gene_names=names))
     assert networks[0].state_dict().keys() == networks[1].state_dict().keys()
-    batch = BatchMaker(genes, "none").take(0, slice(None))
+    batch = Collator(genes, "none").take(0, slice(None))
     assert batch.genes is None
     assert torch.equal(networks[0](batch), networks[1](batch))
 
 
 def test_batches_carry_genes_wherever_they_go(genes: RepertoireDataset) -> None:
-    maker = BatchMaker(genes[[3, 1, 0]], "none", genes=GeneNames.of(genes))
-    batch = maker.sample(np.array([2, 0, 1]), 20, np.random.default_rng(0))
+    collator = Collator(genes[[3, 1, 0]], "none", genes=GeneNames.of(genes))
+    batch = collator.sample(np.array([2, 0, 1]), 20, np.random.default_rng(0))
 
     def pairs(one: object) -> list[tuple[str, list[int]]]:
         """Tell the sequences by their residues, which are different, with their genes."""
         rows = zip(one.starts, one.lengths, one.genes, strict=True)  # type: ignore[attr-defined]
         return [(str(one.residues[s : s + n].tolist()), g.tolist()) for s, n, g in rows]  # type: ignore[attr-defined]
 
-    every = dict(pairs(maker.sample(np.arange(3), 1000, np.random.default_rng(0))))
+    every = dict(pairs(collator.sample(np.arange(3), 1000, np.random.default_rng(0))))
     names = GeneNames.of(genes)
     for position, repertoire in enumerate(genes[[3, 1, 0]]):
         table = repertoire.to_frame()
         expected = [names.numbers_of(table[f].tolist(), f).tolist() for f in ("v_call", "j_call")]
-        assert maker.take(position, slice(None)).genes.T.tolist() == expected
+        assert collator.take(position, slice(None)).genes.T.tolist() == expected
     assert all(every[text] == number for text, number in pairs(batch))
     assert pairs(batch.compact()) == pairs(batch)
     assert pairs(batch.to(CPU)) == pairs(batch)
@@ -251,15 +251,15 @@ def test_batches_carry_genes_wherever_they_go(genes: RepertoireDataset) -> None:
 
 def test_the_form_for_devices_gives_the_same_genes(genes: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     names = GeneNames.of(genes)
-    maker = BatchMaker(genes, "none", genes=names)
+    collator = Collator(genes, "none", genes=names)
     at, owner = torch.tensor([0, 3, 57, 199]), torch.tensor([0, 0, 1, 4])
-    expected = maker._batch(torch.arange(5), at, owner, torch.tensor([0, 2, 3, 3, 3, 4]))
-    monkeypatch.setattr(maker, "device", torch.device("meta"))  # which takes the path of other devices
-    columns = replace(maker._columns, max_length=24)
-    monkeypatch.setattr(maker, "_columns", columns)
-    maker._know_inverse_std(np.arange(5))
+    expected = collator._batch(torch.arange(5), at, owner, torch.tensor([0, 2, 3, 3, 3, 4]))
+    monkeypatch.setattr(collator, "device", torch.device("meta"))  # which takes the path of other devices
+    columns = replace(collator._columns, max_length=24)
+    monkeypatch.setattr(collator, "_columns", columns)
+    collator._know_inverse_std(np.arange(5))
     beyond = torch.cat([at, torch.tensor([10_000])])  # fills a batch
-    found = maker._batch(torch.arange(5), beyond, torch.cat([owner, owner[:1]]), torch.tensor([0, 2, 3, 3, 3, 4]))
+    found = collator._batch(torch.arange(5), beyond, torch.cat([owner, owner[:1]]), torch.tensor([0, 2, 3, 3, 3, 4]))
     assert torch.equal(found.genes[:4], expected.genes)
     assert found.genes.shape == (5, 2)
 
@@ -280,8 +280,8 @@ def test_simulated_cohorts_have_the_genes_of_their_containers(tmp_path: Path) ->
     assert names == GeneNames.of(written[:3])
     assert names.v_call
     assert names.j_call
-    makers = [BatchMaker(dataset, "none", genes=names) for dataset in (virtual, written)]
-    made, read = (maker.sample(np.array([5, 0]), 30, np.random.default_rng(1)) for maker in makers)
+    collators = [Collator(dataset, "none", genes=names) for dataset in (virtual, written)]
+    made, read = (collator.sample(np.array([5, 0]), 30, np.random.default_rng(1)) for collator in collators)
     assert torch.equal(made.genes, read.genes)
     assert made.genes.any()
     message = "gene_units: cohort has no v_call and no j_call"

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.nn import BatchMaker, DeepRC, inference
+from deeprc.nn import Collator, DeepRC, inference
 from deeprc.nn.inference import (
     RepertoireOutputs,
     attention_logits,
@@ -30,7 +30,7 @@ def rng() -> np.random.Generator:
 def test_forward_equals_its_formula(cohort: RepertoireDataset) -> None:
     torch.manual_seed(1)
     network = DeepRC(n_kernels=8, kernel_size=5).eval()
-    batch = BatchMaker(cohort, "log1p").sample(np.array([0, 3]), 1000, rng())
+    batch = Collator(cohort, "log1p").sample(np.array([0, 3]), 1000, rng())
     maximum = motif_convolution(
         batch.residues, batch.starts, batch.lengths, batch.residue_scale, batch.position_scale,
         network.embedding.weight, network.embedding.bias, implementation="reference",
@@ -46,17 +46,17 @@ def test_forward_equals_its_formula(cohort: RepertoireDataset) -> None:
 
 
 def test_a_prediction_does_not_depend_on_the_batch(cohort: RepertoireDataset, network: DeepRC) -> None:
-    maker = BatchMaker(cohort, "log1p")
-    alone = network(maker.sample(np.array([4]), 1000, rng()), top_fraction=0.3)
-    among = network(maker.sample(np.array([1, 4, 2, 9]), 1000, rng()), top_fraction=0.3)
+    collator = Collator(cohort, "log1p")
+    alone = network(collator.sample(np.array([4]), 1000, rng()), top_fraction=0.3)
+    among = network(collator.sample(np.array([1, 4, 2, 9]), 1000, rng()), top_fraction=0.3)
     torch.testing.assert_close(among[1], alone[0])
 
 
 def test_a_prediction_does_not_depend_on_the_order_of_sequences(cohort: RepertoireDataset, network: DeepRC) -> None:
-    maker = BatchMaker(cohort, "log1p")
+    collator = Collator(cohort, "log1p")
     n = len(cohort[5])
-    forwards = network(maker.take(5, np.arange(n)))
-    backwards = network(maker.take(5, np.arange(n)[::-1].copy()))
+    forwards = network(collator.take(5, np.arange(n)))
+    backwards = network(collator.take(5, np.arange(n)[::-1].copy()))
     torch.testing.assert_close(forwards, backwards)
 
 
@@ -65,10 +65,10 @@ def test_a_prediction_does_not_depend_on_the_order_of_sequences(cohort: Repertoi
 def test_streamed_inference_equals_forward(
     cohort: RepertoireDataset, network: DeepRC, top_fraction: float, chunk: int
 ) -> None:
-    maker = BatchMaker(cohort, "log1p")
-    batch = maker.sample(np.arange(6), 10_000, rng())
+    collator = Collator(cohort, "log1p")
+    batch = collator.sample(np.arange(6), 10_000, rng())
     expected = network(batch, top_fraction=top_fraction)
-    found = [repertoire_outputs(network, maker, i, top_fraction=top_fraction, chunk=chunk) for i in range(6)]
+    found = [repertoire_outputs(network, collator, i, top_fraction=top_fraction, chunk=chunk) for i in range(6)]
     torch.testing.assert_close(torch.stack(found), expected.detach(), atol=1e-5, rtol=1e-5)
 
 
@@ -78,47 +78,47 @@ def test_small_repertoires_together_have_the_numbers_that_they_have_alone(
     cohort: RepertoireDataset, network: DeepRC, monkeypatch: pytest.MonkeyPatch, top_fraction: float, chunk: int
 ) -> None:
     monkeypatch.setattr(inference, "chunk_size", lambda device: chunk)
-    alone = [repertoire_outputs(network, BatchMaker(cohort, "log1p"), i, top_fraction=top_fraction) for i in range(30)]
-    maker = BatchMaker(cohort, "log1p")
-    together = RepertoireOutputs(network, maker, top_fraction=top_fraction)
+    alone = [repertoire_outputs(network, Collator(cohort, "log1p"), i, top_fraction=top_fraction) for i in range(30)]
+    collator = Collator(cohort, "log1p")
+    together = RepertoireOutputs(network, collator, top_fraction=top_fraction)
     for i in (*range(30), 17, 3, 29):  # one after the other, and then not
         torch.testing.assert_close(together(i), alone[i], rtol=0, atol=0)
     positions = [21, 0, 1, 2, 7]
-    expected = [pooled_representation(network, maker, i, top_fraction=top_fraction) for i in positions]
-    found = list(pooled_representations(network, maker, positions, top_fraction=top_fraction))
+    expected = [pooled_representation(network, collator, i, top_fraction=top_fraction) for i in positions]
+    found = list(pooled_representations(network, collator, positions, top_fraction=top_fraction))
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
 def test_chosen_rows_of_small_repertoires(cohort: RepertoireDataset, network: DeepRC) -> None:
-    maker = BatchMaker(cohort, "log1p")
+    collator = Collator(cohort, "log1p")
     rows = [np.arange(i % 5) * 2 for i in range(len(cohort))]  # of some none
-    found = cohort_outputs(network, maker, top_fraction=0.5, rows=rows)
+    found = cohort_outputs(network, collator, top_fraction=0.5, rows=rows)
     for i, own in enumerate(rows):
-        alone = repertoire_outputs(network, maker, i, top_fraction=0.5, rows=own)
+        alone = repertoire_outputs(network, collator, i, top_fraction=0.5, rows=own)
         torch.testing.assert_close(found[i], alone, rtol=0, atol=0)
 
 
 def test_streamed_attention_equals_attend(cohort: RepertoireDataset, network: DeepRC) -> None:
-    maker = BatchMaker(cohort, "log1p")
-    logits = attention_logits(network, maker, 3, chunk=10)
-    torch.testing.assert_close(logits, network.attend(maker.take(3, np.arange(len(cohort[3]))))[1].detach())
+    collator = Collator(cohort, "log1p")
+    logits = attention_logits(network, collator, 3, chunk=10)
+    torch.testing.assert_close(logits, network.attend(collator.take(3, np.arange(len(cohort[3]))))[1].detach())
 
 
 def test_outputs_come_in_the_order_of_the_dataset(cohort: RepertoireDataset, network: DeepRC) -> None:
     order = np.array([7, 0, 21])
-    whole = cohort_outputs(network, BatchMaker(cohort, "log1p"), top_fraction=0.5)
-    part = cohort_outputs(network, BatchMaker(cohort[order], "log1p"), top_fraction=0.5)
+    whole = cohort_outputs(network, Collator(cohort, "log1p"), top_fraction=0.5)
+    part = cohort_outputs(network, Collator(cohort[order], "log1p"), top_fraction=0.5)
     torch.testing.assert_close(part, whole[order])
 
 
 def test_distinct_repertoires_give_distinct_outputs(cohort: RepertoireDataset, network: DeepRC) -> None:
-    outputs = cohort_outputs(network, BatchMaker(cohort, "log1p"), top_fraction=1.0)
+    outputs = cohort_outputs(network, Collator(cohort, "log1p"), top_fraction=1.0)
     assert len({tuple(row) for row in outputs.tolist()}) == len(cohort)
 
 
 def test_training_gradient_flows_through_the_kept_rows_only(cohort: RepertoireDataset, network: DeepRC) -> None:
-    maker = BatchMaker(cohort, "log1p")
-    batch = maker.sample(np.array([0, 1]), 1000, rng())
+    collator = Collator(cohort, "log1p")
+    batch = collator.sample(np.array([0, 1]), 1000, rng())
     logits = network.attend(batch)[1]
     kept = batch.take(*top_rows(logits, batch.offsets, 0.2))
     direct = torch.autograd.grad(network(kept).sum(), list(network.parameters()))
@@ -130,9 +130,9 @@ def test_training_gradient_flows_through_the_kept_rows_only(cohort: RepertoireDa
 def test_lstm_embedding(cohort: RepertoireDataset) -> None:
     torch.manual_seed(0)
     network = DeepRC(embedding="lstm", n_kernels=6)
-    maker = BatchMaker(cohort, "log1p")
-    among = network(maker.sample(np.array([2, 5]), 1000, rng()))
-    alone = network(maker.sample(np.array([5]), 1000, rng()))
+    collator = Collator(cohort, "log1p")
+    among = network(collator.sample(np.array([2, 5]), 1000, rng()))
+    alone = network(collator.sample(np.array([5]), 1000, rng()))
     torch.testing.assert_close(among[1], alone[0])
     among.sum().backward()
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in network.parameters())
@@ -143,7 +143,7 @@ def test_sixteen_bits_stay_near_thirty_two(cohort: RepertoireDataset) -> None:
     for precision in ("float32", "bfloat16"):
         torch.manual_seed(0)
         network = DeepRC(n_kernels=8, kernel_size=5, precision=precision)  # type: ignore[arg-type]
-        output = network(BatchMaker(cohort, "log1p").sample(np.array([0, 1]), 1000, rng()))
+        output = network(Collator(cohort, "log1p").sample(np.array([0, 1]), 1000, rng()))
         assert output.dtype == torch.float32
         output.sum().backward()
         outputs.append(output.detach())
@@ -181,19 +181,19 @@ def test_running_standardisation_approaches_the_moments() -> None:
 def test_standardised_predictions_do_not_depend_on_the_batch_in_inference(cohort: RepertoireDataset) -> None:
     torch.manual_seed(0)
     network = DeepRC(n_kernels=8, standardise=True).train()
-    maker = BatchMaker(cohort, "log1p")
-    network(maker.sample(np.array([0, 1, 2, 3]), 1000, rng()))
+    collator = Collator(cohort, "log1p")
+    network(collator.sample(np.array([0, 1, 2, 3]), 1000, rng()))
     network.eval()
-    alone = network(maker.sample(np.array([4]), 1000, rng()))
-    among = network(maker.sample(np.array([1, 4]), 1000, rng()))
+    alone = network(collator.sample(np.array([4]), 1000, rng()))
+    among = network(collator.sample(np.array([1, 4]), 1000, rng()))
     torch.testing.assert_close(among[1], alone[0])
 
 
 def test_sampling_is_without_replacement_and_seeded(cohort: RepertoireDataset) -> None:
-    maker = BatchMaker(cohort, "log1p")
-    first = maker.sample(np.array([0, 8]), 20, np.random.default_rng(5))
-    again = maker.sample(np.array([0, 8]), 20, np.random.default_rng(5))
-    other = maker.sample(np.array([0, 8]), 20, np.random.default_rng(6))
+    collator = Collator(cohort, "log1p")
+    first = collator.sample(np.array([0, 8]), 20, np.random.default_rng(5))
+    again = collator.sample(np.array([0, 8]), 20, np.random.default_rng(5))
+    other = collator.sample(np.array([0, 8]), 20, np.random.default_rng(6))
     assert first.offsets.tolist() == [0, 20, 40]
     assert len(set(first.starts.tolist())) == 40
     assert torch.equal(first.starts, again.starts)
@@ -205,13 +205,13 @@ def test_sampling_is_without_replacement_and_seeded(cohort: RepertoireDataset) -
 
 
 def test_the_standard_deviation_is_the_whole_repertoires(cohort: RepertoireDataset) -> None:
-    maker = BatchMaker(cohort, "log1p")
-    few = maker.sample(np.array([3]), 5, rng())
-    assert set(few.position_scale.tolist()) == {np.float32(maker.inverse_std(3))}
+    collator = Collator(cohort, "log1p")
+    few = collator.sample(np.array([3]), 5, rng())
+    assert set(few.position_scale.tolist()) == {np.float32(collator.inverse_std(3))}
 
 
 def test_compact_keeps_every_sequence(cohort: RepertoireDataset) -> None:
-    batch = BatchMaker(cohort, "none").sample(np.array([1, 6]), 10, rng())
+    batch = Collator(cohort, "none").sample(np.array([1, 6]), 10, rng())
     compact = batch.compact()
     assert len(compact.residues) == int(batch.lengths.sum())
     for n in range(20):
@@ -220,7 +220,7 @@ def test_compact_keeps_every_sequence(cohort: RepertoireDataset) -> None:
 
 
 def test_compact_of_neighbours_is_a_copy_of_their_residues(cohort: RepertoireDataset) -> None:
-    batch = BatchMaker(cohort, "none").take(4, slice(3, 9))
+    batch = Collator(cohort, "none").take(4, slice(3, 9))
     compact = batch.compact()
     assert compact.starts.tolist() == (batch.starts - batch.starts[0]).tolist()
     low, high = int(batch.starts[0]), int(batch.starts[-1] + batch.lengths[-1])
@@ -230,11 +230,11 @@ def test_compact_of_neighbours_is_a_copy_of_their_residues(cohort: RepertoireDat
 
 
 def test_a_slice_and_its_rows_are_the_same_sequences(cohort: RepertoireDataset) -> None:
-    maker = BatchMaker(cohort, "log1p")
-    by_slice, by_rows = maker.take(2, slice(5, 11)), maker.take(2, np.arange(5, 11))
+    collator = Collator(cohort, "log1p")
+    by_slice, by_rows = collator.take(2, slice(5, 11)), collator.take(2, np.arange(5, 11))
     for name in ("starts", "lengths", "residue_scale", "position_scale", "offsets"):
         assert torch.equal(getattr(by_slice, name), getattr(by_rows, name)), name
-    assert by_slice.residue_scale[0] == torch.log1p(torch.tensor(float(cohort[2].counts[5]))) * maker.inverse_std(2)
+    assert by_slice.residue_scale[0] == torch.log1p(torch.tensor(float(cohort[2].counts[5]))) * collator.inverse_std(2)
 
 
 def test_a_feature_that_is_constant_but_for_rounding_has_a_variance_of_at_least_0() -> None:

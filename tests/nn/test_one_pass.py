@@ -13,7 +13,7 @@ from torch import Tensor
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.nn import BatchMaker, DeepRC, RepertoireBatch
+from deeprc.nn import Collator, DeepRC, RepertoireBatch
 
 
 def random_batch(lengths: list[int], seed: int) -> RepertoireBatch:
@@ -128,7 +128,7 @@ def test_what_is_no_number_stays_visible() -> None:
 def test_outputs_without_gradients_equal_those_with(cohort: RepertoireDataset, top_fraction: float) -> None:
     torch.manual_seed(0)
     network = DeepRC(n_kernels=16, n_heads=2).eval()
-    batch = BatchMaker(cohort, "log1p").sample(np.arange(5), 50, np.random.default_rng(0))
+    batch = Collator(cohort, "log1p").sample(np.arange(5), 50, np.random.default_rng(0))
     with torch.no_grad():
         without = network(batch, top_fraction=top_fraction)
     torch.testing.assert_close(without, network(batch, top_fraction=top_fraction).detach())

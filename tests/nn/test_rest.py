@@ -7,14 +7,14 @@ from torch import Tensor
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.hopfield.segments import segment_logsumexp
-from deeprc.nn.batch import BatchMaker, RepertoireBatch
+from deeprc.nn.batch import Collator, RepertoireBatch
 from deeprc.nn.network import DeepRC
 from deeprc.nn.sampling import top_rows
 
 
 @pytest.fixture
 def batch(cohort: RepertoireDataset) -> RepertoireBatch:
-    return BatchMaker(cohort, "none").sample(np.arange(4), 10_000, np.random.default_rng(0))
+    return Collator(cohort, "none").sample(np.arange(4), 10_000, np.random.default_rng(0))
 
 
 def build(*, n_heads: int = 1) -> DeepRC:
@@ -61,7 +61,7 @@ def test_gradients_are_those_of_the_kept_sequences_alone(batch: RepertoireBatch)
 
 
 def test_repertoires_of_which_all_is_kept(cohort: RepertoireDataset) -> None:
-    batch = BatchMaker(cohort, "none").sample(np.arange(3), 4, np.random.default_rng(0))
+    batch = Collator(cohort, "none").sample(np.arange(3), 4, np.random.default_rng(0))
     network = build()
     found = network(batch, top_number=4, unattended="constant")
     torch.testing.assert_close(found, network(batch))

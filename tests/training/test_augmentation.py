@@ -2,7 +2,7 @@ import numpy as np
 import torch
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.nn import BatchMaker
+from deeprc.nn import Collator
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
 
 
@@ -12,7 +12,7 @@ def residues_of(batch: object, n: int) -> list[int]:
 
 
 def test_permuting_keeps_each_sequences_composition(cohort: RepertoireDataset) -> None:
-    batch = BatchMaker(cohort, "none").sample(np.array([0, 1]), 30, np.random.default_rng(0))
+    batch = Collator(cohort, "none").sample(np.array([0, 1]), 30, np.random.default_rng(0))
     before = np.asarray(cohort.container.residues).copy()
     permuted = permute_residues(batch, 0.5, np.random.default_rng(1))
     changed = 0
@@ -25,14 +25,14 @@ def test_permuting_keeps_each_sequences_composition(cohort: RepertoireDataset) -
 
 
 def test_permuting_no_residues_changes_nothing(cohort: RepertoireDataset) -> None:
-    batch = BatchMaker(cohort, "none").sample(np.array([0]), 30, np.random.default_rng(0))
+    batch = Collator(cohort, "none").sample(np.array([0]), 30, np.random.default_rng(0))
     same = permute_residues(batch, 0.0, np.random.default_rng(1))
     assert all(residues_of(batch, n) == residues_of(same, n) for n in range(30))
 
 
 def test_negatives_are_mixed_and_positives_are_not(cohort: RepertoireDataset) -> None:
-    maker = BatchMaker(cohort, "log1p")
-    batch = maker.sample(np.array([0, 1, 2]), 40, np.random.default_rng(0))
+    collator = Collator(cohort, "log1p")
+    batch = collator.sample(np.array([0, 1, 2]), 40, np.random.default_rng(0))
     mixed = shuffle_negatives(batch, np.array([True, False, True]), np.random.default_rng(1))
     assert torch.equal(mixed.offsets, batch.offsets)
     assert torch.equal(mixed.starts[40:80], batch.starts[40:80])

@@ -81,7 +81,7 @@ def make(dataset: RepertoireDataset, settings: Config, *, n: int, checkpoint: Pa
 
 def auc_of(trainer: Trainer, dataset: RepertoireDataset) -> float:
     test = dataset[len(dataset) - N_TEST :]
-    outputs = cohort_outputs(trainer.network, trainer._maker(test), top_fraction=1.0)[:, 0]
+    outputs = cohort_outputs(trainer.network, trainer._make_collator(test), top_fraction=1.0)[:, 0]
     return float(roc_auc_score(label(test)[:, 0], outputs))
 
 

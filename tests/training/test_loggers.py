@@ -80,7 +80,7 @@ def test_a_histogram_is_of_the_weights_of_its_update(run: Path, cohort: Repertoi
     best = load_run(run, device="cpu")
     place = pd.read_csv(run / "history.tsv", sep="\t")["validation_loss"].idxmin()
     held_out = cohort[np.array(best.split_of(cohort)) == "validation"]
-    logits = [attention_logits(best.network, best.maker(held_out), i) for i in range(len(held_out))]
+    logits = [attention_logits(best.network, best.collator(held_out), i) for i in range(len(held_out))]
     for head in (0, 1):
         found = events(run).Histograms(f"attention_logit/head_{head + 1}")[place].histogram_value
         values = torch.cat(logits)[:, head].double()

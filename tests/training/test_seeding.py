@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from deeprc.config import Config, NetworkConfig, TrainingConfig
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.nn.batch import BatchMaker
+from deeprc.nn.batch import Collator
 from deeprc.nn.inference import cohort_outputs, pooled_representation
 from deeprc.nn.network import DeepRC
 from deeprc.outputs import multitask_loss
@@ -57,9 +57,9 @@ def test_a_kernel_fires_at_its_motif_alone_and_attention_follows(tmp_path: Path)
     cohort = four(tmp_path, ["SFENAAAA", "ACDSFENC", "DDDDSFEN", "ACDSFWNC", *rest])
     network = build_network(config(), TASKS, seed=0, device=CPU)
     before = {name: value.clone() for name, value in network.state_dict().items()}
-    maker = BatchMaker(cohort, "none")
-    seed_network(network, [motif("SFEN"), motif("W.Y", -1.0)], maker, np.ones((1, 1)), TASKS)
-    values, logits = (each.detach() for each in network.attend(maker.take(0, slice(None))))
+    collator = Collator(cohort, "none")
+    seed_network(network, [motif("SFEN"), motif("W.Y", -1.0)], collator, np.ones((1, 1)), TASKS)
+    values, logits = (each.detach() for each in network.attend(collator.take(0, slice(None))))
     fires = values[:, 0] > 1
     assert fires.tolist() == [True] * 3 + [False] * (1 + len(rest))
     assert bool((values[3:, 0] < -1).all())
@@ -76,9 +76,9 @@ def test_two_matches_hardly_count_more_than_one(tmp_path: Path, n_key_layers: in
     cohort = four(tmp_path, ["SFENAAAA", "ACWAYACD", "SFENWAYC", "ACDGHIKL"])
     shape = NetworkConfig(n_kernels=8, kernel_size=4, n_key_layers=n_key_layers)
     network = build_network(Config(shape), TASKS, seed=0, device=CPU)
-    maker = BatchMaker(cohort, "none")
-    seed_network(network, [motif("SFEN"), motif("W.Y")], maker, np.ones((1, 1)), TASKS)
-    first, second, both, none = network.attend(maker.take(0, slice(None)))[1][:, 0].tolist()
+    collator = Collator(cohort, "none")
+    seed_network(network, [motif("SFEN"), motif("W.Y")], collator, np.ones((1, 1)), TASKS)
+    first, second, both, none = network.attend(collator.take(0, slice(None)))[1][:, 0].tolist()
     assert first - none == pytest.approx(4.0, abs=0.5)
     assert second - none == pytest.approx(4.0, abs=0.5)
     assert both - max(first, second) == pytest.approx(0.0, abs=0.6)
@@ -87,7 +87,7 @@ def test_two_matches_hardly_count_more_than_one(tmp_path: Path, n_key_layers: in
 def test_without_motifs_the_start_is_the_plain_one(cohort: RepertoireDataset) -> None:
     network = build_network(config(), TASKS, seed=0, device=CPU)
     before = {name: value.clone() for name, value in network.state_dict().items()}
-    seed_network(network, [], BatchMaker(cohort, "none"), label(cohort), TASKS)
+    seed_network(network, [], Collator(cohort, "none"), label(cohort), TASKS)
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
 
 
@@ -95,9 +95,9 @@ def test_without_motifs_the_start_is_the_plain_one(cohort: RepertoireDataset) ->
 def test_other_shapes(cohort: RepertoireDataset, shape: dict[str, int]) -> None:
     network_config = NetworkConfig(n_kernels=8, kernel_size=4, **shape)  # type: ignore[arg-type]
     network = build_network(Config(network_config), TASKS, seed=0, device=CPU)
-    maker = BatchMaker(cohort, "none")
-    seed_network(network, [motif("WWHW")], maker, label(cohort), TASKS)
-    values, logits = (each.detach() for each in network.attend(maker.take(1, slice(None))))
+    collator = Collator(cohort, "none")
+    seed_network(network, [motif("WWHW")], collator, label(cohort), TASKS)
+    values, logits = (each.detach() for each in network.attend(collator.take(1, slice(None))))
     fires = values[:, 0] > 1
     assert 0 < int(fires.sum()) < len(fires)
     assert float(logits[fires, 0].mean() - logits[~fires, 0].mean()) > 2
@@ -208,8 +208,8 @@ def test_a_resumed_training_equals_an_uninterrupted_one(
 
 
 def representations(network: DeepRC, cohort: RepertoireDataset) -> NDArray[np.float64]:
-    maker = BatchMaker(cohort, "none")
-    pooled = [pooled_representation(network, maker, i, top_fraction=1.0)[0].flatten() for i in range(len(cohort))]
+    collator = Collator(cohort, "none")
+    pooled = [pooled_representation(network, collator, i, top_fraction=1.0)[0].flatten() for i in range(len(cohort))]
     return np.asarray(torch.stack(pooled))
 
 
@@ -229,7 +229,7 @@ def test_outputs_start_as_a_regression_on_the_seeded_kernels(
     tasks = [Task("x", "x", kind, classes)]
     shape = NetworkConfig(n_kernels=8, kernel_size=4, standardise=standardise)
     network = build_network(Config(shape), tasks, seed=0, device=CPU)
-    seed_network(network, [motif("WWHW"), motif("A.C")], BatchMaker(cohort, "none"), target, tasks)
+    seed_network(network, [motif("WWHW"), motif("A.C")], Collator(cohort, "none"), target, tasks)
     x = representations(network, cohort)
     z = ((x - x.mean(axis=0)) / np.sqrt(x.var(axis=0) + 1e-8))[:, :2]
     if kind == "regression":
@@ -238,7 +238,7 @@ def test_outputs_start_as_a_regression_on_the_seeded_kernels(
         model = LogisticRegression(C=0.5, tol=1e-10, max_iter=10_000).fit(z, target[:, 0])
         expected = model.decision_function(z).reshape(len(z), -1)
     network.eval()
-    outputs = cohort_outputs(network, BatchMaker(cohort, "none"), top_fraction=1.0).double().numpy()
+    outputs = cohort_outputs(network, Collator(cohort, "none"), top_fraction=1.0).double().numpy()
     if kind == "multiclass":
         outputs = outputs - outputs.mean(axis=1, keepdims=True)
         expected = expected - expected.mean(axis=1, keepdims=True)
@@ -298,7 +298,7 @@ def test_repertoires_without_a_label_or_a_sequence_do_not_change_the_start(tmp_p
         cohort = write_cohort(folder / "c.h5", sequences + more, pd.DataFrame({"x": range(30 + len(more))}))
         target = np.array([b % 2 for b in range(30)] + [0.0, np.nan, np.nan][: len(more)])[:, None]
         network = build_network(config(), TASKS, seed=0, device=CPU)
-        seed_network(network, [motif("WWHW"), motif("A.C")], BatchMaker(cohort, "none"), target, TASKS)
+        seed_network(network, [motif("WWHW"), motif("A.C")], Collator(cohort, "none"), target, TASKS)
         z = representations(network, cohort)[:30, :2]
         output = next(layer for layer in network.output_network if isinstance(layer, torch.nn.Linear))
         weights.append(output.weight[0, :2].detach().numpy() / z.std(axis=0))
@@ -343,7 +343,7 @@ def test_updates_of_whole_repertoires_resume_to_the_same_numbers(
     for name, tensor in whole.network.state_dict().items():
         assert torch.equal(resumed.network.state_dict()[name], tensor), name
     assert settings.training.averaged_fraction == 1.0
-    outputs = cohort_outputs(whole.network, BatchMaker(cohort[24:], "none"), top_fraction=1.0)
+    outputs = cohort_outputs(whole.network, Collator(cohort[24:], "none"), top_fraction=1.0)
     targets = torch.from_numpy(label(cohort[24:]))
     best = whole.state.history[-1]["best_update"]
     row = next(row for row in whole.state.history if row["update"] == best)

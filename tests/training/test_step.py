@@ -12,7 +12,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.hopfield.segments import _attention_by_tensors
 from deeprc.nn import batch as batch_module
 from deeprc.nn import network as network_module
-from deeprc.nn.batch import BatchMaker, RepertoireBatch
+from deeprc.nn.batch import Collator, RepertoireBatch
 from deeprc.nn.sampling import _draw_rows_by_tensors, _top_rows_by_tensors
 from deeprc.outputs import multitask_loss
 from deeprc.tasks import Task
@@ -48,7 +48,7 @@ def weights(step: Step) -> dict[str, Tensor]:
 
 def six_updates(cohort: RepertoireDataset) -> tuple[list[float], dict[str, Tensor]]:
     step = make_step()
-    captured = CapturedStep(step, BatchMaker(cohort, "log1p"), labels(cohort), TRAINING.batch_size)
+    captured = CapturedStep(step, Collator(cohort, "log1p"), labels(cohort), TRAINING.batch_size)
     rng = np.random.default_rng(0)
     losses = [float(captured(rng.permutation(len(cohort))[:3], rng.integers(2**63, size=3))) for _ in range(6)]
     return losses, weights(step)
@@ -77,10 +77,10 @@ def test_the_tensor_forms_and_filled_batches_learn_the_same(
 
 
 def test_sequences_beyond_the_last_offset_change_nothing(cohort: RepertoireDataset) -> None:
-    maker = BatchMaker(cohort, "log1p")
+    collator = Collator(cohort, "log1p")
     rows = np.arange(40)
-    plain = maker.take(2, rows)
-    filled = maker.take(2, np.concatenate([rows, [50, 3, 3]]))
+    plain = collator.take(2, rows)
+    filled = collator.take(2, np.concatenate([rows, [50, 3, 3]]))
     filled = filled.take(torch.arange(43), torch.tensor([0, 40]))
     network = make_step().network.eval()
     for fraction in (1.0, 0.3):
@@ -114,15 +114,15 @@ def test_the_loss_ignores_missing_labels() -> None:
 
 
 def test_prefetcher_on_the_cpu_makes_each_batch_when_it_is_asked_for(cohort: RepertoireDataset) -> None:
-    maker, made = BatchMaker(cohort, "none"), []
+    collator, made = Collator(cohort, "none"), []
 
     def make(number: int) -> RepertoireBatch:
         made.append((number, threading.current_thread() is threading.main_thread()))
-        return maker.take(number, np.arange(3))
+        return collator.take(number, np.arange(3))
 
     batches = Prefetcher(make, CPU)
-    assert torch.equal(batches(4).starts, maker.take(4, np.arange(3)).starts)
-    assert torch.equal(batches(7).starts, maker.take(7, np.arange(3)).starts)
+    assert torch.equal(batches(4).starts, collator.take(4, np.arange(3)).starts)
+    assert torch.equal(batches(7).starts, collator.take(7, np.arange(3)).starts)
     assert made == [(4, True), (7, True)]
 
 

@@ -98,10 +98,10 @@ def best_windows(
 
     A window may run over the sequence's end, as in the network.
     """
-    encoder, maker = run.network.embedding, run.maker(dataset)
+    encoder, collator = run.network.embedding, run.collator(dataset)
     position = {repertoire_id: i for i, repertoire_id in enumerate(dataset.repertoire_ids)}
     starts = np.zeros((len(sequences), len(kernels)), np.int64)
     row_of = sequences["sequence_id"].to_numpy(np.int64) - 1
     for repertoire_id, places in sequences.reset_index(drop=True).groupby("repertoire_id").indices.items():
-        starts[places] = encoder.best_windows(maker.take(position[str(repertoire_id)], row_of[places]), kernels)
+        starts[places] = encoder.best_windows(collator.take(position[str(repertoire_id)], row_of[places]), kernels)
     return starts

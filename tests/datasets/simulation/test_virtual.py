@@ -27,7 +27,7 @@ from deeprc.datasets.simulation import (
     write_container,
 )
 from deeprc.errors import InputError
-from deeprc.nn.batch import BatchMaker, cache_device
+from deeprc.nn.batch import Collator, cache_device
 from deeprc.nn.features import ABUNDANCE_MODES, AbundanceMode
 
 COHORT = Cohort(
@@ -157,13 +157,13 @@ def test_batches_are_the_containers(
     virtual: SimulatedDataset, written: RepertoireDataset, abundance: AbundanceMode
 ) -> None:
     part = [7, 2, 9, 3]
-    makers = [BatchMaker(dataset[part], abundance) for dataset in (virtual, written)]
+    collators = [Collator(dataset[part], abundance) for dataset in (virtual, written)]
     pairs = [
-        [maker.sample(np.array([2, 0, 3]), 30, np.random.default_rng(1)) for maker in makers],
-        [maker.sample(np.array([1]), 10_000, np.random.default_rng(1)) for maker in makers],
-        [maker.take(1, slice(2, 9)) for maker in makers],
-        [maker.take(3, np.array([4, 0, 4])) for maker in makers],
-        [maker.take(0, slice(3, 3)) for maker in makers],
+        [collator.sample(np.array([2, 0, 3]), 30, np.random.default_rng(1)) for collator in collators],
+        [collator.sample(np.array([1]), 10_000, np.random.default_rng(1)) for collator in collators],
+        [collator.take(1, slice(2, 9)) for collator in collators],
+        [collator.take(3, np.array([4, 0, 4])) for collator in collators],
+        [collator.take(0, slice(3, 3)) for collator in collators],
     ]
     for made, read in pairs:
         assert made.compact().residues.tolist() == read.compact().residues.tolist()
@@ -174,7 +174,7 @@ def test_batches_are_the_containers(
         torch.testing.assert_close(made.residue_scale, read.residue_scale, rtol=2**-22, atol=0)
         assert made.residue_scale.dtype == read.residue_scale.dtype == torch.float32
         assert made.max_length == read.max_length
-    assert [makers[0].inverse_std(i) for i in range(4)] == [makers[1].inverse_std(i) for i in range(4)]
+    assert [collators[0].inverse_std(i) for i in range(4)] == [collators[1].inverse_std(i) for i in range(4)]
 
 
 def test_its_sequences_are_not_copied_to_a_device(virtual: SimulatedDataset) -> None:
