@@ -146,9 +146,7 @@ def _gathered(repertoires: list[Repertoire], fields: list[str]) -> Rows:
     return _rows(residues, offsets, {name: Categorical.concatenate(each).codes for name, each in calls.items()})
 
 
-def _rows(
-    residues: NDArray[np.uint8], offsets: NDArray[np.int64], codes: dict[str, NDArray[np.integer[Any]]]
-) -> Rows:
+def _rows(residues: NDArray[np.uint8], offsets: NDArray[np.int64], codes: dict[str, NDArray[np.integer[Any]]]) -> Rows:
     v, j = (np.asarray(codes.get(name, np.zeros(0, np.uint16))) for name in _FIELDS)
     return Rows(np.asarray(residues), np.asarray(offsets), v, j)
 
