@@ -224,7 +224,7 @@ def test_mixed_chains(tmp_path, cohort):
     finding = only(cohort.check(), "mixed-chains")
     assert finding.severity == "error"
     assert finding.repertoires == ("hd2",)
-    assert finding.advice == "choose one with --locus, such as --locus TRB"
+    assert finding.advice == "choose one with `locus`, such as `locus=TRB`"
     assert "mixed-chains" not in codes(cohort.check(locus="TRB"))
 
 
@@ -500,7 +500,7 @@ def test_subjects_with_several_repertoires(tmp_path, cohort):
     cohort.write(tmp_path)
     found = cohort.check()
     assert only(found, "repeated-subject").severity == "warning"
-    assert "train with --group-by subject_id" in only(found, "repeated-subject").advice
+    assert "train with `group_by=subject_id`" in only(found, "repeated-subject").advice
     assert "subject-in-both-classes" not in codes(found, "warning", "note")
     assert only(cohort.check(group_by="subject_id"), "repeated-subject").severity == "note"
 
@@ -543,7 +543,7 @@ def test_one_class_is_an_error_and_a_column_that_is_not_there_is_wrong_usage(tmp
     assert codes(found, "error") == ["unusable-target"] * 2
     with pytest.raises(InputError, match=r"no metadata column 'satus'.*did you mean 'status'"):
         cohort.check(targets=["satus"])
-    with pytest.raises(InputError, match="no column 'who' for --group-by"):
+    with pytest.raises(InputError, match="no column 'who' for `group_by`"):
         cohort.check(group_by="who")
 
 
