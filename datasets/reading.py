@@ -214,7 +214,7 @@ def _parts(reading: Reading) -> Iterator[tuple[str, CleanedTable]]:
             if name in reading.repertoires:
                 yield name, clean(part, reading.cleaning, **of_file)
         return
-    named = [] if rows.repertoire is None else [name for name in rows.repertoire.values if name]
+    named = [] if rows.repertoire is None else [name for name in rows.repertoire.vocabulary if name]
     if len(named) > 1:
         column, listing = rows.repertoire_column, ", ".join(named[:3]) + ", ..." * (len(named) > 3)
         raise InputError(

@@ -16,10 +16,11 @@ from deeprc.checks.overlaps import overlaps
 from deeprc.checks.profile import hash_sequences
 from deeprc.checks.sheet import Subjects, _alike
 from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.metadata import read_metadata
 from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.preprocessing import preprocess
-from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.datasets.sequences import SequenceTable
 from deeprc.errors import InputError
 
 LETTERS = np.array(list(AMINO_ACIDS))
@@ -486,7 +487,7 @@ def test_hashes_know_residues_and_gene_names_but_not_their_codes():
 
     def table(vocabulary, codes):
         return SequenceTable(
-            residues, np.diff(offsets), np.ones(4, np.uint32), GeneCalls(np.array(codes, np.uint16), vocabulary)
+            residues, np.diff(offsets), np.ones(4, np.uint32), Categorical(np.array(codes, np.uint16), vocabulary)
         )
 
     one = hash_sequences(table(("TRBV2", "TRBV9"), [0, 1, 0, 0]))
