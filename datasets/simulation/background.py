@@ -19,8 +19,8 @@ from scipy.special import ndtr
 
 from deeprc.compilation import njit
 from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.counters import word
-from deeprc.datasets.sequences import GeneCalls
 from deeprc.errors import InputError
 
 __all__ = ["RESIDUE_WEIGHTS", "Background", "DrawnSequences", "IndependentBackground"]
@@ -61,8 +61,8 @@ class DrawnSequences:
 
     residues: NDArray[np.uint8]
     lengths: NDArray[np.int64]
-    v_call: GeneCalls | None = None
-    j_call: GeneCalls | None = None
+    v_call: Categorical | None = None
+    j_call: Categorical | None = None
 
 
 class Background(Protocol):

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from deeprc.datasets.alphabet import offsets_of, take
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.counters import key_of, uniforms
 from deeprc.datasets.genes import normalise_gene
-from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.datasets.sequences import SequenceTable
 from deeprc.datasets.simulation.background import Background, DrawnSequences, IndependentBackground
 from deeprc.datasets.simulation.signal import Implanter, Implants, Signal
 from deeprc.errors import InputError
@@ -319,13 +320,8 @@ def _replaced(drawn: DrawnSequences, rows: NDArray[np.int64], others: DrawnSeque
     place[rows] = len(drawn.lengths) + np.arange(len(rows))
     both = np.concatenate([drawn.residues, others.residues])
     residues, offsets = take(both, offsets_of(np.concatenate([drawn.lengths, others.lengths])), place)
-    genes: list[GeneCalls | None] = []
+    genes: list[Categorical | None] = []
     for before, after in ((drawn.v_call, others.v_call), (drawn.j_call, others.j_call)):
-        if before is None or after is None:
-            genes.append(None)
-            continue
-        vocabulary = tuple(dict.fromkeys([*before.vocabulary, *after.vocabulary]))
-        number = {name: code for code, name in enumerate(vocabulary)}
-        codes = [np.array([number[name] for name in each.vocabulary])[each.codes] for each in (before, after)]
-        genes.append(GeneCalls(np.concatenate(codes)[place].astype(np.uint16), vocabulary))
+        known = [calls for calls in (before, after) if calls is not None]
+        genes.append(Categorical.concatenate(known).take(place) if len(known) == 2 else None)
     return DrawnSequences(residues, np.diff(offsets), *genes)

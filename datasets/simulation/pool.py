@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from deeprc.compilation import njit
 from deeprc.datasets.alphabet import offsets_of, take
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.counters import word
-from deeprc.datasets.sequences import GeneCalls
 from deeprc.datasets.simulation.background import DrawnSequences
 from deeprc.errors import InputError
 
@@ -58,7 +58,7 @@ class SequencePool:
         places = self._places(key, rows)
         residues, offsets = take(self.sequences.residues, self._offsets, places)
         v_call, j_call = (
-            None if calls is None else GeneCalls(calls.codes[places], calls.vocabulary)
+            None if calls is None else Categorical(calls.codes[places], calls.vocabulary)
             for calls in (self.sequences.v_call, self.sequences.j_call)
         )
         return DrawnSequences(residues, np.diff(offsets), v_call, j_call)

@@ -77,7 +77,7 @@ class RunEnsemble:
         of_runs = [run.split_of(dataset) for run in self.runs]
         found = [next(split for split in (*SPLITS, NEW) if split in splits) for splits in zip(*of_runs, strict=True)]
         if "test" not in found and all("test" in splits for splits in of_runs):
-            logger.warning("no repertoire is on the test side of all runs; train them with the same --fold and --seed")
+            logger.warning("no repertoire is on the test side of all runs; train them with the same `fold` and `seed`")
         return found
 
     def predict(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from deeprc.checks.of_run import RunChecks, check_for_training, metadata_digest,
 from deeprc.checks.profile import hash_sequences
 from deeprc.datasets.alphabet import take
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.datasets.sequences import SequenceTable
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.splits import NEW, people
 from deeprc.interpretation.report.page import Column, Table, number, text
@@ -238,10 +238,7 @@ def _hashes(dataset: RepertoireDataset, index: SequenceIndex) -> NDArray[np.uint
     """Return the hash of each of the sequences with its genes, (n,), as `repertoire_hashes` has it."""
     container, at = dataset.container, index.in_container(dataset)
     residues, offsets = take(container.residues, container.sequence_offsets, at)
-    v_call, j_call = (
-        None if calls is None else GeneCalls(calls.codes[at], calls.vocabulary)
-        for calls in (container.v_call, container.j_call)
-    )
+    v_call, j_call = (None if calls is None else calls.take(at) for calls in (container.v_call, container.j_call))
     counts = np.ones(len(at), np.uint32)
     return hash_sequences(SequenceTable(residues, np.diff(offsets), counts, v_call, j_call))
 

@@ -45,7 +45,7 @@ from deeprc.tasks import Task
 
 __all__ = ["REPORT_NEEDS", "write_report"]
 
-REPORT_NEEDS = ("captum", "logomaker", "matplotlib")
+REPORT_NEEDS = ("logomaker", "matplotlib")
 """The packages of the extra `interpret`, without which there is no report of a run."""
 
 _CONTENTS = [
