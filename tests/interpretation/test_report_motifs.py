@@ -75,7 +75,7 @@ def test_a_gene_stands_out_in_most_carriers_at_thrice_its_share(share: float, of
 
 
 def test_pages_of_directions(trained: Run, motif_cohort: RepertoireDataset) -> None:
-    found = survey(trained.model, motif_cohort, top=60)
+    found = survey(trained.model, motif_cohort, top=60, splits=trained.split_of(motif_cohort))
     shared = shared_by(motif_cohort, found.top, [], "patient_id")
     pages = directions.direction_pages(trained, motif_cohort, found, {"status=case": {}}, shared)
     direction, page = found.directions[0], pages[0]
