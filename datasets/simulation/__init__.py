@@ -4,7 +4,7 @@
 
     cohort = Cohort(100, Sizes(10_000), signals=(Signal((Motif("SF(d)EN"),), witness_rate=0.01),))
     dataset = SimulatedDataset(cohort)  # nothing is made yet
-    dataset[3].sequences(), dataset[3].witness
+    dataset[3].sequences.decode(), dataset[3].witness
 
 A `Cohort` has a `Background`, where its sequences come from, and `Signal`s, which are made of `Motif`s and implanted
 into the repertoires of one class at a witness rate. `load_recipe` reads the paper's cohorts, `write_container` and

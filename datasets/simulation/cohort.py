@@ -20,7 +20,7 @@ from deeprc.datasets.alphabet import offsets_of, take
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.counters import key_of, uniforms
 from deeprc.datasets.genes import normalise_gene
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.background import Background, DrawnSequences, IndependentBackground
 from deeprc.datasets.simulation.signal import Implanter, Implants, Signal
 from deeprc.errors import InputError
@@ -248,15 +248,15 @@ class Cohort:
         table = pd.DataFrame(columns)
         return table.astype({name: object for name in ("repertoire_id", "status", "true_status") if name in table})
 
-    def draw(self, number: int, rows: NDArray[np.int64] | None = None) -> tuple[SequenceTable, Implants]:
+    def draw(self, number: int, rows: NDArray[np.int64] | None = None) -> tuple[Sequences, Implants]:
         """Return a repertoire's sequences, all or those at some rows, (n,), and the truth about them."""
         rows = np.arange(self.size(number)) if rows is None else rows
         drawn = self._with_shifted_genes(number, rows, self.background.draw(self._key(Stream.BACKGROUND, number), rows))
         key = self._key(Stream.SIGNAL, number)
         implants = self._implanter.implant(key, rows, drawn.residues, drawn.lengths, self.carried(number))
-        table = SequenceTable(
+        table = Sequences(
             drawn.residues,
-            drawn.lengths,
+            offsets_of(drawn.lengths),
             self._counts(number, rows),
             drawn.v_call,
             drawn.j_call,

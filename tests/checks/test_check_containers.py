@@ -26,7 +26,7 @@ from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import seal_container
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.preprocessing import preprocess
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import people, subject_column
 from deeprc.runs import run_text
@@ -77,7 +77,7 @@ def test_the_compiled_hash_is_the_readable_one() -> None:
     residues, offsets = encode_many(letters)
     v = Categorical(rng.integers(0, 3, 50).astype(np.uint16), ("", "TRBV2", "TRBV9"))
     for genes in (v, None):
-        table = SequenceTable(residues, np.diff(offsets), np.ones(50, np.uint32), v_call=genes, j_call=None)
+        table = Sequences(residues, offsets, np.ones(50, np.uint32), v_call=genes, j_call=None)
         store = type(
             "Store", (), {"v_call": genes, "j_call": None, "residues": residues, "sequence_offsets": offsets}
         )()

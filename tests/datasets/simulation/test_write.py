@@ -13,7 +13,7 @@ from deeprc.datasets.container import Container
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import open_dataset
 from deeprc.datasets.preprocessing import preprocess
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation import (
     Cohort,
     Counts,
@@ -57,7 +57,7 @@ def real_pool(folder: Path) -> SequencePool:
     v = Categorical(np.array([0, 1, 2, 1, 0], np.uint16), ("", "TRBV19", "TRBV28"))
     j = Categorical(np.array([1, 1, 0, 1, 1], np.uint16), ("", "TRBJ2-7"))
     with ContainerWriter(folder / "real.h5") as writer:
-        writer.append("r", SequenceTable(residues, np.diff(offsets), np.ones(5, np.uint32), v, j))
+        writer.append("r", Sequences(residues, offsets, np.ones(5, np.uint32), v, j))
         writer.finish(pd.DataFrame({"repertoire_id": ["r"]}), source="")
     return SequencePool(folder / "real.h5")
 
