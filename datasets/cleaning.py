@@ -176,7 +176,7 @@ def cdr3s_are_junctions(rows: Rows, path: Path | str = "") -> bool:
     if 1 - _MOSTLY < n_junctions / n < _MOSTLY:
         raise InputError(
             f"{path}: the column of CDR3s holds {n_junctions:,} that look like junctions (C...F or C...W) and "
-            f"{n - n_junctions:,} that do not; expected one kind. --sequence-column takes a column as it is"
+            f"{n - n_junctions:,} that do not; expected one kind. `sequence_column` takes a column as it is"
         )
     return n_junctions / n >= _MOSTLY
 

@@ -219,7 +219,7 @@ def _parts(reading: Reading) -> Iterator[tuple[str, CleanedTable]]:
         column, listing = rows.repertoire_column, ", ".join(named[:3]) + ", ..." * (len(named) > 3)
         raise InputError(
             f"{reading.path}: column {column!r} names {len(named)} repertoires ({listing}); the sheet gives the whole "
-            f"file to {reading.repertoires['']!r}. --split-by {column} takes them apart, --split-by none keeps them "
+            f"file to {reading.repertoires['']!r}. `split_by={column}` takes them apart, `split_by=none` keeps them "
             "together"
         )
     yield "", clean(rows, reading.cleaning, **of_file)

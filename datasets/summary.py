@@ -159,7 +159,7 @@ def _describe(column: Mapping[str, Any]) -> list[str]:
 
 
 def _describe_simulation(recipe: Mapping[str, Any]) -> list[str]:
-    """Return what was implanted into what; --json has the whole recipe."""
+    """Return lines that say which motifs were implanted into which background; JSON output has the whole recipe."""
     lines = ["simulation", f"  background  {recipe['background']['kind']}", f"  seed        {recipe['seed']}"]
     for signal in recipe["signals"]:
         motifs = ", ".join(motif["pattern"] for motif in signal["motifs"])

@@ -587,7 +587,7 @@ def test_a_header_that_no_reader_knows():
         "x/r.tsv: no reader knows this header; its first columns are column0, column1, column2, column3, "
         "column4, column5, column6, column7, .... Known formats: airr (junction_aa | cdr3_aa | junction); immunoseq ("
     )
-    assert message.endswith("Any other table is read with --sequence-column and --count-column.")
+    assert message.endswith("Any other table is read with `sequence_column` and `count_column`.")
     for name in FORMATS[2:-1]:
         assert f"; {name} (" in message
 
@@ -675,11 +675,11 @@ def test_the_chosen_format_must_fit():
     ("options", "message"),
     [
         ({"reader_format": "arr"}, "unknown format 'arr'; expected one of auto, airr"),
-        ({"reader_format": "generic"}, "--format generic needs --sequence-column"),
-        ({"count_column": "n"}, "--count-column needs --sequence-column"),
-        ({"v_column": "v"}, "--v-column needs --sequence-column"),
-        ({"sequence_column": "s", "v_column": "g", "j_column": "g"}, "--v-column and --j-column both name 'g'"),
-        ({"reader_format": "airr", "sequence_column": "s"}, "does not go with --format airr"),
+        ({"reader_format": "generic"}, "`reader_format=generic` needs `sequence_column`"),
+        ({"count_column": "n"}, "`count_column` needs `sequence_column`"),
+        ({"v_column": "v"}, "`v_column` needs `sequence_column`"),
+        ({"sequence_column": "s", "v_column": "g", "j_column": "g"}, "`v_column` and `j_column` both name 'g'"),
+        ({"reader_format": "airr", "sequence_column": "s"}, "does not go with `reader_format=airr`"),
         ({"sequence_column": "s", "count_column": "s"}, "both name 's'"),
     ],
 )
