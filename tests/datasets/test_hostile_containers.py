@@ -121,7 +121,7 @@ def test_a_container_of_version_1_is_read(victim, tmp_path):
     assert old.version == 1
     assert old.repertoire_ids.tolist() == new.repertoire_ids.tolist()
     assert old.metadata.equals(new.metadata)
-    assert old.v_call.vocabulary == new.v_call.vocabulary
+    assert old.sequences.v_call.vocabulary == new.sequences.v_call.vocabulary
     assert (old.source, old.preprocessing, old.simulation) == (new.source, new.preprocessing, new.simulation)
     pairs = zip(RepertoireDataset(old.path), RepertoireDataset(new.path), strict=True)
     assert all(a.digest() == b.digest() for a, b in pairs)
