@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
@@ -148,11 +149,13 @@ class CarrierTable:
         return list(self._sheet.table[name])
 
     def _numbers(self, name: str) -> NDArray[np.float64]:
-        values = self._column(name)
-        for row, value in enumerate(values):
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MAX_NUMBER:
-                raise InputError(f"{self.path}: {self.repertoire_ids[row]}: {name}: expected a number, found {value!r}")
-        return np.array(values, np.float64)
+        cells = self._column(name)
+        values = pd.to_numeric(pd.Series(cells, dtype=object), errors="coerce").to_numpy(np.float64)
+        wrong = np.flatnonzero(~((values >= 0) & (values <= _MAX_NUMBER)))
+        if len(wrong):
+            where = f"{self.path}: {self.repertoire_ids[wrong[0]]}: {name}"
+            raise InputError(f"{where}: expected 0 to {_MAX_NUMBER:,}, found {cells[wrong[0]]!r}")
+        return values
 
 
 def _gene_calls(names: list[str]) -> GeneCalls:

@@ -107,7 +107,18 @@ class CloneSignal:
         z = float(standard_normal(key_of(key, _BURDEN), np.array([repertoire]))[0])
         burden = (self.burden if carries else self.other_burden) * np.exp(self.burden_sd * (z - self.burden_sd / 2))
         u = uniforms(key_of(key, _CARRIED, repertoire), np.arange(self.n_clones))
-        return np.flatnonzero(u < burden * weights / weights.sum())
+        return np.flatnonzero(u < _incidences(weights, burden))
+
+
+def _incidences(weights: NDArray[np.float64], burden: float) -> NDArray[np.float64]:
+    """Return probabilities, (P,), that are proportional to the weights, but at most 1, and sum to the burden."""
+    burden = min(burden, len(weights))
+    found = burden * weights / weights.sum()
+    while found.max() > 1:
+        full = found >= 1
+        rest = np.where(full, 0.0, weights)
+        found = np.where(full, 1.0, (burden - full.sum()) * rest / max(rest.sum(), 1e-300))
+    return found
 
 
 class CloneSource(Protocol):

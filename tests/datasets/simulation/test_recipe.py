@@ -29,6 +29,7 @@ NAMES = [
     *(f"lstm-{number}" for number in range(5)),
     *(f"simulated-{number}" for number in range(18)),
 ]
+FURTHER = ["clones-5", "clones-20", "clones-100", "clones-variants", "cmv-like", "diffuse", "mixed", "quickstart"]
 REAL = Path("real.tsv")
 
 
@@ -37,7 +38,7 @@ def load(name: str, *overrides: str, **options: object) -> Cohort:
 
 
 def test_all_of_the_papers_cohorts_are_there_in_order() -> None:
-    assert set(recipes()) == {*NAMES, "quickstart"}
+    assert set(recipes()) == {*NAMES, *FURTHER}
     for family in ("lstm", "simulated"):
         names = [name for name in recipes() if name.startswith(family)]
         assert names == [f"{family}-{number}" for number in range(len(names))]
