@@ -272,7 +272,7 @@ def _id_column(
         return file_column
     raise InputError(
         f"{path}: no column of repertoire ids among {_shown(text)}; looked for {', '.join(_ID_COLUMNS)}. "
-        "Name it with --id-column"
+        "Name it with `id_column`"
     )
 
 
@@ -301,7 +301,7 @@ def _check_ids(path: Path, column: str, ids: Sequence[str], numbers: Sequence[in
         if repertoire_id in first:
             raise InputError(
                 f"{path}: rows {first[repertoire_id]} and {number} have the same {column} {quote(repertoire_id)}; "
-                "ids must be unique (another column is chosen with --id-column)"
+                "ids must be unique (another column is chosen with `id_column`)"
             )
         first[repertoire_id] = number
 

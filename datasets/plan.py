@@ -222,7 +222,7 @@ class _Planner:
                 raise InputError(f"{file}: no column {self.split_by!r} to split by; the file's columns are {listing}")
             columns = (column,)
         found = read_columns(header, (), columns)[1]
-        return repertoire_names(found, columns)[1].values
+        return repertoire_names(found, columns)[1].vocabulary
 
 
 def _owners(readings: Sequence[Reading]) -> dict[str, Path]:

@@ -149,15 +149,15 @@ def _say_what_is_kept(writer: ContainerWriter) -> Generator[None, None, None]:
 def _check_options(output: Path, jobs: int | None, min_length: int, max_length: int, locus: str | None) -> None:
     check_place(output)
     if output.exists() and not is_container(output):
-        raise InputError(f"{output}: exists and is no container; choose another --output")
+        raise InputError(f"{output}: exists and is no container; choose another `output`")
     if jobs is not None and jobs < 1:
-        raise InputError(f"--jobs: expected at least 1, found {jobs}")
+        raise InputError(f"`jobs`: expected at least 1, found {jobs}")
     if not 1 <= min_length <= max_length <= MAX_LENGTH:
         raise InputError(
-            f"expected 1 <= --min-length <= --max-length <= {MAX_LENGTH}, found {min_length} and {max_length}"
+            f"expected 1 <= `min_length` <= `max_length` <= {MAX_LENGTH}, found {min_length} and {max_length}"
         )
     if locus is not None and locus not in LOCI:
-        raise InputError(f"--locus: expected one of {', '.join(LOCI)}, found {locus!r}")
+        raise InputError(f"`locus`: expected one of {', '.join(LOCI)}, found {locus!r}")
 
 
 def _report_unmatched(sheet: Metadata, plan: Plan, allow_missing: bool) -> None:
@@ -171,11 +171,11 @@ def _report_unmatched(sheet: Metadata, plan: Plan, allow_missing: bool) -> None:
     for file, unknown in plan.unknown.items():
         parts.append(f"no row of {sheet.path} for {listed(unknown, 'repertoire', 'repertoires')} of {file.name}")
     if len(plan.missing) == len(sheet.repertoire_ids):
-        raise InputError("; ".join(parts) + ". Not one file matches: is --id-column right?")
+        raise InputError("; ".join(parts) + ". Not one file matches: is `id_column` right?")
     if plan.skipped and not plan.readings:
         raise InputError("no file can be read: " + "\n".join(group_errors(plan.skipped)))
     if parts and not allow_missing:
-        raise InputError("; ".join(parts) + ". Give what is missing, or leave these out with --allow-missing")
+        raise InputError("; ".join(parts) + ". Give what is missing, or leave these out with `allow_missing`")
     for part in parts:
         _LOGGER.warning("%s: left out", part)
     for message in group_errors(plan.skipped):
@@ -262,7 +262,7 @@ def _check_loci(seen: dict[str, str], report: RepertoireReport) -> None:
             seen.setdefault(locus, report.repertoire_id)
     if len(seen) > 1:
         found = " and ".join(f"{locus} (repertoire {name!r})" for locus, name in sorted(seen.items()))
-        raise InputError(f"the files hold several chains, {found}; choose one with --locus")
+        raise InputError(f"the files hold several chains, {found}; choose one with `locus`")
 
 
 def _report_empty(path: Path, report: RepertoireReport, allow_missing: bool) -> None:
@@ -270,7 +270,7 @@ def _report_empty(path: Path, report: RepertoireReport, allow_missing: bool) -> 
     message = f"{path}: none of the {report.rows_read} rows of repertoire {report.repertoire_id!r} is kept"
     message += f" ({reasons})" if reasons else ""
     if report.rows_read and report.dropped.get("empty") == report.rows_read:
-        message += "; are the sequences in another column? Name it with --sequence-column"
+        message += "; are the sequences in another column? Name it with `sequence_column`"
     if not allow_missing:
-        raise InputError(f"{message}. --allow-missing leaves such repertoires out")
+        raise InputError(f"{message}. `allow_missing` leaves such repertoires out")
     _LOGGER.warning("%s: left out", message)

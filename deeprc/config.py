@@ -309,7 +309,7 @@ def _read_yaml(name: str | Path) -> dict[str, dict[str, Any]]:
         settings = read_yaml(Path(name))
     else:
         raise InputError(
-            f"--config {name}: neither a file nor a configuration that comes with deeprc: {', '.join(presets())}"
+            f"`config={name}`: neither a file nor a configuration that comes with deeprc: {', '.join(presets())}"
         )
     settings = settings or {}
     if not isinstance(settings, dict) or not all(isinstance(part, dict) for part in settings.values()):

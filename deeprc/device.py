@@ -32,7 +32,7 @@ def resolve_device(name: str = "auto") -> torch.device:
         probe = torch.empty(1, device=name)
         probe.cpu()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise InputError(f"--device {name}: not available here: {str(error).splitlines()[0]}") from error
+        raise InputError(f"`device={name}`: not available here: {str(error).splitlines()[0]}") from error
     return probe.device  # "cuda" has become "cuda:0", as tensors say it
 
 

@@ -128,7 +128,7 @@ def check_figure_path(path: Path | str) -> str:
         with path.open("rb") as file:
             begins = file.read(8)
         if begins and not begins.startswith(_BEGINNINGS[kind]):
-            raise InputError(f"{path}: exists and is no {kind.upper()}; choose another --output")
+            raise InputError(f"{path}: exists and is no {kind.upper()}; choose another `output`")
     return kind
 
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["InputError", "Terminated", "WriteError", "group_errors", "quote"]
+__all__ = ["PARAMETER", "InputError", "Terminated", "WriteError", "group_errors", "quote"]
+
+PARAMETER = re.compile(r"`([a-z]\w*)(?:=([^`]+))?`")
+"""A parameter in a message: its name in backticks, with a value where one is meant: `locus`, `locus=TRB`."""
 
 _QUOTED_LETTERS = 60
 
 
 class InputError(ValueError):
-    """A file, a row, a key or an option that cannot be used.
+    """A file, a row, a key or a parameter that cannot be used.
 
-    The message is complete for a user: it names the file, the row or key, what was expected and what came.
-    The command line prints it in one line and exits with 2; a program catches it as a `ValueError`.
+    The message is complete for a user: it names the file, the row or key, what was expected and what came. It names a
+    parameter as Python does (see `PARAMETER`), and the command line shows the option in its place. The command line
+    prints the message in one line and exits with 2; a program catches it as a `ValueError`.
     """
 
 

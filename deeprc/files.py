@@ -138,7 +138,7 @@ def check_new_folder(folder: Path, *, hint: str = "") -> None:
         _check_writable(folder, folder)
         return
     if folder.exists():
-        raise InputError(f"{folder}: exists already; {hint}choose another --output")
+        raise InputError(f"{folder}: exists already; {hint}choose another `output`")
     existing = next(parent for parent in folder.absolute().parents if parent.exists())
     if not existing.is_dir():
         raise InputError(f"{folder}: cannot be made, {existing} is no folder")
@@ -385,4 +385,4 @@ def check_table_output(path: Path, columns: Sequence[str]) -> None:
         except (OSError, EOFError, UnicodeDecodeError, zlib.error):
             header = []
         if not set(columns) <= set(header):
-            raise InputError(f"{path}: exists and is no table of this kind; choose another --output")
+            raise InputError(f"{path}: exists and is no table of this kind; choose another `output`")

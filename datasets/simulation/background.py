@@ -19,8 +19,8 @@ from scipy.special import ndtr
 
 from deeprc.compilation import njit
 from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of, take
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.counters import word
-from deeprc.datasets.sequences import GeneCalls
 from deeprc.errors import InputError
 
 __all__ = ["RESIDUE_WEIGHTS", "Background", "DrawnSequences", "IndependentBackground"]
@@ -61,29 +61,21 @@ class DrawnSequences:
 
     residues: NDArray[np.uint8]
     lengths: NDArray[np.int64]
-    v_call: GeneCalls | None = None
-    j_call: GeneCalls | None = None
+    v_call: Categorical | None = None
+    j_call: Categorical | None = None
 
     def take(self, rows: NDArray[np.int64]) -> DrawnSequences:
         """Return the sequences at some rows, (m,)."""
         residues, offsets = take(self.residues, offsets_of(self.lengths), rows)
-        v_call, j_call = (
-            None if calls is None else GeneCalls(calls.codes[rows], calls.vocabulary)
-            for calls in (self.v_call, self.j_call)
-        )
-        return DrawnSequences(residues, np.diff(offsets), v_call, j_call)
+        genes = (None if calls is None else calls.take(rows) for calls in (self.v_call, self.j_call))
+        return DrawnSequences(residues, np.diff(offsets), *genes)
 
     def join(self, other: DrawnSequences) -> DrawnSequences:
         """Return these sequences and then another's; genes only where both have them."""
-        genes: list[GeneCalls | None] = []
-        for first, second in ((self.v_call, other.v_call), (self.j_call, other.j_call)):
-            if first is None or second is None:
-                genes.append(None)
-                continue
-            vocabulary = tuple(dict.fromkeys([*first.vocabulary, *second.vocabulary]))
-            index = {name: code for code, name in enumerate(vocabulary)}
-            codes = [np.array([index[name] for name in each.vocabulary])[each.codes] for each in (first, second)]
-            genes.append(GeneCalls(np.concatenate(codes).astype(np.uint16), vocabulary))
+        genes = (
+            None if first is None or second is None else Categorical.concatenate([first, second])
+            for first, second in ((self.v_call, other.v_call), (self.j_call, other.j_call))
+        )
         residues = np.concatenate([self.residues, other.residues])
         return DrawnSequences(residues, np.concatenate([self.lengths, other.lengths]), *genes)
 

@@ -15,9 +15,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
-from deeprc.datasets.genes import normalise_genes
+from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.genes import normalise_gene
 from deeprc.datasets.metadata import Metadata, read_metadata
-from deeprc.datasets.sequences import GeneCalls
 from deeprc.datasets.simulation.background import Background, DrawnSequences
 from deeprc.datasets.simulation.clones import MAX_CLONES, check_share
 from deeprc.errors import InputError
@@ -123,7 +123,8 @@ class CarrierTable:
             if len(part) != _PARTS or not part[1] or set(part[1]) - set(AMINO_ACIDS):
                 raise InputError(f"{self.path}: column {name!r}: expected V gene|junction|J gene")
         residues, offsets = encode_many([part[1] for part in parts])
-        return DrawnSequences(residues, np.diff(offsets), *(_gene_calls([part[i] for part in parts]) for i in (0, 2)))
+        genes = (Categorical.encode([normalise_gene(part[i]).name for part in parts]) for i in (0, 2))
+        return DrawnSequences(residues, np.diff(offsets), *genes)
 
     def carried(self, key: int, repertoire: int, carries: bool) -> NDArray[np.int64]:  # noqa: ARG002 - likewise
         """Return the indices of the clones in one repertoire, (K,)."""
@@ -156,10 +157,3 @@ class CarrierTable:
             where = f"{self.path}: {self.repertoire_ids[wrong[0]]}: {name}"
             raise InputError(f"{where}: expected 0 to {_MAX_NUMBER:,}, found {cells[wrong[0]]!r}")
         return values
-
-
-def _gene_calls(names: list[str]) -> GeneCalls:
-    distinct = list(dict.fromkeys(names))
-    mapping = normalise_genes(distinct)
-    codes = np.array([mapping.codes[distinct.index(name)] for name in names], np.uint16)
-    return GeneCalls(codes, tuple(mapping.vocabulary))

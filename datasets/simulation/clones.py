@@ -118,7 +118,7 @@ def _incidences(weights: NDArray[np.float64], burden: float) -> NDArray[np.float
         full = found >= 1
         rest = np.where(full, 0.0, weights)
         found = np.where(full, 1.0, (burden - full.sum()) * rest / max(rest.sum(), 1e-300))
-    return found
+    return np.asarray(found)
 
 
 class CloneSource(Protocol):

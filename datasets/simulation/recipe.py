@@ -106,7 +106,7 @@ def load_recipe(
     if seed is not None:
         mapping["seed"] = seed
     if not 0 < scale < math.inf:
-        raise InputError(f"--scale: expected more than 0, found {scale:g}")
+        raise InputError(f"`scale`: expected more than 0, found {scale:g}")
     if background is not None:
         mapping["background"] = {"kind": "sequences", "path": str(background)}
     if carriers is not None:
@@ -243,7 +243,7 @@ def _background(value: Any, key: str) -> Any:
         raise InputError(f"{key}.kind: expected one of {', '.join(BACKGROUNDS)}, found {value!r}")
     options = {name: each for name, each in value.items() if name != "kind"}
     if value["kind"] == "sequences" and options.get("path") is None:
-        raise InputError(f"{key}.path: this recipe needs real sequences: --background FILE")
+        raise InputError(f"{key}.path: this recipe needs real sequences: `background=FILE`")
     return _dataclass(BACKGROUNDS[value["kind"]], options, key)
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.counters import key_of, uniforms
-from deeprc.datasets.sequences import GeneCalls
 from deeprc.datasets.simulation.background import DrawnSequences
 from deeprc.datasets.simulation.clones import check_share, standard_normal
 from deeprc.errors import InputError
@@ -112,10 +112,10 @@ class Tilt:
     def _weights(self) -> NDArray[np.float64]:
         return standard_normal(key_of(self.key, _KMERS), np.arange(_RESIDUES**self.k))
 
-    def _gene_weights(self, calls: GeneCalls) -> NDArray[np.float64]:
+    def _gene_weights(self, calls: Categorical) -> NDArray[np.float64]:
         codes = np.array([zlib.crc32(name.encode()) for name in calls.vocabulary], np.int64)
         weights = standard_normal(key_of(self.key, _GENES), codes)
-        return weights[calls.codes]
+        return np.asarray(weights[calls.codes])
 
 
 def second_draws(

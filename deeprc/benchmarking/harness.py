@@ -97,7 +97,7 @@ def benchmark(
         If anything the user gave cannot be used; nothing is written then.
     """
     if jobs < 1:
-        raise InputError(f"--jobs {jobs}: expected at least 1")
+        raise InputError(f"`jobs={jobs}`: expected at least 1")
     if scheduler is not None:
         check_scheduler(scheduler)
     dataset = cohort if isinstance(cohort, RepertoireDataset) else open_dataset(cohort)
@@ -143,7 +143,7 @@ def _with_those_asked_before(asked: Sequence[str], names: Sequence[str], folder:
     for name in asked:
         if names_code(name) and name not in names:
             raise InputError(
-                f"{folder}: was begun with --method {name}; code is run only where the command names it: give it again"
+                f"{folder}: was begun with `methods={name}`; code is run only where the call names it: give it again"
             )
     return list(dict.fromkeys([*asked, *names]))
 

@@ -37,18 +37,18 @@ def labelled_folds(
     source = str(dataset.container.path)
     (task,) = parse_tasks([target], dataset.metadata, source=source)
     if task.weight != 1:
-        raise InputError(f"--target {target!r}: a benchmark has one target, whose weight means nothing; leave out '@'")
+        raise InputError(f"`target={target!r}`: a benchmark has one target, whose weight means nothing; leave out '@'")
     label = labels([task], dataset.metadata)[:, 0]
     if isinstance(folds, int | np.integer):
         n_folds = int(folds)
         fold_of = assign_folds(dataset.metadata, [task], n_folds=n_folds, group_by=group_by, seed=seed, source=source)
     elif group_by is not None:
-        raise InputError("--group-by: the file of folds decides already which repertoires are together")
+        raise InputError("`group_by`: the file of folds decides already which repertoires are together")
     else:
         listed = read_folds(Path(folds), dataset.repertoire_ids)
         n_folds = int(listed.max()) + 1  # also those of which no repertoire has a label
         fold_of = np.where(np.isnan(label), -1, listed)
-    fewer = "try fewer --folds, another --seed, or folds of your own"
+    fewer = "try fewer `folds`, another `seed`, or folds of your own"
     for fold in range(n_folds):
         n_different = len(np.unique(label[fold_of == fold]))
         if task.kind == "binary" and n_different < 2:

@@ -52,7 +52,7 @@ class ResultStore:
             return
         known = read_header(folder) if resume and holds_benchmark(folder) else None
         if known is None:
-            check_new_folder(folder, hint="continue it with --resume, or " if holds_benchmark(folder) else "")
+            check_new_folder(folder, hint="continue it with `resume`, or " if holds_benchmark(folder) else "")
             with name_write_errors(folder):
                 folder.mkdir(parents=True, exist_ok=True)
         for name in _SAME if known else ():
@@ -63,7 +63,7 @@ class ResultStore:
                     "folds": "the assignment to folds",
                     "n_folds": "the number of folds",
                 }.get(name, name)
-                raise InputError(f"{folder}: holds a benchmark in which {what} is {was}; choose another --output")
+                raise InputError(f"{folder}: holds a benchmark in which {what} is {was}; choose another `output`")
         methods = {**(known or {}).get("methods", {}), **header["methods"]}
         text = yaml.safe_dump(
             plain({"format": FORMAT, "version": VERSION, **header, "methods": methods}),
@@ -120,7 +120,7 @@ def read_header(folder: Path) -> dict[str, Any]:
     """
     file = folder / _HEADER
     if not file.exists():
-        raise InputError(f"{folder}: holds no benchmark (no {_HEADER}); choose another --output")
+        raise InputError(f"{folder}: holds no benchmark (no {_HEADER}); choose another `output`")
     body = read_yaml(file)
     if not isinstance(body, dict) or (body.get("format"), body.get("version")) != (FORMAT, VERSION):
         raise InputError(f"{file}: expected format {FORMAT!r} version {VERSION}")

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from deeprc.errors import PARAMETER
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.comparison import MethodInfo
 from deeprc.evaluation.scoring import BINARY, Scoring
@@ -42,6 +43,7 @@ _GROUPS = {
 _LATEX = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
     "\\": r"\textbackslash{}",
+    "`": r"\textasciigrave{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "<": r"\textless{}",
@@ -423,9 +425,12 @@ def _markdown(cell: _Cell) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return text in one line with what Markdown would read as more than text escaped; `a_b` and `<0.001` are text."""
-    marks = r"[\\|*`]|<(?=[A-Za-z/!?])|(?<![^\W_])_|_(?![^\W_])"
-    return re.sub(marks, lambda mark: f"\\{mark[0]}", _one_line(text))
+    """Return text in one line with what Markdown would read as more than text escaped; `a_b` and `<0.001` are text.
+
+    The name of a parameter stays code.
+    """
+    marks = rf"{PARAMETER.pattern}|[\\|*`]|<(?=[A-Za-z/!?])|(?<![^\W_])_|_(?![^\W_])"
+    return re.sub(marks, lambda mark: mark[0] if len(mark[0]) > 1 else f"\\{mark[0]}", _one_line(text))
 
 
 def _latex(cell: _Cell) -> str:

@@ -151,9 +151,9 @@ def _profiles(reading: Reading) -> tuple[list[RepertoireProfile], str | None]:
 
 def _unreadable(plan: Plan, read: _Read) -> list[Finding]:
     """Return one finding for each fault, however many files have it; the report has all of them."""
-    advice = "export or copy the file anew, or leave it out with --skip-bad-files"
+    advice = "export or copy the file anew, or leave it out with `skip_bad_files`"
     if not read.profiles:
-        advice = "not one file can be read: is --format right? Any other table is read with --sequence-column"
+        advice = "not one file can be read: is `reader_format` right? Any other table is read with `sequence_column`"
     faults = group_errors({**plan.skipped, **read.failed})
     return [
         Finding("error", "unreadable-file", text, advice, files, figures={"files": len(files)})
@@ -164,7 +164,7 @@ def _unreadable(plan: Plan, read: _Read) -> list[Finding]:
 def _unmatched(sheet: Metadata, plan: Plan, allow_missing: bool) -> list[Finding]:
     found = []
     severity: Severity = "warning" if allow_missing else "error"
-    advice = "give what is missing, or leave these out with --allow-missing"
+    advice = "give what is missing, or leave these out with `allow_missing`"
     if plan.missing:
         none = len(plan.missing) == len(sheet.repertoire_ids)
         message = describe_missing(sheet, plan.missing)
@@ -173,7 +173,7 @@ def _unmatched(sheet: Metadata, plan: Plan, allow_missing: bool) -> list[Finding
                 "error" if none else severity,
                 "row-without-file",
                 message,
-                "not one file matches: is --id-column right?" if none else advice,
+                "not one file matches: is `id_column` right?" if none else advice,
                 repertoires=plan.missing,
                 column=sheet.id_column,
             )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
+from deeprc.cli.flags import name_flags
 from deeprc.cli.reading import file_bar, reading_options
 from deeprc.datasets.cleaning import Merge
 from deeprc.errors import InputError
@@ -97,10 +99,19 @@ def check(
     if output is not None:
         check_folder(output)
     found = _check_container(ctx, sources) if _is_one_container(sources) else _check_files(sources, metadata, options)
+    found = _with_flags(found)
     if output is not None:
         write_check(found, output)
     click.echo(json.dumps(found.to_dict(), indent=2) if as_json else found.to_text())
     ctx.exit(0 if found.ok else 1)
+
+
+def _with_flags(found: CohortCheck) -> CohortCheck:
+    """Return what was found with options in the place of the parameters that it names."""
+    findings = (
+        replace(each, message=name_flags(each.message), advice=name_flags(each.advice)) for each in found.findings
+    )
+    return replace(found, findings=tuple(findings))
 
 
 def _is_one_container(sources: Sequence[Path]) -> bool:

@@ -98,7 +98,7 @@ def train_run(
     """
     folder = Path(output)
     begun = folder.is_dir() and (folder / "config.yaml").exists()
-    check_new_folder(folder, hint=f"continue it with --resume {folder}, or " if begun else "")
+    check_new_folder(folder, hint=f"continue it with `resume={folder}`, or " if begun else "")
     check_logger(logger)
     where = resolve_device(device)
     dataset = open_dataset(cohort)
@@ -178,7 +178,7 @@ def _start_folder(
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
-                raise InputError(f"{folder}: another process has begun a run there; choose another --output") from None
+                raise InputError(f"{folder}: another process has begun a run there; choose another `output`") from None
 
 
 def resume_run(

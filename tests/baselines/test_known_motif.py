@@ -179,7 +179,7 @@ def test_a_cohort_without_a_motif_is_refused(cohort: RepertoireDataset, tmp_path
     nothing = simulated(tmp_path / "nothing.h5", ())
     with pytest.raises(InputError, match=r"nothing\.h5: its recipe implants no motif, so there is no motif to know"):
         KnownMotif().fit(nothing, status(nothing))
-    with pytest.raises(InputError, match="has no signals"):
+    with pytest.raises(InputError, match="implants no motif"):
         KnownMotif.check_cohort(SimulatedDataset(replace(Cohort(4), name="none")))
 
 

@@ -124,7 +124,7 @@ def test_a_cluster_that_loses_its_scheduler_can_be_resumed(
         return benchmark(cohort, target="status=sick", methods=methods, output=tmp_path / "out", **options)
 
     (tmp_path / "log.slow").write_text("2")
-    with pytest.raises(InputError, match=rf"^--scheduler {cluster}: the connection was lost; continue with --resume"):
+    with pytest.raises(InputError, match=rf"^`scheduler={cluster}`: the connection was lost; continue with `resume`"):
         compare(scheduler=cluster, progress=lambda done, _, __: scheduler.kill() if done == 1 else None)
     n = len(list((tmp_path / "out").rglob("final-*.json")))
     assert 1 <= n < 5
@@ -150,12 +150,12 @@ def test_a_scheduler_that_is_not_there(address: str, message: str) -> None:
     started = time.monotonic()
     with pytest.raises(InputError, match=message) as error:
         check_scheduler(address)
-    assert str(error.value).startswith(f"--scheduler {address}: ")
+    assert str(error.value).startswith(f"`scheduler={address}`: ")
     assert "\n" not in str(error.value)
     assert time.monotonic() - started < 20
 
 
 def test_without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed.comm.addressing", None)
-    with pytest.raises(InputError, match=r"^--scheduler needs Dask: pip install 'deeprc\[dask\]'$"):
+    with pytest.raises(InputError, match=r"^`scheduler` needs Dask: pip install 'deeprc\[dask\]'$"):
         check_scheduler("tcp://127.0.0.1:1")

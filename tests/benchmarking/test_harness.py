@@ -436,7 +436,7 @@ def test_another_method_adds_its_own_jobs_only(
     assert list(header["methods"]) == ["Noise", "more", "mine"]
     assert header["asked"] == [noise, more]
     for names in (["more"], [noise], {"mine": toys.Memory()}):
-        with pytest.raises(InputError, match="code is run only where the command names it: give it again"):
+        with pytest.raises(InputError, match="code is run only where the call names it: give it again"):
             run(names, search, output=out, resume=True)
 
 
@@ -488,7 +488,7 @@ def test_the_header_records_what_was_run(
         ({"folds": 3}, "in which the number of folds is 4;"),
         ({"target": "status=well"}, "in which target is 'status=sick';"),
         ({"group_by": "patient_id"}, "in which group_by is None;"),
-        ({"resume": False}, "exists already; continue it with --resume, or choose another --output"),
+        ({"resume": False}, "exists already; continue it with `resume`, or choose another `output`"),
     ],
 )
 def test_a_folder_is_not_used_for_something_else(
@@ -605,27 +605,27 @@ def test_a_method_without_a_score_for_one_repertoire_fails_in_its_fold(
     [
         ({"target": "grade"}, r"'grade' has 4 classes \(a \(6\), b \(6\), c \(6\), d \(6\)\); say 'grade=CLASS'"),
         ({"target": "age:regression"}, "^method 'noise': it is no regressor; 'age' is a number$"),
-        ({"target": "status=sick@0.5"}, "^--target 'status=sick@0.5': a benchmark has one target, whose weight means"),
-        ({"target": "CMV"}, "no metadata column 'CMV' for --target 'CMV'"),
+        ({"target": "status=sick@0.5"}, "^`target='status=sick@0.5'`: a benchmark has one target, whose weight means"),
+        ({"target": "CMV"}, "no metadata column 'CMV' for `target='CMV'`"),
         ({"target": "status=ill"}, r"no class 'ill'; its classes: sick \(12\), well \(12\)"),
-        ({"folds": 2}, "^--folds 2: expected at least 3$"),
+        ({"folds": 2}, "^`folds=2`: expected at least 3$"),
         ({"folds": 13}, "the smallest class has 12 repertoires; expected at least 13"),
         ({"folds": "no.tsv"}, "^no.tsv: no such file; expected a table of folds"),
-        ({"group_by": "donor"}, "no column 'donor' for --group-by"),
-        ({"group_by": "status"}, "--group-by makes 2 groups; expected at least --folds 4"),
-        ({"group_by": "site"}, "fold [0-3] has one class of 'status=sick' only; try fewer --folds, another --seed"),
-        ({"group_by": "site", "folds": "{folds}"}, "^--group-by: the file of folds decides already which repertoires"),
+        ({"group_by": "donor"}, "no column 'donor' for `group_by`"),
+        ({"group_by": "status"}, "`group_by` makes 2 groups; expected at least `folds=4`"),
+        ({"group_by": "site"}, "fold [0-3] has one class of 'status=sick' only; try fewer `folds`, another `seed`"),
+        ({"group_by": "site", "folds": "{folds}"}, "^`group_by`: the file of folds decides already which repertoires"),
         ({"folds": "{one_class}"}, "fold 2 has one class of 'status=sick' only; try"),
         ({"folds": "{unlabelled}"}, "fold 2 has one class of 'half' only; try", ),
         ({"folds": "{unknown}"}, "row 2: the cohort has no repertoire 'rep.99'"),
-        ({"seed": -1}, "^--seed -1: expected 0 to"),
-        ({"jobs": 0}, "^--jobs 0: expected at least 1$"),
+        ({"seed": -1}, "^`seed=-1`: expected 0 to"),
+        ({"jobs": 0}, "^`jobs=0`: expected at least 1$"),
         ({"methods": ["svn"]}, r"^no method 'svn'\."),
-        ({"methods": []}, "^no method was given; expected --methods with some of: deeprc, "),
+        ({"methods": []}, "^no method was given; expected `methods` with some of: deeprc, "),
         ({"methods": {"mine": None}}, r"^no method 'mine'\."),
-        ({"preset": "fast"}, "^--preset fast: neither a file nor one of paper, quick$"),
+        ({"preset": "fast"}, "^`preset=fast`: neither a file nor one of paper, quick$"),
         ({"cohort": "{no}"}, "no.h5: no such file"),
-        ({"scheduler": "tcp://127.0.0.1:1"}, "^--scheduler tcp://127.0.0.1:1: "),
+        ({"scheduler": "tcp://127.0.0.1:1"}, "^`scheduler=tcp://127.0.0.1:1`: "),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_gets_one_line_and_writes_nothing(
@@ -699,7 +699,7 @@ def test_groups_are_kept_together(
         apart = n_apart(run({"memory": toys.Memory()}))
     assert apart > 5
     assert f"{apart} values of 'patient_id' have repertoires in more than one fold: what was learned" in caplog.text
-    assert "Use --group-by 'patient_id'." in caplog.text
+    assert "Use `group_by='patient_id'`." in caplog.text
 
 
 def test_methods_that_a_cohort_cannot_serve_are_left_out_of_all(

@@ -223,9 +223,10 @@ def test_one_fold_has_no_spread() -> None:
 
 
 def test_markdown_escapes() -> None:
-    assert _escaped("a|b *c* `d` <0.001 <b> my_method _x_ e\\f\ng") == (
-        r"a\|b \*c\* \`d\` <0.001 \<b> my_method \_x\_ e\\f g"
+    assert _escaped("a|b *c* `d e` <0.001 <b> my_method _x_ e\\f\ng") == (
+        r"a\|b \*c\* \`d e\` <0.001 \<b> my_method \_x\_ e\\f g"
     )
+    assert _escaped("Use `group_by='a_b'`") == "Use `group_by='a_b'`"  # a parameter is code
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,10 @@ from deeprc.checks.overlaps import overlaps
 from deeprc.checks.profile import hash_sequences
 from deeprc.checks.sheet import Subjects, _alike
 from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.metadata import read_metadata
 from deeprc.datasets.preprocessing import preprocess
-from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.datasets.sequences import SequenceTable
 from deeprc.errors import InputError
 
 LETTERS = np.array(list(AMINO_ACIDS))
@@ -224,7 +225,7 @@ def test_mixed_chains(tmp_path, cohort):
     finding = only(cohort.check(), "mixed-chains")
     assert finding.severity == "error"
     assert finding.repertoires == ("hd2",)
-    assert finding.advice == "choose one with --locus, such as --locus TRB"
+    assert finding.advice == "choose one with `locus`, such as `locus=TRB`"
     assert "mixed-chains" not in codes(cohort.check(locus="TRB"))
 
 
@@ -481,7 +482,7 @@ def test_hashes_know_residues_and_gene_names_but_not_their_codes():
 
     def table(vocabulary, codes):
         return SequenceTable(
-            residues, np.diff(offsets), np.ones(4, np.uint32), GeneCalls(np.array(codes, np.uint16), vocabulary)
+            residues, np.diff(offsets), np.ones(4, np.uint32), Categorical(np.array(codes, np.uint16), vocabulary)
         )
 
     one = hash_sequences(table(("TRBV2", "TRBV9"), [0, 1, 0, 0]))
@@ -500,7 +501,7 @@ def test_subjects_with_several_repertoires(tmp_path, cohort):
     cohort.write(tmp_path)
     found = cohort.check()
     assert only(found, "repeated-subject").severity == "warning"
-    assert "train with --group-by subject_id" in only(found, "repeated-subject").advice
+    assert "train with `group_by=subject_id`" in only(found, "repeated-subject").advice
     assert "subject-in-both-classes" not in codes(found, "warning", "note")
     assert only(cohort.check(group_by="subject_id"), "repeated-subject").severity == "note"
 
@@ -543,7 +544,7 @@ def test_one_class_is_an_error_and_a_column_that_is_not_there_is_wrong_usage(tmp
     assert codes(found, "error") == ["unusable-target"] * 2
     with pytest.raises(InputError, match=r"no metadata column 'satus'.*did you mean 'status'"):
         cohort.check(targets=["satus"])
-    with pytest.raises(InputError, match="no column 'who' for --group-by"):
+    with pytest.raises(InputError, match="no column 'who' for `group_by`"):
         cohort.check(group_by="who")
 
 

@@ -188,5 +188,5 @@ def test_nothing_of_a_user_is_replaced(cohort: Path, change: str) -> None:
     before = {path: path.read_bytes() for path in sorted(folder.rglob("*"))}
     result = run(cohort, "--output", folder)
     assert isinstance(result.exception, InputError)
-    assert "is not as `deeprc check` wrote it; choose another --output" in str(result.exception)
+    assert "is not as `deeprc check` wrote it; choose another `output`" in str(result.exception)
     assert {path: path.read_bytes() for path in sorted(folder.rglob("*"))} == before

@@ -67,7 +67,7 @@ def test_a_fault_of_all_files_is_said_once(both):
 def test_bad_files_are_not_skipped_where_all_are_bad(both, caplog):
     with pytest.raises(InputError, match="no file can be read: 3 files: no reader knows this header") as error:
         run(both, reader_format="airr", skip_bad_files=True)
-    assert "--skip-bad-files" not in str(error.value)
+    assert "`skip_bad_files`" not in str(error.value)
     for path in (both / "files").iterdir():
         path.write_text("junction_aa\tduplicate_count\nCASSF\tmany\n")
     caplog.clear()
@@ -96,11 +96,11 @@ def test_check_says_a_fault_of_all_files_once_and_advises_what_fits(both, write_
     (finding,) = unreadable()
     assert finding.message.startswith("3 files: no reader knows this header")
     assert finding.files == tuple(f"{both}/files/{name}.tsv" for name in "abc")
-    assert "--skip-bad-files" not in finding.advice
+    assert "`skip_bad_files`" not in finding.advice
     write_table(both / "files" / "a.tsv", ("junction_aa",), [("CASSF",)])
     (finding,) = unreadable()
     assert finding.message.startswith("2 files: no reader knows this header")
-    assert "--skip-bad-files" in finding.advice
+    assert "`skip_bad_files`" in finding.advice
 
 
 def test_errors_are_grouped_by_what_they_say():

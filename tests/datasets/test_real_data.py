@@ -141,7 +141,7 @@ def test_covidtcrs(real_data, tmp_path):
 def test_cells_of_single_cell_tables_are_counted(real_data, tmp_path):
     path = real_data / "formats" / "airr" / "scirpy_rearrangement_ig.tsv"
     (tmp_path / "m.tsv").write_text(f"filename\n{path.name}\n")
-    with pytest.raises(ValueError, match=r"several chains, IGH .* and IGK .* and IGL .*; choose one with --locus"):
+    with pytest.raises(ValueError, match=r"several chains, IGH .* and IGK .* and IGL .*; choose one with `locus`"):
         preprocess([path], tmp_path / "m.tsv", tmp_path / "c.h5")
     report = preprocess([path], tmp_path / "m.tsv", tmp_path / "c.h5", locus="IGH")
     assert (report.rows_read, report.kept, report.dropped["other_locus"]) == (4, 2, 2)

@@ -362,8 +362,8 @@ def check_classes(page: Page, cohort: RepertoireDataset) -> None:
 def test_missing_extra_is_named(
     monkeypatch: pytest.MonkeyPatch, trained: Run, motif_cohort: RepertoireDataset, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(run_report, "find_spec", lambda name: None if name == "captum" else object())
-    with pytest.raises(InputError, match=r"the report needs captum: pip install 'deeprc\[interpret\]'"):
+    monkeypatch.setattr(run_report, "find_spec", lambda name: None if name == "logomaker" else object())
+    with pytest.raises(InputError, match=r"the report needs logomaker: pip install 'deeprc\[interpret\]'"):
         write_report(trained, motif_cohort, tmp_path / "report.html")
 
 

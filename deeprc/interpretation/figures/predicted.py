@@ -130,7 +130,7 @@ def _rows(predictions: pd.DataFrame, target: str | None, column: str) -> tuple[s
     known = [str(name) for name in with_value["target"].unique()]
     every = ", ".join(map(str, predictions["target"].unique()))
     if target is None and len(known) > 1:
-        raise InputError(f"expected one target (--target): {', '.join(known)}")
+        raise InputError(f"expected one target (`target`): {', '.join(known)}")
     if not known or (target is not None and target not in known):
         wanted = "no target" if target is None else f"no target {target!r}"
         raise InputError(f"the predictions have {wanted} with {kind} in them; their targets: {every}")

@@ -44,7 +44,7 @@ from deeprc.runs.run import Run, environment
 
 __all__ = ["REPORT_NEEDS", "write_report"]
 
-REPORT_NEEDS = ("captum", "logomaker", "matplotlib")
+REPORT_NEEDS = ("logomaker", "matplotlib")
 """The packages of the extra `interpret`, without which there is no report of a run."""
 
 _CONTENTS = [

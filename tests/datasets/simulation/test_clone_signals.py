@@ -362,7 +362,7 @@ def test_info_describes_every_kind_of_signal(table: CarrierTable, tmp_path: Path
     )
     cohort = Cohort(3, background=LOOPS, signals=signals)
     write_container(cohort, tmp_path / "cohort.h5", recipe=cohort_to_mapping(cohort))
-    text = render_summary(summarise(tmp_path / "cohort.h5"))
+    text = render_summary(summarise(open_dataset(tmp_path / "cohort.h5")))
     assert "WHWC in 10% of the sequences of positive repertoires" in text
     assert "on average 6 of 40 clones in positive repertoires, 1 in others" in text
     assert f"clones in the repertoires that {table.path} names" in text

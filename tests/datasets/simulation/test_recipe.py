@@ -97,7 +97,7 @@ def test_the_quickstarts_cohort() -> None:
 
 
 def test_a_recipe_of_real_sequences_asks_for_them() -> None:
-    with pytest.raises(InputError, match=r"background\.path: this recipe needs real sequences: --background FILE"):
+    with pytest.raises(InputError, match=r"background\.path: this recipe needs real sequences: `background=FILE`"):
         load("implanted-om-1")
     assert load("implanted-om-1", "background.path=a.tsv").background == SequencePool(Path("a.tsv"))
     assert load("simulated-0", background=REAL).background == SequencePool(REAL)
@@ -263,7 +263,7 @@ def test_scale_counts_repertoires_and_changes_none(scale: float, n: int) -> None
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_scale_that_is_none(scale: float) -> None:
-    with pytest.raises(InputError, match="--scale: expected"):
+    with pytest.raises(InputError, match="`scale`: expected"):
         load("simulated-0", scale=scale)
 
 

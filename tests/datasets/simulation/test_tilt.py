@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, decode_many, encode_many, offsets_of
-from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.sequences import SequenceTable
 from deeprc.datasets.simulation import Cohort, DiffuseSignal, GermlineBackground, IndependentBackground, Sizes
 from deeprc.datasets.simulation.background import DrawnSequences
 from deeprc.datasets.simulation.cohort import Stream
@@ -43,12 +44,12 @@ def test_a_score_is_the_sum_of_its_kmers_weights_over_the_root_of_their_number(k
 
 def test_genes_have_their_share_of_the_score() -> None:
     names = tuple(f"TRBV{i}" for i in range(2000))
-    calls = GeneCalls(np.arange(2000, dtype=np.uint16), names)
+    calls = Categorical(np.arange(2000, dtype=np.uint16), names)
     residues, offsets = encode_many(["CASSLF"] * 2000)
     one_gene = DrawnSequences(residues, np.diff(offsets), calls)
     for share in (0.0, 0.5, 1.0):
         assert Tilt(5, 2.0, 3, share).scores(one_gene).var() == pytest.approx(4 * share, rel=0.15, abs=1e-12)
-    shuffled = DrawnSequences(residues, np.diff(offsets), GeneCalls(calls.codes[::-1].copy(), names))
+    shuffled = DrawnSequences(residues, np.diff(offsets), Categorical(calls.codes[::-1].copy(), names))
     scores = [Tilt(5, 2.0, 3, 1.0).scores(each) for each in (one_gene, shuffled)]
     assert np.array_equal(scores[0], scores[1][::-1])
 

@@ -8,11 +8,12 @@ import pytest
 import yaml
 
 from deeprc.datasets.alphabet import encode_many
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container import Container
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import open_dataset
 from deeprc.datasets.preprocessing import preprocess
-from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.datasets.sequences import SequenceTable
 from deeprc.datasets.simulation import (
     Cohort,
     Counts,
@@ -53,8 +54,8 @@ def real_pool(folder: Path) -> SequencePool:
     """Write a container of sequences of which some lack a gene."""
     sequences = ["CASSF", "CASSLGF", "CAWWWF", "CASRRRF", "CSARF"]
     residues, offsets = encode_many(sequences)
-    v = GeneCalls(np.array([0, 1, 2, 1, 0], np.uint16), ("", "TRBV19", "TRBV28"))
-    j = GeneCalls(np.array([1, 1, 0, 1, 1], np.uint16), ("", "TRBJ2-7"))
+    v = Categorical(np.array([0, 1, 2, 1, 0], np.uint16), ("", "TRBV19", "TRBV28"))
+    j = Categorical(np.array([1, 1, 0, 1, 1], np.uint16), ("", "TRBJ2-7"))
     with ContainerWriter(folder / "real.h5") as writer:
         writer.append("r", SequenceTable(residues, np.diff(offsets), np.ones(5, np.uint32), v, j))
         writer.finish(pd.DataFrame({"repertoire_id": ["r"]}), source="")
