@@ -1,8 +1,8 @@
 """DeepRC: immune repertoire classification with modern Hopfield networks.
 
 `deeprc.check`, `deeprc.preprocess`, `deeprc.train`, `deeprc.evaluate`, `deeprc.report` and `deeprc.benchmark` do what
-the commands of these names do. `deeprc.open` opens a container, `deeprc.load` a run; `deeprc.DeepRCClassifier` is an
-estimator of scikit-learn.
+the commands of these names do; `deeprc.ReadingOptions` says how the first two read files. `deeprc.open` opens a
+container, `deeprc.load` a run; `deeprc.DeepRCClassifier` is an estimator of scikit-learn.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from deeprc.checks import check_cohort as check
     from deeprc.config import load_config
     from deeprc.datasets.dataset import open_dataset as open  # noqa: A004 (the documented name)
+    from deeprc.datasets.options import ReadingOptions
     from deeprc.datasets.preprocessing import preprocess
     from deeprc.interpretation.attention import attention_table
     from deeprc.interpretation.report import write_any_report as report
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DeepRCClassifier",
+    "ReadingOptions",
     "__version__",
     "attention_table",
     "benchmark",
@@ -45,6 +47,7 @@ __all__ = [
 # Imported on first use, so that `import deeprc` and the commands that need no network stay quick.
 _WHERE = {
     "DeepRCClassifier": ("deeprc.training.estimator", "DeepRCClassifier"),
+    "ReadingOptions": ("deeprc.datasets.options", "ReadingOptions"),
     "attention_table": ("deeprc.interpretation.attention", "attention_table"),
     "benchmark": ("deeprc.benchmarking.harness", "benchmark"),
     "check": ("deeprc.checks", "check_cohort"),

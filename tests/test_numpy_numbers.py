@@ -162,7 +162,7 @@ def test_preprocessing(tmp_path: Path) -> None:
     for name, kind in (("python", int), ("numpy", np.int64)):
         report = deeprc.preprocess(
             tmp_path / "a.tsv", tmp_path / "m.tsv", tmp_path / f"{name}.h5",
-            min_length=kind(3), max_length=kind(30), jobs=kind(1),
+            options=deeprc.ReadingOptions(min_length=kind(3), max_length=kind(30)), jobs=kind(1),
         )  # fmt: skip
         assert sum(each.kept for each in report.repertoires) == 1
         containers.append((tmp_path / f"{name}.h5").read_bytes())

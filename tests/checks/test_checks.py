@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from deeprc.checks.sheet import Subjects, _alike
 from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.metadata import read_metadata
+from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.datasets.sequences import SequenceTable
 from deeprc.errors import InputError
@@ -79,9 +81,12 @@ class Cohort:
         self.sheet.to_csv(folder / "sheet.tsv", sep="\t", index=False)
         return self
 
-    def check(self, **options: object):
-        options = {"targets": ["status"], **options}
-        return check_cohort([self.folder / "files"], self.folder / "sheet.tsv", **options)
+    def check(
+        self, *, targets: Sequence[str] = ("status",), group_by: str | None = None, jobs: int = 1, **options: object
+    ):
+        place = [self.folder / "files"], self.folder / "sheet.tsv"
+        reading = ReadingOptions(**options)
+        return check_cohort(*place, targets=targets, group_by=group_by, jobs=jobs, options=reading)
 
 
 def codes(found, *severities: str) -> list[str]:
@@ -745,7 +750,8 @@ def test_covidtcrs_without_subjects(real_data, tmp_path):
     folder = real_data / "covidtcrs"
     sheet = pd.read_csv(folder / "metadata_TRB_10umi_filter_MiXCR_to_VDJtools.txt", sep="\t")
     sheet.drop(columns=["patient_id", "study_patient_id"]).to_csv(tmp_path / "sheet.tsv", sep="\t", index=False)
-    found = check_cohort([folder], tmp_path / "sheet.tsv", targets=["T-cell_type=cd4"], allow_missing=True)
+    options = ReadingOptions(allow_missing=True)
+    found = check_cohort([folder], tmp_path / "sheet.tsv", targets=["T-cell_type=cd4"], options=options)
     assert "too-few" not in codes(found, "note")
     genes = [each for each in found.findings if each.code == "label-from-genes"]
     assert [each.severity for each in genes] == ["warning", "warning"]
@@ -755,7 +761,7 @@ def test_covidtcrs_without_subjects(real_data, tmp_path):
 def test_covidtcrs(real_data):
     folder = real_data / "covidtcrs"
     sheet = folder / "metadata_TRB_10umi_filter_MiXCR_to_VDJtools.txt"
-    found = check_cohort([folder], sheet, targets=["T-cell_type"], allow_missing=True)
+    found = check_cohort([folder], sheet, targets=["T-cell_type"], options=ReadingOptions(allow_missing=True))
     assert codes(found, "error") == []
     assert only(found, "small-repertoire").repertoires == ("2_cd4_1_S67", "5_cd4_1_S4")
     assert only(found, "similar-content").repertoires == ("31_cd8_1_S64", "34_cd4_1_S55")  # two subjects

@@ -15,14 +15,17 @@ from deeprc.datasets.cleaning import Cleaning
 from deeprc.datasets.container import Container
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.errors import InputError
 
 AIRR = ("junction_aa", "productive", "duplicate_count")
 
 
-def run(cohort, **options):
-    return preprocess([cohort / "files"], cohort / "metadata.tsv", cohort / "cohort.h5", **options)
+def run(cohort, *, skip_bad_files=False, jobs=1, progress=None, **options):
+    arguments = {"skip_bad_files": skip_bad_files, "jobs": jobs, "progress": progress}
+    place = [cohort / "files"], cohort / "metadata.tsv", cohort / "cohort.h5"
+    return preprocess(*place, options=ReadingOptions(**options), **arguments)
 
 
 def fails(cohort, **options):
@@ -557,6 +560,9 @@ def test_a_missing_source(cohort):
         ({"min_length": 0}, "expected 1 <= `min_length` <= `max_length` <= 255, found 0 and 50"),
         ({"max_length": 256}, "expected 1 <= `min_length` <= `max_length` <= 255, found 1 and 256"),
         ({"min_length": 9, "max_length": 8}, "found 9 and 8"),
+        ({"locus": "TRX"}, "`locus`: expected one of TRA, TRB, TRG, TRD, IGH, IGK, IGL, found 'TRX'"),
+        ({"merge": "clone"}, "`merge`: expected one of genes, junction, none, found 'clone'"),
+        ({"v_column": "v"}, "`v_column` needs `sequence_column`"),
         ({"reader_format": "vdjtools"}, "no reader knows this header"),
         ({"id_column": "Status"}, "rows 2 and 4 have the same status 'sick'"),
     ],
@@ -624,8 +630,9 @@ def test_an_original_container_cut_short_is_one_bad_file(tmp_path, write_table):
     path.write_bytes(path.read_bytes()[:1000])
     good = write_table(tmp_path / "files" / "c.tsv", AIRR, [("CAF", "T", 1)])
     write_table(tmp_path / "metadata.tsv", ("ID",), [(name,) for name in "abc"])
-    options = {"skip_bad_files": True, "allow_missing": True}
-    report = preprocess([path, good], tmp_path / "metadata.tsv", tmp_path / "cohort.h5", **options)
+    options = ReadingOptions(allow_missing=True)
+    place = [path, good], tmp_path / "metadata.tsv", tmp_path / "cohort.h5"
+    report = preprocess(*place, options=options, skip_bad_files=True)
     assert [each.repertoire_id for each in report.repertoires] == ["c"]
     assert list(report.skipped_files) == [str(path)]
 

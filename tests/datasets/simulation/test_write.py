@@ -12,6 +12,7 @@ from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container import Container
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import open_dataset
+from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.datasets.sequences import SequenceTable
 from deeprc.datasets.simulation import (
@@ -71,7 +72,9 @@ def test_the_airr_files_read_back_are_the_container(tmp_path: Path, background: 
         cohort = replace(cohort, background=real_pool(tmp_path))
     sheet = write_airr(cohort, tmp_path / "airr")
     write_container(cohort, tmp_path / "written.h5")
-    report = preprocess([tmp_path / "airr" / "repertoires"], sheet, tmp_path / "read.h5", merge="none")
+    report = preprocess(
+        [tmp_path / "airr" / "repertoires"], sheet, tmp_path / "read.h5", options=ReadingOptions(merge="none")
+    )
     assert report is not None
     written, read = Container(tmp_path / "written.h5"), Container(tmp_path / "read.h5")
     assert_same_containers(written, read)
