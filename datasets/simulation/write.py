@@ -113,7 +113,7 @@ def _airr(cohort: Cohort, name: str, table: Sequences, implants: Implants) -> pd
     columns["junction_aa"] = table.decode()
     columns["duplicate_count"] = table.counts
     signals = ["", *(signal.name for signal in cohort.signals)]
-    patterns = [motif.pattern for signal in cohort.signals for motif in signal.motifs]
+    patterns = cohort.patterns
     witness = implants.signal > 0
     columns["signal"] = np.array(signals, object)[implants.signal]
     columns["motif"] = np.where(witness, np.array([*patterns, ""], object)[implants.motif], "")
