@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from deeprc.baselines.kernels import KernelClassifier, similarity
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.estimators import canonical_order, platt_scaling, two_classes
+from deeprc.estimators import canonical_order, encode_two_classes, fit_platt_scaling
 
 __all__ = ["KNN", "checked_neighbors", "mean_of_nearest"]
 
@@ -69,7 +69,7 @@ class KNN(KernelClassifier):
         kernel = self._gram(X[order])[others].reshape(n, n - 1)
         classes = np.broadcast_to(self.positive_, (n, n))[others].reshape(n, n - 1)
         own = mean_of_nearest(kernel, classes, np.array([min(number, n - 1)]))[0]
-        self.calibration_ = platt_scaling(own, self.positive_)
+        self.calibration_ = fit_platt_scaling(own, self.positive_)
 
     def _decide(self, X: RepertoireDataset) -> NDArray[np.float64]:
         kernel = self._similarity(X)
@@ -83,7 +83,7 @@ class KNN(KernelClassifier):
 
         Each new repertoire's neighbours are sorted once. More of them than training repertoires count as all of these.
         """
-        _, positive = two_classes(X, y)
+        _, positive = encode_two_classes(X, y)
         numbers = np.array([min(checked_neighbors(value), len(X)) for value in values], np.int64)
         kernel = similarity(X_new, X, self.kernel, **self._settings)
         return mean_of_nearest(kernel, np.broadcast_to(positive, kernel.shape), numbers)

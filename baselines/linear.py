@@ -18,7 +18,7 @@ from deeprc.baselines.elastic_net import Solution, elastic_net_path
 from deeprc.compilation import njit
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.estimators import BinaryClassifier, canonical_order, two_classes
+from deeprc.estimators import BinaryClassifier, canonical_order, encode_two_classes
 
 __all__ = ["LinearClassifier", "PenalisedClassifier", "check_choice", "linear_scores"]
 
@@ -73,7 +73,7 @@ class LinearClassifier(BinaryClassifier):
         self, X: RepertoireDataset, y: ArrayLike, X_new: RepertoireDataset, values: Sequence[Any]
     ) -> Floats:
         """Return the scores, (V, B), that each value of `path_parameter` gives new repertoires; see the base class."""
-        _, positive = two_classes(X, y)
+        _, positive = encode_two_classes(X, y)
         self.check_cohort(X)
         if len(X_new) == 0 or len(values) == 0:
             return np.zeros((len(values), len(X_new)))
