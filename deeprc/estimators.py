@@ -219,7 +219,8 @@ class RepertoireClassifier(ClassifierMixin, RepertoireEstimator):  # type: ignor
 
     def predict(self, X: RepertoireDataset) -> NDArray[Any]:
         """Return the most probable class of each repertoire, (B,)."""
-        predicted: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        index = self.predict_proba(X).argmax(axis=1)  # before `classes_`: raises if the model is not fitted
+        predicted: NDArray[Any] = self.classes_[index]
         return predicted
 
 
