@@ -58,7 +58,7 @@ def motif_scores(
                 continue
             found[:, row] = 0
             for column, status in enumerate(_STATUSES):
-                carried = [signal for signal in cohort.signals if signal.status == status]
+                carried = [signal for signal in cohort.motif_signals if signal.status == status]
                 motifs = [motif for signal in carried for motif in signal.motifs]
                 if motifs:
                     inside = any(signal.position == "imgt" for signal in carried)
@@ -146,9 +146,9 @@ def _signals(dataset: RepertoireDataset) -> list[dict[str, Any]]:
     recipe = cohort_to_mapping(container.cohort) if isinstance(container, VirtualContainer) else container.simulation
     if recipe is None:
         raise InputError(f"{container.path}: has no recipe of its motifs; only cohorts of `deeprc simulate` have one")
-    if not recipe.get("signals"):
-        raise InputError(f"{container.path}: its recipe has no signals, so there is no motif to know")
-    signals: list[dict[str, Any]] = recipe["signals"]
+    signals = [signal for signal in recipe.get("signals") or () if signal.get("kind", "motifs") == "motifs"]
+    if not signals:
+        raise InputError(f"{container.path}: its recipe implants no motif, so there is no motif to know")
     return signals
 
 

@@ -158,11 +158,21 @@ def _describe(column: Mapping[str, Any]) -> list[str]:
 def _describe_simulation(recipe: Mapping[str, Any]) -> list[str]:
     """Return lines that say which motifs were implanted into which background; JSON output has the whole recipe."""
     lines = ["simulation", f"  background  {recipe['background']['kind']}", f"  seed        {recipe['seed']}"]
-    for signal in recipe["signals"]:
-        motifs = ", ".join(motif["pattern"] for motif in signal["motifs"])
-        rate = f"{100 * signal['witness_rate']:g}% of the sequences of {signal['status']} repertoires"
-        lines.append(f"  {_cut(signal['name']):<11} {_cut(motifs, 500)} in {rate}")
-    return lines
+    return lines + [f"  {_cut(signal['name']):<11} {_describe_signal(signal)}" for signal in recipe["signals"]]
+
+
+def _describe_signal(signal: Mapping[str, Any]) -> str:
+    kind = signal.get("kind", "motifs")
+    if kind == "carriers":
+        return f"clones in the repertoires that {_cut(signal['path'], 500)} names"
+    where = f"{signal['status']} repertoires"
+    if kind == "clones":
+        n, burden, other = signal["n_clones"], signal["burden"], signal["other_burden"]
+        return f"on average {burden:g} of {n:,} clones in {where}, {other:g} in others"
+    if kind == "diffuse":
+        return f"preference for {signal['k']}-mers and genes in {where}, strength {signal['strength']:g}"
+    motifs = ", ".join(motif["pattern"] for motif in signal["motifs"])
+    return f"{_cut(motifs, 500)} in {100 * signal['witness_rate']:g}% of the sequences of {where}"
 
 
 def _describe_preprocessing(report: Mapping[str, Any]) -> list[str]:

@@ -57,7 +57,7 @@ def run_quickstart(
     """
     started = time.monotonic()
     folder, cohort = Path(output), cohort or load_recipe("quickstart")[0]
-    (signal,) = cohort.signals
+    (signal,) = cohort.motif_signals
     motif = signal.motifs[0].pattern
     check_new_folder(folder)
     say(

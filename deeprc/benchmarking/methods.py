@@ -72,7 +72,7 @@ class _Known:
     """What it is called then, if otherwise."""
 
 
-_SVR, _KNN = "deeprc.baselines.kernel_regression:SVMRegressor", "deeprc.baselines.kernel_regression:KNNRegressor"
+_SVR, _KNN = "deeprc.baselines.svm:SVMRegressor", "deeprc.baselines.knn:KNNRegressor"
 
 METHODS: Mapping[str, _Known] = {
     "deeprc": _Known(

@@ -23,7 +23,7 @@ from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset, open_dataset
 from deeprc.datasets.relabelling import relabel
 from deeprc.datasets.sequences import SequenceTable
-from deeprc.datasets.simulation import Cohort, Counts, GermlineBackground, Motif, Signal, Sizes, write_container
+from deeprc.datasets.simulation import Cohort, Counts, GermlineBackground, Motif, MotifSignal, Sizes, write_container
 from deeprc.datasets.simulation.recipe import cohort_to_mapping
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier, RepertoireClassifier
@@ -80,7 +80,7 @@ CASES = {
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
     """A simulated cohort with genes, counts and a recipe: SFEN in every fifth sequence of the positive class."""
-    signals = (Signal((Motif("SFEN"),), witness_rate=0.2),)
+    signals = (MotifSignal((Motif("SFEN"),), witness_rate=0.2),)
     cohort = Cohort(24, Sizes(150, 20), GermlineBackground(), signals, Counts(exponent=2.0), seed=3)
     path = tmp_path_factory.mktemp("contract") / "first.h5"
     write_container(cohort, path, recipe=cohort_to_mapping(cohort))

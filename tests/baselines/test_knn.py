@@ -42,7 +42,7 @@ def test_scores_are_those_of_scikit_learn(cohort: RepertoireDataset, kind: str) 
     distinct = [i for i in range(10) if len(np.unique(to_train[i])) == 20]
     assert len(distinct) > 5
     for number in range(1, 21):
-        knn = KNN(kernel=kind, n_neighbors=number, places=[0, 1, 2]).fit(cohort[train], y[train])
+        knn = KNN(kernel=kind, n_neighbors=number, kmer_offsets=[0, 1, 2]).fit(cohort[train], y[train])
         theirs = neighbours(kernel[np.ix_(train, train)], y[train], number).predict_proba(1 - to_train)
         np.testing.assert_allclose(knn.decision_function(cohort[test])[distinct], theirs[distinct, 1], atol=1e-12)
 

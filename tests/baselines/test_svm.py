@@ -128,16 +128,19 @@ def test_repertoires_of_another_container(cohort: RepertoireDataset, other: Repe
     assert np.array_equal(svm.decision_function(cohort), SVM().fit(other, labels(other)).decision_function(cohort))
 
 
-@pytest.mark.parametrize("places", [None, [0, 1, 3], (0, 1, 2, 3, 4)])
+@pytest.mark.parametrize("kmer_offsets", [None, [0, 1, 3], (0, 1, 2, 3, 4)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_saved_and_loaded(
-    cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path, kind: str, places: list[int] | None
+    cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path, kind: str, kmer_offsets: list[int] | None
 ) -> None:
     dataset = cohort_factory(10, 40)
-    svm = SVM(kernel=kind, C=3, places=places).fit(dataset[:8], labels(dataset)[:8])
+    svm = SVM(kernel=kind, C=3, kmer_offsets=kmer_offsets).fit(dataset[:8], labels(dataset)[:8])
     svm.save(tmp_path / "svm.safetensors")
     loaded = SVM.load(tmp_path / "svm.safetensors")
-    assert loaded.get_params() == {**svm.get_params(), "places": None if places is None else list(places)}
+    assert loaded.get_params() == {
+        **svm.get_params(),
+        "kmer_offsets": None if kmer_offsets is None else list(kmer_offsets),
+    }
     assert np.array_equal(loaded.predict_proba(dataset), svm.predict_proba(dataset))
     loaded.save(tmp_path / "again.safetensors")
     assert (tmp_path / "again.safetensors").stat().st_size == (tmp_path / "svm.safetensors").stat().st_size
@@ -208,4 +211,4 @@ def test_preparing_computes_the_gram_matrix(
     SVM().prepare(dataset[:2])
     monkeypatch.setattr("deeprc.baselines.kernels.cross_kernel", None)
     again = open_dataset(dataset.container.path)
-    SVM(weighted=False, places=[0, 1, 2, 3]).fit(again, labels(again)).predict(again)
+    SVM(weighted=False, kmer_offsets=[0, 1, 2, 3]).fit(again, labels(again)).predict(again)

@@ -25,7 +25,7 @@ from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.simulation import (
     Cohort,
     IndependentBackground,
-    Signal,
+    MotifSignal,
     SimulatedDataset,
     Sizes,
     write_container,
@@ -315,7 +315,7 @@ def test_a_view_in_another_order_and_of_a_part(
 
 
 def test_a_cohort_that_is_on_no_disk(run: Callable[..., BenchmarkResult], toys: ModuleType, tmp_path: Path) -> None:
-    cohort = Cohort(20, Sizes(30), IndependentBackground(), (Signal((SimulatedMotif("WWHW"),), 0.3),))
+    cohort = Cohort(20, Sizes(30), IndependentBackground(), (MotifSignal((SimulatedMotif("WWHW"),), 0.3),))
     write_container(cohort, tmp_path / "cohort.h5")
     search = {"motif": {"search": {"motif": ["WWH", "HW", "WWHW"]}}}
     virtual, written = (
@@ -788,7 +788,7 @@ def test_processes_change_nothing(
 def test_processes_and_a_cohort_on_no_disk_or_a_part_of_one(
     workers: None, run: Callable[..., BenchmarkResult], toys: ModuleType, cohort: RepertoireDataset
 ) -> None:
-    simulated = Cohort(20, Sizes(30), IndependentBackground(), (Signal((SimulatedMotif("WWHW"),), 0.3),))
+    simulated = Cohort(20, Sizes(30), IndependentBackground(), (MotifSignal((SimulatedMotif("WWHW"),), 0.3),))
     order = np.random.default_rng(3).permutation(30)[:24]
     for each, target in ((SimulatedDataset(simulated), "status"), (cohort[order], "status=case")):
         here, there = (run({"m": toys.Motif()}, cohort=each, target=target, folds=3, jobs=n) for n in (1, 2))

@@ -21,8 +21,8 @@ from deeprc.datasets.simulation import (
     GermlineBackground,
     IndependentBackground,
     Motif,
+    MotifSignal,
     SequencePool,
-    Signal,
     Sizes,
     load_recipe,
     write_airr,
@@ -32,8 +32,8 @@ from deeprc.datasets.summary import render_summary, summarise
 from deeprc.errors import InputError
 
 SIGNALS = (
-    Signal((Motif("WHWH"), Motif("MM")), 0.2, name="first"),
-    Signal((Motif("LDR"),), 0.2, "imgt", {"107": 0.5}, status="negative", name="second"),
+    MotifSignal((Motif("WHWH"), Motif("MM")), 0.2, name="first"),
+    MotifSignal((Motif("LDR"),), 0.2, "imgt", {"107": 0.5}, status="negative", name="second"),
 )
 GERMLINE = Cohort(6, Sizes(50, 10, 20), GermlineBackground(), SIGNALS, Counts(1.5), label_noise=0.3, seed=4)
 
@@ -109,7 +109,7 @@ def test_the_airr_files_say_what_was_implanted_where(tmp_path: Path) -> None:
 
 
 def test_the_first_residue_is_number_1(tmp_path: Path) -> None:
-    cohort = Cohort(2, Sizes(5), IndependentBackground(2, 0), (Signal((Motif("WH"),), 1.0),))
+    cohort = Cohort(2, Sizes(5), IndependentBackground(2, 0), (MotifSignal((Motif("WH"),), 1.0),))
     write_airr(cohort, tmp_path / "airr")
     positive = 0 if cohort.is_positive(0) else 1
     table = table_of(tmp_path / "airr", cohort.repertoire_id(positive))
