@@ -17,6 +17,7 @@ import deeprc
 from deeprc.airr_ml import ImmuneStatePredictor
 from deeprc.benchmarking.harness import benchmark
 from deeprc.benchmarking.methods import METHODS, estimator_class
+from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.config import Config, NetworkConfig, TrainingConfig, load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.simulation import SimulatedDataset, load_recipe
@@ -103,8 +104,8 @@ def test_benchmarks(data: RepertoireDataset, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("deeprc.benchmarking.result.draw_curves", lambda *_: None)
     numbers: dict[str, Any] = {"folds": np.int64(3), "seed": np.uint64(1), "jobs": np.int64(1)}
     call: dict[str, Any] = {"target": "status=case", "methods": ["repertoire-size"], "output": tmp_path / "b"}
-    found = benchmark(data, **call, **numbers)
-    again = benchmark(data, **call, folds=3, seed=1, resume=True)
+    found = benchmark(data, **call, options=BenchmarkOptions(**numbers))
+    again = benchmark(data, **call, options=BenchmarkOptions(folds=3, seed=1), resume=True)
     assert found.predictions.equals(again.predictions)
 
 
