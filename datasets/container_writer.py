@@ -25,7 +25,7 @@ from deeprc.datasets.container_check import MAX_LENGTH, trust
 from deeprc.datasets.hdf5 import fixed_texts, naming_damage, seal
 from deeprc.datasets.journal import Journal
 from deeprc.datasets.sequences import Sequences
-from deeprc.documents import CONTROL
+from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError
 from deeprc.files import folder_beside, replace_file
 from deeprc.versions import package_version
@@ -407,7 +407,7 @@ def _write_origin(
     _write_text(file, "format", FORMAT)
     _write_text(file, "alphabet", AMINO_ACIDS)
     _write_text(file, "created_by", created_by)
-    _write_text(file, "source", CONTROL.sub("?", source))  # which names files
+    _write_text(file, "source", CONTROL_CHARACTERS.sub("?", source))  # which names files
     _write_text(file, "preprocessing", json.dumps(dict(preprocessing)))
     if simulation is not None:
         _write_text(file, "simulation", json.dumps(dict(simulation)))

@@ -28,7 +28,7 @@ from deeprc.evaluation.caution import write_cautions
 from deeprc.evaluation.cohort_cautions import part_of_split, subject_cautions
 from deeprc.evaluation.splits import SPLITS, Split, make_split
 from deeprc.files import check_new_folder, folder_beside, name_write_errors, write_text
-from deeprc.locks import is_at, take_lock
+from deeprc.locks import is_same_file, take_lock
 from deeprc.outputs import output_names, output_slices
 from deeprc.runs.assess import assess_outputs
 from deeprc.runs.results import predictions_table
@@ -287,7 +287,7 @@ def _locked(folder: Path) -> Iterator[Path]:
         checkpoint.mkdir(exist_ok=True)
         lock = (checkpoint / "lock").open("ab")
     with lock:
-        if take_lock(lock) is False or not is_at(lock, checkpoint / "lock"):
+        if take_lock(lock) is False or not is_same_file(lock, checkpoint / "lock"):
             raise InputError(f"{folder}: another process is training this run; wait for its end")
         if (folder / "metrics.json").exists():
             shutil.rmtree(checkpoint, ignore_errors=True)

@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 
 from deeprc.benchmarking.harness import benchmark
+from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.cli import main
 from deeprc.config import load_config
 from deeprc.datasets.alphabet import encode_many
@@ -370,9 +371,8 @@ def test_missing_extra_is_named(
 @pytest.fixture(scope="module")
 def compared(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("compared") / "results"
-    benchmark(
-        cohort, target="status=case", methods=["knn-minmax", "repertoire-size", "v-gene-usage"], folds=3, output=folder
-    )
+    methods, options = ["knn-minmax", "repertoire-size", "v-gene-usage"], BenchmarkOptions(folds=3)
+    benchmark(cohort, target="status=case", methods=methods, output=folder, options=options)
     return folder
 
 
