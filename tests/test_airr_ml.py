@@ -14,7 +14,7 @@ from deeprc.airr_ml import COLUMNS, ImmuneStatePredictor, predict_immune_states
 from deeprc.airr_ml.folders import convert, read_folder
 from deeprc.airr_ml.ranking import _Best, ranked_sequences, sequence_scores
 from deeprc.baselines.association import fisher_p_values
-from deeprc.baselines.gapped import GappedKmerLogisticRegression, gapped_places
+from deeprc.baselines.gapped import GappedKmerLogisticRegression, gapped_offsets
 from deeprc.baselines.logistic import LogisticRegression
 from deeprc.baselines.public_clones import PublicClones
 from deeprc.datasets.dataset import RepertoireDataset
@@ -297,7 +297,7 @@ def test_scores_of_logistic_regression_are_its_coefficients(
     X, y = training
     model = GappedKmerLogisticRegression(k=3, C=10.0) if gapped else LogisticRegression(C=10.0)
     model.fit(X, y)
-    patterns = gapped_places(3, 1) if gapped else [(0, 1, 2, 3)]
+    patterns = gapped_offsets(3, 1) if gapped else [(0, 1, 2, 3)]
     names = kmer_names(len(patterns[0]))
     every = [(places, name) for places in patterns for name in names]
     genes = [*model.v_names_, *model.j_names_] if gapped else []

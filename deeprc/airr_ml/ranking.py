@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 
 from deeprc.baselines.association import fisher_p_values
 from deeprc.baselines.carriers import carrier_counts, in_parts, training_weights
-from deeprc.baselines.gapped import GappedKmerLogisticRegression, gapped_places
+from deeprc.baselines.gapped import GappedKmerLogisticRegression, gapped_offsets
 from deeprc.baselines.logistic import LogisticRegression
 from deeprc.baselines.public_clones import PublicClones
 from deeprc.datasets.clone_set import CloneSet
-from deeprc.datasets.clones import gene_fields, rows_of, shared_clones
+from deeprc.datasets.clones import gene_fields, shared_clones, take_sequences
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
-from deeprc.datasets.sequence_hash import hashes_of
+from deeprc.datasets.sequence_hash import hash_rows
 from deeprc.estimators import RepertoireClassifier
 from deeprc.training.estimator import DeepRCClassifier
 
@@ -70,7 +70,7 @@ def ranked_sequences(
             part.offer(np.arange(one.start, one.stop), sequence_scores(estimator, X, int(at)))
         if part is not best:
             best.append(part)
-    return CloneSet.of_container(X, best.numbers, fields).to_frame()
+    return CloneSet(take_sequences(X, best.numbers, fields)).to_frame()
 
 
 class _Best:
@@ -80,7 +80,7 @@ class _Best:
     """
 
     def __init__(self, X: RepertoireDataset, fields: list[str], most: int) -> None:
-        self._rows, self._most = rows_of(X[0], fields), most
+        self._sequences, self._most = X[0].container.sequences.arrays(fields), most
         self.numbers: Integers = np.zeros(0, np.int64)
         self._scores: Floats = np.zeros(0)
         self._hashes: NDArray[np.uint64] = np.zeros(0, np.uint64)
@@ -95,7 +95,7 @@ class _Best:
             numbers, scores = numbers[better], scores[better]
         numbers = np.concatenate([self.numbers, numbers])
         scores = np.concatenate([self._scores, scores])
-        hashes = np.concatenate([self._hashes, hashes_of(self._rows, numbers[len(self) :])])
+        hashes = np.concatenate([self._hashes, hash_rows(self._sequences, numbers[len(self) :])])
         self._keep(np.argsort(-scores, kind="stable"), numbers, scores, hashes)
 
     def append(self, others: _Best) -> None:
@@ -125,7 +125,7 @@ def sequence_scores(estimator: RepertoireClassifier, X: RepertoireDataset, posit
 def _coefficient_sums(estimator: LogisticRegression | GappedKmerLogisticRegression, repertoire: Repertoire) -> Floats:
     """Return the sum of the coefficients of each sequence's k-mers and genes, (N,)."""
     gapped = isinstance(estimator, GappedKmerLogisticRegression)
-    patterns = gapped_places(estimator.k, estimator.max_gap) if gapped else [(0, 1, 2, 3)]
+    patterns = gapped_offsets(estimator.k, estimator.max_gap) if gapped else [(0, 1, 2, 3)]
     genes = {"v_call": estimator.v_names_, "j_call": estimator.j_names_} if gapped else {}
     M = 20 ** len(patterns[0])
     every = np.zeros(M * len(patterns) + sum(map(len, genes.values())))
@@ -134,11 +134,10 @@ def _coefficient_sums(estimator: LogisticRegression | GappedKmerLogisticRegressi
     scores = np.concatenate([np.zeros(0), *_kmer_sums(repertoire, patterns, tables)])
     rest = every[M * len(patterns) :]
     for field, names in genes.items():
-        calls = getattr(repertoire.container, field)
+        calls = repertoire.genes.get(field)
         if calls is not None and len(names):
             of_name = dict(zip(names.tolist(), rest.tolist(), strict=False))
-            codes = calls.codes[repertoire.start : repertoire.stop]
-            scores += np.array([of_name.get(name, 0.0) for name in calls.vocabulary])[codes]
+            scores += np.array([of_name.get(name, 0.0) for name in calls.vocabulary])[calls.codes]
         rest = rest[len(names) :]
     return scores
 

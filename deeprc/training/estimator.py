@@ -21,10 +21,10 @@ from deeprc.estimators import (
     RepertoireClassifier,
     RepertoireEstimator,
     RepertoireRegressor,
-    checked_dataset,
-    checked_labels,
-    checked_numbers,
-    fitted_state,
+    collect_fitted_state,
+    encode_labels,
+    validate_dataset,
+    validate_numbers,
 )
 from deeprc.nn.genes import GeneNames
 from deeprc.outputs import activate
@@ -96,7 +96,7 @@ class DeepRCEstimator(RepertoireEstimator):
 
     def _outputs(self, X: RepertoireDataset) -> torch.Tensor:
         check_is_fitted(self)
-        return self.model_.outputs(checked_dataset(X))
+        return self.model_.outputs(validate_dataset(X))
 
     def attention(self, X: RepertoireDataset) -> list[NDArray[np.float64]]:
         """Return the attention weights of each repertoire's sequences, (N, H), which sum to 1 per head."""
@@ -105,7 +105,7 @@ class DeepRCEstimator(RepertoireEstimator):
         return [torch.softmax(inference.logits(i).double(), dim=0).numpy() for i in range(len(X))]
 
     def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        arrays, values = fitted_state({name: value for name, value in vars(self).items() if name != "model_"})
+        arrays, values = collect_fitted_state({name: value for name, value in vars(self).items() if name != "model_"})
         network = self.model_.network
         tensors = {f"network.{name}": each.detach().cpu().numpy() for name, each in network.state_dict().items()}
         genes = network.gene_names
@@ -175,7 +175,7 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
             parameter is out of range.
         """
         share = self._checked_share()
-        self.classes_, index = checked_labels(X, y)
+        self.classes_, index = encode_labels(X, y)
         train = Fold(X, index.astype(np.float64)[:, None])
         if X_validation is None:
             n_held_out = max(len(self.classes_), round(share * len(index)))
@@ -244,7 +244,7 @@ class DeepRCRegressor(RepertoireRegressor, DeepRCEstimator):
             If X and y differ in length, y has one value or a missing one, or a parameter is out of range.
         """
         share = self._checked_share()
-        numbers = checked_numbers(X, y)
+        numbers = validate_numbers(X, y)
         train = Fold(X, numbers[:, None])
         if X_validation is None:
             train, validation = self._split(train, max(1, round(share * len(numbers))), stratify=False)

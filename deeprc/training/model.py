@@ -21,7 +21,7 @@ from torch import Tensor
 
 from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.documents import shown, typed
+from deeprc.documents import abbreviate, validate
 from deeprc.errors import InputError
 from deeprc.nn.batch import Collator
 from deeprc.nn.contributions import SequenceScores, combine_scores, score_sequences
@@ -166,7 +166,9 @@ class TrainedModel(Model):
     def check_finite(self, numbers: NDArray[np.floating[Any]], repertoire_id: str) -> None:
         """Raise InputError where the network gave numbers for a repertoire that are infinite or NaN."""
         if not np.isfinite(numbers).all():
-            raise InputError(f"{self.name}: the network's weights give no finite numbers for {shown(repertoire_id)}")
+            raise InputError(
+                f"{self.name}: the network's weights give no finite numbers for {abbreviate(repertoire_id)}"
+            )
 
     def save(self, path: Path, *, update: int) -> None:
         """Write the weights, the names of the genes, and the update of the training that the weights are from."""
@@ -204,10 +206,10 @@ def _gene_names(path: Path, config: Config, state: dict[str, Any]) -> GeneNames 
         return None
     if "genes" not in state:
         raise InputError(f"{path}: does not fit config.yaml: has no names of genes")
-    names: GeneNames = typed(state["genes"], GeneNames, f"{path}: genes")
+    names: GeneNames = validate(state["genes"], GeneNames, f"{path}: genes")
     for field, known in names.to_mapping().items():
         if len(set(known)) < len(known) or "" in known:
-            raise InputError(f"{path}: genes: {field}: expected different names, found {shown(known)}")
+            raise InputError(f"{path}: genes: {field}: expected different names, found {abbreviate(known)}")
     return names
 
 

@@ -106,8 +106,9 @@ def test_implanted_sequences_are_looked_for_in_each_direction(
     splits = trained.split_of(dataset)
     assert run_report._witnesses_among(dataset, splits, performance.labels) == []
     assert run_report._witnesses(survey(trained.model, dataset, top=5)) is None
-    carries = [["WWHW" in junction for junction in repertoire.sequences()] for repertoire in dataset]
-    dataset.container.witness = np.concatenate(carries).astype(np.uint8)
+    carries = [["WWHW" in junction for junction in repertoire.sequences.decode()] for repertoire in dataset]
+    known = np.concatenate(carries).astype(np.uint8)
+    dataset.container.sequences = replace(dataset.container.sequences, witness=known)
     places = run_report._witnesses_among(dataset, splits, performance.labels)
     assert places == np.flatnonzero(performance.rows(performance.held_out)).tolist()
     table = run_report._witnesses(survey(trained.model, dataset, top=5, witnesses_among=places))

@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 from deeprc.checks.container import repertoire_hashes
 from deeprc.checks.of_run import RunChecks, check_for_training, metadata_digest, read_checks
 from deeprc.checks.profile import hash_sequences
-from deeprc.datasets.alphabet import take
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.sequences import SequenceTable
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.splits import NEW, people
 from deeprc.interpretation.report.page import Column, Table, number, text
@@ -236,11 +234,7 @@ def shared_by(
 
 def _hashes(dataset: RepertoireDataset, index: SequenceIndex) -> NDArray[np.uint64]:
     """Return the hash of each of the sequences with its genes, (n,), as `repertoire_hashes` has it."""
-    container, at = dataset.container, index.in_container(dataset)
-    residues, offsets = take(container.residues, container.sequence_offsets, at)
-    v_call, j_call = (None if calls is None else calls.take(at) for calls in (container.v_call, container.j_call))
-    counts = np.ones(len(at), np.uint32)
-    return hash_sequences(SequenceTable(residues, np.diff(offsets), counts, v_call, j_call))
+    return hash_sequences(dataset.container.sequences.take(index.in_container(dataset)))
 
 
 def _carriers(dataset: RepertoireDataset, wanted: NDArray[np.uint64]) -> list[list[int]]:

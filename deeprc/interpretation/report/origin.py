@@ -14,7 +14,7 @@ import yaml
 
 from deeprc.config import Config, setting_text
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.documents import MOST_YAML_BYTES, read_json, read_text, typed
+from deeprc.documents import MAX_YAML_BYTES, read_json, read_text, validate
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import NEW, SPLITS
 from deeprc.interpretation.report.page import DASH, Cell, Column, Table, number, swatch, text
@@ -51,7 +51,7 @@ def reproduce(predictor: Predictor, dataset: RepertoireDataset, output: Path, to
         "fingerprints": list(dict.fromkeys(run.settings.fingerprint for run in runs)),
         "versions": versions_table({run.model.name: read_environment(run) for run in runs}, now),
         "configs": [
-            ("config.yaml" + f" of {run.path}" * several, read_text(run.path / "config.yaml", limit=MOST_YAML_BYTES))
+            ("config.yaml" + f" of {run.path}" * several, read_text(run.path / "config.yaml", limit=MAX_YAML_BYTES))
             for run in runs
         ]
         or [("The configuration", yaml.safe_dump(member.config.to_mapping(), sort_keys=False)) for member in members],
@@ -105,7 +105,7 @@ def settings_table(config: Config, place: int = 1, name: str = "") -> Table | No
 def cohort_facts(dataset: RepertoireDataset) -> list[tuple[str, str]]:
     """Return what the container holds, as terms and what they are."""
     container, n = dataset.container, dataset.n_sequences
-    genes = [name for name, calls in (("V", container.v_call), ("J", container.j_call)) if calls is not None]
+    genes = [name[0].upper() for name in container.sequences.genes]
     facts = [
         ("File", str(container.path)),
         ("Made", f"by {container.created_by} from {container.source}"),
@@ -164,7 +164,7 @@ def read_environment(run: Run) -> dict[str, Any]:
     """Return what `environment.json` says; nothing where it is missing or damaged."""
     try:
         file = Path(run.path) / "environment.json"
-        found: _Environment = typed(read_json(file), _Environment, str(file))
+        found: _Environment = validate(read_json(file), _Environment, str(file))
     except InputError:
         return {}
     return vars(found)

@@ -105,7 +105,7 @@ def test_nothing_is_found_in_random_sequences(tmp_path: Path, seed: int) -> None
 def test_carriers_are_those_of_a_regular_expression(tmp_path: Path) -> None:
     dataset, attributions = planted(["LD..RW"], tmp_path)
     motif = find_motifs(a_model(), dataset, attributions)[0]
-    counts = np.array([sum(bool(re.search(motif.pattern, s)) for s in rep.sequences()) for rep in dataset])
+    counts = np.array([sum(bool(re.search(motif.pattern, s)) for s in rep.sequences.decode()) for rep in dataset])
     expected = pd.DataFrame(
         {
             "class": ["healthy", "case"],
