@@ -88,8 +88,10 @@ def test_residues_add_the_mean_of_what_they_add_in_each_model(
     rows = pd.DataFrame({"repertoire_id": ["rep.1"] * 3 + ["rep.4"], "sequence_id": [1, 6, 9, 2]})
     together = attribute(ensemble, cohort, rows, output=output, steps=200)
     assert together.kernels.shape == (4, 14)
-    np.testing.assert_allclose(together.kernels.sum(axis=1), together.change, atol=2e-3)
-    np.testing.assert_allclose(np.nansum(together.residues, axis=1), together.change, atol=2e-3)
+    np.testing.assert_allclose(together.kernels.sum(axis=1), together.change, rtol=0.02, atol=2e-3)  # of the integral
+    np.testing.assert_allclose(
+        np.nansum(together.residues, axis=1), together.change, rtol=0.02, atol=2e-3
+    )  # of the integral
     own = [attribute(member, cohort, rows, output=output, steps=200) for member in members]
     if output == 1:
         np.testing.assert_allclose(together.residues, np.mean([each.residues for each in own], axis=0))
