@@ -1,31 +1,51 @@
 """Logistic regression by Adam in one compiled loop, for few rows of many columns.
 
+An update reads the columns of its batch once, block by block. It needs a sixth of the time of a loop with torch's fused
+Adam (docs/experiments.md, 2026-11-23).
+
 Letters: B rows (repertoires), M columns, n rows of a batch.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.baselines.columns import add_four_rows, add_row
 from deeprc.compilation import njit
 
-__all__ = ["AdamState", "draw_batches", "train"]
+__all__ = ["AdamSettings", "AdamState", "draw_batches", "train"]
 
 _BLOCK = 16_384  # columns that are read, changed and read again while they are in the cache
 
 
+class AdamSettings(NamedTuple):
+    """Step size, penalties of the loss, decay of the running means (betas) and epsilon (Kingma and Ba 2015).
+
+    The loss is the batch's mean cross-entropy + l1 * |w|_1 + l2 / 2 * |w|_2^2, so l2 is what torch.optim.Adam calls
+    `weight_decay`. The intercept has no penalty.
+    """
+
+    learning_rate: float
+    l1: float
+    l2: float
+    beta_1: float = 0.9
+    beta_2: float = 0.999
+    epsilon: float = 1e-8
+
+
 class AdamState:
-    """Weights and Adam's running means, all 0 at first; the last place, M, is the intercept.
+    """Weights and Adam's running means, which start at 0.
 
     Attributes
     ----------
     values
-        Weights, mean of gradients, mean of squares: (3, M + 1) of one float type.
+        Weights, running means of the gradients and of their squares, (3, M + 1) of one float type. The last column, M,
+        is the intercept's.
     n_updates
-        How many updates were made.
+        Number of updates that were made.
     """
 
     def __init__(self, n_columns: int, dtype: Any = np.float32) -> None:
@@ -34,14 +54,14 @@ class AdamState:
 
 
 def draw_batches(n_rows: int, batch_size: int, n_batches: int, seed: int) -> NDArray[np.int64]:
-    """Return the rows of each batch, (n_batches, n): one permutation of all rows after the other, cut into batches.
+    """Return the indices of the rows of each batch, (n_batches, n).
 
-    More batches of the same seed begin with the same ones.
+    The batches are cut from random permutations of all rows. A larger `n_batches` only appends batches.
     """
     rng = np.random.default_rng(seed)
     n_permutations = -(-n_batches * batch_size // n_rows)
-    drawn = [rng.permutation(n_rows) for _ in range(n_permutations)] or [np.zeros(0, np.int64)]
-    return np.concatenate(drawn)[: n_batches * batch_size].reshape(n_batches, batch_size).astype(np.int64)
+    permutations = [rng.permutation(n_rows) for _ in range(n_permutations)] or [np.zeros(0, np.int64)]
+    return np.concatenate(permutations)[: n_batches * batch_size].reshape(n_batches, batch_size).astype(np.int64)
 
 
 def train(
@@ -49,32 +69,23 @@ def train(
     matrix: NDArray[Any],
     positive: NDArray[np.bool_],
     batches: NDArray[np.int64],
-    *,
-    learning_rate: float,
-    l1: float,
-    l2: float,
-    betas: tuple[float, float] = (0.9, 0.999),
-    epsilon: float = 1e-8,
+    settings: AdamSettings,
 ) -> None:
-    """Make one update per batch; changes the state.
-
-    The loss is the batch's mean cross-entropy + l1 * |w|_1 + l2 / 2 * |w|_2^2, so l2 is what torch.optim.Adam calls
-    `weight_decay`. The intercept has no penalty. Adam: Kingma and Ba 2015.
+    """Make one update with each batch; the state is changed in place.
 
     Parameters
     ----------
     state
-        Where to go on.
+        The weights and running means to start from.
     matrix, positive
-        Features, (B, M), and which rows are of the second class, (B,).
+        Features, (B, M), and whether each row is of the second class, (B,).
     batches
-        The rows of each batch, (number of updates, n).
-    learning_rate, l1, l2, betas, epsilon
-        Of the loss and of Adam.
+        Indices of the rows of each batch, (number of updates, n).
+    settings
+        The loss's penalties and Adam's parameters.
     """
-    settings = np.array([learning_rate, l1, l2, *betas, epsilon])
     matrix = np.ascontiguousarray(matrix, state.values.dtype)
-    _train(matrix, positive.astype(np.float64), batches, state.n_updates, settings, state.values)
+    _train(matrix, positive.astype(np.float64), batches, state.n_updates, np.array(settings), state.values)
     state.n_updates += len(batches)
 
 
@@ -83,11 +94,14 @@ def _train(
     matrix: NDArray[Any],
     target: NDArray[np.float64],
     batches: NDArray[np.int64],
-    before: int,
+    n_updates: int,
     settings: NDArray[np.float64],
     state: NDArray[Any],
 ) -> None:
-    """Go over the columns once per update: change their weights, then add up what they give the next batch."""
+    """Read all columns once per update: change their weights, then add their products to the next batch's log-odds.
+
+    `n_updates` is the number of updates made before.
+    """
     n_columns, n_batches, n = matrix.shape[1], len(batches), batches.shape[1]
     weight, mean, square = state[0], state[1], state[2]
     constants = np.zeros(9, state.dtype)  # of the weights' type: mixed types would be computed in double precision
@@ -95,7 +109,7 @@ def _train(
     odds, intercept = np.zeros(n), state[:, n_columns]
     for update in range(-1, n_batches):  # the first round adds up only
         if update >= 0:
-            _begin(odds, target, batches[update], before + update, settings, intercept, residual, constants)
+            _begin(odds, target, batches[update], n_updates + update, settings, intercept, residual, constants)
         odds[:] = intercept[0]
         for start in range(0, n_columns, _BLOCK):
             part = slice(start, min(start + _BLOCK, n_columns))
@@ -119,13 +133,13 @@ def _begin(
     residual: NDArray[Any],
     constants: NDArray[Any],
 ) -> None:
-    """Find a batch's residuals, (n,), and an update's constants, and change the intercept."""
+    """Compute a batch's residuals, (n,), and the constants of an update, and change the intercept."""
     rate, l1, l2, beta1, beta2, epsilon = settings
     slope = 0.0
     for i in range(len(rows)):
-        miss = (1 / (1 + np.exp(-odds[i])) - target[rows[i]]) / len(rows)
-        residual[i] = miss
-        slope += miss
+        error = (1 / (1 + np.exp(-odds[i])) - target[rows[i]]) / len(rows)
+        residual[i] = error
+        slope += error
     step, correction = rate / (1 - beta1 ** (update + 1)), 1 / np.sqrt(1 - beta2 ** (update + 1))
     constants[:] = np.array([l1, l2, beta1, 1 - beta1, beta2, 1 - beta2, step, correction, epsilon])
     intercept[1] = beta1 * intercept[1] + (1 - beta1) * slope
@@ -137,7 +151,7 @@ def _begin(
 def _add_rows(
     matrix: NDArray[Any], rows: NDArray[np.int64], part: slice, factors: NDArray[Any], total: NDArray[Any]
 ) -> None:
-    """Add rows times factors, four at a time: four streams keep the memory busy."""
+    """Add rows times factors to the total, four rows at a time: four streams keep the memory busy."""
     i = 0
     while i + 4 <= len(rows):
         p, q, r, s = (
@@ -146,32 +160,18 @@ def _add_rows(
             matrix[rows[i + 2], part],
             matrix[rows[i + 3], part],
         )
-        _add_four(p, q, r, s, factors[i : i + 4], total)
+        add_four_rows((p, q, r, s), factors[i : i + 4], total)
         i += 4
     while i < len(rows):
-        _add_one(matrix[rows[i], part], factors[i], total)
+        add_row(matrix[rows[i], part], factors[i], total)
         i += 1
-
-
-@njit(nogil=True)
-def _add_four(
-    p: NDArray[Any], q: NDArray[Any], r: NDArray[Any], s: NDArray[Any], factors: NDArray[Any], total: NDArray[Any]
-) -> None:
-    a, b, c, d = factors[0], factors[1], factors[2], factors[3]
-    for j in range(len(total)):
-        total[j] += (a * p[j] + b * q[j]) + (c * r[j] + d * s[j])
-
-
-@njit(nogil=True)
-def _add_one(row: NDArray[Any], factor: Any, total: NDArray[Any]) -> None:
-    for j in range(len(total)):
-        total[j] += factor * row[j]
 
 
 @njit(nogil=True, error_model="numpy")
 def _adam(
     gradient: NDArray[Any], weight: NDArray[Any], mean: NDArray[Any], square: NDArray[Any], constants: NDArray[Any]
 ) -> None:
+    """Change the weights and their running means in place by the gradient of the loss."""
     l1, l2, beta1, rest1 = constants[0], constants[1], constants[2], constants[3]
     beta2, rest2, step, correction = constants[4], constants[5], constants[6], constants[7]
     epsilon, zero = constants[8], gradient.dtype.type(0)
@@ -188,6 +188,7 @@ def _adam(
 def _dot_rows(
     matrix: NDArray[Any], rows: NDArray[np.int64], part: slice, weight: NDArray[Any], total: NDArray[np.float64]
 ) -> None:
+    """Add the product of each row with the weights to the total, (n,)."""
     i = 0
     while i + 4 <= len(rows):
         p, q, r, s = (

@@ -23,7 +23,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import kmer_names
 from deeprc.datasets.representations import kmer_matrix
 from deeprc.errors import InputError
-from deeprc.estimators import BinaryClassifier, canonical_order, platt_scaling, two_classes
+from deeprc.estimators import BinaryClassifier, canonical_order, encode_two_classes, fit_platt_scaling
 
 __all__ = ["BurdenTest"]
 
@@ -83,7 +83,7 @@ class BurdenTest(BinaryClassifier):
         self, X: RepertoireDataset, y: ArrayLike, X_new: RepertoireDataset, values: Sequence[Any]
     ) -> NDArray[np.float64]:
         """Return the burdens, (V, B), of each number of features; see `BinaryClassifier.decision_path`."""
-        _, positive = two_classes(X, y)
+        _, positive = encode_two_classes(X, y)
         numbers = [_checked_number(value) for value in values]
         widest = clone(self).set_params(n_features=max(numbers, default=1))
         widest._choose(X, positive)
@@ -102,7 +102,7 @@ class BurdenTest(BinaryClassifier):
             without = clone(self)
             without._choose(X[~held_out], positive[~held_out])
             burden[held_out] = without._decide(X[held_out])
-        self.calibration_ = platt_scaling(burden, positive)
+        self.calibration_ = fit_platt_scaling(burden, positive)
 
     def _decide(self, X: RepertoireDataset) -> NDArray[np.float64]:
         return np.asarray(self._burdens(X, [self.n_features])[0])

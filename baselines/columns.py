@@ -1,4 +1,4 @@
-"""The columns of a matrix, centred and scaled where they are used: a sparse matrix stays sparse, a large one uncopied.
+"""The columns of a matrix, centred and scaled on the fly: a sparse matrix stays sparse, a large one is not copied.
 
 Letters: B rows (repertoires), M columns, n chosen columns.
 """
@@ -14,35 +14,35 @@ from scipy.sparse import csc_matrix, issparse
 
 from deeprc.compilation import njit
 
-__all__ = ["Columns", "Scale"]
+__all__ = ["Columns", "Scale", "add_four_rows", "add_row"]
 
 Floats = NDArray[np.float64]
 Scale = Literal["standard", "common"]
 
-_BLOCK = 16_384  # columns that one thread takes at a time: long runs are read fastest
+_BLOCK = 16_384  # columns that one thread reads at a time: long runs are read fastest
 _GRAM_BLOCK = 4096
-_CONSTANT = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-10}  # spread of a constant column, by its mean
+_CONSTANT = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-10}  # standard deviation / mean of a constant column
 
 
 class Columns:
-    """Columns z = (x - centre) * factor of a matrix; a constant column is 0 everywhere.
+    """The columns z = (x - centre) * factor of a matrix x; a constant column becomes 0.
 
-    All sums run over the rows in their order, in double precision, whatever the number of threads.
+    All sums are in double precision and run over the rows in their order, whatever the number of threads.
 
     Parameters
     ----------
     matrix
         (B, M): a dense array or a SciPy sparse matrix.
     scale
-        `standard`: divide each column by its standard deviation. `common`: divide all by the same number, the root mean
-        square of the standard deviations, so that columns that vary more weigh more.
+        `standard` divides each column by its standard deviation. `common` divides all columns by the same number, the
+        root mean square of the standard deviations, so that columns that vary more have more weight.
 
     Attributes
     ----------
     shape
-        B and M.
+        Numbers of rows and columns, (B, M).
     centre, factor
-        (M,) float64. The factor of a constant column is 0.
+        Mean of each column and the factor that scales it, (M,) float64 each. The factor of a constant column is 0.
     """
 
     def __init__(self, matrix: Any, *, scale: Scale = "standard") -> None:
@@ -69,7 +69,7 @@ class Columns:
         return products
 
     def take(self, chosen: NDArray[np.int64]) -> Floats:
-        """Return some columns z, dense, as rows: (n, B)."""
+        """Return chosen columns z as the rows of a dense array, (n, B)."""
         if self._is_sparse:
             x = self._sparse[:, chosen].toarray().T.astype(np.float64)
         else:
@@ -77,7 +77,7 @@ class Columns:
         return np.ascontiguousarray((x - self.centre[chosen, None]) * self.factor[chosen, None])
 
     def gram(self) -> Floats:
-        """Return the sum over columns of z z^T, (B, B), from a few columns at a time."""
+        """Return the Gram matrix of the rows, the sum of z z^T over all columns, (B, B)."""
         n_rows, n_columns = self.shape
         total = np.zeros((n_rows, n_rows))
         for start in range(0, n_columns, _GRAM_BLOCK):
@@ -108,16 +108,17 @@ def _dense_products(matrix: NDArray[Any], vector: Floats) -> Floats:
         row = 0
         while row + 4 <= n_rows:  # four streams at once keep the memory busy
             rows = matrix[row, part], matrix[row + 1, part], matrix[row + 2, part], matrix[row + 3, part]
-            _add_four(rows, vector[row : row + 4], total[part])
+            add_four_rows(rows, vector[row : row + 4], total[part])
             row += 4
         while row < n_rows:
-            _add(matrix[row, part], vector[row], total[part])
+            add_row(matrix[row, part], vector[row], total[part])
             row += 1
     return total
 
 
 @njit(nogil=True)
-def _add_four(rows: tuple[NDArray[Any], ...], factors: Floats, total: Floats) -> None:
+def add_four_rows(rows: tuple[NDArray[Any], ...], factors: NDArray[Any], total: NDArray[Any]) -> None:
+    """Add four rows times their factors to the total."""
     p, q, r, s = rows
     a, b, c, d = factors[0], factors[1], factors[2], factors[3]
     for j in range(len(total)):
@@ -125,7 +126,8 @@ def _add_four(rows: tuple[NDArray[Any], ...], factors: Floats, total: Floats) ->
 
 
 @njit(nogil=True)
-def _add(row: NDArray[Any], factor: float, total: Floats) -> None:
+def add_row(row: NDArray[Any], factor: float, total: NDArray[Any]) -> None:
+    """Add a row times a factor to the total."""
     for j in range(len(total)):
         total[j] += factor * row[j]
 

@@ -1,7 +1,7 @@
-"""Controls: estimators that read no sequence, only how many there are, how abundant, and of which genes.
+"""Controls: estimators that read no residue, only the number of sequences, their abundances and their genes.
 
-Where one of them does as well as a method, the repertoires differ in how the samples were taken or sequenced, or in
-ways that need no motif.
+If a control predicts as well as a method, the labels can be predicted without any motif. Often the samples of the
+classes were then taken or sequenced differently.
 
 Letters: B repertoires, N sequences of a repertoire, G genes, F features.
 """
@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.baselines.gene_usage import gene_table, genes_of, has_genes
-from deeprc.baselines.linear import PenalisedClassifier, check_choice
-from deeprc.baselines.ridge import RidgeRegressor
+from deeprc.baselines.linear import PenalisedClassifier, RidgeRegressor
+from deeprc.baselines.parameters import check_choice
 from deeprc.datasets.cache import Arrays, cached
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
@@ -41,11 +41,14 @@ SIZE_FEATURES = (
     "share_of_singletons",
     "log_chao1",
 )
-"""The features of `size_features`, in their order."""
+"""Names of the features that `size_features` returns, in the same order."""
 
 
 class _SizeFeatures(RepertoireEstimator):
     """Reads the features of `size_features`."""
+
+    def __init__(self, *, C: float = 1.0) -> None:
+        self.C = C
 
     def prepare(self, X: RepertoireDataset) -> None:
         """Compute and cache the features of the container's repertoires."""
@@ -58,17 +61,14 @@ class _SizeFeatures(RepertoireEstimator):
 class RepertoireSize(_SizeFeatures, PenalisedClassifier):
     """Logistic regression on the size and the diversity of a repertoire alone, with an l2 penalty.
 
-    The features are those of `size_features`, divided by their standard deviations. Constant ones, as those of
-    abundance where all counts are 1, are not looked at.
+    The features are those of `size_features`, divided by their standard deviations. Constant features are left out, for
+    example those of abundance if all counts are 1.
 
     Parameters
     ----------
     C
-        See `deeprc.baselines.logistic.LogisticRegression`.
+        Weight of the losses against the penalty; see `deeprc.baselines.logistic.LogisticRegression`.
     """
-
-    def __init__(self, *, C: float = 1.0) -> None:
-        self.C = C
 
 
 class RepertoireSizeRidge(_SizeFeatures, RidgeRegressor):
@@ -77,11 +77,8 @@ class RepertoireSizeRidge(_SizeFeatures, RidgeRegressor):
     Parameters
     ----------
     C
-        See `deeprc.baselines.ridge.RidgeRegressor`.
+        Weight of the squared errors against the penalty; see `deeprc.baselines.ridge.ridge_path`.
     """
-
-    def __init__(self, *, C: float = 1.0) -> None:
-        self.C = C
 
 
 def _size_table(whole: RepertoireDataset) -> Arrays:
@@ -90,23 +87,24 @@ def _size_table(whole: RepertoireDataset) -> Arrays:
 
 
 def size_features(counts: NDArray[np.uint32]) -> NDArray[np.float64]:
-    """Return size and diversity of a repertoire with these abundances, (N,); they do not depend on the order.
+    """Return the size and the diversity of a repertoire whose sequences have these abundances, (N,).
 
-    With abundances c, shares p = c / sum(c), logarithms natural:
+    The order of the sequences does not matter. With abundances c, shares p = c / sum(c) and natural logarithms:
 
     - `log_sequences`, `log_total_count`: log(1 + N), log(1 + sum(c));
     - `entropy`: Shannon's, -sum(p log p); `clonality`: 1 - entropy / log(N), 0 for a single sequence;
     - `inverse_simpson`: -log(sum(p^2)), Simpson's index as an entropy;
     - `gini`: Gini's index of inequality of c;
     - `share_of_largest`, `share_of_singletons`: largest p; share of the sequences with c = 1;
-    - `log_chao1`: log(1 + Chao's estimate of richness N + f1 (f1 - 1) / (2 (f2 + 1))), f1 and f2 the sequences with
-      c of 1 and 2 (Chao 1984, bias-corrected).
+    - `log_chao1`: log(1 + Chao's estimate of richness). The estimate is N + f1 (f1 - 1) / (2 (f2 + 1)), where f1 and f2
+      are the numbers of sequences with c = 1 and c = 2 (Chao 1984, bias-corrected).
 
     All are 0 for a repertoire without sequences.
 
     Returns
     -------
-    (F,) float64, in the order of `SIZE_FEATURES`.
+    numpy.ndarray
+        The features in the order of `SIZE_FEATURES`, (F,) float64.
     """
     n = len(counts)
     if n == 0:
@@ -116,8 +114,8 @@ def size_features(counts: NDArray[np.uint32]) -> NDArray[np.float64]:
     share = values / total
     entropy = float(np.log(total) - times @ (share * np.log(values)))
     first, second = (float(times[values == value].sum()) for value in (1, 2))
-    last = np.cumsum(times)  # the sum of the ranks of equal counts, from 1
-    ranks = times * (2 * last - times + 1) / 2
+    last = np.cumsum(times)
+    ranks = times * (2 * last - times + 1) / 2  # sum of the ranks, from 1, of the sequences with equal counts
     gini = 2 * float(ranks @ values) / (n * total) - (n + 1) / n
     return np.array(
         [
@@ -140,13 +138,15 @@ class _GeneFeatures(RepertoireEstimator):
     Attributes
     ----------
     v_names_, j_names_
-        The genes of the training repertoires, (G,) text each; others of unseen repertoires are not looked at.
+        Names of the genes that occur in the training repertoires, (G,) text each. Other genes are ignored.
     """
-
-    genes: str
 
     v_names_: NDArray[np.str_]
     j_names_: NDArray[np.str_]
+
+    def __init__(self, *, genes: str = "v_call", C: float = 1.0) -> None:
+        self.genes = genes
+        self.C = C
 
     @classmethod
     def check_cohort(cls, X: RepertoireDataset) -> None:
@@ -174,20 +174,16 @@ class _GeneFeatures(RepertoireEstimator):
 class VGeneUsage(_GeneFeatures, PenalisedClassifier):
     """Logistic regression on the usage of V genes alone, with an l2 penalty.
 
-    The features are the centred logarithms of a gene's number of sequences plus 0.5 (Aitchison 1986, The Statistical
-    Analysis of Compositional Data), divided by their standard deviations.
+    The features are log(number of a gene's sequences + 0.5), centred within the repertoire (the centred log-ratio:
+    Aitchison 1986, The Statistical Analysis of Compositional Data) and divided by their standard deviations.
 
     Parameters
     ----------
     genes
-        `v_call`, or `both` for the usage of J genes, too.
+        `v_call` for V genes only, `both` for V and J genes.
     C
-        See `deeprc.baselines.logistic.LogisticRegression`.
+        Weight of the losses against the penalty; see `deeprc.baselines.logistic.LogisticRegression`.
     """
-
-    def __init__(self, *, genes: str = "v_call", C: float = 1.0) -> None:
-        self.genes = genes
-        self.C = C
 
 
 class VGeneUsageRidge(_GeneFeatures, RidgeRegressor):
@@ -196,11 +192,7 @@ class VGeneUsageRidge(_GeneFeatures, RidgeRegressor):
     Parameters
     ----------
     genes
-        `v_call`, or `both` for the usage of J genes, too.
+        `v_call` for V genes only, `both` for V and J genes.
     C
-        See `deeprc.baselines.ridge.RidgeRegressor`.
+        Weight of the squared errors against the penalty; see `deeprc.baselines.ridge.ridge_path`.
     """
-
-    def __init__(self, *, genes: str = "v_call", C: float = 1.0) -> None:
-        self.genes = genes
-        self.C = C

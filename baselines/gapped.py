@@ -12,39 +12,39 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, hstack
 
 from deeprc.baselines.gene_usage import gene_table, genes_of, has_genes
-from deeprc.baselines.linear import Matrix, PenalisedClassifier, check_choice
+from deeprc.baselines.linear import Matrix, PenalisedClassifier
+from deeprc.baselines.parameters import check_choice, check_whole_number
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import kmer_frequencies, kmer_matrix
-from deeprc.errors import InputError
 
-__all__ = ["GappedKmerLogisticRegression", "gapped_places"]
+__all__ = ["GappedKmerLogisticRegression", "gapped_offsets"]
 
-_MOST_DENSE, _MOST_RESIDUES, _MOST_GAPS = 4, 6, 4
+_MAX_DENSE_K, _MAX_K, _MAX_GAP = 4, 6, 4
 
 
 class GappedKmerLogisticRegression(PenalisedClassifier):
     """Logistic regression on the frequencies of k-mers with and without gaps, and of V and J genes.
 
-    Features are how often each k-mer occurs per sequence, for every way of leaving out places, and the share of
-    sequences with each gene; all are divided by their standard deviations.
+    The features are the number of occurrences of each k-mer per sequence, for each pattern of gaps, and the share of
+    sequences with each gene. All are divided by their standard deviations.
 
     Parameters
     ----------
     k
-        Residues of a k-mer, gaps not counted; from 5 on the features are sparse.
+        Number of residues of a k-mer, without those in gaps; from 5 on the features are sparse.
     max_gap
-        Places that may be left out between a k-mer's residues, all together; see `gapped_places`.
+        Largest number of residues that a k-mer leaves out in all its gaps together; see `gapped_offsets`.
     genes
-        `auto`: with the usage of V and J genes where the container has them, `none`: without.
+        `auto` reads the usage of V and J genes if the container has them, `none` reads no genes.
     C, penalty
-        See `deeprc.baselines.logistic.LogisticRegression`.
+        As in `deeprc.baselines.logistic.LogisticRegression`.
     weighted
         Count each sequence as often as its `duplicate_count` says, for k-mers.
 
     Attributes
     ----------
     v_names_, j_names_
-        The genes of the training repertoires, (G,) text each; others of unseen repertoires are not looked at.
+        Names of the genes that occur in the training repertoires, (G,) text each. Other genes are ignored.
     """
 
     v_names_: NDArray[np.str_]
@@ -77,47 +77,46 @@ class GappedKmerLogisticRegression(PenalisedClassifier):
         self.j_names_ = np.array(names["j_call"], np.str_)
 
     def prepare(self, X: RepertoireDataset) -> None:
-        """Compute and cache the container's k-mers of every pattern, and its genes."""
-        for places in gapped_places(self.k, self.max_gap):
-            kmer_matrix(X[:0], places, weighted=self.weighted)
+        """Compute and cache the k-mer counts, for each pattern of gaps, and the gene counts of the container."""
+        for offsets in gapped_offsets(self.k, self.max_gap):
+            kmer_matrix(X[:0], offsets, weighted=self.weighted)
         for field in ("v_call", "j_call"):
             if self.genes == "auto" and has_genes(X, field):
                 genes_of(X[:0], field)
 
     def _rows(self, X: RepertoireDataset) -> Matrix:
-        patterns = gapped_places(self.k, self.max_gap)
+        patterns = gapped_offsets(self.k, self.max_gap)
         genes = [
             _shares(gene_table(X, field, names))
             for field, names in (("v_call", self.v_names_.tolist()), ("j_call", self.j_names_.tolist()))
             if names
         ]
-        if self.k > _MOST_DENSE:
-            kmers = [csr_matrix(kmer_frequencies(X, places, weighted=self.weighted)) for places in patterns]
+        if self.k > _MAX_DENSE_K:
+            kmers = [csr_matrix(kmer_frequencies(X, offsets, weighted=self.weighted)) for offsets in patterns]
             return csr_matrix(hstack([*kmers, *map(csr_matrix, genes)], format="csr", dtype=np.float32))
         width = 20**self.k
         rows = np.zeros((len(X), width * len(patterns) + sum(each.shape[1] for each in genes)), np.float32)
-        for number, places in enumerate(patterns):  # filled, not joined: one copy of a large matrix is enough
-            rows[:, number * width : (number + 1) * width] = kmer_frequencies(X, places, weighted=self.weighted)
-        at = width * len(patterns)
+        for index, offsets in enumerate(patterns):  # filled, not joined: one copy of a large matrix is enough
+            rows[:, index * width : (index + 1) * width] = kmer_frequencies(X, offsets, weighted=self.weighted)
+        start = width * len(patterns)
         for each in genes:
-            rows[:, at : at + each.shape[1]] = each
-            at += each.shape[1]
+            rows[:, start : start + each.shape[1]] = each
+            start += each.shape[1]
         return rows
 
 
-def gapped_places(k: int, max_gap: int) -> list[tuple[int, ...]]:
-    """Return every way to place k residues with up to `max_gap` places left out between them, fewest first.
+def gapped_offsets(k: int, max_gap: int) -> list[tuple[int, ...]]:
+    """Return the offsets of all k-mers that leave out at most `max_gap` residues between their first and their last.
 
-    (3, 1) gives (0, 1, 2), (0, 1, 3), (0, 2, 3).
+    They are sorted by the number of residues left out. For example, (3, 1) gives (0, 1, 2), (0, 1, 3), (0, 2, 3).
 
     Raises
     ------
     InputError
         If k is not 1 to 6 or `max_gap` not 0 to 4.
     """
-    for name, value, low, high in (("k", k, 1, _MOST_RESIDUES), ("max_gap", max_gap, 0, _MOST_GAPS)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
-            raise InputError(f"{name}: expected a whole number from {low} to {high}, found {value!r}")
+    check_whole_number("k", k, high=_MAX_K)
+    check_whole_number("max_gap", max_gap, low=0, high=_MAX_GAP)
     if k == 1:
         return [(0,)]
     spans = range(k - 1, k + max_gap)
@@ -125,5 +124,5 @@ def gapped_places(k: int, max_gap: int) -> list[tuple[int, ...]]:
 
 
 def _shares(counts: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return counts (B, G) divided by their sums; of a repertoire without any, 0."""
+    """Return the counts, (B, G), divided by the sum of their row; a row of zeros stays 0."""
     return np.asarray(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1), np.float32)

@@ -1,6 +1,6 @@
-"""The MinMax and the Jaccard kernel between the k-mer representations of repertoires, and what its users share.
+"""The MinMax and the Jaccard kernel between the k-mer representations of repertoires, and the base of kernel methods.
 
-The sum of minima is computed directly on the CPU; on CUDA it is (a + b - |a - b|) / 2, summed.
+The CPU computes the sum of minima directly, CUDA as the sum of (a + b - |a - b|) / 2.
 Letters: A and B repertoires, M k-mers, P pairs of repertoires, W words of 64 bits, S repertoires kept after `fit`.
 """
 
@@ -23,29 +23,30 @@ from deeprc.datasets.container import Container
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import kmer_frequencies
 from deeprc.errors import InputError
-from deeprc.estimators import BinaryClassifier, RepertoireEstimator, RepertoireRegressor, fitted_state
+from deeprc.estimators import BinaryClassifier, RepertoireEstimator, RepertoireRegressor, collect_fitted_state
 
 __all__ = ["KINDS", "KernelClassifier", "cross_kernel", "gram", "similarity", "torch_kernel"]
 
 KINDS = ("minmax", "jaccard")
-"""The kernels, by name."""
+"""Names of the kernels."""
 
+Floats = NDArray[np.float64]
 Rows: TypeAlias = "NDArray[np.float32] | csr_matrix"
 
 _BLOCK = 1024  # k-mers whose minima are summed in 32 bits; the sums of blocks are added in 64
 _TILE = 32  # repertoires: the blocks of two tiles stay in a core's cache while all their pairs are formed
 _CHUNK_BYTES = 1 << 28  # of the representations that are in memory at a time, twice
-_PIECE = 1 << 25  # numbers of a sparse matrix that are made dense at a time
+_PIECE = 1 << 25  # entries of a sparse matrix that are made dense at a time
 _CUDA_PIECE = 512  # k-mers whose distances are summed in 32 bits on CUDA
 _PARTS = ("data", "indices", "indptr")  # of a sparse matrix
 
 
 def gram(
-    dataset: RepertoireDataset, kind: str, places: Sequence[int] = (0, 1, 2, 3), *, weighted: bool = False
-) -> NDArray[np.float64]:
-    """Return the kernel between each two repertoires of a dataset, (B, B), symmetric and 1 on the diagonal.
+    dataset: RepertoireDataset, kind: str, kmer_offsets: Sequence[int] = (0, 1, 2, 3), *, weighted: bool = False
+) -> Floats:
+    """Return the kernel between every two repertoires of a dataset, (B, B), symmetric and 1 on the diagonal.
 
-    It is a part of the Gram matrix of the dataset's whole container, which is computed once and cached.
+    The Gram matrix of the whole container is computed once and cached; the result is a part of it.
 
     Parameters
     ----------
@@ -53,51 +54,51 @@ def gram(
         The repertoires.
     kind
         `minmax` or `jaccard`; see `cross_kernel`.
-    places, weighted
+    kmer_offsets, weighted
         See `kmer_frequencies`. The Jaccard kernel has no weights.
 
     Raises
     ------
     InputError
-        If the kind is none of these, or the places are no k-mer's.
+        If the kind is none of these, or the offsets are not those of a k-mer.
     """
-    return _of_container(dataset, kind, places, weighted)[np.ix_(dataset.rows, dataset.rows)]
+    return _of_container(dataset, kind, kmer_offsets, weighted)[np.ix_(dataset.rows, dataset.rows)]
 
 
 def similarity(
     one: RepertoireDataset,
     other: RepertoireDataset,
     kind: str,
-    places: Sequence[int] = (0, 1, 2, 3),
+    kmer_offsets: Sequence[int] = (0, 1, 2, 3),
     *,
     weighted: bool = False,
-) -> NDArray[np.float64]:
-    """Return the kernel between the repertoires of two datasets, (A, B), from the cache if their container is one."""
+) -> Floats:
+    """Return the kernel between the repertoires of two datasets, (A, B), from the cache if they share a container."""
     if _of_one_container(one, other):
-        return _of_container(other, kind, places, weighted)[np.ix_(one.rows, other.rows)]
-    a, b = (kmer_frequencies(dataset, places, weighted=weighted) for dataset in (one, other))
+        return _of_container(other, kind, kmer_offsets, weighted)[np.ix_(one.rows, other.rows)]
+    a, b = (kmer_frequencies(dataset, kmer_offsets, weighted=weighted) for dataset in (one, other))
     return cross_kernel(a, b, kind)
 
 
 def _of_one_container(one: RepertoireDataset, other: RepertoireDataset) -> bool:
-    """Say whether a row means the same repertoire in both; a worker process may have opened a file twice."""
+    """Return whether a row means the same repertoire in both; a worker process may have opened a file twice."""
     a: object = one.container
     b: object = other.container
     return a is b or (isinstance(a, Container) and isinstance(b, Container) and content_digest(a) == content_digest(b))
 
 
-def _of_container(dataset: RepertoireDataset, kind: str, places: Sequence[int], weighted: bool) -> NDArray[np.float64]:
-    weighted = weighted and _checked(kind) == "minmax"  # whether a k-mer occurs, weights do not change
-    settings = {"kind": kind, "places": [int(place) for place in places], "weighted": weighted}
+def _of_container(dataset: RepertoireDataset, kind: str, kmer_offsets: Sequence[int], weighted: bool) -> Floats:
+    weighted = weighted and _checked(kind) == "minmax"  # weights do not change whether a k-mer occurs
+    settings = {"kind": kind, "places": [int(offset) for offset in kmer_offsets], "weighted": weighted}
 
     def compute(whole: RepertoireDataset) -> Arrays:
-        n, step = len(whole), _rows_at_a_time(whole, 20 ** len(places))
+        n, step = len(whole), _rows_at_a_time(whole, 20 ** len(kmer_offsets))
         kernel = np.empty((n, n))
         for i in range(0, n, step):
-            rows = kmer_frequencies(whole[i : i + step], places, weighted=weighted)
+            rows = kmer_frequencies(whole[i : i + step], kmer_offsets, weighted=weighted)
             kernel[i : i + step, i : i + step] = cross_kernel(rows, rows, kind)
             for j in range(i + step, n, step):
-                others = kmer_frequencies(whole[j : j + step], places, weighted=weighted)
+                others = kmer_frequencies(whole[j : j + step], kmer_offsets, weighted=weighted)
                 part = cross_kernel(rows, others, kind)
                 kernel[i : i + step, j : j + step], kernel[j : j + step, i : i + step] = part, part.T
         return {"kernel": kernel}
@@ -106,23 +107,25 @@ def _of_container(dataset: RepertoireDataset, kind: str, places: Sequence[int], 
 
 
 def _rows_at_a_time(whole: RepertoireDataset, n_kmers: int) -> int:
-    n_residues = 16 * int(whole.n_sequences.max(initial=1))  # about; and as many k-mers at most
+    """Return how many repertoires' representations are held in memory at a time."""
+    n_residues = 16 * int(whole.n_sequences.max(initial=1))  # about; no more k-mers than residues occur
     n_bytes = min(4 * n_kmers, 8 * n_residues)  # a sparse matrix holds a number and its column
     return max(_TILE, _CHUNK_BYTES // n_bytes)
 
 
-def cross_kernel(rows_a: Rows, rows_b: Rows, kind: str) -> NDArray[np.float64]:
-    """Return the kernel between each two representations, (A, B), in [0, 1].
+def cross_kernel(rows_a: Rows, rows_b: Rows, kind: str) -> Floats:
+    """Return the kernel between every two representations, (A, B), in [0, 1].
 
-    MinMax is the sum of minima over the sum of maxima (Ralaivola et al. 2005, paper line 8947); Jaccard is MinMax of
-    whether a k-mer occurs (paper line 8953). Both are 1 between equal representations, also between two of zeros, which
-    have the kernel 0 with all others. MinMax has a relative error of about 1e-7; a pair's value depends neither on the
-    other pairs nor on their order nor on the number of threads. Computed on a CUDA device where there is one.
+    MinMax is the sum of minima divided by the sum of maxima (Ralaivola et al. 2005, paper line 8947). Jaccard is MinMax
+    of presence and absence (paper line 8953). Both are 1 between equal representations. A representation of zeros has
+    the kernel 1 with another one of zeros, and 0 with all others. MinMax has a relative error of about 1e-7. The value
+    of a pair depends neither on the other pairs, nor on their order, nor on the number of threads. A CUDA device is
+    used if there is one.
 
     Parameters
     ----------
     rows_a, rows_b
-        Representations, none negative, (A, M) and (B, M) float32: dense or CSR matrices.
+        Representations, (A, M) and (B, M) float32 without negative entries: dense or CSR matrices.
     kind
         `minmax` or `jaccard`.
 
@@ -145,14 +148,14 @@ def _checked(kind: str) -> str:
     return kind
 
 
-def _ratio(common: NDArray[np.float64], own_a: NDArray[np.float64], own_b: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return what each two have in common, (A, B), over what they have together."""
-    together = own_a[:, None] + own_b - common
-    return np.divide(common, together, out=np.ones_like(common), where=together > 0)
+def _ratio(common: Floats, size_a: Floats, size_b: Floats) -> Floats:
+    """Return intersection over union for every two repertoires, (A, B), from their intersections and sizes."""
+    union = size_a[:, None] + size_b - common
+    return np.divide(common, union, out=np.ones_like(common), where=union > 0)
 
 
 def _pairs(n_a: int, n_b: int, *, upper: bool) -> NDArray[np.int32]:
-    """Return pairs of rows, (P, 2), tile by tile; `upper`: only those whose first is not greater than the second."""
+    """Return pairs of rows, (P, 2), tile by tile; with `upper` only those whose first row is not above the second."""
     parts = [np.zeros((0, 2), np.int64)]
     for i in range(0, n_a, _TILE):
         for j in range(i if upper else 0, n_b, _TILE):
@@ -165,8 +168,8 @@ def _diagonal(n: int) -> NDArray[np.int32]:
     return np.repeat(np.arange(n, dtype=np.int32), 2).reshape(n, 2)
 
 
-def _overlaps(rows_a: Rows, rows_b: Rows, kind: str) -> list[NDArray[np.float64]]:
-    """Return sums of minima, or numbers of common k-mers: of each two, (A, B), of each with itself, (A,) and (B,)."""
+def _overlaps(rows_a: Rows, rows_b: Rows, kind: str) -> list[Floats]:
+    """Return sums of minima, or numbers of common k-mers: of all pairs, (A, B), and of each row, (A,) and (B,)."""
     n_a, n_b = rows_a.shape[0], rows_b.shape[0]
     pairs = [_pairs(n_a, n_b, upper=rows_a is rows_b), _diagonal(n_a), _diagonal(n_b)]
     sums = [np.zeros(len(each), np.float64 if kind == "minmax" else np.int64) for each in pairs]
@@ -184,7 +187,7 @@ def _overlaps(rows_a: Rows, rows_b: Rows, kind: str) -> list[NDArray[np.float64]
 
 
 def _width(rows_a: Rows, rows_b: Rows) -> int:
-    """Return how many k-mers to take at a time: all of dense rows, a multiple of a block of sparse ones."""
+    """Return how many k-mers to read at a time: all if both are dense, else a multiple of a block."""
     if isinstance(rows_a, np.ndarray) and isinstance(rows_b, np.ndarray):
         return max(1, int(rows_a.shape[1]))
     n_rows = int(rows_a.shape[0] + rows_b.shape[0])
@@ -192,7 +195,7 @@ def _width(rows_a: Rows, rows_b: Rows) -> int:
 
 
 def _pieces(rows_a: Rows, rows_b: Rows, width: int) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
-    """Give both rows' k-mers piece by piece as dense arrays, (A, width) and (B, width)."""
+    """Yield both matrices as dense arrays of `width` k-mers at a time, (A, width) and (B, width)."""
     a = _dense_pieces(rows_a, width)
     if rows_a is rows_b:
         yield from ((piece, piece) for piece in a)
@@ -211,16 +214,16 @@ def _dense_pieces(rows: Rows, width: int) -> Iterator[NDArray[np.float32]]:
         rows = rows.sorted_indices()
     of_row = [rows.indices[first:last] for first, last in zip(rows.indptr[:-1], rows.indptr[1:], strict=True)]
     bounds = [first + np.searchsorted(c, [*starts, n_kmers]) for first, c in zip(rows.indptr[:-1], of_row, strict=True)]
-    for number, start in enumerate(starts):
+    for index, start in enumerate(starts):
         piece = np.zeros((n, min(width, n_kmers - start)), np.float32)
         for row, bound in enumerate(bounds):
-            here = slice(bound[number], bound[number + 1])
+            here = slice(bound[index], bound[index + 1])
             piece[row, rows.indices[here] - start] = rows.data[here]
         yield piece
 
 
 def _bits(piece: NDArray[np.float32]) -> NDArray[np.uint64]:
-    """Return whether each k-mer occurs, (B, W)."""
+    """Return which k-mers occur, (B, W), a bit for each k-mer."""
     packed = np.packbits(piece > 0, axis=1)
     words = np.zeros((len(packed), -(-packed.shape[1] // 8) * 8), np.uint8)
     words[:, : packed.shape[1]] = packed
@@ -228,13 +231,10 @@ def _bits(piece: NDArray[np.float32]) -> NDArray[np.uint64]:
 
 
 @njit(parallel=True, nogil=True, fastmath={"reassoc", "contract"})
-def _add_minima(
-    a: NDArray[np.float32], b: NDArray[np.float32], pairs: NDArray[np.int32], sums: NDArray[np.float64]
-) -> None:
-    """Add the sum of the minima of each pair of rows.
+def _add_minima(a: NDArray[np.float32], b: NDArray[np.float32], pairs: NDArray[np.int32], sums: Floats) -> None:
+    """Add the sum of minima of each pair of rows to `sums`, (P,).
 
-    All sums go through this one loop, so that the sum of a row's minima with itself is the very number that it is with
-    an equal row.
+    All sums are computed by this one loop, so that a row's sum with itself is exactly its sum with an equal row.
     """
     chunk = _TILE * _TILE
     for number in numba.prange((len(pairs) + chunk - 1) // chunk):
@@ -252,7 +252,7 @@ def _add_minima(
 def _add_common(
     a: NDArray[np.uint64], b: NDArray[np.uint64], pairs: NDArray[np.int32], numbers: NDArray[np.int64]
 ) -> None:
-    """Add the number of bits that each pair of rows has in common."""
+    """Add the number of bits that each pair of rows has in common to `numbers`, (P,)."""
     chunk = _TILE * _TILE
     for number in numba.prange((len(pairs) + chunk - 1) // chunk):
         for pair in range(number * chunk, min((number + 1) * chunk, len(pairs))):
@@ -265,7 +265,7 @@ def _add_common(
 
 @njit(nogil=True)
 def _n_bits(x: np.uint64) -> np.uint64:
-    """Count the bits that are set; LLVM knows this form and makes one instruction of it."""
+    """Return how many bits are set; LLVM recognises this form and makes one instruction of it."""
     x = x - ((x >> np.uint64(1)) & np.uint64(0x5555555555555555))
     x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
     x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -274,7 +274,7 @@ def _n_bits(x: np.uint64) -> np.uint64:
 
 @cache
 def _has_cuda() -> bool:
-    """Say whether there is a CUDA device; torch, which takes long to import, is asked only where there is a driver."""
+    """Return whether there is a CUDA device; torch, which is slow to import, is asked only if there is a driver."""
     try:
         ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     except OSError:
@@ -284,11 +284,11 @@ def _has_cuda() -> bool:
     return torch.cuda.is_available()
 
 
-def torch_kernel(rows_a: Rows, rows_b: Rows, kind: str, *, device: str = "auto") -> NDArray[np.float64]:
-    """Return what `cross_kernel` returns, (A, B), computed by torch on a device.
+def torch_kernel(rows_a: Rows, rows_b: Rows, kind: str, *, device: str = "auto") -> Floats:
+    """Compute `cross_kernel`, (A, B), by torch on a device.
 
-    MinMax has an absolute error of about 2e-7: with s the sum of both rows and d their distance |a - b|, it is
-    (s - d) / (s + d).
+    MinMax is (s - d) / (s + d), where s is the sum of both rows and d the sum of |a - b|. Its absolute error is about
+    2e-7.
     """
     import torch
 
@@ -297,7 +297,7 @@ def torch_kernel(rows_a: Rows, rows_b: Rows, kind: str, *, device: str = "auto")
     where = resolve_device(device)
     n_a, n_b = rows_a.shape[0], rows_b.shape[0]
     common = torch.zeros(n_a, n_b, dtype=torch.float64, device=where)
-    own_a, own_b = (torch.zeros(n, dtype=torch.float64, device=where) for n in (n_a, n_b))
+    size_a, size_b = (torch.zeros(n, dtype=torch.float64, device=where) for n in (n_a, n_b))
     for pieces in _pieces(rows_a, rows_b, _CUDA_PIECE):
         a, b = (torch.tensor(piece, device=where) for piece in pieces)
         if _checked(kind) == "jaccard":
@@ -307,31 +307,32 @@ def torch_kernel(rows_a: Rows, rows_b: Rows, kind: str, *, device: str = "auto")
             common += (a @ b.T).double()  # exact: whole numbers below 2 ** 24
         else:
             common += (sum_a[:, None] + sum_b - torch.cdist(a, b, p=1).double()) / 2
-        own_a += sum_a
-        own_b += sum_b
-    return _ratio(*(part.cpu().numpy() for part in (common, own_a, own_b)))
+        size_a += sum_a
+        size_b += sum_b
+    return _ratio(*(part.cpu().numpy() for part in (common, size_a, size_b)))
 
 
 class KernelMethod(RepertoireEstimator):
-    """An estimator that compares repertoires with some of those that it learned from, by a kernel.
+    """An estimator that compares repertoires with training repertoires by a kernel.
 
-    After `fit`, `support_` are the representations of those repertoires, (S, M). They are read when they are first
-    needed: for repertoires of another container, and for saving.
+    After `fit`, `support_` holds the k-mer representations of the training repertoires that it needs, (S, M). They are
+    computed when they are first needed: to compare them with repertoires of another container, or to save them.
     """
 
     kernel: str
-    places: Sequence[int] | None
+    kmer_offsets: Sequence[int] | None
     weighted: bool
 
     _kept: RepertoireDataset | None = None
 
     @property
     def _settings(self) -> dict[str, Any]:
-        return {"places": (0, 1, 2, 3) if self.places is None else self.places, "weighted": self.weighted}
+        offsets = (0, 1, 2, 3) if self.kmer_offsets is None else self.kmer_offsets
+        return {"kmer_offsets": offsets, "weighted": self.weighted}
 
     @cached_property
     def support_(self) -> Rows:
-        """The representations of the repertoires that new ones are compared with, (S, M)."""
+        """k-mer representations of the training repertoires that new ones are compared with, (S, M)."""
         if self._kept is None:
             raise AttributeError("support_")
         return kmer_frequencies(self._kept, **self._settings)
@@ -340,11 +341,11 @@ class KernelMethod(RepertoireEstimator):
         self._kept = X
         self.__dict__.pop("support_", None)
 
-    def _gram(self, X: RepertoireDataset) -> NDArray[np.float64]:
+    def _gram(self, X: RepertoireDataset) -> Floats:
         return gram(X, self.kernel, **self._settings)
 
-    def _similarity(self, X: RepertoireDataset) -> NDArray[np.float64]:
-        """Return the kernel of each repertoire with those kept, (B, S)."""
+    def _similarity(self, X: RepertoireDataset) -> Floats:
+        """Return the kernel of each repertoire with each one that was kept, (B, S)."""
         if self._kept is not None and _of_one_container(X, self._kept):
             return similarity(X, self._kept, self.kernel, **self._settings)
         return cross_kernel(kmer_frequencies(X, **self._settings), self.support_, self.kernel)
@@ -355,7 +356,7 @@ class KernelMethod(RepertoireEstimator):
 
     def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         rows = self.support_
-        arrays, values = fitted_state({name: value for name, value in vars(self).items() if name != "support_"})
+        arrays, values = collect_fitted_state({name: value for name, value in vars(self).items() if name != "support_"})
         if isinstance(rows, np.ndarray):
             return {**arrays, "support_": rows}, values
         return {**arrays, **{f"support_.{part}": getattr(rows, part) for part in _PARTS}}, values
@@ -365,13 +366,13 @@ class KernelMethod(RepertoireEstimator):
         super()._restore({name: arrays[name] for name in arrays.keys() - parts}, values)
         if parts:
             data, indices, indptr = (parts[f"support_.{part}"] for part in _PARTS)
-            n_kmers = 20 ** len(self._settings["places"])
+            n_kmers = 20 ** len(self._settings["kmer_offsets"])
             self.support_ = csr_matrix((data, indices, indptr), shape=(len(indptr) - 1, n_kmers))
 
 
 class KernelClassifier(KernelMethod, BinaryClassifier):
-    """A classifier by a kernel."""
+    """A classifier that needs repertoires only through a kernel."""
 
 
 class KernelRegressor(KernelMethod, RepertoireRegressor):
-    """A regressor by a kernel."""
+    """A regressor that needs repertoires only through a kernel."""

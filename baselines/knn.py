@@ -1,4 +1,4 @@
-"""`KNN`: the share of positive repertoires among the nearest ones (paper lines 8960-8974).
+"""`KNN` and `KNNRegressor`: the mean label of the nearest training repertoires (paper lines 8960-8974).
 
 Letters: A new repertoires, n training repertoires, V numbers of neighbours.
 """
@@ -11,39 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deeprc.baselines.kernels import KernelClassifier, similarity
+from deeprc.baselines.kernels import KernelClassifier, KernelMethod, KernelRegressor, similarity
+from deeprc.baselines.parameters import check_whole_number
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.errors import InputError
-from deeprc.estimators import canonical_order, platt_scaling, two_classes
+from deeprc.estimators import canonical_order, encode_two_classes, fit_platt_scaling
 
-__all__ = ["KNN", "checked_neighbors", "mean_of_nearest"]
+__all__ = ["KNN", "KNNRegressor", "mean_of_nearest"]
+
+Floats = NDArray[np.float64]
 
 
-class KNN(KernelClassifier):
-    """The nearest neighbours' classes; the distance is 1 - kernel (Levandowsky and Winter 1971).
-
-    The score is the share of the second class among the `n_neighbors` nearest. Where several repertoires are equally
-    far away and not all of them are among the nearest, they share the remaining votes equally, so that their order
-    does not matter. Probabilities are Platt's, from each training repertoire's score by the others.
-
-    Parameters
-    ----------
-    kernel
-        `minmax` or `jaccard`; see `deeprc.baselines.kernels.cross_kernel`.
-    n_neighbors
-        At most as many as there are training repertoires.
-    places
-        The residues of a k-mer, counted from its first; None: those of 4-mers, 0 to 3.
-    weighted
-        Count each sequence as often as its `duplicate_count` says.
-
-    Attributes
-    ----------
-    support_
-        Representations of the training repertoires, (n, M).
-    positive_
-        Whether each of them is of the second class, (n,).
-    """
+class _NearestNeighbours(KernelMethod):
+    """Compares repertoires with their nearest training repertoires; the distance is 1 - kernel."""
 
     path_parameter = "n_neighbors"
 
@@ -52,67 +31,120 @@ class KNN(KernelClassifier):
         *,
         kernel: str = "minmax",
         n_neighbors: int = 5,
-        places: Sequence[int] | None = None,
+        kmer_offsets: Sequence[int] | None = None,
         weighted: bool = False,
     ) -> None:
         self.kernel = kernel
         self.n_neighbors = n_neighbors
-        self.places = places
+        self.kmer_offsets = kmer_offsets
         self.weighted = weighted
 
+    def _means(self, X: RepertoireDataset, labels: NDArray[Any]) -> Floats:
+        """Return the mean label, (A,), of the nearest training repertoires, whose labels are given, (n,)."""
+        kernel = self._similarity(X)
+        return np.asarray(mean_of_nearest(kernel, np.broadcast_to(labels, kernel.shape), [self.n_neighbors])[0])
+
+    def _path_means(
+        self, X: RepertoireDataset, labels: NDArray[Any], X_new: RepertoireDataset, values: Sequence[Any]
+    ) -> Floats:
+        """Return the mean labels, (V, A), for each number of neighbours; each row's neighbours are sorted once."""
+        numbers = [check_whole_number("n_neighbors", value) for value in values]
+        kernel = similarity(X_new, X, self.kernel, **self._settings)
+        return mean_of_nearest(kernel, np.broadcast_to(labels, kernel.shape), numbers)
+
+
+class KNN(_NearestNeighbours, KernelClassifier):
+    """Classification by the nearest training repertoires; the distance is 1 - kernel (Levandowsky and Winter 1971).
+
+    The score is the share of the second class among the `n_neighbors` nearest repertoires. If several repertoires are
+    equally far away and there are not votes enough for all of them, they share the remaining votes equally, so that
+    their order does not matter. Probabilities come from Platt scaling of the training repertoires' scores, each
+    computed from the other training repertoires.
+
+    Parameters
+    ----------
+    kernel
+        `minmax` or `jaccard`; see `deeprc.baselines.kernels.cross_kernel`.
+    n_neighbors
+        Number of neighbours; a number above n counts as n.
+    kmer_offsets
+        Positions of a k-mer's residues, counted from its first. None means 4-mers without a gap, (0, 1, 2, 3).
+    weighted
+        Count each sequence as often as its `duplicate_count` says.
+
+    Attributes
+    ----------
+    support_
+        k-mer representations of the training repertoires, (n, M).
+    positive_
+        Whether each of them is of the second class, (n,).
+    """
+
     def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
-        number, n = checked_neighbors(self.n_neighbors), len(X)
+        n_neighbors, n = check_whole_number("n_neighbors", self.n_neighbors), len(X)
         order = canonical_order(X, positive.astype(np.int64))
         self._keep(X[order])
         self.positive_ = positive[order]
         others = ~np.eye(n, dtype=bool)
         kernel = self._gram(X[order])[others].reshape(n, n - 1)
         classes = np.broadcast_to(self.positive_, (n, n))[others].reshape(n, n - 1)
-        own = mean_of_nearest(kernel, classes, np.array([min(number, n - 1)]))[0]
-        self.calibration_ = platt_scaling(own, self.positive_)
+        self.calibration_ = fit_platt_scaling(mean_of_nearest(kernel, classes, [n_neighbors])[0], self.positive_)
 
-    def _decide(self, X: RepertoireDataset) -> NDArray[np.float64]:
-        kernel = self._similarity(X)
-        classes = np.broadcast_to(self.positive_, kernel.shape)
-        return np.asarray(mean_of_nearest(kernel, classes, np.array([min(self.n_neighbors, len(self.positive_))]))[0])
+    def _decide(self, X: RepertoireDataset) -> Floats:
+        return self._means(X, self.positive_)
 
     def decision_path(
         self, X: RepertoireDataset, y: ArrayLike, X_new: RepertoireDataset, values: Sequence[Any]
-    ) -> NDArray[np.float64]:
-        """Return the scores, (V, A), of each number of neighbours; see `BinaryClassifier.decision_path`.
-
-        Each new repertoire's neighbours are sorted once. More of them than training repertoires count as all of these.
-        """
-        _, positive = two_classes(X, y)
-        numbers = np.array([min(checked_neighbors(value), len(X)) for value in values], np.int64)
-        kernel = similarity(X_new, X, self.kernel, **self._settings)
-        return mean_of_nearest(kernel, np.broadcast_to(positive, kernel.shape), numbers)
+    ) -> Floats:
+        """Return the scores, (V, A), for each number of neighbours; see `BinaryClassifier.decision_path`."""
+        _, positive = encode_two_classes(X, y)
+        return self._path_means(X, positive, X_new, values)
 
 
-def mean_of_nearest(
-    kernel: NDArray[np.float64], of_each: NDArray[Any], numbers: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """Return the mean of numbers (of 0 and 1, the share of 1) among the nearest, (V, A).
+class KNNRegressor(_NearestNeighbours, KernelRegressor):
+    """The mean of the nearest training repertoires' numbers; the distance is 1 - kernel. Ties are shared as in `KNN`.
 
     Parameters
     ----------
-    kernel, of_each
-        Nearness and number of the training repertoires, for each new one, (A, n).
-    numbers
-        Of neighbours, (V,).
+    kernel, n_neighbors, kmer_offsets, weighted
+        As in `KNN`.
+
+    Attributes
+    ----------
+    support_
+        k-mer representations of the training repertoires, (n, M).
+    numbers_
+        Their numbers, (n,), as differences from `mean_` in units of `scale_`.
     """
-    shares = np.empty((len(numbers), len(kernel)))
-    for row, (nearness, values) in enumerate(zip(kernel, of_each, strict=True)):
+
+    def _fit(self, X: RepertoireDataset, numbers: Floats) -> None:
+        check_whole_number("n_neighbors", self.n_neighbors)
+        self._keep(X)
+        self.numbers_ = numbers
+
+    def _predict(self, X: RepertoireDataset) -> Floats:
+        return self._means(X, self.numbers_)
+
+    def _path(self, X: RepertoireDataset, numbers: Floats, X_new: RepertoireDataset, values: Sequence[Any]) -> Floats:
+        return self._path_means(X, numbers, X_new, values)
+
+
+def mean_of_nearest(kernel: Floats, labels: NDArray[Any], n_neighbors: Sequence[int]) -> Floats:
+    """Return the mean label of the nearest training repertoires, (V, A); the mean of 0 and 1 is the share of 1.
+
+    Parameters
+    ----------
+    kernel, labels
+        Kernel with each training repertoire, and its label, for each new repertoire, (A, n) each.
+    n_neighbors
+        Numbers of neighbours, (V,); a number above n counts as n.
+    """
+    numbers = np.minimum(np.asarray(n_neighbors, np.int64), kernel.shape[1])
+    means = np.empty((len(numbers), len(kernel)))
+    for row, (nearness, values) in enumerate(zip(kernel, labels, strict=True)):
         order = np.argsort(-nearness, kind="stable")
-        last = np.flatnonzero(np.diff(nearness[order], append=-1.0))  # of those equally near
-        votes = np.cumsum(values[order])[last]
-        # Between the ends of a group of equally near ones, each further neighbour adds the group's mean vote.
-        shares[:, row] = np.interp(numbers, np.append(0, last + 1), np.append(0, votes)) / numbers
-    return shares
-
-
-def checked_neighbors(value: Any) -> int:
-    """Return the number of neighbours; raise InputError if it is no whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise InputError(f"n_neighbors: expected a whole number of at least 1, found {value!r}")
-    return int(value)
+        last = np.flatnonzero(np.diff(nearness[order], append=-1.0))  # the last of each group that is equally near
+        sums = np.cumsum(values[order])[last]
+        # Between the ends of a group that is equally near, each further neighbour adds the group's mean.
+        means[:, row] = np.interp(numbers, np.append(0, last + 1), np.append(0, sums)) / numbers
+    return means

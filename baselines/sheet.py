@@ -1,4 +1,4 @@
-"""Controls that read the metadata sheet alone: batch, site, sex, age ... whatever its columns say.
+"""Controls that read the metadata sheet alone: its columns may hold the batch, the site, sex, age and others.
 
 Letters: B repertoires, F features.
 """
@@ -12,29 +12,28 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.baselines.linear import PenalisedClassifier
-from deeprc.baselines.ridge import RidgeRegressor
+from deeprc.baselines.linear import PenalisedClassifier, RidgeRegressor
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.estimators import RepertoireEstimator
 
 __all__ = ["SheetColumns", "SheetColumnsRidge", "control_columns"]
 
-_MOST_VALUES = 20  # of a column of categories: with more it names single repertoires
-_LEAST_SHARED = 2  # repertoires per category in the mean
+_MAX_CATEGORIES = 20  # a column with more categories names single repertoires
+_MIN_REPERTOIRES_PER_CATEGORY = 2  # on average
 
 Known = dict[str, dict[str, Any]]
 
 
 def control_columns(metadata: pd.DataFrame, *, left_out: Collection[str]) -> list[str]:
-    """Return the columns that a control can read: numbers, and categories that several repertoires share.
+    """Return the names of the columns that a control can read: numbers, and categories that several repertoires share.
 
     Parameters
     ----------
     metadata
-        One row per repertoire.
+        The sheet, with one row for each repertoire.
     left_out
-        Columns that must not be read: targets, and what names a repertoire or its donor.
+        Columns that must not be read: targets, and columns that identify a repertoire or its donor.
     """
     found = []
     for column in map(str, metadata.columns):
@@ -42,24 +41,26 @@ def control_columns(metadata: pd.DataFrame, *, left_out: Collection[str]) -> lis
         n_different = int(values.nunique())
         if column in left_out or n_different < 2:
             continue
-        shared = n_different <= _MOST_VALUES and n_different * _LEAST_SHARED <= len(values)
-        if shared or pd.api.types.is_numeric_dtype(values):
+        is_shared = n_different <= _MAX_CATEGORIES and n_different * _MIN_REPERTOIRES_PER_CATEGORY <= len(values)
+        if is_shared or pd.api.types.is_numeric_dtype(values):
             found.append(column)
     return found
 
 
 class _SheetFeatures(RepertoireEstimator):
-    """Reads columns of the sheet: a number as it is, each category as 0 or 1, and whether a value is missing.
+    """Reads columns of the sheet: a number unchanged, each category as 0 or 1, and whether a value is missing.
 
     Attributes
     ----------
     known_
-        For each column, the mean of its numbers, or its categories, among the training repertoires.
+        For each column, the mean of its numbers or the list of its categories in the training repertoires.
     """
 
-    columns: Sequence[str]
-
     known_: Known
+
+    def __init__(self, *, columns: Sequence[str] = (), C: float = 1.0) -> None:
+        self.columns = columns
+        self.C = C
 
     def _learn_columns(self, X: RepertoireDataset) -> None:
         missing = [name for name in self.columns if name not in X.metadata]
@@ -94,14 +95,10 @@ class SheetColumns(_SheetFeatures, PenalisedClassifier):
     Parameters
     ----------
     columns
-        Their names, see `control_columns`.
+        Names of the columns to read; see `control_columns`.
     C
-        See `deeprc.baselines.logistic.LogisticRegression`.
+        Weight of the losses against the penalty; see `deeprc.baselines.logistic.LogisticRegression`.
     """
-
-    def __init__(self, *, columns: Sequence[str] = (), C: float = 1.0) -> None:
-        self.columns = columns
-        self.C = C
 
 
 class SheetColumnsRidge(_SheetFeatures, RidgeRegressor):
@@ -110,11 +107,7 @@ class SheetColumnsRidge(_SheetFeatures, RidgeRegressor):
     Parameters
     ----------
     columns
-        Their names, see `control_columns`.
+        Names of the columns to read; see `control_columns`.
     C
-        See `deeprc.baselines.ridge.RidgeRegressor`.
+        Weight of the squared errors against the penalty; see `deeprc.baselines.ridge.ridge_path`.
     """
-
-    def __init__(self, *, columns: Sequence[str] = (), C: float = 1.0) -> None:
-        self.columns = columns
-        self.C = C

@@ -20,7 +20,7 @@ from common import report
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from deeprc.baselines.adam import AdamState, draw_batches, train
+from deeprc.baselines.adam import AdamSettings, AdamState, draw_batches, train
 from deeprc.baselines.elastic_net import Solution, elastic_net_path
 
 
@@ -116,10 +116,10 @@ def _objective(
 
 def _adam(matrix: NDArray[np.float32], positive: NDArray[np.bool_], n_updates: int) -> float:
     batches = draw_batches(len(matrix), 4, n_updates, seed=0)
-    rates = {"learning_rate": 1e-3, "l1": 1e-7, "l2": 1e-3}
-    train(AdamState(matrix.shape[1]), matrix, positive, batches[:10], **rates)
+    settings = AdamSettings(1e-3, l1=1e-7, l2=1e-3)
+    train(AdamState(matrix.shape[1]), matrix, positive, batches[:10], settings)
     started = time.perf_counter()
-    train(AdamState(matrix.shape[1]), matrix, positive, batches, **rates)
+    train(AdamState(matrix.shape[1]), matrix, positive, batches, settings)
     return (time.perf_counter() - started) / n_updates
 
 

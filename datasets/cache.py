@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from deeprc.datasets.container import Container
 from deeprc.datasets.container_check import cache_folder, make_cache_folder, read_cached_json
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
-from deeprc.documents import plain
+from deeprc.documents import to_plain
 from deeprc.errors import InputError
 from deeprc.files import FileStamp, check_regular_file, folder_beside, write_text
 from deeprc.versions import package_version
@@ -61,7 +61,7 @@ def cached(
         Makes the arrays from a dataset of all the repertoires. Its result must not depend on labels.
     """
     container = dataset.container
-    text = json.dumps([name, plain(settings)], sort_keys=True)
+    text = json.dumps([name, to_plain(settings)], sort_keys=True)
     known = _IN_MEMORY.setdefault(container, {})
     if text not in known:
         known[text] = _on_disk(dataset, name, text, compute)

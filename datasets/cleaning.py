@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import INVALID, encode_letters, offsets_of, take
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.genes import GeneMapping, locus_of, mouse_genes, normalise_genes, normalise_locus
 from deeprc.datasets.merging import group_rows
 from deeprc.datasets.readers import Rows, SequenceKind, Status
-from deeprc.datasets.readers.columns import Coded, factorize, first_of_each, used_codes
-from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.datasets.readers.columns import factorize, first_of_each
+from deeprc.datasets.sequences import SequenceTable
 from deeprc.errors import InputError
 
 __all__ = [
@@ -140,14 +141,14 @@ class CleanedTable:
 def split(rows: Rows) -> Iterator[tuple[str, Rows]]:
     """Yield the rows of each repertoire that the file names, in the order of their first rows; "" is one too."""
     column = rows.repertoire
-    if column is None or len(column.values) <= 1:
-        yield column.values[0] if column is not None and column.values else "", rows
+    if column is None or len(column.vocabulary) <= 1:
+        yield column.vocabulary[0] if column is not None and column.vocabulary else "", rows
         return
     order = np.argsort(column.codes, kind="stable")
-    bounds = offsets_of(np.bincount(column.codes, minlength=len(column.values)))
+    bounds = offsets_of(np.bincount(column.codes, minlength=len(column.vocabulary)))
     for row in first_of_each(factorize(column.codes.astype(np.int64))):
         code = column.codes[row]
-        yield column.values[code], _taken(rows, order[bounds[code] : bounds[code + 1]])
+        yield column.vocabulary[code], _taken(rows, order[bounds[code] : bounds[code + 1]])
 
 
 def cdr3s_are_junctions(rows: Rows, path: Path | str = "") -> bool:
@@ -175,14 +176,14 @@ def cdr3s_are_junctions(rows: Rows, path: Path | str = "") -> bool:
     if 1 - _MOSTLY < n_junctions / n < _MOSTLY:
         raise InputError(
             f"{path}: the column of CDR3s holds {n_junctions:,} that look like junctions (C...F or C...W) and "
-            f"{n - n_junctions:,} that do not; expected one kind. --sequence-column takes a column as it is"
+            f"{n - n_junctions:,} that do not; expected one kind. `sequence_column` takes a column as it is"
         )
     return n_junctions / n >= _MOSTLY
 
 
 def columns_of_mice(rows: Rows) -> frozenset[str]:
     """Return which of a file's columns of genes, `v_call` and `j_call`, have genes that only mice have."""
-    return frozenset(name for name, column in _gene_columns(rows).items() if mouse_genes(column.values))
+    return frozenset(name for name, column in _gene_columns(rows).items() if mouse_genes(column.vocabulary))
 
 
 def clean(
@@ -200,7 +201,7 @@ def clean(
     """
     how = Cleaning() if how is None else how
     genes = {
-        name: normalise_genes(column.values, of_mice=None if of_mice is None else name in of_mice)
+        name: normalise_genes(column.vocabulary, of_mice=None if of_mice is None else name in of_mice)
         for name, column in _gene_columns(rows).items()
     }
     loci, locus_codes = _loci(rows)
@@ -228,7 +229,7 @@ def clean(
     )
 
 
-def _gene_columns(rows: Rows) -> dict[str, Coded]:
+def _gene_columns(rows: Rows) -> dict[str, Categorical]:
     columns = {"v_call": rows.v_call, "j_call": rows.j_call}
     return {name: column for name, column in columns.items() if column is not None}
 
@@ -241,7 +242,7 @@ def _taken(rows: Rows, index: NDArray[np.int64]) -> Rows:
         changed[name] = getattr(rows, name)[index]
     for name in ("v_call", "j_call", "repertoire", "locus", "cell"):
         column = getattr(rows, name)
-        changed[name] = None if column is None else column.take(index)
+        changed[name] = None if column is None else column.take(index).drop_unused()
     return replace(rows, **changed)
 
 
@@ -256,7 +257,7 @@ def _loci(rows: Rows) -> tuple[list[str], NDArray[np.int32]]:
         if column is None:
             continue
         of_value = []
-        for value in column.values:
+        for value in column.vocabulary:
             name = named(value)
             if name not in names:
                 names.append(name)
@@ -278,10 +279,10 @@ def _junctions(
     if are_junctions:
         return rows, ["cdr3_aa as junction_aa" if name == "cdr3_aa" else name for name in names]
     ends_with_w = np.array([locus == "IGH" for locus in loci])[locus_codes]
-    if rows.j_call is not None and rows.j_call.values:
-        mapping = genes["j_call"]
-        tryptophan = np.array([name in _TRYPTOPHAN_J for name in mapping.vocabulary])
-        ends_with_w |= tryptophan[mapping.codes][rows.j_call.codes]
+    if rows.j_call is not None and rows.j_call.vocabulary:
+        stored = genes["j_call"].stored
+        tryptophan = np.array([name in _TRYPTOPHAN_J for name in stored.vocabulary])
+        ends_with_w |= tryptophan[stored.codes][rows.j_call.codes]
     offsets = offsets_of(lengths + 2 * is_cdr3)
     first, last = offsets[:-1][is_cdr3], offsets[1:][is_cdr3] - 1
     from_file = np.ones(offsets[-1], bool)
@@ -325,12 +326,13 @@ def _merged(
     """Return the kept rows as sequences, and how many of them have a sum of counts that is too large to be stored."""
     index = np.flatnonzero(keep)
     counts: NDArray[Any] = rows.counts[index]
-    calls = {name: _gene_calls(column, genes[name], index) for name, column in _gene_columns(rows).items()}
+    found = {name: _gene_calls(column, genes[name], index) for name, column in _gene_columns(rows).items()}
+    calls = {name: each for name, each in found.items() if each is not None}
     if rows.cell is not None:
         counts = np.ones(len(index), np.int64)
     chosen: NDArray[np.int64] | slice = slice(None)
     if merge != "none" and len(index):
-        by: list[NDArray[Any]] = [call.codes for call in calls.values() if call is not None] if merge == "genes" else []
+        by: list[NDArray[Any]] = [each.codes for each in calls.values()] if merge == "genes" else []
         if rows.cell is not None:  # a cell counts once, however many rows it has
             first, _ = group_rows(residues, rows.offsets, index, [*by, _cells(rows.cell, index)], counts)
             counts = np.zeros(len(index), np.int64)
@@ -341,35 +343,29 @@ def _merged(
         residues=merged,
         lengths=np.diff(offsets),
         counts=np.minimum(counts, _LARGEST_COUNT).astype(np.uint32),
-        v_call=_of_rows(calls.get("v_call"), chosen),
-        j_call=_of_rows(calls.get("j_call"), chosen),
+        v_call=calls["v_call"].take(chosen) if "v_call" in calls else None,
+        j_call=calls["j_call"].take(chosen) if "j_call" in calls else None,
     )
     return table, int((counts > _LARGEST_COUNT).sum())
 
 
-def _cells(column: Coded, index: NDArray[np.int64]) -> NDArray[np.int64]:
+def _cells(column: Categorical, index: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return a number per cell, 0 the least; a row without a name is a cell of its own."""
     codes = column.codes[index].astype(np.int64)
-    unnamed = np.array([not name for name in column.values], bool)[codes]
-    return np.where(unnamed, len(column.values) + np.arange(len(codes)), codes)
+    unnamed = np.array([not name for name in column.vocabulary], bool)[codes]
+    return np.where(unnamed, len(column.vocabulary) + np.arange(len(codes)), codes)
 
 
-def _gene_calls(column: Coded, mapping: GeneMapping, index: NDArray[np.int64]) -> GeneCalls | None:
+def _gene_calls(column: Categorical, mapping: GeneMapping, index: NDArray[np.int64]) -> Categorical | None:
     """Return the gene names of the kept rows, None where none of them has one."""
-    if not mapping.vocabulary:
+    if not mapping.stored.vocabulary:
         return None
-    codes = mapping.codes[column.codes[index]]
-    used, codes = used_codes(codes, len(mapping.vocabulary))
-    vocabulary = tuple(mapping.vocabulary[code] for code in used)
-    if not any(vocabulary):
+    calls = mapping.stored.take(column.codes[index]).drop_unused()
+    if not any(calls.vocabulary):
         return None
-    if len(vocabulary) > _MOST_GENES:
+    if len(calls.vocabulary) > _MOST_GENES:
         raise InputError(f"a column of genes has more than {_MOST_GENES:,} different names; is it one?")
-    return GeneCalls(codes.astype(np.uint16), vocabulary)
-
-
-def _of_rows(calls: GeneCalls | None, rows: NDArray[np.int64] | slice) -> GeneCalls | None:
-    return None if calls is None else GeneCalls(calls.codes[rows], calls.vocabulary)
+    return Categorical(calls.codes.astype(np.uint16), calls.vocabulary)
 
 
 def _counted(names: list[str], codes: NDArray[np.integer[Any]]) -> dict[str, int]:

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from deeprc.compilation import njit
 from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.cache import Arrays, cached
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.sequence_hash import Rows, hash_of, hashes_of, same
-from deeprc.datasets.sequences import GeneCalls
 from deeprc.errors import InputError
 
 __all__ = [
@@ -143,23 +143,16 @@ def _gathered(repertoires: list[Repertoire], fields: list[str]) -> Rows:
     residues = _joined([repertoire.residues for repertoire in repertoires], np.uint8)
     offsets = offsets_of(_joined([repertoire.lengths for repertoire in repertoires], np.int64))
     calls = {name: [getattr(each.container, name) for each in repertoires] for name in fields}
-    return _rows(residues, offsets, {name: _one_vocabulary(each) for name, each in calls.items()})
+    return _rows(residues, offsets, {name: Categorical.concatenate(each).codes for name, each in calls.items()})
 
 
-def _rows(residues: NDArray[np.uint8], offsets: NDArray[np.int64], codes: dict[str, NDArray[np.uint16]]) -> Rows:
+def _rows(residues: NDArray[np.uint8], offsets: NDArray[np.int64], codes: dict[str, NDArray[np.integer[Any]]]) -> Rows:
     v, j = (np.asarray(codes.get(name, np.zeros(0, np.uint16))) for name in _FIELDS)
     return Rows(np.asarray(residues), np.asarray(offsets), v, j)
 
 
 def _joined(parts: list[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:
     return np.concatenate([np.zeros(0, dtype), *parts], dtype=dtype)
-
-
-def _one_vocabulary(calls: list[GeneCalls]) -> NDArray[np.uint16]:
-    """Return the codes of several repertoires, which count their genes on their own, in a vocabulary of all."""
-    number = {name: i for i, name in enumerate(sorted({name for each in calls for name in each.vocabulary}))}
-    tables = [np.array([number[name] for name in each.vocabulary], np.uint16) for each in calls]
-    return _joined([table[each.codes] for table, each in zip(tables, calls, strict=True)], np.uint16)
 
 
 def _shared(every: RepertoireDataset, fields: list[str]) -> Arrays:

@@ -18,6 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_check import check_contents, is_checked, remember_checked
 from deeprc.datasets.hdf5 import (
     BlockCheck,
@@ -36,7 +37,6 @@ from deeprc.datasets.hdf5 import (
 )
 from deeprc.datasets.legacy_texts import read_legacy_texts
 from deeprc.datasets.provenance import read_preprocessing, read_simulation
-from deeprc.datasets.sequences import GeneCalls
 from deeprc.errors import InputError
 from deeprc.files import FileStamp
 
@@ -109,11 +109,13 @@ class Container:
             self.witness = map_values(self.path, _dataset(things, "witness"), np.uint8)
         self.metadata = _read_metadata(things.get("metadata"), texts, self.path)
 
-    def _genes(self, things: dict[str, h5py.Group | h5py.Dataset], name: str, texts: _Texts) -> GeneCalls | None:
+    def _genes(self, things: dict[str, h5py.Group | h5py.Dataset], name: str, texts: _Texts) -> Categorical | None:
         if name not in things:
             return None
         dataset = _dataset(things, name)
-        return GeneCalls(map_values(self.path, dataset, np.uint16), tuple(texts.attribute_list(dataset, "vocabulary")))
+        return Categorical(
+            map_values(self.path, dataset, np.uint16), tuple(texts.attribute_list(dataset, "vocabulary"))
+        )
 
 
 class _Texts:

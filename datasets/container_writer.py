@@ -19,12 +19,13 @@ import pandas as pd
 from numpy.typing import DTypeLike, NDArray
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
+from deeprc.datasets.categorical import Categorical, extend_vocabulary
 from deeprc.datasets.container import FORMAT, VERSION, Container
 from deeprc.datasets.container_check import MAX_LENGTH, trust
 from deeprc.datasets.hdf5 import fixed_texts, naming_damage, seal
 from deeprc.datasets.journal import Journal
-from deeprc.datasets.sequences import GeneCalls, SequenceTable
-from deeprc.documents import CONTROL
+from deeprc.datasets.sequences import SequenceTable
+from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError
 from deeprc.files import folder_beside, replace_file
 from deeprc.versions import package_version
@@ -122,9 +123,7 @@ class ContainerWriter:
             self._n_sequences += entry["n_sequences"]
             self._present = dict(entry["present"])
             for name, genes in entry["vocabulary"].items():
-                known = self._vocabulary[name]
-                for gene in genes:
-                    known.setdefault(gene, len(known))
+                extend_vocabulary(self._vocabulary[name], genes)
         self._note_all()
         self._journal.rewind(n)
         self.checkpoints = self.checkpoints[:n]
@@ -260,17 +259,17 @@ class ContainerWriter:
             if name in self._vocabulary:
                 _write_list(target, "vocabulary", list(self._vocabulary[name]))
 
-    def _codes(self, name: str, calls: GeneCalls | None, n: int) -> NDArray[np.uint16] | None:
+    def _codes(self, name: str, calls: Categorical | None, n: int) -> NDArray[np.uint16] | None:
         if calls is None:
             return None
         if len(calls.codes) != n:
             raise ValueError(f"{name}: {len(calls.codes)} gene calls for {n} sequences")
         self._present[name] = True
         known = self._vocabulary[name]
-        codes = [known.setdefault(gene, len(known)) for gene in calls.vocabulary]
+        codes = extend_vocabulary(known, calls.vocabulary).astype(np.uint16)
         if len(known) > np.iinfo(np.uint16).max:
             raise InputError(f"{name}: more than {np.iinfo(np.uint16).max} different gene names; is it a gene column?")
-        return np.asarray(codes, np.uint16)[calls.codes] if codes else np.zeros(n, np.uint16)
+        return codes[calls.codes] if len(codes) else np.zeros(n, np.uint16)
 
     def _spool(self, name: str) -> Path:
         assert self._folder is not None, "ContainerWriter is used as a context manager"
@@ -409,7 +408,7 @@ def _write_origin(
     _write_text(file, "format", FORMAT)
     _write_text(file, "alphabet", AMINO_ACIDS)
     _write_text(file, "created_by", created_by)
-    _write_text(file, "source", CONTROL.sub("?", source))  # which names files
+    _write_text(file, "source", CONTROL_CHARACTERS.sub("?", source))  # which names files
     _write_text(file, "preprocessing", json.dumps(dict(preprocessing)))
     if simulation is not None:
         _write_text(file, "simulation", json.dumps(dict(simulation)))

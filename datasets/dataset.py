@@ -15,8 +15,8 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from deeprc.datasets.alphabet import decode_many, take
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container import Container
-from deeprc.datasets.sequences import GeneCalls
 from deeprc.errors import InputError
 
 __all__ = ["Repertoire", "RepertoireDataset", "SequenceStore", "open_dataset"]
@@ -30,8 +30,8 @@ class SequenceStore(Protocol):
     residues: NDArray[np.uint8]
     sequence_offsets: NDArray[np.int64]
     counts: NDArray[np.uint32]
-    v_call: GeneCalls | None
-    j_call: GeneCalls | None
+    v_call: Categorical | None
+    j_call: Categorical | None
     witness: NDArray[np.uint8] | None
 
 

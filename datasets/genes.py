@@ -28,8 +28,8 @@ from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.gene_list import GENE_LIST, RENAMED
 
 __all__ = [
@@ -92,10 +92,8 @@ class GeneMapping:
 
     Attributes
     ----------
-    vocabulary
-        The names to store, each once.
-    codes
-        (N,) for each name found, the index of its new name in `vocabulary`.
+    stored
+        For each name found, the name to store, (N,).
     levels
         For each name found, its level.
     rows
@@ -104,8 +102,7 @@ class GeneMapping:
         The names found that only mouse genes have: a sign that the file is not human.
     """
 
-    vocabulary: tuple[str, ...]
-    codes: NDArray[np.intp]
+    stored: Categorical
     levels: tuple[Level, ...]
     rows: tuple[GeneRow, ...]
     mouse: tuple[str, ...]
@@ -141,7 +138,7 @@ def mouse_genes(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def normalise_genes(names: Sequence[str], *, of_mice: bool | None = None) -> GeneMapping:
-    """Normalise distinct names; `names[i]` becomes `vocabulary[codes[i]]`.
+    """Normalise distinct names.
 
     If the file has genes that only mice have, immunoSEQ's names are left as they were found: `TCRBV13-01` is TRBV13 of
     man and TRBV13-1 of mice. `of_mice` says whether it has; None: the names are all of the file's.
@@ -151,13 +148,12 @@ def normalise_genes(names: Sequence[str], *, of_mice: bool | None = None) -> Gen
     mouse = mouse_genes(names)
     if mouse if of_mice is None else of_mice:
         genes = [_as_found(name.strip()) if name.strip().upper().startswith("TCR") else gene for name, gene in pairs]
-    vocabulary = sorted({gene.name for gene in genes}, key=_natural)
+    vocabulary = tuple(sorted({gene.name for gene in genes}, key=_natural))
     position = {name: code for code, name in enumerate(vocabulary)}
     found = (_SCORE.sub("", name.strip()) for name in names)
     rows = {GeneRow(spelling, gene.name, gene.level) for spelling, gene in zip(found, genes, strict=True)}
     return GeneMapping(
-        vocabulary=tuple(vocabulary),
-        codes=np.array([position[gene.name] for gene in genes], np.intp),
+        stored=Categorical(np.array([position[gene.name] for gene in genes], np.int32), vocabulary),
         levels=tuple(gene.level for gene in genes),
         rows=tuple(sorted(rows, key=lambda row: (_natural(row.found), row))),
         mouse=mouse,

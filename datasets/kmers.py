@@ -24,7 +24,7 @@ _LONGEST = 6  # 20 ** 6 counts take half a gigabyte
 def count_kmers(
     residues: NDArray[np.uint8],
     lengths: NDArray[np.int64],
-    places: Sequence[int] = (0, 1, 2, 3),
+    kmer_offsets: Sequence[int] = (0, 1, 2, 3),
     *,
     weights: NDArray[np.uint32] | None = None,
 ) -> NDArray[np.int64]:
@@ -34,8 +34,8 @@ def count_kmers(
     ----------
     residues, lengths
         The sequences end to end, (R,) and (N,).
-    places
-        The residues of a k-mer, counted from its first: (0, 1, 2, 3) are 4-mers, (0, 1, 3, 4) leave a gap of one.
+    kmer_offsets
+        Positions of a k-mer's residues, counted from its first: (0, 1, 2, 3) are 4-mers, (0, 1, 3, 4) have a gap.
     weights
         How much each sequence counts, (N,): its abundance, say; None: 1.
 
@@ -46,14 +46,15 @@ def count_kmers(
     Raises
     ------
     InputError
-        If the places do not rise from 0, or are more than 6.
+        If the offsets do not rise from 0, or are more than 6.
     """
-    at = np.asarray(places, np.int64)
-    if not 1 <= len(at) <= _LONGEST or at[0] != 0 or np.any(np.diff(at) < 1):
-        raise InputError(f"k-mers: expected 1 to {_LONGEST} places that rise from 0, found {list(places)}")
-    counts = np.zeros((numba.get_num_threads(), _N_LETTERS ** len(at)), np.int64)
+    offsets = np.asarray(kmer_offsets, np.int64)
+    if not 1 <= len(offsets) <= _LONGEST or offsets[0] != 0 or np.any(np.diff(offsets) < 1):
+        expected = f"expected 1 to {_LONGEST} whole numbers that rise from 0"
+        raise InputError(f"kmer_offsets: {expected}, found {list(kmer_offsets)}")
+    counts = np.zeros((numba.get_num_threads(), _N_LETTERS ** len(offsets)), np.int64)
     every = np.ones(0, np.uint32) if weights is None else np.asarray(weights, np.uint32)
-    _count(residues, offsets_of(lengths), at, every, counts)
+    _count(residues, offsets_of(lengths), offsets, every, counts)
     return np.asarray(counts.sum(axis=0))
 
 
@@ -66,11 +67,11 @@ def kmer_names(k: int) -> list[str]:
 
 
 @njit(inline="always")  # a call in the loop would take twice the time
-def kmer_code(residues: NDArray[np.uint8], start: int, places: NDArray[np.int64] | tuple[int, ...]) -> int:
-    """Return the number of the k-mer at a residue, for compiled code; see `count_kmers` for places and numbers."""
+def kmer_code(residues: NDArray[np.uint8], start: int, kmer_offsets: NDArray[np.int64] | tuple[int, ...]) -> int:
+    """Return the index of the k-mer that starts at a residue, for compiled code; see `count_kmers`."""
     code = 0
-    for place in places:
-        code = code * _N_LETTERS + residues[start + place]
+    for offset in kmer_offsets:
+        code = code * _N_LETTERS + residues[start + offset]
     return code
 
 
@@ -78,15 +79,15 @@ def kmer_code(residues: NDArray[np.uint8], start: int, places: NDArray[np.int64]
 def _count(
     residues: NDArray[np.uint8],
     offsets: NDArray[np.int64],
-    places: NDArray[np.int64],
+    kmer_offsets: NDArray[np.int64],
     weights: NDArray[np.uint32],
     counts: NDArray[np.int64],
 ) -> None:
     """Give each thread a share of the sequences and counts of its own."""
     n_threads, n = len(counts), len(offsets) - 1
-    span = places[-1] + 1
+    span = kmer_offsets[-1] + 1
     for thread in numba.prange(n_threads):
         for row in range(thread * n // n_threads, (thread + 1) * n // n_threads):
             weight = np.int64(weights[row]) if len(weights) else np.int64(1)
             for start in range(offsets[row], offsets[row + 1] - span + 1):
-                counts[thread, kmer_code(residues, start, places)] += weight
+                counts[thread, kmer_code(residues, start, kmer_offsets)] += weight

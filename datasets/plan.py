@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deeprc.datasets.cleaning import Cleaning
 from deeprc.datasets.matching import match_files, stems
 from deeprc.datasets.metadata import Metadata
-from deeprc.datasets.readers import Header, Match, NoTableError, Reader, match_reader, read_header, repertoire_names
+from deeprc.datasets.options import ReadingOptions
+from deeprc.datasets.readers import Header, Match, NoTableError, match_reader, read_header, repertoire_names
 from deeprc.datasets.readers.columns import check_columns, read_columns
 from deeprc.datasets.readers.original_hdf5 import is_original_container, original_repertoire_ids
 from deeprc.datasets.reading import ORIGINAL, Reading
+from deeprc.datasets.report import PreprocessingReport, RepertoireReport
 from deeprc.errors import InputError, group_errors
 
 __all__ = ["NEVER", "Plan", "describe_missing", "listed", "plan_readings"]
@@ -50,15 +52,32 @@ class Plan:
     unknown: Mapping[Path, tuple[str, ...]]
     skipped: Mapping[str, str]
 
+    def report(
+        self, repertoires: Iterable[RepertoireReport], failed: Mapping[str, str], cleaning: Cleaning
+    ) -> PreprocessingReport:
+        """Return the report of a cohort that was read by this plan.
+
+        Parameters
+        ----------
+        repertoires
+            What was done with each repertoire that was read.
+        failed
+            Why a file could not be read, by its path.
+        cleaning
+            Which sequences were kept.
+        """
+        return PreprocessingReport(
+            tuple(repertoires),
+            rows_without_file=self.missing,
+            files_without_row=tuple(file.name for file in self.left),
+            repertoires_without_row={file.name: names for file, names in self.unknown.items()},
+            skipped_files={**self.skipped, **failed},
+            cleaning=cleaning,
+        )
+
 
 def plan_readings(
-    sheet: Metadata,
-    files: Sequence[Path],
-    reader: Reader | None,
-    cleaning: Cleaning,
-    *,
-    split_by: str | None = None,
-    skip_bad_files: bool = False,
+    sheet: Metadata, files: Sequence[Path], options: ReadingOptions, *, skip_bad_files: bool = False
 ) -> Plan:
     """Find each repertoire's file, and read every header before the first file is parsed.
 
@@ -74,10 +93,10 @@ def plan_readings(
     """
     original = {file: None for file in files if is_original_container(file)}
     tables = [file for file in files if file not in original]
-    by_column = split_by not in (None, NEVER)
+    by_column = options.split_by not in (None, NEVER)
     names = [""] * len(sheet.repertoire_ids) if by_column else sheet.files
     matched, left = match_files(sheet.repertoire_ids, names, [] if by_column else tables)
-    planner = _Planner(sheet, reader, cleaning, split_by)
+    planner = _Planner(sheet, options)
     for name, file in zip(sheet.repertoire_ids, matched, strict=True):
         if file is not None:
             planner.add_table(file, {"": name})
@@ -122,11 +141,9 @@ def listed(names: Sequence[str], one: str, many: str, shown: int = _SHOWN) -> st
 class _Planner:
     """Readings, and the files that become none."""
 
-    def __init__(self, sheet: Metadata, reader: Reader | None, cleaning: Cleaning, split_by: str | None) -> None:
+    def __init__(self, sheet: Metadata, options: ReadingOptions) -> None:
         self.row_of = {name: row for row, name in enumerate(sheet.repertoire_ids)}
-        self.reader = reader
-        self.cleaning = cleaning
-        self.split_by = split_by
+        self.reader, self.cleaning, self.split_by = options.reader(), options.cleaning(), options.split_by
         self.errors: dict[Path, str] = {}
         self.remarks: dict[str, str] = {}
         self.left: list[Path] = []
@@ -222,7 +239,7 @@ class _Planner:
                 raise InputError(f"{file}: no column {self.split_by!r} to split by; the file's columns are {listing}")
             columns = (column,)
         found = read_columns(header, (), columns)[1]
-        return repertoire_names(found, columns)[1].values
+        return repertoire_names(found, columns)[1].vocabulary
 
 
 def _owners(readings: Sequence[Reading]) -> dict[str, Path]:

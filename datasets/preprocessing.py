@@ -6,20 +6,16 @@ import logging
 import os
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
 from operator import index
 from pathlib import Path
 
-from deeprc.datasets.cleaning import Cleaning, Merge
 from deeprc.datasets.container import is_container
-from deeprc.datasets.container_check import MAX_LENGTH
 from deeprc.datasets.container_writer import ContainerWriter
-from deeprc.datasets.genes import LOCI
 from deeprc.datasets.matching import find_files
 from deeprc.datasets.metadata import Metadata, read_metadata
+from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.plan import Plan, describe_missing, listed, plan_readings
-from deeprc.datasets.readers import choose_reader
-from deeprc.datasets.reading import Reading, note_failure, read_file, read_files
+from deeprc.datasets.reading import Reading, ReadResult, note_failure, read_file, read_files
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
 from deeprc.errors import InputError, group_errors
 from deeprc.files import check_place, name_write_errors
@@ -36,20 +32,9 @@ def preprocess(
     metadata: str | os.PathLike[str],
     output: str | os.PathLike[str],
     *,
-    reader_format: str = "auto",
-    id_column: str | None = None,
-    sequence_column: str | None = None,
-    count_column: str | None = None,
-    v_column: str | None = None,
-    j_column: str | None = None,
-    split_by: str | None = None,
-    locus: str | None = None,
-    merge: Merge = "genes",
-    allow_missing: bool = False,
+    options: ReadingOptions | None = None,
     skip_bad_files: bool = False,
     jobs: int | None = 1,
-    min_length: int = 1,
-    max_length: int = 50,
     progress: Progress | None = None,
 ) -> PreprocessingReport:
     """Read a cohort's repertoire files and write them to one container.
@@ -66,32 +51,16 @@ def preprocess(
     metadata
         The metadata sheet: TSV, CSV or XLSX.
     output
-        The container to write; an existing file is replaced at the end.
-    reader_format
-        One of `deeprc.datasets.readers.FORMATS`; "auto" recognises each file by its header.
-    id_column
-        The sheet's column of repertoire ids; None finds it.
-    sequence_column, count_column, v_column, j_column
-        The columns of any other table: sequences, counts, names of V and J genes.
-    split_by
-        The files' column that names the repertoire of each row. None: a file that belongs to no row of the sheet is
-        split by the column that its format has for this. "none": each file is one repertoire.
-    locus
-        The chain to keep, an AIRR locus (TRB, IGH, ...); None: the only one there is, a mixture is an error.
-    merge
-        Which rows are one sequence; see `deeprc.datasets.cleaning.Merge`.
-    allow_missing
-        Leave out rows without a file, files without a row and repertoires without a kept sequence, with a
-        warning; otherwise they are an error.
+        The container to write; an existing container is replaced at the end.
+    options
+        How the files are read and which sequences are kept; None: the defaults of `ReadingOptions`.
     skip_bad_files
         Leave out files that cannot be read, with a warning.
     jobs
-        Worker processes, None: one per core, fewer where there is little to read. More than 1 needs an importable main
-        module, as always with `multiprocessing`.
-    min_length, max_length
-        Shortest and longest sequence kept, in residues.
+        Number of worker processes; None: one per core, fewer where there is little to read. More than 1 needs an
+        importable main module, as always with `multiprocessing`.
     progress
-        Called after each file with the number done and the number of all.
+        Called after each file with the number of files that are done and the number of all files.
 
     Raises
     ------
@@ -99,33 +68,24 @@ def preprocess(
         If anything that was given cannot be used; the message names it, and no container is written.
     """
     output, sheet_path = Path(output), Path(metadata)
+    options = ReadingOptions() if options is None else options
     jobs = None if jobs is None else index(jobs)
-    min_length, max_length = index(min_length), index(max_length)
-    _check_options(output, jobs, min_length, max_length, locus)
-    columns = {"count_column": count_column, "v_column": v_column, "j_column": j_column}
-    reader = choose_reader(reader_format, sequence_column=sequence_column, **columns)
+    _check_arguments(output, jobs)
     found = find_files(sources, exclude=sheet_path)
-    sheet = read_metadata(sheet_path, id_column=id_column, files=found.tables)
+    sheet = read_metadata(sheet_path, id_column=options.id_column, files=found.tables)
     files = found.with_named(sheet.files)
-    cleaning = Cleaning(min_length, max_length, locus, merge)
-    plan = plan_readings(sheet, files, reader, cleaning, split_by=split_by, skip_bad_files=skip_bad_files)
-    _report_unmatched(sheet, plan, allow_missing)
+    plan = plan_readings(sheet, files, options, skip_bad_files=skip_bad_files)
+    _report_unmatched(sheet, plan, options.allow_missing)
     writer = ContainerWriter(output, resumable=True)
     with _say_what_is_kept(writer), name_write_errors(output), writer:
-        done = _write_repertoires(writer, plan.readings, jobs, allow_missing, skip_bad_files, progress)
-        kept = [each for each in done.repertoires if each.kept]
-        if done.skipped and not done.repertoires:
-            raise InputError("no file can be read: " + "\n".join(group_errors(done.skipped)))
+        writing = _Writing(writer, plan.readings, options.allow_missing, skip_bad_files)
+        writing.run(jobs, progress)
+        kept = [each for each in writing.repertoires if each.kept]
+        if writing.skipped and not writing.repertoires:
+            raise InputError("no file can be read: " + "\n".join(group_errors(writing.skipped)))
         if not kept:
             raise InputError(f"{sheet_path}: none of its repertoires has a sequence that is kept")
-        report = PreprocessingReport(
-            tuple(done.repertoires),
-            rows_without_file=plan.missing,
-            files_without_row=tuple(file.name for file in plan.left),
-            repertoires_without_row={file.name: names for file, names in plan.unknown.items()},
-            skipped_files={**plan.skipped, **done.skipped},
-            cleaning=cleaning,
-        )
+        report = plan.report(writing.repertoires, writing.skipped, options.cleaning())
         row_of = {name: row for row, name in enumerate(sheet.repertoire_ids)}
         writer.finish(
             sheet.table.iloc[[row_of[each.repertoire_id] for each in kept]].reset_index(drop=True),
@@ -146,18 +106,12 @@ def _say_what_is_kept(writer: ContainerWriter) -> Generator[None, None, None]:
         raise
 
 
-def _check_options(output: Path, jobs: int | None, min_length: int, max_length: int, locus: str | None) -> None:
+def _check_arguments(output: Path, jobs: int | None) -> None:
     check_place(output)
     if output.exists() and not is_container(output):
-        raise InputError(f"{output}: exists and is no container; choose another --output")
+        raise InputError(f"{output}: exists and is no container; choose another `output`")
     if jobs is not None and jobs < 1:
-        raise InputError(f"--jobs: expected at least 1, found {jobs}")
-    if not 1 <= min_length <= max_length <= MAX_LENGTH:
-        raise InputError(
-            f"expected 1 <= --min-length <= --max-length <= {MAX_LENGTH}, found {min_length} and {max_length}"
-        )
-    if locus is not None and locus not in LOCI:
-        raise InputError(f"--locus: expected one of {', '.join(LOCI)}, found {locus!r}")
+        raise InputError(f"`jobs`: expected at least 1, found {jobs}")
 
 
 def _report_unmatched(sheet: Metadata, plan: Plan, allow_missing: bool) -> None:
@@ -171,86 +125,93 @@ def _report_unmatched(sheet: Metadata, plan: Plan, allow_missing: bool) -> None:
     for file, unknown in plan.unknown.items():
         parts.append(f"no row of {sheet.path} for {listed(unknown, 'repertoire', 'repertoires')} of {file.name}")
     if len(plan.missing) == len(sheet.repertoire_ids):
-        raise InputError("; ".join(parts) + ". Not one file matches: is --id-column right?")
+        raise InputError("; ".join(parts) + ". Not one file matches: is `id_column` right?")
     if plan.skipped and not plan.readings:
         raise InputError("no file can be read: " + "\n".join(group_errors(plan.skipped)))
     if parts and not allow_missing:
-        raise InputError("; ".join(parts) + ". Give what is missing, or leave these out with --allow-missing")
+        raise InputError("; ".join(parts) + ". Give what is missing, or leave these out with `allow_missing`")
     for part in parts:
         _LOGGER.warning("%s: left out", part)
     for message in group_errors(plan.skipped):
         _LOGGER.warning("%s: skipped", message)
 
 
-@dataclass
-class _Done:
-    repertoires: list[RepertoireReport] = field(default_factory=list)
-    skipped: dict[str, str] = field(default_factory=dict)
+class _Writing:
+    """Reads the planned files and appends their repertoires to a container.
 
+    Attributes
+    ----------
+    repertoires
+        What was done with each repertoire that was read.
+    skipped
+        Why a file could not be read, by its path.
+    """
 
-def _write_repertoires(
-    writer: ContainerWriter,
-    readings: Sequence[Reading],
-    jobs: int | None,
-    allow_missing: bool,
-    skip_bad_files: bool,
-    progress: Progress | None,
-) -> _Done:
-    done = _Done()
-    start = _resume(writer, readings, done, allow_missing, skip_bad_files)
-    loci: dict[str, str] = {}
-    for each in done.repertoires:
-        _check_loci(loci, each)
-    if progress is not None and start:
-        progress(start, len(readings))
-    with closing(read_files(readings[start:], jobs, read_file)) as results:
-        for number, (reading, result) in enumerate(zip(readings[start:], results, strict=True), start=start + 1):
-            if result.error is not None:
-                if not skip_bad_files:
-                    raise InputError(result.error)
-                if note_failure(done.skipped, reading, result.error):
-                    _LOGGER.warning("%s: skipped", result.error)
-            reports = []
-            for repertoire_id, cleaned in result.repertoires:
-                report = RepertoireReport.of(
-                    repertoire_id, reading.path.name, reading.format, cleaned, reading.cleaning.locus
-                )
-                _check_loci(loci, report)
-                reports.append(report)
-                if report.kept:
-                    writer.append(repertoire_id, cleaned.sequences)
-                else:
-                    _report_empty(reading.path, report, allow_missing)
-            done.repertoires += reports
-            note = {"reading": result.key, "reports": [each.to_dict() for each in reports], "error": result.error}
-            writer.checkpoint(note)
-            if progress is not None:
-                progress(number, len(readings))
-    return done
+    def __init__(
+        self, writer: ContainerWriter, readings: Sequence[Reading], allow_missing: bool, skip_bad_files: bool
+    ) -> None:
+        self.repertoires: list[RepertoireReport] = []
+        self.skipped: dict[str, str] = {}
+        self._writer, self._readings = writer, readings
+        self._allow_missing, self._skip_bad_files = allow_missing, skip_bad_files
+        self._loci: dict[str, str] = {}
 
+    def run(self, jobs: int | None, progress: Progress | None) -> None:
+        """Write what an interrupted call has not written yet."""
+        start = self._resume()
+        for report in self.repertoires:
+            _check_loci(self._loci, report)
+        if progress is not None and start:
+            progress(start, len(self._readings))
+        with closing(read_files(self._readings[start:], jobs, read_file)) as results:
+            for n_done, result in enumerate(results, start=start + 1):
+                self._write(self._readings[n_done - 1], result)
+                if progress is not None:
+                    progress(n_done, len(self._readings))
 
-def _resume(
-    writer: ContainerWriter, readings: Sequence[Reading], done: _Done, allow_missing: bool, skip_bad_files: bool
-) -> int:
-    """Take over what an interrupted call did of the same files in the same way; return how many readings that are."""
-    start = 0
-    for reading, note in zip(readings, writer.checkpoints, strict=False):
-        if note.get("reading") != reading.key():
-            break
-        reports = [RepertoireReport.from_dict(each) for each in note["reports"]]
-        if not allow_missing and any(not each.kept for each in reports):
-            break
-        if note["error"] is not None:
-            if not skip_bad_files:
+    def _resume(self) -> int:
+        """Take over what an interrupted call did with the same files in the same way; return how many these are."""
+        start = 0
+        for reading, note in zip(self._readings, self._writer.checkpoints, strict=False):
+            if note.get("reading") != reading.key():
                 break
-            if note_failure(done.skipped, reading, note["error"]):
-                _LOGGER.warning("%s: skipped", note["error"])
-        done.repertoires += reports
-        start += 1
-    writer.rewind(start)
-    if start:
-        _LOGGER.warning("%s: goes on after %d of %d readings, done before", writer.path, start, len(readings))
-    return start
+            reports = [RepertoireReport.from_dict(each) for each in note["reports"]]
+            if not self._allow_missing and any(not each.kept for each in reports):
+                break
+            if note["error"] is not None:
+                if not self._skip_bad_files:
+                    break
+                self._skip(reading, note["error"])
+            self.repertoires += reports
+            start += 1
+        self._writer.rewind(start)
+        if start:
+            message = "%s: goes on after %d of %d readings, done before"
+            _LOGGER.warning(message, self._writer.path, start, len(self._readings))
+        return start
+
+    def _write(self, reading: Reading, result: ReadResult) -> None:
+        if result.error is not None:
+            if not self._skip_bad_files:
+                raise InputError(result.error)
+            self._skip(reading, result.error)
+        reports = []
+        for repertoire_id, cleaned in result.repertoires:
+            file, locus = reading.path.name, reading.cleaning.locus
+            report = RepertoireReport.of(repertoire_id, file, reading.format, cleaned, locus)
+            _check_loci(self._loci, report)
+            reports.append(report)
+            if report.kept:
+                self._writer.append(repertoire_id, cleaned.sequences)
+            else:
+                _report_empty(reading.path, report, self._allow_missing)
+        self.repertoires += reports
+        note = {"reading": result.key, "reports": [each.to_dict() for each in reports], "error": result.error}
+        self._writer.checkpoint(note)
+
+    def _skip(self, reading: Reading, error: str) -> None:
+        if note_failure(self.skipped, reading, error):
+            _LOGGER.warning("%s: skipped", error)
 
 
 def _check_loci(seen: dict[str, str], report: RepertoireReport) -> None:
@@ -262,7 +223,7 @@ def _check_loci(seen: dict[str, str], report: RepertoireReport) -> None:
             seen.setdefault(locus, report.repertoire_id)
     if len(seen) > 1:
         found = " and ".join(f"{locus} (repertoire {name!r})" for locus, name in sorted(seen.items()))
-        raise InputError(f"the files hold several chains, {found}; choose one with --locus")
+        raise InputError(f"the files hold several chains, {found}; choose one with `locus`")
 
 
 def _report_empty(path: Path, report: RepertoireReport, allow_missing: bool) -> None:
@@ -270,7 +231,7 @@ def _report_empty(path: Path, report: RepertoireReport, allow_missing: bool) -> 
     message = f"{path}: none of the {report.rows_read} rows of repertoire {report.repertoire_id!r} is kept"
     message += f" ({reasons})" if reasons else ""
     if report.rows_read and report.dropped.get("empty") == report.rows_read:
-        message += "; are the sequences in another column? Name it with --sequence-column"
+        message += "; are the sequences in another column? Name it with `sequence_column`"
     if not allow_missing:
-        raise InputError(f"{message}. --allow-missing leaves such repertoires out")
+        raise InputError(f"{message}. `allow_missing` leaves such repertoires out")
     _LOGGER.warning("%s: left out", message)

@@ -214,12 +214,12 @@ def _parts(reading: Reading) -> Iterator[tuple[str, CleanedTable]]:
             if name in reading.repertoires:
                 yield name, clean(part, reading.cleaning, **of_file)
         return
-    named = [] if rows.repertoire is None else [name for name in rows.repertoire.values if name]
+    named = [] if rows.repertoire is None else [name for name in rows.repertoire.vocabulary if name]
     if len(named) > 1:
         column, listing = rows.repertoire_column, ", ".join(named[:3]) + ", ..." * (len(named) > 3)
         raise InputError(
             f"{reading.path}: column {column!r} names {len(named)} repertoires ({listing}); the sheet gives the whole "
-            f"file to {reading.repertoires['']!r}. --split-by {column} takes them apart, --split-by none keeps them "
+            f"file to {reading.repertoires['']!r}. `split_by={column}` takes them apart, `split_by=none` keeps them "
             "together"
         )
     yield "", clean(rows, reading.cleaning, **of_file)

@@ -63,7 +63,7 @@ class Relabelling:
             f"columns: {', '.join(self.columns)}",
         ]
         if self.dropped_columns:
-            lines.append(f"columns that are gone: {', '.join(self.dropped_columns)} (--keep-columns keeps them)")
+            lines.append(f"columns that are gone: {', '.join(self.dropped_columns)} (`keep_columns` keeps them)")
         return "\n".join([*lines, f"wrote {self.path}"])
 
 
@@ -106,7 +106,7 @@ def relabel(
     source = Container(container)
     target = Path(container if output is None else output)
     if target.exists() and not is_container(target):
-        raise InputError(f"{target}: exists and is no container; choose another --output")
+        raise InputError(f"{target}: exists and is no container; choose another `output`")
     ids = [str(name) for name in source.repertoire_ids]
     if not ids:
         raise InputError(f"{source.path}: the container has no repertoires")
@@ -154,7 +154,7 @@ def _report_unmatched(
     if len(strangers) == len(sheet.repertoire_ids):
         raise InputError(
             f"{sheet.path}: no row is of a repertoire of {source.path} {by}: the sheet has {strangers[0]!r}, the "
-            f"container {without[0]!r}. Is --id-column right?"
+            f"container {without[0]!r}. Is `id_column` right?"
         )
     parts = []
     if strangers:
@@ -163,7 +163,7 @@ def _report_unmatched(
         parts.append((f"{sheet.path}: no row for {listed(without, 'repertoire', 'repertoires')}", "labels are missing"))
     if parts and not allow_missing:
         text = "; ".join(part for part, _ in parts)
-        raise InputError(f"{text}. Give what is missing, or go on without with --allow-missing")
+        raise InputError(f"{text}. Give what is missing, or go on without with `allow_missing`")
     for part, consequence in parts:
         _LOGGER.warning("%s: %s", part, consequence)
 

@@ -22,7 +22,7 @@ _LARGEST_DENSE = 20**4  # k-mers; of longer ones most do not occur in a repertoi
 
 
 def kmer_matrix(
-    dataset: RepertoireDataset, places: Sequence[int] = (0, 1, 2, 3), *, weighted: bool = False
+    dataset: RepertoireDataset, kmer_offsets: Sequence[int] = (0, 1, 2, 3), *, weighted: bool = False
 ) -> NDArray[np.float32] | csr_matrix:
     """Return how often each k-mer occurs in each repertoire, (B, M = 20 ** k) float32; see `count_kmers`.
 
@@ -33,35 +33,34 @@ def kmer_matrix(
     ----------
     dataset
         The repertoires.
-    places
-        The residues of a k-mer, counted from its first; gaps are places left out.
+    kmer_offsets
+        Positions of a k-mer's residues, counted from its first: (0, 1, 3) leaves out the third position.
     weighted
         Count each sequence as often as its `duplicate_count` says.
     """
-    key = {"places": [int(place) for place in places], "weighted": weighted}
+    key = {"places": [int(offset) for offset in kmer_offsets], "weighted": weighted}
 
     def compute(whole: RepertoireDataset) -> Arrays:
-        return (
-            _dense(whole, places, weighted) if 20 ** len(places) <= _LARGEST_DENSE else _sparse(whole, places, weighted)
-        )
+        count = _dense if 20 ** len(kmer_offsets) <= _LARGEST_DENSE else _sparse
+        return count(whole, kmer_offsets, weighted)
 
     arrays = cached(dataset, "kmers", key, compute)
     if "counts" in arrays:
         return np.asarray(arrays["counts"][dataset.rows])
     parts = (arrays["data"], arrays["indices"], arrays["indptr"])
-    every = csr_matrix(parts, shape=(len(arrays["indptr"]) - 1, 20 ** len(places)), copy=False)
+    every = csr_matrix(parts, shape=(len(arrays["indptr"]) - 1, 20 ** len(kmer_offsets)), copy=False)
     return every[dataset.rows]
 
 
 def kmer_frequencies(
-    dataset: RepertoireDataset, places: Sequence[int] = (0, 1, 2, 3), *, weighted: bool = False
+    dataset: RepertoireDataset, kmer_offsets: Sequence[int] = (0, 1, 2, 3), *, weighted: bool = False
 ) -> NDArray[np.float32] | csr_matrix:
     """Return the k-mer representation u of each repertoire, (B, M) float32, sparse beyond 4 residues; paper line 8942.
 
     u is how often a k-mer occurs in one of the repertoire's sequences, on average over the sequences, or weighted by
     their counts. A repertoire without sequences has zeros. Parameters as in `kmer_matrix`.
     """
-    rows = kmer_matrix(dataset, places, weighted=weighted)
+    rows = kmer_matrix(dataset, kmer_offsets, weighted=weighted)
     if weighted:
         sizes = np.array([repertoire.counts.sum(dtype=np.int64) for repertoire in dataset], np.int64)
     else:
@@ -74,23 +73,23 @@ def kmer_frequencies(
     return rows
 
 
-def _counts(dataset: RepertoireDataset, number: int, places: Sequence[int], weighted: bool) -> NDArray[np.int64]:
+def _counts(dataset: RepertoireDataset, number: int, kmer_offsets: Sequence[int], weighted: bool) -> NDArray[np.int64]:
     repertoire = dataset[number]
     weights = repertoire.counts if weighted else None
-    return count_kmers(repertoire.residues, repertoire.lengths, places, weights=weights)
+    return count_kmers(repertoire.residues, repertoire.lengths, kmer_offsets, weights=weights)
 
 
-def _dense(dataset: RepertoireDataset, places: Sequence[int], weighted: bool) -> Arrays:
-    counts = np.zeros((len(dataset), 20 ** len(places)), np.float32)
+def _dense(dataset: RepertoireDataset, kmer_offsets: Sequence[int], weighted: bool) -> Arrays:
+    counts = np.zeros((len(dataset), 20 ** len(kmer_offsets)), np.float32)
     for number in range(len(dataset)):
-        counts[number] = _counts(dataset, number, places, weighted)
+        counts[number] = _counts(dataset, number, kmer_offsets, weighted)
     return {"counts": counts}
 
 
-def _sparse(dataset: RepertoireDataset, places: Sequence[int], weighted: bool) -> Arrays:
+def _sparse(dataset: RepertoireDataset, kmer_offsets: Sequence[int], weighted: bool) -> Arrays:
     columns, values = [], []
     for number in range(len(dataset)):
-        counts = _counts(dataset, number, places, weighted)
+        counts = _counts(dataset, number, kmer_offsets, weighted)
         columns.append(np.flatnonzero(counts).astype(np.int32))
         values.append(counts[columns[-1]].astype(np.float32))
     indptr = np.cumsum([0, *map(len, columns)], dtype=np.int64)

@@ -28,8 +28,8 @@ class Rows(NamedTuple):
 
     residues: NDArray[np.uint8]
     offsets: NDArray[np.int64]
-    v: NDArray[np.uint16]
-    j: NDArray[np.uint16]
+    v: NDArray[np.integer[Any]]
+    j: NDArray[np.integer[Any]]
 
 
 @njit(nogil=True)

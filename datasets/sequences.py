@@ -10,19 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["GeneCalls", "SequenceTable"]
+from deeprc.datasets.categorical import Categorical
 
-
-@dataclass(frozen=True)
-class GeneCalls:
-    """Gene names of N sequences: `codes` (N,) uint16 index `vocabulary`, where "" is an unknown gene."""
-
-    codes: NDArray[np.uint16]
-    vocabulary: tuple[str, ...]
-
-    def names(self) -> NDArray[np.object_]:
-        """Return the N names as text, (N,) object."""
-        return np.asarray(self.vocabulary, dtype=object)[self.codes]
+__all__ = ["SequenceTable"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +26,6 @@ class SequenceTable:
     residues: NDArray[np.uint8]
     lengths: NDArray[np.int64]
     counts: NDArray[np.uint32]
-    v_call: GeneCalls | None = None
-    j_call: GeneCalls | None = None
+    v_call: Categorical | None = None
+    j_call: Categorical | None = None
     witness: NDArray[np.uint8] | None = None

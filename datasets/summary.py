@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.report import describe_counts, format_table
-from deeprc.datasets.sequences import GeneCalls
 
 __all__ = ["render_summary", "summarise"]
 
@@ -111,7 +111,7 @@ def _counts(dataset: RepertoireDataset) -> dict[str, Any]:
     return {"total": total, "singletons": singletons / n if n else 0.0, "max": highest}
 
 
-def _genes(dataset: RepertoireDataset, calls: GeneCalls | None) -> dict[str, Any] | None:
+def _genes(dataset: RepertoireDataset, calls: Categorical | None) -> dict[str, Any] | None:
     if calls is None:
         return None
     seen = np.zeros(len(calls.vocabulary), np.int64)
@@ -156,13 +156,23 @@ def _describe(column: Mapping[str, Any]) -> list[str]:
 
 
 def _describe_simulation(recipe: Mapping[str, Any]) -> list[str]:
-    """Return what was implanted into what; --json has the whole recipe."""
+    """Return lines that say which motifs were implanted into which background; JSON output has the whole recipe."""
     lines = ["simulation", f"  background  {recipe['background']['kind']}", f"  seed        {recipe['seed']}"]
-    for signal in recipe["signals"]:
-        motifs = ", ".join(motif["pattern"] for motif in signal["motifs"])
-        rate = f"{100 * signal['witness_rate']:g}% of the sequences of {signal['status']} repertoires"
-        lines.append(f"  {_cut(signal['name']):<11} {_cut(motifs, 500)} in {rate}")
-    return lines
+    return lines + [f"  {_cut(signal['name']):<11} {_describe_signal(signal)}" for signal in recipe["signals"]]
+
+
+def _describe_signal(signal: Mapping[str, Any]) -> str:
+    kind = signal.get("kind", "motifs")
+    if kind == "carriers":
+        return f"clones in the repertoires that {_cut(signal['path'], 500)} names"
+    where = f"{signal['status']} repertoires"
+    if kind == "clones":
+        n, burden, other = signal["n_clones"], signal["burden"], signal["other_burden"]
+        return f"on average {burden:g} of {n:,} clones in {where}, {other:g} in others"
+    if kind == "diffuse":
+        return f"preference for {signal['k']}-mers and genes in {where}, strength {signal['strength']:g}"
+    motifs = ", ".join(motif["pattern"] for motif in signal["motifs"])
+    return f"{_cut(motifs, 500)} in {100 * signal['witness_rate']:g}% of the sequences of {where}"
 
 
 def _describe_preprocessing(report: Mapping[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a user asks to predict: the texts of `--target`, read against the metadata.
+"""What a user asks to predict: the texts of targets, read against the metadata.
 
     COLUMN                              a column with two classes, or, with a kind, of numbers or several classes
     COLUMN=CLASS[,CLASS...]             these classes together against all others
@@ -70,7 +70,7 @@ class Target:
 
 
 def read_target(text: str, metadata: pd.DataFrame, *, source: str) -> Target:
-    """Return what the text of a `--target` means for a cohort's metadata.
+    """Return what the text of a target means for a cohort's metadata.
 
     Raises
     ------
@@ -111,7 +111,7 @@ def _checked_weight(text: str | None, target: str) -> float:
     except ValueError:
         weight = math.nan
     if not (0 <= weight < math.inf):
-        raise InputError(f"--target {target!r}: expected a weight of at least 0 after '@', found {text!r}")
+        raise InputError(f"`target={target!r}`: expected a weight of at least 0 after '@', found {text!r}")
     return weight
 
 
@@ -199,7 +199,7 @@ class _Reader:
     def _apart(self, positive: tuple[str, ...], negative: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         twice = [name for name, n in Counter(positive + negative).items() if n > 1]
         if twice:
-            raise InputError(f"--target {self.text!r}: names the class {twice[0]!r} twice")
+            raise InputError(f"`target={self.text!r}`: names the class {twice[0]!r} twice")
         return positive, negative
 
     def _list(self, masked: str, known: set[str]) -> tuple[str, ...] | None:
@@ -234,11 +234,11 @@ class _Problem:
             head, colon, kind = masked.rpartition(":")
             if colon and reader.body(head) is not None:
                 kinds = f"expected {', '.join(_KINDS[:-1])} or {_KINDS[-1]} after ':'"
-                return f"--target {text!r}: {kinds}, found {reader.plain(kind)!r}{nearest(kind, _KINDS)}"
+                return f"`target={text!r}`: {kinds}, found {reader.plain(kind)!r}{nearest(kind, _KINDS)}"
         head, at, weight = reader.masked.rpartition("@")
         with_kind = _KIND.fullmatch(head)
         if at and reader.body(with_kind["body"] if with_kind else head) is not None:
-            return f"--target {text!r}: expected a weight of at least 0 after '@', found {reader.plain(weight)!r}"
+            return f"`target={text!r}`: expected a weight of at least 0 after '@', found {reader.plain(weight)!r}"
         return None
 
     def _class(self) -> str | None:
@@ -247,7 +247,7 @@ class _Problem:
             known = reader.classes(column)
             unknown = next((reader.plain(name) for name in _listed(right) if reader.name(name, known) is None), None)
             if unknown is None:
-                return f"--target {reader.text!r}: expected CLASS,... or CLASS,... vs CLASS,... after '='"
+                return f"`target={reader.text!r}`: expected CLASS,... or CLASS,... vs CLASS,... after '='"
             near = nearest(unknown.strip('" '), known)
             classes = counted_classes(reader.metadata[column]) or "all labels are missing"
             named = f"target {column!r} has no class {unknown.strip()!r}{near}"
@@ -273,8 +273,8 @@ class _Problem:
         for guess in guesses:
             near = nearest(guess.strip('" '), reader.columns)
             if near:
-                return f"no metadata column {guess!r} for --target {reader.text!r}{near}{known}"
-        return f"no metadata column {whole!r} for --target {reader.text!r}.{known}"
+                return f"no metadata column {guess!r} for `target={reader.text!r}`{near}{known}"
+        return f"no metadata column {whole!r} for `target={reader.text!r}`.{known}"
 
 
 def _listed(masked: str) -> Sequence[str]:

@@ -135,7 +135,7 @@ def parse_tasks(targets: Sequence[str], metadata: pd.DataFrame, *, source: str =
     """
     if not targets:
         raise InputError(
-            "no target was given; expected --target COLUMN, one of: " + ", ".join(map(str, metadata.columns))
+            "no target was given; expected `target=COLUMN`, one of: " + ", ".join(map(str, metadata.columns))
         )
     tasks = [_parse_task(target, metadata, source) for target in targets]
     names = [task.name for task in tasks]
@@ -149,7 +149,7 @@ def _parse_task(text: str, metadata: pd.DataFrame, source: str) -> Task:
     values = metadata[target.column]
     two = "a threshold makes" if target.comparison else "'=' makes" if target.positive else ""
     if two and target.kind not in (None, "binary"):
-        raise InputError(f"--target {text!r}: {two} two classes; leave out ':{target.kind}'")
+        raise InputError(f"`target={text!r}`: {two} two classes; leave out ':{target.kind}'")
     if target.kind == "regression":
         _check_numbers(target.column, values, source, "regression")
         different = values.nunique()
@@ -260,7 +260,7 @@ def describe_classes(task: Task, metadata: pd.DataFrame) -> str:
     if task.title == task.name:
         return line
     other = shlex.quote(f"{task.column}={task.negative}")
-    return f"{line}; to have it the other way round: --target {other}"
+    return f"{line}; to have it the other way round: `target={other}`"
 
 
 def labels(tasks: Sequence[Task], metadata: pd.DataFrame) -> NDArray[np.float64]:

@@ -22,9 +22,10 @@ from joblib.externals.loky import get_reusable_executor
 from torch import Tensor
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.datasets.sequences import SequenceTable
 from deeprc.training.enrichment import Motif
 from deeprc.training.trainer import TrainingState
 
@@ -74,7 +75,7 @@ def write_cohort(path: Path, repertoires: list[list[str]], metadata: pd.DataFram
             residues, offsets = encode_many(sequences)
             n = len(sequences)
             counts = rng.geometric(0.4, n).astype(np.uint32)
-            genes = GeneCalls(rng.integers(0, 3, n).astype(np.uint16), ("", "TRBV1", "TRBV2"))
+            genes = Categorical(rng.integers(0, 3, n).astype(np.uint16), ("", "TRBV1", "TRBV2"))
             writer.append(f"rep.{number}", SequenceTable(residues, np.diff(offsets), counts, v_call=genes))
         writer.finish(metadata, source="a test")
     return open_dataset(path)

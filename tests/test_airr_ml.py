@@ -236,7 +236,7 @@ def test_what_cannot_be_used_is_named(folders: Path, tmp_path: Path) -> None:
         (lambda: ImmuneStatePredictor(method="svm"), "method: expected auto, gapped-logistic, .* found 'svm'"),
         (lambda: ImmuneStatePredictor(n_folds=1), "n_folds: expected a whole number of at least 2, found 1"),
         (lambda: ImmuneStatePredictor(n_update=3), "unknown key 'n_update'; did you mean 'n_updates'"),
-        (lambda: ImmuneStatePredictor(device="nowhere"), "--device nowhere: not available here"),
+        (lambda: ImmuneStatePredictor(device="nowhere"), "`device=nowhere`: not available here"),
         (lambda: ImmuneStatePredictor().fit(tmp_path / "none"), "none: no such folder"),
         (lambda: ImmuneStatePredictor().fit(folders / "test_1"), r"test_1: has no metadata\.csv"),
         (lambda: ImmuneStatePredictor().fit(folders / "test_2"), "no column 'label_positive'; the columns are"),

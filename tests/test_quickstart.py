@@ -30,7 +30,7 @@ def test_it_leaves_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_an_existing_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("precious")
-    with pytest.raises(InputError, match="exists already; choose another --output"):
+    with pytest.raises(InputError, match="exists already; choose another `output`"):
         run_quickstart(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 

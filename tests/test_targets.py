@@ -89,7 +89,7 @@ def test_kind_and_weight_follow(target: str, kind: str, weight: float) -> None:
             "disease:multiclas",
             "no metadata column 'disease' for .*After ':' stands 'multiclas'; did you mean 'multiclass'. Columns",
         ),
-        ("zzz:multiclass", r"column 'zzz' for --target 'zzz:multiclass'\. Columns"),
+        ("zzz:multiclass", r"column 'zzz' for `target='zzz:multiclass'`\. Columns"),
         ("severty:multiclas@2", "column 'severty' .* did you mean 'severity'. After .* did you mean 'multiclass'"),
         ("aeg>50", "did you mean 'age'"),
         ("severity=Sever", r"no class 'Sever'; did you mean 'severe'\? its classes: critical \(1\), mild \(2\), "),
@@ -138,7 +138,7 @@ def test_the_chosen_positive_class_is_named() -> None:
     assert (chosen.title, named.title) == ("age_group=young", "age_group=old")
     assert describe_classes(chosen, METADATA) == (
         "target 'age_group': positive is 'young' (2 repertoires), negative 'old' (4); "
-        "to have it the other way round: --target age_group=old"
+        "to have it the other way round: `target=age_group=old`"
     )
     (contrast,) = parse_tasks(["severity=mild vs severe"], METADATA)
     assert describe_classes(contrast, METADATA) == (

@@ -71,7 +71,7 @@ taken; of those that find the same number, the first of this order.
 """
 
 FORMATS: tuple[str, ...] = ("auto", *(reader.name for reader in READERS), GenericReader.name)
-"""The values of `--format`."""
+"""The values of `reader_format`: the names of the readers, and "auto"."""
 
 _SHOWN_COLUMNS = 8
 _SHOWN_LETTERS = 40
@@ -103,20 +103,20 @@ def choose_reader(
     """
     if reader_format not in FORMATS:
         raise InputError(f"unknown format {reader_format!r}; expected one of {', '.join(FORMATS)}")
-    columns = {"--count-column": count_column, "--v-column": v_column, "--j-column": j_column}
+    columns = {"`count_column`": count_column, "`v_column`": v_column, "`j_column`": j_column}
     given = {option: column for option, column in columns.items() if column is not None}
     if sequence_column is not None:
         if reader_format not in ("auto", GenericReader.name):
-            raise InputError(f"--sequence-column reads any table and does not go with --format {reader_format}")
-        options = {sequence_column: "--sequence-column"}
+            raise InputError(f"`sequence_column` reads any table and does not go with `reader_format={reader_format}`")
+        options = {sequence_column: "`sequence_column`"}
         for option, column in given.items():
             if column in options:
                 raise InputError(f"{options[column]} and {option} both name {column!r}")
             options[column] = option
         return GenericReader(sequence_column, count_column, v_column, j_column)
     if reader_format == GenericReader.name or given:
-        named = next(iter(given), "--format generic")
-        raise InputError(f"{named} needs --sequence-column, the column of the sequences of any other table")
+        named = next(iter(given), "`reader_format=generic`")
+        raise InputError(f"{named} needs `sequence_column`, the column of the sequences of any other table")
     return next((reader for reader in READERS if reader.name == reader_format), None)
 
 
@@ -164,7 +164,7 @@ def _unknown(header: Header, candidates: Sequence[Reader]) -> NoTableError:
     return NoTableError(
         f"{header.path}: no reader knows this header; its first columns are "
         f"{shown}{more}. Known formats: {known}. "
-        "Any other table is read with --sequence-column and --count-column."
+        "Any other table is read with `sequence_column` and `count_column`."
     )
 
 

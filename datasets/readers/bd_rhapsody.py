@@ -44,8 +44,8 @@ class BdRhapsodyReader:
             raise NoTableError(
                 f"{header.path}: BD Rhapsody's table of cells, which has several chains in each row; give "
                 "*_VDJ_Dominant_Contigs_AIRR.tsv or *_VDJ_Dominant_Contigs.csv instead, or read the CDR3s of one "
-                f"chain, without their conserved ends, by --sequence-column {per_cell} "
-                f"--v-column {prefix}V_gene_Dominant --j-column {prefix}J_gene_Dominant"
+                f"chain, without their conserved ends, by `sequence_column={per_cell}`, "
+                f"`v_column={prefix}V_gene_Dominant` and `j_column={prefix}J_gene_Dominant`"
             )
         if cell is None or chain is None or sequence is None:
             return None

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 from numpy.typing import NDArray
 
+from deeprc.datasets.categorical import Categorical, extend_vocabulary
 from deeprc.datasets.readers.layout import Header
 from deeprc.datasets.readers.text import decode_name, lines_in_blocks, ragged_row
 from deeprc.errors import InputError
 
 __all__ = [
-    "Coded",
     "Texts",
     "check_columns",
     "factorize",
     "factorize_texts",
     "first_of_each",
     "read_columns",
-    "used_codes",
 ]
 
 _QUOTE = ord('"')
 _SMALL_BYTES = 1 << 14
-
-T = TypeVar("T")
 
 
 class Texts:
@@ -46,35 +42,6 @@ class Texts:
     def bytes_at(self, row: int) -> bytes:
         """Return one row's text."""
         return self.letters[self.offsets[row] : self.offsets[row + 1]].tobytes()
-
-
-class Coded:
-    """A column of texts that repeat: `codes` (N,) int32 index `values`."""
-
-    def __init__(self, parts: Sequence[NDArray[np.int32]], values: Sequence[str]) -> None:
-        self.codes = np.concatenate([np.empty(0, np.int32), *parts])
-        self.values = tuple(values)
-
-    def take(self, rows: NDArray[np.int64]) -> Coded:
-        """Return some of the rows, and of the values only theirs."""
-        used, codes = used_codes(self.codes[rows], len(self.values))
-        return Coded([codes.astype(np.int32)], [self.values[code] for code in used.tolist()])
-
-    def at(self, row: int) -> str:
-        """Return one row's text."""
-        return self.values[int(self.codes[row])]
-
-    def each(self, function: Callable[[str], T]) -> list[T]:
-        """Return what a function makes of each value."""
-        return [function(value) for value in self.values]
-
-
-def used_codes(codes: NDArray[np.integer[Any]], n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return which of the codes from 0 to n - 1 occur, in order, and each row's place among these, (N,)."""
-    used = np.flatnonzero(np.bincount(codes, minlength=n))
-    place = np.zeros(max(n, 1), np.int64)
-    place[used] = np.arange(len(used))
-    return used, place[codes]
 
 
 def factorize(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -109,7 +76,7 @@ def check_columns(header: Header, names: Iterable[str]) -> None:
 
 def read_columns(
     header: Header, texts: Sequence[str], coded: Sequence[str]
-) -> tuple[dict[str, Texts], dict[str, Coded]]:
+) -> tuple[dict[str, Texts], dict[str, Categorical]]:
     """Parse the needed columns of a table, nothing else; an empty field is "".
 
     Raises
@@ -133,8 +100,12 @@ def read_columns(
                 codes[name].append(_codes(chunk, known[name], quoted))
     return (
         {name: Texts(parts) for name, parts in letters.items()},
-        {name: Coded(parts, [decode_name(value) for value in known[name]]) for name, parts in codes.items()},
+        {name: Categorical(_joined(parts), tuple(map(decode_name, known[name]))) for name, parts in codes.items()},
     )
+
+
+def _joined(parts: list[NDArray[np.int32]]) -> NDArray[np.int32]:
+    return np.concatenate([np.empty(0, np.int32), *parts])
 
 
 def _tables(header: Header, texts: set[int], coded: set[int]) -> Iterator[tuple[pa.Table, bool]]:
@@ -232,11 +203,8 @@ def _plain(value: bytes) -> bytes:
 
 def _codes(chunk: pa.DictionaryArray, known: dict[bytes, int], quoted: bool) -> NDArray[np.int32]:
     found = chunk.dictionary.to_pylist()
-    values = [known.setdefault(value if quoted else _plain(value), len(known)) for value in found]
-    if not values:
-        return np.empty(0, np.int32)
-    codes: NDArray[np.int32] = np.asarray(values, np.int32)[_indices(chunk)]
-    return codes
+    own_codes = extend_vocabulary(known, found if quoted else map(_plain, found)).astype(np.int32)
+    return own_codes[_indices(chunk)] if len(own_codes) else own_codes
 
 
 def _factorize_arrow(values: pa.Array) -> NDArray[np.int64]:

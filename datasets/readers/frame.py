@@ -37,6 +37,6 @@ def to_frame(rows: Rows) -> pd.DataFrame:
     for name in ("v_call", "j_call", "repertoire", "locus", "cell"):
         column = getattr(rows, name)
         if column is not None:
-            values, place = np.unique(np.array(column.values, object), return_inverse=True)
+            values, place = np.unique(np.array(column.vocabulary, object), return_inverse=True)
             columns[names.get(name, name)] = pd.Categorical.from_codes(place[column.codes], pd.Index(values))
     return pd.DataFrame(columns)

@@ -30,7 +30,7 @@ class GenericReader:
     j_column: str | None = None
 
     name = "generic"
-    recognised_by = "the columns given by --sequence-column, --count-column, --v-column and --j-column"
+    recognised_by = "the columns given by `sequence_column`, `count_column`, `v_column` and `j_column`"
 
     def layout(self, header: Header) -> Layout:
         """Return the named columns.

@@ -164,7 +164,7 @@ class Reader(Protocol):
 
     @property
     def name(self) -> str:
-        """What `--format` calls it."""
+        """The name of the format, a value of `reader_format`."""
 
     @property
     def recognised_by(self) -> str:

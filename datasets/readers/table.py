@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.codons import translate
 from deeprc.datasets.genes import best_hits
-from deeprc.datasets.readers.columns import Coded, Texts, factorize, first_of_each, read_columns, used_codes
+from deeprc.datasets.readers.columns import Texts, factorize, first_of_each, read_columns
 from deeprc.datasets.readers.layout import MISSING, Header, InvalidValueError, Layout, SequenceKind, Status, is_missing
 from deeprc.datasets.readers.text import decode_name, number_of_row
-from deeprc.documents import CONTROL
+from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError
 
 __all__ = ["COUNT_CELLS", "COUNT_ONE", "Rows", "read_rows", "repertoire_names"]
@@ -71,12 +72,12 @@ class Rows:
     count_source: NDArray[np.int8]
     count_rounded: NDArray[np.bool_]
     status: NDArray[np.uint8]
-    v_call: Coded | None = None
-    j_call: Coded | None = None
-    repertoire: Coded | None = None
+    v_call: Categorical | None = None
+    j_call: Categorical | None = None
+    repertoire: Categorical | None = None
     repertoire_column: str = ""
-    locus: Coded | None = None
-    cell: Coded | None = None
+    locus: Categorical | None = None
+    cell: Categorical | None = None
 
     def __len__(self) -> int:
         """Return N."""
@@ -120,9 +121,9 @@ def read_rows(header: Header, layout: Layout) -> Rows:
     )
 
 
-def _check_names(names: Coded, header: Header, column: str) -> None:
-    for code, name in enumerate(names.values):
-        if len(name) > _MOST_LETTERS or CONTROL.search(name):
+def _check_names(names: Categorical, header: Header, column: str) -> None:
+    for code, name in enumerate(names.vocabulary):
+        if len(name) > _MOST_LETTERS or CONTROL_CHARACTERS.search(name):
             expected = f"at most {_MOST_LETTERS:,} letters, and no control characters"
             raise _error(header, int(np.flatnonzero(names.codes == code)[0]), InvalidValueError(column, name, expected))
 
@@ -195,16 +196,16 @@ def _present(texts: Texts) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     return (letters, offsets) if keep.all() else (letters[keep], offsets_of(lengths))
 
 
-def repertoire_names(coded: Mapping[str, Coded], columns: Sequence[str]) -> tuple[str, Coded]:
+def repertoire_names(coded: Mapping[str, Categorical], columns: Sequence[str]) -> tuple[str, Categorical]:
     """Return the first of the columns that is not empty (if all are, the first), and each row's repertoire by it.
 
     It may be `NA`: no word stands for a missing name.
     """
-    column = next((name for name in columns if any(coded[name].each(str.strip))), columns[0])
+    column = next((name for name in columns if any(value.strip() for value in coded[name].vocabulary)), columns[0])
     return column, _names([coded[column]], "repertoire")
 
 
-def _names(columns: Sequence[Coded], what: str) -> Coded:
+def _names(columns: Sequence[Categorical], what: str) -> Categorical:
     """Return each row's name, the first that is not missing; cells without one share no code.
 
     Of genes with scores, which make every name another, the best are the name.
@@ -216,31 +217,26 @@ def _names(columns: Sequence[Coded], what: str) -> Coded:
     def clean_gene(value: str) -> str:
         return best_hits(clean(value))
 
-    named = [column.each(clean_gene if what in ("v_call", "j_call") else clean) for column in columns]
-    vocabulary = sorted({"", *(name for names in named for name in names)})
+    cleaned = [list(map(clean_gene if what in ("v_call", "j_call") else clean, each.vocabulary)) for each in columns]
+    vocabulary = tuple(sorted({"", *(name for names in cleaned for name in names)}))
     position = {name: code for code, name in enumerate(vocabulary)}
-    codes = np.zeros(len(columns[0].codes), np.int64)
-    for column, names in zip(columns, named, strict=True):
+    codes = np.zeros(len(columns[0]), np.int32)
+    for column, names in zip(columns, cleaned, strict=True):
         if names:
-            codes = np.where(codes == 0, np.array([position[name] for name in names])[column.codes], codes)
-    used, codes = used_codes(codes, len(vocabulary))
-    values = [vocabulary[code] for code in used.tolist()]
-    if what == "cell" and values[:1] == [""]:
-        nameless = np.flatnonzero(codes == 0)
-        codes[nameless] = np.arange(len(values), len(values) + len(nameless))
-        values += [""] * len(nameless)
-    return Coded([codes.astype(np.int32)], values)
+            own_codes = np.array([position[name] for name in names], np.int32)
+            codes = np.where(codes == 0, own_codes[column.codes], codes)
+    return Categorical(codes, vocabulary).drop_unused()
 
 
 def _counts(
-    coded: dict[str, Coded], layout: Layout, n: int, header: Header
+    coded: dict[str, Categorical], layout: Layout, n: int, header: Header
 ) -> tuple[NDArray[np.uint32], NDArray[np.int8], NDArray[np.bool_]]:
     """Return each row's count: the first of the columns that is not missing there, else 1."""
     exact = np.full(n, _MISSING)
     source = np.full(n, len(layout.counts), np.int8)
     for index, name in enumerate(layout.counts):
         column = coded[name]
-        of_value = column.each(lambda value: _parse_count(value, layout.negative_is_one))
+        of_value = [_parse_count(value, layout.negative_is_one) for value in column.vocabulary]
         if not of_value:
             continue
         parsed = np.array(of_value)[column.codes]
@@ -248,7 +244,7 @@ def _counts(
         wrong = np.flatnonzero(here & (parsed == _INVALID))
         if len(wrong):
             expected = f"a number from 0 to {_MAX_COUNT}, or nothing"
-            raise _error(header, int(wrong[0]), InvalidValueError(name, column.at(wrong[0]), expected))
+            raise _error(header, int(wrong[0]), InvalidValueError(name, column.name(wrong[0]), expected))
         exact[here], source[here] = parsed[here], index
     exact[exact == _MISSING] = 1
     whole = np.maximum(np.rint(exact), 1)
@@ -267,18 +263,18 @@ def _parse_count(value: str, negative_is_one: bool) -> float:
     return count if 0 <= count <= _MAX_COUNT and "_" not in value else _INVALID
 
 
-def _status(coded: dict[str, Coded], layout: Layout, n: int, header: Header) -> NDArray[np.uint8]:
+def _status(coded: dict[str, Categorical], layout: Layout, n: int, header: Header) -> NDArray[np.uint8]:
     """Ask the layout once for each combination of values that occurs."""
     if not layout.status or n == 0:
         return np.full(n, Status.UNKNOWN, np.uint8)
     combined = np.zeros(n, np.int64)
     for name in layout.status:  # one after the other: together they could be more than numbers are
-        combined = factorize(combined * len(coded[name].values) + coded[name].codes)
+        combined = factorize(combined * len(coded[name].vocabulary) + coded[name].codes)
     row = 0
     try:
         verdicts = []
         for row in first_of_each(combined).tolist():
-            verdicts.append(layout.judge({name: coded[name].at(row) for name in layout.status}))
+            verdicts.append(layout.judge({name: coded[name].name(row) for name in layout.status}))
     except InvalidValueError as error:
         raise _error(header, row, error) from None
     return np.array(verdicts, np.uint8)[combined]

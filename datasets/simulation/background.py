@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from deeprc.compilation import njit
-from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
+from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of, take
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.counters import word
-from deeprc.datasets.sequences import GeneCalls
 from deeprc.errors import InputError
 
 __all__ = ["RESIDUE_WEIGHTS", "Background", "DrawnSequences", "IndependentBackground"]
@@ -61,8 +61,29 @@ class DrawnSequences:
 
     residues: NDArray[np.uint8]
     lengths: NDArray[np.int64]
-    v_call: GeneCalls | None = None
-    j_call: GeneCalls | None = None
+    v_call: Categorical | None = None
+    j_call: Categorical | None = None
+
+    def take(self, rows: NDArray[np.int64]) -> DrawnSequences:
+        """Return the sequences at some rows, (m,)."""
+        residues, offsets = take(self.residues, offsets_of(self.lengths), rows)
+        genes = (None if calls is None else calls.take(rows) for calls in (self.v_call, self.j_call))
+        return DrawnSequences(residues, np.diff(offsets), *genes)
+
+    def join(self, other: DrawnSequences) -> DrawnSequences:
+        """Return these sequences and then another's; genes only where both have them."""
+        genes = (
+            None if first is None or second is None else Categorical.concatenate([first, second])
+            for first, second in ((self.v_call, other.v_call), (self.j_call, other.j_call))
+        )
+        residues = np.concatenate([self.residues, other.residues])
+        return DrawnSequences(residues, np.concatenate([self.lengths, other.lengths]), *genes)
+
+    def replace(self, rows: NDArray[np.int64], others: DrawnSequences) -> DrawnSequences:
+        """Return these sequences with others, (m,), at some rows, (m,)."""
+        index = np.arange(len(self.lengths))
+        index[rows] = len(self.lengths) + np.arange(len(rows))
+        return self.join(others).take(index)
 
 
 class Background(Protocol):

@@ -14,8 +14,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
-from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.datasets.sequences import SequenceTable
 from deeprc.datasets.simulation.cohort import Cohort
 
 __all__ = ["SimulatedDataset", "VirtualContainer"]
@@ -92,15 +93,12 @@ class VirtualContainer:
             yield self.cohort.draw(number, at[start:stop] - self.repertoire_offsets[number])[0]
 
 
-def _joined(parts: Sequence[GeneCalls | None]) -> GeneCalls | None:
+def _joined(parts: Sequence[Categorical | None]) -> Categorical | None:
     """Return the genes of several repertoires' sequences end to end; each may number them in its own way."""
     known = [calls for calls in parts if calls is not None]
     if len(known) < len(parts):
         return None
-    vocabulary = {name: None for calls in known for name in calls.vocabulary}
-    number = {name: code for code, name in enumerate(vocabulary)}
-    codes = [np.array([number[name] for name in calls.vocabulary], np.uint16)[calls.codes] for calls in known]
-    return GeneCalls(np.concatenate(codes), tuple(vocabulary))
+    return Categorical.concatenate(known)
 
 
 class MadeSequences:
@@ -112,6 +110,6 @@ class MadeSequences:
         self.residues: NDArray[np.uint8] = table.residues
         self.sequence_offsets: NDArray[np.int64] = offsets_of(table.lengths)
         self.counts: NDArray[np.uint32] = table.counts
-        self.v_call: GeneCalls | None = table.v_call
-        self.j_call: GeneCalls | None = table.j_call
+        self.v_call: Categorical | None = table.v_call
+        self.j_call: Categorical | None = table.j_call
         self.witness: NDArray[Any] | None = table.witness

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from deeprc.compilation import njit
 from deeprc.datasets.alphabet import encode, offsets_of
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.counters import uniforms, word, words
-from deeprc.datasets.sequences import GeneCalls
 from deeprc.datasets.simulation.background import Background, DrawnSequences
 from deeprc.errors import InputError
 
@@ -66,7 +66,7 @@ class GermlineBackground(Background):
         residues = np.empty(offsets[-1], np.uint8)
         _fill(own, offsets, v, j, _padded(starts), start_lengths, _padded(ends), end_lengths, residues)
         v_call, j_call = (
-            GeneCalls(codes.astype(np.uint16), tuple(genes)) for codes, genes in ((v, v_genes), (j, j_genes))
+            Categorical(codes.astype(np.uint16), tuple(genes)) for codes, genes in ((v, v_genes), (j, j_genes))
         )
         return DrawnSequences(residues, lengths, v_call, j_call)
 

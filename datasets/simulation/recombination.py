@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import encode_many
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.counters import key_of
 from deeprc.datasets.genes import normalise_genes
-from deeprc.datasets.sequences import GeneCalls
 from deeprc.datasets.simulation.background import Background, DrawnSequences
 from deeprc.errors import InputError
 
@@ -63,9 +63,8 @@ class RecombinationBackground(Background):
         return [(each.junction_aa, each.v_gene, each.j_gene) for each in made]
 
 
-def _calls(names: list[str]) -> GeneCalls:
+def _calls(names: list[str]) -> Categorical:
     """Return IMGT names without alleles."""
-    found = sorted(set(names))
-    mapping = normalise_genes(found)
-    place = dict(zip(found, mapping.codes.tolist(), strict=True))
-    return GeneCalls(np.array([place[name] for name in names], np.uint16), mapping.vocabulary)
+    found = Categorical.encode(names)
+    stored = normalise_genes(found.vocabulary).stored.take(found.codes)
+    return Categorical(stored.codes.astype(np.uint16), stored.vocabulary)

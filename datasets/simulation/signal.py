@@ -20,7 +20,7 @@ from deeprc.datasets.simulation.imgt import imgt_positions
 from deeprc.datasets.simulation.motif import GAP, WILDCARD, Motif
 from deeprc.errors import InputError
 
-__all__ = ["Implanter", "Implants", "Signal"]
+__all__ = ["Implanter", "Implants", "MotifSignal"]
 
 _LONGEST = 256
 _ANYWHERE, _CENTRE, _IMGT = range(3)
@@ -28,7 +28,7 @@ _SUM = 1e-9
 
 
 @dataclass(frozen=True)
-class Signal:
+class MotifSignal:
     """What the repertoires of one class carry; a sequence carries at most one signal.
 
     Attributes
@@ -116,7 +116,7 @@ class _Tables(NamedTuple):
 class Implanter:
     """Implants a cohort's signals; made once, as it compiles them to tables."""
 
-    def __init__(self, signals: Sequence[Signal]) -> None:
+    def __init__(self, signals: Sequence[MotifSignal]) -> None:
         self.signals = tuple(signals)
         self._tables = _compiled(self.signals)
 
@@ -151,7 +151,7 @@ class Implanter:
         return found
 
 
-def _compiled(signals: Sequence[Signal]) -> _Tables:
+def _compiled(signals: Sequence[MotifSignal]) -> _Tables:
     motifs = [motif for signal in signals for motif in signal.motifs]
     variants = [variant for motif in motifs for variant in motif.variants]
     longest = max((len(variant.codes) for variant in variants), default=1)

@@ -116,7 +116,7 @@ def _airr(cohort: Cohort, name: str, table: SequenceTable, implants: Implants) -
     columns["junction_aa"] = decode_many(table.residues, offsets_of(table.lengths))
     columns["duplicate_count"] = table.counts
     signals = ["", *(signal.name for signal in cohort.signals)]
-    patterns = [motif.pattern for signal in cohort.signals for motif in signal.motifs]
+    patterns = cohort.patterns
     witness = implants.signal > 0
     columns["signal"] = np.array(signals, object)[implants.signal]
     columns["motif"] = np.where(witness, np.array([*patterns, ""], object)[implants.motif], "")

@@ -12,6 +12,7 @@ import pandas as pd
 
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.metadata import Metadata, read_metadata
+from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.datasets.readers.layout import InvalidValueError, boolean
 from deeprc.datasets.report import PreprocessingReport
@@ -113,11 +114,9 @@ def convert(
         [file for file in rows.values() if Path(file).is_file()],
         place / "sheet.tsv",
         place / "cohort.h5",
-        reader_format="airr",
-        id_column="repertoire_id",
-        split_by="none",
-        locus=locus,
-        allow_missing=True,
+        options=ReadingOptions(
+            reader_format="airr", id_column="repertoire_id", split_by="none", locus=locus, allow_missing=True
+        ),
         skip_bad_files=not folder.labels,
         jobs=jobs,
     )

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from deeprc.baselines.association import fisher_p_values
 from deeprc.baselines.carriers import carrier_counts, in_parts, training_weights
-from deeprc.baselines.gapped import GappedKmerLogisticRegression, gapped_places
+from deeprc.baselines.gapped import GappedKmerLogisticRegression, gapped_offsets
 from deeprc.baselines.logistic import LogisticRegression
 from deeprc.baselines.public_clones import PublicClones
 from deeprc.datasets.clone_set import CloneSet
@@ -128,7 +128,7 @@ def sequence_scores(estimator: RepertoireClassifier, X: RepertoireDataset, posit
 def _coefficient_sums(estimator: LogisticRegression | GappedKmerLogisticRegression, repertoire: Repertoire) -> Floats:
     """Return the sum of the coefficients of each sequence's k-mers and genes, (N,)."""
     gapped = isinstance(estimator, GappedKmerLogisticRegression)
-    patterns = gapped_places(estimator.k, estimator.max_gap) if gapped else [(0, 1, 2, 3)]
+    patterns = gapped_offsets(estimator.k, estimator.max_gap) if gapped else [(0, 1, 2, 3)]
     genes = {"v_call": estimator.v_names_, "j_call": estimator.j_names_} if gapped else {}
     M = 20 ** len(patterns[0])
     every = np.zeros(M * len(patterns) + sum(map(len, genes.values())))

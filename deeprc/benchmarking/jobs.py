@@ -241,7 +241,7 @@ def _in_processes(jobs: Sequence[Job], n_jobs: int) -> Generator[tuple[Job, Outc
             yield jobs[number], outcome
     except BrokenProcessPool as error:
         raise InputError(
-            f"--jobs {n_jobs}: a process was killed, perhaps for want of memory; continue with fewer jobs and --resume"
+            f"`jobs={n_jobs}`: a process was killed, perhaps for want of memory; continue with fewer jobs and `resume`"
         ) from error
     finally:
         with warnings.catch_warnings():
@@ -260,11 +260,11 @@ def check_scheduler(address: str) -> None:
     try:
         from distributed.comm.addressing import get_address_host_port
     except ImportError as error:
-        raise InputError("--scheduler needs Dask: pip install 'deeprc[dask]'") from error
+        raise InputError("`scheduler` needs Dask: pip install 'deeprc[dask]'") from error
     try:
         socket.create_connection(get_address_host_port(address), timeout=_CONNECT_SECONDS).close()
     except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"--scheduler {address}: cannot be reached: {error}") from error
+        raise InputError(f"`scheduler={address}`: cannot be reached: {error}") from error
 
 
 def _on_cluster(jobs: Sequence[Job], scheduler: str) -> Generator[tuple[Job, Outcome], None, None]:
@@ -274,7 +274,7 @@ def _on_cluster(jobs: Sequence[Job], scheduler: str) -> Generator[tuple[Job, Out
     try:
         client = Client(scheduler, timeout="20s", set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
-        raise InputError(f"--scheduler {scheduler}: cannot be reached: {error}") from error
+        raise InputError(f"`scheduler={scheduler}`: cannot be reached: {error}") from error
     with client:
         futures = {client.submit(run_job, job, pure=False): job for job in jobs}
         for future in as_completed(list(futures), loop=client.loop):
@@ -283,7 +283,7 @@ def _on_cluster(jobs: Sequence[Job], scheduler: str) -> Generator[tuple[Job, Out
                 problem = None if future.cancelled() else future.exception()
                 outcome = future.result() if problem is None else {"error": _one_line(problem)}
             except (CancelledError, OSError) as error:
-                raise InputError(f"--scheduler {scheduler}: the connection was lost; continue with --resume") from error
+                raise InputError(f"`scheduler={scheduler}`: the connection was lost; continue with `resume`") from error
             yield job, outcome
 
 

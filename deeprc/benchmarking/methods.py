@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, is_classifier, is_regressor
 
 from deeprc.benchmarking.search import Search, parse_search, read_number, with_setting
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.documents import parse_yaml, read_yaml, shown
+from deeprc.documents import abbreviate, parse_yaml, read_yaml
 from deeprc.errors import InputError
 from deeprc.evaluation.sheet_control import columns_for_control, shown_columns
 from deeprc.tasks import Task
@@ -72,7 +72,7 @@ class _Known:
     """What it is called then, if otherwise."""
 
 
-_SVR, _KNN = "deeprc.baselines.kernel_regression:SVMRegressor", "deeprc.baselines.kernel_regression:KNNRegressor"
+_SVR, _KNN = "deeprc.baselines.svm:SVMRegressor", "deeprc.baselines.knn:KNNRegressor"
 
 METHODS: Mapping[str, _Known] = {
     "deeprc": _Known(
@@ -180,7 +180,9 @@ def choose_methods(
         if name not in (*known, *names, *coded, *own):
             near = difflib.get_close_matches(name, known, n=1)
             hint = (
-                f"; did you mean {near[0]!r}?" if near else f"; a method of your own needs --method {name}=module:Class"
+                f"; did you mean {near[0]!r}?"
+                if near
+                else f"; a method of your own needs `methods={name}=module:Class`"
             )
             raise InputError(f"{source}: no method {name!r}{hint}")
     chosen: dict[str, Method] = {}
@@ -192,10 +194,10 @@ def choose_methods(
             reason = unfit_for(one, task)
             method = None if reason else _with_columns(_method(one, body, source, known, task), dataset, task)
             if method is not None and method.name in chosen and "=" in one:
-                raise InputError(f"--methods {one}: there is a method {method.name!r} already; choose another name")
+                raise InputError(f"`methods={one}`: there is a method {method.name!r} already; choose another name")
             reason = reason or _unfit(method, dataset, task)
             if reason is not None and name != "all":
-                raise InputError(f"--methods {one}: {reason}")
+                raise InputError(f"`methods={one}`: {reason}")
             if method is not None and reason is None:
                 chosen[one] = method
             else:
@@ -206,7 +208,7 @@ def choose_methods(
         if reason is not None:
             raise InputError(f"method {name!r}: {reason}")
     if not chosen:
-        raise InputError("no method was given; expected --methods with some of: " + ", ".join(known))
+        raise InputError("no method was given; expected `methods` with some of: " + ", ".join(known))
     return _named_apart(chosen), {name: why for name, why in skipped.items() if name not in chosen}
 
 
@@ -265,7 +267,7 @@ def _method(name: str, body: Mapping[str, Any], source: str, known: Sequence[str
     if names_code(name):
         key, where = _name_and_code(name)
         if body.get(key, {}).get("estimator", where) != where:
-            raise InputError(f"{source}: {key}.estimator: expected {where}, as --method says, or nothing")
+            raise InputError(f"{source}: {key}.estimator: expected {where}, as `methods` says, or nothing")
         label = where.rpartition(":")[2] if key == where else key
         return _own(label, _made(estimator_class(where), where), body, source, key=key)
     if name not in body:
@@ -275,9 +277,9 @@ def _method(name: str, body: Mapping[str, Any], source: str, known: Sequence[str
     where = entry.get("estimator")
     if where not in _classes():
         if isinstance(where, str) and ":" in where:
-            why = f"code is run only where the command names it: --method {name}={where}"
+            why = f"code is run only where the call names it: `methods={name}={where}`"
             raise InputError(f"{source}: {name}.estimator: {why}")
-        raise InputError(f"{source}: {name}.estimator: expected module:Class, found {shown(where)}")
+        raise InputError(f"{source}: {name}.estimator: expected module:Class, found {abbreviate(where)}")
     return _own(name, _made(estimator_class(where), where), body, source)
 
 
@@ -382,7 +384,7 @@ def _read(preset: str | Path) -> dict[str, dict[str, Any]]:
     elif Path(preset).is_file():
         body = read_yaml(Path(preset))
     else:
-        raise InputError(f"--preset {preset}: neither a file nor one of {', '.join(search_presets())}")
+        raise InputError(f"`preset={preset}`: neither a file nor one of {', '.join(search_presets())}")
     if not isinstance(body, dict) or not all(isinstance(entry, dict) for entry in body.values()):
         raise InputError(f"{preset}: expected a section for each method, with {', '.join(sorted(_KEYS))}")
     return {str(name): entry for name, entry in body.items()}

@@ -12,13 +12,12 @@ from deeprc.checks.examination import CohortCheck, examine
 from deeprc.checks.findings import Finding, Severity, by_severity, named
 from deeprc.checks.profile import RepertoireProfile
 from deeprc.checks.sheet import Subjects, check_labels, check_subjects, find_targets
-from deeprc.datasets.cleaning import Cleaning, Merge
 from deeprc.datasets.matching import find_files
 from deeprc.datasets.metadata import Metadata, read_metadata
+from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.plan import Plan, describe_missing, plan_readings
-from deeprc.datasets.readers import choose_reader
 from deeprc.datasets.reading import Reading, note_failure, read_file, read_files
-from deeprc.datasets.report import PreprocessingReport, RepertoireReport
+from deeprc.datasets.report import RepertoireReport
 from deeprc.errors import InputError, group_errors
 from deeprc.files import check_regular_file
 
@@ -39,19 +38,8 @@ def check_cohort(
     *,
     targets: Sequence[str] | str = (),
     group_by: str | None = None,
-    reader_format: str = "auto",
-    id_column: str | None = None,
-    sequence_column: str | None = None,
-    count_column: str | None = None,
-    v_column: str | None = None,
-    j_column: str | None = None,
-    split_by: str | None = None,
-    locus: str | None = None,
-    merge: Merge = "genes",
-    allow_missing: bool = False,
+    options: ReadingOptions | None = None,
     jobs: int | None = 1,
-    min_length: int = 1,
-    max_length: int = 50,
     progress: Progress | None = None,
 ) -> CohortCheck:
     """Read a cohort as `preprocess` does, write nothing, and list every suspicion.
@@ -60,14 +48,11 @@ def check_cohort(
 
     Parameters
     ----------
-    sources, metadata, reader_format, id_column, sequence_column, count_column, v_column, j_column
-        As in `deeprc.datasets.preprocessing.preprocess`.
-    split_by, locus, merge, jobs, progress
-        As in `deeprc.datasets.preprocessing.preprocess`.
-    min_length, max_length
-        As there.
-    allow_missing
-        Rows without a file, files without a row and repertoires without a kept sequence are warnings, not errors.
+    sources, metadata, jobs, progress
+        As in `deeprc.preprocess`.
+    options
+        How the files are read, as in `deeprc.preprocess`. With `allow_missing` rows without a file, files without a row
+        and repertoires without a kept sequence are warnings, not errors.
     targets
         What is to be predicted, as in `deeprc.tasks.parse_tasks`. Without, the columns that look like labels.
     group_by
@@ -80,40 +65,32 @@ def check_cohort(
         wrong with the files or the sheet is a finding.
     """
     targets = [targets] if isinstance(targets, str) else targets
-    columns = {"count_column": count_column, "v_column": v_column, "j_column": j_column}
-    reader = choose_reader(reader_format, sequence_column=sequence_column, **columns)
+    options = ReadingOptions() if options is None else options
     found = find_files(sources, exclude=Path(metadata))
     check_regular_file(Path(metadata), expected="a metadata sheet")
     try:
-        sheet = read_metadata(metadata, id_column=id_column, files=found.tables)
+        sheet = read_metadata(metadata, id_column=options.id_column, files=found.tables)
     except InputError as error:
         advice = "mend the sheet; nothing else was checked"
         return CohortCheck((Finding("error", "unreadable-sheet", str(error), advice, (str(metadata),)),))
     files = found.with_named(sheet.files)
     subjects = Subjects(sheet, group_by)
     tasks, findings = find_targets(sheet, targets, subjects)
-    cleaning = Cleaning(min_length, max_length, locus, merge)
     try:
-        plan = plan_readings(sheet, files, reader, cleaning, split_by=split_by, skip_bad_files=True)
+        plan = plan_readings(sheet, files, options, skip_bad_files=True)
     except InputError as error:
         advice = "give each repertoire one file and one row; no file was read"
         findings.append(Finding("error", "ambiguous-files", str(error), advice))
         findings += [*check_labels(sheet, tasks), *check_subjects(sheet, tasks, subjects)]
         return CohortCheck(tuple(by_severity(findings)))
     read = _read(plan, jobs, progress)
-    findings += [*_unreadable(plan, read), *_unmatched(sheet, plan, allow_missing)]
-    if allow_missing:
+    findings += [*_unreadable(plan, read), *_unmatched(sheet, plan, options.allow_missing)]
+    if options.allow_missing:
         sheet = _without(sheet, plan.missing)
         subjects = Subjects(sheet, group_by)
-    report = PreprocessingReport(
-        tuple(each.report for each in read.profiles),
-        rows_without_file=plan.missing,
-        files_without_row=tuple(file.name for file in plan.left),
-        repertoires_without_row={file.name: names for file, names in plan.unknown.items()},
-        skipped_files={**plan.skipped, **read.failed},
-        cleaning=cleaning,
-    )
-    return examine(read.profiles, sheet, tasks, subjects, allow_empty=allow_missing, others=findings, report=report)
+    report = plan.report((each.report for each in read.profiles), read.failed, options.cleaning())
+    allow_empty = options.allow_missing
+    return examine(read.profiles, sheet, tasks, subjects, allow_empty=allow_empty, others=findings, report=report)
 
 
 def _without(sheet: Metadata, missing: Sequence[str]) -> Metadata:
@@ -151,9 +128,9 @@ def _profiles(reading: Reading) -> tuple[list[RepertoireProfile], str | None]:
 
 def _unreadable(plan: Plan, read: _Read) -> list[Finding]:
     """Return one finding for each fault, however many files have it; the report has all of them."""
-    advice = "export or copy the file anew, or leave it out with --skip-bad-files"
+    advice = "export or copy the file anew, or leave it out with `skip_bad_files`"
     if not read.profiles:
-        advice = "not one file can be read: is --format right? Any other table is read with --sequence-column"
+        advice = "not one file can be read: is `reader_format` right? Any other table is read with `sequence_column`"
     faults = group_errors({**plan.skipped, **read.failed})
     return [
         Finding("error", "unreadable-file", text, advice, files, figures={"files": len(files)})
@@ -164,7 +141,7 @@ def _unreadable(plan: Plan, read: _Read) -> list[Finding]:
 def _unmatched(sheet: Metadata, plan: Plan, allow_missing: bool) -> list[Finding]:
     found = []
     severity: Severity = "warning" if allow_missing else "error"
-    advice = "give what is missing, or leave these out with --allow-missing"
+    advice = "give what is missing, or leave these out with `allow_missing`"
     if plan.missing:
         none = len(plan.missing) == len(sheet.repertoire_ids)
         message = describe_missing(sheet, plan.missing)
@@ -173,7 +150,7 @@ def _unmatched(sheet: Metadata, plan: Plan, allow_missing: bool) -> list[Finding
                 "error" if none else severity,
                 "row-without-file",
                 message,
-                "not one file matches: is --id-column right?" if none else advice,
+                "not one file matches: is `id_column` right?" if none else advice,
                 repertoires=plan.missing,
                 column=sheet.id_column,
             )

@@ -74,9 +74,9 @@ def _empty(profiles: Sequence[RepertoireProfile], allow_empty: bool) -> Iterator
     rows = sum(each.report.rows_read for each in empty)
     reasons = ", ".join(f"{reason} {n:,}" for reason, n in dropped.items() if n)
     message = f"none of the {rows:,} rows is kept{f' ({reasons})' if reasons else ''} of {_repertoires(empty)}"
-    advice = "--allow-missing leaves such repertoires out"
+    advice = "`allow_missing` leaves such repertoires out"
     if any(each.report.rows_read and each.report.dropped.get("empty") == each.report.rows_read for each in empty):
-        advice = "name the column of the sequences with --sequence-column, if they are in another; " + advice
+        advice = "name the column of the sequences with `sequence_column`, if they are in another; " + advice
     severity: Severity = "warning" if allow_empty else "error"
     yield Finding(severity, "empty-repertoire", message, advice, _files(empty), _ids(empty))
 
@@ -97,7 +97,7 @@ def _chains(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
             "error",
             "mixed-chains",
             f"the files hold several chains: {shown}",
-            f"choose one with --locus, such as --locus {most[0][0]}",
+            f"choose one with `locus`, such as `locus={most[0][0]}`",
             _files(fewer),
             tuple(dict.fromkeys(_ids(fewer))),
         )
@@ -112,7 +112,7 @@ def _contradictions(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
             yield Finding(
                 "error" if severity == "error" else "warning",
                 "chain-contradiction",
-                f"{n:,} of {kept:,} sequences have a V or J gene of another chain than their locus column, --locus or "
+                f"{n:,} of {kept:,} sequences have a V or J gene of another chain than their locus column, `locus` or "
                 f"other gene says, in {_repertoires(which)}",
                 "find out whether the locus column or the gene columns are right; mend or leave out these files",
                 _files(which),
@@ -197,7 +197,7 @@ def _count_columns(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
         sources.setdefault(main, []).append(each)
     without = sources.pop(COUNT_ONE, [])
     if without and not sources:
-        advice = "nothing, if abundance is not needed; else name the column with --sequence-column and --count-column"
+        advice = "nothing, if abundance is not needed; else name the column with `sequence_column` and `count_column`"
         yield Finding("note", "no-counts", "no file gives counts: each sequence counts 1", advice)
     partly = [each for each in profiles if each not in without and each.report.counts_from.get(COUNT_ONE, 0)]
     if sources and (without or partly):

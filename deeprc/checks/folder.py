@@ -37,7 +37,7 @@ def check_folder(folder: Path) -> None:
     foreign = next(_foreign(folder), None)
     if foreign is not None:
         raise InputError(
-            f"{folder}: exists, and {foreign} is not as `deeprc check` wrote it; choose another --output, nothing was "
+            f"{folder}: exists, and {foreign} is not as `deeprc check` wrote it; choose another `output`, nothing was "
             "changed"
         )
 

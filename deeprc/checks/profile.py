@@ -14,11 +14,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.cleaning import CleanedTable
 from deeprc.datasets.genes import LOCI, normalise_gene
 from deeprc.datasets.reading import Reading
 from deeprc.datasets.report import RepertoireReport
-from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.datasets.sequences import SequenceTable
 
 __all__ = [
     "LARGEST_COUNT",
@@ -226,9 +227,8 @@ def _largest(hashes: NDArray[np.uint64], counts: NDArray[np.uint32]) -> NDArray[
     return np.concatenate([above, _smallest(hashes[counts == last], TOP_SIZE - len(above))])
 
 
-def _usage(calls: GeneCalls) -> dict[str, int]:
-    numbers = np.bincount(calls.codes, minlength=len(calls.vocabulary)).tolist()
-    return {name: n for name, n in zip(calls.vocabulary, numbers, strict=True) if n}
+def _usage(calls: Categorical) -> dict[str, int]:
+    return {name: n for name, n in zip(calls.vocabulary, calls.occurrences().tolist(), strict=True) if n}
 
 
 def _contradicting(table: SequenceTable, report: RepertoireReport) -> int:

@@ -103,7 +103,7 @@ class Subjects:
     Attributes
     ----------
     columns
-        The column of --group-by, else those that the names tell.
+        The column that the user named, else those whose names say so.
     column
         The coarsest of them: the one with the fewest subjects; None without one.
     given
@@ -113,7 +113,7 @@ class Subjects:
     def __init__(self, sheet: Metadata, group_by: str | None) -> None:
         if group_by is not None and group_by not in sheet.table:
             names = ", ".join(map(str, sheet.table.columns))
-            raise InputError(f"{sheet.path}: no column {group_by!r} for --group-by; columns: {names}")
+            raise InputError(f"{sheet.path}: no column {group_by!r} for `group_by`; columns: {names}")
         self.given = group_by is not None
         found = [name for name in subject_columns(sheet.table) if sheet.table[name].notna().any()]
         self.columns = [*([group_by] if group_by is not None else []), *(name for name in found if name != group_by)]
@@ -160,7 +160,7 @@ def find_targets(sheet: Metadata, targets: Sequence[str], subjects: Subjects) ->
         targets = [name if sheet.table[name].nunique() == 2 else f"{name}:multiclass" for name in columns]
         taken = ", ".join(columns)  # at most four
         message = f"taken for labels: {taken}" if columns else "no column looks like a label"
-        found.append(Finding("note", "checked-targets", message, "name what is to be predicted with --target"))
+        found.append(Finding("note", "checked-targets", message, "name what is to be predicted with `targets`"))
     for target in targets:
         parsed = _parsed(target, sheet)
         if isinstance(parsed, Finding):
@@ -187,7 +187,7 @@ def check_subjects(sheet: Metadata, tasks: Sequence[Task], subjects: Subjects) -
             "repeated-subject",
             f"several repertoires are of one subject, by column {subjects.column!r}: "
             f"{named(repeated, 'subject', 'subjects')}",
-            f"train with --group-by {subjects.column}, so that no subject is on both sides of a split",
+            f"train with `group_by={subjects.column}`, so that no subject is on both sides of a split",
             column=subjects.column,
             repertoires=tuple(names.index[names.map(str).isin(repeated)]),
             figures={"subjects": len(repeated)},
@@ -209,7 +209,7 @@ def check_subjects(sheet: Metadata, tasks: Sequence[Task], subjects: Subjects) -
                 "subject-in-both-classes",
                 f"target {task.name!r}: repertoires of different classes are of one subject"
                 f"{', as in a paired design' if paired else ''}, in {named(both, 'subject', 'subjects')}",
-                f"train with --group-by {subjects.column}" if paired else "check these labels and subject names",
+                f"train with `group_by={subjects.column}`" if paired else "check these labels and subject names",
                 column=task.column,
                 repertoires=tuple(names.index[names.map(str).isin(both)]),
                 target=task.name,
@@ -225,7 +225,7 @@ def _parsed(target: str, sheet: Metadata) -> Task | Finding:
     except InputError as error:
         if not any(target.startswith(str(column)) for column in sheet.table.columns):
             raise
-        advice = "`deeprc train` would refuse it: mend the sheet, or choose another --target"
+        advice = "`deeprc train` would refuse it: mend the sheet, or choose another target (`targets`)"
         return Finding("error", "unusable-target", str(error), advice, (str(sheet.path),), column=target, target=target)
 
 
@@ -272,7 +272,7 @@ def _classes(sheet: Metadata, task: Task) -> Iterator[Finding]:
     if small:
         advice = "collect more: a score over so few cannot tell a good model from chance"
         if min(small.values()) < _FOLDS:
-            advice += f"; `deeprc train` needs one per fold, {_FOLDS} unless --folds says fewer"
+            advice += f"; `deeprc train` needs one per fold, {_FOLDS} unless `folds` says fewer"
         shown = [f"{name!r} ({n})" for name, n in small.items()]
         message = f"target {task.name!r}: fewer than {_SMALL} repertoires in {named(shown, 'class', 'classes')}"
         figures = {f"repertoires of {name}": n for name, n in small.items()}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib
 import logging
 import os
 import sys
@@ -14,29 +13,11 @@ from typing import Any
 import click
 
 from deeprc.caches import prepare_caches
+from deeprc.cli.flags import COMMANDS, MessageFormatter, load_command, name_flags
 from deeprc.cli.signals import ending_by_signals
 from deeprc.errors import InputError
 
 __all__ = ["main", "prepare_process"]
-
-_COMMANDS = {
-    "quickstart": "Run the whole job once on a small simulated cohort.",
-    "simulate": "Make a cohort with an implanted signal.",
-    "check": "Find what is wrong or suspicious about a cohort; writes nothing.",
-    "preprocess": "Turn repertoire files and a metadata sheet into a container.",
-    "relabel": "Give a container the labels of another metadata sheet.",
-    "info": "Show what a container holds.",
-    "train": "Train a classifier.",
-    "config": "List the settings of network and training.",
-    "predict": "Predict with a trained classifier.",
-    "evaluate": "Measure how good a trained classifier is.",
-    "benchmark": "Compare DeepRC and other methods on the same folds.",
-    "attention": "Write the attention on every sequence.",
-    "airr-ml": "Predict with the interface of the AIRR-ML-25 challenge.",
-    "plot": "Draw one figure.",
-    "report": "Write what a run or a benchmark found as one HTML file.",
-}
-
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 
@@ -45,20 +26,19 @@ class _Group(click.Group):
     """Imports a command only when it is asked for, and turns `InputError` into one line and exit code 2."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
+        if cmd_name not in COMMANDS:
             return None
-        name = cmd_name.replace("-", "_")
-        command: click.Command = getattr(importlib.import_module(f"deeprc.cli.{name}"), name)
+        command = load_command(cmd_name)
         if all(parameter.name != "debug" for parameter in command.params):
             command.params.append(_debug_option())
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+            formatter.write_dl(list(COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -69,7 +49,7 @@ class _Group(click.Group):
         except (InputError, OSError, MemoryError) as error:
             if ctx.obj["debug"]:
                 raise
-            click.echo(f"Error: {_in_one_line(error)}", err=True)
+            click.echo(f"Error: {name_flags(_in_one_line(error))}", err=True)
             ctx.exit(2)
 
 
@@ -99,7 +79,9 @@ def _cli(ctx: click.Context, debug: bool) -> None:
     Start with `deeprc quickstart`.
     """
     ctx.obj = {"debug": debug}
-    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.INFO, stream=sys.stderr, force=True)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(MessageFormatter("%(levelname)s: %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

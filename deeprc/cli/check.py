@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
+from deeprc.cli.flags import name_flags
 from deeprc.cli.reading import file_bar, reading_options
-from deeprc.datasets.cleaning import Merge
+from deeprc.datasets.options import ReadingOptions
 from deeprc.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["check"]
 
-_OPTION_NAMES = {"reader_format": "format", "merge": "merge-by"}
+_OF_CONTAINERS = {"sources", "targets", "group_by", "as_json", "output", "debug"}
+"""Parameters that a check of a container takes."""
 
 
 @click.command()
@@ -40,25 +43,8 @@ _OPTION_NAMES = {"reader_format": "format", "merge": "merge-by"}
 @click.option("--group-by", metavar="COLUMN", help="Whose a repertoire is.  [default: found by its name]")
 @reading_options
 @click.option(
-    "--allow-missing",
-    is_flag=True,
-    help="Rows without a file, files without a row and repertoires without a kept sequence are warnings, not errors.",
+    "--jobs", type=click.IntRange(1), help="Number of worker processes.  [default: one per core, fewer for few files]"
 )
-@click.option(
-    "--min-length",
-    type=click.IntRange(1, 255),
-    default=1,
-    show_default=True,
-    help="Shortest sequence kept, in residues.",
-)
-@click.option(
-    "--max-length",
-    type=click.IntRange(1, 255),
-    default=50,
-    show_default=True,
-    help="Longest sequence kept, in residues.",
-)
-@click.option("--jobs", type=click.IntRange(1), help="Worker processes.  [default: one per core, fewer for little]")
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
@@ -69,9 +55,12 @@ _OPTION_NAMES = {"reader_format": "format", "merge": "merge-by"}
 def check(
     sources: tuple[Path, ...],
     metadata: Path | None,
+    targets: tuple[str, ...],
+    group_by: str | None,
+    reading: ReadingOptions,
+    jobs: int | None,
     output: Path | None,
     as_json: bool,
-    **options: Any,
 ) -> None:
     """Read a cohort as preprocess does, or a container, and list everything that is wrong or suspicious.
 
@@ -91,16 +80,36 @@ def check(
       deeprc check exports/ --metadata samples.xlsx --target 'CMV=+'
       deeprc check cohort.h5 --target 'CMV=+' --output findings
     """
+    from deeprc.checks import check_cohort, check_dataset
     from deeprc.checks.folder import check_folder, write_check
+    from deeprc.datasets.dataset import open_dataset
 
     ctx = click.get_current_context()
     if output is not None:
         check_folder(output)
-    found = _check_container(ctx, sources) if _is_one_container(sources) else _check_files(sources, metadata, options)
+    if _is_one_container(sources):
+        _refuse_options_of_files(ctx, sources[0])
+        found = check_dataset(open_dataset(sources[0]), targets=targets, group_by=group_by)
+    elif metadata is None:
+        raise click.UsageError("repertoire files need --metadata SHEET (only one container alone does without)")
+    else:
+        with file_bar() as show:
+            found = check_cohort(
+                sources, metadata, targets=targets, group_by=group_by, options=reading, jobs=jobs, progress=show
+            )
+    found = _with_flags(found)
     if output is not None:
         write_check(found, output)
     click.echo(json.dumps(found.to_dict(), indent=2) if as_json else found.to_text())
     ctx.exit(0 if found.ok else 1)
+
+
+def _with_flags(found: CohortCheck) -> CohortCheck:
+    """Return what was found with options in the place of the parameters that it names."""
+    findings = (
+        replace(each, message=name_flags(each.message), advice=name_flags(each.advice)) for each in found.findings
+    )
+    return replace(found, findings=tuple(findings))
 
 
 def _is_one_container(sources: Sequence[Path]) -> bool:
@@ -109,26 +118,13 @@ def _is_one_container(sources: Sequence[Path]) -> bool:
     return len(sources) == 1 and sources[0].is_file() and is_container(sources[0])
 
 
-def _check_container(ctx: click.Context, sources: Sequence[Path]) -> CohortCheck:
-    from deeprc.checks import check_dataset
-    from deeprc.datasets.dataset import open_dataset
-
-    given = {name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    unused = sorted(given - {"sources", "targets", "group_by", "as_json", "output", "debug"})
+def _refuse_options_of_files(ctx: click.Context, container: Path) -> None:
+    """Refuse options that say how files are read, since a container is read in one way only."""
+    unused = sorted(
+        option.opts[-1]
+        for option in ctx.command.params
+        if option.name not in _OF_CONTAINERS
+        and ctx.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE
+    )
     if unused:
-        names = ", ".join(f"--{_OPTION_NAMES.get(name, name.replace('_', '-'))}" for name in unused)
-        raise InputError(f"{sources[0]}: is a container, which has its own metadata; leave out {names}")
-    return check_dataset(open_dataset(sources[0]), targets=ctx.params["targets"], group_by=ctx.params["group_by"])
-
-
-def _check_files(sources: Sequence[Path], metadata: Path | None, options: dict[str, Any]) -> CohortCheck:
-    from deeprc.checks import check_cohort
-
-    if metadata is None:
-        raise click.UsageError("repertoire files need --metadata SHEET (only one container alone does without)")
-    if options["min_length"] > options["max_length"]:
-        raise click.UsageError("--min-length is larger than --max-length")
-    keep: bool = options.pop("keep_nucleotide_clonotypes")
-    merge: Merge = "none" if keep else options["merge"]
-    with file_bar() as show:
-        return check_cohort(sources, metadata, progress=show, **{**options, "merge": merge})
+        raise InputError(f"{container}: is a container, which has its own metadata; leave out {', '.join(unused)}")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from deeprc.cli.reading import file_bar, reading_options
-from deeprc.datasets.cleaning import Merge
+from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.preprocessing import preprocess as preprocess_cohort
 
 __all__ = ["preprocess"]
@@ -24,23 +23,15 @@ __all__ = ["preprocess"]
 )
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The container to write.")
 @reading_options
-@click.option(
-    "--allow-missing",
-    is_flag=True,
-    help="Leave out rows without a file, files without a row and repertoires without a kept sequence.",
-)
 @click.option("--skip-bad-files", is_flag=True, help="Leave out files that cannot be read, and list them.")
-@click.option("--min-length", type=int, default=1, show_default=True, help="Shortest sequence kept, in residues.")
-@click.option("--max-length", type=int, default=50, show_default=True, help="Longest sequence kept, in residues.")
-@click.option("--jobs", type=int, help="Worker processes.  [default: one per core, fewer for little]")
+@click.option("--jobs", type=int, help="Number of worker processes.  [default: one per core, fewer for few files]")
 def preprocess(
     sources: tuple[Path, ...],
     metadata: Path,
     output: Path,
+    reading: ReadingOptions,
+    skip_bad_files: bool,
     jobs: int | None,
-    merge: Merge,
-    keep_nucleotide_clonotypes: bool,
-    **options: Any,
 ) -> None:
     """Read repertoire files and write them, in the order of the metadata sheet, to one container.
 
@@ -54,13 +45,7 @@ def preprocess(
     """
     with file_bar() as show:
         report = preprocess_cohort(
-            sources,
-            metadata,
-            output,
-            jobs=jobs,
-            merge="none" if keep_nucleotide_clonotypes else merge,
-            progress=show,
-            **options,
+            sources, metadata, output, options=reading, skip_bad_files=skip_bad_files, jobs=jobs, progress=show
         )
     click.echo(report.to_text())
     click.echo(f"wrote {output}")

@@ -1,59 +1,96 @@
-"""What the commands share that read repertoire files: options, and the bar."""
+"""What the commands share that read repertoire files: options, and the progress bar."""
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from typing import Any
 
 import click
 
+from deeprc.datasets.container_check import MAX_LENGTH
 from deeprc.datasets.genes import LOCI
+from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.readers import FORMATS
 
 __all__ = ["file_bar", "reading_options"]
 
+_OPTIONS: tuple[Callable[..., Any], ...] = (
+    click.option(
+        "--format",
+        "reader_format",
+        type=click.Choice(FORMATS),
+        default="auto",
+        show_default=True,
+        help="The format of the files; auto recognises each file by its header.",
+    ),
+    click.option("--id-column", help="The sheet's column with the repertoire ids.  [default: found by its name]"),
+    click.option("--sequence-column", help="For a table in no known format: its column with the amino-acid sequences."),
+    click.option(
+        "--count-column", help="With --sequence-column: the column with the counts.  [default: each sequence counts 1]"
+    ),
+    click.option("--v-column", help="With --sequence-column: the column with the names of V genes.  [default: none]"),
+    click.option("--j-column", help="With --sequence-column: the column with the names of J genes.  [default: none]"),
+    click.option(
+        "--split-by",
+        metavar="COLUMN|none",
+        help="The files' column that names the repertoire of each row; none: each file is one repertoire.  "
+        "[default: found by its name, in files that belong to no row of the sheet]",
+    ),
+    click.option(
+        "--locus", type=click.Choice(LOCI), help="The chain to keep.  [default: the only chain that the files hold]"
+    ),
+    click.option(
+        "--merge-by",
+        "merge",
+        type=click.Choice(["genes", "junction"]),
+        default="genes",
+        show_default=True,
+        help="Which rows become one sequence, with the sum of their counts: rows with the same junction, V gene and J "
+        "gene (genes), or rows with the same junction (junction).",
+    ),
+    click.option(
+        "--keep-nucleotide-clonotypes", is_flag=True, help="Merge no rows: rows with the same junction stay apart."
+    ),
+    click.option(
+        "--min-length",
+        type=click.IntRange(1, MAX_LENGTH),
+        default=1,
+        show_default=True,
+        help="Length of the shortest sequence that is kept, in residues.",
+    ),
+    click.option(
+        "--max-length",
+        type=click.IntRange(1, MAX_LENGTH),
+        default=50,
+        show_default=True,
+        help="Length of the longest sequence that is kept, in residues.",
+    ),
+    click.option(
+        "--allow-missing",
+        is_flag=True,
+        help="Leave out rows without a file, files without a row and repertoires without a kept sequence, with a "
+        "warning.  [default: each is an error]",
+    ),
+)
+
 
 def reading_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say how files are read, and which rows are one sequence."""
-    options: list[Callable[..., Any]] = [
-        click.option(
-            "--format",
-            "reader_format",
-            type=click.Choice(FORMATS),
-            default="auto",
-            show_default=True,
-            help="The format of the files; auto recognises each by its header.",
-        ),
-        click.option("--id-column", help="Column of the sheet with the repertoire ids.  [default: found by its name]"),
-        click.option("--sequence-column", help="Read any other table: the column of the amino-acid sequences."),
-        click.option(
-            "--count-column", help="With --sequence-column: the column of the counts.  [default: each counts 1]"
-        ),
-        click.option("--v-column", help="With --sequence-column: the column of the V genes.  [default: none]"),
-        click.option("--j-column", help="With --sequence-column: the column of the J genes.  [default: none]"),
-        click.option(
-            "--split-by",
-            metavar="COLUMN|none",
-            help="The files' column that names the repertoire of each row; none: each file is one repertoire.  "
-            "[default: found by its name, in files that belong to no row of the sheet]",
-        ),
-        click.option("--locus", type=click.Choice(LOCI), help="The chain to keep.  [default: the only one there is]"),
-        click.option(
-            "--merge-by",
-            "merge",
-            type=click.Choice(["genes", "junction"]),
-            default="genes",
-            show_default=True,
-            help="Rows with the same junction, and V and J gene (genes) or not (junction), are one sequence; counts "
-            "are added.",
-        ),
-        click.option("--keep-nucleotide-clonotypes", is_flag=True, help="Keep rows apart that have the same junction."),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+    """Add the options that say how files are read; the command gets them as one `ReadingOptions`, `reading`."""
+
+    @functools.wraps(command)
+    def with_reading(*, keep_nucleotide_clonotypes: bool, merge: Any, **others: Any) -> None:
+        names = [field.name for field in fields(ReadingOptions) if field.name in others]
+        values = {name: others.pop(name) for name in names}
+        merge = "none" if keep_nucleotide_clonotypes else merge
+        command(reading=ReadingOptions(merge=merge, **values), **others)
+
+    for option in reversed(_OPTIONS):
+        with_reading = option(with_reading)
+    return with_reading
 
 
 @contextmanager

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from deeprc.cli.flags import name_flags
+
 if TYPE_CHECKING:
     from deeprc.evaluation.caution import Caution
     from deeprc.hopfield.analysis import HeadSummary
@@ -70,7 +72,7 @@ def _control(side: str, target: str, values: Mapping[str, Any]) -> dict[str, str
 def caution_lines(cautions: Sequence[Caution]) -> Iterator[str]:
     """Say each warning in a line."""
     for each in cautions:
-        yield f"{'Warning' if each.level == 'warning' else 'Note'}: {each.text}"
+        yield f"{'Warning' if each.level == 'warning' else 'Note'}: {name_flags(each.text)}"
 
 
 def head_lines(heads: Sequence[HeadSummary]) -> Iterator[str]:

@@ -50,7 +50,7 @@ def _apart(column: str, n: int, apart: Literal["folds", "sides"]) -> Caution:
     text = (
         f"{n:,} {'value' if n == 1 else 'values'} of {column!r} {'has' if n == 1 else 'have'} repertoires "
         f"{_WHERE[apart]}: what was learned may be the person, not the target, and every figure may be too good. "
-        f"Use --group-by {column!r}."
+        f"Use `group_by={column!r}`."
     )
     return Caution("warning", text, "setup", "subjects-apart", {"column": column, "n": n, "apart": apart})
 

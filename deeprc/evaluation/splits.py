@@ -94,11 +94,11 @@ def make_split(
         If the fold or the column does not exist, or there are too few groups or repertoires of a class.
     """
     if not (n_folds >= 3 and 0 <= fold < n_folds):
-        raise InputError(f"--folds {n_folds} --fold {fold}: expected at least 3 folds and a fold from 0 to folds - 1")
+        raise InputError(f"`folds={n_folds}`, `fold={fold}`: expected at least 3 folds and a fold from 0 to folds - 1")
     validation_fold = (fold + 1) % n_folds if validation_fold is None else validation_fold
     if not 0 <= validation_fold < n_folds or validation_fold == fold:
         raise InputError(
-            f"--validation-fold {validation_fold}: expected a fold from 0 to {n_folds - 1} other than --fold {fold}"
+            f"`validation_fold={validation_fold}`: expected a fold from 0 to {n_folds - 1} other than `fold={fold}`"
         )
     every = assign_folds(metadata, tasks, n_folds=n_folds, group_by=group_by, seed=seed, source=source)
     labelled = np.flatnonzero(every >= 0)
@@ -116,7 +116,7 @@ def make_split(
     for side, rows in (("test", test), ("validation", validation), ("training", train)):
         if tasks[0].kind != "regression" and len(np.unique(strata[rows][strata[rows] >= 0])) < 2:
             logger.warning(
-                "the %s side has one class of %r only; try another --seed or fewer --folds", side, tasks[0].name
+                "the %s side has one class of %r only; try another `seed` or fewer `folds`", side, tasks[0].name
             )
     return Split(train, validation, test)
 
@@ -138,16 +138,16 @@ def assign_folds(
         If the column does not exist, or there are too few groups or repertoires of a class.
     """
     if not 0 <= seed < 2**32:
-        raise InputError(f"--seed {seed}: expected 0 to {2**32 - 1}")
+        raise InputError(f"`seed={seed}`: expected 0 to {2**32 - 1}")
     if n_folds < 3:
-        raise InputError(f"--folds {n_folds}: expected at least 3")
+        raise InputError(f"`folds={n_folds}`: expected at least 3")
     strata = _strata(tasks[0], metadata)
     labelled = np.flatnonzero(strata >= 0)
     smallest = int(np.bincount(strata[labelled]).min()) if len(labelled) else 0
     if smallest < n_folds:
         raise InputError(
             f"{source}: target {tasks[0].name!r}: the smallest class has {smallest} repertoires; "
-            f"expected at least {n_folds}, one for each of the --folds {n_folds}"
+            f"expected at least {n_folds}, one for each of the {n_folds} folds (`folds`)"
         )
     groups = _groups(metadata, group_by, source)
     fold_of = np.full(len(metadata), -1)
@@ -204,7 +204,7 @@ def _groups(metadata: pd.DataFrame, group_by: str | None, source: str) -> NDArra
         return np.arange(len(metadata))
     if group_by not in metadata:
         raise InputError(
-            f"{source}: no column {group_by!r} for --group-by; columns: {', '.join(map(str, metadata.columns))}"
+            f"{source}: no column {group_by!r} for `group_by`; columns: {', '.join(map(str, metadata.columns))}"
         )
     codes, _ = pd.factorize(metadata[group_by])
     return np.where(codes < 0, len(codes) + np.arange(len(codes)), codes)
@@ -215,7 +215,7 @@ def _folds(
 ) -> NDArray[np.int64]:
     if groups is not None and len(np.unique(groups)) < n_folds:
         raise InputError(
-            f"{source}: --group-by makes {len(np.unique(groups))} groups; expected at least --folds {n_folds}"
+            f"{source}: `group_by` makes {len(np.unique(groups))} groups; expected at least `folds={n_folds}`"
         )
     splitter = (StratifiedKFold if groups is None else StratifiedGroupKFold)(n_folds, shuffle=True, random_state=seed)
     fold_of = np.zeros(len(strata), np.int64)

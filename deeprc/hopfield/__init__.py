@@ -1,4 +1,4 @@
-"""Modern Hopfield networks: energy and update rule, the layers of deep networks, theory and analysis."""
+"""Modern Hopfield networks: energy and update rule, layers for deep networks, theory and analysis."""
 
 from deeprc.hopfield.layers import Hopfield, HopfieldLayer
 from deeprc.hopfield.pooling import HopfieldPooling

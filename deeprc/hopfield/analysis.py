@@ -1,6 +1,7 @@
-"""In how many patterns a head's metastable states consist, and the class it mainly operates in (paper lines 935-955).
+"""How many patterns a head averages, and the operating class of the head (paper lines 935-955).
 
-Letters: N patterns of all sets end to end, B sets, H heads, k the size of a metastable state.
+The size k of a metastable state is the smallest number of patterns that together have 90% of the softmax weight.
+Letters: N patterns of all sets end to end, B sets, H heads, k size of a metastable state.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from torch import Tensor
 
 __all__ = ["HeadSummary", "metastable_sizes", "operating_class", "segment_metastable_sizes", "summarise_heads"]
 
-_ROUNDING = 1e-6  # relative; the sum of ten weights of 0.1 but one is below 0.9 in float64
-_LARGEST_DEFECT = 0.01  # of the sum of weights from 1: bfloat16 stays below it, weights with dropout do not
+_ROUNDING = 1e-6  # relative; in float64 the sum of nine weights of 0.1 is below 0.9
+_MAX_SUM_ERROR = 0.01  # of a sum of weights, which should be 1: bfloat16 stays below it, weights with dropout do not
 
 
 class HeadSummary(NamedTuple):
@@ -24,13 +25,13 @@ class HeadSummary(NamedTuple):
     Attributes
     ----------
     head
-        From 1.
+        Index of the head, from 1.
     median_size, lower_quartile, upper_quartile
-        Of the size k of the sets' metastable states, in patterns.
+        Median and quartiles over the sets of the size k, in patterns.
     median_fraction
-        The median of k / N, N the patterns of the set.
+        Median over the sets of k / N, where N is the number of patterns of the set.
     operating_class
-        By that median: "I", "II", "III" or "IV", see the function of that name.
+        "I", "II", "III" or "IV", from `median_fraction`; see the function `operating_class`.
     """
 
     head: int
@@ -44,23 +45,23 @@ class HeadSummary(NamedTuple):
 def metastable_sizes(weights: Tensor, *, mass: float = 0.90, dim: int = -1, overwrite: bool = False) -> Tensor:
     """Return the smallest k such that the k largest softmax values sum to at least `mass` (paper lines 941-944).
 
-    Sums are taken in float64 and relative to the sum of all weights, which is 1 but for rounding. `mass` counts as
-    reached when 1e-6 of it is missing, so ten weights of 0.1 give 9 at a mass of 0.9.
+    Sums are computed in float64, relative to the sum of all weights, which is 1 up to rounding. `mass` counts as
+    reached if at most 1e-6 of it is missing. So ten weights of 0.1 give 9 for a mass of 0.9.
 
     Parameters
     ----------
     weights
         (..., N, ...), softmax values along `dim`.
     mass
-        In (0, 1].
+        Share of the weight, in (0, 1].
     dim
         The dimension of the patterns.
     overwrite
-        The weights are not needed any more, and their memory may be used.
+        Whether the function may overwrite the weights to save memory.
 
     Returns
     -------
-    int64, of the shape of `weights` without `dim`; 0 where N = 0 or all weights are 0.
+    k, int64, in the shape of `weights` without `dim`; 0 if N = 0 or if all weights are 0.
 
     Raises
     ------
@@ -70,22 +71,22 @@ def metastable_sizes(weights: Tensor, *, mass: float = 0.90, dim: int = -1, over
     if not 0 < mass <= 1:
         raise ValueError(f"mass: expected a number in (0, 1], found {mass}")
     weights = weights.detach()
-    least = float(weights.min()) if weights.numel() else 0.0
-    cumulative = _descending(weights, dim, overwrite).double().cumsum_(dim)
+    minimum = float(weights.min()) if weights.numel() else 0.0
+    cumulative = _sort_descending(weights, dim, overwrite).double().cumsum_(dim)
     if weights.numel() == 0:
         return cumulative.sum(dim).long()
     total = cumulative.select(dim, -1)
-    defect = float(((total - 1).abs() * (total != 0)).max())  # a state whose patterns are all left out has weights of 0
-    if not defect <= _LARGEST_DEFECT or least < 0:  # `not` also finds NaN
-        found = f"sums from {float(total.min())} to {float(total.max())} and a minimum of {least}"
+    error = float(((total - 1).abs() * (total != 0)).max())  # all weights are 0 if all patterns are left out
+    if not error <= _MAX_SUM_ERROR or minimum < 0:  # `not` also finds NaN
+        found = f"sums from {float(total.min())} to {float(total.max())} and a minimum of {minimum}"
         raise ValueError(f"weights: expected none below 0 and sums of 1 along dimension {dim}, found {found}")
     threshold = mass * (1 - _ROUNDING) * total.unsqueeze(-1)
     below = torch.searchsorted(cumulative.movedim(dim, -1).contiguous(), threshold.contiguous()).squeeze(-1)
     return (below + 1) * (total != 0)
 
 
-def _descending(values: Tensor, dim: int, overwrite: bool) -> Tensor:
-    """Return sorted values; on the CPU without the places of all, which would take twice the memory."""
+def _sort_descending(values: Tensor, dim: int, overwrite: bool) -> Tensor:
+    """Sort the values in descending order; on the CPU without their indices, which would double the memory."""
     if values.device.type != "cpu" or values.dtype != torch.float64:
         return values.sort(dim=dim, descending=True).values
     negative = values.neg_() if overwrite else values.neg()
@@ -94,14 +95,14 @@ def _descending(values: Tensor, dim: int, overwrite: bool) -> Tensor:
 
 
 def segment_metastable_sizes(weights: Tensor, offsets: Tensor, *, mass: float = 0.90) -> Tensor:
-    """Return `metastable_sizes` of ragged sets: weights (N, H) and offsets (B + 1,) int64 give (B, H) int64.
+    """Return `metastable_sizes` of ragged sets, (B, H) int64, from weights (N, H) and offsets (B + 1,) int64.
 
-    An empty set gives 0. Patterns beyond the last offset belong to no set.
+    The size of an empty set is 0. Patterns beyond the last offset belong to no set.
 
     Raises
     ------
     ValueError
-        As `metastable_sizes`, or if `weights` is not (N, H) or `offsets` does not rise from 0 to N at most.
+        As in `metastable_sizes`; or if `weights` is not (N, H), or `offsets` does not rise from 0 to at most N.
     """
     if weights.ndim != 2:
         raise ValueError(f"weights: expected (N, H), found {tuple(weights.shape)}")
@@ -117,10 +118,18 @@ def segment_metastable_sizes(weights: Tensor, offsets: Tensor, *, mass: float = 
 
 
 def operating_class(size: float, n: float) -> str:
-    """Return the class that a head operates in, from the median size k of its metastable states among n patterns.
+    """Return the operating class of a head from the median size k of its metastable states (paper lines 945-951).
 
-    Paper lines 945-951. "I", n / 2 < k: averages over a very large number of patterns. "II", n / 8 < k ≤ n / 2: a large
-    number. "III", n / 32 < k ≤ n / 8: a medium one. "IV", k ≤ n / 32: a small one, or a single pattern.
+    The head averages a very large number of the n patterns in class "I" (n / 2 < k), a large number in class "II" (n /
+    8 < k ≤ n / 2), a medium number in class "III" (n / 32 < k ≤ n / 8), and a small number, or a single pattern, in
+    class "IV" (k ≤ n / 32).
+
+    Parameters
+    ----------
+    size
+        k.
+    n
+        Number of patterns.
 
     Raises
     ------
@@ -136,26 +145,26 @@ def operating_class(size: float, n: float) -> str:
 
 
 def summarise_heads(sizes: Tensor, n_patterns: Tensor) -> list[HeadSummary]:
-    """Summarise the metastable states of each head over sets.
+    """Summarise the sizes of the metastable states of each head over many sets.
 
-    As sets differ in size, the class is that of the median of k / N. Where all sets are of one size, this is the
-    paper's rule, by the median of k. Sets without patterns are left out.
+    Sets may differ in size, so the operating class is that of the median of k / N. If all sets have the same size, this
+    is the rule of the paper, which uses the median of k. Sets without patterns are left out.
 
     Parameters
     ----------
     sizes
-        k of each set and head, (B, H), from `segment_metastable_sizes`.
+        k for each set and head, (B, H), from `segment_metastable_sizes`.
     n_patterns
-        N of each set, (B,).
+        N for each set, (B,).
 
     Returns
     -------
-    A summary per head, H.
+    One summary for each of the H heads.
 
     Raises
     ------
     ValueError
-        If the shapes do not fit, all sets are empty, or a size is not in 1 to N.
+        If the shapes do not fit, if all sets are empty, or if a size is not in 1 to N.
     """
     if sizes.ndim != 2 or n_patterns.shape != sizes.shape[:1]:
         found = f"{tuple(sizes.shape)} and {tuple(n_patterns.shape)}"
@@ -172,7 +181,7 @@ def summarise_heads(sizes: Tensor, n_patterns: Tensor) -> list[HeadSummary]:
 
 def _summarise_head(head: int, sizes: Tensor, n_patterns: Tensor) -> HeadSummary:
     quartiles = torch.quantile(sizes.double(), torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)).tolist()
-    # a median that is 1 / 2, 1 / 8 or 1 / 32 is not rounded over it, as these are powers of 2
+    # the limits 1 / 2, 1 / 8 and 1 / 32 are powers of 2, so rounding cannot move a median across them
     median_fraction = statistics.median((sizes.double() / n_patterns).tolist())
     return HeadSummary(
         head=head,

@@ -1,4 +1,4 @@
-"""`Association`: the dynamics of all heads in the associative space, which the three layers share."""
+"""`Association`: how the states of all heads are updated in the associative space. All three layers use it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypedDict
 
     class Updates(TypedDict, total=False):
-        """Options of `Association` that the attention of a transformer has not."""
+        """Options of `Association` that the attention of a transformer does not have."""
 
         beta: float | Sequence[float] | None
         learn_beta: bool
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         tolerance: float
 
     class Dynamics(Updates, total=False):
-        """Options that every layer hands on to its `Association`."""
+        """Options that every layer passes to its `Association`."""
 
         dropout: float
 
@@ -33,22 +33,29 @@ __all__ = ["Association"]
 
 
 class Association(nn.Module):
-    """The dynamics in the associative space: β, the number of updates, dropout.
+    """The update rule in the associative space, with its β, number of updates and dropout.
 
     Parameters
     ----------
-    n_heads, key_dim
-        H and d_k.
+    n_heads
+        H, number of heads.
+    key_dim
+        d_k, dimension of the associative space of each head.
     beta
-        The inverse temperature, of all heads or one per head; None is 1 / sqrt(d_k).
+        Inverse temperature, one for all heads or one per head. None: 1 / sqrt(d_k).
     learn_beta
-        Learn one β per head, kept positive by learning its logarithm.
+        Whether to learn one β per head. Its logarithm is learned, so β stays positive.
     max_updates
-        The most updates, of all heads or one per head.
+        Maximum number of updates, one for all heads or one per head.
     tolerance
-        A head stops before when no state moves by more than this.
+        A head stops earlier if no state moves by more than this.
     dropout
-        The share of association weights that become 0 in training.
+        Share of association weights that are set to 0 in training.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range, or if its length is not the number of heads.
     """
 
     def __init__(
@@ -63,11 +70,11 @@ class Association(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        each = _one_per_head("beta", key_dim**-0.5 if beta is None else beta, n_heads)
-        if not all(0 < number < math.inf for number in each):
+        betas = _expand_over_heads("beta", key_dim**-0.5 if beta is None else beta, n_heads)
+        if not all(0 < each < math.inf for each in betas):
             raise ValueError(f"beta: expected a positive number, found {beta}")
-        updates = [int(number) for number in _one_per_head("max_updates", max_updates, n_heads)]
-        if not all(number >= 1 for number in updates):
+        updates = [int(each) for each in _expand_over_heads("max_updates", max_updates, n_heads)]
+        if not all(each >= 1 for each in updates):
             raise ValueError(f"max_updates: expected a whole number from 1, found {max_updates}")
         if not tolerance >= 0:
             raise ValueError(f"tolerance: expected a number from 0, found {tolerance}")
@@ -75,15 +82,15 @@ class Association(nn.Module):
             raise ValueError(f"dropout: expected a number from 0, less than 1, found {dropout}")
         self.fixed_beta: Tensor | None
         self.log_beta: nn.Parameter | None
-        self.register_parameter("log_beta", nn.Parameter(torch.tensor(each).log()) if learn_beta else None)
-        self.register_buffer("fixed_beta", None if learn_beta else torch.tensor([float(number) for number in each]))
+        self.register_parameter("log_beta", nn.Parameter(torch.tensor(betas).log()) if learn_beta else None)
+        self.register_buffer("fixed_beta", None if learn_beta else torch.tensor([float(each) for each in betas]))
         self.max_updates: PerHead = updates[0] if len(set(updates)) == 1 else updates
         self.tolerance = tolerance
         self.dropout = dropout
 
     @property
     def beta(self) -> Tensor:
-        """The inverse temperature of each head, (H,)."""
+        """Inverse temperature of each head, (H,)."""
         if self.fixed_beta is not None:
             return self.fixed_beta
         assert self.log_beta is not None
@@ -91,7 +98,7 @@ class Association(nn.Module):
 
     @property
     def takes_one_update(self) -> bool:
-        """Whether no head makes a second update."""
+        """Whether every head makes exactly one update."""
         return self.max_updates == 1
 
     def forward(
@@ -104,7 +111,7 @@ class Association(nn.Module):
         offsets: Tensor | None = None,
         state_offsets: Tensor | None = None,
     ) -> Tensor:
-        """Associate; see `deeprc.hopfield.functional.associate`."""
+        """Return the averaged values; see `deeprc.hopfield.functional.associate` for the parameters."""
         return associate(
             state,
             stored,
@@ -119,17 +126,18 @@ class Association(nn.Module):
         )
 
     def weights(self, state: Tensor, stored: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the weights of the last update, (..., H, S, N), without dropout."""
+        """Return the association weights of the last update, (..., H, S, N), without dropout."""
         return association_weights(
             state, stored, self.beta, mask=mask, max_updates=self.max_updates, tolerance=self.tolerance
         )
 
     def extra_repr(self) -> str:
-        """Say what is not a parameter."""
+        """Return the settings that are shown in the `repr` of the module."""
         return f"max_updates={self.max_updates}, tolerance={self.tolerance}, dropout={self.dropout}"
 
 
-def _one_per_head(name: str, given: Any, n_heads: int) -> list[Any]:
+def _expand_over_heads(name: str, given: Any, n_heads: int) -> list[Any]:
+    """Return one number per head from one number or a sequence; ValueError if its length does not fit."""
     given = given.tolist() if isinstance(given, Tensor) else given
     each = [given] * n_heads if isinstance(given, Number) else list(given)
     if len(each) != n_heads:

@@ -1,6 +1,7 @@
-"""Attention over ragged sets, compiled for the CPU: one pass forward, one backward, nothing of size (N, d_v) between.
+"""Attention over ragged sets, compiled for the CPU: one pass forward and one backward.
 
-Results do not depend on the number of threads: sums run over pieces of a fixed size, in a fixed order.
+No temporary array has the size of the values, (N, d_v). Every set is divided into pieces of at most `_PIECE_ROWS` rows,
+and sums over pieces have a fixed order, so results do not depend on the number of threads.
 Letters: N patterns of all sets end to end, B sets, H heads, d_v dimensions of the values, P pieces.
 """
 
@@ -20,70 +21,71 @@ from deeprc.compilation import njit
 
 __all__ = ["SegmentAttention"]
 
-_PIECE = 1024
-_WORTH_THREADS = 1 << 18  # numbers in the values: below, starting threads takes longer than the work
+_PIECE_ROWS = 1024
+_MIN_SIZE_FOR_THREADS = 1 << 18  # size of the values: below it, starting threads takes longer than the work
 _FAST = {"nogil": True, "fastmath": {"contract", "reassoc"}}
 _Array = NDArray[Any]
 
 
 class SegmentAttention(torch.autograd.Function):
-    """Forward and backward of `segment_attention`; see there for the parameters."""
+    """Forward and backward pass of `segment_attention`, which describes the parameters."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, values: Tensor, offsets: Tensor) -> Tensor:
-        """Return the averages, (B, H, d_v), and keep the weights, (N, H)."""
-        sets, bounds = _pieces(offsets.numpy())
+        """Return the averages, (B, H, d_v), and save the weights, (N, H), for the backward pass."""
+        sets, bounds = _split_into_pieces(offsets.numpy())
         arrays = [t.detach().contiguous().numpy() for t in (logits, values)]
         weights = torch.zeros_like(logits, memory_format=torch.contiguous_format)
         pooled = values.new_zeros((len(offsets) - 1, logits.shape[1], values.shape[1]))
-        _run(
-            _forward_alone, _forward_by_threads, arrays[1].size, *arrays, sets, bounds, weights.numpy(), pooled.numpy()
-        )
+        _run(_forward_serial, _forward_parallel, arrays[1].size, *arrays, sets, bounds, weights.numpy(), pooled.numpy())
         ctx.save_for_backward(weights, values, pooled, offsets)
         return pooled
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
-        """Return the gradients of the logits and, where it is wanted, of the values."""
+        """Return the gradients of the logits, and of the values if they are needed."""
         weights, values, pooled, offsets = ctx.saved_tensors
-        sets, bounds = _pieces(offsets.numpy())
+        sets, bounds = _split_into_pieces(offsets.numpy())
         arrays = [t.detach().contiguous().numpy() for t in (weights, values, pooled, gradient)]
-        wanted = ctx.needs_input_grad[1]
-        of_logits, of_values = torch.zeros_like(weights), torch.zeros_like(values if wanted else values[:0])
+        needs_values = ctx.needs_input_grad[1]
+        logits_gradient, values_gradient = (
+            torch.zeros_like(weights),
+            torch.zeros_like(values if needs_values else values[:0]),
+        )
         _run(
-            _backward_alone,
-            _backward_by_threads,
+            _backward_serial,
+            _backward_parallel,
             arrays[1].size,
             *arrays,
             sets,
             bounds,
-            of_logits.numpy(),
-            of_values.numpy(),
+            logits_gradient.numpy(),
+            values_gradient.numpy(),
         )
-        return of_logits, of_values if wanted else None, None
+        return logits_gradient, values_gradient if needs_values else None, None
 
 
-def _pieces(offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Cut every set into pieces: return the set of each piece, (P,), and its first and last row, (P, 2)."""
+def _split_into_pieces(offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Divide every set into pieces; return the set of each piece, (P,), and its first row and end, (P, 2)."""
     sizes = np.diff(offsets)
-    n_pieces = -(-sizes // _PIECE)
+    n_pieces = -(-sizes // _PIECE_ROWS)
     sets = np.repeat(np.arange(len(sizes)), n_pieces)
-    number = np.arange(len(sets)) - np.repeat(np.cumsum(n_pieces) - n_pieces, n_pieces)
-    first = offsets[sets] + number * _PIECE
-    return sets, np.stack([first, np.minimum(first + _PIECE, offsets[sets + 1])], axis=1)
+    index = np.arange(len(sets)) - np.repeat(np.cumsum(n_pieces) - n_pieces, n_pieces)
+    first = offsets[sets] + index * _PIECE_ROWS
+    return sets, np.stack([first, np.minimum(first + _PIECE_ROWS, offsets[sets + 1])], axis=1)
 
 
-def _run(alone: Callable[..., None], by_threads: Callable[..., None], size: int, *arrays: _Array) -> None:
-    """Call one of two forms; by itself numba would take all cores, and leave torch with as many threads."""
+def _run(serial: Callable[..., None], parallel_form: Callable[..., None], size: int, *arrays: _Array) -> None:
+    """Call the serial or the parallel form, with as many threads as torch has; by default numba uses all cores."""
     threads = torch.get_num_threads()
-    if threads == 1 or size < _WORTH_THREADS:
-        alone(*arrays)
+    if threads == 1 or size < _MIN_SIZE_FOR_THREADS:
+        serial(*arrays)
         return
     own = numba.get_num_threads()
     numba.set_num_threads(min(threads, own))
     try:
-        by_threads(*arrays)
+        parallel_form(*arrays)
     finally:
         numba.set_num_threads(own)
         torch.set_num_threads(threads)
@@ -100,13 +102,13 @@ def _forward_piece(
     total: _Array,
     part: _Array,
 ) -> None:
-    """Write the exponentials of a piece's logits less their maximum, and sum them, and the values times them."""
+    """Write exp(logits - maximum) of a piece, and sum these weights, and the values times these weights."""
     first, last = bounds[piece, 0], bounds[piece, 1]
     for h in range(logits.shape[1]):
         maximum = logits[first, h]
         for n in range(first + 1, last):
             if logits[n, h] > maximum or np.isnan(logits[n, h]):
-                maximum = logits[n, h]  # NaN stays: nothing is above it
+                maximum = logits[n, h]  # NaN stays, because no number is larger
         sum_of_weights, average = 0.0, part[piece, h]
         for n in range(first, last):
             weight = np.exp(logits[n, h] - maximum)
@@ -120,13 +122,14 @@ def _forward_piece(
 
 @njit(**_FAST)
 def _scale_piece(piece: int, bounds: _Array, weights: _Array, shares: _Array) -> None:
+    """Multiply the weights of a piece by its share of its set."""
     for n in range(bounds[piece, 0], bounds[piece, 1]):
         for h in range(weights.shape[1]):
             weights[n, h] *= shares[piece, h]
 
 
 @njit(parallel=True, **_FAST)
-def _forward_by_threads(
+def _forward_parallel(
     logits: _Array, values: _Array, sets: _Array, bounds: _Array, weights: _Array, pooled: _Array
 ) -> None:
     P, (_, H, d_v) = len(sets), pooled.shape
@@ -139,7 +142,7 @@ def _forward_by_threads(
 
 
 @njit(**_FAST)
-def _forward_alone(
+def _forward_serial(
     logits: _Array, values: _Array, sets: _Array, bounds: _Array, weights: _Array, pooled: _Array
 ) -> None:
     P, (_, H, d_v) = len(sets), pooled.shape
@@ -153,17 +156,17 @@ def _forward_alone(
 
 @njit(nogil=True)  # not parallel: numba would start threads for every small array
 def _combine(highest: _Array, total: _Array, part: _Array, sets: _Array, pooled: _Array) -> _Array:
-    """Add up each set's pieces in `pooled`; return what each piece's weights are to be multiplied with, (P, H)."""
+    """Sum the pieces of each set into `pooled`; return the factor of the weights of each piece, (P, H)."""
     B, H, _ = pooled.shape
-    of_set = np.full((B, H), -np.inf)
+    set_maximum = np.full((B, H), -np.inf)
     for piece, b in enumerate(sets):
         for h in range(H):  # in loops: array operations take seconds to compile
-            if highest[piece, h] > of_set[b, h] or np.isnan(highest[piece, h]):
-                of_set[b, h] = highest[piece, h]  # NaN stays: nothing is above it
+            if highest[piece, h] > set_maximum[b, h] or np.isnan(highest[piece, h]):
+                set_maximum[b, h] = highest[piece, h]  # NaN stays, because no number is larger
     sums, shares = np.zeros((B, H)), np.empty((len(sets), H))
     for piece, b in enumerate(sets):
         for h in range(H):
-            shares[piece, h] = np.exp(highest[piece, h] - of_set[b, h])
+            shares[piece, h] = np.exp(highest[piece, h] - set_maximum[b, h])
             sums[b, h] += total[piece, h] * shares[piece, h]
     for piece, b in enumerate(sets):
         for h in range(H):
@@ -182,9 +185,10 @@ def _backward_piece(
     gradient: _Array,
     sets: _Array,
     bounds: _Array,
-    of_logits: _Array,
-    of_values: _Array,
+    logits_gradient: _Array,
+    values_gradient: _Array,
 ) -> None:
+    """Write the gradients of the logits and values of a piece."""
     d_v = values.shape[1]
     b = sets[piece]
     for h in range(weights.shape[1]):
@@ -196,38 +200,38 @@ def _backward_piece(
             match = values.dtype.type(0)
             for d in range(d_v):
                 match += value[d] * direction[d]
-            of_logits[n, h] = weight * (match - mean)
-            if len(of_values):  # else nobody wants their gradient
-                of_value = of_values[n]
+            logits_gradient[n, h] = weight * (match - mean)
+            if len(values_gradient):  # empty if it is not needed
+                value_gradient = values_gradient[n]
                 for d in range(d_v):
-                    of_value[d] += weight * direction[d]
+                    value_gradient[d] += weight * direction[d]
 
 
 @njit(parallel=True, **_FAST)
-def _backward_by_threads(
+def _backward_parallel(
     weights: _Array,
     values: _Array,
     pooled: _Array,
     gradient: _Array,
     sets: _Array,
     bounds: _Array,
-    of_logits: _Array,
-    of_values: _Array,
+    logits_gradient: _Array,
+    values_gradient: _Array,
 ) -> None:
     for piece in numba.prange(len(sets)):
-        _backward_piece(piece, weights, values, pooled, gradient, sets, bounds, of_logits, of_values)
+        _backward_piece(piece, weights, values, pooled, gradient, sets, bounds, logits_gradient, values_gradient)
 
 
 @njit(**_FAST)
-def _backward_alone(
+def _backward_serial(
     weights: _Array,
     values: _Array,
     pooled: _Array,
     gradient: _Array,
     sets: _Array,
     bounds: _Array,
-    of_logits: _Array,
-    of_values: _Array,
+    logits_gradient: _Array,
+    values_gradient: _Array,
 ) -> None:
     for piece in range(len(sets)):
-        _backward_piece(piece, weights, values, pooled, gradient, sets, bounds, of_logits, of_values)
+        _backward_piece(piece, weights, values, pooled, gradient, sets, bounds, logits_gradient, values_gradient)

@@ -1,16 +1,16 @@
-"""Attention over ragged sets, compiled for CUDA with Triton; of size (N, d_v), only the values themselves are kept.
+"""Attention over ragged sets, compiled for CUDA with Triton.
 
-Every set is cut into pieces of at most `_PIECE` rows. Forward, a program sums the values of one piece, weighted with
-the exponentials of its logits less their maximum; then the sums of each set's pieces are combined. Backward, a program
-per piece computes its rows' weights again. No sum is made by atomic additions: results are the same in every run, and
-those of a set are the same whatever the other sets. Nothing waits for the device, and what is launched depends on
-shapes only, so that calls can be captured in a CUDA graph (after one call with the same shapes, which compiles the
-kernels).
+No temporary array has the size of the values, (N, d_v). Every set is divided into pieces of at most `_PIECE_ROWS` rows.
+In the forward pass, one program sums the values of one piece, weighted with exp(logits - maximum of the piece). Then
+the sums of the pieces of each set are combined. In the backward pass, one program per piece computes the weights of its
+rows again. There are no atomic additions, so results are the same in every run, and the result of a set does not depend
+on the other sets. Nothing waits for the device, and launches depend on shapes only. So calls can be captured in a CUDA
+graph, after one call with the same shapes, which compiles the kernels.
 
-Where a piece lies follows from the offsets o alone: the pieces of set b start with number o[b] // P + b, with P the
-rows of a piece. A set of n rows then has room for n // P + 1 pieces or more, enough wherever it starts, and all sets
-together for N // P + B. A number that belongs to no piece costs a program without rows. Backward, the rows beyond the
-last offset count as set B, whose gradients are 0, so that all of both gradients is written.
+The rows of a piece follow from the offsets o alone: the pieces of set b have the indices from o[b] // P + b on, where P
+is the number of rows of a piece. This leaves at least n // P + 1 indices for a set of n rows, which is always enough,
+and N // P + B for all sets together. A program whose index belongs to no piece has no rows. In the backward pass, rows
+beyond the last offset count as set B with gradients of 0, so that both gradients are written completely.
 Letters: N patterns of all sets end to end, B sets, H heads, d_v = D dimensions of the values, P rows of a piece.
 """
 
@@ -26,29 +26,29 @@ from torch.autograd.function import once_differentiable
 
 __all__ = ["SegmentAttention"]
 
-# Enough pieces to occupy every multiprocessor for 40,000 rows, few enough that the second kernel has little to read.
-_PIECE = 128
-# Four warps hold this many numbers at 32 per thread; 32 columns of float32 are a cache line.
+# Small enough to occupy every multiprocessor for 40,000 rows, large enough that the second kernel reads little.
+_PIECE_ROWS = 128
+# Numbers that four warps hold at 32 per thread. 32 columns of float32 are a cache line.
 _TILE = 4096
-_WIDEST_TILE = 32
-# The second kernel has few programs: narrow columns, still a whole sector of 32 bytes, make more, and each has many
-# pieces in flight at once.
-_NARROW_TILE = 8
-_PIECES_AT_ONCE = _TILE // _NARROW_TILE
+_MAX_WIDE_TILE = 32
+# The second kernel has few programs. Narrow tiles of 32 bytes, a sector, give more programs, and each program loads
+# many pieces at once.
+_MAX_NARROW_TILE = 8
+_PIECES_AT_ONCE = _TILE // _MAX_NARROW_TILE
 # Triton's default for the fusion of products and sums changes with its version.
 _OPTIONS = {"num_warps": 4, "enable_fp_fusion": True}
 
 _SETS_AT_ONCE = tl.constexpr(128)  # offsets that a program compares at once, one per thread
-_PER_BATCH = ["logits", "offsets", "piece_maximum", "piece_total", "maximum", "total", "of_logits", "B", "N"]
-"""Parameters whose alignment or divisibility must not lead to another compilation."""
+_PER_BATCH = ["logits", "offsets", "piece_maximum", "piece_total", "maximum", "total", "logits_gradient", "B", "N"]
+"""Parameters that differ between batches; their alignment or divisibility must not cause another compilation."""
 
 
 class SegmentAttention(torch.autograd.Function):
-    """Forward and backward of `segment_attention`; see there for the parameters."""
+    """Forward and backward pass of `segment_attention`, which describes the parameters."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, values: Tensor, offsets: Tensor) -> Tensor:
-        """Return the averages, (B, H, d_v), and keep each set's maximal logit and sum of exponentials, (B, H)."""
+        """Return the averages, (B, H, d_v), and save the maximum logit and sum of exponentials of each set, (B, H)."""
         logits, values, offsets = (t.detach().contiguous() for t in (logits, values, offsets))
         (N, H), D, B = logits.shape, values.shape[1], len(offsets) - 1
         pooled = values.new_zeros((B, H, D)) if N == 0 else values.new_empty((B, H, D))
@@ -56,11 +56,11 @@ class SegmentAttention(torch.autograd.Function):
         ctx.save_for_backward(logits, values, offsets, pooled, maximum, total)
         if N == 0 or pooled.numel() == 0:
             return pooled
-        P, n_pieces = _PIECE, N // _PIECE + B
+        P, n_pieces = _PIECE_ROWS, N // _PIECE_ROWS + B
         piece_maximum, piece_total = values.new_empty((2, n_pieces, H))
         piece_sum = values.new_empty((n_pieces, H, D))
         pieces = (piece_maximum, piece_total, piece_sum)
-        wide, narrow = (min(triton.next_power_of_2(D), most) for most in (_WIDEST_TILE, _NARROW_TILE))
+        wide, narrow = (min(triton.next_power_of_2(D), limit) for limit in (_MAX_WIDE_TILE, _MAX_NARROW_TILE))
         with torch.cuda.device_of(values):
             grid: tuple[int, ...] = (n_pieces * triton.cdiv(D, wide),)
             _sum_pieces[grid](logits, values, offsets, *pieces, B, N, H, D, P, wide, **_OPTIONS)
@@ -76,20 +76,20 @@ class SegmentAttention(torch.autograd.Function):
         (N, H), D, B = logits.shape, values.shape[1], len(offsets) - 1
         if N == 0 or gradient.numel() == 0:
             return torch.zeros_like(logits), torch.zeros_like(values), None
-        of_logits, of_values = torch.empty_like(logits), torch.empty_like(values)
+        logits_gradient, values_gradient = torch.empty_like(logits), torch.empty_like(values)
         block_d = triton.next_power_of_2(D)
-        P = max(min(_PIECE, _TILE // block_d), 1)
-        arrays = (logits, values, offsets, *results, gradient.contiguous(), of_logits, of_values)
+        P = max(min(_PIECE_ROWS, _TILE // block_d), 1)
+        arrays = (logits, values, offsets, *results, gradient.contiguous(), logits_gradient, values_gradient)
         with torch.cuda.device_of(values):
             _differentiate[N // P + B + 1,](*arrays, B, N, H, D, P, block_d, **_OPTIONS)
-        return of_logits, of_values, None
+        return logits_gradient, values_gradient, None
 
 
 @triton.jit
 def _locate(
     piece: tl.tensor, offsets: tl.tensor, B: tl.tensor, N: tl.tensor, P: tl.constexpr
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """Return the set of a piece, the piece's first row, and the row after the set's last one."""
+    """Return the set of a piece, the first row of the piece, and the end of the set."""
     b = tl.full((), 0, tl.int32)
     for start in range(1, B + 1, _SETS_AT_ONCE):
         later = start + tl.arange(0, _SETS_AT_ONCE)
@@ -115,7 +115,7 @@ def _sum_pieces(
     P: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ) -> None:
-    """Write a piece's maximal logit, its sum of exponentials, and the sum of its values times exponentials."""
+    """Write the maximum logit of a piece, its sum of exponentials, and the sum of its values times exponentials."""
     TILES: tl.constexpr = (D + BLOCK_D - 1) // BLOCK_D
     program = tl.program_id(0)
     piece, tile = (program // TILES).to(tl.int64), program % TILES  # neighbours read the same rows
@@ -126,7 +126,7 @@ def _sum_pieces(
     for h in tl.static_range(H):
         logit = tl.load(logits + n * H + h, mask=present, other=float("-inf"))
         maximum = tl.max(logit, 0)
-        # where all of a piece's logits are -inf, those of its set need not be
+        # all logits of a piece may be -inf although those of its set are not
         weight = tl.exp(logit - tl.where(maximum == float("-inf"), 0.0, maximum))
         at = piece * H + h
         tl.store(piece_maximum + at, maximum, mask=tile == 0)
@@ -149,7 +149,7 @@ def _combine(
     BLOCK_P: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ) -> None:
-    """Write a set's averages, its maximal logit and its sum of exponentials, for one head, from those of its pieces."""
+    """Combine the pieces of a set for one head: write its averages, its maximum logit and its sum of exponentials."""
     b, h, tile = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     start = tl.load(offsets + b)
     n_pieces = (tl.load(offsets + b + 1) - start + P - 1) // P
@@ -172,10 +172,10 @@ def _combine(
         present = known[:, None] & in_tile[None, :]
         average += share[:, None] * tl.load(piece_sum + at[:, None] * D + d[None, :], mask=present, other=0)
     denominator = tl.where(n_pieces == 0, 1.0, tl.sum(exponentials, 0))
-    of_set = b.to(tl.int64) * H + h
-    tl.store(maximum + of_set, top, mask=tile == 0)
-    tl.store(total + of_set, denominator, mask=tile == 0)
-    tl.store(pooled + of_set * D + d, tl.sum(average, 0) / denominator, mask=in_tile)
+    set_head = b.to(tl.int64) * H + h
+    tl.store(maximum + set_head, top, mask=tile == 0)
+    tl.store(total + set_head, denominator, mask=tile == 0)
+    tl.store(pooled + set_head * D + d, tl.sum(average, 0) / denominator, mask=in_tile)
 
 
 @triton.jit(do_not_specialize=_PER_BATCH)
@@ -187,8 +187,8 @@ def _differentiate(
     maximum: tl.tensor,
     total: tl.tensor,
     gradient: tl.tensor,
-    of_logits: tl.tensor,
-    of_values: tl.tensor,
+    logits_gradient: tl.tensor,
+    values_gradient: tl.tensor,
     B: tl.tensor,
     N: tl.tensor,
     H: tl.constexpr,
@@ -196,21 +196,21 @@ def _differentiate(
     P: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ) -> None:
-    """Write the gradients of a piece's logits and values; those of rows beyond all sets are 0."""
+    """Write the gradients of the logits and values of a piece; those of rows beyond all sets are 0."""
     b, first, end = _locate(tl.program_id(0), offsets, B, N, P)
     n, d = first + tl.arange(0, P), tl.arange(0, BLOCK_D)
     in_set, row, column = b < B, n < end, d < D
-    present, of_set_known = n < tl.where(in_set, end, 0), d < tl.where(in_set, D, 0)
+    present, pooled_mask = n < tl.where(in_set, end, 0), d < tl.where(in_set, D, 0)
     at = n[:, None] * D + d[None, :]
     value = tl.load(values + at, mask=present[:, None] & column[None, :], other=0)
-    of_value = tl.full((P, BLOCK_D), 0, of_values.dtype.element_ty)
+    value_gradient = tl.full((P, BLOCK_D), 0, values_gradient.dtype.element_ty)
     for h in tl.static_range(H):
-        of_set = b.to(tl.int64) * H + h
-        top = tl.load(maximum + of_set, mask=in_set, other=0)
-        denominator = tl.load(total + of_set, mask=in_set, other=1)
+        set_head = b.to(tl.int64) * H + h
+        top = tl.load(maximum + set_head, mask=in_set, other=0)
+        denominator = tl.load(total + set_head, mask=in_set, other=1)
         weight = tl.exp(tl.load(logits + n * H + h, mask=present, other=float("-inf")) - top) / denominator
-        average = tl.load(pooled + of_set * D + d, mask=of_set_known, other=0)[None, :]
-        direction = tl.load(gradient + of_set * D + d, mask=of_set_known, other=0)[None, :]
-        tl.store(of_logits + n * H + h, weight * tl.sum((value - average) * direction, 1), mask=row)
-        of_value += weight[:, None] * direction
-    tl.store(of_values + at, of_value, mask=row[:, None] & column[None, :])
+        average = tl.load(pooled + set_head * D + d, mask=pooled_mask, other=0)[None, :]
+        direction = tl.load(gradient + set_head * D + d, mask=pooled_mask, other=0)[None, :]
+        tl.store(logits_gradient + n * H + h, weight * tl.sum((value - average) * direction, 1), mask=row)
+        value_gradient += weight[:, None] * direction
+    tl.store(values_gradient + at, value_gradient, mask=row[:, None] & column[None, :])

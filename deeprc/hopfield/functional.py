@@ -1,11 +1,11 @@
 """Modern Hopfield networks with continuous states: energy, update rule, retrieval, association (paper lines 402-670).
 
-Patterns are rows: the paper's X = (x_1, ..., x_N), in columns, is `stored`, (..., N, d); `state` is (..., S, d).
-Letters: N stored patterns, S state patterns, H heads, B sets, d_k dimension of the associative space, d_v of the
-values, β inverse temperature, M largest norm of a stored pattern. All dimensions before the last two are called
-leading; the last of them is that of the heads.
-A mask follows `torch.nn.MultiheadAttention`: where a boolean mask is True, the pattern is left out; a mask of numbers
-is added to β xᵀ ξ.
+Patterns are rows here and columns in the paper: the paper's X = (x_1, ..., x_N) is `stored`, (..., N, d), and its ξ is
+`state`, (..., S, d). Letters: N stored patterns, S state patterns, H heads, B sets, d_k dimension of the associative
+space, d_v dimension of the values, β inverse temperature, M largest norm of a stored pattern. All dimensions before
+the last two are called leading. The last leading dimension is that of the heads.
+Masks are those of `torch.nn.MultiheadAttention`: a boolean mask leaves a pattern out where it is True, and a mask of
+numbers is added to β xᵀ ξ.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from deeprc.hopfield.segments import check_offsets, segment_attention
 __all__ = ["PerHead", "Retrieval", "associate", "association_weights", "check_mask", "energy", "retrieve", "update"]
 
 PerHead = int | Sequence[int]
-"""One number for all heads, or one for each."""
+"""One number for all heads, or one number per head."""
 
 
 class Retrieval(NamedTuple):
-    """What `retrieve` found.
+    """The result of `retrieve`.
 
     Attributes
     ----------
     state
         The states after the last update, (..., S, d).
     n_updates
-        How many updates each head made, (...,) int64, of the shape of the leading dimensions.
+        Number of updates that each head made, int64, in the shape of the leading dimensions.
     converged
-        Whether its last update moved no state by more than the tolerance, (...,) bool.
+        Whether the last update of a head moved no state by more than the tolerance, bool, in the same shape.
     """
 
     state: Tensor
@@ -48,7 +48,8 @@ class Retrieval(NamedTuple):
 def energy(state: Tensor, stored: Tensor, beta: float | Tensor) -> Tensor:
     """Return E = -lse(β, Xᵀξ) + ξᵀξ/2 + β⁻¹ ln N + M²/2 (paper line 451).
 
-    No energy is negative; that of a state no longer than M is at most 2 M² (lemma `th:energy`, line 1392).
+    The energy is never negative. If the norm of a state is at most M, its energy is at most 2 M² (lemma `th:energy`,
+    line 1392).
 
     Parameters
     ----------
@@ -57,16 +58,16 @@ def energy(state: Tensor, stored: Tensor, beta: float | Tensor) -> Tensor:
     stored
         (..., N, d).
     beta
-        A number, or one per head, (H,).
+        Inverse temperature: a number, or one per head, (H,).
 
     Returns
     -------
-    (..., S); for one state the leading dimensions of `stored`, a scalar if it has none.
+    The energies, (..., S). For one state, the shape is that of the leading dimensions of `stored`.
     """
     if state.ndim == 1:
         return energy(state[None], stored, beta)[..., 0]
     logits = _logits(state, stored, beta, None)  # (..., S, N)
-    inverse = _per_state(1 / beta).to(logits.dtype) if isinstance(beta, Tensor) else 1 / beta
+    inverse = _expand_over_states(1 / beta).to(logits.dtype) if isinstance(beta, Tensor) else 1 / beta
     largest_norm_squared = stored.square().sum(-1).amax(-1)[..., None]  # M² of each head -> of each of its states
     lse = inverse * torch.logsumexp(logits, dim=-1)
     return -lse + state.square().sum(-1) / 2 + inverse * math.log(stored.shape[-2]) + largest_norm_squared / 2
@@ -82,13 +83,13 @@ def update(state: Tensor, stored: Tensor, beta: float | Tensor, *, mask: Tensor 
     stored
         (..., N, d).
     beta
-        A number, or one per head, (H,).
+        Inverse temperature: a number, or one per head, (H,).
     mask
-        Broadcastable to (..., S, N); see the module.
+        Broadcastable to (..., S, N); see the docstring of the module.
 
     Returns
     -------
-    The new states, of the shape of `state`. One for which all patterns are left out becomes 0.
+    The new states, in the shape of `state`. A state becomes 0 if the mask leaves out all patterns.
     """
     if state.ndim == 1:
         return update(state[None], stored, beta, mask=mask)[0]
@@ -104,11 +105,11 @@ def retrieve(
     max_updates: PerHead = 100,
     tolerance: float = 1e-4,
 ) -> Retrieval:
-    """Update the states until they rest (paper lines 7268-7281).
+    """Update the states until they converge (paper lines 7268-7281).
 
-    A head rests when its last update moved none of its states by more than the tolerance: the maximum of ‖ξ_new - ξ‖₂
-    over the states. Heads, and sets of a batch, rest independently of each other; states that are to rest one by one
-    are given as sets of one, (S, 1, d).
+    A head has converged if the maximum of ‖ξ_new - ξ‖₂ over its states is at most the tolerance. Heads, and sets of a
+    batch, converge independently of each other. To let each state converge by itself, give each as its own set,
+    (S, 1, d).
 
     Parameters
     ----------
@@ -117,13 +118,13 @@ def retrieve(
     stored
         (..., N, d).
     beta
-        A number, or one per head, (H,).
+        Inverse temperature: a number, or one per head, (H,).
     mask
-        Broadcastable to (..., S, N); see the module.
+        Broadcastable to (..., S, N); see the docstring of the module.
     max_updates
-        The most updates to make, per head by choice.
+        Maximum number of updates, for all heads or per head.
     tolerance
-        In the units of the patterns.
+        Largest distance that counts as no movement, in the units of the patterns.
     """
     if state.ndim == 1:
         found = retrieve(state[None], stored, beta, mask=mask, max_updates=max_updates, tolerance=tolerance)
@@ -139,7 +140,7 @@ def retrieve(
             break
         new = update(state, stored, beta, mask=mask)
         change = (new - state).detach().norm(dim=-1)  # (..., S)
-        moved = (~(change <= tolerance)).any(dim=-1)  # what is no number has not come to rest
+        moved = (~(change <= tolerance)).any(dim=-1)  # a state with NaN has not converged
         state = torch.where(active[..., None, None], new, state)
         n_updates = n_updates + active
         converged = converged | (active & ~moved)
@@ -155,11 +156,11 @@ def association_weights(
     max_updates: PerHead = 1,
     tolerance: float = 1e-4,
 ) -> Tensor:
-    """Return p = softmax(β Xᵀ ξ), (..., S, N): how much of each stored pattern the last update takes.
+    """Return p = softmax(β Xᵀ ξ), (..., S, N): the weights of the stored patterns in the last update.
 
-    The parameters are those of `associate`. Weights sum to 1, or are 0 where all patterns are left out.
+    The parameters are those of `associate`. The weights of a state sum to 1. They are 0 if all patterns are left out.
     """
-    state = _before_last_update(state, stored, beta, mask, max_updates, tolerance)
+    state = _update_all_but_last(state, stored, beta, mask, max_updates, tolerance)
     weights = torch.softmax(_logits(state, stored, beta, mask), dim=-1)
     return weights if mask is None else weights.nan_to_num(0.0)
 
@@ -177,46 +178,53 @@ def associate(
     max_updates: PerHead = 1,
     tolerance: float = 1e-4,
 ) -> Tensor:
-    """Associate state with stored patterns: Z = softmax(β Q Kᵀ) V (paper line 643, 7262).
+    """Associate state patterns with stored patterns: Z = softmax(β Q Kᵀ) V (paper lines 643 and 7262).
 
-    All updates but the last replace Q by softmax(β Q Kᵀ) K; the last takes the values. One update is one call of
-    `torch.nn.functional.scaled_dot_product_attention`.
+    All updates but the last replace Q by softmax(β Q Kᵀ) K. The last update averages the values. One update is one call
+    of `torch.nn.functional.scaled_dot_product_attention`.
 
-    Sets of different sizes are given end to end, with the offsets of each along the patterns' dimension; nothing is
-    padded. For one update of states that all sets share, all sets are one pass over the patterns; otherwise one set is
-    associated after the other.
+    Sets of different sizes are given end to end, without padding; offsets say where each set begins. If all sets share
+    the states and there is one update, one pass over the patterns handles all sets. Otherwise the sets are handled one
+    after the other.
 
     Parameters
     ----------
     state
-        Q, (..., H, S, d_k).
+        State patterns Q, (..., H, S, d_k).
     stored
-        K, (..., H, N, d_k). A leading dimension of 1 is shared by all heads.
+        Stored patterns K, (..., H, N, d_k). With H = 1, all heads share the patterns.
     values
-        V, (..., H, N, d_v), likewise; None takes the stored patterns.
+        V, (..., H, N, d_v), which heads may share as well. None: the stored patterns.
     beta
-        A number, or one per head, (H,).
+        Inverse temperature: a number, or one per head, (H,).
     mask
-        Broadcastable to (..., H, S, N); see the module.
+        Broadcastable to (..., H, S, N); see the docstring of the module.
     offsets
-        (B + 1,) int64: set b is stored[:, offsets[b]:offsets[b + 1]]. The patterns are then (H, N, d); those beyond the
-        last offset belong to no set.
+        (B + 1,) int64: set b is stored[:, offsets[b]:offsets[b + 1]]. The patterns must then be (H, N, d). Patterns
+        beyond the last offset belong to no set.
     state_offsets
-        Likewise the states of each set; None: all sets are searched for the same states.
+        (B + 1,) int64: where the states of each set begin. None: all sets share the same states.
     dropout
-        The share of weights that become 0 at random, while the others grow in proportion.
-    max_updates, tolerance
-        The most updates, at least 1, per head by choice, and when to stop before; see `retrieve`.
+        Share of weights that are set to 0 at random. The other weights are scaled up in proportion.
+    max_updates
+        Maximum number of updates, at least 1, for all heads or per head.
+    tolerance
+        A head stops earlier if no state moves by more than this; see `retrieve`.
 
     Returns
     -------
-    (..., H, S, d_v); with offsets and common states (B, H, S, d_v). What has nothing to associate with becomes 0.
+    The averages, (..., H, S, d_v); with offsets and shared states (B, H, S, d_v). The average over no pattern is 0.
+
+    Raises
+    ------
+    ValueError
+        If offsets do not fit, if a mask is given beside offsets, or if β or `max_updates` is out of range.
     """
     values = stored if values is None else values
     if offsets is None:
         if state_offsets is not None:
             raise ValueError("state_offsets: expected beside offsets, which say where the stored sets begin")
-        state = _before_last_update(state, stored, beta, mask, max_updates, tolerance)
+        state = _update_all_but_last(state, stored, beta, mask, max_updates, tolerance)
         return _attend(state, stored, values, beta, mask, dropout)
     if mask is not None:
         raise ValueError("mask: expected None beside offsets; leave the patterns themselves out of the sets")
@@ -224,10 +232,10 @@ def associate(
     if not state.ndim == stored.ndim == values.ndim == 3:
         dimensions = [tuple(patterns.shape) for patterns in (state, stored, values)]
         raise ValueError(f"offsets: expected patterns end to end, of 3 dimensions with the heads, found {dimensions}")
-    if state_offsets is None and _is_one(max_updates) and not dropout:
+    if state_offsets is None and _is_single_update(max_updates) and not dropout:
         return _associate_shared_states(state, stored, values, beta, offsets)
     sets = list(pairwise(offsets.tolist()))
-    states = [state] * len(sets) if state_offsets is None else _cut(state, state_offsets, len(sets))
+    states = [state] * len(sets) if state_offsets is None else _split_states(state, state_offsets, len(sets))
     if not sets:
         H = max(len(state), len(stored), len(values))
         size = (H, 0, values.shape[-1]) if state_offsets is not None else (0, H, state.shape[1], values.shape[-1])
@@ -250,10 +258,10 @@ def associate(
 def _associate_shared_states(
     state: Tensor, stored: Tensor, values: Tensor, beta: float | Tensor, offsets: Tensor
 ) -> Tensor:
-    """Search all sets for the same states (H, S, d_k), in one pass over the patterns: (B, H, S, d_v)."""
+    """Associate the same states (H, S, d_k) with every set, in one pass over the patterns; return (B, H, S, d_v)."""
     H, S, d_k = state.shape
     B = len(offsets) - 1
-    scaled = _scaled(state, beta)
+    scaled = _scale_states(state, beta)
     if len(stored) == 1:
         logits = stored[0] @ scaled.reshape(H * S, d_k).T  # (N, d_k) @ (d_k, H * S)
     else:
@@ -265,10 +273,11 @@ def _associate_shared_states(
     return torch.stack(heads, dim=1) if heads else values.new_zeros((B, H, S, values.shape[-1]))
 
 
-def _before_last_update(
+def _update_all_but_last(
     state: Tensor, stored: Tensor, beta: float | Tensor, mask: Tensor | None, max_updates: PerHead, tolerance: float
 ) -> Tensor:
-    if _is_one(max_updates):
+    """Return the states before the last update, which averages the values."""
+    if _is_single_update(max_updates):
         return state
     earlier = max_updates - 1 if isinstance(max_updates, int) else [n - 1 for n in max_updates]
     return retrieve(state, stored, beta, mask=mask, max_updates=earlier, tolerance=tolerance).state
@@ -277,32 +286,32 @@ def _before_last_update(
 def _attend(
     state: Tensor, stored: Tensor, values: Tensor, beta: float | Tensor, mask: Tensor | None, dropout: float
 ) -> Tensor:
-    """Return softmax(β Q Kᵀ) V of dense patterns, by the platform's fused kernels where they exist."""
+    """Return softmax(β Q Kᵀ) V of dense patterns, by fused kernels if the device has them."""
     leading = torch.broadcast_shapes(state.shape[:-2], stored.shape[:-2], values.shape[:-2])
     if isinstance(beta, Tensor):
-        state, scale = _scaled(state, beta), 1.0
+        state, scale = _scale_states(state, beta), 1.0
     else:
         _check_beta(beta)
         scale = beta
     # the fused kernels take four dimensions
-    query, key, value = (_four_dimensions(t.expand(*leading, *t.shape[-2:])) for t in (state, stored, values))
+    query, key, value = (_to_four_dimensions(t.expand(*leading, *t.shape[-2:])) for t in (state, stored, values))
     if mask is not None:
         check_mask(mask)
-        mask = ~mask if mask.dtype == torch.bool else mask.to(query.dtype)  # before it is spread out
-        mask = _four_dimensions(mask.expand(*leading, *query.shape[-2:-1], *key.shape[-2:-1]))
+        mask = ~mask if mask.dtype == torch.bool else mask.to(query.dtype)  # before the expansion: less memory
+        mask = _to_four_dimensions(mask.expand(*leading, *query.shape[-2:-1], *key.shape[-2:-1]))
     result = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout, scale=scale)
     return result.reshape(*leading, *result.shape[-2:])
 
 
-def _four_dimensions(patterns: Tensor) -> Tensor:
+def _to_four_dimensions(patterns: Tensor) -> Tensor:
     if patterns.ndim < 4:
         return patterns[(None,) * (4 - patterns.ndim)]
     return patterns.flatten(0, -4)
 
 
 def _logits(state: Tensor, stored: Tensor, beta: float | Tensor, mask: Tensor | None) -> Tensor:
-    """Return β Xᵀ ξ, (..., S, N), minus infinity where a pattern is left out."""
-    logits = _scaled(state, beta) @ stored.mT
+    """Return the logits β Xᵀ ξ, (..., S, N); they are minus infinity where a pattern is left out."""
+    logits = _scale_states(state, beta) @ stored.mT
     if mask is None:
         return logits
     check_mask(mask)
@@ -310,13 +319,13 @@ def _logits(state: Tensor, stored: Tensor, beta: float | Tensor, mask: Tensor | 
 
 
 def check_mask(mask: Tensor) -> None:
-    """Refuse a mask of integers, of which nobody knows whether 1 is yes or a number to add."""
+    """Raise ValueError for a mask of integers: 1 might mean True, or a number to add."""
     if mask.dtype != torch.bool and not mask.is_floating_point():
         raise ValueError(f"mask: expected bool or floating-point numbers, found {mask.dtype}")
 
 
-def _scaled(state: Tensor, beta: float | Tensor) -> Tensor:
-    """Return β ξ: β of each head, (H,), gets the dimensions of patterns, (H, 1, 1); a scalar stays one."""
+def _scale_states(state: Tensor, beta: float | Tensor) -> Tensor:
+    """Return β ξ; a β per head, (H,), is expanded to (H, 1, 1)."""
     if not isinstance(beta, Tensor):
         _check_beta(beta)
         return state * beta
@@ -328,18 +337,18 @@ def _check_beta(beta: float) -> None:
         raise ValueError(f"beta: expected a positive number, found {beta}")
 
 
-def _cut(state: Tensor, offsets: Tensor, n_sets: int) -> list[Tensor]:
+def _split_states(state: Tensor, offsets: Tensor, n_sets: int) -> list[Tensor]:
     check_offsets(offsets, state.shape[-2], "state_offsets")
     if len(offsets) - 1 != n_sets:
         raise ValueError(f"state_offsets: expected those of {n_sets} sets, as offsets have, found {len(offsets) - 1}")
     return [state[:, first:last] for first, last in pairwise(offsets.tolist())]
 
 
-def _per_state(beta: Tensor) -> Tensor:
+def _expand_over_states(beta: Tensor) -> Tensor:
     return beta[..., None] if beta.ndim else beta
 
 
-def _is_one(max_updates: PerHead) -> bool:
+def _is_single_update(max_updates: PerHead) -> bool:
     if not (max_updates >= 1 if isinstance(max_updates, int) else all(n >= 1 for n in max_updates)):
         raise ValueError(f"max_updates: expected a whole number from 1, found {max_updates}")
     return max_updates == 1 if isinstance(max_updates, int) else all(n == 1 for n in max_updates)

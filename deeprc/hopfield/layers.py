@@ -1,4 +1,4 @@
-"""The layers `Hopfield` and `HopfieldLayer` (paper lines 670-915, 7124-7470); the third is in `pooling.py`.
+"""The layers `Hopfield` and `HopfieldLayer` (paper lines 670-915, 7124-7470); `HopfieldPooling` is in `pooling.py`.
 
 | layer | state patterns | stored patterns |
 |---|---|---|
@@ -6,9 +6,9 @@
 | `HopfieldPooling` | learned | input |
 | `HopfieldLayer` | input | learned, or a reference set |
 
-A set is (S, d) or (N, d), a batch of sets (B, S, d), or (S, B, d) with `batch_first=False`. Sets of different sizes are
-either padded, with a mask, or given end to end, (N, d), with the offsets of each.
-Letters: S state and N stored patterns, B sets, H heads, d_k and d_v dimensions of each head's keys and values.
+A set is (S, d) or (N, d). A batch of sets is (B, S, d), or (S, B, d) with `batch_first=False`. Sets of different sizes
+are either padded, with a mask, or given end to end, (N, d), with offsets that say where each begins.
+Letters: S state patterns, N stored patterns, B sets, H heads, d_k and d_v dimensions of each head's keys and values.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from deeprc.hopfield.association import Association
 from deeprc.hopfield.maps import (
     Normalisation,
     Values,
-    arranged,
-    dimension_of_heads,
-    heads_together,
-    key_map,
-    merged_mask,
-    normalised_together,
-    output_map,
-    value_map,
+    choose_head_dim,
+    make_key_map,
+    make_output_map,
+    make_value_map,
+    merge_heads,
+    merge_masks,
+    normalise_all,
+    swap_batch_first,
 )
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from deeprc.hopfield.association import Dynamics
 
     class HopfieldOptions(Dynamics, total=False):
-        """Options of `Hopfield` that `HopfieldLayer` hands on."""
+        """Options of `Hopfield` that `HopfieldLayer` passes on."""
 
         raw_value_dim: int | None
         n_heads: int
@@ -63,34 +63,39 @@ class Hopfield(nn.Module):
     Parameters
     ----------
     state_dim, stored_dim, raw_value_dim
-        Of the raw state patterns R, the raw stored patterns Y, and what is projected if that is not Y. The second is by
-        default the first, the third the second.
+        Dimensions of the raw state patterns R, of the raw stored patterns Y, and of the raw values if these are not Y.
+        `stored_dim` is by default `state_dim`, and `raw_value_dim` is by default `stored_dim`.
     n_heads
-        H.
+        H, number of heads.
     key_dim
-        d_k, the dimension of the associative space of each head, which sets the storage capacity; by default the heads
-        share `state_dim`.
+        d_k, dimension of the associative space of each head. A larger one can store more patterns. By default
+        `state_dim` is divided among the heads.
     value_dim
-        d_v, the dimension of each head's values; by default d_k.
+        d_v, dimension of the values of each head; by default d_k.
     output_dim
-        Of the results; by default `state_dim`.
+        Dimension of the results; by default `state_dim`.
     project_states, project_stored
-        Map the raw patterns into the associative space by W_Q and W_K. Patterns that are not mapped are the same for
-        all heads, and have d_k dimensions already.
+        Whether to map the raw patterns into the associative space, by W_Q and W_K. Patterns that are not mapped must
+        have d_k dimensions, and all heads share them.
     values
-        `projected`, `raw` or `associated`. Followed by the output's map, `associated` is the paper's
-        Y W_K W_V, and with `project_output=False` the layer gives the retrieved states.
+        What is averaged: `projected`, `raw` or `associated`, see `Values`. `associated` with a map of the output is
+        Y W_K W_V in the paper. `associated` with `project_output=False` gives the retrieved states.
     project_output
-        Map the results of all heads together into `output_dim` dimensions. Without, they are H d_v numbers.
+        Whether to map the results of all heads together into `output_dim` dimensions. If not, they are H d_v numbers.
     normalisation
-        `inputs` normalises raw patterns that are mapped or compared (raw values stay as they are), `projected` the
-        state and stored patterns in the associative space.
+        `inputs` scales raw patterns that are mapped or compared to mean 0 and variance 1; raw values stay as they are.
+        `projected` scales the state patterns and stored patterns in the associative space. `none` scales nothing.
     bias
-        Of all maps.
+        Whether all maps have a bias.
     batch_first
-        Whether batches are (B, S, d) or (S, B, d).
+        Whether batches are (B, S, d), not (S, B, d).
     dynamics
         `beta`, `learn_beta`, `max_updates`, `tolerance`, `dropout`; see `Association`.
+
+    Raises
+    ------
+    ValueError
+        If options contradict each other or dimensions do not fit.
     """
 
     def __init__(
@@ -116,18 +121,18 @@ class Hopfield(nn.Module):
         stored_dim = state_dim if stored_dim is None else stored_dim
         if key_dim is None and not (project_states and project_stored):
             key_dim = stored_dim if not project_stored else state_dim
-        key_dim = dimension_of_heads("key_dim", key_dim, state_dim, n_heads)
+        key_dim = choose_head_dim("key_dim", key_dim, state_dim, n_heads)
         self.n_heads = n_heads
         self.batch_first = batch_first
-        self.map_states = key_map(state_dim, n_heads, key_dim, project_states, bias, normalisation)
-        self.map_stored = key_map(stored_dim, n_heads, key_dim, project_stored, bias, normalisation)
+        self.map_states = make_key_map(state_dim, n_heads, key_dim, project_states, bias, normalisation)
+        self.map_stored = make_key_map(stored_dim, n_heads, key_dim, project_stored, bias, normalisation)
         if values == "associated" and raw_value_dim is not None:
             raise ValueError("raw_value_dim: expected None with values='associated'")
         raw_value_dim = stored_dim if raw_value_dim is None else raw_value_dim
-        self.map_values = value_map(raw_value_dim, n_heads, key_dim, value_dim, values, bias, normalisation)
+        self.map_values = make_value_map(raw_value_dim, n_heads, key_dim, value_dim, values, bias, normalisation)
         self.association = Association(n_heads, key_dim, **dynamics)
         pooled = n_heads * (key_dim if self.map_values is None else self.map_values.head_dim)
-        self.output = output_map(pooled, output_dim, state_dim, project_output, bias)
+        self.output = make_output_map(pooled, output_dim, state_dim, project_output, bias)
 
     def forward(
         self,
@@ -145,21 +150,26 @@ class Hopfield(nn.Module):
         Parameters
         ----------
         state
-            R, (..., S, state_dim).
+            Raw state patterns R, (..., S, state_dim).
         stored
-            Y, (..., N, stored_dim); None associates the states with themselves.
+            Raw stored patterns Y, (..., N, stored_dim). None: the states are associated with themselves.
         values
-            What is projected, (..., N, raw_value_dim); None: the raw stored patterns.
+            Raw values, (..., N, raw_value_dim). None: the raw stored patterns.
         stored_padding_mask
-            (..., N): True (or minus infinity) where a stored pattern is none.
+            (..., N): True, or minus infinity, where a stored pattern is padding.
         association_mask
-            (S, N), or (B * H, S, N): True where a state must not see a stored pattern; or numbers that are added to
-            the logits.
+            (S, N), or (B * H, S, N): True where a state must not be associated with a stored pattern; or numbers that
+            are added to the logits.
         offsets, state_offsets
-            Each (B + 1,) int64: the sets of stored and of state patterns given end to end. With `offsets` alone, all
-            sets are searched for the same states: the result is (B, S, output_dim). Without `stored`, one of them is
-            that of both. One update of common states is one pass over all patterns; anything else takes one set after
-            the other.
+            Each (B + 1,) int64: where the sets of stored patterns and of state patterns begin if they are given end to
+            end. With `offsets` alone, all sets share the states, and the result is (B, S, output_dim). Without
+            `stored`, one of the two is enough. If all sets share the states and there is one update, one pass over the
+            patterns handles all sets. Otherwise the sets are handled one after the other.
+
+        Raises
+        ------
+        ValueError
+            If the patterns, masks or offsets do not fit.
         """
         if stored is None:
             offsets = state_offsets if offsets is None else offsets
@@ -167,14 +177,14 @@ class Hopfield(nn.Module):
         if values is not None and self.map_values is None:
             raise ValueError("values: expected None with values='associated', which averages the stored patterns")
         batched = state.ndim > 2
-        state = arranged(state, self.batch_first)
-        stored = state if stored is None else arranged(stored, self.batch_first)
-        values = stored if values is None else arranged(values, self.batch_first)
-        query, key, *mapped = self._mapped(state, stored, *([] if self.map_values is None else [values]))
-        mask = merged_mask(stored_padding_mask, association_mask, self.n_heads, batched=batched)
+        state = swap_batch_first(state, self.batch_first)
+        stored = state if stored is None else swap_batch_first(stored, self.batch_first)
+        values = stored if values is None else swap_batch_first(values, self.batch_first)
+        query, key, *mapped = self._map_all(state, stored, *([] if self.map_values is None else [values]))
+        mask = merge_masks(stored_padding_mask, association_mask, self.n_heads, batched=batched)
         value = mapped[0] if mapped else key
         result = self.association(query, key, value, mask=mask, offsets=offsets, state_offsets=state_offsets)
-        return arranged(self.output(heads_together(result)), self.batch_first or offsets is not None)
+        return swap_batch_first(self.output(merge_heads(result)), self.batch_first or offsets is not None)
 
     def association_weights(
         self,
@@ -184,40 +194,40 @@ class Hopfield(nn.Module):
         stored_padding_mask: Tensor | None = None,
         association_mask: Tensor | None = None,
     ) -> Tensor:
-        """Return how much of each stored pattern each state takes in its last update, (..., H, S, N)."""
-        mask = merged_mask(stored_padding_mask, association_mask, self.n_heads, batched=state.ndim > 2)
-        state = arranged(state, self.batch_first)
-        query, key = self._mapped(state, state if stored is None else arranged(stored, self.batch_first))
+        """Return the association weights of the last update, (..., H, S, N); parameters as in `forward`."""
+        mask = merge_masks(stored_padding_mask, association_mask, self.n_heads, batched=state.ndim > 2)
+        state = swap_batch_first(state, self.batch_first)
+        query, key = self._map_all(state, state if stored is None else swap_batch_first(stored, self.batch_first))
         return self.association.weights(query, key, mask)
 
-    def _mapped(self, state: Tensor, *others: Tensor) -> list[Tensor]:
-        """Map the states, the stored patterns and the values, as many of them as are given, for all heads."""
+    def _map_all(self, state: Tensor, *others: Tensor) -> list[Tensor]:
+        """Map the states, and the stored patterns and values if they are given, for all heads."""
         maps = [each for each in (self.map_states, self.map_stored, self.map_values) if each is not None]
         pairs = list(zip(maps, (state, *others), strict=False))
-        ready = normalised_together(*pairs)
-        query, *mapped = (each.mapped(patterns) for (each, _), patterns in zip(pairs, ready, strict=True))
+        ready = normalise_all(*pairs)
+        query, *mapped = (each.map_normalised(patterns) for (each, _), patterns in zip(pairs, ready, strict=True))
         return [query.expand(*query.shape[:-3], self.n_heads, *query.shape[-2:]), *mapped]
 
 
 class HopfieldLayer(nn.Module):
     """Associate the input with static stored patterns (paper lines 846-893).
 
-    The stored patterns, `stored` (N, stored_dim), are a learned matrix: the layer is then like a fully connected one
-    of N hidden neurons with a softmax. Or they are a reference set whose `targets` (N, target_dim) are averaged; see
-    `filled`.
+    The stored patterns, `stored` (N, stored_dim), may be a learned matrix. Then the layer resembles a fully connected
+    layer with N hidden neurons and a softmax. Or they are a reference set whose `targets` (N, target_dim) are averaged;
+    see `filled`.
 
     Parameters
     ----------
     state_dim, stored_dim
-        Of the raw state patterns and of the raw stored ones.
+        Dimensions of the raw state patterns and of the raw stored patterns.
     n_stored
-        N.
+        N, number of stored patterns.
     target_dim
-        Of targets that are averaged in the place of the stored patterns; they begin as 0. None: no targets.
+        Dimension of the targets, which are averaged instead of the stored patterns and start as 0. None: no targets.
     learn_stored, learn_targets
         Whether training changes the stored patterns, and the targets.
     options
-        All other options of `Hopfield`; with targets, not those of values.
+        All other options of `Hopfield`. With targets, the options of values are not allowed.
     """
 
     def __init__(
@@ -255,29 +265,34 @@ class HopfieldLayer(nn.Module):
         normalisation: Normalisation = "inputs",
         **dynamics: Unpack[Dynamics],
     ) -> Self:
-        """Fill the memory with a reference set, so that the result is an average of the targets (lines 866-886).
+        """Return a layer that stores a reference set and averages its targets (paper lines 866-886).
 
-        Each state gives the average of the targets, weighted by how similar the state is to their patterns. With a
-        large β this is the target of the nearest pattern, with a smaller one a kernel average over the neighbourhood,
-        like k nearest neighbours. With learned targets, and patterns that are not, it is a kernel machine, like a
-        support vector machine; with few learned patterns, prototypes, it is like learning vector quantization. The
-        layer has the patterns' precision.
+        The result for a state is the average of the targets, weighted by the similarity of the state to the stored
+        patterns. With a large β, this is the target of the nearest pattern. With a smaller β, it is a kernel average
+        over the neighbourhood, like k nearest neighbours. If only the targets are learned, the layer is a kernel
+        machine, like a support vector machine. If a few patterns are learned as prototypes, it is like learning vector
+        quantization. The layer has the floating-point precision of the patterns.
 
         Parameters
         ----------
         patterns
-            (N, d): the raw stored patterns. States are (..., S, d).
+            Raw stored patterns, (N, d). States are then (..., S, d).
         targets
-            (N, T): one-hot classes, numbers, or anything to be averaged, in the precision of the patterns.
+            One-hot classes, or numbers to be averaged, (N, T), in the precision of the patterns.
         learn_stored, learn_targets
-            Whether training changes them.
+            Whether training changes the patterns, and the targets.
         project
-            Learn the similarity too: maps into an associative space of `key_dim` dimensions, which start alike for
-            states and stored patterns. Without, patterns are compared as they are.
+            Whether to learn the similarity too, by maps into an associative space of `key_dim` dimensions. The maps of
+            states and of stored patterns start equal. If False, patterns are compared as they are.
         normalisation, dynamics
-            As in `Hopfield`. `inputs` or `projected` give all patterns the same norm, so that the most similar
-            pattern is the nearest one among normalised ones: the one of highest correlation. The mean and the spread
-            of a pattern then count for nothing; docs/hopfield.md shows how to compare by distance instead.
+            As in `Hopfield`. `inputs` and `projected` give all patterns the same norm, so that the most similar pattern
+            is the one with the highest correlation. Then the mean and the spread of a pattern do not count.
+            docs/hopfield.md shows how to compare by distance instead.
+
+        Raises
+        ------
+        ValueError
+            If the targets do not fit the patterns, or if `key_dim` is given without `project`.
         """
         if targets.ndim != 2 or len(patterns) != len(targets):
             expected = f"expected one for each of {len(patterns)} patterns, ({len(patterns)}, T)"
@@ -305,21 +320,21 @@ class HopfieldLayer(nn.Module):
         return layer
 
     def forward(self, state: Tensor, *, association_mask: Tensor | None = None) -> Tensor:
-        """Return one result per state: (..., S, state_dim) gives (..., S, output_dim), or the targets' dimension.
+        """Return one result per state, (..., S, output_dim) or (..., S, target_dim), from (..., S, state_dim).
 
-        The mask is that of `Hopfield`. Where states are stored themselves, as in training, `torch.eye(N, dtype=bool)`
-        lets none find itself.
+        The mask is that of `Hopfield`. If the states are the stored patterns, as in training, the mask
+        `torch.eye(N, dtype=bool)` prevents that a state finds itself.
         """
         result: Tensor = self.hopfield(state, *self._memory(state), association_mask=association_mask)
         return result
 
     def association_weights(self, state: Tensor, *, association_mask: Tensor | None = None) -> Tensor:
-        """Return how much of each stored pattern each state takes in its last update, (..., H, S, N)."""
+        """Return the association weights of the last update, (..., H, S, N); parameters as in `forward`."""
         return self.hopfield.association_weights(state, self._memory(state)[0], association_mask=association_mask)
 
     def _memory(self, state: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return stored patterns and targets with the dimensions of a batch, if the states have them."""
+        """Return the stored patterns and targets, with the dimension of a batch if the states have it."""
         if state.ndim < 3:
             return self.stored, self.targets
-        at = 0 if self.hopfield.batch_first else 1
-        return self.stored.unsqueeze(at), None if self.targets is None else self.targets.unsqueeze(at)
+        dim = 0 if self.hopfield.batch_first else 1
+        return self.stored.unsqueeze(dim), None if self.targets is None else self.targets.unsqueeze(dim)

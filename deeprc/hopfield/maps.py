@@ -1,4 +1,4 @@
-"""Maps into the associative space and out of it, and the order of dimensions there.
+"""Maps of patterns into the associative space and out of it, with the order of dimensions there.
 
 Letters: N stored and S state patterns, B sets, H heads, d_k and d_v dimensions of each head's keys and values.
 """
@@ -17,23 +17,23 @@ __all__ = [
     "Normalisation",
     "PatternMap",
     "Values",
-    "arranged",
-    "dimension_of_heads",
-    "heads_together",
-    "key_map",
-    "merged_mask",
-    "normalised_together",
-    "output_map",
-    "value_map",
+    "choose_head_dim",
+    "make_key_map",
+    "make_output_map",
+    "make_value_map",
+    "merge_heads",
+    "merge_masks",
+    "normalise_all",
+    "swap_batch_first",
 ]
 
 Normalisation = Literal["inputs", "projected", "none"]
-"""Where patterns are brought to mean 0 and variance 1 (paper lines 7393-7401): as they come in, after the map into the
-associative space, or nowhere."""
+"""Where patterns are scaled to mean 0 and variance 1 (paper lines 7393-7401): before the map into the associative space
+(`inputs`), after it (`projected`), or not at all (`none`)."""
 
 Values = Literal["projected", "raw", "associated"]
-"""What is averaged: the raw patterns mapped by W_V as in a transformer; the raw patterns themselves, the same for all
-heads; or the stored patterns in the associative space, so that the result is the retrieved state."""
+"""What is averaged: `projected`, the raw patterns mapped by W_V as in a transformer; `raw`, the raw patterns, the same
+for all heads; `associated`, the stored patterns in the associative space, so that the result is the retrieved state."""
 
 
 class PatternMap(nn.Module):
@@ -42,17 +42,26 @@ class PatternMap(nn.Module):
     Parameters
     ----------
     dim
-        Of the raw patterns.
-    n_heads, head_dim
-        H, and the dimension of each head's space.
+        Dimension of the raw patterns.
+    n_heads
+        H, number of heads.
+    head_dim
+        Dimension of the space of each head.
     project
-        Map by a matrix per head, W_Q, W_K or W_V. Without, the raw patterns are the patterns, for all heads alike: H is
-        then 1 in what comes out, and `head_dim` is `dim`.
+        Whether to map by one matrix per head, W_Q, W_K or W_V. If not, all heads share the raw patterns: H is 1 in the
+        result, and `head_dim` must be `dim`.
     bias
-        Add a vector to what the matrix gives.
-    normalise_inputs, normalise_projected
-        Bring every pattern to mean 0 and variance 1 before, or in each head's space after. Nothing is learned for
-        this: the matrices and β scale.
+        Whether to add a learned vector after the matrix.
+    normalise_inputs
+        Whether to scale every raw pattern to mean 0 and variance 1 before the map. This has no learned parameters,
+        because the matrices and β can scale.
+    normalise_projected
+        Whether to do the same after the map, in the space of each head.
+
+    Raises
+    ------
+    ValueError
+        If patterns are not projected and `head_dim` is not `dim`.
     """
 
     def __init__(
@@ -80,8 +89,8 @@ class PatternMap(nn.Module):
             if bias:
                 nn.init.zeros_(self.linear.bias)
 
-    def normalised(self, raw: Tensor) -> Tensor:
-        """Return the raw patterns as the matrix takes them."""
+    def normalise(self, raw: Tensor) -> Tensor:
+        """Scale raw patterns, (..., N, dim), if `normalise_inputs` is set; ValueError if the dimension does not fit."""
         if raw.ndim < 2 or raw.shape[-1] != self.raw_dim:
             expected = f"expected patterns of {self.raw_dim} dimensions, (..., N, {self.raw_dim})"
             raise ValueError(f"{expected}, found {tuple(raw.shape)}")
@@ -89,16 +98,16 @@ class PatternMap(nn.Module):
 
     def forward(self, raw: Tensor) -> Tensor:
         """Map (..., N, dim) to (..., H, N, head_dim)."""
-        return self.mapped(self.normalised(raw))
+        return self.map_normalised(self.normalise(raw))
 
-    def mapped(self, patterns: Tensor) -> Tensor:
-        """Map patterns as `normalised` returns them."""
+    def map_normalised(self, patterns: Tensor) -> Tensor:
+        """Map patterns that `normalise` returned, (..., N, dim), to (..., H, N, head_dim)."""
         if self.linear is not None:
             patterns = self.linear(patterns)
         patterns = patterns.unflatten(-1, (self.n_heads, self.head_dim)).transpose(-2, -3)  # (..., H, N, head_dim)
         return functional.layer_norm(patterns, patterns.shape[-1:]) if self.normalise_projected else patterns
 
-    def per_head(self) -> tuple[Tensor, Tensor | None]:
+    def head_matrices(self) -> tuple[Tensor, Tensor | None]:
         """Return the matrix of each head, (H, head_dim, dim), and its bias, (H, 1, head_dim) or None."""
         assert self.linear is not None
         weight = self.linear.weight.unflatten(0, (self.n_heads, self.head_dim))
@@ -106,10 +115,10 @@ class PatternMap(nn.Module):
         return weight, None if bias is None else bias.unflatten(0, (self.n_heads, 1, self.head_dim))
 
 
-def key_map(
+def make_key_map(
     dim: int, n_heads: int, key_dim: int, project: bool, bias: bool, normalisation: Normalisation
 ) -> PatternMap:
-    """Return the map into the associative space."""
+    """Build the map into the associative space."""
     _check_choice("normalisation", normalisation, get_args(Normalisation))
     return PatternMap(
         dim,
@@ -122,7 +131,7 @@ def key_map(
     )
 
 
-def value_map(
+def make_value_map(
     dim: int,
     n_heads: int,
     key_dim: int,
@@ -131,7 +140,7 @@ def value_map(
     bias: bool,
     normalisation: Normalisation,
 ) -> PatternMap | None:
-    """Return the map to what is averaged; None: the stored patterns in the associative space are."""
+    """Build the map of the values; None if the stored patterns in the associative space are averaged."""
     _check_choice("values", values, get_args(Values))
     if values != "projected" and value_dim is not None:
         raise ValueError(f"value_dim: expected None, since values={values!r} have their own dimension")
@@ -143,8 +152,8 @@ def value_map(
     return PatternMap(dim, n_heads, head_dim, bias=bias, normalise_inputs=normalisation == "inputs")
 
 
-def output_map(pooled: int, output_dim: int | None, default: int, project: bool, bias: bool) -> nn.Module:
-    """Return the map of all heads' results together."""
+def make_output_map(pooled: int, output_dim: int | None, default: int, project: bool, bias: bool) -> nn.Module:
+    """Build the map of the results of all heads, side by side, into the output."""
     if not project:
         if output_dim is not None:
             raise ValueError("output_dim: expected None with project_output=False")
@@ -155,28 +164,28 @@ def output_map(pooled: int, output_dim: int | None, default: int, project: bool,
     return layer
 
 
-def arranged(patterns: Tensor, batch_first: bool) -> Tensor:
-    """Change between the caller's order of a batch and batch first."""
+def swap_batch_first(patterns: Tensor, batch_first: bool) -> Tensor:
+    """Swap the first two dimensions of a batch, unless it is `batch_first` already or no batch."""
     return patterns if batch_first or patterns.ndim < 3 else patterns.transpose(0, 1)
 
 
-def heads_together(result: Tensor) -> Tensor:
-    """Put the results of all heads side by side."""
+def merge_heads(result: Tensor) -> Tensor:
+    """Put the results of all heads side by side: (..., H, S, d_v) to (..., S, H * d_v)."""
     return result.transpose(-2, -3).flatten(-2)  # (..., H, S, d_v) -> (..., S, H * d_v)
 
 
-def normalised_together(*pairs: tuple[PatternMap, Tensor]) -> list[Tensor]:
-    """Return what each map's `normalised` gives of the raw patterns beside it, computed once where both agree."""
+def normalise_all(*pairs: tuple[PatternMap, Tensor]) -> list[Tensor]:
+    """Normalise the raw patterns of each pair by its map; equal work is done once."""
     known: dict[tuple[int, bool], Tensor] = {}
     for pattern_map, raw in pairs:
         key = (id(raw), pattern_map.normalise_inputs)
         if key not in known:
-            known[key] = pattern_map.normalised(raw)
+            known[key] = pattern_map.normalise(raw)
     return [known[id(raw), pattern_map.normalise_inputs] for pattern_map, raw in pairs]
 
 
-def dimension_of_heads(name: str, given: int | None, total: int, n_heads: int) -> int:
-    """Return the dimension that each head has: as given, or an equal share of the total."""
+def choose_head_dim(name: str, given: int | None, total: int, n_heads: int) -> int:
+    """Return the dimension of each head: the given one, or an equal share of the total. ValueError if there is none."""
     if n_heads < 1 or (given is not None and given < 1):
         raise ValueError(f"n_heads, {name}: expected whole numbers from 1, found {n_heads} and {given}")
     if given is None and total % n_heads:
@@ -184,13 +193,13 @@ def dimension_of_heads(name: str, given: int | None, total: int, n_heads: int) -
     return total // n_heads if given is None else given
 
 
-def merged_mask(
+def merge_masks(
     padding: Tensor | None, association: Tensor | None, n_heads: int, *, batched: bool = True
 ) -> Tensor | None:
     """Merge a padding mask (..., N) with an association mask into one that fits (..., H, S, N).
 
-    The association mask is (S, N) for all sets, or (B * H, S, N) for each as in `torch.nn.MultiheadAttention`, or
-    anything of four dimensions that broadcasts.
+    The association mask is (S, N) for all sets, or (B * H, S, N) as in `torch.nn.MultiheadAttention`, or any mask of
+    four dimensions that broadcasts.
     """
     for mask in (padding, association):
         if mask is not None:
@@ -204,7 +213,7 @@ def merged_mask(
     padding = padding[..., None, None, :]
     if padding.dtype == torch.bool and association.dtype == torch.bool:
         return padding | association
-    return _as_numbers(padding) + _as_numbers(association)
+    return _to_numbers(padding) + _to_numbers(association)
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
@@ -212,7 +221,7 @@ def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{name}: expected {', '.join(choices[:-1])} or {choices[-1]}, found {value!r}")
 
 
-def _as_numbers(mask: Tensor) -> Tensor:
+def _to_numbers(mask: Tensor) -> Tensor:
     return (
         torch.zeros(mask.shape, device=mask.device).masked_fill(mask, -torch.inf) if mask.dtype == torch.bool else mask
     )

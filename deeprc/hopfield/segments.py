@@ -1,5 +1,6 @@
-"""Softmax and association over ragged sets: every set is a segment of one flat array, nothing is padded.
+"""Softmax and association over ragged sets: each set is a segment of one flat array, without padding.
 
+Offsets, (B + 1,) int64, say where the sets begin: set b is the rows offsets[b] to offsets[b + 1] - 1.
 Letters: N patterns of all sets end to end, B sets, H heads, d_k and d_v dimensions of keys and values.
 """
 
@@ -14,14 +15,15 @@ __all__ = ["check_offsets", "segment_attention", "segment_ids", "segment_logsume
 
 
 def check_offsets(offsets: Tensor, n: int, name: str = "offsets") -> None:
-    """Refuse offsets that do not cut n patterns into sets.
+    """Check that offsets divide n patterns into sets.
 
-    Their values are looked at on the CPU only: other devices would have to be waited for.
+    Values are checked on the CPU only: on other devices, reading them would stop the program until the device is done.
 
     Raises
     ------
     ValueError
-        Unless they are (B + 1,) int64, begin with 0, never fall, and end with n at most.
+        If the offsets are not (B + 1,) int64, do not begin with 0, fall somewhere, or exceed n. The message calls them
+        `name`.
     """
     if offsets.ndim != 1 or len(offsets) == 0 or offsets.dtype != torch.int64:
         raise ValueError(f"{name}: expected (B + 1,) int64, found {tuple(offsets.shape)} {offsets.dtype}")
@@ -34,21 +36,21 @@ def check_offsets(offsets: Tensor, n: int, name: str = "offsets") -> None:
 
 
 def segment_ids(offsets: Tensor, n: int) -> Tensor:
-    """Return the number of the set that each of n patterns belongs to, (n,) int64, from offsets (B + 1,) int64.
+    """Return the index of the set of each of n patterns, (n,) int64, from offsets (B + 1,) int64.
 
-    Patterns beyond the last offset belong to no set; their number is B.
+    Patterns beyond the last offset belong to no set and get the index B.
     """
     return torch.searchsorted(offsets[1:], torch.arange(n, device=offsets.device), right=True)
 
 
 def segment_sum(values: Tensor, offsets: Tensor) -> Tensor:
-    """Sum each set's rows: (N, ...) and offsets (B + 1,) give (B, ...); an empty set gives 0."""
+    """Sum the rows of each set: (N, ...) and offsets (B + 1,) give (B, ...). The sum of an empty set is 0."""
     total = values.new_zeros((len(offsets), *values.shape[1:]))
     return total.index_add(0, segment_ids(offsets, len(values)), values)[:-1]
 
 
 def segment_logsumexp(logits: Tensor, offsets: Tensor) -> Tensor:
-    """Return each set's logarithm of the sum of exponentials: (N, H) and (B + 1,) give (B, H); an empty set -inf."""
+    """Return log(sum(exp(logits))) of each set: (N, H) and offsets (B + 1,) give (B, H); -inf for an empty set."""
     segments = segment_ids(offsets, len(logits))
     maximum = _segment_maximum(logits, segments, len(offsets))
     total = torch.zeros_like(maximum).index_add(0, segments, torch.exp(logits - maximum.index_select(0, segments)))
@@ -56,23 +58,23 @@ def segment_logsumexp(logits: Tensor, offsets: Tensor) -> Tensor:
 
 
 def _segment_maximum(logits: Tensor, segments: Tensor, n: int) -> Tensor:
-    """Return each of n sets' highest logits, (n, H), without gradients; -inf of an empty one."""
+    """Return the maximum logits of each of n sets, (n, H), without gradients; -inf for an empty set."""
     index = segments[:, None].expand_as(logits)  # (N, H)
     return logits.new_full((n, logits.shape[1]), -torch.inf).scatter_reduce(0, index, logits.detach(), "amax")
 
 
 def segment_softmax(logits: Tensor, offsets: Tensor) -> Tensor:
-    """Softmax over each set: logits (N, H) and offsets (B + 1,) give weights (N, H) that sum to 1 in each set."""
+    """Return the softmax over each set: logits (N, H) and offsets (B + 1,) give weights (N, H), sum 1 in each set."""
     segments = segment_ids(offsets, len(logits))
     maximum = _segment_maximum(logits, segments, len(offsets))  # (B + 1, H)
     exponential = torch.exp(logits - maximum.index_select(0, segments))
-    # index_select, not [segments]: the backward of the latter adds in an order that differs from run to run
+    # index_select, not [segments]: the backward of the latter adds in an order that varies between runs
     total = torch.zeros_like(maximum).index_add(0, segments, exponential)
     return exponential / total.index_select(0, segments)
 
 
 def segment_attention(logits: Tensor, values: Tensor, offsets: Tensor) -> Tensor:
-    """Average each set's values with the softmax of its logits; an empty set gives 0.
+    """Average the values of each set, weighted by the softmax of its logits.
 
     Parameters
     ----------
@@ -85,22 +87,22 @@ def segment_attention(logits: Tensor, values: Tensor, offsets: Tensor) -> Tensor
 
     Returns
     -------
-    (B, H, d_v).
+    The averages, (B, H, d_v); 0 for an empty set.
 
     Raises
     ------
     ValueError
-        As `check_offsets`.
+        As in `check_offsets`.
     """
     check_offsets(offsets, len(logits))
-    if not logits.dtype == values.dtype in (torch.float32, torch.float64):  # the exponentials need the digits
+    if not logits.dtype == values.dtype in (torch.float32, torch.float64):  # exponentials need at least 32 bits
         common = torch.promote_types(torch.promote_types(logits.dtype, values.dtype), torch.float32)
         return segment_attention(logits.to(common), values.to(common), offsets).to(values.dtype)
-    apply = _attention_by_tensors
+    apply = _attention_in_torch
     if torch.compiler.is_compiling():
-        pass  # into the graph around it, as tensors
+        pass  # tensor operations become part of the compiled graph
     elif logits.device.type == "cpu":
-        from deeprc.hopfield.attention_cpu import SegmentAttention  # imports a compiler, only where it is used
+        from deeprc.hopfield.attention_cpu import SegmentAttention  # imports a compiler, so only if it is needed
 
         apply = SegmentAttention.apply
     elif logits.device.type == "cuda" and has_triton():
@@ -110,8 +112,8 @@ def segment_attention(logits: Tensor, values: Tensor, offsets: Tensor) -> Tensor
     return apply(logits, values, offsets)
 
 
-def _attention_by_tensors(logits: Tensor, values: Tensor, offsets: Tensor) -> Tensor:
-    """Compute `segment_attention` on any device, with sizes that follow from the shapes alone."""
+def _attention_in_torch(logits: Tensor, values: Tensor, offsets: Tensor) -> Tensor:
+    """Compute `segment_attention` on any device, by operations whose sizes depend on shapes only."""
     weights = segment_softmax(logits, offsets)  # (N, H)
     heads = [segment_sum(weights[:, h, None] * values, offsets) for h in range(weights.shape[1])]
     return torch.stack(heads, dim=1)  # H times (B, d_v) -> (B, H, d_v)

@@ -1,9 +1,9 @@
-"""What the paper's theorems promise of stored patterns: separation, bounds on errors, storage capacity.
+"""Quantities and bounds from the paper's theorems: separation of patterns, bounds on errors, storage capacity.
 
-Letters: N stored patterns, d their dimension, M the largest norm, β the inverse temperature, Δ_i the separation of
-pattern i, f(ξ) = softmax(β ξᵀ Xᵀ) X the update rule. `stored` is X, (N, d): one pattern per row (the paper's X has one
-per column). Results keep the dtype of the patterns; float64 is recommended, since the bounds soon fall below float32.
-Labels and lines are those of the paper's LaTeX.
+Letters: N stored patterns, d their dimension, M their largest norm, β inverse temperature, Δ_i separation of pattern i,
+f(ξ) = softmax(β ξᵀ Xᵀ) X the update rule. `stored` is X, (N, d), with one pattern per row (per column in the paper).
+Results keep the dtype of the patterns. float64 is recommended, because the bounds soon fall below the precision of
+float32. Labels such as `th:storage` and line numbers are those of the LaTeX source of the paper.
 """
 
 from __future__ import annotations
@@ -32,24 +32,26 @@ __all__ = [
     "well_separated",
 ]
 
-_ROWS = 1024  # patterns whose products with all others are held at once
+_BLOCK_ROWS = 1024  # patterns whose products with all others are in memory at once
 
 
 class StorageCapacity(NamedTuple):
-    """How many random patterns on a sphere can be stored, from `storage_capacity`.
+    """The number of random patterns on a sphere that can be stored, from `storage_capacity`.
+
+    `c`, `smallest_c` and `n_patterns` are inf if they exceed float64.
 
     Attributes
     ----------
     a, b
-        The constants of the theorem.
+        Constants of the theorem.
     c
-        The base: capacity grows as c^((d - 1) / 4). inf beyond float64, as the next two.
+        Base of the exponential: the capacity grows as c^((d - 1) / 4).
     smallest_c
-        The theorem speaks of c from here only; below, it would promise less than two patterns.
+        Smallest c for which the theorem holds. A smaller c would give less than two patterns.
     n_patterns
-        √p c^((d - 1) / 4), not rounded.
+        Number of patterns, √p c^((d - 1) / 4), not rounded.
     proven
-        Whether the assumptions hold; otherwise n_patterns promises nothing.
+        Whether the assumptions hold. If not, `n_patterns` has no guarantee.
     """
 
     a: float
@@ -66,17 +68,17 @@ class MetastableSphere(NamedTuple):
     Attributes
     ----------
     centre
-        m_x, the mean of the members, (d,).
+        m_x, mean of the members, (d,).
     largest_distance
-        m_max, of a member from the centre, a scalar.
+        m_max, largest distance of a member from the centre, a scalar.
     radius
-        1 / (β m_max), a scalar.
+        Radius of the sphere, 1 / (β m_max), a scalar.
     separation
-        Δ_m, of the centre from the other patterns, a scalar; inf without others.
+        Δ_m, separation of the centre from the other patterns, a scalar; inf if there are no others.
     needed_separation
-        The smallest Δ_m that the lemma allows, a scalar; inf where none is enough, -inf without others.
+        Smallest Δ_m that the lemma allows, a scalar; inf if no Δ_m is enough, -inf if there are no other patterns.
     proven
-        Whether A1 and A2 hold: f maps the sphere into itself and has a fixed point in it.
+        Whether the assumptions A1 and A2 hold. Then f maps the sphere into itself and has a fixed point in it.
     """
 
     centre: Tensor
@@ -88,34 +90,36 @@ class MetastableSphere(NamedTuple):
 
 
 def largest_norm(stored: Tensor) -> Tensor:
-    """Return M, the largest norm of the stored patterns (N, d); ValueError unless there is one at least."""
+    """Return M, the largest norm of the stored patterns (N, d), a scalar; ValueError if there is no pattern."""
     _check_stored(stored)
     norms: Tensor = torch.linalg.vector_norm(stored, dim=1)
     return norms.max()
 
 
 def separation(stored: Tensor) -> Tensor:
-    """Return each pattern's separation Δ_i = x_iᵀx_i - max x_iᵀx_j over j ≠ i: (N, d) gives (N,).
+    """Return the separation of each pattern, Δ_i = x_iᵀx_i - max x_iᵀx_j over j ≠ i (paper line 573).
 
-    inf for a single pattern (definition of line 573). ValueError as `largest_norm`.
+    (N, d) gives (N,). The separation of a single pattern is inf. ValueError as in `largest_norm`.
     """
     _check_stored(stored)
     n = len(stored)
-    return torch.cat([_separation_of_rows(stored, start, min(start + _ROWS, n)) for start in range(0, n, _ROWS)])
+    return torch.cat(
+        [_separation_of_rows(stored, start, min(start + _BLOCK_ROWS, n)) for start in range(0, n, _BLOCK_ROWS)]
+    )
 
 
 def well_separated(stored: Tensor, *, beta: float) -> Tensor:
-    """Tell of each pattern whether f has a fixed point in its sphere: (N, d) gives (N,) bool.
+    """Tell for each pattern whether f is proven to have a fixed point near it: (N, d) gives (N,) bool.
 
-    Assumption A1 of lemma `th:banach`, line 2863: Δ_i ≥ 2 / (β N) + ln(2 (N - 1) N β M²) / β. Then f maps the sphere
-    of `sphere_radius` into itself and every state of the sphere converges to its fixed point x_i*. Spheres of several
-    patterns, and hence their fixed points, are known to differ only if also 1 < 2 (N - 1) N β M² (`eq:assumeA`, line
-    4141): at a small β M² all spheres may hold one global fixed point.
+    The condition is assumption A1 of lemma `th:banach`, line 2863: Δ_i ≥ 2 / (β N) + ln(2 (N - 1) N β M²) / β. If it
+    holds, f maps the sphere of `sphere_radius` around the pattern into itself, and every state of the sphere converges
+    to its fixed point x_i*. The fixed points of several patterns are proven to differ only if also
+    1 < 2 (N - 1) N β M² (`eq:assumeA`, line 4141). With a small β M², all spheres may contain one global fixed point.
 
     Raises
     ------
     ValueError
-        If `beta` is not positive, or as `largest_norm`.
+        If `beta` is not positive, or as in `largest_norm`.
     """
     _check_positive("beta", beta)
     n = len(stored)
@@ -126,7 +130,7 @@ def well_separated(stored: Tensor, *, beta: float) -> Tensor:
 def sphere_radius(stored: Tensor, *, beta: float) -> Tensor:
     """Return 1 / (β N M), the radius of the sphere S_i around each pattern (definition `th:DefSphere`, line 2600).
 
-    A scalar; inf if all patterns are 0. ValueError as `well_separated`.
+    The result is a scalar; it is inf if all patterns are 0. ValueError as in `well_separated`.
     """
     _check_positive("beta", beta)
     return 1 / (beta * len(stored) * largest_norm(stored))
@@ -135,9 +139,9 @@ def sphere_radius(stored: Tensor, *, beta: float) -> Tensor:
 def jacobian(state: Tensor, stored: Tensor, *, beta: float) -> Tensor:
     """Return the Jacobian of the update rule at a state: (d,) and (N, d) give (d, d).
 
-    J = β X (diag(p) - p pᵀ) Xᵀ with the paper's X (lemma `th:boundJ`, line 1906), computed as β times the covariance
-    of the patterns drawn with probabilities p (`eq:jacVar`, line 2057), which does not cancel. ValueError as
-    `jacobian_bound`.
+    J = β X (diag(p) - p pᵀ) Xᵀ with the paper's X (lemma `th:boundJ`, line 1906). It is computed as β times the
+    covariance of patterns that are drawn with probabilities p (`eq:jacVar`, line 2057), which avoids cancellation.
+    ValueError as in `jacobian_bound`.
     """
     _check_positive("beta", beta)
     _check_stored(stored)
@@ -150,41 +154,42 @@ def jacobian(state: Tensor, stored: Tensor, *, beta: float) -> Tensor:
 def jacobian_bound(state: Tensor, stored: Tensor, *, index: int, fixed_point: Tensor, beta: float) -> Tensor:
     """Bound the norm of the Jacobian between a state and the fixed point near a pattern.
 
-    Theorem `th:oneUpdate`, lines 583-599 and 5014-5031: with m the larger of ‖ξ - x_i‖ and ‖x_i* - x_i‖,
-    ‖J^m‖₂ ≤ 2 β N M² (N - 1) exp(-β (Δ_i - 2 m M)). It bounds ‖J‖₂ at every point from ξ to x_i*, and hence of the mean
-    J^m, and needs no assumption; it says something only where it is less than β times a squared distance of patterns.
+    Theorem `th:oneUpdate`, lines 583-599 and 5014-5031: ‖J^m‖₂ ≤ 2 β N M² (N - 1) exp(-β (Δ_i - 2 m M)), where m is the
+    larger of ‖ξ - x_i‖ and ‖x_i* - x_i‖. The bound holds for ‖J‖₂ at every point between ξ and x_i*, and so for the
+    mean Jacobian J^m. It needs no assumption. It is useful only if it is smaller than β times a squared distance
+    between patterns.
 
     Parameters
     ----------
     state
         ξ, (d,).
     stored
-        (N, d).
+        Stored patterns, (N, d).
     index
-        i, of the pattern to be retrieved, from 0.
+        i, index of the pattern to be retrieved, from 0.
     fixed_point
-        x_i*, (d,): where the update rule leads from the pattern itself.
+        x_i*, (d,): the fixed point that the update rule reaches from the pattern itself.
     beta
-        The inverse temperature.
+        Inverse temperature.
 
     Returns
     -------
-    A scalar.
+    The bound, a scalar.
 
     Raises
     ------
     ValueError
-        If `beta` is not positive, there is no pattern `index`, or the shapes do not fit.
+        If `beta` is not positive, if there is no pattern `index`, or if the shapes do not fit.
     """
     epsilon = _epsilon(state, stored, index=index, fixed_point=fixed_point, beta=beta)
     return 2 * beta * len(stored) * largest_norm(stored) ** 2 * epsilon
 
 
 def one_update_bound(state: Tensor, stored: Tensor, *, index: int, fixed_point: Tensor, beta: float) -> Tensor:
-    """Bound the distance ‖f(ξ) - x_i*‖ from the fixed point after one update: a scalar.
+    """Bound the distance from the fixed point after one update, ‖f(ξ) - x_i*‖; return a scalar.
 
-    Theorem `th:oneUpdate`, lines 583-599 and 5014-5031: `jacobian_bound` times ‖ξ - x_i*‖, exponentially small in Δ_i.
-    Parameters and errors are those of `jacobian_bound`.
+    The bound is `jacobian_bound` times ‖ξ - x_i*‖, which is exponentially small in Δ_i (theorem `th:oneUpdate`, lines
+    583-599 and 5014-5031). Parameters and errors are those of `jacobian_bound`.
     """
     bound = jacobian_bound(state, stored, index=index, fixed_point=fixed_point, beta=beta)
     distance: Tensor = torch.linalg.vector_norm(state - fixed_point)
@@ -192,49 +197,50 @@ def one_update_bound(state: Tensor, stored: Tensor, *, index: int, fixed_point: 
 
 
 def retrieval_error_bound(state: Tensor, stored: Tensor, *, index: int, fixed_point: Tensor, beta: float) -> Tensor:
-    """Bound the retrieval error ‖f(ξ) - x_i‖ after one update: a scalar.
+    """Bound the retrieval error after one update, ‖f(ξ) - x_i‖; return a scalar.
 
-    Theorem `th:retrievalError`, first inequality, lines 604-610 and 5099-5115: with m the larger of ‖ξ - x_i‖ and
-    ‖x_i* - x_i‖, at most 2 (N - 1) M exp(-β (Δ_i - 2 m M)). It needs no assumption. Parameters and errors are those of
-    `jacobian_bound`.
+    The bound is 2 (N - 1) M exp(-β (Δ_i - 2 m M)), where m is the larger of ‖ξ - x_i‖ and ‖x_i* - x_i‖ (theorem
+    `th:retrievalError`, first inequality, lines 604-610 and 5099-5115). It needs no assumption. Parameters and errors
+    are those of `jacobian_bound`.
     """
     epsilon = _epsilon(state, stored, index=index, fixed_point=fixed_point, beta=beta)
     return 2 * epsilon * largest_norm(stored)
 
 
 def fixed_point_error_bound(stored: Tensor, *, beta: float) -> Tensor:
-    """Bound the distance ‖x_i - x_i*‖ of each pattern from its fixed point: (N, d) gives (N,).
+    """Bound the distance of each pattern from its fixed point, ‖x_i - x_i*‖: (N, d) gives (N,).
 
-    Theorem `th:retrievalError`, second inequality, lines 611-619 and 5099-5115: 2 e (N - 1) M exp(-β Δ_i), under the
-    condition ‖x_i - x_i*‖ ≤ 1 / (2 β M). The theorem asks the same of the state, ‖x_i - ξ‖ ≤ 1 / (2 β M), which the
-    inequality does not contain. Where `well_separated` is true and N > 1, the fixed point of the sphere S_i meets the
-    condition. ValueError as `well_separated`.
+    The bound is 2 e (N - 1) M exp(-β Δ_i), if ‖x_i - x_i*‖ ≤ 1 / (2 β M) (theorem `th:retrievalError`, second
+    inequality, lines 611-619 and 5099-5115). The theorem also requires ‖x_i - ξ‖ ≤ 1 / (2 β M), but the inequality does
+    not contain the state ξ. If `well_separated` is true and N > 1, the fixed point of the sphere S_i fulfils the
+    condition. ValueError as in `well_separated`.
     """
     _check_positive("beta", beta)
     return 2 * math.e * (len(stored) - 1) * largest_norm(stored) * torch.exp(-beta * separation(stored))
 
 
 def metastable_sphere(stored: Tensor, members: Tensor, *, beta: float) -> MetastableSphere:
-    """Say whether similar patterns share a metastable state, a fixed point near their mean.
+    """Test whether similar patterns share a metastable state, which is a fixed point near their mean.
 
-    Lemma `th:banachM`, line 3879, with the definitions of lines 3441, 3535 and 3560, for l members:
-    A1 is Δ_m ≥ 2 M / (β m_max) - ln((1 - β m_max²) / (2 β (N - l) M max{m_max, 2 M})) / β, A2 is β m_max² ≤ 1.
-    As Δ_m is at most 2 M², A1 asks the members to differ: m_max ≥ 1 / (β M). Of one pattern, or of several equal ones,
-    the lemma says nothing (m_max = 0) unless there are no others; a single one is the subject of `well_separated`.
+    This is lemma `th:banachM`, line 3879, with the definitions of lines 3441, 3535 and 3560, for l members. Its
+    assumptions are A1, Δ_m ≥ 2 M / (β m_max) - ln((1 - β m_max²) / (2 β (N - l) M max{m_max, 2 M})) / β, and A2,
+    β m_max² ≤ 1. Δ_m is at most 2 M², so A1 implies that the members differ: m_max ≥ 1 / (β M). For one pattern, or for
+    several equal ones (m_max = 0), the lemma says nothing unless there are no other patterns. For a single pattern see
+    `well_separated`.
 
     Parameters
     ----------
     stored
-        (N, d).
+        Stored patterns, (N, d).
     members
         Which patterns are the similar ones, (N,) bool.
     beta
-        The inverse temperature.
+        Inverse temperature.
 
     Raises
     ------
     ValueError
-        If `beta` is not positive, or `members` is not a mask of the patterns that chooses one at least.
+        If `beta` is not positive, or if `members` is not a mask of the patterns that selects at least one.
     """
     _check_positive("beta", beta)
     norm = largest_norm(stored)
@@ -247,7 +253,7 @@ def metastable_sphere(stored: Tensor, members: Tensor, *, beta: float) -> Metast
     nearest = (others @ centre).max() if len(others) else centre.new_tensor(-torch.inf)
     separation_of_centre = centre @ centre - nearest
     spread = beta * distance**2
-    if len(others) == 0:  # nothing to be separated from
+    if len(others) == 0:  # no other patterns to be separated from
         needed = centre.new_tensor(-torch.inf)
     elif distance == 0:
         needed = centre.new_tensor(torch.inf)
@@ -261,24 +267,24 @@ def metastable_sphere(stored: Tensor, members: Tensor, *, beta: float) -> Metast
 def storage_capacity(d: float, *, beta: float, K: float, p: float) -> StorageCapacity:
     """Return how many random patterns on the sphere of radius M = K √(d - 1) can be stored with probability 1 - p.
 
-    Theorem `th:storage`, lines 542-561, or `th:mainStorage`, lines 4466-4493. Its W_0(exp(a + ln b)) is
-    `scipy.special.wrightomega(a + ln b)`, which does not overflow.
+    This is theorem `th:storage`, lines 542-561, and `th:mainStorage`, lines 4466-4493. The function computes its
+    W_0(exp(a + ln b)) as `scipy.special.wrightomega(a + ln b)`, which does not overflow.
 
-    `proven` asks for c ≥ (2 / √p)^(4 / (d - 1)), as the theorem, and for 4 β M² > 1, which its proof uses for two or
-    more patterns (`eq:assumeA`, line 4141) but its text leaves out. Without it the promise is false: the norm of the
-    Jacobian is then below 1 everywhere, so there is one global fixed point and no two patterns can be stored.
+    `proven` requires two conditions. The first, c ≥ (2 / √p)^(4 / (d - 1)), is in the theorem. The second, 4 β M² > 1,
+    is not in its text, but its proof uses it for two or more patterns (`eq:assumeA`, line 4141). Without the second
+    condition the theorem is false: the norm of the Jacobian is below 1 everywhere, so there is one global fixed point,
+    and no two patterns can be stored.
 
     Parameters
     ----------
     d
-        The dimension, at least 2. A number that is not whole has no sphere, but serves as the inverse of
-        `storage_dimension`.
+        Dimension, at least 2. A fraction has no sphere, but is allowed because `storage_dimension` returns one.
     beta
-        The inverse temperature.
+        Inverse temperature.
     K
-        The radius, divided by √(d - 1).
+        Radius of the sphere divided by √(d - 1).
     p
-        The probability of failure, in (0, 1].
+        Probability of failure, in (0, 1].
 
     Raises
     ------
@@ -306,24 +312,25 @@ def storage_dimension(c: float, *, beta: float, K: float, p: float) -> float:
     """Return the dimension, not rounded, in which `storage_capacity` has the base c.
 
     Theorem `th:capacityD`, lines 4715-4744: d = 1 + W(a exp(-b)) / a with a = ln(c) / 2 - K² β / (5 c) and
-    b = 1 + ln(2 p β K²), W the branch W_0 for a > 0 and W_{-1} for a < 0; 1 + exp(-b) for a = 0.
+    b = 1 + ln(2 p β K²). W is the branch W_0 of Lambert's function for a > 0, and W_{-1} for a < 0. For a = 0,
+    d = 1 + exp(-b).
 
-    It is the dimension needed for c only where a < 0: from there upwards the base is c or more. Where a ≥ 0 it is the
-    largest dimension with a base of c or more, since bases fall with the dimension up to 1 + exp(1 - b) and rise from
-    there to b / W_0(b), `storage_capacity`'s b, without reaching it. The theorem's condition on c is `proven` of
-    `storage_capacity` in this dimension; below 2 there is no sphere.
+    If a < 0, d is the dimension that is needed for c: in all larger dimensions the base is c or more. If a ≥ 0, d is
+    the largest dimension with a base of c or more. The reason: bases fall with the dimension up to 1 + exp(1 - b), and
+    then rise towards b / W_0(b), where this b is that of `storage_capacity`, without reaching it. Whether the condition
+    of the theorem on c holds is `proven` of `storage_capacity` in this dimension. Below 2 there is no sphere.
 
     Parameters
     ----------
     c
-        The base, more than 1.
+        Base, more than 1.
     beta, K, p
-        As for `storage_capacity`.
+        As in `storage_capacity`.
 
     Raises
     ------
     ValueError
-        If an argument is outside its range, or a exp(-b) < -1 / e: then bases are larger than c in every dimension.
+        If an argument is out of its range, or if a exp(-b) < -1 / e: then bases are larger than c in every dimension.
     """
     _check_probability_and_positive(beta=beta, K=K, p=p)
     if not c > 1:
@@ -342,6 +349,7 @@ def storage_dimension(c: float, *, beta: float, K: float, p: float) -> float:
 
 
 def _separation_of_rows(stored: Tensor, start: int, stop: int) -> Tensor:
+    """Return the separation of the patterns start to stop - 1, (stop - start,)."""
     products = stored[start:stop] @ stored.T  # (stop - start, N)
     own = products.diagonal(start).clone()
     products.diagonal(start).fill_(-torch.inf)
@@ -349,7 +357,7 @@ def _separation_of_rows(stored: Tensor, start: int, stop: int) -> Tensor:
 
 
 def _epsilon(state: Tensor, stored: Tensor, *, index: int, fixed_point: Tensor, beta: float) -> Tensor:
-    """Bound the probability of all patterns but one, from the state to the fixed point (`eq:epsA`, line 2995)."""
+    """Bound the softmax weight of all other patterns between the state and the fixed point (`eq:epsA`, line 2995)."""
     _check_positive("beta", beta)
     _check_stored(stored)
     _check_vector("state", state, stored)
@@ -363,7 +371,7 @@ def _epsilon(state: Tensor, stored: Tensor, *, index: int, fixed_point: Tensor, 
 
 
 def _exp(x: float) -> float:
-    """exp, but inf where it overflows."""
+    """Return exp(x), or inf if it overflows."""
     return math.exp(x) if x < 709 else math.inf
 
 

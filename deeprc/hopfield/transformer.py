@@ -1,9 +1,9 @@
 """`HopfieldEncoderLayer` and `HopfieldDecoderLayer`: transformer layers whose attention is a `Hopfield` layer.
 
-They replace `torch.nn.TransformerEncoderLayer` and `TransformerDecoderLayer` one to one (paper lines 7434-7444): same
-arguments in the same order, same masks, same submodules but for the attention's, and they fit into
-`torch.nn.TransformerEncoder` (with `enable_nested_tensor=False`) and `torch.nn.TransformerDecoder`. With every Hopfield
-option off and the weights copied, they compute the same.
+They can replace `torch.nn.TransformerEncoderLayer` and `TransformerDecoderLayer` (paper lines 7434-7444). They have the
+same arguments in the same order, the same masks, and the same submodules but the attention. They can be used in
+`torch.nn.TransformerEncoder` (with `enable_nested_tensor=False`) and `torch.nn.TransformerDecoder`. With the same
+weights and no option of the Hopfield layer, they compute the same as the layers of torch.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from deeprc.hopfield.maps import Normalisation
 
     class SameWeights(Updates, total=False):
-        """What a `Hopfield` layer can do beyond the attention of a transformer, with the same weights."""
+        """Options of a `Hopfield` layer that torch's attention does not have and that do not change its weights."""
 
         normalisation: Normalisation
 
     class AttentionOptions(SameWeights, total=False):
-        """What a `Hopfield` layer can do beyond the attention of a transformer."""
+        """Options of a `Hopfield` layer that torch's attention does not have."""
 
         key_dim: int | None
         value_dim: int | None
@@ -42,15 +42,15 @@ Activation = str | Callable[[Tensor], Tensor]
 
 
 class _TransformerLayer(nn.Module):
-    """What encoder and decoder layers share: the parts, with torch's names, and the blocks around them.
+    """Base of encoder and decoder layers: their submodules, with the names of torch, and the residual blocks.
 
     Parameters
     ----------
     d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias, device, dtype
         As in torch.
     options
-        Of the `Hopfield` layers, off by default: `key_dim`, `value_dim`, `beta`, `learn_beta`, `max_updates`,
-        `tolerance`, and `normalisation`, which is `none`, since there are normalisations between the blocks.
+        Options of the `Hopfield` layers: `key_dim`, `value_dim`, `beta`, `learn_beta`, `max_updates`, `tolerance`, and
+        `normalisation`. The last is `none` by default, because there are normalisations between the blocks.
     """
 
     _ATTENTIONS: tuple[str, ...]
@@ -83,19 +83,19 @@ class _TransformerLayer(nn.Module):
             self.add_module(f"norm{block}", nn.LayerNorm(d_model, eps=layer_norm_eps, bias=bias))
             self.add_module(f"dropout{block}", nn.Dropout(dropout))
         self.norm_first = norm_first
-        self.activation = _function(activation)
+        self.activation = _find_activation(activation)
         self.to(device=device, dtype=dtype)
 
     @classmethod
     def from_torch(
         cls, layer: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer, **options: Unpack[SameWeights]
     ) -> Self:
-        """Return a layer with the weights of torch's, which computes the same unless an option is given.
+        """Return a layer with the weights of a layer of torch. It computes the same unless an option is given.
 
         Raises
         ------
         ValueError
-            For `key_dim` and `value_dim`, to which the weights would not fit.
+            If `key_dim` or `value_dim` is given: the weights would not fit.
         """
         if {"key_dim", "value_dim"} & options.keys():
             raise ValueError("key_dim, value_dim: torch's weights have dimensions of their own; expected neither")
@@ -122,13 +122,13 @@ class _TransformerLayer(nn.Module):
         own.train(layer.training)
         return own
 
-    def _block(self, number: int, x: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
-        """Add a change to x, with dropout; normalise what is changed, or the sum."""
-        norm, dropout = self.get_submodule(f"norm{number}"), self.get_submodule(f"dropout{number}")
+    def _add_residual(self, block: int, x: Tensor, branch: Callable[[Tensor], Tensor]) -> Tensor:
+        """Add the result of a branch to x, with dropout; normalise the input of the branch, or the sum."""
+        norm, dropout = self.get_submodule(f"norm{block}"), self.get_submodule(f"dropout{block}")
         if self.norm_first:
-            result: Tensor = x + dropout(change(norm(x)))
+            result: Tensor = x + dropout(branch(norm(x)))
         else:
-            result = norm(x + dropout(change(x)))
+            result = norm(x + dropout(branch(x)))
         return result
 
     def _feed_forward(self, x: Tensor) -> Tensor:
@@ -137,9 +137,9 @@ class _TransformerLayer(nn.Module):
 
 
 class HopfieldEncoderLayer(_TransformerLayer):
-    """Self-association and a feed-forward network; the parameters are those of `torch.nn.TransformerEncoderLayer`.
+    """Self-association and a feed-forward network, with the parameters of `torch.nn.TransformerEncoderLayer`.
 
-    Options of its `Hopfield` layer may follow: `key_dim`, `value_dim`, `beta`, `learn_beta`, `max_updates`,
+    Options of its `Hopfield` layer may be added: `key_dim`, `value_dim`, `beta`, `learn_beta`, `max_updates`,
     `tolerance`, `normalisation`.
     """
 
@@ -152,18 +152,18 @@ class HopfieldEncoderLayer(_TransformerLayer):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Tensor:
-        """Return new patterns of the shape of `src`; see `torch.nn.TransformerEncoderLayer.forward`."""
-        _check_hint(is_causal, src_mask, "src_mask")
+        """Return new patterns in the shape of `src`; see `torch.nn.TransformerEncoderLayer.forward`."""
+        _check_causal_hint(is_causal, src_mask, "src_mask")
         masks = {"association_mask": src_mask, "stored_padding_mask": src_key_padding_mask}
-        x = self._block(1, src, lambda x: self.self_attn(x, **masks))
-        return self._block(2, x, self._feed_forward)
+        x = self._add_residual(1, src, lambda x: self.self_attn(x, **masks))
+        return self._add_residual(2, x, self._feed_forward)
 
 
 class HopfieldDecoderLayer(_TransformerLayer):
-    """Self-association, association with the encoder's results, and a feed-forward network.
+    """Self-association, association with the results of the encoder, and a feed-forward network.
 
-    The parameters are those of `torch.nn.TransformerDecoderLayer`; options of both `Hopfield` layers may follow, as in
-    `HopfieldEncoderLayer`.
+    The parameters are those of `torch.nn.TransformerDecoderLayer`. Options of both `Hopfield` layers may be added, as
+    in `HopfieldEncoderLayer`.
     """
 
     _ATTENTIONS = ("self_attn", "multihead_attn")
@@ -180,14 +180,14 @@ class HopfieldDecoderLayer(_TransformerLayer):
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        """Return new patterns of the shape of `tgt`; see `torch.nn.TransformerDecoderLayer.forward`."""
-        _check_hint(tgt_is_causal, tgt_mask, "tgt_mask")
-        _check_hint(memory_is_causal, memory_mask, "memory_mask")
+        """Return new patterns in the shape of `tgt`; see `torch.nn.TransformerDecoderLayer.forward`."""
+        _check_causal_hint(tgt_is_causal, tgt_mask, "tgt_mask")
+        _check_causal_hint(memory_is_causal, memory_mask, "memory_mask")
         own = {"association_mask": tgt_mask, "stored_padding_mask": tgt_key_padding_mask}
         encoded = {"association_mask": memory_mask, "stored_padding_mask": memory_key_padding_mask}
-        x = self._block(1, tgt, lambda x: self.self_attn(x, **own))
-        x = self._block(2, x, lambda x: self.multihead_attn(x, memory, **encoded))
-        return self._block(3, x, self._feed_forward)
+        x = self._add_residual(1, tgt, lambda x: self.self_attn(x, **own))
+        x = self._add_residual(2, x, lambda x: self.multihead_attn(x, memory, **encoded))
+        return self._add_residual(3, x, self._feed_forward)
 
 
 def copy_attention(attention: nn.Module, layer: Hopfield) -> None:
@@ -196,7 +196,7 @@ def copy_attention(attention: nn.Module, layer: Hopfield) -> None:
     Raises
     ------
     ValueError
-        Where the attention has vectors added to its keys (`add_bias_kv`, `add_zero_attn`), which `Hopfield` has not.
+        If the attention adds vectors to its keys (`add_bias_kv`, `add_zero_attn`): `Hopfield` cannot do this.
     """
     assert isinstance(attention, nn.MultiheadAttention)
     if attention.bias_k is not None or attention.add_zero_attn:
@@ -215,7 +215,7 @@ def copy_attention(attention: nn.Module, layer: Hopfield) -> None:
     layer.output.load_state_dict(attention.out_proj.state_dict())
 
 
-def _function(activation: Activation) -> Callable[[Tensor], Tensor]:
+def _find_activation(activation: Activation) -> Callable[[Tensor], Tensor]:
     if not isinstance(activation, str):
         return activation
     named: dict[str, Callable[[Tensor], Tensor]] = {"relu": functional.relu, "gelu": functional.gelu}
@@ -224,6 +224,6 @@ def _function(activation: Activation) -> Callable[[Tensor], Tensor]:
     return named[activation]
 
 
-def _check_hint(is_causal: bool, mask: Tensor | None, name: str) -> None:
+def _check_causal_hint(is_causal: bool, mask: Tensor | None, name: str) -> None:
     if is_causal and mask is None:
         raise ValueError(f"{name}: expected a mask beside the hint that it is causal, found None")

@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clones import gene_fields
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.sequences import GeneCalls
 from deeprc.datasets.simulation.dataset import SimulatedDataset
 from deeprc.errors import InputError
 
@@ -67,7 +67,7 @@ class GeneNames:
         number = {name: place for place, name in enumerate(self.to_mapping()[field], 1)}
         return np.array([number.get(name, 0) for name in vocabulary], np.int64)
 
-    def numbers(self, v_call: GeneCalls | None, j_call: GeneCalls | None, n: int) -> NDArray[np.int64]:
+    def numbers(self, v_call: Categorical | None, j_call: Categorical | None, n: int) -> NDArray[np.int64]:
         """Return the numbers of the genes of n sequences, (n, 2); 0 where a column is missing."""
         both = np.zeros((n, 2), np.int64)
         for column, (field, calls) in enumerate((("v_call", v_call), ("j_call", j_call))):
@@ -117,7 +117,7 @@ def _start(n_names: int, n_units: int) -> Tensor:
     return weight
 
 
-def _calls(dataset: RepertoireDataset) -> Iterator[tuple[GeneCalls | None, GeneCalls | None]]:
+def _calls(dataset: RepertoireDataset) -> Iterator[tuple[Categorical | None, Categorical | None]]:
     """Yield the V and J genes of one repertoire after the other."""
     for row in dataset.rows.tolist():
         if isinstance(dataset, SimulatedDataset):
@@ -129,12 +129,9 @@ def _calls(dataset: RepertoireDataset) -> Iterator[tuple[GeneCalls | None, GeneC
             yield _part(v_call, start, stop), _part(j_call, start, stop)
 
 
-def _part(calls: GeneCalls | None, start: int, stop: int) -> GeneCalls | None:
-    return None if calls is None else GeneCalls(calls.codes[start:stop], calls.vocabulary)
+def _part(calls: Categorical | None, start: int, stop: int) -> Categorical | None:
+    return None if calls is None else calls.take(slice(start, stop))
 
 
-def _names_in(calls: GeneCalls | None) -> list[str]:
-    if calls is None:
-        return []
-    present = np.bincount(calls.codes, minlength=len(calls.vocabulary)) > 0
-    return [name for name, here in zip(calls.vocabulary, present.tolist(), strict=True) if here]
+def _names_in(calls: Categorical | None) -> list[str]:
+    return [] if calls is None else list(calls.drop_unused().vocabulary)

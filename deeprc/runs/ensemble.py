@@ -81,7 +81,7 @@ class Ensemble:
         of_runs = [run.split_of(dataset) for run in self.runs]
         found = [next(side for side in (*SPLITS, NEW) if side in sides) for sides in zip(*of_runs, strict=True)]
         if "test" not in found and all("test" in sides for sides in of_runs):
-            logger.warning("no repertoire is on the test side of all runs; train them with the same --fold and --seed")
+            logger.warning("no repertoire is on the test side of all runs; train them with the same `fold` and `seed`")
         return found
 
     def outputs(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> Tensor:

@@ -27,7 +27,7 @@ from deeprc.evaluation.caution import write_cautions
 from deeprc.evaluation.cohort_cautions import part_of_split, subject_cautions
 from deeprc.evaluation.splits import SPLITS, Split, make_split
 from deeprc.files import check_new_folder, folder_beside, name_write_errors, write_text
-from deeprc.locks import is_at, take_lock
+from deeprc.locks import is_same_file, take_lock
 from deeprc.outputs import output_names, output_slices
 from deeprc.runs.assess import assess_outputs
 from deeprc.runs.results import predictions_table
@@ -98,7 +98,7 @@ def train_run(
     """
     folder = Path(output)
     begun = folder.is_dir() and (folder / "config.yaml").exists()
-    check_new_folder(folder, hint=f"continue it with --resume {folder}, or " if begun else "")
+    check_new_folder(folder, hint=f"continue it with `resume={folder}`, or " if begun else "")
     check_logger(logger)
     where = resolve_device(device)
     dataset = open_dataset(cohort)
@@ -178,7 +178,7 @@ def _start_folder(
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
-                raise InputError(f"{folder}: another process has begun a run there; choose another --output") from None
+                raise InputError(f"{folder}: another process has begun a run there; choose another `output`") from None
 
 
 def resume_run(
@@ -284,7 +284,7 @@ def _locked(folder: Path) -> Iterator[Path]:
         checkpoint.mkdir(exist_ok=True)
         lock = (checkpoint / "lock").open("ab")
     with lock:
-        if take_lock(lock) is False or not is_at(lock, checkpoint / "lock"):
+        if take_lock(lock) is False or not is_same_file(lock, checkpoint / "lock"):
             raise InputError(f"{folder}: another process is training this run; wait for its end")
         if (folder / "metrics.json").exists():
             shutil.rmtree(checkpoint, ignore_errors=True)

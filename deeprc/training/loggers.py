@@ -19,7 +19,7 @@ from deeprc.errors import InputError
 __all__ = ["LOGGERS", "Logger", "TensorBoardLogger", "attention_histograms", "check_logger", "open_logger"]
 
 LOGGERS = ("tensorboard",)
-"""What `deeprc train --logger` takes."""
+"""The values of `logger`."""
 
 _FOLDER = "tensorboard"
 _TAGS = {
@@ -76,9 +76,9 @@ def check_logger(name: str | None) -> None:
     if name is None:
         return
     if name not in LOGGERS:
-        raise InputError(f"--logger: expected {' or '.join(LOGGERS)}, found {name!r}")
+        raise InputError(f"`logger`: expected {' or '.join(LOGGERS)}, found {name!r}")
     if find_spec("tensorboard") is None:
-        raise InputError("--logger tensorboard needs tensorboard: pip install 'deeprc[tensorboard]'")
+        raise InputError("`logger=tensorboard` needs tensorboard: pip install 'deeprc[tensorboard]'")
 
 
 @contextmanager

@@ -18,11 +18,12 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from deeprc.benchmarking.methods import METHODS
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset, open_dataset
 from deeprc.datasets.relabelling import relabel
-from deeprc.datasets.sequences import GeneCalls, SequenceTable
-from deeprc.datasets.simulation import Cohort, Counts, GermlineBackground, Motif, Signal, Sizes, write_container
+from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.simulation import Cohort, Counts, GermlineBackground, Motif, MotifSignal, Sizes, write_container
 from deeprc.datasets.simulation.recipe import cohort_to_mapping
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier, RepertoireClassifier
@@ -79,7 +80,7 @@ CASES = {
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
     """A simulated cohort with genes, counts and a recipe: SFEN in every fifth sequence of the positive class."""
-    signals = (Signal((Motif("SFEN"),), witness_rate=0.2),)
+    signals = (MotifSignal((Motif("SFEN"),), witness_rate=0.2),)
     cohort = Cohort(24, Sizes(150, 20), GermlineBackground(), signals, Counts(exponent=2.0), seed=3)
     path = tmp_path_factory.mktemp("contract") / "first.h5"
     write_container(cohort, path, recipe=cohort_to_mapping(cohort))
@@ -113,14 +114,14 @@ def _table(repertoire: Repertoire) -> SequenceTable:
         assert calls is not None
         n = len(calls.vocabulary)
         codes = (n - 1 - calls.codes[span].astype(np.int64)).astype(np.uint16)
-        genes.append(GeneCalls(codes, calls.vocabulary[::-1]))
+        genes.append(Categorical(codes, calls.vocabulary[::-1]))
     return SequenceTable(repertoire.residues, repertoire.lengths, repertoire.counts, *genes)
 
 
 def _some(table: SequenceTable, n: int) -> SequenceTable:
     assert table.v_call is not None
     assert table.j_call is not None
-    genes = (GeneCalls(calls.codes[:n], calls.vocabulary) for calls in (table.v_call, table.j_call))
+    genes = (Categorical(calls.codes[:n], calls.vocabulary) for calls in (table.v_call, table.j_call))
     return SequenceTable(table.residues[: table.lengths[:n].sum()], table.lengths[:n], table.counts[:n], *genes)
 
 

@@ -12,9 +12,10 @@ from sklearn.linear_model import LogisticRegression
 
 from deeprc.baselines.controls import SIZE_FEATURES, RepertoireSize, VGeneUsage, size_features
 from deeprc.datasets.alphabet import encode_many
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.datasets.sequences import SequenceTable
 from deeprc.errors import InputError
 from tests.conftest import random_sequences
 
@@ -51,7 +52,7 @@ def make(path: Path, *, genes: bool = True, seed: int = 0) -> RepertoireDataset:
             sequences = random_sequences(rng, 120 if number % 2 else 60)
             residues, offsets = encode_many(sequences)
             share = [0.1, 0.5, 0.4] if number % 2 else [0.1, 0.4, 0.5]
-            calls = GeneCalls(rng.choice(3, len(sequences), p=share).astype(np.uint16), ("", "TRBV1", "TRBV2"))
+            calls = Categorical(rng.choice(3, len(sequences), p=share).astype(np.uint16), ("", "TRBV1", "TRBV2"))
             counts = rng.geometric(0.4, len(sequences)).astype(np.uint32)
             writer.append(f"r{number}", SequenceTable(residues, np.diff(offsets), counts, calls if genes else None))
         writer.finish(pd.DataFrame({"status": np.arange(30) % 2}), source="a test")
@@ -95,7 +96,7 @@ def test_controls_do_not_read_sequences(tmp_path: Path) -> None:
             residues, offsets = encode_many(["ACDEFGHIKLMNPQRSTVWY"[i % 20] * 9 for i in range(n)])
             genes = one.container.v_call
             assert genes is not None
-            calls = GeneCalls(genes.codes[repertoire.start : repertoire.stop], genes.vocabulary)
+            calls = Categorical(genes.codes[repertoire.start : repertoire.stop], genes.vocabulary)
             writer.append(f"r{number}", SequenceTable(residues, np.diff(offsets), np.asarray(repertoire.counts), calls))
         writer.finish(one.metadata, source="a test")
     y = one.metadata["status"]

@@ -9,24 +9,24 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from deeprc.baselines.gapped import GappedKmerLogisticRegression, gapped_places
+from deeprc.baselines.gapped import GappedKmerLogisticRegression, gapped_offsets
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from tests.conftest import random_sequences, write_cohort
 
 
 def test_every_way_of_leaving_out_a_place() -> None:
-    assert gapped_places(3, 0) == [(0, 1, 2)]
-    assert gapped_places(3, 1) == [(0, 1, 2), (0, 1, 3), (0, 2, 3)]
-    assert gapped_places(4, 1) == [(0, 1, 2, 3), (0, 1, 2, 4), (0, 1, 3, 4), (0, 2, 3, 4)]
-    assert gapped_places(2, 2) == [(0, 1), (0, 2), (0, 3)]
-    assert gapped_places(1, 3) == [(0,)]
+    assert gapped_offsets(3, 0) == [(0, 1, 2)]
+    assert gapped_offsets(3, 1) == [(0, 1, 2), (0, 1, 3), (0, 2, 3)]
+    assert gapped_offsets(4, 1) == [(0, 1, 2, 3), (0, 1, 2, 4), (0, 1, 3, 4), (0, 2, 3, 4)]
+    assert gapped_offsets(2, 2) == [(0, 1), (0, 2), (0, 3)]
+    assert gapped_offsets(1, 3) == [(0,)]
 
 
 @pytest.mark.parametrize(("k", "max_gap", "message"), [(0, 0, "k: "), (7, 0, "k: "), (3, 5, "max_gap"), (3, -1, "max")])
 def test_other_patterns_are_refused(k: int, max_gap: int, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        gapped_places(k, max_gap)
+        gapped_offsets(k, max_gap)
 
 
 @pytest.fixture(scope="module")

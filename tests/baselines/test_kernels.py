@@ -237,5 +237,5 @@ def test_what_is_no_kernel(cohort: RepertoireDataset) -> None:
         gram(cohort, "rbf")
     with pytest.raises(InputError, match="expected as many k-mers in both, found 3 and 2"):
         cross_kernel(rows, rows[:, :2], "minmax")
-    with pytest.raises(InputError, match="k-mers: expected 1 to 6 places that rise from 0, found"):
+    with pytest.raises(InputError, match="kmer_offsets: expected 1 to 6 whole numbers that rise from 0, found"):
         gram(cohort, "minmax", (1, 2))

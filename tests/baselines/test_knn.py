@@ -17,7 +17,7 @@ from deeprc.baselines.knn import KNN, mean_of_nearest
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import kmer_frequencies
 from deeprc.errors import InputError
-from deeprc.estimators import platt_scaling
+from deeprc.estimators import fit_platt_scaling
 
 
 def labels(dataset: RepertoireDataset) -> NDArray[np.str_]:
@@ -42,7 +42,7 @@ def test_scores_are_those_of_scikit_learn(cohort: RepertoireDataset, kind: str) 
     distinct = [i for i in range(10) if len(np.unique(to_train[i])) == 20]
     assert len(distinct) > 5
     for number in range(1, 21):
-        knn = KNN(kernel=kind, n_neighbors=number, places=[0, 1, 2]).fit(cohort[train], y[train])
+        knn = KNN(kernel=kind, n_neighbors=number, kmer_offsets=[0, 1, 2]).fit(cohort[train], y[train])
         theirs = neighbours(kernel[np.ix_(train, train)], y[train], number).predict_proba(1 - to_train)
         np.testing.assert_allclose(knn.decision_function(cohort[test])[distinct], theirs[distinct, 1], atol=1e-12)
 
@@ -106,7 +106,7 @@ def test_probabilities_are_of_scores_by_the_others(cohort_factory: Callable[...,
         rest = np.arange(40) != i
         machine = neighbours(kernel[np.ix_(rest, rest)], y[rest], 7)
         scores[i] = machine.predict_proba(1 - kernel[[i]][:, rest])[0, 1]
-    np.testing.assert_allclose(knn.calibration_, platt_scaling(scores, y == "healthy"), rtol=1e-6)
+    np.testing.assert_allclose(knn.calibration_, fit_platt_scaling(scores, y == "healthy"), rtol=1e-6)
     assert knn.calibration_[0] > 0
     assert np.all(np.diff(knn.predict_proba(dataset)[np.argsort(knn.decision_function(dataset)), 1]) >= 0)
 

@@ -20,8 +20,8 @@ from deeprc.datasets.simulation import (
     Cohort,
     IndependentBackground,
     Motif,
+    MotifSignal,
     SequencePool,
-    Signal,
     SimulatedDataset,
     Sizes,
     write_container,
@@ -30,14 +30,14 @@ from deeprc.datasets.simulation.recipe import cohort_to_mapping
 from deeprc.errors import InputError
 
 BACKGROUND = IndependentBackground(mean_length=12, sd_length=2)
-ONE = (Signal((Motif("SF-EN", gap_lengths=(0, 1)),), witness_rate=0.08),)
+ONE = (MotifSignal((Motif("SF-EN", gap_lengths=(0, 1)),), witness_rate=0.08),)
 BOTH = (
-    Signal((Motif("WWH"), Motif("YHY")), 0.1, name="ill"),
-    Signal((Motif("MKM"),), 0.1, status="negative", name="healthy"),
+    MotifSignal((Motif("WWH"), Motif("YHY")), 0.1, name="ill"),
+    MotifSignal((Motif("MKM"),), 0.1, status="negative", name="healthy"),
 )
 
 
-def simulated(path: Path, signals: tuple[Signal, ...] = ONE, **options: Any) -> RepertoireDataset:
+def simulated(path: Path, signals: tuple[MotifSignal, ...] = ONE, **options: Any) -> RepertoireDataset:
     cohort = Cohort(20, Sizes(120), BACKGROUND, signals, **{"seed": 4, **options})
     write_container(cohort, path, recipe=cohort_to_mapping(cohort))
     return open_dataset(path)
@@ -84,7 +84,7 @@ def test_signals_of_the_negative_class_are_subtracted(tmp_path: Path) -> None:
 
 
 def test_conserved_ends_are_not_searched_where_positions_are_imgt(tmp_path: Path) -> None:
-    signal = Signal((Motif("LDR"),), 0.1, position="imgt", imgt_positions={"109": 1.0})
+    signal = MotifSignal((Motif("LDR"),), 0.1, position="imgt", imgt_positions={"109": 1.0})
     dataset = simulated(tmp_path / "imgt.h5", (signal,))
     expected = [plain_binary([text[1:-1] for text in repertoire.sequences()], ["LDR"]) for repertoire in dataset]
     np.testing.assert_allclose(motif_scores(dataset, dataset.container.simulation["signals"]), expected, rtol=1e-12)
@@ -177,9 +177,9 @@ def test_a_cohort_without_a_motif_is_refused(cohort: RepertoireDataset, tmp_path
     with pytest.raises(InputError, match="only cohorts of `deeprc simulate`"):
         KnownMotif().fit(cohort, cohort.metadata["status"])
     nothing = simulated(tmp_path / "nothing.h5", ())
-    with pytest.raises(InputError, match=r"nothing\.h5: its recipe has no signals, so there is no motif to know"):
+    with pytest.raises(InputError, match=r"nothing\.h5: its recipe implants no motif, so there is no motif to know"):
         KnownMotif().fit(nothing, status(nothing))
-    with pytest.raises(InputError, match="has no signals"):
+    with pytest.raises(InputError, match="implants no motif"):
         KnownMotif.check_cohort(SimulatedDataset(replace(Cohort(4), name="none")))
 
 

@@ -8,7 +8,7 @@ import torch
 from sklearn.linear_model import LogisticRegression as ScikitLearns
 from sklearn.metrics import roc_auc_score
 
-from deeprc.baselines.adam import AdamState, draw_batches, train
+from deeprc.baselines.adam import AdamSettings, AdamState, draw_batches, train
 from deeprc.baselines.logistic import AdamLogisticRegression, LogisticRegression
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import kmer_frequencies
@@ -25,7 +25,7 @@ def test_adam_makes_the_steps_of_torch(n_columns: int, batch_size: int) -> None:
     matrix, positive = rng.random((12, n_columns)), rng.random(12) > 0.5
     batches = draw_batches(12, batch_size, 50, seed=3)
     state = AdamState(n_columns, np.float64)
-    train(state, matrix, positive, batches, learning_rate=0.02, l1=1e-3, l2=1e-2)
+    train(state, matrix, positive, batches, AdamSettings(0.02, l1=1e-3, l2=1e-2))
     weight, bias = torch.zeros(n_columns, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
     parameters = [each.requires_grad_() for each in (weight, bias)]
     optimiser = torch.optim.Adam(parameters, lr=0.02)
@@ -45,10 +45,10 @@ def test_adam_goes_on_where_it_stopped() -> None:
     rng = np.random.default_rng(1)
     matrix, positive, batches = rng.random((10, 6)), np.arange(10) % 2 == 0, draw_batches(10, 3, 40, seed=0)
     whole, parts = AdamState(6), AdamState(6)
-    rates = {"learning_rate": 0.01, "l1": 0.0, "l2": 1e-3}
-    train(whole, matrix, positive, batches, **rates)  # type: ignore[arg-type]
+    settings = AdamSettings(learning_rate=0.01, l1=0.0, l2=1e-3)
+    train(whole, matrix, positive, batches, settings)
     for part in (batches[:13], batches[13:]):
-        train(parts, matrix, positive, part, **rates)  # type: ignore[arg-type]
+        train(parts, matrix, positive, part, settings)
     assert np.array_equal(whole.values, parts.values)
 
 
@@ -64,7 +64,7 @@ def test_the_converged_one_is_scikit_learns(cohort: RepertoireDataset) -> None:
     u = np.asarray(kmer_frequencies(cohort, (0, 1)), np.float64)
     varies = u.std(axis=0) > 0
     z = (u[:, varies] - u[:, varies].mean(axis=0)) / u[:, varies].std(axis=0)
-    ours = LogisticRegression(penalty="l2", C=0.1, places=[0, 1]).fit(cohort, y)
+    ours = LogisticRegression(penalty="l2", C=0.1, kmer_offsets=[0, 1]).fit(cohort, y)
     theirs = ScikitLearns(C=0.1, tol=1e-10, max_iter=10_000).fit(z, y)
     assert ours.decision_function(cohort) == pytest.approx(theirs.decision_function(z), abs=1e-3)
 
@@ -92,7 +92,7 @@ def test_adam_learns_it_too(cohort: RepertoireDataset) -> None:
         (AdamLogisticRegression(batch_size=True), "batch_size: expected a whole number"),
         (AdamLogisticRegression(learning_rate=-1.0), "learning_rate: expected a number above 0"),
         (AdamLogisticRegression(l1=-1.0), "l1: expected a number of at least 0"),
-        (AdamLogisticRegression(places=[0, 1, 2, 3, 4]), "places: expected at most 4"),
+        (AdamLogisticRegression(kmer_offsets=[0, 1, 2, 3, 4]), "kmer_offsets: expected at most 4"),
     ],
 )
 def test_bad_parameters_are_refused(cohort: RepertoireDataset, model: LogisticRegression, message: str) -> None:

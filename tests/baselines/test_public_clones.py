@@ -18,10 +18,11 @@ from deeprc.baselines.held_out_clones import held_out_counts
 from deeprc.baselines.inner_folds import inner_folds
 from deeprc.baselines.public_clones import PublicClones
 from deeprc.datasets.alphabet import encode_many
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clones import distinct_clones, shared_clones
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.datasets.sequences import SequenceTable
 from deeprc.errors import InputError
 
 N = 40
@@ -39,7 +40,7 @@ def write(path: Path, repertoires: list[list[Clone]], *, swap: bool = False, fie
             for place, names in ((1, V), (2, J)):
                 names = names[::-1] if swap else names
                 codes = [names.index(each[place]) for each in clones]
-                calls.append(GeneCalls(np.array(codes, np.uint16), names) if place <= fields else None)
+                calls.append(Categorical(np.array(codes, np.uint16), names) if place <= fields else None)
             counts = np.ones(len(clones), np.uint32)
             writer.append(
                 f"r{number}", SequenceTable(residues, np.diff(offsets), counts, v_call=calls[0], j_call=calls[1])

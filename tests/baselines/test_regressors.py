@@ -14,11 +14,12 @@ from sklearn.linear_model import Ridge
 from sklearn.svm import SVR
 
 from deeprc.baselines.controls import RepertoireSizeRidge, VGeneUsageRidge, size_features
-from deeprc.baselines.kernel_regression import KNNRegressor, SVMRegressor
 from deeprc.baselines.kernels import gram
+from deeprc.baselines.knn import KNNRegressor
 from deeprc.baselines.logistic import KmerRidge
 from deeprc.baselines.ridge import ridge_path
 from deeprc.baselines.sheet import SheetColumns, SheetColumnsRidge, control_columns
+from deeprc.baselines.svm import SVMRegressor
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError

@@ -19,7 +19,7 @@ from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.kmers import count_kmers
 from deeprc.datasets.representations import kmer_frequencies
 from deeprc.errors import InputError
-from deeprc.estimators import canonical_order, platt_scaling
+from deeprc.estimators import canonical_order, fit_platt_scaling
 
 COSTS = [1e-6, 0.01, 0.3, 1.0, 1.7, 50.0, 1e6]
 
@@ -128,16 +128,19 @@ def test_repertoires_of_another_container(cohort: RepertoireDataset, other: Repe
     assert np.array_equal(svm.decision_function(cohort), SVM().fit(other, labels(other)).decision_function(cohort))
 
 
-@pytest.mark.parametrize("places", [None, [0, 1, 3], (0, 1, 2, 3, 4)])
+@pytest.mark.parametrize("kmer_offsets", [None, [0, 1, 3], (0, 1, 2, 3, 4)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_saved_and_loaded(
-    cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path, kind: str, places: list[int] | None
+    cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path, kind: str, kmer_offsets: list[int] | None
 ) -> None:
     dataset = cohort_factory(10, 40)
-    svm = SVM(kernel=kind, C=3, places=places).fit(dataset[:8], labels(dataset)[:8])
+    svm = SVM(kernel=kind, C=3, kmer_offsets=kmer_offsets).fit(dataset[:8], labels(dataset)[:8])
     svm.save(tmp_path / "svm.safetensors")
     loaded = SVM.load(tmp_path / "svm.safetensors")
-    assert loaded.get_params() == {**svm.get_params(), "places": None if places is None else list(places)}
+    assert loaded.get_params() == {
+        **svm.get_params(),
+        "kmer_offsets": None if kmer_offsets is None else list(kmer_offsets),
+    }
     assert np.array_equal(loaded.predict_proba(dataset), svm.predict_proba(dataset))
     loaded.save(tmp_path / "again.safetensors")
     assert (tmp_path / "again.safetensors").stat().st_size == (tmp_path / "svm.safetensors").stat().st_size
@@ -158,7 +161,7 @@ def test_probabilities_are_of_scores_by_the_others(cohort: RepertoireDataset) ->
         out = rank % 5 == fold
         machine = SVC(kernel="precomputed", C=0.5, tol=1e-10).fit(kernel[np.ix_(~out, ~out)], label[~out])
         scores[out] = machine.decision_function(kernel[np.ix_(out, ~out)])
-    np.testing.assert_allclose(svm.calibration_, platt_scaling(scores, label), rtol=1e-4)
+    np.testing.assert_allclose(svm.calibration_, fit_platt_scaling(scores, label), rtol=1e-4)
     assert svm.calibration_[0] > 0
     odds = svm.decision_function(cohort) * svm.calibration_[0] + svm.calibration_[1]
     np.testing.assert_allclose(svm.predict_proba(cohort)[:, 1], 1 / (1 + np.exp(-odds)))
@@ -170,7 +173,7 @@ def test_a_class_of_few_repertoires(cohort: RepertoireDataset, rows: list[int]) 
     svm = SVM().fit(cohort[rows], y)
     assert np.isfinite(svm.predict_proba(cohort)).all()
     if min(np.unique(y, return_counts=True)[1]) == 1:  # the scores of the training repertoires themselves
-        expected = platt_scaling(svm.decision_function(cohort[rows]), y == "healthy")
+        expected = fit_platt_scaling(svm.decision_function(cohort[rows]), y == "healthy")
         np.testing.assert_allclose(svm.calibration_, expected, rtol=1e-6)
 
 
@@ -208,4 +211,4 @@ def test_preparing_computes_the_gram_matrix(
     SVM().prepare(dataset[:2])
     monkeypatch.setattr("deeprc.baselines.kernels.cross_kernel", None)
     again = open_dataset(dataset.container.path)
-    SVM(weighted=False, places=[0, 1, 2, 3]).fit(again, labels(again)).predict(again)
+    SVM(weighted=False, kmer_offsets=[0, 1, 2, 3]).fit(again, labels(again)).predict(again)

@@ -4,6 +4,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,12 +19,13 @@ from sklearn.metrics import roc_auc_score
 
 from deeprc.benchmarking import methods
 from deeprc.benchmarking.harness import benchmark
+from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.result import BenchmarkResult
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.simulation import (
     Cohort,
     IndependentBackground,
-    Signal,
+    MotifSignal,
     SimulatedDataset,
     Sizes,
     write_container,
@@ -56,10 +58,10 @@ def run(data: RepertoireDataset, toys: ModuleType, tmp_path: Path) -> Callable[.
     ) -> BenchmarkResult:
         preset = tmp_path / "preset.yaml"
         preset.write_text(yaml.safe_dump(search or {}))
-        cohort = options.pop("cohort", data)
-        return benchmark(
-            cohort, **{"target": "status=sick", "methods": methods, "preset": preset, "folds": N_FOLDS, **options}
-        )
+        names = {each.name for each in fields(BenchmarkOptions)} & options.keys()
+        how = BenchmarkOptions(**{"preset": preset, "folds": N_FOLDS, **{name: options.pop(name) for name in names}})
+        asked = {"cohort": data, "target": "status=sick", "methods": methods, **options}
+        return benchmark(asked.pop("cohort"), options=how, **asked)
 
     return call
 
@@ -272,9 +274,13 @@ def test_estimators_get_the_seed(run: Callable[..., BenchmarkResult], toys: Modu
 
 
 def test_five_lines_for_an_estimator_of_ones_own(cohort: RepertoireDataset, toys: ModuleType) -> None:
-    result = benchmark(cohort.container.path, target="status", methods={"mine": toys.Motif()}, folds=3)
+    result = benchmark(
+        cohort.container.path, target="status", methods={"mine": toys.Motif()}, options=BenchmarkOptions(folds=3)
+    )
     assert result.comparison["auc_mean"].tolist() == [1.0]
-    other = benchmark(cohort, target="status=healthy", methods={"mine": toys.Motif()}, folds=3)
+    other = benchmark(
+        cohort, target="status=healthy", methods={"mine": toys.Motif()}, options=BenchmarkOptions(folds=3)
+    )
     assert other.comparison["auc_mean"].tolist() == [0.0]
 
 
@@ -309,7 +315,7 @@ def test_a_view_in_another_order_and_of_a_part(
 
 
 def test_a_cohort_that_is_on_no_disk(run: Callable[..., BenchmarkResult], toys: ModuleType, tmp_path: Path) -> None:
-    cohort = Cohort(20, Sizes(30), IndependentBackground(), (Signal((SimulatedMotif("WWHW"),), 0.3),))
+    cohort = Cohort(20, Sizes(30), IndependentBackground(), (MotifSignal((SimulatedMotif("WWHW"),), 0.3),))
     write_container(cohort, tmp_path / "cohort.h5")
     search = {"motif": {"search": {"motif": ["WWH", "HW", "WWHW"]}}}
     virtual, written = (
@@ -436,7 +442,7 @@ def test_another_method_adds_its_own_jobs_only(
     assert list(header["methods"]) == ["Noise", "more", "mine"]
     assert header["asked"] == [noise, more]
     for names in (["more"], [noise], {"mine": toys.Memory()}):
-        with pytest.raises(InputError, match="code is run only where the command names it: give it again"):
+        with pytest.raises(InputError, match="code is run only where the call names it: give it again"):
             run(names, search, output=out, resume=True)
 
 
@@ -488,7 +494,7 @@ def test_the_header_records_what_was_run(
         ({"folds": 3}, "in which the number of folds is 4;"),
         ({"target": "status=well"}, "in which target is 'status=sick';"),
         ({"group_by": "patient_id"}, "in which group_by is None;"),
-        ({"resume": False}, "exists already; continue it with --resume, or choose another --output"),
+        ({"resume": False}, "exists already; continue it with `resume`, or choose another `output`"),
     ],
 )
 def test_a_folder_is_not_used_for_something_else(
@@ -605,27 +611,27 @@ def test_a_method_without_a_score_for_one_repertoire_fails_in_its_fold(
     [
         ({"target": "grade"}, r"'grade' has 4 classes \(a \(6\), b \(6\), c \(6\), d \(6\)\); say 'grade=CLASS'"),
         ({"target": "age:regression"}, "^method 'noise': it is no regressor; 'age' is a number$"),
-        ({"target": "status=sick@0.5"}, "^--target 'status=sick@0.5': a benchmark has one target, whose weight means"),
-        ({"target": "CMV"}, "no metadata column 'CMV' for --target 'CMV'"),
+        ({"target": "status=sick@0.5"}, "^`target='status=sick@0.5'`: a benchmark has one target, whose weight means"),
+        ({"target": "CMV"}, "no metadata column 'CMV' for `target='CMV'`"),
         ({"target": "status=ill"}, r"no class 'ill'; its classes: sick \(12\), well \(12\)"),
-        ({"folds": 2}, "^--folds 2: expected at least 3$"),
+        ({"folds": 2}, "^`folds=2`: expected at least 3$"),
         ({"folds": 13}, "the smallest class has 12 repertoires; expected at least 13"),
         ({"folds": "no.tsv"}, "^no.tsv: no such file; expected a table of folds"),
-        ({"group_by": "donor"}, "no column 'donor' for --group-by"),
-        ({"group_by": "status"}, "--group-by makes 2 groups; expected at least --folds 4"),
-        ({"group_by": "site"}, "fold [0-3] has one class of 'status=sick' only; try fewer --folds, another --seed"),
-        ({"group_by": "site", "folds": "{folds}"}, "^--group-by: the file of folds decides already which repertoires"),
+        ({"group_by": "donor"}, "no column 'donor' for `group_by`"),
+        ({"group_by": "status"}, "`group_by` makes 2 groups; expected at least `folds=4`"),
+        ({"group_by": "site"}, "fold [0-3] has one class of 'status=sick' only; try fewer `folds`, another `seed`"),
+        ({"group_by": "site", "folds": "{folds}"}, "^`group_by`: the file of folds decides already which repertoires"),
         ({"folds": "{one_class}"}, "fold 2 has one class of 'status=sick' only; try"),
         ({"folds": "{unlabelled}"}, "fold 2 has one class of 'half' only; try", ),
         ({"folds": "{unknown}"}, "row 2: the cohort has no repertoire 'rep.99'"),
-        ({"seed": -1}, "^--seed -1: expected 0 to"),
-        ({"jobs": 0}, "^--jobs 0: expected at least 1$"),
+        ({"seed": -1}, "^`seed=-1`: expected 0 to"),
+        ({"jobs": 0}, "^`jobs=0`: expected at least 1$"),
         ({"methods": ["svn"]}, r"^no method 'svn'\."),
-        ({"methods": []}, "^no method was given; expected --methods with some of: deeprc, "),
+        ({"methods": []}, "^no method was given; expected `methods` with some of: deeprc, "),
         ({"methods": {"mine": None}}, r"^no method 'mine'\."),
-        ({"preset": "fast"}, "^--preset fast: neither a file nor one of paper, quick$"),
+        ({"preset": "fast"}, "^`preset=fast`: neither a file nor one of paper, quick$"),
         ({"cohort": "{no}"}, "no.h5: no such file"),
-        ({"scheduler": "tcp://127.0.0.1:1"}, "^--scheduler tcp://127.0.0.1:1: "),
+        ({"scheduler": "tcp://127.0.0.1:1"}, "^`scheduler=tcp://127.0.0.1:1`: "),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_gets_one_line_and_writes_nothing(
@@ -699,7 +705,7 @@ def test_groups_are_kept_together(
         apart = n_apart(run({"memory": toys.Memory()}))
     assert apart > 5
     assert f"{apart} values of 'patient_id' have repertoires in more than one fold: what was learned" in caplog.text
-    assert "Use --group-by 'patient_id'." in caplog.text
+    assert "Use `group_by='patient_id'`." in caplog.text
 
 
 def test_methods_that_a_cohort_cannot_serve_are_left_out_of_all(
@@ -782,7 +788,7 @@ def test_processes_change_nothing(
 def test_processes_and_a_cohort_on_no_disk_or_a_part_of_one(
     workers: None, run: Callable[..., BenchmarkResult], toys: ModuleType, cohort: RepertoireDataset
 ) -> None:
-    simulated = Cohort(20, Sizes(30), IndependentBackground(), (Signal((SimulatedMotif("WWHW"),), 0.3),))
+    simulated = Cohort(20, Sizes(30), IndependentBackground(), (MotifSignal((SimulatedMotif("WWHW"),), 0.3),))
     order = np.random.default_rng(3).permutation(30)[:24]
     for each, target in ((SimulatedDataset(simulated), "status"), (cohort[order], "status=case")):
         here, there = (run({"m": toys.Motif()}, cohort=each, target=target, folds=3, jobs=n) for n in (1, 2))

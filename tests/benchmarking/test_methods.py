@@ -107,7 +107,7 @@ def test_methods_are_chosen_once_and_in_the_order_asked_for(few: None, choose: C
 
 def test_what_a_cohort_cannot_serve_is_an_error_if_it_was_named(few: None, choose: Callable[..., Any]) -> None:
     for names in (["moon"], ["all", "moon"], ["moon", "all"], ["toy_methods:NeedsMore"]):
-        with pytest.raises(InputError, match=rf"^--methods {names[-1] if names != ['moon', 'all'] else 'moon'}: needs"):
+        with pytest.raises(InputError, match=rf"^`methods={names[-1] if names != ['moon', 'all'] else 'moon'}`: needs"):
             choose(names)
 
 
@@ -145,7 +145,7 @@ def test_a_file_cannot_name_code(toys: ModuleType, choose: Callable[..., Any], t
             with pytest.raises(InputError) as error:
                 choose(names, {"a": {"estimator": "hostile:A"}})
             assert "mine.yaml: a.estimator: " in str(error.value)
-        with pytest.raises(InputError, match="code is run only where the command names it: --method a=hostile:A"):
+        with pytest.raises(InputError, match="code is run only where the call names it: `methods=a=hostile:A`"):
             choose(["a"], {"a": {"estimator": "hostile:A"}})
     finally:
         sys.path.remove(str(tmp_path))
@@ -193,7 +193,7 @@ def test_what_is_no_estimator(estimator: object, message: str, toys: ModuleType,
         (["nois"], {}, r"^no method 'nois'; did you mean 'noise'\? Methods: all, noise, motif, moon, or module:Class$"),
         (["xyz"], {}, r"^no method 'xyz'\. Methods: all, noise, motif, moon, or"),
         ([""], {}, "^no method ''"),
-        ([], {}, "^no method was given; expected --methods with some of: noise, motif, moon$"),
+        ([], {}, "^no method was given; expected `methods` with some of: noise, motif, moon$"),
         (["noise"], {"noise": {"serch": {}}}, "mine.yaml: noise: unknown key 'serch'; expected some of estimator, fix"),
         (["noise"], {"noise": {"search": 3}}, "mine.yaml: noise.search: expected names of parameters with values"),
         (["noise"], {"noise": {"search": {"salt": 3}}}, "mine.yaml: noise.search: salt: expected a list of values"),
@@ -224,7 +224,7 @@ def test_what_cannot_be_chosen_gets_one_line(
 
 
 def test_a_preset_that_is_none(cohort: RepertoireDataset, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"^--preset quik: neither a file nor one of paper, quick$"):
+    with pytest.raises(InputError, match=r"^`preset=quik`: neither a file nor one of paper, quick$"):
         choose_methods(["deeprc"], preset="quik", dataset=cohort)
     with pytest.raises(InputError, match=r"neither a file nor one of paper, quick$"):
         choose_methods(["deeprc"], preset=tmp_path, dataset=cohort)

@@ -7,6 +7,7 @@ import pytest
 
 from deeprc.config import load_config
 from deeprc.datasets.dataset import open_dataset
+from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.runs.experiment import train_run
 
@@ -15,7 +16,7 @@ from deeprc.runs.experiment import train_run
 def test_t_cells_are_told_apart(real_data: Path, tmp_path: Path) -> None:
     folder = real_data / "covidtcrs"
     sheet = folder / "metadata_TRB_10umi_filter_MiXCR_to_VDJtools.txt"
-    preprocess([folder], sheet, tmp_path / "tcells.h5", allow_missing=True)
+    preprocess([folder], sheet, tmp_path / "tcells.h5", options=ReadingOptions(allow_missing=True))
     aucs = []
     for fold in range(5):
         run = train_run(

@@ -207,10 +207,10 @@ def test_resuming_adds_methods_and_keeps_the_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"target": "grade=low"}, "holds a benchmark in which target is 'status'; choose another --output"),
+        ({"target": "grade=low"}, "holds a benchmark in which target is 'status'; choose another `output`"),
         ({"group_by": "patient_id", "folds": "x"}, "holds a benchmark in which group_by is None; choose another"),
-        ({"seed": 1, "folds": "x"}, "holds a benchmark in which seed is 0; choose another --output"),
-        ({"n_folds": 3, "folds": "x"}, "holds a benchmark in which the number of folds is 5; choose another --output"),
+        ({"seed": 1, "folds": "x"}, "holds a benchmark in which seed is 0; choose another `output`"),
+        ({"n_folds": 3, "folds": "x"}, "holds a benchmark in which the number of folds is 5; choose another `output`"),
         ({"folds": "x"}, "holds a benchmark in which the assignment to folds is another one; choose another"),
         ({"content": "x", "folds": "x"}, "holds a benchmark in which the cohort's content is another one; choose"),
     ],
@@ -227,12 +227,12 @@ def test_a_folder_keeps_one_benchmark(changes: dict[str, Any], message: str, tmp
 
 def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
     ResultStore(tmp_path / "a", HEADER)
-    with pytest.raises(InputError, match=r"a: exists already; continue it with --resume, or choose another --output"):
+    with pytest.raises(InputError, match=r"a: exists already; continue it with `resume`, or choose another `output`"):
         ResultStore(tmp_path / "a", HEADER)
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "mine.txt").write_text("")
     for resume in (False, True):
-        with pytest.raises(InputError, match=r"b: exists already; choose another --output"):
+        with pytest.raises(InputError, match=r"b: exists already; choose another `output`"):
             ResultStore(tmp_path / "b", HEADER, resume=resume)
     with pytest.raises(InputError, match=r"cannot be made, .*mine.txt is no folder"):
         ResultStore(tmp_path / "b" / "mine.txt" / "c", HEADER)
@@ -263,5 +263,5 @@ def test_headers_that_cannot_be_used(text: str, message: str, tmp_path: Path) ->
 
 
 def test_a_folder_without_a_header(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"holds no benchmark \(no benchmark.yaml\); choose another --output"):
+    with pytest.raises(InputError, match=r"holds no benchmark \(no benchmark.yaml\); choose another `output`"):
         read_header(tmp_path)

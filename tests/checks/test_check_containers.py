@@ -22,10 +22,11 @@ from deeprc.checks.overlaps import overlaps
 from deeprc.checks.profile import SKETCH_SIZE, TOP_SIZE, Fingerprints, hash_sequences
 from deeprc.config import load_config
 from deeprc.datasets.alphabet import encode_many
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import seal_container
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.preprocessing import preprocess
-from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.datasets.sequences import SequenceTable
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import people, subject_column
 from deeprc.runs import run_text
@@ -74,7 +75,7 @@ def test_the_compiled_hash_is_the_readable_one() -> None:
     rng = np.random.default_rng(1)
     letters = random_sequences(rng, 50)
     residues, offsets = encode_many(letters)
-    v = GeneCalls(rng.integers(0, 3, 50).astype(np.uint16), ("", "TRBV2", "TRBV9"))
+    v = Categorical(rng.integers(0, 3, 50).astype(np.uint16), ("", "TRBV2", "TRBV9"))
     for genes in (v, None):
         table = SequenceTable(residues, np.diff(offsets), np.ones(50, np.uint32), v_call=genes, j_call=None)
         store = type(

@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,11 @@ from deeprc.checks.overlaps import overlaps
 from deeprc.checks.profile import hash_sequences
 from deeprc.checks.sheet import Subjects, _alike
 from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.metadata import read_metadata
+from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.preprocessing import preprocess
-from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.datasets.sequences import SequenceTable
 from deeprc.errors import InputError
 
 LETTERS = np.array(list(AMINO_ACIDS))
@@ -78,9 +81,12 @@ class Cohort:
         self.sheet.to_csv(folder / "sheet.tsv", sep="\t", index=False)
         return self
 
-    def check(self, **options: object):
-        options = {"targets": ["status"], **options}
-        return check_cohort([self.folder / "files"], self.folder / "sheet.tsv", **options)
+    def check(
+        self, *, targets: Sequence[str] = ("status",), group_by: str | None = None, jobs: int = 1, **options: object
+    ):
+        place = [self.folder / "files"], self.folder / "sheet.tsv"
+        reading = ReadingOptions(**options)
+        return check_cohort(*place, targets=targets, group_by=group_by, jobs=jobs, options=reading)
 
 
 def codes(found, *severities: str) -> list[str]:
@@ -224,7 +230,7 @@ def test_mixed_chains(tmp_path, cohort):
     finding = only(cohort.check(), "mixed-chains")
     assert finding.severity == "error"
     assert finding.repertoires == ("hd2",)
-    assert finding.advice == "choose one with --locus, such as --locus TRB"
+    assert finding.advice == "choose one with `locus`, such as `locus=TRB`"
     assert "mixed-chains" not in codes(cohort.check(locus="TRB"))
 
 
@@ -481,7 +487,7 @@ def test_hashes_know_residues_and_gene_names_but_not_their_codes():
 
     def table(vocabulary, codes):
         return SequenceTable(
-            residues, np.diff(offsets), np.ones(4, np.uint32), GeneCalls(np.array(codes, np.uint16), vocabulary)
+            residues, np.diff(offsets), np.ones(4, np.uint32), Categorical(np.array(codes, np.uint16), vocabulary)
         )
 
     one = hash_sequences(table(("TRBV2", "TRBV9"), [0, 1, 0, 0]))
@@ -500,7 +506,7 @@ def test_subjects_with_several_repertoires(tmp_path, cohort):
     cohort.write(tmp_path)
     found = cohort.check()
     assert only(found, "repeated-subject").severity == "warning"
-    assert "train with --group-by subject_id" in only(found, "repeated-subject").advice
+    assert "train with `group_by=subject_id`" in only(found, "repeated-subject").advice
     assert "subject-in-both-classes" not in codes(found, "warning", "note")
     assert only(cohort.check(group_by="subject_id"), "repeated-subject").severity == "note"
 
@@ -543,7 +549,7 @@ def test_one_class_is_an_error_and_a_column_that_is_not_there_is_wrong_usage(tmp
     assert codes(found, "error") == ["unusable-target"] * 2
     with pytest.raises(InputError, match=r"no metadata column 'satus'.*did you mean 'status'"):
         cohort.check(targets=["satus"])
-    with pytest.raises(InputError, match="no column 'who' for --group-by"):
+    with pytest.raises(InputError, match="no column 'who' for `group_by`"):
         cohort.check(group_by="who")
 
 
@@ -744,7 +750,8 @@ def test_covidtcrs_without_subjects(real_data, tmp_path):
     folder = real_data / "covidtcrs"
     sheet = pd.read_csv(folder / "metadata_TRB_10umi_filter_MiXCR_to_VDJtools.txt", sep="\t")
     sheet.drop(columns=["patient_id", "study_patient_id"]).to_csv(tmp_path / "sheet.tsv", sep="\t", index=False)
-    found = check_cohort([folder], tmp_path / "sheet.tsv", targets=["T-cell_type=cd4"], allow_missing=True)
+    options = ReadingOptions(allow_missing=True)
+    found = check_cohort([folder], tmp_path / "sheet.tsv", targets=["T-cell_type=cd4"], options=options)
     assert "too-few" not in codes(found, "note")
     genes = [each for each in found.findings if each.code == "label-from-genes"]
     assert [each.severity for each in genes] == ["warning", "warning"]
@@ -754,7 +761,7 @@ def test_covidtcrs_without_subjects(real_data, tmp_path):
 def test_covidtcrs(real_data):
     folder = real_data / "covidtcrs"
     sheet = folder / "metadata_TRB_10umi_filter_MiXCR_to_VDJtools.txt"
-    found = check_cohort([folder], sheet, targets=["T-cell_type"], allow_missing=True)
+    found = check_cohort([folder], sheet, targets=["T-cell_type"], options=ReadingOptions(allow_missing=True))
     assert codes(found, "error") == []
     assert only(found, "small-repertoire").repertoires == ("2_cd4_1_S67", "5_cd4_1_S4")
     assert only(found, "similar-content").repertoires == ("31_cd8_1_S64", "34_cd4_1_S55")  # two subjects

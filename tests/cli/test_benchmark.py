@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from deeprc.benchmarking.methods import METHODS
+from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.cli.benchmark import _duration
 from deeprc.datasets.dataset import RepertoireDataset
 
@@ -91,7 +92,7 @@ def test_a_comparison(toys: ModuleType, arguments: list[str], deeprc: Deeprc, tm
     fits = len(toys.read_log(tmp_path / "log"))
     code, _, err = deeprc(*arguments, "--methods", MOTIF, "-o", out_folder, "--resume")
     assert (code, err.count("\n")) == (2, 1)  # the folder's file does not make it import what the command does not name
-    assert f"was begun with --method {NOISE}; code is run only where the command names it: give it again" in err
+    assert f"was begun with --methods {NOISE}; code is run only where the call names it: give it again" in err
     code, resumed, _ = deeprc(*arguments, "--methods", f"{MOTIF},{NOISE}", "-o", out_folder, "--resume")
     assert (code, resumed) == (0, out)
     assert len(toys.read_log(tmp_path / "log")) == fits
@@ -203,12 +204,7 @@ def test_options_reach_the_harness(
         "target": "a=b",
         "methods": ["all"],
         "output": "o",
-        "preset": None,
-        "folds": 5,
-        "group_by": None,
-        "seed": 0,
-        "jobs": 1,
-        "scheduler": None,
+        "options": BenchmarkOptions(),
         "resume": False,
     }
     options = [
@@ -234,13 +230,10 @@ def test_options_reach_the_harness(
     assert calls[1] == {
         **default,
         "methods": ["a", "b", "c"],
-        "preset": "paper",
-        "folds": "f.tsv",
-        "seed": 3,
-        "jobs": os.cpu_count(),
-        "group_by": "g",
+        "options": BenchmarkOptions(
+            preset="paper", folds="f.tsv", seed=3, jobs=os.cpu_count() or 1, group_by="g", scheduler="s"
+        ),
         "resume": True,
-        "scheduler": "s",
     }
 
 

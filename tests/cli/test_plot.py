@@ -109,7 +109,6 @@ def test_a_repertoire_without_sequences(folder: Path, cohort: RepertoireDataset,
         figure_of(kind, folder, other, repertoire="rep.0", device="cpu")
 
 
-@pytest.mark.skipif(importlib.util.find_spec("captum") is None, reason="captum is missing")
 def test_top_sequences_of_a_class(run: Run, folder: Path, cohort: RepertoireDataset) -> None:
     from deeprc.interpretation.attributions import attribute
     from deeprc.interpretation.survey import survey

@@ -19,10 +19,11 @@ import pytest
 from deeprc.datasets import cache
 from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.cache import Arrays, cached, content_digest
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container import Container
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.datasets.sequences import SequenceTable
 from deeprc.datasets.simulation import Cohort, IndependentBackground, SimulatedDataset, Sizes
 
 TEXTS = [["CASSF", "CAW"], ["CAF"], []]
@@ -41,7 +42,7 @@ def write(
         for number, of_one in enumerate(texts):
             residues, offsets = encode_many(of_one)
             n = len(of_one)
-            genes = GeneCalls(np.ones(n, np.uint16), ("", gene))
+            genes = Categorical(np.ones(n, np.uint16), ("", gene))
             counts = np.full(n, count, np.uint32)
             writer.append(f"{prefix}{number}", SequenceTable(residues, np.diff(offsets), counts, v_call=genes))
         writer.finish(pd.DataFrame({"y": [y] * len(texts)}), source="a test")

@@ -7,6 +7,7 @@ import pytest
 from deeprc.checks import check_cohort
 from deeprc.datasets.container import Container
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.errors import InputError, group_errors, quote
 
@@ -23,9 +24,9 @@ def both(tmp_path, write_table):
     return tmp_path
 
 
-def run(folder, *sources, **options):
-    sources = sources or ("files",)
-    return preprocess([folder / each for each in sources], folder / "metadata.tsv", folder / "cohort.h5", **options)
+def run(folder, *sources, skip_bad_files=False, **options):
+    place = [folder / each for each in sources or ("files",)], folder / "metadata.tsv", folder / "cohort.h5"
+    return preprocess(*place, options=ReadingOptions(**options), skip_bad_files=skip_bad_files)
 
 
 def warnings(caplog):
@@ -67,7 +68,7 @@ def test_a_fault_of_all_files_is_said_once(both):
 def test_bad_files_are_not_skipped_where_all_are_bad(both, caplog):
     with pytest.raises(InputError, match="no file can be read: 3 files: no reader knows this header") as error:
         run(both, reader_format="airr", skip_bad_files=True)
-    assert "--skip-bad-files" not in str(error.value)
+    assert "`skip_bad_files`" not in str(error.value)
     for path in (both / "files").iterdir():
         path.write_text("junction_aa\tduplicate_count\nCASSF\tmany\n")
     caplog.clear()
@@ -89,18 +90,19 @@ def test_skipped_files_are_said_once(both, write_table, caplog):
 
 def test_check_says_a_fault_of_all_files_once_and_advises_what_fits(both, write_table):
     def unreadable():
-        findings = check_cohort([both / "files"], both / "metadata.tsv", reader_format=reader_format).findings
+        options = ReadingOptions(reader_format=reader_format)
+        findings = check_cohort([both / "files"], both / "metadata.tsv", options=options).findings
         return [each for each in findings if each.code == "unreadable-file"]
 
     reader_format = "airr"
     (finding,) = unreadable()
     assert finding.message.startswith("3 files: no reader knows this header")
     assert finding.files == tuple(f"{both}/files/{name}.tsv" for name in "abc")
-    assert "--skip-bad-files" not in finding.advice
+    assert "`skip_bad_files`" not in finding.advice
     write_table(both / "files" / "a.tsv", ("junction_aa",), [("CASSF",)])
     (finding,) = unreadable()
     assert finding.message.startswith("2 files: no reader knows this header")
-    assert "--skip-bad-files" in finding.advice
+    assert "`skip_bad_files`" in finding.advice
 
 
 def test_errors_are_grouped_by_what_they_say():
@@ -124,7 +126,8 @@ def test_any_other_table_may_have_genes_and_repertoires(tmp_path, write_table):
     assert [(each.repertoire_id, each.sequences()) for each in dataset] == [("p", ["CASSF", "CATF"]), ("q", ["CAF"])]
     assert container.v_call.names().tolist() == ["TRBV2", "TRBV2", ""]
     assert container.j_call.names().tolist() == ["TRBJ1-1", "", "TRBJ2-1"]
-    found = check_cohort([tmp_path / "all.txt"], tmp_path / "metadata.tsv", sequence_column="seq", v_column="gene")
+    options = ReadingOptions(sequence_column="seq", v_column="gene")
+    found = check_cohort([tmp_path / "all.txt"], tmp_path / "metadata.tsv", options=options)
     (finding,) = [each for each in found.findings if each.code == "unreadable-file"]
     assert finding.message == f"{tmp_path}/all.txt: no column 'gene'; the file's columns are seq, gene V, gene J, who"
 

@@ -6,15 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, decode_many
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.cleaning import DROP_REASONS, Cleaning, cdr3s_are_junctions, clean, split
 from deeprc.datasets.readers import Rows, SequenceKind, Status
-from deeprc.datasets.readers.columns import Coded
 from deeprc.errors import InputError
 
 
 def coded(names):
     vocabulary = sorted(set(names))
-    return Coded([np.array([vocabulary.index(name) for name in names], np.int32)], vocabulary)
+    return Categorical(np.array([vocabulary.index(name) for name in names], np.int32), tuple(vocabulary))
 
 
 def rows_of(texts, status=Status.UNKNOWN, counts=None, kind=SequenceKind.JUNCTION_AA, **columns):

@@ -12,6 +12,7 @@ import pytest
 
 from deeprc.datasets import clones as module
 from deeprc.datasets.alphabet import encode_many
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.clones import (
     Clones,
@@ -25,7 +26,7 @@ from deeprc.datasets.clones import (
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequence_hash import hashes_of
-from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.datasets.sequences import SequenceTable
 from deeprc.datasets.simulation import Cohort, GermlineBackground, SimulatedDataset, Sizes, write_container
 from deeprc.errors import InputError
 
@@ -38,8 +39,8 @@ def write(path: Path, repertoires: list[list[str]], seed: int = 0, fields: tuple
         for number, sequences in enumerate(repertoires):
             residues, offsets = encode_many(sequences)
             n = len(sequences)
-            v = GeneCalls(rng.integers(0, 3, n).astype(np.uint16), V) if "v" in fields else None
-            j = GeneCalls(rng.integers(0, 2, n).astype(np.uint16), J) if "j" in fields else None
+            v = Categorical(rng.integers(0, 3, n).astype(np.uint16), V) if "v" in fields else None
+            j = Categorical(rng.integers(0, 2, n).astype(np.uint16), J) if "j" in fields else None
             table = SequenceTable(residues, np.diff(offsets), np.ones(n, np.uint32), v_call=v, j_call=j)
             writer.append(f"rep.{number}", table)
         writer.finish(pd.DataFrame({"status": np.arange(len(repertoires)) % 2}), source="a test")
@@ -171,8 +172,8 @@ def test_clones_are_recognised_in_another_container(
     with ContainerWriter(tmp_path / "other.h5") as writer:
         for number, sequences in enumerate([*texts, []]):
             residues, offsets = encode_many(sequences)
-            v = GeneCalls(rng.integers(0, 3, len(sequences)).astype(np.uint16), ("TRBV2", "TRBV9", "TRBV1"))
-            j = GeneCalls(rng.integers(0, 2, len(sequences)).astype(np.uint16), ("TRBJ2", "TRBJ7"))
+            v = Categorical(rng.integers(0, 3, len(sequences)).astype(np.uint16), ("TRBV2", "TRBV9", "TRBV1"))
+            j = Categorical(rng.integers(0, 2, len(sequences)).astype(np.uint16), ("TRBJ2", "TRBJ7"))
             counts = np.ones(len(sequences), np.uint32)
             writer.append(str(number), SequenceTable(residues, np.diff(offsets), counts, v_call=v, j_call=j))
         writer.finish(pd.DataFrame({"status": range(4)}), source="a test")

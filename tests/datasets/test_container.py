@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from deeprc.datasets import container_writer
 from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container import Container
 from deeprc.datasets.container_writer import ContainerWriter, seal_container
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.datasets.sequences import SequenceTable
 from deeprc.errors import InputError
 
 
@@ -87,7 +88,7 @@ def test_what_is_written_is_read(repertoires):
         tables[f"r.{i}"] = make_table(
             [row[0] for row in rows],
             [row[1] for row in rows],
-            v_call=GeneCalls(codes, vocabulary),
+            v_call=Categorical(codes, vocabulary),
             witness=witness,
         )
     with tempfile.TemporaryDirectory() as folder:
@@ -122,7 +123,7 @@ def test_metadata_keeps_types_order_and_odd_names(tmp_path):
 
 def test_many_gene_names_and_a_long_report_fit(tmp_path):
     vocabulary = tuple(f"IGHV{i}" for i in range(20_000))
-    calls = GeneCalls(np.array([19_999], np.uint16), vocabulary)
+    calls = Categorical(np.array([19_999], np.uint16), vocabulary)
     with ContainerWriter(tmp_path / "c.h5") as writer:
         writer.append("a", make_table(["CF"], v_call=calls))
         writer.finish(pd.DataFrame({"id": ["a"]}), source="", preprocessing={"text": "x" * 1_000_000})
@@ -132,7 +133,7 @@ def test_many_gene_names_and_a_long_report_fit(tmp_path):
 
 
 def test_more_gene_names_than_fit_are_refused(tmp_path):
-    calls = GeneCalls(np.zeros(1, np.uint16), tuple(map(str, range(70_000))))
+    calls = Categorical(np.zeros(1, np.uint16), tuple(map(str, range(70_000))))
     with ContainerWriter(tmp_path / "c.h5") as writer, pytest.raises(InputError, match="is it a gene column"):
         writer.append("a", make_table(["CF"], v_call=calls))
 
@@ -260,7 +261,7 @@ def test_a_sequence_longer_than_any_table_is_refused(container):
 
 
 def test_gene_codes_beyond_the_vocabulary_are_refused(tmp_path):
-    calls = GeneCalls(np.array([0, 1, 1], np.uint16), ("TRBV1", "TRBV2"))
+    calls = Categorical(np.array([0, 1, 1], np.uint16), ("TRBV1", "TRBV2"))
     path = write(tmp_path / "c.h5", {"a": make_table(["CF", "CW", "CA"], v_call=calls)})
     with h5py.File(path, "a") as file:
         n = len(file["v_call"].attrs["vocabulary"])
@@ -312,7 +313,7 @@ def test_a_compressed_dataset_is_refused(container):
 
 
 def test_genes_that_come_late_belong_to_their_sequences(tmp_path):
-    genes = GeneCalls(np.array([1, 0], np.uint16), ("TRBV2", "TRBV9"))
+    genes = Categorical(np.array([1, 0], np.uint16), ("TRBV2", "TRBV9"))
     without = SequenceTable(np.array([1, 2, 3], np.uint8), np.array([2, 1]), np.array([1, 1], np.uint32))
     with ContainerWriter(tmp_path / "c.h5") as writer:
         writer.append("a", without)

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.errors import InputError
 
@@ -95,7 +96,7 @@ def damaged(data, ways):
     return data
 
 
-def preprocess_or_say_why(files, sheet, **options):
+def preprocess_or_say_why(files, sheet, **arguments):
     """Return the report and the repertoires, or None after an error that names what is bad and leaves nothing."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -104,7 +105,7 @@ def preprocess_or_say_why(files, sheet, **options):
         before = sorted(folder.iterdir())
         report, message = None, ""
         try:
-            report = preprocess([folder / file for file in files], folder / "sheet", folder / "c.h5", **options)
+            report = preprocess([folder / file for file in files], folder / "sheet", folder / "c.h5", **arguments)
         except InputError as error:
             message = str(error)
         left = [] if report is None else [folder / "c.h5"]
@@ -174,7 +175,7 @@ def test_a_damaged_file_beside_a_good_one(ways):
     """With `skip_bad_files` the good one is read whatever the other has become."""
     files = {"q.tsv": TABLES["vdjtools"].encode(), "r.tsv": damaged(TABLES["vdjtools"].encode(), ways)}
     sheet = b"repertoire_id\nq\nr\n"
-    done = preprocess_or_say_why(files, sheet, skip_bad_files=True, allow_missing=True)
+    done = preprocess_or_say_why(files, sheet, options=ReadingOptions(allow_missing=True), skip_bad_files=True)
     assert done is None or agrees(*done)
     if done is not None:
         assert done[1][0].repertoire_id == "q"

@@ -122,8 +122,8 @@ def test_scores_of_genes_do_not_make_them_different(tmp_path, write_table):
     scores = np.random.default_rng(0).uniform(200, 500, 1000).round(1)
     rows = [("CASSF", f"TRBV12-3*00({score}),TRBV12-4*00({score})", f"TRBJ1-1*00({score})") for score in scores]
     rows = rows_of(write_table(tmp_path / "a.tsv", ("aaSeqCDR3", "allVHitsWithScore", "allJHitsWithScore"), rows))
-    assert rows.v_call.values == ("TRBV12-3*00,TRBV12-4*00",)
-    assert rows.j_call.values == ("TRBJ1-1*00",)
+    assert rows.v_call.vocabulary == ("TRBV12-3*00,TRBV12-4*00",)
+    assert rows.j_call.vocabulary == ("TRBJ1-1*00",)
 
 
 def test_a_worker_does_without_pandas(cohort):

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deeprc.datasets import genes
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.genes import (
     LEVELS,
     LOCI,
@@ -21,7 +22,6 @@ from deeprc.datasets.genes import (
     normalise_genes,
     normalise_locus,
 )
-from deeprc.datasets.sequences import GeneCalls
 
 GENES = {
     # IMGT and AIRR
@@ -303,7 +303,7 @@ def test_the_spellings_of_a_locus_column(text, locus):
 def test_a_vocabulary_is_mapped_and_reported():
     found = ("", "TCRBV06-02*01", "TRBV6-2", "TCRBV10-01", "TCRBV06-02/06-03", "TRBV6", "unresolved", "mine")
     mapping = normalise_genes(found)
-    assert mapping.vocabulary == ("", "TRBV6", "TRBV6-2", "TRBV6-2,TRBV6-3", "TRBV10-1", "mine")
+    assert mapping.stored.vocabulary == ("", "TRBV6", "TRBV6-2", "TRBV6-2,TRBV6-3", "TRBV10-1", "mine")
     assert mapping.counts == {"gene": 3, "family": 1, "tie": 1, "unknown": 2, "unrecognised": 1}
     assert list(mapping.counts) == list(LEVELS)
     assert mapping.levels == ("unknown", "gene", "gene", "gene", "tie", "family", "unknown", "unrecognised")
@@ -311,15 +311,15 @@ def test_a_vocabulary_is_mapped_and_reported():
     assert set(mapping.rows) == {
         GeneRow(name, normalise_gene(name).name, level) for name, level in zip(found, mapping.levels, strict=True)
     }
-    calls = GeneCalls(np.array([1, 2, 0, 6, 7], np.uint16), found)
-    mapped = GeneCalls(mapping.codes[calls.codes].astype(np.uint16), mapping.vocabulary)
+    calls = Categorical(np.array([1, 2, 0, 6, 7], np.uint16), found)
+    mapped = mapping.stored.take(calls.codes)
     assert mapped.names().tolist() == ["TRBV6-2", "TRBV6-2", "", "", "mine"]
 
 
 def test_the_table_of_what_was_mapped_leaves_scores_out():
     mapping = normalise_genes(["TRBV9*00(20)", "TRBV9*00(30.5)", "TRBV9*00(20),TRBV2*00(20)"])
-    assert mapping.vocabulary == ("TRBV2,TRBV9", "TRBV9")
-    assert mapping.codes.tolist() == [1, 1, 0]
+    assert mapping.stored.vocabulary == ("TRBV2,TRBV9", "TRBV9")
+    assert mapping.stored.codes.tolist() == [1, 1, 0]
     assert mapping.rows == (
         GeneRow("TRBV9*00", "TRBV9", "gene"),
         GeneRow("TRBV9*00,TRBV2*00", "TRBV2,TRBV9", "tie"),
@@ -328,15 +328,15 @@ def test_the_table_of_what_was_mapped_leaves_scores_out():
 
 def test_an_empty_vocabulary():
     mapping = normalise_genes([])
-    assert (mapping.vocabulary, mapping.codes.tolist(), mapping.rows) == ((), [], ())
+    assert (mapping.stored.vocabulary, mapping.stored.codes.tolist(), mapping.rows) == ((), [], ())
     assert set(mapping.counts.values()) == {0}
 
 
 def test_a_vocabulary_with_genes_of_mice_is_not_read_as_human():
     human = normalise_genes(["TCRBV13-01", "TCRBV20-01", "TRBV6-2"])
-    assert (human.vocabulary, human.mouse) == (("TRBV6-2", "TRBV13", "TRBV20-1"), ())
+    assert (human.stored.vocabulary, human.mouse) == (("TRBV6-2", "TRBV13", "TRBV20-1"), ())
     mouse = normalise_genes(["TCRBV13-01", "TCRBV13-02*01", "TCRBV20-01", "TRBV19", "unresolved"])
-    assert mouse.vocabulary == ("", "TCRBV13-01", "TCRBV13-02*01", "TCRBV20-01", "TRBV19")
+    assert mouse.stored.vocabulary == ("", "TCRBV13-01", "TCRBV13-02*01", "TCRBV20-01", "TRBV19")
     assert mouse.mouse == ("TCRBV13-02*01",)
     assert mouse.counts["unrecognised"] == 3
 
@@ -387,7 +387,7 @@ def test_names_that_a_test_file_made_up_are_kept(real_data):
     names = names_of(real_data / "formats" / "airr" / "scirpy_rearrangement_tra.tsv", ["v_call"])
     assert names == {"TRAV1-69*10", "TRAV3-33*06", "TRAV3-49*03", "TRAV5-51*01"}  # genes of IGH, renamed
     mapping = normalise_genes(sorted(names))
-    assert set(mapping.vocabulary) == names
+    assert set(mapping.stored.vocabulary) == names
     assert mapping.counts["unrecognised"] == 4
 
 

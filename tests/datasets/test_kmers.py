@@ -69,5 +69,5 @@ def test_the_number_of_threads_changes_nothing():
 
 @pytest.mark.parametrize("places", [(), (1, 2), (0, 0), (0, 2, 1), tuple(range(7))])
 def test_places_must_rise_from_zero(places):
-    with pytest.raises(InputError, match="k-mers: expected 1 to 6 places that rise from 0"):
+    with pytest.raises(InputError, match="kmer_offsets: expected 1 to 6 whole numbers that rise from 0"):
         count_kmers(np.zeros(3, np.uint8), np.array([3]), places)

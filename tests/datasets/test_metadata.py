@@ -94,7 +94,7 @@ def test_without_an_id_column_the_file_names_are_the_ids(tmp_path):
 
 
 def test_no_id_column(tmp_path):
-    with pytest.raises(InputError, match=r"m\.tsv: no column of repertoire ids among age, y; .*--id-column"):
+    with pytest.raises(InputError, match=r"m\.tsv: no column of repertoire ids among age, y; .*`id_column`"):
         read_metadata(write(tmp_path / "m.tsv", [["age", "y"], ["1", "2"]]))
 
 

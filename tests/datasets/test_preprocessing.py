@@ -15,14 +15,17 @@ from deeprc.datasets.cleaning import Cleaning
 from deeprc.datasets.container import Container
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.errors import InputError
 
 AIRR = ("junction_aa", "productive", "duplicate_count")
 
 
-def run(cohort, **options):
-    return preprocess([cohort / "files"], cohort / "metadata.tsv", cohort / "cohort.h5", **options)
+def run(cohort, *, skip_bad_files=False, jobs=1, progress=None, **options):
+    arguments = {"skip_bad_files": skip_bad_files, "jobs": jobs, "progress": progress}
+    place = [cohort / "files"], cohort / "metadata.tsv", cohort / "cohort.h5"
+    return preprocess(*place, options=ReadingOptions(**options), **arguments)
 
 
 def fails(cohort, **options):
@@ -368,7 +371,7 @@ def test_a_file_of_many_is_never_made_one(tmp_path, write_table):
     write_table(tmp_path / "metadata.tsv", ("ID",), ["a"])
     assert fails(tmp_path) == (
         f"{tmp_path}/files/a.tsv: column 'repertoire_id' names 2 repertoires (p, q); the sheet gives the whole file to "
-        "'a'. --split-by repertoire_id takes them apart, --split-by none keeps them together"
+        "'a'. `split_by=repertoire_id` takes them apart, `split_by=none` keeps them together"
     )
     run(tmp_path, split_by="none")
     dataset = RepertoireDataset(tmp_path / "cohort.h5")
@@ -394,10 +397,10 @@ def test_a_mixture_of_chains_asks_for_a_choice(cohort, write_table):
     rows = [("CAWF", "T", 1, "TRAV1-1"), ("CASF", "T", 1, "TRBV2")]
     write_table(cohort / "files" / "c.tsv.gz", (*AIRR, "v_call"), rows)
     assert fails(cohort) == (
-        "the files hold several chains, TRA (repertoire 'c') and TRB (repertoire 'c'); choose one with --locus"
+        "the files hold several chains, TRA (repertoire 'c') and TRB (repertoire 'c'); choose one with `locus`"
     )
     write_table(cohort / "files" / "c.tsv.gz", (*AIRR, "v_call"), rows[:1])
-    message = "the files hold several chains, TRA (repertoire 'c') and TRB (repertoire 'a'); choose one with --locus"
+    message = "the files hold several chains, TRA (repertoire 'c') and TRB (repertoire 'a'); choose one with `locus`"
     assert fails(cohort) == message
     report = run(cohort, locus="TRB", allow_missing=True)
     assert report.dropped["other_locus"] == 1
@@ -468,7 +471,7 @@ def test_what_does_not_match_is_listed(cohort, write_table, caplog):
     no_file = f"{cohort}/metadata.tsv: no file for 2 rows: x, y (by column 'repertoire_id')"
     no_row = f"no row of {cohort}/metadata.tsv for 1 file: SOURCE.txt"
     message = fails(cohort)
-    assert message == f"{no_file}; {no_row}. Give what is missing, or leave these out with --allow-missing"
+    assert message == f"{no_file}; {no_row}. Give what is missing, or leave these out with `allow_missing`"
     with caplog.at_level(logging.WARNING):
         report = run(cohort, allow_missing=True)
     assert caplog.messages == [f"{no_file}: left out", f"{no_row}: left out"]
@@ -486,7 +489,7 @@ def test_long_lists_are_cut(cohort, write_table):
 def test_when_nothing_matches(cohort, write_table, allow_missing):
     write_table(cohort / "metadata.tsv", ("ID",), [("x",)])
     message = fails(cohort, allow_missing=allow_missing)
-    assert message.endswith(". Not one file matches: is --id-column right?")
+    assert message.endswith(". Not one file matches: is `id_column` right?")
     assert "for 3 files: a.tsv.gz, b.tsv.gz, c.tsv.gz" in message
 
 
@@ -495,7 +498,7 @@ def test_a_repertoire_with_nothing_kept(cohort, write_table, caplog):
     expected = (
         f"{cohort}/files/a.tsv.gz: none of the 3 rows of repertoire 'a' is kept (stop_codon 1, unproductive 1, empty 1)"
     )
-    assert fails(cohort) == f"{expected}. --allow-missing leaves such repertoires out"
+    assert fails(cohort) == f"{expected}. `allow_missing` leaves such repertoires out"
     report = run(cohort, allow_missing=True)
     assert caplog.messages == [f"{expected}: left out"]
     assert [each.kept for each in report.repertoires] == [1, 0, 1]
@@ -505,7 +508,7 @@ def test_a_repertoire_with_nothing_kept(cohort, write_table, caplog):
 
 def test_an_empty_sequence_column_gives_a_hint(cohort, write_table):
     write_table(cohort / "files" / "a.tsv.gz", AIRR, [("", "T", 1)])
-    assert "(empty 1); are the sequences in another column? Name it with --sequence-column." in fails(cohort)
+    assert "(empty 1); are the sequences in another column? Name it with `sequence_column`." in fails(cohort)
 
 
 def test_a_header_and_no_rows(cohort, write_table):
@@ -553,10 +556,13 @@ def test_a_missing_source(cohort):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"jobs": 0}, "--jobs: expected at least 1, found 0"),
-        ({"min_length": 0}, "expected 1 <= --min-length <= --max-length <= 255, found 0 and 50"),
-        ({"max_length": 256}, "expected 1 <= --min-length <= --max-length <= 255, found 1 and 256"),
+        ({"jobs": 0}, "`jobs`: expected at least 1, found 0"),
+        ({"min_length": 0}, "expected 1 <= `min_length` <= `max_length` <= 255, found 0 and 50"),
+        ({"max_length": 256}, "expected 1 <= `min_length` <= `max_length` <= 255, found 1 and 256"),
         ({"min_length": 9, "max_length": 8}, "found 9 and 8"),
+        ({"locus": "TRX"}, "`locus`: expected one of TRA, TRB, TRG, TRD, IGH, IGK, IGL, found 'TRX'"),
+        ({"merge": "clone"}, "`merge`: expected one of genes, junction, none, found 'clone'"),
+        ({"v_column": "v"}, "`v_column` needs `sequence_column`"),
         ({"reader_format": "vdjtools"}, "no reader knows this header"),
         ({"id_column": "Status"}, "rows 2 and 4 have the same status 'sick'"),
     ],
@@ -624,8 +630,9 @@ def test_an_original_container_cut_short_is_one_bad_file(tmp_path, write_table):
     path.write_bytes(path.read_bytes()[:1000])
     good = write_table(tmp_path / "files" / "c.tsv", AIRR, [("CAF", "T", 1)])
     write_table(tmp_path / "metadata.tsv", ("ID",), [(name,) for name in "abc"])
-    options = {"skip_bad_files": True, "allow_missing": True}
-    report = preprocess([path, good], tmp_path / "metadata.tsv", tmp_path / "cohort.h5", **options)
+    options = ReadingOptions(allow_missing=True)
+    place = [path, good], tmp_path / "metadata.tsv", tmp_path / "cohort.h5"
+    report = preprocess(*place, options=options, skip_bad_files=True)
     assert [each.repertoire_id for each in report.repertoires] == ["c"]
     assert list(report.skipped_files) == [str(path)]
 

@@ -267,9 +267,9 @@ def test_airr_counts_cells_where_the_table_is_of_single_cells(write_table, tmp_p
 def test_a_row_without_a_cell_is_a_cell_of_its_own(write_table, tmp_path):
     rows = [("a", "CAF"), ("", "CAF"), ("na", "CAF"), ("a", "CAF")]
     header = read_header(write_table(tmp_path / "r.tsv", ["cell_id", "junction_aa"], rows))
-    cell = read_rows(header, find_reader(header)[1]).cell
-    assert [cell.at(row) for row in range(4)] == ["a", "", "", "a"]
-    assert len(set(cell.codes.tolist())) == 3
+    found = read_rows(header, find_reader(header)[1])
+    assert found.cell.names().tolist() == ["a", "", "", "a"]
+    assert clean(found).sequences.counts.tolist() == [3]
 
 
 def test_airr_rows_that_are_no_cell(write_table, tmp_path):
@@ -414,8 +414,8 @@ def test_mixcr_3(write_table, tmp_path):
     header = read_header(write_table(tmp_path / "r.tsv", MIXCR_3.split(), [row.split("|")]))
     rows = read_rows(header, find_reader(header)[1])
     assert rows.counts.tolist() == [63510]
-    assert rows.v_call.at(0) == "TRBV6-2*00,TRBV6-3*00"
-    assert rows.j_call.at(0) == ""
+    assert rows.v_call.name(0) == "TRBV6-2*00,TRBV6-3*00"
+    assert rows.j_call.name(0) == ""
     table = clean(rows).sequences
     assert table.v_call.vocabulary[table.v_call.codes[0]] == "TRBV6-2,TRBV6-3"
 
@@ -587,7 +587,7 @@ def test_a_header_that_no_reader_knows():
         "x/r.tsv: no reader knows this header; its first columns are column0, column1, column2, column3, "
         "column4, column5, column6, column7, .... Known formats: airr (junction_aa | cdr3_aa | junction); immunoseq ("
     )
-    assert message.endswith("Any other table is read with --sequence-column and --count-column.")
+    assert message.endswith("Any other table is read with `sequence_column` and `count_column`.")
     for name in FORMATS[2:-1]:
         assert f"; {name} (" in message
 
@@ -675,11 +675,11 @@ def test_the_chosen_format_must_fit():
     ("options", "message"),
     [
         ({"reader_format": "arr"}, "unknown format 'arr'; expected one of auto, airr"),
-        ({"reader_format": "generic"}, "--format generic needs --sequence-column"),
-        ({"count_column": "n"}, "--count-column needs --sequence-column"),
-        ({"v_column": "v"}, "--v-column needs --sequence-column"),
-        ({"sequence_column": "s", "v_column": "g", "j_column": "g"}, "--v-column and --j-column both name 'g'"),
-        ({"reader_format": "airr", "sequence_column": "s"}, "does not go with --format airr"),
+        ({"reader_format": "generic"}, "`reader_format=generic` needs `sequence_column`"),
+        ({"count_column": "n"}, "`count_column` needs `sequence_column`"),
+        ({"v_column": "v"}, "`v_column` needs `sequence_column`"),
+        ({"sequence_column": "s", "v_column": "g", "j_column": "g"}, "`v_column` and `j_column` both name 'g'"),
+        ({"reader_format": "airr", "sequence_column": "s"}, "does not go with `reader_format=airr`"),
         ({"sequence_column": "s", "count_column": "s"}, "both name 's'"),
     ],
 )

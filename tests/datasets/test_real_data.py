@@ -10,6 +10,7 @@ import pytest
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.metadata import read_metadata
+from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.preprocessing import preprocess
 
 # file: format, columns of sequence, status and count (the value kept), rows read, rows kept
@@ -91,7 +92,7 @@ def test_every_file_is_read_as_the_csv_module_reads_it(real_data, tmp_path, name
     expected_format, sequence, status, count, n_read, n_kept = FILES[name]
     path = real_data / "formats" / name
     (tmp_path / "m.tsv").write_text(f"filename\n{path.name}\n")
-    report = preprocess([path], tmp_path / "m.tsv", tmp_path / "c.h5", merge="none")
+    report = preprocess([path], tmp_path / "m.tsv", tmp_path / "c.h5", options=ReadingOptions(merge="none"))
     rows = rows_of(path)
     assert report.repertoires[0].format == expected_format
     assert report.rows_read == len(rows) == n_read == report.kept + sum(report.dropped.values())
@@ -100,7 +101,7 @@ def test_every_file_is_read_as_the_csv_module_reads_it(real_data, tmp_path, name
     repertoire = RepertoireDataset(tmp_path / "c.h5")[0]
     found = Counter(zip(repertoire.sequences(), repertoire.counts.tolist(), strict=True))
     assert found == kept_by_hand(rows, sequence, status, count)
-    merged = preprocess([path], tmp_path / "m.tsv", tmp_path / "c.h5", merge="junction")
+    merged = preprocess([path], tmp_path / "m.tsv", tmp_path / "c.h5", options=ReadingOptions(merge="junction"))
     totals = Counter()
     for (junction, n), times in found.items():
         totals[junction] += n * times
@@ -114,7 +115,7 @@ def test_covidtcrs(real_data, tmp_path):
     sheet = folder / "metadata_TRB_10umi_filter_MiXCR_to_VDJtools.txt"
     with pytest.raises(ValueError, match=r"no file for 120 rows: .*for 2 files: SOURCE\.txt, clean_IMSEQ_age\.tsv"):
         preprocess([folder], sheet, tmp_path / "c.h5")
-    report = preprocess([folder], sheet, tmp_path / "c.h5", allow_missing=True, merge="none")
+    report = preprocess([folder], sheet, tmp_path / "c.h5", options=ReadingOptions(allow_missing=True, merge="none"))
     dataset = RepertoireDataset(tmp_path / "c.h5")
     assert len(dataset) == 60
     assert dataset.metadata["T-cell_type"].value_counts().to_dict() == {"cd4": 30, "cd8": 30}
@@ -141,9 +142,9 @@ def test_covidtcrs(real_data, tmp_path):
 def test_cells_of_single_cell_tables_are_counted(real_data, tmp_path):
     path = real_data / "formats" / "airr" / "scirpy_rearrangement_ig.tsv"
     (tmp_path / "m.tsv").write_text(f"filename\n{path.name}\n")
-    with pytest.raises(ValueError, match=r"several chains, IGH .* and IGK .* and IGL .*; choose one with --locus"):
+    with pytest.raises(ValueError, match=r"several chains, IGH .* and IGK .* and IGL .*; choose one with `locus`"):
         preprocess([path], tmp_path / "m.tsv", tmp_path / "c.h5")
-    report = preprocess([path], tmp_path / "m.tsv", tmp_path / "c.h5", locus="IGH")
+    report = preprocess([path], tmp_path / "m.tsv", tmp_path / "c.h5", options=ReadingOptions(locus="IGH"))
     assert (report.rows_read, report.kept, report.dropped["other_locus"]) == (4, 2, 2)
     heavy = [row for row in rows_of(path) if row["v_call"].startswith("IGH")]
     repertoire = RepertoireDataset(tmp_path / "c.h5")[0]
@@ -155,7 +156,9 @@ def test_immuneml_quickstart(real_data, tmp_path):
     with zipfile.ZipFile(real_data / "formats" / "airr" / "immuneML_quickstart_data.zip") as archive:
         archive.extractall(tmp_path / "data")
     sheet = next((tmp_path / "data").rglob("metadata.csv"))
-    report = preprocess([tmp_path / "data"], sheet, tmp_path / "c.h5", allow_missing=True, merge="none")
+    report = preprocess(
+        [tmp_path / "data"], sheet, tmp_path / "c.h5", options=ReadingOptions(allow_missing=True, merge="none")
+    )
     dataset = RepertoireDataset(tmp_path / "c.h5")
     assert len(dataset) == 100
     assert dataset.repertoire_ids.tolist()[:3] == ["1", "2", "3"]

@@ -14,11 +14,12 @@ from scipy.sparse import csr_matrix
 
 from deeprc.datasets import representations
 from deeprc.datasets.alphabet import encode_many
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.kmers import kmer_names
 from deeprc.datasets.representations import gene_counts, kmer_matrix
-from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.datasets.sequences import SequenceTable
 from deeprc.datasets.simulation import Cohort, GermlineBackground, IndependentBackground, SimulatedDataset, Sizes
 from deeprc.errors import InputError
 
@@ -38,7 +39,7 @@ def small(tmp_path: Path) -> RepertoireDataset:
     with ContainerWriter(tmp_path / "c.h5") as writer:
         for number, (texts, counts, calls) in enumerate(zip(TEXTS, COUNTS, V_CALLS, strict=True)):
             residues, offsets = encode_many(texts)
-            genes = GeneCalls(np.array([vocabulary.index(call) for call in calls], np.uint16), vocabulary)
+            genes = Categorical(np.array([vocabulary.index(call) for call in calls], np.uint16), vocabulary)
             table = SequenceTable(residues, np.diff(offsets), np.array(counts, np.uint32), v_call=genes)
             writer.append(f"r{number}", table)
         writer.finish(pd.DataFrame({"y": range(4)}), source="a test")

@@ -8,10 +8,11 @@ import pytest
 
 from deeprc.datasets import summary as module
 from deeprc.datasets.alphabet import encode_many
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.preprocessing import preprocess
-from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.datasets.sequences import SequenceTable
 from deeprc.datasets.summary import render_summary, summarise
 
 
@@ -97,7 +98,7 @@ def test_gene_names_that_do_not_occur_in_the_view_are_not_counted(tmp_path):
     residues, offsets = encode_many(["CAF"])
     with ContainerWriter(tmp_path / "c.h5") as writer:
         for name in ("V1", "V2"):
-            genes = GeneCalls(np.zeros(1, np.uint16), (name,))
+            genes = Categorical(np.zeros(1, np.uint16), (name,))
             writer.append(name, SequenceTable(residues, np.diff(offsets), np.ones(1, np.uint32), v_call=genes))
         writer.finish(pd.DataFrame({"ID": ["V1", "V2"]}), source="")
     dataset = RepertoireDataset(tmp_path / "c.h5")

@@ -104,13 +104,13 @@ def test_regression_is_stratified_by_quartile() -> None:
     ("arguments", "message"),
     [
         ({"n_folds": 2}, "expected at least 3 folds"),
-        ({"validation_fold": 5}, "--validation-fold 5: expected a fold from 0 to 4 other than --fold 0"),
-        ({"validation_fold": -1}, "--validation-fold -1: expected a fold from 0 to 4 other than --fold 0"),
-        ({"fold": 2, "validation_fold": 2}, "--validation-fold 2: expected a fold from 0 to 4 other than --fold 2"),
+        ({"validation_fold": 5}, "`validation_fold=5`: expected a fold from 0 to 4 other than `fold=0`"),
+        ({"validation_fold": -1}, "`validation_fold=-1`: expected a fold from 0 to 4 other than `fold=0`"),
+        ({"fold": 2, "validation_fold": 2}, "`validation_fold=2`: expected a fold from 0 to 4 other than `fold=2`"),
         ({"fold": 5}, "a fold from 0 to folds - 1"),
-        ({"group_by": "donor"}, "no column 'donor' for --group-by; columns: status, Patient ID, age"),
+        ({"group_by": "donor"}, "no column 'donor' for `group_by`; columns: status, Patient ID, age"),
         ({"n_folds": 30}, "the smallest class has 20 repertoires; expected at least 30"),
-        ({"group_by": "one"}, "makes 1 groups; expected at least --folds 5"),
+        ({"group_by": "one"}, "makes 1 groups; expected at least `folds=5`"),
     ],
 )
 def test_impossible_splits(arguments: dict[str, object], message: str) -> None:
@@ -152,12 +152,12 @@ def test_folds_are_stratified_or_keep_groups_together() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"n_folds": 2}, "^--folds 2: expected at least 3$"),
-        ({"seed": -1}, "^--seed -1: expected 0 to 4294967295$"),
-        ({"seed": 2**32}, "^--seed 4294967296: expected 0 to 4294967295$"),
+        ({"n_folds": 2}, "^`folds=2`: expected at least 3$"),
+        ({"seed": -1}, "^`seed=-1`: expected 0 to 4294967295$"),
+        ({"seed": 2**32}, "^`seed=4294967296`: expected 0 to 4294967295$"),
         ({"n_folds": 21}, "^here: target 'status': the smallest class has 20 repertoires; expected at least 21, one"),
-        ({"group_by": "donor"}, "^here: no column 'donor' for --group-by; columns: status, Patient ID, age$"),
-        ({"group_by": "status"}, "^here: --group-by makes 2 groups; expected at least --folds 5$"),
+        ({"group_by": "donor"}, "^here: no column 'donor' for `group_by`; columns: status, Patient ID, age$"),
+        ({"group_by": "status"}, "^here: `group_by` makes 2 groups; expected at least `folds=5`$"),
     ],
 )
 def test_folds_that_cannot_be_made(arguments: dict[str, object], message: str) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from deeprc.hopfield.segments import _attention_by_tensors
+from deeprc.hopfield.segments import _attention_in_torch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -31,7 +31,7 @@ if DEVICE == "cpu" and isinstance(triton.language.max, triton.JITFunction):
     pytest.skip("triton was imported before its interpreter could be chosen", allow_module_level=True)
 
 PIECE = 8
-REAL_SIZES = {name: getattr(attention_cuda, name) for name in ("_PIECE", "_PIECES_AT_ONCE")}
+REAL_SIZES = {name: getattr(attention_cuda, name) for name in ("_PIECE_ROWS", "_PIECES_AT_ONCE")}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -39,7 +39,7 @@ def _interpreter() -> Iterator[None]:
     """Choose the interpreter, and pieces so small that few rows make several, more than are combined at once."""
     with pytest.MonkeyPatch.context() as patch:
         _interpret(patch)
-        patch.setattr(attention_cuda, "_PIECE", PIECE)
+        patch.setattr(attention_cuda, "_PIECE_ROWS", PIECE)
         patch.setattr(attention_cuda, "_PIECES_AT_ONCE", 2)
         yield
 
@@ -59,7 +59,7 @@ def problem(
 def results(logits: Tensor, values: Tensor, offsets: Tensor, *, by_tensors: bool = False) -> tuple[Tensor, ...]:
     """Return the averages and the gradients, with respect to logits and values, of a weighted sum of the averages."""
     logits, values = (t.detach().requires_grad_() for t in (logits, values))
-    form = _attention_by_tensors if by_tensors else SegmentAttention.apply
+    form = _attention_in_torch if by_tensors else SegmentAttention.apply
     pooled = form(logits, values, offsets)
     generator = torch.Generator().manual_seed(1)
     direction = torch.randn(pooled.shape, generator=generator, dtype=values.dtype).to(DEVICE)
@@ -90,7 +90,7 @@ def test_equals_the_form_in_tensors(sizes: list[int], heads: int, d_v: int, tail
 def test_pieces_of_the_real_size(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, tolerance: float) -> None:
     for name, size in REAL_SIZES.items():
         monkeypatch.setattr(attention_cuda, name, size)
-    rows = REAL_SIZES["_PIECE"]
+    rows = REAL_SIZES["_PIECE_ROWS"]
     sizes = [rows - 1, 0, rows, 1, rows + 1, 3 * rows + 5]
     assert_equals_tensors(problem(sizes, 2, 40, 3, dtype), tolerance=tolerance)
 
@@ -112,7 +112,7 @@ def test_more_sets_than_are_compared_at_once() -> None:
 
 @pytest.mark.slow
 def test_gradcheck(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention_cuda, "_PIECE", 2)
+    monkeypatch.setattr(attention_cuda, "_PIECE_ROWS", 2)
     logits, values, offsets = problem([1, 0, 4], 2, 2, 1)
     leaves = (logits / 10).requires_grad_(), values.requires_grad_()
     assert torch.autograd.gradcheck(lambda a, b: SegmentAttention.apply(a, b, offsets), leaves)

@@ -224,7 +224,7 @@ def test_pooling_is_the_same_padded_ragged_or_alone(
     results = []
     for mapped_first in (False, True):
         if mapped_first:  # every stored pattern is mapped, as the formula says
-            monkeypatch.setattr(layer, "_pools_raw_patterns", lambda: False)
+            monkeypatch.setattr(layer, "_can_pool_raw_patterns", lambda: False)
         ragged, dense = layer(stored, offsets=OFFSETS), layer(padded, stored_padding_mask=padding)
         numbers = torch.zeros(3, 7).masked_fill(padding, -torch.inf)
         as_numbers = layer(padded, stored_padding_mask=numbers)

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deeprc.hopfield.segments import _attention_by_tensors, segment_attention, segment_softmax, segment_sum
+from deeprc.hopfield.segments import _attention_in_torch, segment_attention, segment_softmax, segment_sum
 
 
 def test_segment_softmax_equals_softmax_of_each_segment() -> None:
@@ -71,7 +71,7 @@ def test_both_forms_of_attention_are_equal(sizes: list[int], heads: int, seed: i
     offsets = torch.tensor([0, *torch.tensor(sizes).cumsum(0).tolist()])
     direction = torch.randn(len(sizes), heads, 3, generator=generator, dtype=torch.float64)
     results = []
-    for form in (segment_attention, _attention_by_tensors):
+    for form in (segment_attention, _attention_in_torch):
         pooled = form(logits, values, offsets)
         results.append((pooled, *torch.autograd.grad((pooled * direction).sum(), [logits, values])))
     for found, expected in zip(*results, strict=True):

@@ -320,7 +320,15 @@ def test_sequences_that_are_not_there(
         attribute(trained, motif_cohort, sequences)
 
 
-def test_what_cannot_be_used(trained: Run, motif_cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_mean_gradient_of_a_cubic_is_exact_with_two_points() -> None:
+    start, end, factor = (torch.tensor(rows, dtype=torch.float64) for rows in ([[1.0, -2.0]], [[3.0, 0.5]], [2.0]))
+    found = attributions._mean_gradient(
+        lambda x, factor: factor * (x**3).sum(dim=1), start, end, (factor,), steps=2
+    )  # the mean of 3 x^2 along the line is (end^3 - start^3) / (end - start)
+    np.testing.assert_allclose(found, 2 * (end**3 - start**3) / (end - start), rtol=1e-14)
+
+
+def test_what_cannot_be_used(trained: Run, motif_cohort: RepertoireDataset) -> None:
     sequences = chosen(motif_cohort, {0: [0]})
     with pytest.raises(InputError, match="expected the columns repertoire_id and sequence_id, sequence_id is missing"):
         attribute(trained, motif_cohort, sequences[["repertoire_id"]])
@@ -333,9 +341,6 @@ def test_what_cannot_be_used(trained: Run, motif_cohort: RepertoireDataset, monk
     for background in (np.ones(20), np.full(19, 1 / 19), np.full(20, np.nan), np.eye(20)[0] * 2 - np.eye(20)[1]):
         with pytest.raises(InputError, match="background: expected 20 frequencies that sum to 1"):
             attribute(trained, motif_cohort, sequences, background=background)
-    monkeypatch.setattr(attributions, "find_spec", lambda _: None)
-    with pytest.raises(InputError, match=r"need captum: pip install 'deeprc\[interpret\]'"):
-        attribute(trained, motif_cohort, sequences)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")

@@ -128,7 +128,7 @@ def test_a_split_of_one_class_is_left_out_and_none_left_is_an_error() -> None:
 
 def test_the_target_must_be_said_where_there_are_several() -> None:
     predictions = pd.concat([some_predictions(target="a=x"), some_predictions(1, target="a=$y_"), regression()])
-    with pytest.raises(InputError, match=r"expected one target \(--target\): a=x, a=\$y_"):
+    with pytest.raises(InputError, match=r"expected one target \(`target`\): a=x, a=\$y_"):
         roc_figure(predictions)
     (axis,) = roc_figure(predictions, target="a=$y_").axes
     label, probability = known(some_predictions(1), "test")

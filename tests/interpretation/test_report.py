@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 
 from deeprc.benchmarking.harness import benchmark
+from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.cli import main
 from deeprc.config import load_config
 from deeprc.datasets.alphabet import encode_many
@@ -362,17 +363,16 @@ def check_classes(page: Page, cohort: RepertoireDataset) -> None:
 def test_missing_extra_is_named(
     monkeypatch: pytest.MonkeyPatch, trained: Run, motif_cohort: RepertoireDataset, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(run_report, "find_spec", lambda name: None if name == "captum" else object())
-    with pytest.raises(InputError, match=r"the report needs captum: pip install 'deeprc\[interpret\]'"):
+    monkeypatch.setattr(run_report, "find_spec", lambda name: None if name == "logomaker" else object())
+    with pytest.raises(InputError, match=r"the report needs logomaker: pip install 'deeprc\[interpret\]'"):
         write_report(trained, motif_cohort, tmp_path / "report.html")
 
 
 @pytest.fixture(scope="module")
 def compared(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("compared") / "results"
-    benchmark(
-        cohort, target="status=case", methods=["knn-minmax", "repertoire-size", "v-gene-usage"], folds=3, output=folder
-    )
+    methods, options = ["knn-minmax", "repertoire-size", "v-gene-usage"], BenchmarkOptions(folds=3)
+    benchmark(cohort, target="status=case", methods=methods, output=folder, options=options)
     return folder
 
 

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from deeprc.config import load_config
 from deeprc.datasets.alphabet import encode_many
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.datasets.sequences import SequenceTable
 from deeprc.datasets.simulation import Cohort, GermlineBackground, IndependentBackground, SimulatedDataset, Sizes
 from deeprc.datasets.simulation.write import write_container
 from deeprc.errors import InputError
@@ -37,12 +38,12 @@ def write(path: Path, *, v: tuple[str, ...] | None = V_GENES, j: tuple[str, ...]
     with ContainerWriter(path) as writer:
         for number in range(5):
             residues, offsets = encode_many(random_sequences(rng, 40))
-            calls: dict[str, GeneCalls | None] = {}
+            calls: dict[str, Categorical | None] = {}
             for field, own, names in (("v_call", V_GENES, v), ("j_call", J_GENES, j)):
                 drawn = rng.integers(0, len(own), 40)
                 if names is not None:
                     codes = np.array([names.index(own[i]) for i in drawn], np.uint16)
-                    calls[field] = GeneCalls(codes, names)
+                    calls[field] = Categorical(codes, names)
             writer.append(f"rep.{number}", SequenceTable(residues, np.diff(offsets), np.ones(40, np.uint32), **calls))
         writer.finish(pd.DataFrame({"status": list("ababa")}), source="a test")
     return open_dataset(path)
@@ -73,7 +74,7 @@ def test_a_name_of_other_repertoires_is_not_known(genes: RepertoireDataset, tmp_
     with ContainerWriter(tmp_path / "c.h5") as writer:
         for number, gene in enumerate(("TRBV9", "TRBV2", "TRBV30")):
             residues, offsets = encode_many(["CASSF", "CASF"])
-            calls = GeneCalls(np.zeros(2, np.uint16), (gene,))
+            calls = Categorical(np.zeros(2, np.uint16), (gene,))
             writer.append(f"r{number}", SequenceTable(residues, np.diff(offsets), np.ones(2, np.uint32), v_call=calls))
         writer.finish(pd.DataFrame({"status": list("aba")}), source="a test")
     cohort = open_dataset(tmp_path / "c.h5")

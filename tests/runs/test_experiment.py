@@ -217,7 +217,7 @@ def test_only_one_process_trains_a_run(cohort: RepertoireDataset, tmp_path: Path
         train_run(cohort.container.path, tmp_path / "run", progress=second, **arguments)  # type: ignore[arg-type]
     assert refused == [
         f"{tmp_path}/run: another process is training this run; wait for its end",
-        f"{tmp_path}/run: exists already; continue it with --resume {tmp_path}/run, or choose another --output",
+        f"{tmp_path}/run: exists already; continue it with `resume={tmp_path}/run`, or choose another `output`",
     ]
     resume_run(tmp_path / "run")
     assert not (tmp_path / "run" / "checkpoint").exists()
@@ -232,7 +232,7 @@ def test_a_run_that_another_process_has_begun_meanwhile_is_left_alone(
         (tmp_path / "run" / "config.yaml").write_text("of another process")
 
     monkeypatch.setattr(experiment, "write_splits", write_as_another)
-    with pytest.raises(InputError, match="run: another process has begun a run there; choose another --output"):
+    with pytest.raises(InputError, match="run: another process has begun a run there; choose another `output`"):
         train_run(cohort.container.path, tmp_path / "run", targets=["status"], config=SMALL, folds=3)
     assert [path.name for path in tmp_path.rglob("*")] == ["run", "config.yaml"]
 

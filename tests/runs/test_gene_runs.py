@@ -11,9 +11,10 @@ import torch
 import yaml
 
 from deeprc.config import load_config
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.datasets.sequences import SequenceTable
 from deeprc.errors import InputError
 from deeprc.interpretation.attention import attention_table
 from deeprc.nn.genes import GeneNames
@@ -34,7 +35,9 @@ def rewritten(dataset: RepertoireDataset, path: Path, *, new_names: dict[str, st
     with ContainerWriter(path) as writer:
         for repertoire in dataset:
             codes = known.codes[repertoire.start : repertoire.stop]
-            genes = GeneCalls(np.array([vocabulary.index(name) for name in names])[codes].astype(np.uint16), vocabulary)
+            genes = Categorical(
+                np.array([vocabulary.index(name) for name in names])[codes].astype(np.uint16), vocabulary
+            )
             table = SequenceTable(repertoire.residues, repertoire.lengths, repertoire.counts, v_call=genes)
             writer.append(repertoire.repertoire_id, table)
         writer.finish(dataset.metadata, source="a test")

@@ -14,9 +14,10 @@ from sklearn.metrics import roc_auc_score
 from deeprc import DeepRCClassifier
 from deeprc.config import Config, load_config
 from deeprc.datasets.alphabet import encode_many
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.datasets.sequences import SequenceTable
 from deeprc.errors import InputError
 from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import cohort_outputs
@@ -48,7 +49,7 @@ def write(path: Path, n: int, *, test_genes: tuple[str, ...] = GENES, seed: int 
             for at in rng.choice(chosen, N_CARRIERS, replace=False).tolist():
                 sequences[at] = sequences[at][:2] + "WWHW" + sequences[at][2:]
             residues, offsets = encode_many(sequences)
-            calls = GeneCalls(np.array([vocabulary.index(own[code]) for code in codes], np.uint16), vocabulary)
+            calls = Categorical(np.array([vocabulary.index(own[code]) for code in codes], np.uint16), vocabulary)
             counts = np.ones(N_SEQUENCES, np.uint32)
             writer.append(f"r{number}", SequenceTable(residues, np.diff(offsets), counts, v_call=calls))
         writer.finish(pd.DataFrame({"status": np.array(["healthy", "case"])[np.arange(n) % 2]}), source="a test")

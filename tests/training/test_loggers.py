@@ -128,7 +128,7 @@ def test_a_resumed_run_goes_on_without_doubled_steps(cohort: RepertoireDataset, 
 def test_what_cannot_be_used_is_an_error_before_anything_is_written(
     cohort: RepertoireDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(InputError, match="--logger: expected tensorboard, found 'wandb'"):
+    with pytest.raises(InputError, match="`logger`: expected tensorboard, found 'wandb'"):
         train(cohort, tmp_path / "run", logger="wandb")
     monkeypatch.setattr(loggers, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"needs tensorboard: pip install 'deeprc\[tensorboard\]'"):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from deeprc.config import Config, NetworkConfig, TrainingConfig
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.hopfield.segments import _attention_by_tensors
+from deeprc.hopfield.segments import _attention_in_torch
 from deeprc.nn import batch as batch_module
 from deeprc.nn import network as network_module
 from deeprc.nn.batch import Collator, RepertoireBatch
@@ -68,7 +68,7 @@ def test_the_tensor_forms_and_filled_batches_learn_the_same(
 
     monkeypatch.setattr(batch_module, "draw_rows", draw)
     monkeypatch.setattr(network_module, "top_rows", _top_rows_by_tensors)
-    monkeypatch.setattr(network_module, "segment_attention", _attention_by_tensors)
+    monkeypatch.setattr(network_module, "segment_attention", _attention_in_torch)
     losses, found = six_updates(cohort)
     assert any(total > drawn for total, drawn in totals)  # some batches were filled up
     np.testing.assert_allclose(losses, expected_losses, rtol=1e-4)

@@ -17,8 +17,9 @@ from deeprc.checks.container import repertoire_hashes
 from deeprc.checks.of_run import RunChecks, check_for_training, metadata_digest, read_checks
 from deeprc.checks.profile import hash_sequences
 from deeprc.datasets.alphabet import encode_many
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.datasets.sequences import SequenceTable
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.splits import NEW, people
 from deeprc.interpretation.report.page import Column, Table, number, text
@@ -237,11 +238,10 @@ def _hashes(top: pd.DataFrame) -> NDArray[np.uint64]:
     return hash_sequences(SequenceTable(residues, np.diff(offsets), counts, v_call, j_call))
 
 
-def _genes(top: pd.DataFrame, field: str) -> GeneCalls | None:
+def _genes(top: pd.DataFrame, field: str) -> Categorical | None:
     if field not in top:
         return None
-    codes, names = pd.factorize(top[field].fillna("").astype(object))
-    return GeneCalls(codes.astype(np.uint16), tuple(map(str, names)))
+    return Categorical.encode(map(str, top[field].fillna("")))
 
 
 def _carriers(dataset: RepertoireDataset, wanted: NDArray[np.uint64]) -> list[list[int]]:

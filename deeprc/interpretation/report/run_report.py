@@ -15,7 +15,7 @@ import pandas as pd
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.summary import render_summary, summarise
-from deeprc.documents import MOST_YAML_BYTES, read_text
+from deeprc.documents import MAX_YAML_BYTES, read_text
 from deeprc.errors import InputError
 from deeprc.evaluation.stored_tables import read_history, read_seeds
 from deeprc.interpretation.figures.classes import class_places, class_texts, drawn_classes, drawn_places
@@ -44,7 +44,7 @@ from deeprc.runs.run import Run, environment
 
 __all__ = ["REPORT_NEEDS", "write_report"]
 
-REPORT_NEEDS = ("captum", "logomaker", "matplotlib")
+REPORT_NEEDS = ("logomaker", "matplotlib")
 """The packages of the extra `interpret`, without which there is no report of a run."""
 
 _CONTENTS = [
@@ -173,7 +173,7 @@ def _content(
         "versions": origin.versions_table(
             origin.read_environment(run), environment(run.network.pooling.queries.device)
         ),
-        "config": read_text(run.path / "config.yaml", limit=MOST_YAML_BYTES),
+        "config": read_text(run.path / "config.yaml", limit=MAX_YAML_BYTES),
     }
 
 

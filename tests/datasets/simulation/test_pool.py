@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, decode_many, encode_many, offsets_of
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.counters import key_of
-from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.datasets.sequences import SequenceTable
 from deeprc.datasets.simulation.background import DrawnSequences
 from deeprc.datasets.simulation.pool import SequencePool
 from deeprc.errors import InputError
@@ -89,7 +90,7 @@ def test_a_container_is_pooled_with_its_genes(tmp_path: Path) -> None:
             codes = np.array([vocabulary.index(of.get(text, "TRBV3")) for text in sequences], np.uint16)
             counts = np.full(len(sequences), 9, np.uint32)
             writer.append(
-                f"r{number}", SequenceTable(residues, np.diff(offsets), counts, GeneCalls(codes, vocabulary), None)
+                f"r{number}", SequenceTable(residues, np.diff(offsets), counts, Categorical(codes, vocabulary), None)
             )
         writer.finish(pd.DataFrame({"repertoire_id": ["r0", "r1"]}), source="")
     drawn = SequencePool(path).draw(key_of(2), np.arange(12))

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
-from deeprc.datasets.simulation import Cohort, IndependentBackground, Signal, SimulatedDataset, Sizes, find_motifs
+from deeprc.datasets.simulation import Cohort, IndependentBackground, MotifSignal, SimulatedDataset, Sizes, find_motifs
 from deeprc.datasets.simulation.motif import Motif
 
 # Motifs and all that a person would look for who knows them: deletions are no part of it, nor are alterations.
@@ -70,7 +70,7 @@ def test_sequences_do_not_run_into_each_other() -> None:
 
 def found_and_witnesses(pattern: str) -> tuple[np.ndarray, np.ndarray]:
     """Return which sequences hold a motif and which are witnesses, where the background has none of its letters."""
-    signal = Signal((Motif(pattern),), 0.05)
+    signal = MotifSignal((Motif(pattern),), 0.05)
     weights = {"A": 32_768, "S": 16_384, "F": 16_384}
     dataset = SimulatedDataset(Cohort(6, Sizes(2000), IndependentBackground(14.5, 1.8, weights), (signal,)))
     found, witness = [], []

@@ -21,7 +21,7 @@ from deeprc.datasets.simulation import (
     GermlineBackground,
     IndependentBackground,
     Motif,
-    Signal,
+    MotifSignal,
     SimulatedDataset,
     Sizes,
     write_container,
@@ -34,7 +34,10 @@ COHORT = Cohort(
     12,
     Sizes(80, 30, 5),
     GermlineBackground(),
-    (Signal((Motif("SZ(d)ZN"),), 0.2, prevalence=0.8), Signal((Motif("LDR"),), 0.1, status="negative", name="b")),
+    (
+        MotifSignal((Motif("SZ(d)ZN"),), 0.2, prevalence=0.8),
+        MotifSignal((Motif("LDR"),), 0.1, status="negative", name="b"),
+    ),
     Counts(2.0),
     Batch(0.3, 1.5),
     GeneShift(("TRBV28",), 0.5),
@@ -128,7 +131,7 @@ def test_it_is_called_what_the_cohort_is_called() -> None:
 
 
 def test_a_cohort_of_a_billion_sequences_is_opened_without_them() -> None:
-    cohort = Cohort(1000, Sizes(1_000_000), signals=(Signal((Motif("SFEN"),), 0.01),))
+    cohort = Cohort(1000, Sizes(1_000_000), signals=(MotifSignal((Motif("SFEN"),), 0.01),))
     container = SimulatedDataset(cohort).container
     at = np.array([999_999_999, 0, 500_000_000])
     made = container.look_up(at)
@@ -183,7 +186,7 @@ def test_its_sequences_are_not_copied_to_a_device(virtual: SimulatedDataset) -> 
 
 
 def test_a_classifier_trained_on_it_is_the_one_trained_on_the_container(tmp_path: Path) -> None:
-    signal = Signal((Motif("WWHW"),), 0.3)
+    signal = MotifSignal((Motif("WWHW"),), 0.3)
     cohort = Cohort(20, Sizes(50, 10, 20), IndependentBackground(), (signal,), Counts(2.0))
     write_container(cohort, tmp_path / "cohort.h5")
     overrides = {"n_updates": 40, "evaluate_every": 10, "n_kernels": 8, "kernel_size": 4, "learning_rate": 0.01}
@@ -198,7 +201,7 @@ def test_a_classifier_trained_on_it_is_the_one_trained_on_the_container(tmp_path
 
 
 def test_without_counts_a_classifiers_predictions_are_the_same_bits(tmp_path: Path) -> None:
-    cohort = Cohort(10, Sizes(30), IndependentBackground(), (Signal((Motif("WWHW"),), 0.3),))
+    cohort = Cohort(10, Sizes(30), IndependentBackground(), (MotifSignal((Motif("WWHW"),), 0.3),))
     write_container(cohort, tmp_path / "cohort.h5")
     overrides = {"n_updates": 10, "evaluate_every": 5, "n_kernels": 8, "kernel_size": 4, "abundance": "none"}
     predictions = [

@@ -8,19 +8,21 @@ import pytest
 import yaml
 
 from deeprc.datasets.alphabet import encode_many
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container import Container
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import open_dataset
+from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.preprocessing import preprocess
-from deeprc.datasets.sequences import GeneCalls, SequenceTable
+from deeprc.datasets.sequences import SequenceTable
 from deeprc.datasets.simulation import (
     Cohort,
     Counts,
     GermlineBackground,
     IndependentBackground,
     Motif,
+    MotifSignal,
     SequencePool,
-    Signal,
     Sizes,
     load_recipe,
     write_airr,
@@ -30,8 +32,8 @@ from deeprc.datasets.summary import render_summary, summarise
 from deeprc.errors import InputError
 
 SIGNALS = (
-    Signal((Motif("WHWH"), Motif("MM")), 0.2, name="first"),
-    Signal((Motif("LDR"),), 0.2, "imgt", {"107": 0.5}, status="negative", name="second"),
+    MotifSignal((Motif("WHWH"), Motif("MM")), 0.2, name="first"),
+    MotifSignal((Motif("LDR"),), 0.2, "imgt", {"107": 0.5}, status="negative", name="second"),
 )
 GERMLINE = Cohort(6, Sizes(50, 10, 20), GermlineBackground(), SIGNALS, Counts(1.5), label_noise=0.3, seed=4)
 
@@ -53,8 +55,8 @@ def real_pool(folder: Path) -> SequencePool:
     """Write a container of sequences of which some lack a gene."""
     sequences = ["CASSF", "CASSLGF", "CAWWWF", "CASRRRF", "CSARF"]
     residues, offsets = encode_many(sequences)
-    v = GeneCalls(np.array([0, 1, 2, 1, 0], np.uint16), ("", "TRBV19", "TRBV28"))
-    j = GeneCalls(np.array([1, 1, 0, 1, 1], np.uint16), ("", "TRBJ2-7"))
+    v = Categorical(np.array([0, 1, 2, 1, 0], np.uint16), ("", "TRBV19", "TRBV28"))
+    j = Categorical(np.array([1, 1, 0, 1, 1], np.uint16), ("", "TRBJ2-7"))
     with ContainerWriter(folder / "real.h5") as writer:
         writer.append("r", SequenceTable(residues, np.diff(offsets), np.ones(5, np.uint32), v, j))
         writer.finish(pd.DataFrame({"repertoire_id": ["r"]}), source="")
@@ -70,7 +72,9 @@ def test_the_airr_files_read_back_are_the_container(tmp_path: Path, background: 
         cohort = replace(cohort, background=real_pool(tmp_path))
     sheet = write_airr(cohort, tmp_path / "airr")
     write_container(cohort, tmp_path / "written.h5")
-    report = preprocess([tmp_path / "airr" / "repertoires"], sheet, tmp_path / "read.h5", merge="none")
+    report = preprocess(
+        [tmp_path / "airr" / "repertoires"], sheet, tmp_path / "read.h5", options=ReadingOptions(merge="none")
+    )
     assert report is not None
     written, read = Container(tmp_path / "written.h5"), Container(tmp_path / "read.h5")
     assert_same_containers(written, read)
@@ -105,7 +109,7 @@ def test_the_airr_files_say_what_was_implanted_where(tmp_path: Path) -> None:
 
 
 def test_the_first_residue_is_number_1(tmp_path: Path) -> None:
-    cohort = Cohort(2, Sizes(5), IndependentBackground(2, 0), (Signal((Motif("WH"),), 1.0),))
+    cohort = Cohort(2, Sizes(5), IndependentBackground(2, 0), (MotifSignal((Motif("WH"),), 1.0),))
     write_airr(cohort, tmp_path / "airr")
     positive = 0 if cohort.is_positive(0) else 1
     table = table_of(tmp_path / "airr", cohort.repertoire_id(positive))

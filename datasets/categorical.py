@@ -1,0 +1,102 @@
+"""`Categorical`: names that repeat, such as the V genes of sequences, as codes in a vocabulary.
+
+Letters: N names, M different names of a vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Categorical", "extend_vocabulary"]
+
+T = TypeVar("T", bound=Hashable)
+
+
+@dataclass(frozen=True, eq=False)
+class Categorical:
+    """N names, of which each is stored once.
+
+    Attributes
+    ----------
+    codes
+        The index of each name in `vocabulary`, (N,) integers; 16 bits without sign for genes that a container holds.
+    vocabulary
+        M different names; "" is an unknown one.
+    """
+
+    codes: NDArray[np.integer[Any]]
+    vocabulary: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @classmethod
+    def encode(cls, names: Iterable[str], dtype: type[np.integer[Any]] = np.uint16) -> Categorical:
+        """Return names as codes; the vocabulary has the order in which they first occur."""
+        known: dict[str, int] = {}
+        return cls(extend_vocabulary(known, names).astype(dtype), tuple(known))
+
+    def names(self) -> NDArray[np.object_]:
+        """Return the N names as text, (N,) object."""
+        names: NDArray[np.object_] = np.asarray(self.vocabulary, dtype=object)[self.codes]
+        return names
+
+    def name(self, row: int) -> str:
+        """Return one of the names."""
+        return self.vocabulary[int(self.codes[row])]
+
+    def occurrences(self) -> NDArray[np.int64]:
+        """Return how often each name of the vocabulary occurs, (M,)."""
+        return np.bincount(self.codes, minlength=len(self.vocabulary))
+
+    def take(self, rows: NDArray[Any] | slice) -> Categorical:
+        """Return some of the names with the same vocabulary; a slice gives a view."""
+        return Categorical(self.codes[rows], self.vocabulary)
+
+    def drop_unused(self) -> Categorical:
+        """Return the same names with a vocabulary that holds only these, in the same order."""
+        used = np.flatnonzero(self.occurrences())
+        new_code = np.zeros(max(len(self.vocabulary), 1), self.codes.dtype)
+        new_code[used] = np.arange(len(used))
+        return Categorical(new_code[self.codes], tuple(self.vocabulary[code] for code in used.tolist()))
+
+    def codes_in(self, vocabulary: Sequence[str]) -> NDArray[np.int64]:
+        """Return the codes that the names have in another vocabulary, (N,); -1 where it lacks the name."""
+        known = {name: code for code, name in enumerate(vocabulary)}
+        of_vocabulary = np.array([known.get(name, -1) for name in self.vocabulary], np.int64)
+        return np.asarray(of_vocabulary[self.codes])
+
+    @staticmethod
+    def concatenate(parts: Sequence[Categorical]) -> Categorical:
+        """Return the names of all parts, one part after the other, with one vocabulary.
+
+        The vocabulary has the order in which names first occur in the vocabularies of the parts.
+        """
+        known: dict[str, int] = {}
+        tables = [extend_vocabulary(known, part.vocabulary) for part in parts]
+        smallest = np.min_scalar_type(max(len(known) - 1, 0))
+        dtype = np.result_type(smallest, *(part.codes.dtype for part in parts)) if parts else np.dtype(np.uint16)
+        codes = [table.astype(dtype)[part.codes] for table, part in zip(tables, parts, strict=True)]
+        return Categorical(np.concatenate([np.zeros(0, dtype), *codes]), tuple(known))
+
+
+def extend_vocabulary(known: dict[T, int], names: Iterable[T]) -> NDArray[np.int64]:
+    """Return the code of each name in a vocabulary, to whose end the names that it lacks are added.
+
+    Parameters
+    ----------
+    known
+        The code of each name of the vocabulary; it grows.
+    names
+        Any number of names, n; they may repeat.
+
+    Returns
+    -------
+    (n,) int64.
+    """
+    return np.array([known.setdefault(name, len(known)) for name in names], np.int64)

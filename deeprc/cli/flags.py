@@ -1,0 +1,87 @@
+"""Messages of the library in the words of the command line.
+
+A message of the library names a parameter as Python does, in backticks: `locus`, or with a value `locus=TRB`. The
+command line shows the option instead: --locus, --locus TRB. So the library knows nothing of options, and a message
+needs no second text.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+import click
+
+from deeprc.errors import PARAMETER
+
+__all__ = ["COMMANDS", "MessageFormatter", "load_command", "name_flags"]
+
+COMMANDS = {
+    "quickstart": "Run the whole job once on a small simulated cohort.",
+    "simulate": "Simulate a cohort with an implanted signal.",
+    "check": "Find what is wrong or suspicious about a cohort; writes nothing.",
+    "preprocess": "Turn repertoire files and a metadata sheet into a container.",
+    "relabel": "Give a container the labels of another metadata sheet.",
+    "info": "Show what a container holds.",
+    "train": "Train a classifier.",
+    "config": "List the settings of network and training.",
+    "predict": "Predict with a trained classifier.",
+    "evaluate": "Measure how good a trained classifier is.",
+    "benchmark": "Compare DeepRC and other methods on the same folds.",
+    "attention": "Write the attention on every sequence.",
+    "airr-ml": "Predict with the interface of the AIRR-ML-25 challenge.",
+    "plot": "Draw one figure.",
+    "report": "Write what a run or a benchmark found as one HTML file.",
+}
+"""The names of the commands, and what `deeprc --help` says of each."""
+
+
+class MessageFormatter(logging.Formatter):
+    """Formats a log record, and names options in it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a log record."""
+        return name_flags(super().format(record))
+
+
+def load_command(name: str) -> click.Command:
+    """Import a command's module and return the command."""
+    identifier = name.replace("-", "_")
+    command: click.Command = getattr(importlib.import_module(f"deeprc.cli.{identifier}"), identifier)
+    return command
+
+
+def name_flags(text: str) -> str:
+    """Return a message of the library with each parameter that it names replaced by the option of that parameter."""
+    if "`" not in text:
+        return text
+
+    def as_option(found: re.Match[str]) -> str:
+        option = _options().get(found[1])
+        if option is None:
+            return found[0]
+        flag = next(name for name in option.opts if name.startswith("--"))
+        return flag if found[2] is None or option.is_flag else f"{flag} {found[2]}"
+
+    return PARAMETER.sub(as_option, text)
+
+
+@lru_cache
+def _options() -> dict[str, click.Option]:
+    """Return the options of all commands by the names of their parameters, which mean the same in every command."""
+    commands = [command for name in COMMANDS for command in _with_subcommands(load_command(name))]
+    return {
+        option.name: option
+        for command in commands
+        for option in command.params
+        if isinstance(option, click.Option) and option.name is not None
+    }
+
+
+def _with_subcommands(command: click.Command) -> Iterator[click.Command]:
+    yield command
+    if isinstance(command, click.Group):
+        yield from command.commands.values()
