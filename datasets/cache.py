@@ -152,20 +152,24 @@ def repertoire_digests(dataset: RepertoireDataset) -> list[str]:
 
 def _repertoire_digest(repertoire: Repertoire) -> str:
     content = hashlib.blake2b(repertoire.digest().encode(), digest_size=16)
-    for genes in (repertoire.container.v_call, repertoire.container.j_call):
-        if genes is not None:
-            names = [hashlib.blake2b(name.encode(), digest_size=8).digest() for name in genes.vocabulary]
-            content.update(np.array(names, "V8")[genes.codes[repertoire.start : repertoire.stop]].data)
+    for genes in repertoire.genes.values():
+        names = [hashlib.blake2b(name.encode(), digest_size=8).digest() for name in genes.vocabulary]
+        content.update(np.array(names, "V8")[genes.codes].data)
     return content.hexdigest()
 
 
 def _digest(container: Container) -> str:
     content = hashlib.blake2b("\n".join(map(str, container.repertoire_ids)).encode(), digest_size=16)
-    columns = [container.residues, container.sequence_offsets, container.counts, container.repertoire_offsets]
-    for genes in (container.v_call, container.j_call):
-        if genes is not None:
-            content.update("\n".join(genes.vocabulary).encode())
-            columns.append(genes.codes)
+    sequences = container.sequences
+    columns: list[NDArray[Any]] = [
+        sequences.residues,
+        sequences.offsets,
+        sequences.counts,
+        container.repertoire_offsets,
+    ]
+    for genes in sequences.genes.values():
+        content.update("\n".join(genes.vocabulary).encode())
+        columns.append(genes.codes)
     for column in columns:
         flat = np.ascontiguousarray(column).view(np.uint8)
         for start in range(0, len(flat), _PIECE):

@@ -60,7 +60,7 @@ def settings_table(settings: RunSettings) -> Table | None:
 def cohort_facts(dataset: RepertoireDataset) -> list[tuple[str, str]]:
     """Return what the container holds, as terms and what they are."""
     container, n = dataset.container, dataset.n_sequences
-    genes = [name for name, calls in (("V", container.v_call), ("J", container.j_call)) if calls is not None]
+    genes = [name[0].upper() for name in container.sequences.genes]
     facts = [
         ("File", str(container.path)),
         ("Made", f"by {container.created_by} from {container.source}"),

@@ -205,7 +205,7 @@ def _control_table(controls: Controls, place: int) -> Table | None:
 
 def _witnesses(run: Run, dataset: RepertoireDataset, judged: Judged, sides: Sequence[Side]) -> Table | None:
     """Return how well the carriers of a simulated signal are found, among the repertoires that judge, or all."""
-    if dataset.container.witness is None:
+    if dataset.container.sequences.witness is None:
         return None
     rows = (np.flatnonzero(judged.rows(judged.side)) if judged.side else np.arange(len(dataset))).tolist()
     logger.info("looking for the implanted sequences in %d repertoires", len(rows))
