@@ -4,7 +4,7 @@
 
     cohort = Cohort(100, Sizes(10_000), signals=(MotifSignal((Motif("SF(d)EN"),), witness_rate=0.01),))
     dataset = SimulatedDataset(cohort)  # nothing is made yet
-    dataset[3].sequences(), dataset[3].witness
+    dataset[3].sequences.decode(), dataset[3].witness
 
 A `Cohort` has a `Background`, where its sequences come from, and signals, which the repertoires of one class carry:
 motifs that are implanted into sequences at a witness rate (`MotifSignal`), public clones (`CloneSignal`,

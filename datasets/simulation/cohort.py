@@ -15,8 +15,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.counters import key_of, uniforms
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.background import Background, DrawnSequences, IndependentBackground
 from deeprc.datasets.simulation.carriers import CarrierTable
 from deeprc.datasets.simulation.clones import ClonePools, CloneSignal
@@ -215,7 +216,7 @@ class Cohort:
         table = pd.DataFrame(columns)
         return table.astype({name: object for name in ("repertoire_id", "status", "true_status") if name in table})
 
-    def draw(self, index: int, rows: NDArray[np.int64] | None = None) -> tuple[SequenceTable, Implants]:
+    def draw(self, index: int, rows: NDArray[np.int64] | None = None) -> tuple[Sequences, Implants]:
         """Return a repertoire's sequences, all or those at some rows, (n,), and the truth about them."""
         rows = np.arange(self.size(index)) if rows is None else rows
         carries = self.carried(index)
@@ -226,9 +227,9 @@ class Cohort:
         drawn, implants = self._with_clones(
             index, rows, carries, drawn, implants._replace(signal=among_all[implants.signal])
         )
-        table = SequenceTable(
+        table = Sequences(
             drawn.residues,
-            drawn.lengths,
+            offsets_of(drawn.lengths),
             self._counts(index, rows),
             drawn.v_call,
             drawn.j_call,

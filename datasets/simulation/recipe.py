@@ -23,7 +23,7 @@ from deeprc.datasets.simulation.pool import SequencePool
 from deeprc.datasets.simulation.recombination import RecombinationBackground
 from deeprc.datasets.simulation.signal import MotifSignal
 from deeprc.datasets.simulation.tilt import DiffuseSignal
-from deeprc.documents import parse_yaml, plain, read_yaml
+from deeprc.documents import parse_yaml, read_yaml, to_plain
 from deeprc.errors import InputError
 
 __all__ = [
@@ -177,7 +177,7 @@ def _plain(value: Any) -> Any:
         return [_plain(each) for each in value]
     if isinstance(value, Mapping):
         return {str(name): _plain(each) for name, each in value.items()}
-    return str(value) if isinstance(value, Path) else plain(value)
+    return str(value) if isinstance(value, Path) else to_plain(value)
 
 
 def _built(kind: Any, value: Any, key: str) -> Any:
@@ -211,7 +211,7 @@ def _built(kind: Any, value: Any, key: str) -> Any:
 
 
 def _scalar(kind: type, value: Any, key: str) -> Any:
-    value = plain(value)
+    value = to_plain(value)
     if kind is float and isinstance(value, str) and _EXPONENT.fullmatch(value):
         value = float(value)  # YAML 1.1 takes 1e5 for text
     fits = isinstance(value, int | float) if kind is float else isinstance(value, str if kind is Path else kind)

@@ -4,6 +4,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,6 +19,7 @@ from sklearn.metrics import roc_auc_score
 
 from deeprc.benchmarking import methods
 from deeprc.benchmarking.harness import benchmark
+from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.result import BenchmarkResult
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.simulation import (
@@ -56,10 +58,10 @@ def run(data: RepertoireDataset, toys: ModuleType, tmp_path: Path) -> Callable[.
     ) -> BenchmarkResult:
         preset = tmp_path / "preset.yaml"
         preset.write_text(yaml.safe_dump(search or {}))
-        cohort = options.pop("cohort", data)
-        return benchmark(
-            cohort, **{"target": "status=sick", "methods": methods, "preset": preset, "folds": N_FOLDS, **options}
-        )
+        names = {each.name for each in fields(BenchmarkOptions)} & options.keys()
+        how = BenchmarkOptions(**{"preset": preset, "folds": N_FOLDS, **{name: options.pop(name) for name in names}})
+        asked = {"cohort": data, "target": "status=sick", "methods": methods, **options}
+        return benchmark(asked.pop("cohort"), options=how, **asked)
 
     return call
 
@@ -272,9 +274,13 @@ def test_estimators_get_the_seed(run: Callable[..., BenchmarkResult], toys: Modu
 
 
 def test_five_lines_for_an_estimator_of_ones_own(cohort: RepertoireDataset, toys: ModuleType) -> None:
-    result = benchmark(cohort.container.path, target="status", methods={"mine": toys.Motif()}, folds=3)
+    result = benchmark(
+        cohort.container.path, target="status", methods={"mine": toys.Motif()}, options=BenchmarkOptions(folds=3)
+    )
     assert result.comparison["auc_mean"].tolist() == [1.0]
-    other = benchmark(cohort, target="status=healthy", methods={"mine": toys.Motif()}, folds=3)
+    other = benchmark(
+        cohort, target="status=healthy", methods={"mine": toys.Motif()}, options=BenchmarkOptions(folds=3)
+    )
     assert other.comparison["auc_mean"].tolist() == [0.0]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, decode_many, encode_many, offsets_of
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation import Cohort, DiffuseSignal, GermlineBackground, IndependentBackground, Sizes
 from deeprc.datasets.simulation.background import DrawnSequences
 from deeprc.datasets.simulation.cohort import Stream
@@ -25,7 +25,7 @@ def drawn_from(*sequences: str) -> DrawnSequences:
     return DrawnSequences(residues, np.diff(offsets))
 
 
-def receptors(table: SequenceTable) -> list[tuple[str, str]]:
+def receptors(table: Sequences) -> list[tuple[str, str]]:
     assert table.v_call is not None
     return list(zip(decode_many(table.residues, offsets_of(table.lengths)), table.v_call.names(), strict=True))
 
@@ -84,7 +84,7 @@ def test_positive_repertoires_have_higher_scores() -> None:
         assert scores.mean() - of_plain.mean() == pytest.approx(0.25 * of_plain.var(), rel=0.35)
 
 
-def _parts(table: SequenceTable) -> tuple[object, ...]:
+def _parts(table: Sequences) -> tuple[object, ...]:
     return table.residues, table.lengths, table.v_call, table.j_call
 
 
