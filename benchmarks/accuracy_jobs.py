@@ -28,7 +28,7 @@ from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import kmer_matrix
 from deeprc.datasets.simulation import MotifSignal
-from deeprc.datasets.simulation.search import find_motifs
+from deeprc.datasets.simulation.matching import match_motifs
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_comparison import midrank_aucs
 from deeprc.evaluation.metrics import auc_interval
@@ -273,7 +273,7 @@ def _precision(inference: Inference, signals: Sequence[MotifSignal]) -> Outcome:
         if repertoire.witness is None:
             return {}
         carrier = np.asarray(repertoire.witness) > 0
-        holds = find_motifs(motifs, repertoire.residues, repertoire.lengths).whole
+        holds = match_motifs(motifs, repertoire.residues, repertoire.lengths).whole
         scores = score_sequences(inference, position)
         best.offer(
             ranking_of(scores, "contribution"),

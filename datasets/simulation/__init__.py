@@ -22,12 +22,12 @@ from deeprc.datasets.simulation.dataset import SimulatedDataset
 from deeprc.datasets.simulation.germline import GermlineBackground
 from deeprc.datasets.simulation.imgt import imgt_index, imgt_positions
 from deeprc.datasets.simulation.lstm import LstmBackground
+from deeprc.datasets.simulation.matching import match_motifs
 from deeprc.datasets.simulation.motif import Motif
 from deeprc.datasets.simulation.parts import Batch, Counts, GeneShift, Sizes
 from deeprc.datasets.simulation.pool import SequencePool
 from deeprc.datasets.simulation.recipe import load_recipe, recipes
 from deeprc.datasets.simulation.recombination import RecombinationBackground
-from deeprc.datasets.simulation.search import find_motifs
 from deeprc.datasets.simulation.signal import Implants, MotifSignal
 from deeprc.datasets.simulation.tilt import DiffuseSignal
 from deeprc.datasets.simulation.write import write_airr, write_container
@@ -53,10 +53,10 @@ __all__ = [
     "Signal",
     "SimulatedDataset",
     "Sizes",
-    "find_motifs",
     "imgt_index",
     "imgt_positions",
     "load_recipe",
+    "match_motifs",
     "recipes",
     "write_airr",
     "write_container",

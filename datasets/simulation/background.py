@@ -104,7 +104,8 @@ class IndependentBackground:
     Attributes
     ----------
     mean_length, sd_length
-        Of the distribution of lengths; of what is rounded to less than 1 or more than 64, 1 or 64 is taken.
+        Mean and standard deviation of the lengths before they are rounded. Lengths below 1 become 1, those above 64
+        become 64.
     weights
         How often each amino acid occurs, in parts of 65,536.
     """
@@ -140,7 +141,7 @@ class IndependentBackground:
 
     @cached_property
     def _length_bounds(self) -> NDArray[np.uint64]:
-        """Of numbers of 32 bits, those below the bound of a length, and not below that of the one before, give it."""
+        """For each length, the smallest number of 32 bits that gives a longer sequence."""
         return np.rint(np.cumsum(self.length_probabilities) * 2.0**32).astype(np.uint64)
 
     def draw(self, key: int, rows: NDArray[np.int64]) -> DrawnSequences:

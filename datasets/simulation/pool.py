@@ -66,7 +66,7 @@ class SequencePool:
 def shuffled(key: int, rows: NDArray[np.int64], n: int) -> NDArray[np.int64]:
     """Return the numbers from 0 to n - 1 that a random order, which a key of 64 bits stands for, has at some rows.
 
-    Rows of n and more belong to further orders of the same numbers.
+    Rows of n and more belong to other orders of the same numbers.
     """
     found = np.empty(len(rows), np.int64)
     _shuffle(np.uint64(key), rows, n, found)

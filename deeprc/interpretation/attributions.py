@@ -214,7 +214,7 @@ def _of_repertoire(explained: _Explained, position: int, chosen: NDArray[np.int6
     kept[kept_rows(logits, inference.top_fraction).numpy()] = True
     if explained.question.of == "contribution":
         explained.take_tangent(pooled)
-    lengths = collator.take(position, chosen).lengths.numpy()
+    lengths = collator.take(position, chosen).sequences.lengths.numpy()
     inside = np.arange(lengths.max()) < lengths[:, None]  # (n, L)
     D = inference.network.embedding.out_features
     whole = _Shares(np.where(inside, 0.0, np.nan), np.zeros((len(chosen), D)), np.zeros(len(chosen)))
@@ -320,22 +320,22 @@ class _Explained:
 
     def __call__(self, batch: RepertoireBatch, others: _Others) -> _Shares:
         """Return the attributions of the n sequences of a batch."""
-        sequences = (batch.starts, batch.lengths, batch.residue_scale, batch.position_scale)
-        features = dense_features(batch.residues, *sequences).double().requires_grad_()  # (n, L, 23)
+        lengths = batch.sequences.lengths
+        features = dense_features(batch.sequences).double().requires_grad_()  # (n, L, 23)
         baseline = self._baseline(features.detach())
         encoder = self._exact.embedding
         windows, baseline_windows = encoder.linear_part(features), encoder.linear_part(baseline)
         genes = self._exact.embed_genes(batch).double()  # (n, 2 G)
         fixed = (genes, *others)
         with torch.no_grad():
-            values, baseline_values = (encoder.encode(w, batch.lengths) for w in (windows, baseline_windows))
+            values, baseline_values = (encoder.encode(w, lengths) for w in (windows, baseline_windows))
             change = self._explained(values, *fixed) - self._explained(baseline_values, *fixed)
 
         gradient = _mean_gradient(
             lambda windows, lengths, *fixed: self._explained(encoder.encode(windows, lengths), *fixed),
             baseline_windows.detach(),
             windows.detach(),
-            (batch.lengths, *fixed),
+            (lengths, *fixed),
             steps=self.question.steps,
         )
         (gradient,) = torch.autograd.grad(windows, features, gradient)  # (n, L, 23)

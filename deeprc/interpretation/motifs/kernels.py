@@ -97,5 +97,5 @@ def best_windows(inference: Inference, index: SequenceIndex, kernels: NDArray[np
     starts = np.zeros((len(index), len(kernels)), np.int64)
     for position, at in index.by_repertoire():
         batch = inference.collator.take(position, index.rows[at])
-        starts[at] = inference.network.embedding.best_windows(batch, kernels)
+        starts[at] = inference.network.embedding.best_windows(batch.sequences, kernels)
     return starts
