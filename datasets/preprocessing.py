@@ -1,4 +1,4 @@
-"""From repertoire files and a metadata sheet to a container: `deeprc preprocess` as a function."""
+"""Write repertoire files and a metadata sheet to a container: `deeprc preprocess` as a function."""
 
 from __future__ import annotations
 
