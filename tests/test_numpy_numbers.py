@@ -22,7 +22,7 @@ from deeprc.config import Config, NetworkConfig, TrainingConfig, load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.simulation import SimulatedDataset, load_recipe
 from deeprc.datasets.simulation.recipe import cohort_to_mapping
-from deeprc.documents import plain
+from deeprc.documents import to_plain
 from deeprc.evaluation.splits import make_split
 from deeprc.hopfield import Hopfield, HopfieldPooling
 from deeprc.runs.run import Run
@@ -153,7 +153,7 @@ def test_the_challenges_interface() -> None:
 
 def test_plain_values() -> None:
     body = {"a": np.int64(1), "b": [np.float32(0.5), (np.bool_(True),)], "c": {np.str_("d"): np.arange(2)}, "e": None}
-    assert json.dumps(plain(body)) == '{"a": 1, "b": [0.5, [true]], "c": {"d": [0, 1]}, "e": null}'
+    assert json.dumps(to_plain(body)) == '{"a": 1, "b": [0.5, [true]], "c": {"d": [0, 1]}, "e": null}'
 
 
 def test_preprocessing(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from deeprc.datasets.simulation.pool import SequencePool
 from deeprc.datasets.simulation.recombination import RecombinationBackground
 from deeprc.datasets.simulation.signal import MotifSignal
 from deeprc.datasets.simulation.tilt import DiffuseSignal
-from deeprc.documents import parse_yaml, plain, read_yaml
+from deeprc.documents import parse_yaml, read_yaml, to_plain
 from deeprc.errors import InputError
 
 __all__ = [
@@ -87,9 +87,9 @@ def load_recipe(
         `key=value`, where the key is a path of names and numbers, `sizes.mean`, `signals.0.witness_rate`; with a single
         signal `witness_rate` says the same.
     seed
-        In the place of the recipe's.
+        Seed of every random choice; None: the recipe's.
     scale
-        Of the number of repertoires; what remains is the same.
+        Factor of the number of repertoires. The repertoires that remain are the same.
     background
         The file of real sequences that a recipe asks for.
     carriers
@@ -122,7 +122,7 @@ def _set_carriers(mapping: dict[str, Any], path: Path) -> None:
     signals = mapping.get("signals")
     tables = [each for each in signals or () if isinstance(each, dict) and each.get("kind") == "carriers"]
     if not tables:
-        raise InputError("--carriers: the recipe has no signal of kind carriers")
+        raise InputError("`carriers`: the recipe has no signal of kind carriers")
     for each in tables:
         each["path"] = str(path)
 
@@ -177,7 +177,7 @@ def _plain(value: Any) -> Any:
         return [_plain(each) for each in value]
     if isinstance(value, Mapping):
         return {str(name): _plain(each) for name, each in value.items()}
-    return str(value) if isinstance(value, Path) else plain(value)
+    return str(value) if isinstance(value, Path) else to_plain(value)
 
 
 def _built(kind: Any, value: Any, key: str) -> Any:
@@ -211,7 +211,7 @@ def _built(kind: Any, value: Any, key: str) -> Any:
 
 
 def _scalar(kind: type, value: Any, key: str) -> Any:
-    value = plain(value)
+    value = to_plain(value)
     if kind is float and isinstance(value, str) and _EXPONENT.fullmatch(value):
         value = float(value)  # YAML 1.1 takes 1e5 for text
     fits = isinstance(value, int | float) if kind is float else isinstance(value, str if kind is Path else kind)
@@ -252,7 +252,7 @@ def _signal(value: Any, key: str) -> Any:
         raise InputError(f"{key}: expected names and values, with a kind of {', '.join(SIGNALS)}, found {value!r}")
     options = {name: each for name, each in value.items() if name != "kind"}
     if value.get("kind") == "carriers" and options.get("path") is None:
-        raise InputError(f"{key}.path: this recipe needs a table of who carries which clone: --carriers FILE")
+        raise InputError(f"{key}.path: this recipe needs a table of who carries which clone: `carriers=FILE`")
     return _dataclass(SIGNALS[value.get("kind", "motifs")], options, key)
 
 

@@ -28,7 +28,7 @@ from deeprc.benchmarking.result import BenchmarkResult
 from deeprc.benchmarking.search import with_setting, without_path
 from deeprc.benchmarking.store import ResultStore, holds_benchmark, read_header
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.documents import plain
+from deeprc.documents import to_plain
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.cohort_cautions import left_out_cautions, people_cautions, subject_cautions
@@ -183,7 +183,7 @@ def _header(plan: NestedPlan, task: Task) -> dict[str, Any]:
             "label": method.label,
             "kind": method.kind,
             "estimator": f"{type(method.estimator).__module__}:{type(method.estimator).__qualname__}",
-            "fixed": json.loads(json.dumps(plain(method.estimator.get_params()), default=str)),
+            "fixed": json.loads(json.dumps(to_plain(method.estimator.get_params()), default=str)),
             "search": {
                 **{name: list(values) for name, values in method.search.lists.items()},
                 **{name: {limits[0]: list(limits[1:])} for name, limits in method.search.ranges.items()},

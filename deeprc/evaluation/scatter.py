@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from deeprc.drawing import COLOURS, MUTED, SCREEN_DPI, draws, save_figure
+from deeprc.drawing import COLOURS, MUTED, SCREEN_DPI, save_figure, uses_matplotlib
 from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo, checked_predictions
 from deeprc.evaluation.scoring import RegressionScoring
@@ -32,7 +32,7 @@ def scatter_table(predictions: pd.DataFrame) -> pd.DataFrame:
     return table.assign(y=predictions["prediction"])
 
 
-@draws
+@uses_matplotlib
 def scatter_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo]) -> Figure:
     """Return a panel for each method: predicted against true numbers, a point for each repertoire, best r2 first.
 
@@ -67,7 +67,7 @@ def scatter_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo]) -> 
     return figure
 
 
-@draws
+@uses_matplotlib
 def draw_scatter(predictions: pd.DataFrame, stems: Mapping[MethodInfo, str], folder: Path) -> list[Path]:
     """Draw a figure for each method and one of all methods; write `curves.tsv`. Return the paths of all files.
 

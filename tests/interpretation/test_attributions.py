@@ -51,14 +51,16 @@ def close(found: Attributions, expected: Attributions, rows: list[int]) -> None:
 def asked_of_the_network(run: Run, dataset: RepertoireDataset, position: int, row: int) -> torch.Tensor:
     """Return the outputs of a repertoire less those with only A in the place of one kept sequence, (T,) float64."""
     kept = np.flatnonzero(kept_of(run, dataset, position))
-    batch = run.collator(dataset).take(position, kept).compact()
-    batch = replace(batch, residue_scale=batch.residue_scale.double(), position_scale=batch.position_scale.double())
+    batch = run.collator(dataset).take(position, kept)
+    own = batch.sequences.compact()
+    own = own._replace(residue_scale=own.residue_scale.double(), position_scale=own.position_scale.double())
     at = int(np.flatnonzero(kept == row)[0])
-    residues = batch.residues.clone()
-    residues[int(batch.starts[at]) : int(batch.starts[at] + batch.lengths[at])] = AMINO_ACIDS.index("A")
+    residues = own.residues.clone()
+    residues[int(own.starts[at]) : int(own.starts[at] + own.lengths[at])] = AMINO_ACIDS.index("A")
     network = deepcopy(run.network).double()
     with torch.no_grad():
-        difference: torch.Tensor = network(batch) - network(replace(batch, residues=residues))
+        changed = replace(batch, sequences=own._replace(residues=residues))
+        difference: torch.Tensor = network(replace(batch, sequences=own)) - network(changed)
     return difference[0]
 
 
@@ -88,7 +90,7 @@ def test_the_change_of_a_contribution_is_that_of_the_tables(
 ) -> None:
     """Of a linear output: the contribution in the repertoire, less that of the baseline in the sequence's place."""
     run = run_factory(cohort, "n_updates=3", "n_heads=2", "top_fraction=1", stir=0.2)
-    sequences = cohort[1].sequences()[:20]
+    sequences = cohort[1].sequences.decode()[:20]
     row = max(range(20), key=lambda i: score_sequences(run, cohort, 1).weight[i])
     others = [*sequences[:row], "A" * len(sequences[row]), *sequences[row + 1 :]]
     metadata = pd.DataFrame({"status": ["case"]})
@@ -142,7 +144,7 @@ def test_by_hand(run_factory: Callable[..., Run], cohort: RepertoireDataset) -> 
         network.output_network[-1].weight.fill_(slope)
     background = np.full(20, (1 - f) / 19)
     background[AMINO_ACIDS.index("W")] = f
-    sequences = cohort[1].sequences()
+    sequences = cohort[1].sequences.decode()
     rows = [0, 10, next(i for i, sequence in enumerate(sequences) if "W" not in sequence)]
     found = attribute(run, cohort, chosen(cohort, {1: rows}), background=background)
     unit = slope * 1.0507009873554805 * weight * run.collator(cohort).inverse_std(1) / len(cohort[1])
@@ -162,8 +164,10 @@ def test_kernels_of_uniform_attention_and_a_linear_output(
     run = run_factory(cohort, "n_updates=1", "n_kernels=6", "standardise=false", stir=0.2)
     with torch.no_grad():
         run.network.pooling.queries.zero_()
-        batch = run.collator(cohort).take(3, np.array([2, 8])).compact()
-        baseline = replace(batch, residues=torch.zeros_like(batch.residues))
+        batch = run.collator(cohort).take(3, np.array([2, 8]))
+        sequences = batch.sequences.compact()
+        only_a = sequences._replace(residues=torch.zeros_like(sequences.residues))
+        baseline = replace(batch, sequences=only_a)
         difference = (run.network.attend(batch)[0] - run.network.attend(baseline)[0]).double()
         expected = difference * run.network.output_network[-1].weight.double() / len(cohort[3])
     found = attribute(run, cohort, chosen(cohort, {3: [2, 8]}), background=ONLY_A, steps=2)
@@ -291,7 +295,7 @@ def test_progress_counts_the_rows(trained: Run, motif_cohort: RepertoireDataset)
 
 
 def test_residue_frequencies(cohort: RepertoireDataset) -> None:
-    text = "".join("".join(repertoire.sequences()) for repertoire in cohort[3:6])
+    text = "".join("".join(repertoire.sequences.decode()) for repertoire in cohort[3:6])
     expected = [text.count(letter) / len(text) for letter in AMINO_ACIDS]
     np.testing.assert_allclose(residue_frequencies(cohort[3:6]), expected, rtol=1e-12)
     assert residue_frequencies(cohort[:0]).tolist() == [0.05] * 20

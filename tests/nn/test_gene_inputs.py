@@ -16,12 +16,12 @@ from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation import Cohort, GermlineBackground, IndependentBackground, SimulatedDataset, Sizes
 from deeprc.datasets.simulation.write import write_container
 from deeprc.errors import InputError
 from deeprc.nn import Collator, DeepRC, GeneNames
-from deeprc.nn.batch import cache_device
+from deeprc.nn.batch import RepertoireBatch, cache_device
 from deeprc.nn.inference import attention_logits, cohort_outputs
 from deeprc.nn.motif_convolution import motif_convolution
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
@@ -44,7 +44,7 @@ def write(path: Path, *, v: tuple[str, ...] | None = V_GENES, j: tuple[str, ...]
                 if names is not None:
                     codes = np.array([names.index(own[i]) for i in drawn], np.uint16)
                     calls[field] = Categorical(codes, names)
-            writer.append(f"rep.{number}", SequenceTable(residues, np.diff(offsets), np.ones(40, np.uint32), **calls))
+            writer.append(f"rep.{number}", Sequences(residues, offsets, np.ones(40, np.uint32), **calls))
         writer.finish(pd.DataFrame({"status": list("ababa")}), source="a test")
     return open_dataset(path)
 
@@ -75,7 +75,7 @@ def test_a_name_of_other_repertoires_is_not_known(genes: RepertoireDataset, tmp_
         for number, gene in enumerate(("TRBV9", "TRBV2", "TRBV30")):
             residues, offsets = encode_many(["CASSF", "CASF"])
             calls = Categorical(np.zeros(2, np.uint16), (gene,))
-            writer.append(f"r{number}", SequenceTable(residues, np.diff(offsets), np.ones(2, np.uint32), v_call=calls))
+            writer.append(f"r{number}", Sequences(residues, offsets, np.ones(2, np.uint32), v_call=calls))
         writer.finish(pd.DataFrame({"status": list("aba")}), source="a test")
     cohort = open_dataset(tmp_path / "c.h5")
     assert GeneNames.of(cohort[[2, 0]]) == GeneNames(("TRBV30", "TRBV9"), ())
@@ -99,16 +99,14 @@ def test_a_cohort_without_genes_cannot_be_used(tmp_path: Path, genes: Repertoire
 def dense_outputs(network: DeepRC, dataset: RepertoireDataset, position: int) -> Tensor:
     """Compute the outputs of one repertoire by one operation after another, genes looked up by their text."""
     batch = Collator(dataset, "none").take(position, slice(None))
-    maximum = motif_convolution(
-        batch.residues, batch.starts, batch.lengths, batch.residue_scale, batch.position_scale,
-        network.embedding.weight, network.embedding.bias, implementation="reference",
-    )  # fmt: skip
+    embedding = network.embedding
+    maximum = motif_convolution(batch.sequences, embedding.weight, embedding.bias, implementation="reference")
     table = dataset[position].to_frame()
-    names, embedding = network.gene_names, network.gene_embedding
+    names, genes = network.gene_names, network.gene_embedding
     parts = [torch.nn.functional.selu(maximum)]
     for field, known, weight in (
-        ("v_call", names.v_call, embedding.v_weight),
-        ("j_call", names.j_call, embedding.j_weight),
+        ("v_call", names.v_call, genes.v_weight),
+        ("j_call", names.j_call, genes.j_weight),
     ):
         texts = table[field] if field in table else [""] * len(table)
         parts.append(torch.stack([weight[known.index(name) + 1 if name in known else 0] for name in texts]))
@@ -144,7 +142,7 @@ def test_forward_equals_its_formula(genes: RepertoireDataset, shape: dict[str, o
 def test_one_pass_equals_the_operations(genes: RepertoireDataset, shape: dict[str, object]) -> None:
     network = network_of(GeneNames.of(genes), **shape)
     batch = Collator(genes, "none", genes=network.gene_names).sample(np.arange(5), 30, np.random.default_rng(0))
-    assert network._fused_weights(batch) is not None
+    assert network._fused_weights(batch.sequences) is not None
     results, directions = [], None
     for in_one_pass in (True, False):
         with pytest.MonkeyPatch.context() as patch:
@@ -180,7 +178,7 @@ def test_a_prediction_depends_neither_on_its_batch_nor_on_the_vocabulary(
     )
     torch.testing.assert_close(among.detach(), expected[[1, 4, 2]], atol=1e-6, rtol=1e-5)
     other = write(tmp_path / "other.h5", v=("TRBV6-2,TRBV6-3", "TRBV1", "", "TRBV20-1", "TRBV5-1"), j=J_GENES[::-1])
-    assert other.container.v_call.vocabulary != genes.container.v_call.vocabulary
+    assert other.container.sequences.v_call.vocabulary != genes.container.sequences.v_call.vocabulary
     again = cohort_outputs(network, Collator(other, "none", genes=network.gene_names), top_fraction=1.0)
     assert torch.equal(again, expected)
 
@@ -227,10 +225,12 @@ def test_batches_carry_genes_wherever_they_go(genes: RepertoireDataset) -> None:
     collator = Collator(genes[[3, 1, 0]], "none", genes=GeneNames.of(genes))
     batch = collator.sample(np.array([2, 0, 1]), 20, np.random.default_rng(0))
 
-    def pairs(one: object) -> list[tuple[str, list[int]]]:
+    def pairs(one: RepertoireBatch) -> list[tuple[str, list[int]]]:
         """Tell the sequences by their residues, which are different, with their genes."""
-        rows = zip(one.starts, one.lengths, one.genes, strict=True)  # type: ignore[attr-defined]
-        return [(str(one.residues[s : s + n].tolist()), g.tolist()) for s, n, g in rows]  # type: ignore[attr-defined]
+        assert one.genes is not None
+        residues, starts, lengths, *_ = one.sequences
+        rows = zip(starts, lengths, one.genes, strict=True)
+        return [(str(residues[start : start + length].tolist()), row.tolist()) for start, length, row in rows]
 
     every = dict(pairs(collator.sample(np.arange(3), 1000, np.random.default_rng(0))))
     names = GeneNames.of(genes)
@@ -239,7 +239,7 @@ def test_batches_carry_genes_wherever_they_go(genes: RepertoireDataset) -> None:
         expected = [names.numbers_of(table[f].tolist(), f).tolist() for f in ("v_call", "j_call")]
         assert collator.take(position, slice(None)).genes.T.tolist() == expected
     assert all(every[text] == number for text, number in pairs(batch))
-    assert pairs(batch.compact()) == pairs(batch)
+    assert pairs(replace(batch, sequences=batch.sequences.compact())) == pairs(batch)
     assert pairs(batch.to(CPU)) == pairs(batch)
     assert [pair for part in batch.chunks(7) for pair in pairs(part)] == pairs(batch)
     assert pairs(batch.take(torch.tensor([5, 1]), torch.tensor([0, 2]))) == [pairs(batch)[5], pairs(batch)[1]]
@@ -266,7 +266,8 @@ def test_the_form_for_devices_gives_the_same_genes(genes: RepertoireDataset, mon
 
 def test_genes_count_in_what_is_copied_to_a_device(genes: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     container, device = genes.container, torch.device("cuda")
-    size = container.residues.nbytes + container.sequence_offsets.nbytes + container.counts.nbytes
+    stored = container.sequences
+    size = stored.residues.nbytes + stored.offsets.nbytes + stored.counts.nbytes
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (2 * size, 0))
     assert cache_device(genes, "auto", device) == device
     assert cache_device(genes, "auto", device, genes=True) == CPU

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from deeprc.datasets.alphabet import decode_many, offsets_of
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.background import Background, IndependentBackground
 from deeprc.datasets.simulation.cohort import Batch, Cohort, Counts, GeneShift, Sizes
 from deeprc.datasets.simulation.germline import GermlineBackground
@@ -27,11 +26,11 @@ RICH = Cohort(
 )
 
 
-def texts(table: SequenceTable) -> list[str]:
-    return decode_many(table.residues, offsets_of(table.lengths))
+def texts(table: Sequences) -> list[str]:
+    return table.decode()
 
 
-def v_genes(table: SequenceTable) -> list[str]:
+def v_genes(table: Sequences) -> list[str]:
     assert table.v_call is not None
     return list(table.v_call.names())
 
