@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import torch
 
-from deeprc.files import check_table_output, write_aside, write_text
+from deeprc.files import check_table_output, write_atomically, write_text
 from deeprc.hopfield.analysis import HeadSummary, summarise_heads
 from deeprc.interpretation.attention import HEADS_COLUMNS, PIECE, Columns, RepertoireAttention, best_sequences
 
@@ -86,7 +86,7 @@ def write_attention(
     """
     target = Path(path)
     heads: list[tuple[str, int, int, int, str]] = []
-    with write_aside(target) as aside:
+    with write_atomically(target) as aside:
         with _TableWriter(aside, compress=target.suffix == ".gz") as table:
             seen = _noting(attention, heads)
             if max_sequences is None:
