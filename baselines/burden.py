@@ -15,15 +15,15 @@ from sklearn.base import clone
 from deeprc.baselines.association import phi_coefficients
 from deeprc.baselines.carriers import carrier_counts, in_parts, training_weights
 from deeprc.baselines.inner_folds import inner_folds
-from deeprc.datasets.alphabet import decode_many
 from deeprc.datasets.clone_set import CloneSet
-from deeprc.datasets.clones import content_hashes, shared_clones
+from deeprc.datasets.clones import content_hashes, shared_clones, take_sequences
 from deeprc.datasets.counters import words
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import kmer_names
 from deeprc.datasets.representations import kmer_matrix
+from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
-from deeprc.estimators import BinaryClassifier, canonical_order, platt_scaling, two_classes
+from deeprc.estimators import BinaryClassifier, canonical_order, encode_two_classes, fit_platt_scaling
 
 __all__ = ["BurdenTest"]
 
@@ -75,7 +75,7 @@ class BurdenTest(BinaryClassifier):
     def features(self) -> list[str]:
         """Return the J 4-mers or sequences, those with the highest phi coefficients, `phi_`, first."""
         if self.feature == "sequence":
-            return decode_many(self.residues_, self.offsets_)
+            return self._sequences().sequences.decode()
         names = kmer_names(_K)
         return [names[code] for code in self.kmers_.tolist()]
 
@@ -83,7 +83,7 @@ class BurdenTest(BinaryClassifier):
         self, X: RepertoireDataset, y: ArrayLike, X_new: RepertoireDataset, values: Sequence[Any]
     ) -> NDArray[np.float64]:
         """Return the burdens, (V, B), of each number of features; see `BinaryClassifier.decision_path`."""
-        _, positive = two_classes(X, y)
+        _, positive = encode_two_classes(X, y)
         numbers = [_checked_number(value) for value in values]
         widest = clone(self).set_params(n_features=max(numbers, default=1))
         widest._choose(X, positive)
@@ -102,7 +102,7 @@ class BurdenTest(BinaryClassifier):
             without = clone(self)
             without._choose(X[~held_out], positive[~held_out])
             burden[held_out] = without._decide(X[held_out])
-        self.calibration_ = platt_scaling(burden, positive)
+        self.calibration_ = fit_platt_scaling(burden, positive)
 
     def _decide(self, X: RepertoireDataset) -> NDArray[np.float64]:
         return np.asarray(self._burdens(X, [self.n_features])[0])
@@ -112,10 +112,13 @@ class BurdenTest(BinaryClassifier):
             self.kmers_, self.phi_ = _best_kmers(X, positive, self.n_features)
         elif self.feature == "sequence":
             numbers, self.phi_ = _best_sequences(X, positive, self.n_features)
-            chosen = CloneSet.of_container(X, numbers, [])
+            chosen = take_sequences(X, numbers)
             self.residues_, self.offsets_ = chosen.residues, chosen.offsets
         else:
             raise InputError(f"feature: expected 4mer or sequence, found {self.feature!r}")
+
+    def _sequences(self) -> CloneSet:
+        return CloneSet(Sequences.counted_once(self.residues_, self.offsets_))
 
     def _burdens(self, X: RepertoireDataset, numbers: Sequence[int]) -> NDArray[np.float64]:
         """Return how many of the first features each repertoire carries, (V, B), for each number of features."""
@@ -124,7 +127,7 @@ class BurdenTest(BinaryClassifier):
             for part in _parts(len(X)):
                 carried[part, 1:] = _presence(X[part])[:, self.kmers_]
         else:
-            for row, found in enumerate(CloneSet(self.residues_, self.offsets_).carried(X)):
+            for row, found in enumerate(self._sequences().find_in(X)):
                 carried[row, 1 + found] = 1
         burdens = carried.cumsum(axis=1)
         return np.asarray(burdens[:, [min(number, len(self.phi_)) for number in numbers]].T, np.float64)

@@ -23,7 +23,7 @@ from deeprc.datasets.container import Container
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import kmer_frequencies
 from deeprc.errors import InputError
-from deeprc.estimators import BinaryClassifier, RepertoireEstimator, RepertoireRegressor, fitted_state
+from deeprc.estimators import BinaryClassifier, RepertoireEstimator, RepertoireRegressor, collect_fitted_state
 
 __all__ = ["KINDS", "KernelClassifier", "cross_kernel", "gram", "similarity", "torch_kernel"]
 
@@ -356,7 +356,7 @@ class KernelMethod(RepertoireEstimator):
 
     def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         rows = self.support_
-        arrays, values = fitted_state({name: value for name, value in vars(self).items() if name != "support_"})
+        arrays, values = collect_fitted_state({name: value for name, value in vars(self).items() if name != "support_"})
         if isinstance(rows, np.ndarray):
             return {**arrays, "support_": rows}, values
         return {**arrays, **{f"support_.{part}": getattr(rows, part) for part in _PARTS}}, values

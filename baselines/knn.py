@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from deeprc.baselines.kernels import KernelClassifier, KernelMethod, KernelRegressor, similarity
 from deeprc.baselines.parameters import check_whole_number
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.estimators import canonical_order, platt_scaling, two_classes
+from deeprc.estimators import canonical_order, encode_two_classes, fit_platt_scaling
 
 __all__ = ["KNN", "KNNRegressor", "mean_of_nearest"]
 
@@ -88,7 +88,7 @@ class KNN(_NearestNeighbours, KernelClassifier):
         others = ~np.eye(n, dtype=bool)
         kernel = self._gram(X[order])[others].reshape(n, n - 1)
         classes = np.broadcast_to(self.positive_, (n, n))[others].reshape(n, n - 1)
-        self.calibration_ = platt_scaling(mean_of_nearest(kernel, classes, [n_neighbors])[0], self.positive_)
+        self.calibration_ = fit_platt_scaling(mean_of_nearest(kernel, classes, [n_neighbors])[0], self.positive_)
 
     def _decide(self, X: RepertoireDataset) -> Floats:
         return self._means(X, self.positive_)
@@ -97,7 +97,7 @@ class KNN(_NearestNeighbours, KernelClassifier):
         self, X: RepertoireDataset, y: ArrayLike, X_new: RepertoireDataset, values: Sequence[Any]
     ) -> Floats:
         """Return the scores, (V, A), for each number of neighbours; see `BinaryClassifier.decision_path`."""
-        _, positive = two_classes(X, y)
+        _, positive = encode_two_classes(X, y)
         return self._path_means(X, positive, X_new, values)
 
 

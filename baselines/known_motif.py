@@ -16,10 +16,10 @@ from sklearn.utils.validation import check_is_fitted
 from deeprc.datasets.cache import Arrays, cached
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.simulation.dataset import VirtualContainer
+from deeprc.datasets.simulation.matching import match_motifs
 from deeprc.datasets.simulation.recipe import cohort_from_mapping, cohort_to_mapping
-from deeprc.datasets.simulation.search import find_motifs
 from deeprc.errors import InputError
-from deeprc.estimators import BinaryClassifier, checked_dataset, platt_scaling
+from deeprc.estimators import BinaryClassifier, fit_platt_scaling, validate_dataset
 
 __all__ = ["KnownMotif", "motif_scores"]
 
@@ -58,11 +58,11 @@ def motif_scores(
                 continue
             found[:, row] = 0
             for column, status in enumerate(_STATUSES):
-                carried = [signal for signal in cohort.signals if signal.status == status]
+                carried = [signal for signal in cohort.motif_signals if signal.status == status]
                 motifs = [motif for signal in carried for motif in signal.motifs]
                 if motifs:
                     inside = any(signal.position == "imgt" for signal in carried)
-                    matches = find_motifs(motifs, repertoire.residues, repertoire.lengths, inside=inside)
+                    matches = match_motifs(motifs, repertoire.residues, repertoire.lengths, inside=inside)
                     found[:, row, column] = matches.whole.mean(), matches.overlap.mean(dtype=np.float64)
         return {"binary": found[0], "continuous": found[1]}
 
@@ -117,7 +117,7 @@ class KnownMotif(BinaryClassifier):
         self.neutral_ = self.sign_ * _mean(scores)
         scores = self._decide(X)
         order = np.lexsort((positive, scores))  # whatever the order of X
-        self.calibration_ = platt_scaling(scores[order], positive[order])
+        self.calibration_ = fit_platt_scaling(scores[order], positive[order])
 
     def _orientation(self, X: RepertoireDataset, positive: NDArray[np.bool_], scores: NDArray[np.float64]) -> int:
         if self.classes_.tolist() == sorted(_STATUSES):
@@ -137,7 +137,7 @@ class KnownMotif(BinaryClassifier):
     def decision_function(self, X: RepertoireDataset) -> NDArray[np.float64]:
         """Return the score of each repertoire, (B,), which needs no recipe of its own."""
         check_is_fitted(self)
-        return self._decide(X) if len(checked_dataset(X)) else np.zeros(0)
+        return self._decide(X) if len(validate_dataset(X)) else np.zeros(0)
 
 
 def _signals(dataset: RepertoireDataset) -> list[dict[str, Any]]:
@@ -146,9 +146,9 @@ def _signals(dataset: RepertoireDataset) -> list[dict[str, Any]]:
     recipe = cohort_to_mapping(container.cohort) if isinstance(container, VirtualContainer) else container.simulation
     if recipe is None:
         raise InputError(f"{container.path}: has no recipe of its motifs; only cohorts of `deeprc simulate` have one")
-    if not recipe.get("signals"):
-        raise InputError(f"{container.path}: its recipe has no signals, so there is no motif to know")
-    signals: list[dict[str, Any]] = recipe["signals"]
+    signals = [signal for signal in recipe.get("signals") or () if signal.get("kind", "motifs") == "motifs"]
+    if not signals:
+        raise InputError(f"{container.path}: its recipe implants no motif, so there is no motif to know")
     return signals
 
 

@@ -24,7 +24,7 @@ from deeprc.estimators import (
     RepertoireEstimator,
     RepertoireRegressor,
     canonical_order,
-    two_classes,
+    encode_two_classes,
 )
 
 __all__ = ["LinearClassifier", "PenalisedClassifier", "RidgeRegressor"]
@@ -97,7 +97,7 @@ class LinearClassifier(LinearModel, BinaryClassifier):
         self, X: RepertoireDataset, y: ArrayLike, X_new: RepertoireDataset, values: Sequence[Any]
     ) -> Floats:
         """Return the scores, (V, B), that each value of `path_parameter` gives new repertoires; see the base class."""
-        _, positive = two_classes(X, y)
+        _, positive = encode_two_classes(X, y)
         self.check_cohort(X)
         if len(X_new) == 0 or len(values) == 0:
             return np.zeros((len(values), len(X_new)))

@@ -17,9 +17,11 @@ from deeprc.baselines.beta_binomial import beta_binomial_log_pmf, fit_beta_binom
 from deeprc.baselines.carriers import carrier_counts, in_parts, training_weights
 from deeprc.baselines.held_out_clones import held_out_counts
 from deeprc.baselines.inner_folds import inner_folds
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clone_set import CloneSet
-from deeprc.datasets.clones import distinct_clones, gene_fields, shared_clones
+from deeprc.datasets.clones import distinct_clones, gene_fields, shared_clones, take_sequences
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier, canonical_order
 
@@ -171,21 +173,22 @@ class PublicClones(BinaryClassifier):
 
         parts = [(np.zeros(0, np.int64),) * 3, *in_parts(associated, len(clones))]
         numbers, a, n = (np.concatenate(column) for column in zip(*parts, strict=True))
-        chosen = CloneSet.of_container(X, clones.representative[numbers], self.fields_)
+        chosen = CloneSet(take_sequences(X, clones.representative[numbers], self.fields_))
         p_values = fisher_p_values(a, n, n_positive, n_all)
         order = np.lexsort((*(chosen.to_frame().to_numpy(str).T[::-1]), p_values))
-        chosen = chosen.ordered(order)
-        self.residues_, self.offsets_ = chosen.residues, chosen.offsets
-        none = np.zeros(0, "<U1")
-        self.v_call_, self.j_call_ = (chosen.genes.get(field, none) for field in ("v_call", "j_call"))
+        sequences = chosen.take(order).sequences
+        self.residues_, self.offsets_ = sequences.residues, sequences.offsets
+        names = {field: calls.names().astype(str) for field, calls in sequences.genes.items()}
+        self.v_call_, self.j_call_ = (names.get(field, np.zeros(0, "<U1")) for field in GENE_FIELDS)
         self.carriers_, self.p_values_ = np.stack([n - a, a])[:, order], p_values[order]
 
     def _clones(self) -> CloneSet:
-        genes = {"v_call": self.v_call_, "j_call": self.j_call_}
-        return CloneSet(self.residues_, self.offsets_, {field: genes[field] for field in self.fields_})
+        names = {"v_call": self.v_call_, "j_call": self.j_call_}
+        genes = {field: Categorical.encode(names[field].tolist()) for field in self.fields_}
+        return CloneSet(Sequences.counted_once(self.residues_, self.offsets_).with_genes(genes))
 
     def _decide(self, X: RepertoireDataset) -> Floats:
-        k = np.array([len(found) for found in self._clones().carried(X)], np.int64)
+        k = np.array([len(found) for found in self._clones().find_in(X)], np.int64)
         return _log_odds(self.distributions_, self.prior_, k, distinct_clones(X, self.fields_))
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:

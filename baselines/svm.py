@@ -19,7 +19,7 @@ from sklearn.svm import SVC, SVR
 from deeprc.baselines.kernels import KernelClassifier, KernelRegressor, similarity
 from deeprc.baselines.parameters import check_not_negative, check_positive
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.estimators import canonical_order, platt_scaling, two_classes
+from deeprc.estimators import canonical_order, encode_two_classes, fit_platt_scaling
 
 __all__ = ["SVM", "SVMRegressor", "path_scores"]
 
@@ -82,7 +82,7 @@ class SVM(KernelClassifier):
         self._keep(X[order[solution.rows]])
         self.dual_coef_ = solution.coefficients
         self.intercept_ = np.array([solution.intercept])
-        self.calibration_ = platt_scaling(_cross_fitted(kernel, positive, cost), positive)
+        self.calibration_ = fit_platt_scaling(_cross_fitted(kernel, positive, cost), positive)
 
     def _decide(self, X: RepertoireDataset) -> Floats:
         return np.asarray(self._similarity(X) @ self.dual_coef_ + self.intercept_)
@@ -91,7 +91,7 @@ class SVM(KernelClassifier):
         self, X: RepertoireDataset, y: ArrayLike, X_new: RepertoireDataset, values: Sequence[Any]
     ) -> Floats:
         """Return the scores, (V, B), that each C gives new repertoires; see `BinaryClassifier.decision_path`."""
-        _, positive = two_classes(X, y)
+        _, positive = encode_two_classes(X, y)
         costs = np.array([check_positive("C", value) for value in values], np.float64)
         order = canonical_order(X, positive.astype(np.int64))
         X, positive = X[order], positive[order]

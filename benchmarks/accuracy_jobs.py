@@ -27,8 +27,8 @@ from deeprc.benchmarking.search import Setting, path_parameter, with_setting, wi
 from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import kmer_matrix
-from deeprc.datasets.simulation import Signal
-from deeprc.datasets.simulation.search import find_motifs
+from deeprc.datasets.simulation import MotifSignal
+from deeprc.datasets.simulation.matching import match_motifs
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_comparison import midrank_aucs
 from deeprc.evaluation.metrics import auc_interval
@@ -260,7 +260,7 @@ def _validation_auc(outputs: Tensor, known: Tensor) -> dict[str, float]:
     return {"validation_auc": float(roc_auc_score(label, outputs[:, 0].cpu()))} if len(label.unique()) == 2 else {}
 
 
-def _precision(trainer: Trainer, collator: Collator, top_fraction: float, signals: Sequence[Signal]) -> Outcome:
+def _precision(trainer: Trainer, collator: Collator, top_fraction: float, signals: Sequence[MotifSignal]) -> Outcome:
     """Return which share of the 100 sequences that speak most for the positive class was given a signal (witnesses).
 
     And which share holds a complete motif of the positive class, which some sequences of all classes do by chance.
@@ -272,7 +272,7 @@ def _precision(trainer: Trainer, collator: Collator, top_fraction: float, signal
         if repertoire.witness is None:
             return {}
         carrier = np.asarray(repertoire.witness) > 0
-        holds = find_motifs(motifs, repertoire.residues, repertoire.lengths).whole
+        holds = match_motifs(motifs, repertoire.residues, repertoire.lengths).whole
         scores = network_scores(trainer.network, collator, position, top_fraction=top_fraction)
         best.offer(
             ranking_of(scores, "contribution"),

@@ -24,9 +24,9 @@ import pandas as pd
 from common import report
 from torch import device
 
-from deeprc.datasets.clones import Clones, gene_fields, group_clones, rows_of
+from deeprc.datasets.clones import Clones, gene_fields, group_clones
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequence_hash import Rows
+from deeprc.datasets.sequences import SequenceArrays
 from deeprc.datasets.simulation import Cohort, GermlineBackground, SequencePool, Sizes, write_container
 
 _STATUS = Path("/proc/self/status")
@@ -51,7 +51,7 @@ def main(container: Path | None, repertoires: int, sequences: int, pool: Path | 
 
 def _measure(dataset: RepertoireDataset, genes: bool, share: int) -> list[dict[str, Any]]:
     fields = gene_fields(dataset) if genes else []
-    rows, bounds = rows_of(dataset[0], fields), np.asarray(dataset.container.repertoire_offsets)
+    rows, bounds = dataset.container.sequences.arrays(fields), np.asarray(dataset.container.repertoire_offsets)
     _group(rows, bounds, 2)  # compiles
     few = max(2, int(np.searchsorted(bounds, share, side="right")) - 1)
     table = [_row("ours, all", int(bounds[-1]), lambda: _group(rows, bounds, len(bounds) - 1))]
@@ -67,9 +67,9 @@ def _measure(dataset: RepertoireDataset, genes: bool, share: int) -> list[dict[s
     return table
 
 
-def _group(rows: Rows, bounds: np.ndarray[Any, Any], few: int) -> tuple[int, int]:
+def _group(rows: SequenceArrays, bounds: np.ndarray[Any, Any], few: int) -> tuple[int, int]:
     n = int(bounds[few])
-    part = Rows(rows.residues, rows.offsets[: n + 1], rows.v[:n], rows.j[:n])
+    part = SequenceArrays(rows.residues, rows.offsets[: n + 1], rows.v[:n], rows.j[:n])
     clones: Clones = group_clones(part, bounds[: few + 1])
     return len(clones), len(clones.repertoires)
 

@@ -21,9 +21,10 @@ import pandas as pd
 import torch
 
 from deeprc.cli import prepare_process
+from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 
 _WARM_UP = {"cpu": 2, "cuda": 6}  # on CUDA the first updates run as they are, then one is recorded
 LENGTH_MEAN, LENGTH_DEVIATION = 14.5, 1.8  # of real TRB junctions, paper line 8755
@@ -60,7 +61,7 @@ def cohort(n_repertoires: int, n_sequences: int, seed: int = 0) -> Iterator[Repe
                 lengths = np.clip(np.round(normal), 5, 30).astype(np.int64)
                 residues = rng.integers(0, 20, lengths.sum(), dtype=np.uint8)
                 counts = rng.geometric(0.5, n_sequences).astype(np.uint32)
-                writer.append(f"repertoire.{number}", SequenceTable(residues, lengths, counts))
+                writer.append(f"repertoire.{number}", Sequences(residues, offsets_of(lengths), counts))
             status = np.where(np.arange(n_repertoires) % 2, "case", "control")
             writer.finish(pd.DataFrame({"status": status}), source="a benchmark")
         yield open_dataset(path)

@@ -65,9 +65,8 @@ def digests(folder: Path) -> dict[str, str]:
         folder / "c.h5",
         target="status=positive",
         methods=dict.fromkeys(_METHODS),
-        folds=3,
-        preset="quick",
         output=folder / "b",
+        options=deeprc.BenchmarkOptions(folds=3, preset="quick"),
     )
     found["benchmark"] = _digest((folder / "b" / "predictions.tsv").read_text())
     deeprc.report(folder / "run", folder / "c.h5", output=folder / "report.html", top=50)

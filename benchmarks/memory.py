@@ -150,8 +150,8 @@ def _score(
 
 def _read_all(dataset: RepertoireDataset) -> None:
     """Touch the memory-mapped sequences, so that their pages do not count as memory of the work."""
-    container = dataset.container
-    for column in (container.residues, container.sequence_offsets, container.counts):
+    sequences = dataset.container.sequences
+    for column in (sequences.residues, sequences.offsets, sequences.counts):
         column.sum()
 
 

@@ -28,8 +28,8 @@ from deeprc.datasets.simulation import (
     IndependentBackground,
     LstmBackground,
     Motif,
+    MotifSignal,
     SequencePool,
-    Signal,
     Sizes,
     write_container,
 )
@@ -38,7 +38,7 @@ from deeprc.datasets.simulation.signal import Implanter
 
 _KEY = 12345
 _SIZE = 300_000
-_SIGNAL = Signal((Motif("SF(d)EN"),), witness_rate=0.001)
+_SIGNAL = MotifSignal((Motif("SF(d)EN"),), witness_rate=0.001)
 
 
 @click.command()

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from deeprc.datasets.container import Container
 from deeprc.datasets.container_check import cache_folder, make_cache_folder, read_cached_json
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
-from deeprc.documents import plain
+from deeprc.documents import to_plain
 from deeprc.errors import InputError
 from deeprc.files import FileStamp, check_regular_file, folder_beside, write_text
 from deeprc.versions import package_version
@@ -61,7 +61,7 @@ def cached(
         Makes the arrays from a dataset of all the repertoires. Its result must not depend on labels.
     """
     container = dataset.container
-    text = json.dumps([name, plain(settings)], sort_keys=True)
+    text = json.dumps([name, to_plain(settings)], sort_keys=True)
     known = _IN_MEMORY.setdefault(container, {})
     if text not in known:
         known[text] = _on_disk(dataset, name, text, compute)
@@ -152,20 +152,24 @@ def repertoire_digests(dataset: RepertoireDataset) -> list[str]:
 
 def _repertoire_digest(repertoire: Repertoire) -> str:
     content = hashlib.blake2b(repertoire.digest().encode(), digest_size=16)
-    for genes in (repertoire.container.v_call, repertoire.container.j_call):
-        if genes is not None:
-            names = [hashlib.blake2b(name.encode(), digest_size=8).digest() for name in genes.vocabulary]
-            content.update(np.array(names, "V8")[genes.codes[repertoire.start : repertoire.stop]].data)
+    for genes in repertoire.genes.values():
+        names = [hashlib.blake2b(name.encode(), digest_size=8).digest() for name in genes.vocabulary]
+        content.update(np.array(names, "V8")[genes.codes].data)
     return content.hexdigest()
 
 
 def _digest(container: Container) -> str:
     content = hashlib.blake2b("\n".join(map(str, container.repertoire_ids)).encode(), digest_size=16)
-    columns = [container.residues, container.sequence_offsets, container.counts, container.repertoire_offsets]
-    for genes in (container.v_call, container.j_call):
-        if genes is not None:
-            content.update("\n".join(genes.vocabulary).encode())
-            columns.append(genes.codes)
+    sequences = container.sequences
+    columns: list[NDArray[Any]] = [
+        sequences.residues,
+        sequences.offsets,
+        sequences.counts,
+        container.repertoire_offsets,
+    ]
+    for genes in sequences.genes.values():
+        content.update("\n".join(genes.vocabulary).encode())
+        columns.append(genes.codes)
     for column in columns:
         flat = np.ascontiguousarray(column).view(np.uint8)
         for start in range(0, len(flat), _PIECE):

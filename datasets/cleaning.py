@@ -20,7 +20,7 @@ from deeprc.datasets.genes import GeneMapping, locus_of, mouse_genes, normalise_
 from deeprc.datasets.merging import group_rows
 from deeprc.datasets.readers import Rows, SequenceKind, Status
 from deeprc.datasets.readers.columns import factorize, first_of_each
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 
 __all__ = [
@@ -121,7 +121,7 @@ class CleanedTable:
         For `v_call` and `j_call`: the names as found and as stored.
     """
 
-    sequences: SequenceTable
+    sequences: Sequences
     rows_read: int
     dropped: dict[str, int]
     merged: int
@@ -135,7 +135,7 @@ class CleanedTable:
     @property
     def kept(self) -> int:
         """The number of sequences that are kept."""
-        return len(self.sequences.lengths)
+        return len(self.sequences)
 
 
 def split(rows: Rows) -> Iterator[tuple[str, Rows]]:
@@ -219,7 +219,7 @@ def clean(
         sequences,
         rows_read=len(rows),
         dropped={name: int(np.sum(reason == code)) for code, name in enumerate(DROP_REASONS)},
-        merged=int(keep.sum()) - len(sequences.lengths),
+        merged=int(keep.sum()) - len(sequences),
         counts_from={name: int(n) for name, n in zip(rows.count_sources, sources, strict=True) if n},
         counts_rounded=int(rows.count_rounded[keep].sum()),
         counts_capped=n_capped,
@@ -322,7 +322,7 @@ def _rows_of(rows: Rows, letters: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _merged(
     rows: Rows, residues: NDArray[np.uint8], keep: NDArray[np.bool_], genes: dict[str, GeneMapping], merge: Merge
-) -> tuple[SequenceTable, int]:
+) -> tuple[Sequences, int]:
     """Return the kept rows as sequences, and how many of them have a sum of counts that is too large to be stored."""
     index = np.flatnonzero(keep)
     counts: NDArray[Any] = rows.counts[index]
@@ -338,15 +338,13 @@ def _merged(
             counts = np.zeros(len(index), np.int64)
             counts[first] = 1
         chosen, counts = group_rows(residues, rows.offsets, index, by, counts)
-    merged, offsets = take(residues, rows.offsets, index[chosen])
-    table = SequenceTable(
-        residues=merged,
-        lengths=np.diff(offsets),
+    sequences = Sequences(
+        *take(residues, rows.offsets, index[chosen]),
         counts=np.minimum(counts, _LARGEST_COUNT).astype(np.uint32),
         v_call=calls["v_call"].take(chosen) if "v_call" in calls else None,
         j_call=calls["j_call"].take(chosen) if "j_call" in calls else None,
     )
-    return table, int((counts > _LARGEST_COUNT).sum())
+    return sequences, int((counts > _LARGEST_COUNT).sum())
 
 
 def _cells(column: Categorical, index: NDArray[np.int64]) -> NDArray[np.int64]:

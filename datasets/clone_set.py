@@ -1,11 +1,11 @@
 """`CloneSet`: some clones by their content, and which of them a repertoire of any container carries.
 
-Letters: J clones, R residues, N sequences, n some of either.
+Letters: J clones, N sequences, n some of either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -17,70 +17,45 @@ from numba import uint64
 from numpy.typing import NDArray
 
 from deeprc.compilation import njit
-from deeprc.datasets.alphabet import decode_many, encode_many, take
-from deeprc.datasets.clones import gene_fields, rows_of
+from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.clones import gene_fields
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
-from deeprc.datasets.sequence_hash import Rows, hash_of, same
+from deeprc.datasets.sequence_hash import are_equal, hash_row
+from deeprc.datasets.sequences import SequenceArrays, Sequences
 from deeprc.errors import InputError
 
 __all__ = ["CloneSet"]
 
 _ALL_BITS = 2**64 - 1
 _SPARE = 8  # slots of the hash table for each clone
-_NO_GENES = np.zeros(0, np.uint16)
 
 
 class CloneSet:
-    """J different clones: sequences end to end, and their genes by name.
+    """J different clones.
 
     Parameters
     ----------
-    residues, offsets
-        The sequences as amino-acid indices, (R,) uint8 and (J + 1,) int64.
-    genes
-        The `v_call` and `j_call` of each, (J,) text; a field that is not given does not count.
+    sequences
+        The clones' sequences, with the genes that count; their counts mean nothing.
     """
 
-    def __init__(
-        self, residues: NDArray[np.uint8], offsets: NDArray[np.int64], genes: Mapping[str, NDArray[Any]] | None = None
-    ) -> None:
-        self.residues = residues
-        self.offsets = offsets
-        self.genes = dict(genes or {})
+    def __init__(self, sequences: Sequences) -> None:
+        self.sequences = sequences
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return len(self.sequences)
 
-    @classmethod
-    def of_container(cls, dataset: RepertoireDataset, numbers: NDArray[np.int64], fields: Iterable[str]) -> CloneSet:
-        """Return the clones that some sequences of a container are; numbers (J,) as in `Clones.representative`."""
-        bounds = dataset.container.repertoire_offsets
-        owner = np.searchsorted(bounds, numbers, side="right") - 1
-        every = dataset.whole()
-        tables = []
-        for row in np.unique(owner).tolist():
-            chosen = np.flatnonzero(owner == row)
-            tables.append(every[row].to_frame(numbers[chosen] - bounds[row]).set_index(chosen))
-        if not tables:
-            return cls(np.zeros(0, np.uint8), np.zeros(1, np.int64), {field: np.zeros(0, "<U1") for field in fields})
-        table = pd.concat(tables).sort_index()
-        names = {field: table[field].to_numpy().astype(str) for field in fields}
-        return cls(*encode_many(table["junction_aa"].tolist()), names)
-
-    def ordered(self, order: NDArray[np.int64]) -> CloneSet:
+    def take(self, rows: NDArray[np.int64]) -> CloneSet:
         """Return some of the clones, (n,), in this order."""
-        genes = {field: names[order] for field, names in self.genes.items()}
-        return CloneSet(*take(self.residues, self.offsets, order), genes)
+        return CloneSet(self.sequences.take(rows))
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table with AIRR field names: `junction_aa`, and the genes that count."""
-        columns = {field: names.astype(object) for field, names in self.genes.items()}
-        return pd.DataFrame(
-            {"junction_aa": pd.Series(decode_many(self.residues, self.offsets), dtype=object), **columns}
-        )
+        columns = {field: calls.names() for field, calls in self.sequences.genes.items()}
+        return pd.DataFrame({"junction_aa": pd.Series(self.sequences.decode(), dtype=object), **columns})
 
-    def carried(self, dataset: RepertoireDataset, *, mask: int = _ALL_BITS) -> Iterator[NDArray[np.int64]]:
-        """Give the numbers of the clones that each repertoire carries, (n,), rising, on all cores.
+    def find_in(self, dataset: RepertoireDataset, *, mask: int = _ALL_BITS) -> Iterator[NDArray[np.int64]]:
+        """Yield the clones that each repertoire carries, as rising indices (n,), on all cores.
 
         Parameters
         ----------
@@ -94,55 +69,58 @@ class CloneSet:
         InputError
             If the container lacks genes that count.
         """
-        for field in self.genes:
+        for field in self.sequences.genes:
             if len(dataset) and field not in gene_fields(dataset):
                 raise InputError(f"{dataset.container.path}: has no {field}, with which the clones were learned")
         tables: dict[Any, _Table] = {}
         with ThreadPoolExecutor(numba.get_num_threads()) as threads:
-            yield from threads.map(partial(self._carried, mask=uint64(mask), tables=tables), dataset)
+            yield from threads.map(partial(self._find_in_one, mask=uint64(mask), tables=tables), dataset)
 
-    def _carried(self, repertoire: Repertoire, mask: Any, tables: dict[Any, _Table]) -> NDArray[np.int64]:
-        calls = {field: getattr(repertoire.container, field) for field in self.genes}
-        vocabularies = tuple(each.vocabulary for each in calls.values())
+    def _find_in_one(self, repertoire: Repertoire, mask: Any, tables: dict[Any, _Table]) -> NDArray[np.int64]:
+        fields = list(self.sequences.genes)
+        store = repertoire.container.sequences
+        vocabularies = tuple(store.genes[field].vocabulary for field in fields)
         if vocabularies not in tables:
-            tables[vocabularies] = self._table(dict(zip(calls, vocabularies, strict=True)), mask)
+            tables[vocabularies] = self._table(dict(zip(fields, vocabularies, strict=True)), mask)
         own, slots = tables[vocabularies]
-        rows = rows_of(repertoire, list(self.genes))
-        return np.flatnonzero(_find(rows, repertoire.start, repertoire.stop, own, slots, mask))
+        found = _find(store.arrays(fields), repertoire.start, repertoire.stop, own, slots, mask)
+        return np.flatnonzero(found)
 
     def _table(self, vocabularies: dict[str, tuple[str, ...]], mask: Any) -> _Table:
-        """Return the clones with the genes' numbers in a container, and a hash table of those whose genes it has."""
-        codes, known = {}, np.ones(len(self), bool)
+        """Return the clones with the codes of a container's genes, and a hash table of those whose genes it has."""
+        genes, is_known = {}, np.ones(len(self), bool)
         for field, vocabulary in vocabularies.items():
-            number = {name: code for code, name in enumerate(vocabulary)}
-            code = np.array([number.get(name, -1) for name in self.genes[field].tolist()], np.int64)
-            known &= code >= 0
-            codes[field] = code.clip(0).astype(np.uint16)
-        own = Rows(self.residues, self.offsets, codes.get("v_call", _NO_GENES), codes.get("j_call", _NO_GENES))
+            codes = self.sequences.genes[field].codes_in(vocabulary)
+            is_known &= codes >= 0
+            genes[field] = Categorical(codes.clip(0).astype(np.uint16), vocabulary)
+        own = self.sequences.with_genes(genes).arrays(list(genes))
         slots = np.full(1 << (_SPARE * len(self)).bit_length(), -1, np.int32)
-        _insert(own, np.flatnonzero(known), slots, mask)
+        _insert(own, np.flatnonzero(is_known), slots, mask)
         return own, slots
 
 
-_Table = tuple[Rows, NDArray[np.int32]]
+_Table = tuple[SequenceArrays, NDArray[np.int32]]
 
 
 @njit(nogil=True)
-def _insert(own: Rows, numbers: NDArray[np.int64], slots: NDArray[np.int32], mask: Any) -> None:
-    for number in numbers:
-        slot = np.int64((hash_of(own, number) & mask) % uint64(len(slots)))
+def _insert(own: SequenceArrays, rows: NDArray[np.int64], slots: NDArray[np.int32], mask: Any) -> None:
+    for row in rows:
+        slot = np.int64((hash_row(own, row) & mask) % uint64(len(slots)))
         while slots[slot] >= 0:
             slot = (slot + 1) % len(slots)
-        slots[slot] = number
+        slots[slot] = row
 
 
 @njit(nogil=True)
-def _find(rows: Rows, start: int, stop: int, own: Rows, slots: NDArray[np.int32], mask: Any) -> NDArray[np.bool_]:
+def _find(
+    sequences: SequenceArrays, start: int, stop: int, own: SequenceArrays, slots: NDArray[np.int32], mask: Any
+) -> NDArray[np.bool_]:
+    """Return which of the clones in the hash table are among the sequences from `start` to `stop`, (J,)."""
     found = np.zeros(len(own.offsets) - 1, np.bool_)
     for row in range(start, stop):
-        slot = np.int64((hash_of(rows, row) & mask) % uint64(len(slots)))
+        slot = np.int64((hash_row(sequences, row) & mask) % uint64(len(slots)))
         while slots[slot] >= 0:
-            if same(own, slots[slot], rows, row):
+            if are_equal(own, slots[slot], sequences, row):
                 found[slots[slot]] = True
                 break
             slot = (slot + 1) % len(slots)

@@ -37,6 +37,7 @@ from deeprc.datasets.hdf5 import (
 )
 from deeprc.datasets.legacy_texts import read_legacy_texts
 from deeprc.datasets.provenance import read_preprocessing, read_simulation
+from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.errors import InputError
 from deeprc.files import FileStamp
 
@@ -51,7 +52,7 @@ _EXPECTED = "a container made by `deeprc preprocess`"
 
 
 class Container:
-    """An open container: memory maps of the per-sequence datasets and the metadata in memory.
+    """An open container: memory maps of its sequences, those of all repertoires, and the metadata in memory.
 
     Parameters
     ----------
@@ -99,23 +100,26 @@ class Container:
         self.repertoire_ids: NDArray[np.object_] = np.array(texts.dataset(_dataset(things, "repertoire_ids")), object)
         offsets = map_values(self.path, _dataset(things, "repertoire_offsets"), np.int64)
         self.repertoire_offsets: NDArray[np.int64] = np.array(offsets)
-        self.residues: NDArray[np.uint8] = map_values(self.path, _dataset(things, "residues"), np.uint8)
-        self.sequence_offsets: NDArray[np.int64] = map_values(self.path, _dataset(things, "sequence_offsets"), np.int64)
-        self.counts: NDArray[np.uint32] = map_values(self.path, _dataset(things, "counts"), np.uint32)
-        self.v_call = self._genes(things, "v_call", texts)
-        self.j_call = self._genes(things, "j_call", texts)
-        self.witness: NDArray[np.uint8] | None = None
-        if "witness" in things:
-            self.witness = map_values(self.path, _dataset(things, "witness"), np.uint8)
+        self.sequences = self._map_sequences(things, texts)
         self.metadata = _read_metadata(things.get("metadata"), texts, self.path)
 
-    def _genes(self, things: dict[str, h5py.Group | h5py.Dataset], name: str, texts: _Texts) -> Categorical | None:
-        if name not in things:
-            return None
-        dataset = _dataset(things, name)
-        return Categorical(
-            map_values(self.path, dataset, np.uint16), tuple(texts.attribute_list(dataset, "vocabulary"))
-        )
+    def _map_sequences(self, things: dict[str, h5py.Group | h5py.Dataset], texts: _Texts) -> Sequences:
+        genes = {}
+        for name in GENE_FIELDS:
+            if name in things:
+                dataset = _dataset(things, name)
+                vocabulary = tuple(texts.attribute_list(dataset, "vocabulary"))
+                genes[name] = Categorical(map_values(self.path, dataset, np.uint16), vocabulary)
+        return Sequences(
+            map_values(self.path, _dataset(things, "residues"), np.uint8),
+            map_values(self.path, _dataset(things, "sequence_offsets"), np.int64),
+            map_values(self.path, _dataset(things, "counts"), np.uint32),
+            witness=map_values(self.path, _dataset(things, "witness"), np.uint8) if "witness" in things else None,
+        ).with_genes(genes)
+
+    def take(self, rows: NDArray[np.int64]) -> Sequences:
+        """Return some of the container's sequences, at rows (n,), in this order."""
+        return self.sequences.take(rows)
 
 
 class _Texts:

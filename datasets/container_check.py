@@ -60,30 +60,28 @@ def check_contents(container: Container) -> dict[str, BlockCheck]:
     ValueError
         Here and by the checks; the message names the dataset, what was expected and what was found.
     """
-    n, n_repertoires = len(container.sequence_offsets) - 1, len(container.repertoire_ids)
+    sequences = container.sequences
+    n, n_repertoires = len(sequences.offsets) - 1, len(container.repertoire_ids)
     _expect("/repertoire_offsets", "values", n_repertoires + 1, len(container.repertoire_offsets))
     if n < 0:
         raise ValueError("/sequence_offsets: expected at least one value, found none")
     _expect("/metadata", "rows", n_repertoires, len(container.metadata))
     _check_ids(container.repertoire_ids)
     _rising("/repertoire_offsets", container.repertoire_offsets, n, smallest=0)(container.repertoire_offsets)
-    n_residues = len(container.residues)
+    n_residues = len(sequences.residues)
     checks = {
         "residues": _within("/residues", 0, len(AMINO_ACIDS) - 1),
-        "sequence_offsets": _rising(
-            "/sequence_offsets", container.sequence_offsets, n_residues, smallest=1, largest=MAX_LENGTH
-        ),
+        "sequence_offsets": _rising("/sequence_offsets", sequences.offsets, n_residues, smallest=1, largest=MAX_LENGTH),
         "counts": _within("/counts", 1, None),
     }
-    _expect("/counts", "values", n, len(container.counts))
-    for name, genes in (("v_call", container.v_call), ("j_call", container.j_call)):
-        if genes is not None:
-            _expect(f"/{name}", "values", n, len(genes.codes))
-            checks[name] = _within(f"/{name}", 0, len(genes.vocabulary) - 1)
-            if len(set(genes.vocabulary)) != len(genes.vocabulary):
-                raise ValueError(f"/{name}: expected a vocabulary of different names, found one twice")
-    if container.witness is not None:
-        _expect("/witness", "values", n, len(container.witness))
+    _expect("/counts", "values", n, len(sequences.counts))
+    for name, genes in sequences.genes.items():
+        _expect(f"/{name}", "values", n, len(genes.codes))
+        checks[name] = _within(f"/{name}", 0, len(genes.vocabulary) - 1)
+        if len(set(genes.vocabulary)) != len(genes.vocabulary):
+            raise ValueError(f"/{name}: expected a vocabulary of different names, found one twice")
+    if sequences.witness is not None:
+        _expect("/witness", "values", n, len(sequences.witness))
         if container.simulation is not None:
             checks["witness"] = _within("/witness", 0, len(container.simulation["signals"]))
     return checks

@@ -24,8 +24,8 @@ from deeprc.datasets.container import FORMAT, VERSION, Container
 from deeprc.datasets.container_check import MAX_LENGTH, trust
 from deeprc.datasets.hdf5 import fixed_texts, naming_damage, seal
 from deeprc.datasets.journal import Journal
-from deeprc.datasets.sequences import SequenceTable
-from deeprc.documents import CONTROL
+from deeprc.datasets.sequences import Sequences
+from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError
 from deeprc.files import folder_beside, replace_file
 from deeprc.versions import package_version
@@ -159,7 +159,7 @@ class ContainerWriter:
         interrupted = not issubclass(kind, Exception)
         return interrupted or sum(path.stat().st_size for path in self.kept_in.iterdir()) >= _WORTH_KEEPING
 
-    def append(self, repertoire_id: str, table: SequenceTable) -> None:
+    def append(self, repertoire_id: str, sequences: Sequences) -> None:
         """Add one repertoire's sequences.
 
         Raises
@@ -167,28 +167,28 @@ class ContainerWriter:
         InputError
             If the id was given before, or there are too many gene names.
         ValueError
-            If the table's columns do not have the same number of sequences, a sequence is empty or longer than
-            `MAX_LENGTH`, or a count is 0.
+            If the columns do not have the same number of sequences, a sequence is empty or longer than `MAX_LENGTH`, or
+            a count is 0.
         """
-        n = len(table.lengths)
+        n, lengths = len(sequences), sequences.lengths
         if repertoire_id in self._repertoire_ids:
             raise InputError(f"repertoire_id {repertoire_id!r} appears twice")
-        if len(table.counts) != n or int(table.lengths.sum()) != len(table.residues):
-            raise ValueError(f"{repertoire_id}: lengths, counts and residues do not belong together")
-        if n and not (table.lengths.min() >= 1 and table.lengths.max() <= MAX_LENGTH and table.counts.min() > 0):
+        if len(sequences.counts) != n or sequences.offsets[0] != 0 or sequences.offsets[-1] != len(sequences.residues):
+            raise ValueError(f"{repertoire_id}: offsets, counts and residues do not belong together")
+        if n and not (lengths.min() >= 1 and lengths.max() <= MAX_LENGTH and sequences.counts.min() > 0):
             raise ValueError(f"{repertoire_id}: expected lengths from 1 to {MAX_LENGTH} and counts of at least 1")
         self._repertoire_ids[repertoire_id] = None
         self._new_repertoire_ids.append(repertoire_id)
         self._n_sequences.append(n)
         columns: dict[str, NDArray[Any] | None] = {
-            "residues": table.residues,
-            "lengths": table.lengths,
-            "counts": table.counts,
-            "v_call": self._codes("v_call", table.v_call, n),
-            "j_call": self._codes("j_call", table.j_call, n),
-            "witness": table.witness,
+            "residues": sequences.residues,
+            "lengths": lengths,
+            "counts": sequences.counts,
+            "v_call": self._codes("v_call", sequences.v_call, n),
+            "j_call": self._codes("j_call", sequences.j_call, n),
+            "witness": sequences.witness,
         }
-        self._present["witness"] |= table.witness is not None
+        self._present["witness"] |= sequences.witness is not None
         for name, values in columns.items():
             if not self._present.get(name, True):
                 continue
@@ -359,9 +359,8 @@ def rewrite_metadata(
             _delete_all_but_arrays(file)
             _write_origin(file, container.created_by, source, preprocessing, container.simulation)
             _write_texts(file, "repertoire_ids", list(container.repertoire_ids))
-            for name, genes in (("v_call", container.v_call), ("j_call", container.j_call)):
-                if genes is not None:
-                    _write_list(file[name], "vocabulary", list(genes.vocabulary))
+            for name, genes in container.sequences.genes.items():
+                _write_list(file[name], "vocabulary", list(genes.vocabulary))
             _write_metadata(file.create_group("metadata"), metadata)
         _seal(file, target, path)
     target.check()
@@ -408,7 +407,7 @@ def _write_origin(
     _write_text(file, "format", FORMAT)
     _write_text(file, "alphabet", AMINO_ACIDS)
     _write_text(file, "created_by", created_by)
-    _write_text(file, "source", CONTROL.sub("?", source))  # which names files
+    _write_text(file, "source", CONTROL_CHARACTERS.sub("?", source))  # which names files
     _write_text(file, "preprocessing", json.dumps(dict(preprocessing)))
     if simulation is not None:
         _write_text(file, "simulation", json.dumps(dict(simulation)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,25 +13,23 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from deeprc.datasets.alphabet import decode_many, take
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container import Container
+from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 
 __all__ = ["Repertoire", "RepertoireDataset", "SequenceStore", "open_dataset"]
 
 
 class SequenceStore(Protocol):
-    """Where the sequences of a repertoire are: a container, or memory; see `Container` for the columns."""
+    """Where the sequences of a repertoire are: a container, or memory.
+
+    `digests` holds those of repertoires that were asked for, by first sequence and the one after the last.
+    """
 
     path: Path
     digests: dict[tuple[int, int], str]
-    residues: NDArray[np.uint8]
-    sequence_offsets: NDArray[np.int64]
-    counts: NDArray[np.uint32]
-    v_call: Categorical | None
-    j_call: Categorical | None
-    witness: NDArray[np.uint8] | None
+    sequences: Sequences
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,31 +61,43 @@ class Repertoire:
         return self.stop - self.start
 
     @property
+    def sequences(self) -> Sequences:
+        """The N sequences, with all that is known of them; only their offsets are copied."""
+        return self.container.sequences.slice(self.start, self.stop)
+
+    @property
     def offsets(self) -> NDArray[np.int64]:
         """Offsets of the N sequences, (N + 1,) int64, counted from the repertoire's first residue."""
-        bounds = self.container.sequence_offsets[self.start : self.stop + 1]
+        bounds = self.container.sequences.offsets[self.start : self.stop + 1]
         return np.asarray(bounds - bounds[0])
 
     @property
     def residues(self) -> NDArray[np.uint8]:
         """Amino-acid indices of all sequences end to end, (R,) uint8."""
-        first, last = self.container.sequence_offsets[[self.start, self.stop]]
-        return self.container.residues[first:last]
+        first, last = self.container.sequences.offsets[[self.start, self.stop]]
+        return self.container.sequences.residues[first:last]
 
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Lengths of the sequences in residues, (N,) int64."""
-        return np.diff(self.container.sequence_offsets[self.start : self.stop + 1])
+        return np.diff(self.container.sequences.offsets[self.start : self.stop + 1])
 
     @property
     def counts(self) -> NDArray[np.uint32]:
         """Abundances of the sequences, AIRR's `duplicate_count`, (N,) uint32."""
-        return self.container.counts[self.start : self.stop]
+        return self.container.sequences.counts[self.start : self.stop]
+
+    @property
+    def genes(self) -> dict[str, Categorical]:
+        """The genes of the sequences that are known, by field: `v_call`, `j_call`."""
+        rows = slice(self.start, self.stop)
+        return {name: calls.take(rows) for name, calls in self.container.sequences.genes.items()}
 
     @property
     def witness(self) -> NDArray[np.uint8] | None:
-        """Which sequences carry the implanted signal, (N,) uint8; None where it is not known."""
-        return None if self.container.witness is None else self.container.witness[self.start : self.stop]
+        """Which implanted signal each sequence carries, 0 for none, (N,) uint8; None where it is not known."""
+        witness = self.container.sequences.witness
+        return None if witness is None else witness[self.start : self.stop]
 
     def digest(self) -> str:
         """Return a hash of the sequences and their counts, as hexadecimal text: equal content, equal digest.
@@ -97,15 +106,8 @@ class Repertoire:
         """
         known = self.container.digests
         if (self.start, self.stop) not in known:
-            content = hashlib.blake2b(digest_size=16)
-            for values in (self.residues, self.lengths, self.counts):
-                content.update(np.ascontiguousarray(values).data)
-            known[self.start, self.stop] = content.hexdigest()
+            known[self.start, self.stop] = self.sequences.digest()
         return known[self.start, self.stop]
-
-    def sequences(self) -> list[str]:
-        """Return the N sequences as text (`junction_aa`)."""
-        return decode_many(self.residues, self.offsets)
 
     def to_frame(self, rows: ArrayLike | None = None) -> pd.DataFrame:
         """Return `columns` as a table."""
@@ -122,19 +124,16 @@ class Repertoire:
             Positions within the repertoire, (n,); all when None.
         """
         chosen = np.arange(len(self)) if rows is None else np.asarray(rows, np.int64)
-        at = chosen + self.start
-        sequences = decode_many(*take(self.container.residues, self.container.sequence_offsets, at))
+        sequences = self.container.sequences.take(chosen + self.start)
         columns: dict[str, NDArray[Any]] = {
             "repertoire_id": np.full(len(chosen), self.repertoire_id, dtype=object),
             "sequence_id": chosen + 1,
-            "junction_aa": np.array(sequences, dtype=object),
-            "duplicate_count": np.asarray(self.counts[chosen]),
+            "junction_aa": np.array(sequences.decode(), dtype=object),
+            "duplicate_count": np.asarray(sequences.counts),
         }
-        for name, genes in (("v_call", self.container.v_call), ("j_call", self.container.j_call)):
-            if genes is not None:
-                columns[name] = np.asarray(genes.vocabulary, dtype=object)[genes.codes[at]]
-        if self.witness is not None:
-            columns["witness"] = np.asarray(self.witness[chosen])
+        columns |= {name: calls.names() for name, calls in sequences.genes.items()}
+        if sequences.witness is not None:
+            columns["witness"] = np.asarray(sequences.witness)
         return columns
 
 

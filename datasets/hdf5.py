@@ -18,7 +18,7 @@ import h5py
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from deeprc.documents import CONTROL
+from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError, quote
 from deeprc.files import check_regular_file
 
@@ -214,7 +214,7 @@ def check_texts(texts: Iterable[str], where: str) -> None:
         If a text has a control character; the message begins with `where`.
     """
     for text in texts:
-        if CONTROL.search(text):
+        if CONTROL_CHARACTERS.search(text):
             raise ValueError(f"{where}: expected no control characters, found {quote(text)}")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from deeprc.errors import InputError
-from deeprc.locks import is_at, take_lock
+from deeprc.locks import is_same_file, take_lock
 
 __all__ = ["Journal"]
 
@@ -36,7 +36,7 @@ class Journal:
         self.folder = folder
         self.entries: list[dict[str, Any]] = []
         self._file = (folder / _NAME).open("a+b")
-        if take_lock(self._file) is False or not is_at(self._file, folder / _NAME):  # deleted by one that has ended
+        if take_lock(self._file) is False or not is_same_file(self._file, folder / _NAME):  # another process deleted it
             self._file.close()
             raise InputError(f"{folder}: another process is writing here; wait for its end")
         self._read()

@@ -19,7 +19,7 @@ from deeprc.datasets.matching import stems
 from deeprc.datasets.overview import add_tag_columns, is_sample_overview
 from deeprc.datasets.readers.text import MOST_COLUMNS, open_text, read_text
 from deeprc.datasets.workbook import LARGEST_SHEET, MOST_CELLS, MOST_ROWS, is_workbook, iterate_rows
-from deeprc.documents import CONTROL
+from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError, quote
 from deeprc.files import check_regular_file
 
@@ -232,13 +232,13 @@ def _split(path: Path, rows: Sequence[tuple[int, list[str]]]) -> tuple[list[str]
 def _check_cells(path: Path, names: Sequence[str], number: int, row: Sequence[str]) -> None:
     """Refuse cells that are too long, or would steer the terminal in which somebody looks at them."""
     together = " ".join(row)
-    if len(together) <= _MOST_LETTERS and not CONTROL.search(together):
+    if len(together) <= _MOST_LETTERS and not CONTROL_CHARACTERS.search(together):
         return
     for name, cell in zip(names, row, strict=False):
         where = f"{path}: row {number}, column {quote(name)}"
         if len(cell) > _MOST_LETTERS:
             raise InputError(f"{where}: expected at most {_MOST_LETTERS:,} letters, found {len(cell):,}")
-        if CONTROL.search(cell):
+        if CONTROL_CHARACTERS.search(cell):
             raise InputError(f"{where}: expected no control characters, found {quote(cell)}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from deeprc.documents import parse_json, shown, typed
+from deeprc.documents import abbreviate, parse_json, validate
 from deeprc.errors import InputError
 
 __all__ = ["read_preprocessing", "read_simulation"]
@@ -20,7 +20,12 @@ _PREPROCESSING = {
     "files_without_row": list[Any],
 }
 _SIMULATION = {"background": dict[str, Any], "seed": int, "signals": list[Any]}
-_SIGNAL = {"name": str, "status": str, "motifs": list[Any], "witness_rate": float}
+_SIGNALS: dict[str, dict[str, Any]] = {  # by the kind of signal
+    "motifs": {"name": str, "status": str, "motifs": list[Any], "witness_rate": float},
+    "clones": {"name": str, "status": str, "n_clones": int, "burden": float, "other_burden": float},
+    "carriers": {"name": str, "path": str},
+    "diffuse": {"name": str, "status": str, "k": int, "strength": float},
+}
 
 
 def read_preprocessing(text: str) -> dict[str, Any]:
@@ -58,8 +63,13 @@ def read_simulation(text: str) -> dict[str, Any] | None:
     _check_fields(recipe, _SIMULATION, "simulation")
     _check_fields(recipe["background"], {"kind": str}, "simulation, background")
     for signal in recipe["signals"]:
-        _check_fields(signal, _SIGNAL, "simulation, signals")
-        for motif in signal["motifs"]:
+        kind = signal.get("kind", "motifs") if isinstance(signal, dict) else "motifs"
+        if not isinstance(kind, str) or kind not in _SIGNALS:
+            raise ValueError(
+                f"simulation, signals: kind: expected one of {', '.join(_SIGNALS)}, found {abbreviate(kind)}"
+            )
+        _check_fields(signal, _SIGNALS[kind], "simulation, signals")
+        for motif in signal["motifs"] if kind == "motifs" else ():
             _check_fields(motif, {"pattern": str}, "simulation, motifs")
     return recipe
 
@@ -70,15 +80,15 @@ def _read_object(text: str, name: str) -> dict[str, Any]:
     except InputError as error:
         raise ValueError(str(error)) from error
     if not isinstance(found, dict):
-        raise ValueError(f"{name}: expected names and values, found {shown(found)}")
+        raise ValueError(f"{name}: expected names and values, found {abbreviate(found)}")
     return found
 
 
 def _check_fields(found: Any, expected: Mapping[str, Any], name: str) -> None:
     if not isinstance(found, dict):
-        raise ValueError(f"{name}: expected names and values, found {shown(found)}")
+        raise ValueError(f"{name}: expected names and values, found {abbreviate(found)}")
     try:
         for key, hint in expected.items():
-            typed(found.get(key), hint, f"{name}: {key}")
+            validate(found.get(key), hint, f"{name}: {key}")
     except InputError as error:  # the caller knows the file's name
         raise ValueError(str(error)) from error

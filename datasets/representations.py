@@ -120,11 +120,11 @@ def gene_counts(dataset: RepertoireDataset, field: str = "v_call") -> tuple[NDAr
     """
     table: list[dict[str, int]] = []
     for repertoire in dataset:
-        genes = getattr(repertoire.container, field)
-        if genes is None:
+        calls = repertoire.genes.get(field)
+        if calls is None:
             raise InputError(f"{dataset.container.path}: has no {field}")
-        counts = np.bincount(genes.codes[repertoire.start : repertoire.stop], minlength=len(genes.vocabulary))
-        table.append({n: int(c) for n, c in zip(genes.vocabulary, counts.tolist(), strict=True) if n and c})
+        counts = calls.occurrences().tolist()
+        table.append({n: c for n, c in zip(calls.vocabulary, counts, strict=True) if n and c})
     names = tuple(sorted({name for row in table for name in row}))
     found = np.array([[row.get(name, 0) for name in names] for row in table], np.int64)
     return found.reshape(len(table), len(names)), names

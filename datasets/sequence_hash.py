@@ -1,11 +1,11 @@
-"""64 bits of a sequence and its genes, and whether two sequences are the same: what compiled code finds clones with.
+"""Hashes of sequences with their genes, and the comparison of two sequences: compiled code finds clones by them.
 
-A hash alone decides nothing: wherever two are equal, the sequences are compared.
+A hash alone decides nothing: where two hashes are equal, the sequences are compared.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import uint64
@@ -13,36 +13,24 @@ from numpy.typing import NDArray
 
 from deeprc.compilation import njit
 from deeprc.datasets.counters import GOLDEN, MIX_1, MIX_2
+from deeprc.datasets.sequences import SequenceArrays
 
-__all__ = ["Rows", "hash_of", "hashes_of", "same"]
+__all__ = ["are_equal", "hash_row", "hash_rows"]
 
 _BITS, _PER_WORD = 5, 12  # 12 residues of 5 bits are one word
 
 
-class Rows(NamedTuple):
-    """N sequences that lie end to end, and their genes.
-
-    `residues` (R,) uint8, `offsets` (N + 1,) int64; `v` and `j` (N,) uint16 are numbers of genes, (0,) where they
-    do not count.
-    """
-
-    residues: NDArray[np.uint8]
-    offsets: NDArray[np.int64]
-    v: NDArray[np.integer[Any]]
-    j: NDArray[np.integer[Any]]
-
-
 @njit(nogil=True)
-def hash_of(rows: Rows, row: int) -> Any:
-    """Return 64 bits, without a sign, of a sequence and of its genes' numbers; for compiled code."""
-    start, stop = rows.offsets[row], rows.offsets[row + 1]
-    v = uint64(rows.v[row]) if len(rows.v) > 0 else uint64(0)
-    j = uint64(rows.j[row]) if len(rows.j) > 0 else uint64(0)
+def hash_row(sequences: SequenceArrays, row: int) -> Any:
+    """Return the hash of one sequence and of its genes' codes, 64 bits without a sign; for compiled code."""
+    start, stop = sequences.offsets[row], sequences.offsets[row + 1]
+    v = uint64(sequences.v[row]) if len(sequences.v) > 0 else uint64(0)
+    j = uint64(sequences.j[row]) if len(sequences.j) > 0 else uint64(0)
     z = uint64(stop - start) * uint64(GOLDEN) + ((v << uint64(16)) | j) * uint64(MIX_2)
     while True:
         word, end = uint64(0), min(start + _PER_WORD, stop)
-        for place in range(start, end):
-            word = (word << uint64(_BITS)) | uint64(rows.residues[place])
+        for position in range(start, end):
+            word = (word << uint64(_BITS)) | uint64(sequences.residues[position])
         z = (z ^ word) * uint64(MIX_1)
         z ^= z >> uint64(29)
         start = end
@@ -54,26 +42,26 @@ def hash_of(rows: Rows, row: int) -> Any:
 
 
 @njit(nogil=True)
-def same(a: Rows, i: int, b: Rows, j: int) -> Any:
-    """Return whether row i of a and row j of b have the same residues and genes' numbers; for compiled code."""
+def are_equal(a: SequenceArrays, i: int, b: SequenceArrays, k: int) -> Any:
+    """Return whether sequence i of a and sequence k of b have the same residues and gene codes; for compiled code."""
     n = a.offsets[i + 1] - a.offsets[i]
-    if n != b.offsets[j + 1] - b.offsets[j]:
+    if n != b.offsets[k + 1] - b.offsets[k]:
         return False
-    if len(a.v) > 0 and a.v[i] != b.v[j]:
+    if len(a.v) > 0 and a.v[i] != b.v[k]:
         return False
-    if len(a.j) > 0 and a.j[i] != b.j[j]:
+    if len(a.j) > 0 and a.j[i] != b.j[k]:
         return False
-    first, second = a.offsets[i], b.offsets[j]
-    for place in range(n):  # noqa: SIM110 (compiled)
-        if a.residues[first + place] != b.residues[second + place]:
+    first, second = a.offsets[i], b.offsets[k]
+    for position in range(n):  # noqa: SIM110 (compiled)
+        if a.residues[first + position] != b.residues[second + position]:
             return False
     return True
 
 
 @njit(nogil=True)
-def hashes_of(rows: Rows, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the hashes, (n,), of some rows, (n,)."""
-    hashes = np.empty(len(numbers), np.uint64)
-    for i in range(len(numbers)):
-        hashes[i] = hash_of(rows, numbers[i])
+def hash_rows(sequences: SequenceArrays, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return the hashes, (n,), of the sequences at some rows, (n,)."""
+    hashes = np.empty(len(rows), np.uint64)
+    for i in range(len(rows)):
+        hashes[i] = hash_row(sequences, rows[i])
     return hashes

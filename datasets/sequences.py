@@ -1,31 +1,151 @@
-"""The sequences of one repertoire as arrays: what a reader's rows become after cleaning, ready to be stored.
+"""`Sequences`: the sequences of one repertoire, of a whole container, or of a set of clones, as arrays.
 
-Letters: R residues, N sequences.
+It is the one form that sequences have from the readers' cleaned rows to the container, to repertoires and to clones.
+Compiled code takes `SequenceArrays`, a view of it.
+
+Letters: N sequences, R residues of all of them together.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.datasets.alphabet import decode_many, encode_many, offsets_of, take
 from deeprc.datasets.categorical import Categorical
 
-__all__ = ["SequenceTable"]
+__all__ = ["GENE_FIELDS", "SequenceArrays", "Sequences"]
+
+GENE_FIELDS = ("v_call", "j_call")
+"""The AIRR names of the columns of genes."""
 
 
-@dataclass(frozen=True)
-class SequenceTable:
-    """The N sequences of one repertoire, ready to be stored: what a reader's table becomes after cleaning.
+class SequenceArrays(NamedTuple):
+    """What compiled code reads of N sequences.
 
-    `residues` (R,) uint8 holds them end to end, `lengths` (N,) int64 their lengths, `counts` (N,) uint32
-    their abundances; genes and `witness` (N,) uint8, the ground truth of a simulation, are optional.
+    Attributes
+    ----------
+    residues
+        The amino acids of all sequences end to end, as indices of `AMINO_ACIDS`, (R,) uint8.
+    offsets
+        Sequence n has the residues from offsets[n] to offsets[n + 1], (N + 1,) int64.
+    v, j
+        The codes of the V and J genes, (N,); (0,) where genes do not count.
     """
 
     residues: NDArray[np.uint8]
-    lengths: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    v: NDArray[np.integer[Any]]
+    j: NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Sequences:
+    """N receptor sequences with their abundances and, where they are known, their genes.
+
+    Attributes
+    ----------
+    residues
+        The amino acids of all sequences end to end, as indices of `AMINO_ACIDS`, (R,) uint8.
+    offsets
+        Sequence n has the residues from offsets[n] to offsets[n + 1]; offsets[0] is 0, (N + 1,) int64.
+    counts
+        How often each sequence was seen, AIRR's `duplicate_count`, (N,) uint32.
+    v_call, j_call
+        The names of the V and of the J genes, N each; None where they are not known.
+    witness
+        Which implanted signal each sequence carries, 0 for none, (N,) uint8; None where it is not known.
+    """
+
+    residues: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
     counts: NDArray[np.uint32]
     v_call: Categorical | None = None
     j_call: Categorical | None = None
     witness: NDArray[np.uint8] | None = None
+
+    @classmethod
+    def counted_once(cls, residues: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Sequences:
+        """Return sequences whose counts are all 1."""
+        return cls(residues, offsets, np.ones(len(offsets) - 1, np.uint32))
+
+    @classmethod
+    def encode(cls, texts: Sequence[str]) -> Sequences:
+        """Return sequences that are given as text, each with a count of 1."""
+        return cls.counted_once(*encode_many(texts))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """The lengths of the sequences in residues, (N,) int64."""
+        return np.diff(self.offsets)
+
+    @property
+    def genes(self) -> dict[str, Categorical]:
+        """The genes that are known, by field: `v_call`, `j_call`."""
+        return {name: calls for name in GENE_FIELDS if (calls := getattr(self, name)) is not None}
+
+    def with_genes(self, genes: Mapping[str, Categorical]) -> Sequences:
+        """Return the same sequences with these genes, by field, and no others."""
+        return replace(self, v_call=genes.get("v_call"), j_call=genes.get("j_call"))
+
+    def decode(self) -> list[str]:
+        """Return the N sequences as text, AIRR's `junction_aa`."""
+        return decode_many(self.residues, self.offsets)
+
+    def slice(self, start: int, stop: int) -> Sequences:
+        """Return the sequences from `start` to `stop`, all columns but the offsets as views."""
+        bounds = self.offsets[start : stop + 1]
+        rows = slice(start, stop)
+        genes = {name: calls.take(rows) for name, calls in self.genes.items()}
+        witness = None if self.witness is None else self.witness[rows]
+        residues = self.residues[bounds[0] : bounds[-1]]
+        offsets = np.asarray(bounds - bounds[0])
+        return Sequences(residues, offsets, self.counts[rows], witness=witness).with_genes(genes)
+
+    def take(self, rows: NDArray[np.int64]) -> Sequences:
+        """Return the sequences at some rows, (n,), in this order; rows may repeat."""
+        genes = {name: calls.take(rows) for name, calls in self.genes.items()}
+        witness = None if self.witness is None else self.witness[rows]
+        residues, offsets = take(self.residues, self.offsets, rows)
+        return Sequences(residues, offsets, self.counts[rows], witness=witness).with_genes(genes)
+
+    @staticmethod
+    def concatenate(parts: Sequence[Sequences]) -> Sequences:
+        """Return the sequences of all parts, one part after the other; genes and witnesses where every part has them.
+
+        Each part may have a vocabulary of genes of its own.
+        """
+        genes = {
+            name: Categorical.concatenate([part.genes[name] for part in parts])
+            for name in GENE_FIELDS
+            if parts and all(name in part.genes for part in parts)
+        }
+        witness = [part.witness for part in parts if part.witness is not None]
+        return Sequences(
+            np.concatenate([np.zeros(0, np.uint8), *(part.residues for part in parts)]),
+            offsets_of(np.concatenate([np.zeros(0, np.int64), *(part.lengths for part in parts)])),
+            np.concatenate([np.zeros(0, np.uint32), *(part.counts for part in parts)]),
+            witness=np.concatenate(witness) if witness and len(witness) == len(parts) else None,
+        ).with_genes(genes)
+
+    def arrays(self, fields: Collection[str] = ()) -> SequenceArrays:
+        """Return what compiled code reads: the residues, and the codes of the genes that `fields` names."""
+        v, j = (
+            np.asarray(self.genes[name].codes) if name in fields else np.zeros(0, np.uint16) for name in GENE_FIELDS
+        )
+        return SequenceArrays(np.asarray(self.residues), np.asarray(self.offsets), v, j)
+
+    def digest(self) -> str:
+        """Return a hash of the residues, lengths and counts, as hexadecimal text: equal content, equal digest."""
+        content = hashlib.blake2b(digest_size=16)
+        for values in (self.residues, self.lengths, self.counts):
+            content.update(np.ascontiguousarray(values).data)
+        return content.hexdigest()

@@ -34,9 +34,9 @@ def summarise(dataset: RepertoireDataset) -> dict[str, Any]:
         "sequences": _sequences(dataset.n_sequences),
         "lengths": _lengths(dataset),
         "counts": _counts(dataset),
-        "v_call": _genes(dataset, container.v_call),
-        "j_call": _genes(dataset, container.j_call),
-        "witnesses": None if container.witness is None else _witnesses(dataset, container.witness),
+        "v_call": _genes(dataset, container.sequences.v_call),
+        "j_call": _genes(dataset, container.sequences.j_call),
+        "witnesses": _count_witnesses(dataset),
         "metadata": {str(name): _column(values) for name, values in dataset.metadata.items()},
         "preprocessing": {name: value for name, value in container.preprocessing.items() if name != "repertoires"},
         "simulation": container.simulation,
@@ -92,7 +92,7 @@ def _sequences(n_sequences: NDArray[np.int64]) -> dict[str, Any]:
 
 
 def _lengths(dataset: RepertoireDataset) -> dict[str, Any]:
-    offsets = dataset.container.sequence_offsets
+    offsets = dataset.container.sequences.offsets
     n, total, lowest, highest = 0, 0, None, 0
     for rows in _chunks(dataset):
         lengths = np.diff(offsets[rows.start : rows.stop + 1])
@@ -105,7 +105,7 @@ def _lengths(dataset: RepertoireDataset) -> dict[str, Any]:
 def _counts(dataset: RepertoireDataset) -> dict[str, Any]:
     n, total, singletons, highest = 0, 0, 0, 0
     for rows in _chunks(dataset):
-        counts = dataset.container.counts[rows]
+        counts = dataset.container.sequences.counts[rows]
         n, total = n + len(counts), total + int(counts.sum(dtype=np.uint64))
         singletons, highest = singletons + int(np.sum(counts == 1)), max(highest, int(counts.max()))
     return {"total": total, "singletons": singletons / n if n else 0.0, "max": highest}
@@ -116,12 +116,15 @@ def _genes(dataset: RepertoireDataset, calls: Categorical | None) -> dict[str, A
         return None
     seen = np.zeros(len(calls.vocabulary), np.int64)
     for rows in _chunks(dataset):
-        seen += np.bincount(calls.codes[rows], minlength=len(seen))
+        seen += calls.take(rows).occurrences()
     named = np.asarray([bool(name) for name in calls.vocabulary])
     return {"genes": int(np.sum(seen[named] > 0)), "known": float(seen[named].sum() / max(seen.sum(), 1))}
 
 
-def _witnesses(dataset: RepertoireDataset, witness: NDArray[np.uint8]) -> int:
+def _count_witnesses(dataset: RepertoireDataset) -> int | None:
+    witness = dataset.container.sequences.witness
+    if witness is None:
+        return None
     return sum(int(np.count_nonzero(witness[rows])) for rows in _chunks(dataset))
 
 
@@ -158,11 +161,21 @@ def _describe(column: Mapping[str, Any]) -> list[str]:
 def _describe_simulation(recipe: Mapping[str, Any]) -> list[str]:
     """Return lines that say which motifs were implanted into which background; JSON output has the whole recipe."""
     lines = ["simulation", f"  background  {recipe['background']['kind']}", f"  seed        {recipe['seed']}"]
-    for signal in recipe["signals"]:
-        motifs = ", ".join(motif["pattern"] for motif in signal["motifs"])
-        rate = f"{100 * signal['witness_rate']:g}% of the sequences of {signal['status']} repertoires"
-        lines.append(f"  {_cut(signal['name']):<11} {_cut(motifs, 500)} in {rate}")
-    return lines
+    return lines + [f"  {_cut(signal['name']):<11} {_describe_signal(signal)}" for signal in recipe["signals"]]
+
+
+def _describe_signal(signal: Mapping[str, Any]) -> str:
+    kind = signal.get("kind", "motifs")
+    if kind == "carriers":
+        return f"clones in the repertoires that {_cut(signal['path'], 500)} names"
+    where = f"{signal['status']} repertoires"
+    if kind == "clones":
+        n, burden, other = signal["n_clones"], signal["burden"], signal["other_burden"]
+        return f"on average {burden:g} of {n:,} clones in {where}, {other:g} in others"
+    if kind == "diffuse":
+        return f"preference for {signal['k']}-mers and genes in {where}, strength {signal['strength']:g}"
+    motifs = ", ".join(motif["pattern"] for motif in signal["motifs"])
+    return f"{_cut(motifs, 500)} in {100 * signal['witness_rate']:g}% of the sequences of {where}"
 
 
 def _describe_preprocessing(report: Mapping[str, Any]) -> list[str]:

@@ -1,8 +1,9 @@
 """DeepRC: immune repertoire classification with modern Hopfield networks.
 
 `deeprc.check`, `deeprc.preprocess`, `deeprc.train`, `deeprc.evaluate`, `deeprc.report` and `deeprc.benchmark` do what
-the commands of these names do; `deeprc.ReadingOptions` says how the first two read files. `deeprc.open` opens a
-container, `deeprc.load` a run; `deeprc.DeepRCClassifier` is an estimator of scikit-learn.
+the commands of these names do; `deeprc.ReadingOptions` says how the first two read files, `deeprc.BenchmarkOptions`
+how the last one compares. `deeprc.open` opens a container, `deeprc.load` a run; `deeprc.DeepRCClassifier` is an
+estimator of scikit-learn.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from deeprc.benchmarking.harness import benchmark
+    from deeprc.benchmarking.options import BenchmarkOptions
     from deeprc.checks import check_cohort as check
     from deeprc.config import load_config
     from deeprc.datasets.dataset import open_dataset as open  # noqa: A004 (the documented name)
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "BenchmarkOptions",
     "DeepRCClassifier",
     "ReadingOptions",
     "__version__",
@@ -46,6 +49,7 @@ __all__ = [
 
 # Imported on first use, so that `import deeprc` and the commands that need no network stay quick.
 _WHERE = {
+    "BenchmarkOptions": ("deeprc.benchmarking.options", "BenchmarkOptions"),
     "DeepRCClassifier": ("deeprc.training.estimator", "DeepRCClassifier"),
     "ReadingOptions": ("deeprc.datasets.options", "ReadingOptions"),
     "attention_table": ("deeprc.interpretation.attention", "attention_table"),

@@ -1,7 +1,7 @@
-"""Where compiled code and the like are kept between processes: nothing that a user must keep, and never needed.
+"""Folders for compiled code and other caches. A user may delete these files at any time.
 
-Packages keep such files beside their sources or in the user's home. Where neither can be written to, as in many
-containers, they are kept in a folder of the user's own under the temporary directory.
+Packages keep such files beside their sources or in the user's home. In many containers neither can be written. Then the
+files go to a private folder of the user under the temporary directory.
 """
 
 from __future__ import annotations
@@ -11,59 +11,62 @@ import stat
 import tempfile
 from pathlib import Path
 
-__all__ = ["home_is_known", "prepare_caches", "private_folder"]
+__all__ = ["has_home", "make_private_folder", "prepare_caches"]
 
 _HOMES = {
     "MPLCONFIGDIR": (("XDG_CONFIG_HOME", "~/.config"), ("XDG_CACHE_HOME", "~/.cache")),
     "TRITON_CACHE_DIR": (("TRITON_HOME", "~"),),
 }
-"""What names the places of matplotlib and Triton, and where they are otherwise: in that of a variable, or a default."""
+"""Variables that set the cache folders of matplotlib and Triton, with the folders that these packages otherwise use.
+
+Such a folder is a pair: a variable that may name it, and its default."""
 
 
-def private_folder() -> Path | None:
-    """Return this user's folder under the temporary directory, made if need be; None where there is no safe one.
+def make_private_folder() -> Path | None:
+    """Return the private folder of this user under the temporary directory, and create it if needed.
 
-    Compiled code is loaded from it, so nobody else may be able to put anything there: the folder must belong to this
-    user and be closed to all others, and others must not be able to rename it.
+    Compiled code is loaded from this folder, so nobody else may be able to write to it. It must belong to this user, be
+    closed to all others (mode 0700), and others must not be able to rename it. The function returns None if there is no
+    such folder.
     """
-    if not hasattr(os, "getuid"):  # Windows, where the home can be written to
+    if not hasattr(os, "getuid"):  # Windows: the home can be written
         return None
     try:
         parent = Path(tempfile.gettempdir()).absolute()
         folder = parent / f"deeprc-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
-        above, found = parent.stat(), folder.lstat()  # lstat: somebody else's link to a folder of ours is refused
+        parent_status, status = parent.stat(), folder.lstat()  # lstat: a link that somebody else made is refused
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError:
         return None
-    shared = above.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not above.st_mode & stat.S_ISVTX
-    shared = shared or above.st_uid not in (0, os.getuid())  # the owner of a folder may rename what is in it
-    own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+    shared = parent_status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not parent_status.st_mode & stat.S_ISVTX
+    shared = shared or parent_status.st_uid not in (0, os.getuid())  # the owner of a folder may rename what is in it
+    own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
     return folder if own and not shared else None
 
 
-def home_is_known() -> bool:
-    """Return whether this user has a home; without one, "~" would be a folder where the process runs."""
+def has_home() -> bool:
+    """Tell whether this user has a home. Without one, "~" would be a folder in the working directory."""
     return os.path.expanduser("~") != "~"
 
 
 def prepare_caches() -> None:
-    """Let matplotlib and Triton keep their files in the private folder where they could not keep them in the home.
+    """Make matplotlib and Triton use the private folder if they cannot write to the home.
 
-    The variables are set in this process's environment, unless they are set already; the processes it starts have them,
-    too. It must come before matplotlib is imported.
+    This sets their variables in the environment of this process, and so of the processes that it starts. Variables that
+    are set already stay. Call it before matplotlib is imported.
     """
     for variable, others in _HOMES.items():
-        places = [os.path.expanduser(os.environ.get(other) or default) for other, default in others]
-        if not os.environ.get(variable) and not all(map(_can_be_made, places)):
-            folder = private_folder()
+        folders = [os.path.expanduser(os.environ.get(other) or default) for other, default in others]
+        if not os.environ.get(variable) and not all(map(_can_create_in, folders)):
+            folder = make_private_folder()
             if folder is not None:
                 os.environ[variable] = str(folder / variable.lower())
 
 
-def _can_be_made(folder: str) -> bool:
-    """Return whether files can be made in a folder, or the folder itself; a relative one stands for no home."""
+def _can_create_in(folder: str) -> bool:
+    """Tell whether a folder, or else its nearest existing parent, can be written; a relative path means no home."""
     place = Path(folder)
     if not place.is_absolute():
         return False

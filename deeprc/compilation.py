@@ -1,4 +1,4 @@
-"""How functions are compiled: `njit` is numba's, with a cache on the disk that is used where there is one."""
+"""Compilation of functions: `njit` is that of numba, with a cache on the disk if there is a folder for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numba
 from numba.core.caching import FunctionCache
 
-from deeprc.caches import home_is_known, private_folder
+from deeprc.caches import has_home, make_private_folder
 
 __all__ = ["njit"]
 
@@ -18,52 +18,53 @@ logger = logging.getLogger(__name__)
 
 
 class _Cache(FunctionCache):  # type: ignore[misc]  # numba has no types
-    """numba's cache of one function; what cannot be read is compiled, and what cannot be written is not kept."""
+    """numba's cache of one function; code that cannot be read is compiled again, and failed writes are ignored."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
             return super().load_overload(sig, target_context)
-        except Exception as error:  # of a damaged pickle, any
+        except Exception as error:  # a damaged pickle may raise any exception
             logger.debug("%s: not read: %s", self.cache_path, error)
             with contextlib.suppress(OSError):
-                self.flush()  # else it could never be written again
+                self.flush()  # otherwise it could never be written again
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
         try:
             super().save_overload(sig, data)
-        except OSError as error:  # the disk is full, say
+        except OSError as error:  # for example, the disk is full
             logger.debug("%s: not written: %s", self.cache_path, error)
 
 
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Compile a function by `numba.njit` with these options, and cache the compiled code.
 
-    It is kept where numba keeps it: in the folder of `NUMBA_CACHE_DIR`, beside the source, or in the user's home. Where
-    none of them can be written to, it is kept in `deeprc.caches.private_folder`, and where there is no such folder,
-    nowhere: then every process compiles for itself.
+    numba keeps the code in the folder of `NUMBA_CACHE_DIR`, beside the source, or in the user's home. If none of them
+    can be written, the code goes to `deeprc.caches.make_private_folder`. If there is no such folder either, it is not
+    kept, and every process compiles the function again.
     """
 
     def compile_lazily(function: Callable[..., Any]) -> Any:
         compiled = numba.njit(**options)(function)
-        cache = _cache_of(function)
+        cache = _make_cache(function)
         if cache is not None:
-            compiled._cache = cache  # what `cache=True` does, which raises where there is no folder
+            compiled._cache = cache  # as `cache=True` does, which raises if there is no folder
         return compiled
 
     return compile_lazily
 
 
-def _cache_of(function: Callable[..., Any]) -> _Cache | None:
-    if numba.config.CACHE_DIR or home_is_known():
+def _make_cache(function: Callable[..., Any]) -> _Cache | None:
+    """Return the cache of a function; None if there is no folder for it."""
+    if numba.config.CACHE_DIR or has_home():
         try:
             return _Cache(function)
         except RuntimeError:  # there is no folder that can be written to
             pass
-    folder, before = private_folder(), numba.config.CACHE_DIR
+    folder, before = make_private_folder(), numba.config.CACHE_DIR
     if folder is None:
         return None
-    numba.config.CACHE_DIR = str(folder / "numba")  # for this function only: other packages decide for themselves
+    numba.config.CACHE_DIR = str(folder / "numba")  # for this function only, not for other packages
     try:
         return _Cache(function)
     except RuntimeError:

@@ -13,8 +13,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import yaml
 
-from deeprc.documents import parse_yaml, plain, read_yaml, shown
-from deeprc.encoders import encoder_names
+from deeprc.documents import abbreviate, parse_yaml, read_yaml, to_plain
+from deeprc.encoders import list_encoders
 from deeprc.errors import InputError
 
 __all__ = [
@@ -57,7 +57,7 @@ class NetworkConfig:
         default="convolution",
         metadata={
             "meaning": "how sequences are represented (h1): the paper's 1D convolution, an LSTM, or one of your own",
-            "names": encoder_names,
+            "names": list_encoders,
         },
     )
     n_kernels: int = _number(32, 1, "motif kernels of the convolution (d_v), or units of another encoder", high=_UNITS)
@@ -172,7 +172,7 @@ class Config:
 
     def to_mapping(self) -> dict[str, dict[str, Any]]:
         """Return the configuration as nested dictionaries, as it is written to YAML."""
-        mapping: dict[str, dict[str, Any]] = plain(asdict(self))
+        mapping: dict[str, dict[str, Any]] = to_plain(asdict(self))
         return mapping
 
 
@@ -324,7 +324,7 @@ def _build(settings: Mapping[str, Any], problems: list[str], *, source: str) -> 
     for name, section in _SECTIONS.items():
         if not isinstance(settings.get(name, {}), Mapping):
             raise InputError(
-                f"configuration {source}: {name}: expected names and values, found {shown(settings[name])}"
+                f"configuration {source}: {name}: expected names and values, found {abbreviate(settings[name])}"
             )
         hints = get_type_hints(section)
         known = {f.name: f for f in fields(section)}
@@ -335,7 +335,7 @@ def _build(settings: Mapping[str, Any], problems: list[str], *, source: str) -> 
                 continue
             converted, problem = _convert(value, hints[key], known[key].metadata)
             if problem:
-                problems.append(f"{name}.{key}: {problem}, found {shown(value)}")
+                problems.append(f"{name}.{key}: {problem}, found {abbreviate(value)}")
             values[key] = converted
         built[name] = values
     if not problems:
@@ -376,7 +376,7 @@ def _unknown_key(key: str) -> str:
 
 def _convert(value: Any, hint: Any, limits: Mapping[str, Any]) -> tuple[Any, str | None]:
     """Return the value in the field's type and what is wrong with it, if anything."""
-    value = plain(value)
+    value = to_plain(value)
     if hint is str or get_origin(hint) is Literal:
         choices = limits["names"]() if hint is str else get_args(hint)
         return value, None if value in choices else f"expected one of {', '.join(map(str, choices))}"

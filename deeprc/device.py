@@ -1,4 +1,4 @@
-"""Which device computes, and in which precision."""
+"""Choice of the device and of the precision of computations."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ logger = logging.getLogger(__name__)
 
 
 def resolve_device(name: str = "auto") -> torch.device:
-    """Return the device: `auto` is CUDA where there is one, else the CPU.
+    """Return the device with this name; `auto` is CUDA if it is available, else the CPU.
 
     Raises
     ------
     InputError
-        If the device does not exist here.
+        If the device is not available.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -33,13 +33,13 @@ def resolve_device(name: str = "auto") -> torch.device:
         probe.cpu()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise InputError(f"`device={name}`: not available here: {str(error).splitlines()[0]}") from error
-    return probe.device  # "cuda" has become "cuda:0", as tensors say it
+    return probe.device  # with its index, for example "cuda:0"
 
 
 def resolve_precision(
     precision: Literal["auto", "bfloat16", "float32"], device: torch.device
 ) -> Literal["bfloat16", "float32"]:
-    """Return the convolution's precision: `auto` is bfloat16 on CUDA and float32 elsewhere."""
+    """Return the precision of the convolution; `auto` is bfloat16 on CUDA and float32 elsewhere."""
     if precision == "auto":
         return "bfloat16" if device.type == "cuda" else "float32"
     return precision
@@ -47,7 +47,7 @@ def resolve_precision(
 
 @cache
 def has_triton() -> bool:
-    """Say whether CUDA kernels can be compiled; it warns, once, that they cannot."""
+    """Tell whether CUDA kernels can be compiled; warn once if they cannot."""
     missing = None
     if find_spec("triton") is None:
         missing = "triton is not installed"

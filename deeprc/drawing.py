@@ -1,6 +1,6 @@
-"""How the project's pictures look and are saved: colours, lines, sizes of type; PNG, SVG and PDF.
+"""Style of all figures (colours, lines, font sizes) and saving them as PNG, SVG or PDF.
 
-The pictures are matplotlib figures, made without pyplot, so drawing them leaves no state behind.
+Figures are matplotlib figures that are made without pyplot, so drawing does not change global state.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ __all__ = [
     "MUTED",
     "SETTINGS",
     "check_figure_path",
-    "draws",
     "save_figure",
+    "uses_matplotlib",
 ]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
-"""Blue, vermilion, green and purple of Okabe and Ito, which colour-blind people tell apart.
+"""Blue, vermilion, green and purple of Okabe and Ito, which colour-blind people can distinguish.
 
-These four stand out from white and from a dark page by 3 to 1 or more; the others of the eight do not.
+These four have a contrast of at least 3 to 1 against a white and a dark page; the other four of their palette do not.
 """
 
 CLASS_COLOURS = (*COLOURS, "#7A68D8", "#8F7000")
-"""Of the classes of a run's targets, in their order: one colour for a class in all figures and tables.
+"""Colours of the classes of a run's targets, in their order. A class has one colour in all figures and tables.
 
-What is not of a class (sides of the split, attended genes) is drawn with ink, by its line and marker.
+Everything else (sides of the split, attended genes) is drawn with `INK` and distinguished by its line and marker.
 """
 
 DASHES = ((), (6, 2), (1.5, 1.5), (6, 2, 1.5, 2), (10, 3, 3, 3), (3, 1.5))
 MARKERS = ("", "o", "^", "s", "x", "D")
 
 INK = "#000001"
-"""Black to the eye. Of black itself the SVG writer says nothing, so it could not be found there again."""
+"""A colour that looks black. matplotlib does not write true black into an SVG, so it could not be replaced there."""
 
 MUTED = "#767676"
-"""What is beside the point: chance, controls, notes."""
+"""Colour of secondary parts: the level of chance, controls, notes."""
 
 GRID = "#cccccc"
 
@@ -72,7 +72,7 @@ SETTINGS: dict[Any, Any] = {
     "xtick.labelsize": 8,
     "ytick.labelsize": 8,
     "text.color": INK,
-    "text.parse_math": False,  # names may hold a dollar
+    "text.parse_math": False,  # names may contain a dollar sign
     "legend.frameon": False,
     "legend.fontsize": 8,
     "grid.color": GRID,
@@ -81,7 +81,7 @@ SETTINGS: dict[Any, Any] = {
     "svg.hashsalt": "deeprc",
     "pdf.fonttype": 42,
 }
-"""matplotlib's, while a figure is drawn and while it is saved."""
+"""Settings of matplotlib while a figure is drawn and while it is saved."""
 
 _DPI = 300
 _METADATA: dict[str, dict[str, None]] = {
@@ -89,13 +89,13 @@ _METADATA: dict[str, dict[str, None]] = {
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
-_BEGINNINGS = {"png": (b"\x89PNG",), "svg": (b"<?xml", b"<svg"), "pdf": (b"%PDF",)}
+_MAGIC_BYTES = {"png": (b"\x89PNG",), "svg": (b"<?xml", b"<svg"), "pdf": (b"%PDF",)}
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-def draws(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Make a function draw with `SETTINGS`, and say what to install where matplotlib is missing."""
+def uses_matplotlib(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Make a function draw with `SETTINGS`; without matplotlib, it raises InputError that says what to install."""
 
     @functools.wraps(function)
     def draw(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -111,13 +111,13 @@ def draws(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def check_figure_path(path: Path | str) -> str:
-    """Return the format that a path's ending asks for, before anything is computed.
+    """Check the path of a figure before anything is computed; return its format: `png`, `svg` or `pdf`.
 
     Raises
     ------
     InputError
-        If the ending is none of .png, .svg and .pdf, the folder does not exist or cannot be written to, or there is
-        something else at `path` than a picture of that format.
+        If the ending is none of .png, .svg and .pdf, if the folder does not exist or cannot be written, or if `path` is
+        an existing file that is no picture of this format.
     """
     path = Path(path)
     kind = path.suffix.lower().removeprefix(".")
@@ -126,47 +126,48 @@ def check_figure_path(path: Path | str) -> str:
     check_place(path)
     if path.exists():
         with path.open("rb") as file:
-            begins = file.read(8)
-        if begins and not begins.startswith(_BEGINNINGS[kind]):
+            first_bytes = file.read(8)
+        if first_bytes and not first_bytes.startswith(_MAGIC_BYTES[kind]):
             raise InputError(f"{path}: exists and is no {kind.upper()}; choose another `output`")
     return kind
 
 
 @contextlib.contextmanager
-def _quiet(name: str) -> Iterator[None]:
-    """Let a logger only warn: fontTools tells of every glyph that a PDF takes."""
-    talker = logging.getLogger(name)
-    level = talker.level
-    talker.setLevel(logging.WARNING)
+def _log_warnings_only(name: str) -> Iterator[None]:
+    """Set a logger to warnings only: fontTools logs every glyph of a PDF."""
+    other_logger = logging.getLogger(name)
+    level = other_logger.level
+    other_logger.setLevel(logging.WARNING)
     try:
         yield
     finally:
-        talker.setLevel(level)
+        other_logger.setLevel(level)
 
 
-@draws
+@uses_matplotlib
 def save_figure(figure: Figure, path: Path | str, *, dpi: int = _DPI) -> None:
-    """Write a figure as PNG, SVG or PDF, by the ending; on white, byte for byte the same each time.
+    """Write a figure as PNG, SVG or PDF, according to the ending of the path.
 
-    It is written aside first, then renamed.
+    The background is white, and the same figure gives the same bytes. The file is written under a temporary name and
+    then renamed.
 
     Parameters
     ----------
     figure
-        Whatever stands around its axes widens the picture.
+        The figure. The picture is made large enough for everything around its axes.
     path
-        A picture of the same format is replaced.
+        The file. An existing picture of the same format is replaced.
     dpi
         Pixels per inch of a PNG.
 
     Raises
     ------
     InputError
-        As `check_figure_path`, or if matplotlib is not installed.
+        As in `check_figure_path`; or if matplotlib is not installed.
     """
     kind = check_figure_path(path)
-    picture = io.BytesIO()  # Pillow does not say why it could not write to a file
-    with _quiet("fontTools"):
+    picture = io.BytesIO()  # Pillow does not say why it cannot write to a file
+    with _log_warnings_only("fontTools"):
         figure.savefig(picture, format=kind, dpi=dpi, metadata=_METADATA[kind], bbox_inches="tight", facecolor="white")
     with write_aside(Path(path)) as aside:
         aside.write_bytes(picture.getvalue())

@@ -1,7 +1,7 @@
-"""The names of sequence encoders: what `embedding=NAME` may say.
+"""Registry of sequence encoders: the names that `embedding=NAME` accepts.
 
-Another package adds an encoder by an entry point of the group `deeprc.encoders`, a program by `register_encoder`. A
-name in a file finds only what is installed or registered: nothing that a file names is
+Another package adds an encoder by an entry point of the group `deeprc.encoders`; a program adds one by
+`register_encoder`. A name in a file finds only an encoder that is installed or registered: nothing that a file names is
 imported. torch is imported when an encoder is built.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     EncoderFactory = Callable[[EncoderSettings], SequenceEncoder]
 
-__all__ = ["encoder_names", "find_encoder", "register_encoder"]
+__all__ = ["find_encoder", "list_encoders", "register_encoder"]
 
 _GROUP = "deeprc.encoders"
 _FACTORIES: dict[str, str | EncoderFactory] = {
@@ -32,38 +32,39 @@ def register_encoder(name: str, factory: EncoderFactory) -> None:
     Parameters
     ----------
     name
-        Is written into the configuration of every run that uses it; the run can be loaded only where it is registered.
+        Name of the encoder. It is written into the configuration of every run that uses it. Such a run can be loaded
+        only where the name is registered.
     factory
-        Makes an encoder from its settings: a subclass of `deeprc.nn.SequenceEncoder`, or a function.
+        A subclass of `deeprc.nn.SequenceEncoder`, or a function that builds an encoder from its settings.
 
     Raises
     ------
     ValueError
-        If another encoder has this name.
+        If another encoder already has this name.
     """
-    if name in encoder_names() and _FACTORIES.get(name) is not factory:
+    if name in list_encoders() and _FACTORIES.get(name) is not factory:
         raise ValueError(f"an encoder {name!r} is there already")
     _FACTORIES[name] = factory
 
 
-def encoder_names() -> list[str]:
+def list_encoders() -> list[str]:
     """Return the names of all encoders, those of this package first."""
     return list(dict.fromkeys([*_FACTORIES, *entry_points(group=_GROUP).names]))
 
 
 def find_encoder(name: str) -> EncoderFactory:
-    """Return what makes the encoder of a name.
+    """Return the class or function that builds the encoder with a name.
 
     Raises
     ------
     ValueError
-        If there is none.
+        If there is no encoder with this name.
     """
     factory = _FACTORIES.get(name)
     if factory is None:
         found = [*entry_points(group=_GROUP, name=name)]
         if not found:
-            raise ValueError(f"embedding: expected one of {', '.join(encoder_names())}, found {name!r}")
+            raise ValueError(f"embedding: expected one of {', '.join(list_encoders())}, found {name!r}")
         factory = found[0].load()
     made: EncoderFactory = resolve_name(factory) if isinstance(factory, str) else factory
     return made

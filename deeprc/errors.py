@@ -1,4 +1,4 @@
-"""The exceptions that mean: what the user gave cannot be used, and: the system asks this process to end."""
+"""Exceptions for input that cannot be used and for the end of the process, and helpers for their messages."""
 
 from __future__ import annotations
 
@@ -10,27 +10,29 @@ from pathlib import Path
 __all__ = ["PARAMETER", "InputError", "Terminated", "WriteError", "group_errors", "quote"]
 
 PARAMETER = re.compile(r"`([a-z]\w*)(?:=([^`]+))?`")
-"""A parameter in a message: its name in backticks, with a value where one is meant: `locus`, `locus=TRB`."""
+"""A parameter in a message: its name in backticks, perhaps with a value, such as `locus` or `locus=TRB`."""
 
-_QUOTED_LETTERS = 60
+_MAX_QUOTED_LETTERS = 60
 
 
 class InputError(ValueError):
-    """A file, a row, a key or a parameter that cannot be used.
+    """Raised if a file, a row, a key or a parameter cannot be used.
 
-    The message is complete for a user: it names the file, the row or key, what was expected and what came. It names a
-    parameter as Python does (see `PARAMETER`), and the command line shows the option in its place. The command line
-    prints the message in one line and exits with 2; a program catches it as a `ValueError`.
+    The message is complete for a user: it names the file, the row or key, what was expected and what was found. It
+    names a parameter as Python does (see `PARAMETER`); the command line replaces it by the option. The command line
+    prints the message in one line and ends with exit code 2. A program can catch the exception as a `ValueError`.
     """
 
 
 class WriteError(InputError):
-    """A file or folder that cannot be written, because the disk is full, say.
+    """Raised if a file or folder cannot be written, for example because the disk is full.
 
     Attributes
     ----------
-    path, reason
-        What the message says: the file or folder, and why it cannot be written.
+    path
+        The file or folder.
+    reason
+        Why it cannot be written.
     """
 
     def __init__(self, path: Path, reason: str) -> None:
@@ -42,23 +44,28 @@ class WriteError(InputError):
 
 
 class Terminated(SystemExit):
-    """Raised by the command line where the system asks the process to end, so that what was begun is cleaned up."""
+    """Raised by the command line if the system asks the process to end, so that unfinished files are deleted."""
 
 
 def quote(value: str) -> str:
-    """Return a value in quotes for a message, cut where it is too long to be read."""
-    more = f"... ({len(value):,} letters)" if len(value) > _QUOTED_LETTERS else ""
-    return f"{value[:_QUOTED_LETTERS]!r}{more}"
+    """Return a value in quotes for a message; a long value is cut."""
+    more = f"... ({len(value):,} letters)" if len(value) > _MAX_QUOTED_LETTERS else ""
+    return f"{value[:_MAX_QUOTED_LETTERS]!r}{more}"
 
 
 def group_errors(errors: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Return the different messages of files, each with the files that it concerns.
+    """Group the errors of files by their message.
 
     Parameters
     ----------
     errors
-        The messages by the file's path. A message that begins with its path and a colon is compared without it, so that
-        the same fault of many files is one line: `109 files: FAULT (first: PATH)`.
+        The message of each file, by its path. A path and a colon at the beginning of a message are ignored in the
+        comparison.
+
+    Returns
+    -------
+    The paths for each different message. If several files have the same fault, the message is
+    `109 files: FAULT (first: PATH)`.
     """
     files: dict[str, list[str]] = defaultdict(list)
     for path, message in errors.items():

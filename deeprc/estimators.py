@@ -1,4 +1,4 @@
-"""What classifiers over `RepertoireDataset` have in common: checks, probabilities from scores, saving without pickle.
+"""Base classes of all classifiers and regressors of repertoires: checks of input, probabilities, saving without pickle.
 
 Letters: B repertoires, C classes, V values of a parameter.
 """
@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from deeprc.datasets.cache import repertoire_digests
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.documents import parse_json, plain, typed
+from deeprc.documents import parse_json, to_plain, validate
 from deeprc.errors import InputError
 from deeprc.files import check_regular_file, write_safetensors
 
@@ -32,12 +32,12 @@ __all__ = [
     "RepertoireEstimator",
     "RepertoireRegressor",
     "canonical_order",
-    "checked_dataset",
-    "checked_labels",
-    "checked_numbers",
-    "fitted_state",
-    "platt_scaling",
-    "two_classes",
+    "collect_fitted_state",
+    "encode_labels",
+    "encode_two_classes",
+    "fit_platt_scaling",
+    "validate_dataset",
+    "validate_numbers",
 ]
 
 _FORMAT, _VERSION = "deeprc-estimator", 1
@@ -46,62 +46,62 @@ _Classifier = TypeVar("_Classifier", bound="RepertoireClassifier")
 _Regressor = TypeVar("_Regressor", bound="RepertoireRegressor")
 
 
-def checked_dataset(X: object) -> RepertoireDataset:
-    """Return X if it is a dataset; raise TypeError if not."""
+def validate_dataset(X: object) -> RepertoireDataset:
+    """Return X if it is a `RepertoireDataset`; raise TypeError if not."""
     if not isinstance(X, RepertoireDataset):
         raise TypeError(f"X: expected a RepertoireDataset (see deeprc.open), found {type(X).__name__}")
     return X
 
 
-def checked_labels(X: object, y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return the classes in sorted order, (C,), and the number of each repertoire's class, (B,).
+def encode_labels(X: object, y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return the classes in sorted order, (C,), and the index of the class of each repertoire, (B,).
 
     Raises
     ------
     TypeError
-        If X is no `RepertoireDataset`.
+        If X is not a `RepertoireDataset`.
     ValueError
-        If X and y differ in length, or y has one class or a missing label.
+        If X and y differ in length, if y has only one class, or if a label is missing.
     """
-    n = len(checked_dataset(X))
+    n = len(validate_dataset(X))
     label_of: NDArray[Any] = column_or_1d(y)
     if n != len(label_of):
         raise ValueError(f"expected one label per repertoire, found {len(label_of)} labels for {n} repertoires")
     if pd.isna(label_of).any():
         raise ValueError("y has missing labels; leave out their repertoires")
     if label_of.dtype == object:
-        label_of = np.array(label_of.tolist())  # the type of its values, which can be saved
+        label_of = np.array(label_of.tolist())  # object arrays cannot be saved
     classes, index = np.unique(label_of, return_inverse=True)
     if len(classes) < 2:
         raise ValueError(f"y has one class only: {classes.tolist()}")
     return classes, index.astype(np.int64)
 
 
-def two_classes(X: object, y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Return the two classes in sorted order, (2,), and which repertoires are of the second, (B,).
+def encode_two_classes(X: object, y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Return the two classes in sorted order, (2,), and whether each repertoire has the second class, (B,) bool.
 
     Raises
     ------
     TypeError, ValueError
-        As `checked_labels`, and where there are more than two classes.
+        As in `encode_labels`; or if there are more than two classes.
     """
-    classes, index = checked_labels(X, y)
+    classes, index = encode_labels(X, y)
     if len(classes) > 2:
         raise ValueError(f"y: expected two classes, found {len(classes)}: {classes.tolist()[:8]}")
     return classes, np.asarray(index == 1)
 
 
-def checked_numbers(X: object, y: ArrayLike) -> NDArray[np.float64]:
-    """Return the numbers to predict, (B,).
+def validate_numbers(X: object, y: ArrayLike) -> NDArray[np.float64]:
+    """Return the numbers to predict, (B,) float64.
 
     Raises
     ------
     TypeError
-        If X is no `RepertoireDataset`.
+        If X is not a `RepertoireDataset`.
     ValueError
-        If X and y differ in length, or y is no numbers, has a missing one, or one value only.
+        If X and y differ in length, if y does not consist of numbers, if one is missing, or if all are equal.
     """
-    n = len(checked_dataset(X))
+    n = len(validate_dataset(X))
     numbers: NDArray[np.float64] = column_or_1d(y).astype(np.float64)
     if n != len(numbers):
         raise ValueError(f"expected one label per repertoire, found {len(numbers)} labels for {n} repertoires")
@@ -113,18 +113,18 @@ def checked_numbers(X: object, y: ArrayLike) -> NDArray[np.float64]:
 
 
 def canonical_order(X: RepertoireDataset, labels: NDArray[Any]) -> NDArray[np.int64]:
-    """Return rows, (B,), in an order that the repertoires' content and labels decide, not their order in X.
+    """Return the row indices, (B,), in an order that depends on content and labels, not on the order of X.
 
-    What is drawn at random, or summed, over repertoires in this order does not depend on how a cohort is sorted.
-    `labels` are numbers, (B,) or (B, number of targets), NaN where missing.
+    Random draws and sums over repertoires in this order do not depend on how a cohort is sorted. `labels` are numbers,
+    (B,) or (B, number of targets), with NaN for missing labels.
     """
     known = np.nan_to_num(np.asarray(labels, np.float64), nan=-np.inf)
     keys = list(zip(repertoire_digests(X), known.tolist(), strict=True))
     return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
 
 
-def fitted_state(attributes: Mapping[str, Any]) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Return the attributes that end in `_`: arrays of numbers, and the others in the form JSON can hold."""
+def collect_fitted_state(attributes: Mapping[str, Any]) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Return the attributes whose names end in `_`: arrays of numbers, and all others as values for JSON."""
     fitted = {name: value for name, value in attributes.items() if name.endswith("_")}
     arrays = {k: v for k, v in fitted.items() if isinstance(v, np.ndarray) and v.dtype.kind in "biuf"}
     texts = {k: {"text": v.tolist()} for k, v in fitted.items() if isinstance(v, np.ndarray) and k not in arrays}
@@ -133,41 +133,41 @@ def fitted_state(attributes: Mapping[str, Any]) -> tuple[dict[str, NDArray[Any]]
 
 
 class RepertoireEstimator(BaseEstimator):  # type: ignore[misc]
-    """An estimator over repertoires whose fitted attributes, which end in `_`, can be saved."""
+    """An estimator for repertoires. Its fitted attributes, whose names end in `_`, can be saved."""
 
     path_parameter: ClassVar[str | None] = None
-    """A parameter many values of which are tried at the price of about one; see `BinaryClassifier.decision_path`."""
+    """A parameter of which many values can be tried in about the time of one; see `BinaryClassifier.decision_path`."""
 
     uses_validation: ClassVar[bool] = False
-    """Whether `fit` takes `X_validation` and `y_validation`, to stop early by them."""
+    """Whether `fit` takes `X_validation` and `y_validation` for early stopping."""
 
     def check_parameters(self) -> None:
-        """Raise InputError where a parameter can be told to be wrong before there is a cohort."""
+        """Raise InputError if a parameter is wrong for any cohort."""
 
     @classmethod
     def check_cohort(cls, X: RepertoireDataset) -> None:
-        """Raise InputError where a cohort lacks what the method needs, as genes or the recipe of a simulation."""
+        """Raise InputError if a cohort lacks something that the method needs, such as genes or a simulation recipe."""
 
     def prepare(self, X: RepertoireDataset) -> None:
-        """Compute and cache what does not depend on labels, so that processes need not all do it."""
+        """Compute and cache everything that does not depend on labels, so that not every process computes it."""
 
     def save(self, path: Path | str) -> None:
-        """Write the fitted estimator into one safetensors file; no pickle is written."""
+        """Write the fitted estimator into one safetensors file, without pickle."""
         check_is_fitted(self)
         arrays, values = self._state()
         own = {"format": _FORMAT, "version": _VERSION, "class": type(self).__name__}
-        text = json.dumps(plain({**own, "parameters": self.get_params(deep=False), "values": values}))
+        text = json.dumps(to_plain({**own, "parameters": self.get_params(deep=False), "values": values}))
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         write_safetensors(Path(path), lambda aside: save_file(contiguous, aside, {"deeprc": text}))
 
     @classmethod
     def load(cls: type[_Estimator], path: Path | str) -> _Estimator:
-        """Read what `save` wrote.
+        """Read an estimator that `save` wrote.
 
         Raises
         ------
         InputError
-            If the file is missing, damaged or of another estimator or version.
+            If the file is missing or damaged, or holds another estimator or version.
         """
         check_regular_file(Path(path), expected="a saved estimator")
         try:
@@ -178,13 +178,13 @@ class RepertoireEstimator(BaseEstimator):  # type: ignore[misc]
             raise
         except (SafetensorError, OSError, ValueError) as error:
             raise InputError(f"{path}: is damaged or no safetensors file: {error}") from error
-        body = typed(body, dict[str, Any], str(path))
+        body = validate(body, dict[str, Any], str(path))
         found = tuple(body.get(name) for name in ("format", "version", "class"))
         if found != (_FORMAT, _VERSION, cls.__name__):
             wanted = f"expected a {cls.__name__} of version {_VERSION}"
             raise InputError(f"{path}: {wanted}, found {found[2] or 'no estimator'} of version {found[1]}")
-        parameters = typed(body.get("parameters"), dict[str, Any], f"{path}: parameters")
-        values = typed(body.get("values"), dict[str, dict[str, Any]], f"{path}: values")
+        parameters = validate(body.get("parameters"), dict[str, Any], f"{path}: parameters")
+        values = validate(body.get("values"), dict[str, dict[str, Any]], f"{path}: values")
         try:
             estimator = cls(**parameters)
             estimator._restore(arrays, values)
@@ -194,10 +194,11 @@ class RepertoireEstimator(BaseEstimator):  # type: ignore[misc]
         return estimator
 
     def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """Return what `fit` found: arrays of numbers, and what JSON can hold."""
-        return fitted_state(vars(self))
+        """Return the fitted attributes: arrays of numbers, and all others as values for JSON."""
+        return collect_fitted_state(vars(self))
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
+        """Set the fitted attributes that `_state` returned."""
         for name in (*arrays, *values):
             if name.startswith("_") or not name.endswith("_"):
                 raise InputError(f"expected names of fitted attributes, which end in _, found {name!r}")
@@ -208,7 +209,7 @@ class RepertoireEstimator(BaseEstimator):  # type: ignore[misc]
 
 
 class RepertoireClassifier(ClassifierMixin, RepertoireEstimator):  # type: ignore[misc]
-    """A classifier that predicts by `predict_proba`."""
+    """A classifier that predicts the class with the highest probability."""
 
     classes_: NDArray[Any]
 
@@ -217,17 +218,17 @@ class RepertoireClassifier(ClassifierMixin, RepertoireEstimator):  # type: ignor
         raise NotImplementedError
 
     def predict(self, X: RepertoireDataset) -> NDArray[Any]:
-        """Return the likeliest class of each repertoire, (B,)."""
-        likeliest = self.predict_proba(X).argmax(axis=1)
-        chosen: NDArray[Any] = self.classes_[likeliest]
-        return chosen
+        """Return the most probable class of each repertoire, (B,)."""
+        index = self.predict_proba(X).argmax(axis=1)  # before `classes_`: raises if the model is not fitted
+        predicted: NDArray[Any] = self.classes_[index]
+        return predicted
 
 
 class BinaryClassifier(RepertoireClassifier):
-    """A classifier of two classes that gives each repertoire a score: the higher, the likelier the second class.
+    """A classifier of two classes by a score. A higher score means that the second class is more probable.
 
-    A subclass defines `_fit` and `_decide`. Where its scores are no log-odds it sets `calibration_`, (2,): slope and
-    intercept by which a score becomes one, see `platt_scaling`.
+    A subclass defines `_fit` and `_decide`. If its scores are not log-odds, it sets `calibration_`, (2,): the slope and
+    the intercept that turn a score into log-odds, see `fit_platt_scaling`.
     """
 
     calibration_: NDArray[np.float64]
@@ -238,12 +239,12 @@ class BinaryClassifier(RepertoireClassifier):
         Raises
         ------
         TypeError
-            If X is no `RepertoireDataset`.
+            If X is not a `RepertoireDataset`.
         ValueError
-            If X and y differ in length, y has not two classes or has a missing label, a parameter is out of range, or
-            X lacks what the method needs.
+            If X and y differ in length, if y does not have two classes, if a label is missing, if a parameter is out of
+            range, or if X lacks something that the method needs.
         """
-        classes, positive = two_classes(X, y)
+        classes, positive = encode_two_classes(X, y)
         self.check_cohort(X)
         self.classes_ = classes
         self.calibration_ = np.array([1.0, 0.0])
@@ -259,7 +260,7 @@ class BinaryClassifier(RepertoireClassifier):
     def decision_function(self, X: RepertoireDataset) -> NDArray[np.float64]:
         """Return the score of each repertoire, (B,)."""
         check_is_fitted(self)
-        if len(checked_dataset(X)) == 0:
+        if len(validate_dataset(X)) == 0:
             return np.zeros(0)
         self.check_cohort(X)
         return np.asarray(self._decide(X), np.float64)
@@ -274,49 +275,49 @@ class BinaryClassifier(RepertoireClassifier):
     def decision_path(
         self, X: RepertoireDataset, y: ArrayLike, X_new: RepertoireDataset, values: Sequence[Any]
     ) -> NDArray[np.float64]:
-        """Return the scores, (V, B), that each value of `path_parameter` gives new repertoires X_new, (B,).
+        """Return the scores, (V, B), of new repertoires X_new, (B,), for each value of `path_parameter`.
 
-        The same as one `fit(X, y).decision_function(X_new)` per value; subclasses share the work between them. Nothing
-        of `self` changes.
+        The result is that of one `fit(X, y).decision_function(X_new)` per value. Subclasses share work between the
+        values. `self` does not change.
         """
         assert self.path_parameter is not None
-        each = (clone(self).set_params(**{self.path_parameter: value}) for value in values)
-        return np.array([one.fit(X, y).decision_function(X_new) for one in each]).reshape(len(values), len(X_new))
+        models = (clone(self).set_params(**{self.path_parameter: value}) for value in values)
+        return np.array([model.fit(X, y).decision_function(X_new) for model in models]).reshape(len(values), len(X_new))
 
 
 class RepertoireRegressor(RegressorMixin, RepertoireEstimator):  # type: ignore[misc]
-    """A regressor: predicts a number for each repertoire.
+    """A regressor, which predicts a number for each repertoire.
 
-    A subclass defines `_fit`, `_predict` and, with a `path_parameter`, `_path`: in units of the training labels'
-    standard deviation from their mean.
+    A subclass defines `_fit`, `_predict` and, with a `path_parameter`, `_path`. These methods get and return
+    standardised numbers, which have mean 0 and variance 1 in training.
 
     Attributes
     ----------
     mean_, scale_
-        Of the training labels.
+        Mean and standard deviation of the training labels.
     """
 
     mean_: float
     scale_: float
 
     def fit(self: _Regressor, X: RepertoireDataset, y: ArrayLike) -> _Regressor:
-        """Learn from the repertoires X, (B,), with numbers y, (B,). The order of X does not matter.
+        """Learn from the repertoires X, (B,), with numbers y, (B,). The order of the repertoires does not matter.
 
         Raises
         ------
         TypeError
-            If X is no `RepertoireDataset`.
+            If X is not a `RepertoireDataset`.
         ValueError
-            If X and y differ in length, y has one value or a missing one, a parameter is out of range, or X lacks what
-            the method needs.
+            If X and y differ in length, if all numbers are equal, if one is missing, if a parameter is out of range, or
+            if X lacks something that the method needs.
         """
-        X, standard = self._standardised(X, y)
+        X, standard = self._standardise(X, y)
         self._fit(X, standard)
         return self
 
-    def _standardised(self, X: RepertoireDataset, y: ArrayLike) -> tuple[RepertoireDataset, NDArray[np.float64]]:
-        """Note mean and scale; return the repertoires in canonical order and their numbers in these units."""
-        numbers = checked_numbers(X, y)
+    def _standardise(self, X: RepertoireDataset, y: ArrayLike) -> tuple[RepertoireDataset, NDArray[np.float64]]:
+        """Set `mean_` and `scale_`; return the repertoires in canonical order, and their standardised numbers."""
+        numbers = validate_numbers(X, y)
         self.check_cohort(X)
         order = canonical_order(X, numbers)
         numbers = numbers[order]
@@ -332,7 +333,7 @@ class RepertoireRegressor(RegressorMixin, RepertoireEstimator):  # type: ignore[
     def predict(self, X: RepertoireDataset) -> NDArray[np.float64]:
         """Return the number predicted for each repertoire, (B,)."""
         check_is_fitted(self)
-        if len(checked_dataset(X)) == 0:
+        if len(validate_dataset(X)) == 0:
             return np.zeros(0)
         self.check_cohort(X)
         return np.asarray(self.mean_ + self.scale_ * self._predict(X), np.float64)
@@ -340,17 +341,17 @@ class RepertoireRegressor(RegressorMixin, RepertoireEstimator):  # type: ignore[
     def decision_path(
         self, X: RepertoireDataset, y: ArrayLike, X_new: RepertoireDataset, values: Sequence[Any]
     ) -> NDArray[np.float64]:
-        """Return the numbers, (V, B), that each value of `path_parameter` predicts for new repertoires X_new, (B,).
+        """Return the predicted numbers, (V, B), of new repertoires X_new, (B,), for each value of `path_parameter`.
 
-        The same as one `fit(X, y).predict(X_new)` per value; `_path` shares the work between them. Nothing of `self`
-        changes.
+        The result is that of one `fit(X, y).predict(X_new)` per value. `_path` shares work between the values. `self`
+        does not change.
         """
-        one = clone(self)
-        X, standard = one._standardised(X, y)
+        model = clone(self)
+        X, standard = model._standardise(X, y)
         if len(X_new) == 0 or len(values) == 0:
             return np.zeros((len(values), len(X_new)))
-        one.check_cohort(X_new)
-        return np.asarray(one.mean_ + one.scale_ * one._path(X, standard, X_new, list(values)), np.float64)
+        model.check_cohort(X_new)
+        return np.asarray(model.mean_ + model.scale_ * model._path(X, standard, X_new, list(values)), np.float64)
 
     def _path(
         self, X: RepertoireDataset, numbers: NDArray[np.float64], X_new: RepertoireDataset, values: Sequence[Any]
@@ -358,10 +359,11 @@ class RepertoireRegressor(RegressorMixin, RepertoireEstimator):  # type: ignore[
         raise NotImplementedError
 
 
-def platt_scaling(scores: NDArray[np.float64], positive: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return slope and intercept, (2,), that turn scores, (B,), into log-odds; the slope is never negative.
+def fit_platt_scaling(scores: NDArray[np.float64], positive: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return the slope and the intercept, (2,), that turn scores, (B,), into log-odds; the slope is not negative.
 
-    Platt's targets (n+ + 1) / (n+ + 2) and 1 / (n- + 2) in the place of 1 and 0 (Platt 1999).
+    The targets are (n+ + 1) / (n+ + 2) and 1 / (n- + 2) instead of 1 and 0, where n+ and n- are the numbers of positive
+    and negative repertoires (Platt 1999).
     """
     n_positive, n_negative = int(positive.sum()), int((~positive).sum())
     target = np.where(positive, (n_positive + 1) / (n_positive + 2), 1 / (n_negative + 2))
@@ -369,9 +371,10 @@ def platt_scaling(scores: NDArray[np.float64], positive: NDArray[np.bool_]) -> N
     standard = (scores - centre) / spread
 
     def loss(parameters: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        odds = parameters[0] * standard + parameters[1]
-        residual = expit(odds) - target
-        return float(np.sum(np.logaddexp(0, odds) - target * odds)), np.array([residual @ standard, residual.sum()])
+        log_odds = parameters[0] * standard + parameters[1]
+        residual = expit(log_odds) - target
+        value = float(np.sum(np.logaddexp(0, log_odds) - target * log_odds))
+        return value, np.array([residual @ standard, residual.sum()])
 
     prior = float(np.log((n_positive + 1) / (n_negative + 1)))
     found = minimize(loss, np.array([0.0, prior]), jac=True, bounds=[(0, None), (None, None)], method="L-BFGS-B").x

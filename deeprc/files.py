@@ -1,7 +1,8 @@
-"""Files that a user keeps: written aside and renamed, and never put in the place of something else.
+"""Writing of files that a user keeps, so that none is lost or seen half-written.
 
-Whatever is not complete lies in a hidden folder beside its place. A process that is killed leaves it there; the next
-one that writes to the same place deletes it. What cannot be written is a `WriteError` that names the place.
+A file is written into a hidden folder beside its final path, and renamed when it is complete. It never replaces
+something of another kind. A process that is killed leaves its hidden folder; the next process that writes to the same
+path deletes it. If a file cannot be written, a `WriteError` names its final path.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from deeprc.errors import InputError, WriteError
-from deeprc.locks import is_at, take_lock
+from deeprc.locks import is_same_file, take_lock
 
 __all__ = [
     "NO_ROOM",
@@ -40,16 +41,16 @@ __all__ = [
 ]
 
 _SUFFIX, _LOCK = ".tmp", ".lock"
-_LONGEST_PREFIX = 60
-"""Letters of a name that begin the hidden folder's: names of more than 255 bytes are not allowed."""
+_MAX_PREFIX = 60
+"""Letters of a file name that the name of its hidden folder repeats; names may have at most 255 bytes."""
 
-_MOST_LINKS = 40
-_LONGEST_HEADER = 1 << 20
+_MAX_LINKS = 40
+_MAX_HEADER = 1 << 20
 NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS})
-"""Errors that only writing has."""
+"""Error codes that only writing can cause."""
 
 _UNSYNCED = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
-"""Of file systems that cannot be told to write now."""
+"""Error codes of file systems that do not support `fsync`."""
 
 
 _KINDS = {
@@ -62,17 +63,17 @@ _KINDS = {
 
 
 class FileStamp(NamedTuple):
-    """What tells whether a file is still the one that was looked at before.
+    """Properties that show whether a file has changed since it was read.
 
     Attributes
     ----------
     inode
-        The file's number in its file system.
+        Number of the file in its file system.
     size
-        In bytes.
+        Size in bytes.
     changed, status_changed
-        Times of change of its content and of its entry, in nanoseconds; the second cannot be set by whoever made the
-        file (on Windows it is the time of creation).
+        Times of change of the content and of the status (ctime), in nanoseconds. A user cannot set the second one. (On
+        Windows it is the time of creation.)
     """
 
     inode: int
@@ -82,27 +83,28 @@ class FileStamp(NamedTuple):
 
     @classmethod
     def of(cls, path: Path) -> FileStamp:
-        """Return the stamp of a file as it is now."""
+        """Return the present stamp of a file."""
         status = path.stat()
         return cls(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def check_regular_file(path: Path, *, expected: str = "a regular file") -> None:
-    """Refuse what is no regular file, without opening it: to open a pipe waits for a writer, a device may never end.
+    """Check that a path is a regular file, without opening it.
 
-    Links are followed. `expected` says in the message what should be there.
+    Opening a pipe could wait for ever, and a device may never end. Links are followed. The message says what was
+    `expected`.
 
     Raises
     ------
     InputError
-        If there is nothing at `path`, or a folder, a pipe (also `/dev/stdin` and `<(...)` of a shell), a socket or a
-        device.
+        If there is nothing at `path`, or if it is a folder, a pipe (also `/dev/stdin` and `<(...)` of a shell), a
+        socket or a device.
     """
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; expected {expected}") from None
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+    except (OSError, ValueError) as error:  # ValueError: the name contains NUL
         raise InputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     if not stat.S_ISREG(mode):
         kind = _KINDS.get(stat.S_IFMT(mode), "no file")
@@ -111,12 +113,12 @@ def check_regular_file(path: Path, *, expected: str = "a regular file") -> None:
 
 
 def read_limited(path: Path, *, limit: int, expected: str) -> bytes:
-    """Return what a regular file of at most `limit` bytes holds.
+    """Return the content of a regular file of at most `limit` bytes.
 
     Raises
     ------
     InputError
-        If it is no regular file, cannot be read, or is larger; `expected` says in the message what should be there.
+        If the file is not regular, cannot be read, or is larger. The message says what was `expected`.
     """
     check_regular_file(path, expected=expected)
     try:
@@ -130,9 +132,13 @@ def read_limited(path: Path, *, limit: int, expected: str) -> bytes:
 
 
 def check_new_folder(folder: Path, *, hint: str = "") -> None:
-    """Refuse a folder that exists with anything in it, or that cannot be made.
+    """Check that a folder is empty or can be created.
 
-    `hint` is put into the message: what to do instead with what is there.
+    Raises
+    ------
+    InputError
+        If the folder is not empty, or if it cannot be created or written. `hint` is part of the message: it says what
+        to do with an existing folder.
     """
     if folder.is_dir() and not any(folder.iterdir()):
         _check_writable(folder, folder)
@@ -147,22 +153,22 @@ def check_new_folder(folder: Path, *, hint: str = "") -> None:
 
 @contextmanager
 def write_aside(path: Path, *, durable: bool = True) -> Iterator[Path]:
-    """Give a temporary name to write to; the file takes the name of `path` when the block ends well.
+    """Give a temporary path to write to; if the block ends without an error, rename the file to `path`.
 
     Parameters
     ----------
     path
-        The file; what a link stands for is replaced, not the link.
+        The final path. If it is a link, its target is replaced, not the link.
     durable
-        Wait until the disk has the file, see `replace_file`: some milliseconds. Files that can be computed again, and
-        of which a damaged one is found out, can do without.
+        Whether to wait until the file is on the disk, see `replace_file`. This takes some milliseconds. It is not
+        needed for files that can be computed again and whose damage is noticed.
 
     Raises
     ------
     InputError
         See `check_place`.
     WriteError
-        If the file cannot be written; what was there before is there still.
+        If the file cannot be written. The old file is then still there.
     """
     check_place(path)
     place = Path(os.path.realpath(path))
@@ -173,27 +179,28 @@ def write_aside(path: Path, *, durable: bool = True) -> Iterator[Path]:
 
 @contextmanager
 def folder_beside(place: Path) -> Iterator[Path]:
-    """Give a new hidden folder beside `place` for what will get its name; it is deleted when the block ends.
+    """Give a new hidden folder beside `place` for unfinished files; delete it when the block ends.
 
-    So are those that processes have left which were killed while they wrote to `place`: a process holds a lock on a
-    file in its folder as long as it lives.
+    It also deletes the hidden folders of processes that were killed while they wrote to `place`. A process that still
+    runs holds a lock on a file in its folder, so its folder stays.
 
     Raises
     ------
     OSError
-        If no folder can be made there.
+        If no folder can be created there.
     """
-    prefix = _hidden(place)
+    prefix = _hidden_prefix(place)
     _delete_leftovers(place.parent, prefix)
     folder, lock = _make_locked(place.parent, prefix)
     try:
         yield folder
     finally:
-        lock.close()  # first, because Windows deletes no open files
+        lock.close()  # first, because Windows cannot delete open files
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _make_locked(parent: Path, prefix: str) -> tuple[Path, IO[bytes]]:
+    """Create a hidden folder with a lock file; return both."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=prefix, suffix=_SUFFIX, dir=parent))
         try:
@@ -203,16 +210,16 @@ def _make_locked(parent: Path, prefix: str) -> tuple[Path, IO[bytes]]:
         except OSError:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        if take_lock(lock) is not False and is_at(lock, folder / _LOCK):
+        if take_lock(lock) is not False and is_same_file(lock, folder / _LOCK):
             return folder, lock
         lock.close()
 
 
 def _delete_leftovers(parent: Path, prefix: str) -> None:
-    """Delete the hidden folders of a place whose processes have ended."""
+    """Delete the hidden folders whose processes have ended."""
     pattern = re.compile(re.escape(prefix) + "[a-z0-9_]{8}" + re.escape(_SUFFIX))  # tempfile's random names
     for folder in [parent / name for name in os.listdir(parent) if pattern.fullmatch(name)]:
-        with contextlib.suppress(OSError):  # another process deletes it, or it is another user's
+        with contextlib.suppress(OSError):  # another process deletes it, or it belongs to another user
             if not os.listdir(folder):
                 folder.rmdir()
                 continue
@@ -222,16 +229,16 @@ def _delete_leftovers(parent: Path, prefix: str) -> None:
 
 
 def replace_file(aside: Path, path: Path, *, durable: bool = True) -> None:
-    """Give a complete file the name `path`, in the place of what has it.
+    """Rename a complete file to `path`, and replace an existing file.
 
-    Where the machine crashes, a durable one is there whole, or what was there before; else it may be empty.
+    If the machine crashes, a durable file is either complete or not yet renamed. Without `durable` it may be empty.
     """
     if durable:
         with aside.open("r+b") as file:
             _wait_for_disk(file.fileno())
     aside.replace(path)
     if durable:
-        with contextlib.suppress(OSError):  # Windows opens no folders, and not every file system syncs them
+        with contextlib.suppress(OSError):  # Windows cannot open folders, and not every file system syncs them
             folder = os.open(path.parent, os.O_RDONLY)
             try:
                 os.fsync(folder)
@@ -249,16 +256,16 @@ def _wait_for_disk(file: int) -> None:
 
 @contextmanager
 def name_write_errors(path: Path) -> Iterator[None]:
-    """Turn the error of a full disk and the like into one that names `path`, the file or folder that is written.
+    """Replace write errors in the block, such as a full disk, by errors that name `path`, the file or folder.
 
-    Errors that name a file elsewhere stay as they are.
+    Errors that name a file in another place stay as they are.
 
     Raises
     ------
     WriteError
-        In the place of an `OSError` of writing, and of a `WriteError` that names a part of `path`.
+        Instead of an `OSError` of writing, and instead of a `WriteError` that names a part of `path`.
     InputError
-        In the place of an `OSError` that names no file and may be of one that is read.
+        Instead of an `OSError` that names no file and may come from reading.
     """
     try:
         yield
@@ -267,7 +274,7 @@ def name_write_errors(path: Path) -> Iterator[None]:
         named = Path(os.path.realpath(os.fsdecode(given))) if isinstance(given, str | bytes) else None
         if named is not None and not _is_near(named, path):
             raise
-        if named is None and _code(error) not in NO_ROOM:
+        if named is None and _error_code(error) not in NO_ROOM:
             raise InputError(f"while writing {path}: {_reason(error)}") from error
         raise WriteError(path, _reason(error)) from error
     except WriteError as error:
@@ -277,36 +284,36 @@ def name_write_errors(path: Path) -> Iterator[None]:
 
 
 def _is_near(file: Path, path: Path) -> bool:
-    """Return whether a file is `path`, in it, a folder above it, or in a hidden folder beside it."""
+    """Tell whether a file is `path`, in it, a folder above it, or in a hidden folder beside it."""
     place = Path(os.path.realpath(path))
     in_line = file.is_relative_to(place) or place.is_relative_to(file)
-    return in_line or any(part.startswith(_hidden(place)) for part in file.parts)
+    return in_line or any(part.startswith(_hidden_prefix(place)) for part in file.parts)
 
 
-def _hidden(place: Path) -> str:
-    """Return how the names of the hidden folders beside a place begin."""
-    return f".{place.name[:_LONGEST_PREFIX]}."
+def _hidden_prefix(place: Path) -> str:
+    """Return the prefix of the names of the hidden folders beside a path."""
+    return f".{place.name[:_MAX_PREFIX]}."
 
 
 def _reason(error: OSError) -> str:
-    """Return why something could not be written, in the system's words where they are known."""
-    code = _code(error)
+    """Return why a file could not be written, in the words of the system if they are known."""
+    code = _error_code(error)
     return os.strerror(code) if code else " ".join(str(error).split())
 
 
-def _code(error: OSError) -> int:
-    """Return the system's number of an error, 0 where it is not known."""
-    known = re.search(r"(?:os error|errno =) (\d+)", str(error))  # safetensors' and HDF5's way to say it
+def _error_code(error: OSError) -> int:
+    """Return the error code of the system; 0 if it is not known."""
+    known = re.search(r"(?:os error|errno =) (\d+)", str(error))  # in messages of safetensors and HDF5
     return error.errno or int(known[1] if known else 0)
 
 
 def check_place(path: Path) -> None:
-    """Refuse a path at which no file can be written, before anything is computed; what is there may be replaced.
+    """Check that a file can be written at `path`, before anything is computed; an existing file may be replaced.
 
     Raises
     ------
     InputError
-        If the folder does not exist or cannot be written to, or `path` is a folder, a device or a pipe.
+        If the folder does not exist or cannot be written, or if `path` is a folder, a device or a pipe.
     """
     if not path.parent.is_dir():
         raise InputError(f"{path}: the folder {path.parent} does not exist")
@@ -318,10 +325,10 @@ def check_place(path: Path) -> None:
 
 
 def _is_special(path: Path) -> bool:
-    """Return whether a path is a device, a pipe or the like, or stands for what a process has open, as /dev/stdout."""
+    """Tell whether a path is a device, a pipe or similar, or an open file of a process, such as /dev/stdout."""
     if path.exists() and not path.is_file():
         return True
-    for _ in range(_MOST_LINKS):
+    for _ in range(_MAX_LINKS):
         path = Path(os.path.realpath(path.parent), path.name)
         if path.is_relative_to("/proc") or path.is_relative_to("/dev/fd"):
             return True
@@ -332,7 +339,7 @@ def _is_special(path: Path) -> bool:
 
 
 def _check_writable(folder: Path, path: Path) -> None:
-    """Refuse `path` unless a file can be made in a folder that exists; only trying tells, whatever the modes say."""
+    """Create a test file in an existing folder; if this fails, raise InputError for `path`. Modes are not reliable."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass
@@ -341,12 +348,14 @@ def _check_writable(folder: Path, path: Path) -> None:
 
 
 def write_safetensors(path: Path, save: Callable[[Path], None]) -> None:
-    """Write a safetensors file aside by `save` and rename it; with the mode of any other file, not its owner's only.
+    """Write a safetensors file by `save` under a temporary name, and rename it; see `write_aside`.
+
+    The file gets the default mode of new files; safetensors would let only the owner read it.
 
     Raises
     ------
-    WriteError
-        As `write_aside`.
+    InputError, WriteError
+        As in `write_aside`.
     """
     from safetensors import SafetensorError  # not needed to write other files
 
@@ -355,33 +364,33 @@ def write_safetensors(path: Path, save: Callable[[Path], None]) -> None:
         mode = aside.stat().st_mode
         try:
             save(aside)
-        except SafetensorError as error:  # the disk is full, say
+        except SafetensorError as error:  # for example, the disk is full
             raise OSError(str(error)) from error
         aside.chmod(mode)
 
 
 def write_text(path: Path, text: str, *, durable: bool = True) -> None:
-    """Write a text file aside and rename it, so that it is never seen half-written; see `write_aside`."""
+    """Write a text file under a temporary name, and rename it, so that it is never half-written; see `write_aside`."""
     with write_aside(path, durable=durable) as aside:
         aside.write_text(text, encoding="utf-8")
 
 
 def check_table_output(path: Path, columns: Sequence[str]) -> None:
-    """Refuse a path at which a table cannot be written, before anything is computed.
+    """Check that a table can be written at `path`, before anything is computed.
 
-    An existing file is replaced only if it is a table of the same kind: one whose header has all of `columns`.
+    An existing file may be replaced only if it is a table of the same kind: its header must have all of `columns`.
 
     Raises
     ------
     InputError
-        If `check_place` refuses the path, or there is anything else there.
+        As in `check_place`; or if the path is an existing file of another kind.
     """
     check_place(path)
     if path.exists():
         opener = gzip.open if path.suffix == ".gz" else open
         try:
             with opener(path, "rt", encoding="utf-8") as file:
-                header = file.readline(_LONGEST_HEADER).rstrip("\n").split("\t")
+                header = file.readline(_MAX_HEADER).rstrip("\n").split("\t")
         except (OSError, EOFError, UnicodeDecodeError, zlib.error):
             header = []
         if not set(columns) <= set(header):

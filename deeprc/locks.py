@@ -1,4 +1,4 @@
-"""Locks of files, by which processes see each other; they end with the process that holds them, even a killed one."""
+"""Locks of files between processes. A lock ends with the process that holds it, even if the process is killed."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ try:
 except ImportError:  # pragma: no cover - Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["is_at", "take_lock"]
+__all__ = ["is_same_file", "take_lock"]
 
 
 def take_lock(file: IO[bytes]) -> bool | None:
-    """Take the lock of an open file, without waiting.
+    """Try to lock an open file, without waiting.
 
     Returns
     -------
-    True where it is taken, until the file is closed; False where another process, or another open file of this one,
-    has it; None where the system or the file system knows no locks.
+    True if the file is locked now; the lock ends when the file is closed. False if another process, or another open
+    file of this process, holds the lock. None if the system or the file system has no locks.
     """
-    taken: bool | None = None
+    locked: bool | None = None
     if fcntl is not None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            taken = True
+            locked = True
         except OSError as error:
-            taken = False if error.errno in (errno.EWOULDBLOCK, errno.EACCES) else None
-    return taken
+            locked = False if error.errno in (errno.EWOULDBLOCK, errno.EACCES) else None
+    return locked
 
 
-def is_at(file: IO[bytes], path: Path) -> bool:
-    """Return whether an open file still is the one at `path`; it may have been deleted before it was locked."""
+def is_same_file(file: IO[bytes], path: Path) -> bool:
+    """Tell whether an open file is still the one at `path`; it may have been deleted before it was locked."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:

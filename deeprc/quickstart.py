@@ -1,4 +1,4 @@
-"""The whole main job once, on a small simulated cohort: from repertoire files to a classifier and its attention."""
+"""The whole path on a small simulated cohort: from repertoire files to a trained classifier and its report."""
 
 from __future__ import annotations
 
@@ -37,27 +37,33 @@ def run_quickstart(
     say: Callable[[str], None] = lambda _: None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Simulate a cohort, preprocess, train, evaluate, look at the test sequences that decide, and report.
+    """Simulate a cohort, preprocess it, train, evaluate, find the test sequences that decide, and write a report.
 
     Parameters
     ----------
     output
-        The folder to write; must not exist, or be empty.
+        The folder to write. It must not exist, or must be empty.
     cohort
-        What to simulate; the default, the recipe `quickstart`, takes less than a minute on two cores after compiling.
+        The cohort to simulate. The default, the recipe `quickstart`, takes less than a minute on two cores, without
+        compilation.
     say
-        Takes a line of text before each step.
+        Function that gets a line of text before each step.
     progress
-        Of the training.
+        Function that gets the progress of the training; see `train_run`.
 
     Returns
     -------
-    The content of `summary.json`: `test_auc`; `witnesses_in_top_100`, how many of the 100 test sequences that
-    contribute most to the positive class carry the motif; `seconds`; and the names of the files left.
+    The content of `summary.json`: `test_auc`; `witnesses_in_top_100`, the number of sequences with the motif among the
+    100 test sequences that contribute most to the positive class; `seconds`; and the names of the written files.
+
+    Raises
+    ------
+    InputError
+        If the folder is not empty or cannot be written.
     """
     started = time.monotonic()
     folder, cohort = Path(output), cohort or load_recipe("quickstart")[0]
-    (signal,) = cohort.signals
+    (signal,) = cohort.motif_signals
     motif = signal.motifs[0].pattern
     check_new_folder(folder)
     say(
@@ -105,7 +111,7 @@ def run_quickstart(
 
 
 def _best_sequences(run: Run, container: Path, table: Path) -> pd.DataFrame:
-    """Write every repertoire's top sequences; return the test sequences that speak most for the positive class."""
+    """Write the top sequences of every repertoire; return the `TOP` test sequences with the largest contribution."""
     dataset = open_dataset(container)
     write_attention(table, iterate_attention(run, dataset, top=TOP))
     test = [i for i, side in enumerate(run.split_of(dataset)) if side == "test"]

@@ -1,4 +1,4 @@
-"""Which version of a package is installed."""
+"""Versions of installed packages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["package_version"]
 
 @lru_cache
 def package_version(package: str) -> str | None:
-    """Return the installed version of a distribution, None where there is none."""
+    """Return the installed version of a distribution; None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

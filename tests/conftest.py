@@ -25,7 +25,7 @@ from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 from deeprc.training.enrichment import Motif
 from deeprc.training.trainer import TrainingState
 
@@ -76,7 +76,7 @@ def write_cohort(path: Path, repertoires: list[list[str]], metadata: pd.DataFram
             n = len(sequences)
             counts = rng.geometric(0.4, n).astype(np.uint32)
             genes = Categorical(rng.integers(0, 3, n).astype(np.uint16), ("", "TRBV1", "TRBV2"))
-            writer.append(f"rep.{number}", SequenceTable(residues, np.diff(offsets), counts, v_call=genes))
+            writer.append(f"rep.{number}", Sequences(residues, offsets, counts, v_call=genes))
         writer.finish(metadata, source="a test")
     return open_dataset(path)
 
@@ -154,7 +154,7 @@ def small_cohort(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Repe
             for number in range(len(labels)):
                 residues, offsets = encode_many(["CASSF", "CAWW"[: 2 + number % 3]])
                 counts = np.array([1 + number, 2], np.uint32)
-                writer.append(f"rep.{number}", SequenceTable(residues, np.diff(offsets), counts))
+                writer.append(f"rep.{number}", Sequences(residues, offsets, counts))
             writer.finish(pd.DataFrame({"status": labels, **columns}), source="a test")
         return open_dataset(path)
 

@@ -88,7 +88,7 @@ def test_known_motif_is_the_share_of_sequences_that_hold_it(call: Call, tmp_path
         split = make_split(dataset.metadata, parse_tasks(["status"], dataset.metadata), fold=fold, seed=3)
         shares: dict[str, list[float]] = {"positive": [], "negative": []}
         for repertoire in dataset[split.test]:
-            texts = repertoire.sequences()
+            texts = repertoire.sequences.decode()
             shares[repertoire.metadata["status"]].append(sum("SFEN" in text for text in texts) / len(texts))
         expected.append(auc_by_pairs(shares["positive"], shares["negative"]))
     assert 0.5 < min(expected) < 1
@@ -121,7 +121,7 @@ def test_deeprc_is_trained_as_by_deeprc_train(call: Call, tmp_path: Path) -> Non
     test_side = open_dataset(tmp_path / "own.h5").select(run.splits["test"])
     for position, repertoire in enumerate(test_side):
         scores = network_scores(run.network, Collator(test_side, "none"), position, top_fraction=1.0)
-        holds = ["SFEN" in text for text in repertoire.sequences()]
+        holds = ["SFEN" in text for text in repertoire.sequences.decode()]
         told += list(zip(scores.contributions[:, 0], repertoire.witness, holds, strict=True))
     best_100 = sorted(told, key=lambda row: -row[0])[:100]
     assert job["witnesses"] == sum(row[1] for row in told)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deeprc.caches import prepare_caches, private_folder
+from deeprc.caches import make_private_folder, prepare_caches
 
 ROOT = Path(__file__).parent.parent
 NO_MODES = pytest.mark.skipif(not hasattr(os, "getuid"), reason="folders have no owners")
@@ -89,29 +89,29 @@ def test_a_damaged_or_full_cache_is_none(installed: Path) -> None:
 @NO_MODES
 def test_a_private_folder_is_this_users_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    folder = private_folder()
+    folder = make_private_folder()
     assert folder == tmp_path / f"deeprc-{os.getuid()}"
-    assert private_folder() == folder
+    assert make_private_folder() == folder
     folder.chmod(0o770)
-    assert private_folder() is None
+    assert make_private_folder() is None
     folder.rmdir()
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     folder.symlink_to(tmp_path / "elsewhere")
-    assert private_folder() is None
+    assert make_private_folder() is None
     folder.unlink()
     tmp_path.chmod(0o777)  # others could rename what is there
-    assert private_folder() is None
+    assert make_private_folder() is None
     (tmp_path / f"deeprc-{os.getuid()}").rmdir()
     tmp_path.chmod(0o1777)
-    assert private_folder() == folder
+    assert make_private_folder() == folder
     if os.getuid() == 0:  # who alone can give a folder away
         tmp_path.chmod(0o755)
         os.chown(tmp_path, 65534, -1)
-        assert private_folder() is None
+        assert make_private_folder() is None
         os.chown(tmp_path, 0, -1)
     monkeypatch.setattr(os, "getuid", lambda: 4321)
     (tmp_path / "deeprc-4321").mkdir(mode=0o700)  # of another user than 4321
-    assert private_folder() is None
+    assert make_private_folder() is None
 
 
 @NO_MODES

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from deeprc import documents
-from deeprc.documents import AnyFloat, parse_json, parse_yaml, read_json, read_text, read_yaml, shown, typed
+from deeprc.documents import AnyFloat, abbreviate, parse_json, parse_yaml, read_json, read_text, read_yaml, validate
 from deeprc.errors import InputError
 
 
@@ -35,11 +35,11 @@ BILLION = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
 
 
 def test_a_document_becomes_what_its_type_says() -> None:
-    found = typed({**WHOLE, "loss": math.inf}, Outer, "f")
+    found = validate({**WHOLE, "loss": math.inf}, Outer, "f")
     assert found == Outer([Inner("one", ("a",))], 3, 1.0, math.inf, {"x": True})
     assert isinstance(found.share, float)
-    assert typed(parse_yaml("[1, 2]", source="f"), list[int], "f") == [1, 2]
-    assert typed(None, int | None, "f") is None
+    assert validate(parse_yaml("[1, 2]", source="f"), list[int], "f") == [1, 2]
+    assert validate(None, int | None, "f") is None
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_document_becomes_what_its_type_says() -> None:
 )
 def test_what_is_of_another_type_is_said_with_its_place(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as error:
-        typed({**WHOLE, **changes}, Outer, "f")
+        validate({**WHOLE, **changes}, Outer, "f")
     assert str(error.value).startswith(message)
     assert len(str(error.value)) < 400
 
@@ -134,7 +134,7 @@ def test_files_that_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     file.write_bytes(b"\xff")
     with pytest.raises(InputError, match="a: is no UTF-8 text: byte 0"):
         read_text(file)
-    monkeypatch.setattr(documents, "MOST_YAML_BYTES", 3)
+    monkeypatch.setattr(documents, "MAX_YAML_BYTES", 3)
     file.write_text("1234")
     with pytest.raises(InputError, match="a: is too large; expected a text of at most 3 bytes"):
         read_yaml(file)
@@ -143,9 +143,9 @@ def test_files_that_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_is_shown_is_short() -> None:
-    assert shown("a") == "'a'"
+    assert abbreviate("a") == "'a'"
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
     for value in ("x" * 10_000, list(range(10_000)), {str(i): i for i in range(10_000)}, 10**50_000, deep):
-        assert len(shown(value)) < 200
+        assert len(abbreviate(value)) < 200

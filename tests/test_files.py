@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from deeprc.datasets.cache import cached
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 from deeprc.drawing import save_figure
 from deeprc.errors import InputError, WriteError
 from deeprc.files import (
@@ -98,7 +98,7 @@ def full_disk() -> Iterator[None]:
 
 
 def write_container(path: Path) -> None:
-    table = SequenceTable(np.zeros(40, np.uint8), np.array([20, 20]), np.ones(2, np.uint32))
+    table = Sequences.counted_once(np.zeros(40, np.uint8), np.array([0, 20, 40]))
     with name_write_errors(path), ContainerWriter(path) as writer:  # the spools are small, the container is not
         writer.append("a", table)
         writer.finish(pd.DataFrame({"repertoire_id": ["a"]}), source="x" * LIMIT)
@@ -106,7 +106,7 @@ def write_container(path: Path) -> None:
 
 def write_spool(path: Path) -> None:
     with name_write_errors(path), ContainerWriter(path) as writer:
-        writer.append("a", SequenceTable(np.zeros(7 * LIMIT, np.uint8), np.full(LIMIT, 7), np.ones(LIMIT, np.uint32)))
+        writer.append("a", Sequences.counted_once(np.zeros(7 * LIMIT, np.uint8), 7 * np.arange(LIMIT + 1)))
 
 
 def draw(path: Path) -> None:

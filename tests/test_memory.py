@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 
 GIGABYTE = 1024**3
 
@@ -21,7 +22,7 @@ GIGABYTE = 1024**3
 def test_a_million_sequences_in_under_two_gigabytes(cohort: RepertoireDataset, tmp_path: Path) -> None:
     n, rng = 1_000_000, np.random.default_rng(0)
     lengths = rng.integers(8, 22, n)
-    table = SequenceTable(rng.integers(0, 20, lengths.sum(), dtype=np.uint8), lengths, np.ones(n, np.uint32))
+    table = Sequences.counted_once(rng.integers(0, 20, lengths.sum(), dtype=np.uint8), offsets_of(lengths))
     with ContainerWriter(tmp_path / "large.h5") as writer:
         writer.append("large", table)
         writer.finish(pd.DataFrame({"status": ["case"]}), source="a test")

@@ -17,11 +17,12 @@ import deeprc
 from deeprc.airr_ml import ImmuneStatePredictor
 from deeprc.benchmarking.harness import benchmark
 from deeprc.benchmarking.methods import METHODS, estimator_class
+from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.config import Config, NetworkConfig, TrainingConfig, load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.simulation import SimulatedDataset, load_recipe
 from deeprc.datasets.simulation.recipe import cohort_to_mapping
-from deeprc.documents import plain
+from deeprc.documents import to_plain
 from deeprc.evaluation.splits import make_split
 from deeprc.hopfield import Hopfield, HopfieldPooling
 from deeprc.runs.run import Run
@@ -103,8 +104,8 @@ def test_benchmarks(data: RepertoireDataset, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("deeprc.benchmarking.result.draw_curves", lambda *_: None)
     numbers: dict[str, Any] = {"folds": np.int64(3), "seed": np.uint64(1), "jobs": np.int64(1)}
     call: dict[str, Any] = {"target": "status=case", "methods": ["repertoire-size"], "output": tmp_path / "b"}
-    found = benchmark(data, **call, **numbers)
-    again = benchmark(data, **call, folds=3, seed=1, resume=True)
+    found = benchmark(data, **call, options=BenchmarkOptions(**numbers))
+    again = benchmark(data, **call, options=BenchmarkOptions(folds=3, seed=1), resume=True)
     assert found.predictions.equals(again.predictions)
 
 
@@ -152,7 +153,7 @@ def test_the_challenges_interface() -> None:
 
 def test_plain_values() -> None:
     body = {"a": np.int64(1), "b": [np.float32(0.5), (np.bool_(True),)], "c": {np.str_("d"): np.arange(2)}, "e": None}
-    assert json.dumps(plain(body)) == '{"a": 1, "b": [0.5, [true]], "c": {"d": [0, 1]}, "e": null}'
+    assert json.dumps(to_plain(body)) == '{"a": 1, "b": [0.5, [true]], "c": {"d": [0, 1]}, "e": null}'
 
 
 def test_preprocessing(tmp_path: Path) -> None:

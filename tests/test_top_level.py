@@ -111,8 +111,9 @@ def test_evaluate_is_what_the_run_says(place: Path, run: Run) -> None:
 def test_report_of_a_run_and_of_a_benchmark(place: Path, run: Run, tmp_path: Path) -> None:
     deeprc.report(run.path, place / "cohort.h5", output=tmp_path / "run.html", top=5, device="cpu")
     assert "<h2>How good is it?</h2>" in (tmp_path / "run.html").read_text()
+    options, output = deeprc.BenchmarkOptions(folds=3), tmp_path / "results"
     result = deeprc.benchmark(
-        place / "cohort.h5", target="status", methods=["repertoire-size"], folds=3, output=tmp_path / "results"
+        place / "cohort.h5", target="status", methods=["repertoire-size"], output=output, options=options
     )
     assert repr(result) == (f"BenchmarkResult({result.title!r}, 1 methods; print(result.table) shows them)")
     deeprc.report(tmp_path / "results", output=tmp_path / "benchmark.html")

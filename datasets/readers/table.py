@@ -18,7 +18,7 @@ from deeprc.datasets.genes import best_hits
 from deeprc.datasets.readers.columns import Texts, factorize, first_of_each, read_columns
 from deeprc.datasets.readers.layout import MISSING, Header, InvalidValueError, Layout, SequenceKind, Status, is_missing
 from deeprc.datasets.readers.text import decode_name, number_of_row
-from deeprc.documents import CONTROL
+from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError
 
 __all__ = ["COUNT_CELLS", "COUNT_ONE", "Rows", "read_rows", "repertoire_names"]
@@ -123,7 +123,7 @@ def read_rows(header: Header, layout: Layout) -> Rows:
 
 def _check_names(names: Categorical, header: Header, column: str) -> None:
     for code, name in enumerate(names.vocabulary):
-        if len(name) > _MOST_LETTERS or CONTROL.search(name):
+        if len(name) > _MOST_LETTERS or CONTROL_CHARACTERS.search(name):
             expected = f"at most {_MOST_LETTERS:,} letters, and no control characters"
             raise _error(header, int(np.flatnonzero(names.codes == code)[0]), InvalidValueError(column, name, expected))
 

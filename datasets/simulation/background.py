@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from deeprc.compilation import njit
-from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
+from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of, take
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.counters import word
 from deeprc.errors import InputError
@@ -64,6 +64,27 @@ class DrawnSequences:
     v_call: Categorical | None = None
     j_call: Categorical | None = None
 
+    def take(self, rows: NDArray[np.int64]) -> DrawnSequences:
+        """Return the sequences at some rows, (m,)."""
+        residues, offsets = take(self.residues, offsets_of(self.lengths), rows)
+        genes = (None if calls is None else calls.take(rows) for calls in (self.v_call, self.j_call))
+        return DrawnSequences(residues, np.diff(offsets), *genes)
+
+    def join(self, other: DrawnSequences) -> DrawnSequences:
+        """Return these sequences and then another's; genes only where both have them."""
+        genes = (
+            None if first is None or second is None else Categorical.concatenate([first, second])
+            for first, second in ((self.v_call, other.v_call), (self.j_call, other.j_call))
+        )
+        residues = np.concatenate([self.residues, other.residues])
+        return DrawnSequences(residues, np.concatenate([self.lengths, other.lengths]), *genes)
+
+    def replace(self, rows: NDArray[np.int64], others: DrawnSequences) -> DrawnSequences:
+        """Return these sequences with others, (m,), at some rows, (m,)."""
+        index = np.arange(len(self.lengths))
+        index[rows] = len(self.lengths) + np.arange(len(rows))
+        return self.join(others).take(index)
+
 
 class Background(Protocol):
     """A source of sequences: any sequence of any repertoire can be drawn alone and is always the same."""
@@ -83,7 +104,8 @@ class IndependentBackground:
     Attributes
     ----------
     mean_length, sd_length
-        Of the distribution of lengths; of what is rounded to less than 1 or more than 64, 1 or 64 is taken.
+        Mean and standard deviation of the lengths before they are rounded. Lengths below 1 become 1, those above 64
+        become 64.
     weights
         How often each amino acid occurs, in parts of 65,536.
     """
@@ -119,7 +141,7 @@ class IndependentBackground:
 
     @cached_property
     def _length_bounds(self) -> NDArray[np.uint64]:
-        """Of numbers of 32 bits, those below the bound of a length, and not below that of the one before, give it."""
+        """For each length, the smallest number of 32 bits that gives a longer sequence."""
         return np.rint(np.cumsum(self.length_probabilities) * 2.0**32).astype(np.uint64)
 
     def draw(self, key: int, rows: NDArray[np.int64]) -> DrawnSequences:

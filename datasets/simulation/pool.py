@@ -12,13 +12,11 @@ from numba import uint64
 from numpy.typing import NDArray
 
 from deeprc.compilation import njit
-from deeprc.datasets.alphabet import offsets_of, take
-from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.counters import word
 from deeprc.datasets.simulation.background import DrawnSequences
 from deeprc.errors import InputError
 
-__all__ = ["SequencePool"]
+__all__ = ["SequencePool", "shuffled"]
 
 _ROUNDS = 6
 
@@ -45,40 +43,38 @@ class SequencePool:
             raise InputError(f"{self.path}: holds no sequence")
         return found
 
-    @cached_property
-    def _offsets(self) -> NDArray[np.int64]:
-        return offsets_of(self.sequences.lengths)
-
     def __len__(self) -> int:
         """Return the number of sequences."""
         return len(self.sequences.lengths)
 
     def draw(self, key: int, rows: NDArray[np.int64]) -> DrawnSequences:
         """Return the sequences that a shuffled pool has at these rows; it is shuffled anew where rows exceed it."""
-        places = self._places(key, rows)
-        residues, offsets = take(self.sequences.residues, self._offsets, places)
-        v_call, j_call = (
-            None if calls is None else Categorical(calls.codes[places], calls.vocabulary)
-            for calls in (self.sequences.v_call, self.sequences.j_call)
-        )
-        return DrawnSequences(residues, np.diff(offsets), v_call, j_call)
+        return self.sequences.take(self._indices(key, rows))
 
     def draw_lengths(self, key: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return only their lengths."""
-        return self.sequences.lengths[self._places(key, rows)]
+        return self.sequences.lengths[self._indices(key, rows)]
 
-    def _places(self, key: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        places = np.empty(len(rows), np.int64)
-        _shuffled(np.uint64(key), rows, len(self), places)
-        return places
+    def _indices(self, key: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        return shuffled(key, rows, len(self))
 
     def __reduce__(self) -> tuple[type[SequencePool], tuple[Path]]:
         """Pickle as the path: a worker process reads the file by itself."""
         return SequencePool, (self.path,)
 
 
+def shuffled(key: int, rows: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+    """Return the numbers from 0 to n - 1 that a random order, which a key of 64 bits stands for, has at some rows.
+
+    Rows of n and more belong to other orders of the same numbers.
+    """
+    found = np.empty(len(rows), np.int64)
+    _shuffle(np.uint64(key), rows, n, found)
+    return found
+
+
 @njit(parallel=True, nogil=True)
-def _shuffled(key: int, rows: NDArray[np.int64], n: int, places: NDArray[np.int64]) -> None:
+def _shuffle(key: int, rows: NDArray[np.int64], n: int, found: NDArray[np.int64]) -> None:
     """Permute the numbers below n: a Feistel network over an even number of bits, walked until it hits one of them."""
     half = 1
     while (uint64(1) << uint64(2 * half)) < uint64(n):
@@ -94,4 +90,4 @@ def _shuffled(key: int, rows: NDArray[np.int64], n: int, places: NDArray[np.int6
             place = (left << uint64(half)) | right
             if place < uint64(n):
                 break
-        places[i] = place
+        found[i] = place

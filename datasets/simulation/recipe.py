@@ -13,16 +13,28 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from deeprc.datasets.simulation.background import Background, IndependentBackground
-from deeprc.datasets.simulation.cohort import Cohort
+from deeprc.datasets.simulation.carriers import CarrierTable
+from deeprc.datasets.simulation.clones import CloneSignal
+from deeprc.datasets.simulation.cohort import Cohort, Signal
 from deeprc.datasets.simulation.germline import GermlineBackground
 from deeprc.datasets.simulation.lstm import LstmBackground
 from deeprc.datasets.simulation.motif import Motif
 from deeprc.datasets.simulation.pool import SequencePool
 from deeprc.datasets.simulation.recombination import RecombinationBackground
-from deeprc.documents import parse_yaml, plain, read_yaml
+from deeprc.datasets.simulation.signal import MotifSignal
+from deeprc.datasets.simulation.tilt import DiffuseSignal
+from deeprc.documents import parse_yaml, read_yaml, to_plain
 from deeprc.errors import InputError
 
-__all__ = ["BACKGROUNDS", "cohort_from_mapping", "cohort_to_mapping", "load_recipe", "read_recipe", "recipes"]
+__all__ = [
+    "BACKGROUNDS",
+    "SIGNALS",
+    "cohort_from_mapping",
+    "cohort_to_mapping",
+    "load_recipe",
+    "read_recipe",
+    "recipes",
+]
 
 BACKGROUNDS: Mapping[str, type[Any]] = {
     "independent": IndependentBackground,
@@ -32,6 +44,14 @@ BACKGROUNDS: Mapping[str, type[Any]] = {
     "recombination": RecombinationBackground,
 }
 """The kinds of background, by what a recipe calls them."""
+
+SIGNALS: Mapping[str, type[Any]] = {
+    "motifs": MotifSignal,
+    "clones": CloneSignal,
+    "carriers": CarrierTable,
+    "diffuse": DiffuseSignal,
+}
+"""The kinds of signal, by what a recipe calls them; a signal without a kind is of the first."""
 
 _FOLDER = "simulated"
 _EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?e[+-]?\d+", re.IGNORECASE)
@@ -55,6 +75,7 @@ def load_recipe(
     seed: int | None = None,
     scale: float = 1.0,
     background: Path | None = None,
+    carriers: Path | None = None,
 ) -> tuple[Cohort, dict[str, Any]]:
     """Return a cohort, and the mapping that describes it wholly.
 
@@ -66,11 +87,13 @@ def load_recipe(
         `key=value`, where the key is a path of names and numbers, `sizes.mean`, `signals.0.witness_rate`; with a single
         signal `witness_rate` says the same.
     seed
-        In the place of the recipe's.
+        Seed of every random choice; None: the recipe's.
     scale
-        Of the number of repertoires; what remains is the same.
+        Factor of the number of repertoires. The repertoires that remain are the same.
     background
         The file of real sequences that a recipe asks for.
+    carriers
+        The table of who carries which clone that a recipe asks for.
 
     Raises
     ------
@@ -86,11 +109,22 @@ def load_recipe(
         raise InputError(f"`scale`: expected more than 0, found {scale:g}")
     if background is not None:
         mapping["background"] = {"kind": "sequences", "path": str(background)}
+    if carriers is not None:
+        _set_carriers(mapping, carriers)
     mapping.setdefault("name", Path(name).name.removesuffix(".yaml").removesuffix(".yml"))
     cohort = cohort_from_mapping(mapping)
     n = max(round(scale * cohort.n_repertoires), min(2, cohort.n_repertoires))
     cohort = replace(cohort, n_repertoires=n)
     return cohort, cohort_to_mapping(cohort)
+
+
+def _set_carriers(mapping: dict[str, Any], path: Path) -> None:
+    signals = mapping.get("signals")
+    tables = [each for each in signals or () if isinstance(each, dict) and each.get("kind") == "carriers"]
+    if not tables:
+        raise InputError("--carriers: the recipe has no signal of kind carriers")
+    for each in tables:
+        each["path"] = str(path)
 
 
 def read_recipe(name: str) -> dict[str, Any]:
@@ -129,26 +163,29 @@ def cohort_from_mapping(mapping: Mapping[str, Any]) -> Cohort:
 
 def cohort_to_mapping(cohort: Cohort) -> dict[str, Any]:
     """Return what describes a cohort wholly, its seed and everything else that was left to the defaults."""
-    (kind,) = (name for name, each in BACKGROUNDS.items() if isinstance(cohort.background, each))
     mapping: dict[str, Any] = _plain(cohort)
-    return {**mapping, "background": {"kind": kind, **mapping["background"]}}
+    return mapping
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as YAML and JSON know it."""
+    """Return a value as YAML and JSON know it; backgrounds and signals say of which kind they are."""
     if is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        kinds = {each: name for name, each in (*BACKGROUNDS.items(), *SIGNALS.items())}
+        kind = {"kind": kinds[type(value)]} if type(value) in kinds else {}
+        return kind | {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, tuple):
         return [_plain(each) for each in value]
     if isinstance(value, Mapping):
         return {str(name): _plain(each) for name, each in value.items()}
-    return str(value) if isinstance(value, Path) else plain(value)
+    return str(value) if isinstance(value, Path) else to_plain(value)
 
 
 def _built(kind: Any, value: Any, key: str) -> Any:
     """Return a value of a type from what YAML gives for it; the key says where it stands, for messages."""
     if kind is Background:
         return _background(value, key)
+    if kind == Signal:
+        return _signal(value, key)
     if kind is Motif and isinstance(value, str):
         return Motif(value)
     if is_dataclass(kind):
@@ -174,7 +211,7 @@ def _built(kind: Any, value: Any, key: str) -> Any:
 
 
 def _scalar(kind: type, value: Any, key: str) -> Any:
-    value = plain(value)
+    value = to_plain(value)
     if kind is float and isinstance(value, str) and _EXPONENT.fullmatch(value):
         value = float(value)  # YAML 1.1 takes 1e5 for text
     fits = isinstance(value, int | float) if kind is float else isinstance(value, str if kind is Path else kind)
@@ -208,6 +245,15 @@ def _background(value: Any, key: str) -> Any:
     if value["kind"] == "sequences" and options.get("path") is None:
         raise InputError(f"{key}.path: this recipe needs real sequences: `background=FILE`")
     return _dataclass(BACKGROUNDS[value["kind"]], options, key)
+
+
+def _signal(value: Any, key: str) -> Any:
+    if not isinstance(value, Mapping) or value.get("kind", "motifs") not in list(SIGNALS):
+        raise InputError(f"{key}: expected names and values, with a kind of {', '.join(SIGNALS)}, found {value!r}")
+    options = {name: each for name, each in value.items() if name != "kind"}
+    if value.get("kind") == "carriers" and options.get("path") is None:
+        raise InputError(f"{key}.path: this recipe needs a table of who carries which clone: --carriers FILE")
+    return _dataclass(SIGNALS[value.get("kind", "motifs")], options, key)
 
 
 def _override(mapping: dict[str, Any], override: str) -> None:

@@ -29,7 +29,7 @@ class RecombinationBackground(Background):
     Attributes
     ----------
     chain, species
-        Of righor's models: trb, tra, igh of human, trb, tra of mouse.
+        Name of righor's model: trb, tra or igh of humans, trb or tra of mice.
     """
 
     chain: str = "trb"

@@ -40,15 +40,12 @@ def read_source(path: Path, *, longest: int = _LONGEST) -> DrawnSequences:
     from deeprc.datasets.container import Container, is_container
 
     if path.is_file() and is_container(path):
-        container = Container(path)
-        lengths = np.diff(container.sequence_offsets)
+        found = Container(path).sequences
+        lengths = found.lengths
         fit = lengths <= longest
-        residues = container.residues if fit.all() else container.residues[np.repeat(fit, lengths)]
-        genes = (
-            None if calls is None else type(calls)(calls.codes[fit], calls.vocabulary)
-            for calls in (container.v_call, container.j_call)
-        )
-        return DrawnSequences(np.asarray(residues), lengths[fit], *genes)
+        residues = found.residues if fit.all() else found.residues[np.repeat(fit, lengths)]
+        genes = {name: calls.take(fit) for name, calls in found.genes.items()}
+        return DrawnSequences(np.asarray(residues), lengths[fit], **genes)
     header = read_header(path)
     if len(header.columns) == 1 and _is_sequence(header.columns[0]):
         return _read_list(header, longest)

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from deeprc.datasets.alphabet import decode_many, offsets_of
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.genes import locus_of
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.cohort import Cohort
 from deeprc.datasets.simulation.signal import Implants
 from deeprc.errors import InputError
@@ -105,18 +104,16 @@ def check_airr_folder(folder: Path) -> None:
     check_new_folder(folder)
 
 
-def _airr(cohort: Cohort, name: str, table: SequenceTable, implants: Implants) -> pd.DataFrame:
-    n = len(table.lengths)
+def _airr(cohort: Cohort, name: str, table: Sequences, implants: Implants) -> pd.DataFrame:
+    n = len(table)
     columns: dict[str, Any] = {"sequence_id": [f"{name}.{row + 1}" for row in range(n)], "productive": "T"}
-    for column, calls in (("v_call", table.v_call), ("j_call", table.j_call)):
-        if calls is not None:
-            columns[column] = calls.names()
+    columns |= {column: calls.names() for column, calls in table.genes.items()}
     if table.j_call is not None:
         columns["locus"] = np.array([locus_of(gene) for gene in table.j_call.vocabulary], object)[table.j_call.codes]
-    columns["junction_aa"] = decode_many(table.residues, offsets_of(table.lengths))
+    columns["junction_aa"] = table.decode()
     columns["duplicate_count"] = table.counts
     signals = ["", *(signal.name for signal in cohort.signals)]
-    patterns = [motif.pattern for signal in cohort.signals for motif in signal.motifs]
+    patterns = cohort.patterns
     witness = implants.signal > 0
     columns["signal"] = np.array(signals, object)[implants.signal]
     columns["motif"] = np.where(witness, np.array([*patterns, ""], object)[implants.motif], "")

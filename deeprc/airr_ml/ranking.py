@@ -24,9 +24,9 @@ from deeprc.baselines.gapped import GappedKmerLogisticRegression, gapped_offsets
 from deeprc.baselines.logistic import LogisticRegression
 from deeprc.baselines.public_clones import PublicClones
 from deeprc.datasets.clone_set import CloneSet
-from deeprc.datasets.clones import gene_fields, rows_of, shared_clones
+from deeprc.datasets.clones import gene_fields, shared_clones, take_sequences
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
-from deeprc.datasets.sequence_hash import hashes_of
+from deeprc.datasets.sequence_hash import hash_rows
 from deeprc.estimators import RepertoireClassifier
 from deeprc.interpretation.contributions import network_scores
 from deeprc.training.estimator import DeepRCClassifier
@@ -71,7 +71,7 @@ def ranked_sequences(
             part.offer(np.arange(one.start, one.stop), sequence_scores(estimator, X, int(at)))
         if part is not best:
             best.append(part)
-    return CloneSet.of_container(X, best.numbers, fields).to_frame()
+    return CloneSet(take_sequences(X, best.numbers, fields)).to_frame()
 
 
 class _Best:
@@ -81,7 +81,7 @@ class _Best:
     """
 
     def __init__(self, X: RepertoireDataset, fields: list[str], most: int) -> None:
-        self._rows, self._most = rows_of(X[0], fields), most
+        self._sequences, self._most = X[0].container.sequences.arrays(fields), most
         self.numbers: Integers = np.zeros(0, np.int64)
         self._scores: Floats = np.zeros(0)
         self._hashes: NDArray[np.uint64] = np.zeros(0, np.uint64)
@@ -96,7 +96,7 @@ class _Best:
             numbers, scores = numbers[better], scores[better]
         numbers = np.concatenate([self.numbers, numbers])
         scores = np.concatenate([self._scores, scores])
-        hashes = np.concatenate([self._hashes, hashes_of(self._rows, numbers[len(self) :])])
+        hashes = np.concatenate([self._hashes, hash_rows(self._sequences, numbers[len(self) :])])
         self._keep(np.argsort(-scores, kind="stable"), numbers, scores, hashes)
 
     def append(self, others: _Best) -> None:
@@ -137,11 +137,10 @@ def _coefficient_sums(estimator: LogisticRegression | GappedKmerLogisticRegressi
     scores = np.concatenate([np.zeros(0), *_kmer_sums(repertoire, patterns, tables)])
     rest = every[M * len(patterns) :]
     for field, names in genes.items():
-        calls = getattr(repertoire.container, field)
+        calls = repertoire.genes.get(field)
         if calls is not None and len(names):
             of_name = dict(zip(names.tolist(), rest.tolist(), strict=False))
-            codes = calls.codes[repertoire.start : repertoire.stop]
-            scores += np.array([of_name.get(name, 0.0) for name in calls.vocabulary])[codes]
+            scores += np.array([of_name.get(name, 0.0) for name in calls.vocabulary])[calls.codes]
         rest = rest[len(names) :]
     return scores
 

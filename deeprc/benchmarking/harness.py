@@ -23,11 +23,12 @@ from sklearn.base import BaseEstimator
 from deeprc.benchmarking.jobs import Job, Outcome, check_scheduler, job_key, run_jobs, seconds_left
 from deeprc.benchmarking.methods import Method, choose_methods, names_code, split_names
 from deeprc.benchmarking.nested import NestedPlan, cohort_digest, labelled_folds
+from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.result import BenchmarkResult
 from deeprc.benchmarking.search import with_setting, without_path
 from deeprc.benchmarking.store import ResultStore, holds_benchmark, read_header
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.documents import plain
+from deeprc.documents import to_plain
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.cohort_cautions import left_out_cautions, people_cautions, subject_cautions
@@ -53,12 +54,7 @@ def benchmark(
     target: str,
     methods: Sequence[str] | Mapping[str, BaseEstimator | None] = ("all",),
     output: str | os.PathLike[str] | None = None,
-    preset: str | os.PathLike[str] | None = None,
-    folds: int | str | os.PathLike[str] = 5,
-    group_by: str | None = None,
-    seed: int = 0,
-    jobs: int = 1,
-    scheduler: str | None = None,
+    options: BenchmarkOptions | None = None,
     resume: bool = False,
     progress: Progress | None = None,
 ) -> BenchmarkResult:
@@ -69,23 +65,15 @@ def benchmark(
     cohort
         A container made by `deeprc preprocess`, or a dataset.
     target
-        Two classes, several or a number, see `deeprc.tasks.parse_tasks`. Repertoires without a label take no part.
+        What is predicted: two classes, several classes or a number; see `deeprc.tasks.parse_tasks`. Repertoires without
+        a label are left out.
     methods
-        Names, see `deeprc.benchmarking.methods.METHODS`; or a mapping of names to estimators of your own
+        Names of methods, see `deeprc.benchmarking.methods.METHODS`; or a mapping of names to estimators of your own
         (scikit-learn's contract, over `RepertoireDataset`) and of names of deeprc's methods to None.
     output
         The folder to write; None writes nothing. It must not exist, be empty, or hold the same benchmark (`resume`).
-    preset
-        The search spaces: "paper", "quick", or a YAML file like those in `configs/benchmark`. None: "quick", or, of a
-        benchmark that is resumed, the one it began with.
-    folds
-        Their number, or a TSV file with the columns `repertoire_id` and `fold`.
-    group_by
-        A metadata column; repertoires with the same value are in one fold.
-    seed
-        Of the folds, of the settings drawn at random, and of the estimators that have a parameter `seed`.
-    jobs, scheduler
-        Processes, or the address of a Dask scheduler, see `run_jobs`.
+    options
+        Search spaces, folds, and where the jobs run; None: the defaults of `BenchmarkOptions`.
     resume
         Continue what the folder holds; other methods may be asked for.
     progress
@@ -96,24 +84,24 @@ def benchmark(
     InputError
         If anything the user gave cannot be used; nothing is written then.
     """
-    if jobs < 1:
-        raise InputError(f"`jobs={jobs}`: expected at least 1")
-    if scheduler is not None:
-        check_scheduler(scheduler)
+    options = BenchmarkOptions() if options is None else options
+    if options.scheduler is not None:
+        check_scheduler(options.scheduler)
     dataset = cohort if isinstance(cohort, RepertoireDataset) else open_dataset(cohort)
     names, own = _split_methods(methods)
-    folder = None if output is None else Path(output)
+    folder, preset = None if output is None else Path(output), options.preset
     if resume and folder is not None and holds_benchmark(folder):
         header = read_header(folder)
-        names = _with_those_asked_before(header["asked"], names, folder)
+        names = _with_earlier_methods(header["asked"], names, folder)
         preset = preset or header["preset"]
     preset = os.fspath(preset or "quick")
-    fold_of, labels, task = labelled_folds(dataset, target, folds, group_by, seed)
+    fold_of, labels, task = labelled_folds(dataset, target, options)
     chosen, skipped = choose_methods(names, preset=preset, dataset=dataset, own=own, task=task)
-    plan = NestedPlan(dataset, fold_of, labels, task, seed, cohort_digest(dataset), tuple(map(_seeded(seed), chosen)))
-    asked = {"target": target, "group_by": group_by, "preset": preset, "asked": names}
+    seeded = tuple(map(_seeded(options.seed), chosen))
+    plan = NestedPlan(dataset, fold_of, labels, task, options.seed, cohort_digest(dataset), seeded)
+    asked = {"target": target, "group_by": options.group_by, "preset": preset, "asked": names}
     store = ResultStore(folder, {**asked, **_header(plan, task)}, resume=resume)
-    cautions = [*_of_subjects(plan, group_by), *_of_columns(plan), *left_out_cautions(skipped)]
+    cautions = [*_subject_cautions(plan, options.group_by), *_column_cautions(plan), *left_out_cautions(skipped)]
     for caution in cautions:
         logger.warning("%s", caution.text)
     if folder is not None:
@@ -121,7 +109,7 @@ def benchmark(
     if task.kind == "binary":
         logger.info("%s", describe_classes(task, dataset.metadata))
     title = f"{task.title} of {Path(dataset.container.path).name}, {plan.n_folds} folds, settings: {Path(preset).name}"
-    result = _Run(plan, store, jobs, scheduler, progress).result(title, cautions)
+    result = _Run(plan, store, options, progress).result(title, cautions)
     if folder is not None:
         result.write(folder)
     return result
@@ -138,7 +126,7 @@ def _split_methods(
     return list(methods), {}
 
 
-def _with_those_asked_before(asked: Sequence[str], names: Sequence[str], folder: Path) -> list[str]:
+def _with_earlier_methods(asked: Sequence[str], names: Sequence[str], folder: Path) -> list[str]:
     """Return the methods that a folder was begun with, then the further ones; its file may not name code to run."""
     for name in asked:
         if names_code(name) and name not in names:
@@ -159,7 +147,7 @@ def _seeded(seed: int) -> Callable[[Method], Method]:
     return with_seed
 
 
-def _of_subjects(plan: NestedPlan, group_by: str | None) -> list[Caution]:
+def _subject_cautions(plan: NestedPlan, group_by: str | None) -> list[Caution]:
     """Return the warnings of people in several folds, and of few people."""
     metadata, tested = plan.dataset.metadata, plan.fold_of >= 0
     found = subject_cautions(metadata, plan.fold_of, apart="folds")
@@ -170,7 +158,7 @@ def _of_subjects(plan: NestedPlan, group_by: str | None) -> list[Caution]:
     return [*found, *people_cautions(people(metadata, column), column, classes, kind=plan.task.kind, where="")]
 
 
-def _of_columns(plan: NestedPlan) -> list[Caution]:
+def _column_cautions(plan: NestedPlan) -> list[Caution]:
     """Return which columns the control of the sheet leaves out; nothing where the user has named its columns."""
     columns = columns_for_control(plan.dataset.metadata, [plan.task])
     read = [each.estimator.get_params()["columns"] for each in plan.methods if each.name == "sheet-columns"]
@@ -195,7 +183,7 @@ def _header(plan: NestedPlan, task: Task) -> dict[str, Any]:
             "label": method.label,
             "kind": method.kind,
             "estimator": f"{type(method.estimator).__module__}:{type(method.estimator).__qualname__}",
-            "fixed": json.loads(json.dumps(plain(method.estimator.get_params()), default=str)),
+            "fixed": json.loads(json.dumps(to_plain(method.estimator.get_params()), default=str)),
             "search": {
                 **{name: list(values) for name, values in method.search.lists.items()},
                 **{name: {limits[0]: list(limits[1:])} for name, limits in method.search.ranges.items()},
@@ -227,11 +215,11 @@ class _Run:
     """Runs what is not there yet, and collects the outcomes."""
 
     def __init__(
-        self, plan: NestedPlan, store: ResultStore, n_jobs: int, scheduler: str | None, progress: Progress | None
+        self, plan: NestedPlan, store: ResultStore, options: BenchmarkOptions, progress: Progress | None
     ) -> None:
         self.plan, self.store, self.progress = plan, store, progress
         self.scoring = scoring_for(plan.task.kind, plan.task.classes)
-        self.n_jobs, self.scheduler = n_jobs, scheduler
+        self.n_jobs, self.scheduler = options.jobs, options.scheduler
         self.started, self.ended = time.monotonic(), 0
         self.done: dict[str, tuple[Job, Outcome]] = {}
         self.failures: dict[str, str] = {}

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, is_classifier, is_regressor
 
 from deeprc.benchmarking.search import Search, parse_search, read_number, with_setting
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.documents import parse_yaml, read_yaml, shown
+from deeprc.documents import abbreviate, parse_yaml, read_yaml
 from deeprc.errors import InputError
 from deeprc.evaluation.sheet_control import columns_for_control, shown_columns
 from deeprc.tasks import Task
@@ -279,7 +279,7 @@ def _method(name: str, body: Mapping[str, Any], source: str, known: Sequence[str
         if isinstance(where, str) and ":" in where:
             why = f"code is run only where the call names it: `methods={name}={where}`"
             raise InputError(f"{source}: {name}.estimator: {why}")
-        raise InputError(f"{source}: {name}.estimator: expected module:Class, found {shown(where)}")
+        raise InputError(f"{source}: {name}.estimator: expected module:Class, found {abbreviate(where)}")
     return _own(name, _made(estimator_class(where), where), body, source)
 
 

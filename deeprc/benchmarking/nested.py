@@ -6,7 +6,6 @@ Letters: B repertoires.
 from __future__ import annotations
 
 import inspect
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from deeprc.benchmarking.jobs import Job, job_key
 from deeprc.benchmarking.methods import Method
+from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.search import Setting, without_path
 from deeprc.datasets.cache import content_digest
 from deeprc.datasets.container import Container
@@ -31,7 +31,7 @@ _LONGEST_PATH = 250  # settings in one job: what an interruption costs at most
 
 
 def labelled_folds(
-    dataset: RepertoireDataset, target: str, folds: int | str | os.PathLike[str], group_by: str | None, seed: int
+    dataset: RepertoireDataset, target: str, options: BenchmarkOptions
 ) -> tuple[NDArray[np.int64], NDArray[Any], Task]:
     """Return each repertoire's fold, -1 where it takes no part, its label (see `NestedPlan`), and what is predicted."""
     source = str(dataset.container.path)
@@ -39,6 +39,7 @@ def labelled_folds(
     if task.weight != 1:
         raise InputError(f"`target={target!r}`: a benchmark has one target, whose weight means nothing; leave out '@'")
     label = labels([task], dataset.metadata)[:, 0]
+    folds, group_by, seed = options.folds, options.group_by, options.seed
     if isinstance(folds, int | np.integer):
         n_folds = int(folds)
         fold_of = assign_folds(dataset.metadata, [task], n_folds=n_folds, group_by=group_by, seed=seed, source=source)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from deeprc.benchmarking.tables import results_tsv, table_latex, table_markdown
+from deeprc.benchmarking.latex import render_latex
+from deeprc.benchmarking.markdown import render_markdown
+from deeprc.benchmarking.tables import results_tsv
 from deeprc.evaluation.caution import Caution, write_cautions
 from deeprc.evaluation.comparison import MethodInfo, compare, control_verdict, fold_metrics
 from deeprc.evaluation.curves import curves_table, draw_curves
@@ -81,31 +82,17 @@ class BenchmarkResult:
         found = control_verdict(self.comparison, self.methods, self.scoring, few_people=few_people)
         return [*self.known, *found]
 
-    def _render(self, table: Callable[..., str], **more: Any) -> str:
-        """Return what a function of `deeprc.benchmarking.tables` makes of this result."""
-        return table(
-            self.comparison,
-            self.metrics,
-            self.methods,
-            scoring=self.scoring,
-            cautions=self.cautions,
-            title=self.title,
-            costs=self.costs,
-            failures=self.failures,
-            **more,
-        )
-
     @property
     def table(self) -> str:
         """The table of all methods and what to know about it, as Markdown."""
-        return self._render(table_markdown, choices=self.choices)
+        return render_markdown(self)
 
     def write(self, folder: Path) -> None:
         """Write tables, predictions and curves; each file aside first, then renamed."""
         texts = {
             "table.md": self.table,
-            "table.tex": self._render(table_latex),
-            "results.tsv": results_tsv(self.metrics, choices=self.choices, costs=self.costs),
+            "table.tex": render_latex(self),
+            "results.tsv": results_tsv(self),
             "comparison.tsv": _tsv(self.comparison),
             "predictions.tsv": _tsv(self.predictions),
             "settings.tsv": _tsv(self.choices),

@@ -14,7 +14,7 @@ import yaml
 
 from deeprc.benchmarking.jobs import Job, Outcome
 from deeprc.benchmarking.search import Setting
-from deeprc.documents import AnyFloat, plain, read_json, read_yaml, shown, typed
+from deeprc.documents import AnyFloat, abbreviate, read_json, read_yaml, to_plain, validate
 from deeprc.errors import InputError
 from deeprc.evaluation.scoring import Scoring, scoring_for
 from deeprc.files import check_new_folder, name_write_errors, write_text
@@ -66,7 +66,7 @@ class ResultStore:
                 raise InputError(f"{folder}: holds a benchmark in which {what} is {was}; choose another `output`")
         methods = {**(known or {}).get("methods", {}), **header["methods"]}
         text = yaml.safe_dump(
-            plain({"format": FORMAT, "version": VERSION, **header, "methods": methods}),
+            to_plain({"format": FORMAT, "version": VERSION, **header, "methods": methods}),
             sort_keys=False,
             allow_unicode=True,
         )
@@ -78,10 +78,10 @@ class ResultStore:
             return self._memory.get(job.key)
         path = self._path(job)
         try:
-            body = typed(read_json(path), dict[str, Any], str(path))
+            body = validate(read_json(path), dict[str, Any], str(path))
             if body.get("key") != job.key:
                 return None
-            return _checked_outcome(job, typed(body.get("outcome"), dict[str, Any], str(path)), str(path))
+            return _checked_outcome(job, validate(body.get("outcome"), dict[str, Any], str(path)), str(path))
         except InputError:
             return None
 
@@ -96,7 +96,7 @@ class ResultStore:
         with name_write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         about = {"key": job.key, "method": job.method, "fold": job.fold, "kind": job.kind}
-        body = plain({**about, "outcome": outcome})
+        body = to_plain({**about, "outcome": outcome})
         write_text(path, json.dumps(body, indent=1) + "\n", durable=False)  # a lost one is computed again
 
     def _path(self, job: Job) -> Path:
@@ -124,7 +124,7 @@ def read_header(folder: Path) -> dict[str, Any]:
     body = read_yaml(file)
     if not isinstance(body, dict) or (body.get("format"), body.get("version")) != (FORMAT, VERSION):
         raise InputError(f"{file}: expected format {FORMAT!r} version {VERSION}")
-    typed({name: value for name, value in body.items() if name in _KEYS}, _Header, str(file))
+    validate({name: value for name, value in body.items() if name in _KEYS}, _Header, str(file))
     return body
 
 
@@ -138,11 +138,11 @@ def _checked_outcome(job: Job, body: dict[str, Any], where: str) -> Outcome:
     measured = f"validation_{scoring.measure}"
     names = {*_COSTS, *(("validation",) if job.kind == "search" else ("setting", measured, "test"))}
     if set(body) != names:
-        raise InputError(f"{where}: expected {', '.join(sorted(names))}, found {shown(sorted(body))}")
-    costs = {name: typed(body[name], AnyFloat, f"{where}: {name}") for name in _COSTS}
+        raise InputError(f"{where}: expected {', '.join(sorted(names))}, found {abbreviate(sorted(body))}")
+    costs = {name: validate(body[name], AnyFloat, f"{where}: {name}") for name in _COSTS}
     settings = _as_read(job.settings)
     if job.kind == "search":
-        listed = typed(body["validation"], list[dict[str, Any]], f"{where}: validation")
+        listed = validate(body["validation"], list[dict[str, Any]], f"{where}: validation")
         if [each.get("setting") for each in listed] != settings:
             raise InputError(f"{where}: expected the job's settings")
         values = [_checked_measure(each.get(scoring.measure), scoring, where) for each in listed]
@@ -155,7 +155,7 @@ def _checked_outcome(job: Job, body: dict[str, Any], where: str) -> Outcome:
 
 
 def _checked_measure(value: Any, scoring: Scoring, where: str) -> float:
-    found: float = typed(value, float, f"{where}: {scoring.measure}")
+    found: float = validate(value, float, f"{where}: {scoring.measure}")
     if found > 1 or (scoring.measure == "auc" and found < 0):
         raise InputError(f"{where}: {scoring.measure}: expected at most 1, found {found:g}")
     return found
@@ -164,14 +164,14 @@ def _checked_measure(value: Any, scoring: Scoring, where: str) -> float:
 def _checked_test(job: Job, body: Any, scoring: Scoring, where: str) -> dict[str, list[Any]]:
     """Return the predictions for the test fold."""
     numbers = [name for name in scoring.columns if name not in ("method", "fold", "repertoire_id", "label")]
-    test = typed(body, dict[str, list[Any]], f"{where}: test")
+    test = validate(body, dict[str, list[Any]], f"{where}: test")
     expected: list[Any] = job.labels[job.split.test].tolist()
     if job.task.kind == "multiclass":
         expected = [job.task.classes[number] for number in expected]
     if set(test) != {"repertoire_id", "label", *numbers} or test["label"] != expected:
         raise InputError(f"{where}: expected predictions of the job's test fold")
-    ids = typed(test["repertoire_id"], list[str], f"{where}: repertoire_id")
-    values = {name: typed(test[name], list[AnyFloat], f"{where}: {name}") for name in numbers}
+    ids = validate(test["repertoire_id"], list[str], f"{where}: repertoire_id")
+    values = {name: validate(test[name], list[AnyFloat], f"{where}: {name}") for name in numbers}
     if any(len(each) != len(expected) for each in (ids, *values.values())) or len(set(ids)) != len(ids):
         raise InputError(f"{where}: expected one prediction for each repertoire of the job's test fold")
     found = {"repertoire_id": ids, "label": expected, **values}
@@ -181,7 +181,7 @@ def _checked_test(job: Job, body: Any, scoring: Scoring, where: str) -> dict[str
 
 def _as_read(settings: Sequence[Setting]) -> list[Setting]:
     """Return settings as JSON gives them back."""
-    read: list[Setting] = json.loads(json.dumps(plain(settings)))
+    read: list[Setting] = json.loads(json.dumps(to_plain(settings)))
     return read
 
 

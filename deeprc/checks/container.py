@@ -185,8 +185,8 @@ def _profile_arrays(whole: RepertoireDataset) -> Arrays:
 def _vocabulary(whole: RepertoireDataset, field: str) -> tuple[str, ...]:
     """Return all gene names of a field; of a simulated cohort, whose repertoires are stores of their own, the union."""
     stores = {id(repertoire.container): repertoire.container for repertoire in whole}
-    found = [genes.vocabulary for genes in (getattr(store, field) for store in stores.values()) if genes is not None]
-    return tuple(dict.fromkeys(name for vocabulary in found for name in vocabulary))
+    found = (store.sequences.genes[field] for store in stores.values() if field in store.sequences.genes)
+    return tuple(dict.fromkeys(name for calls in found for name in calls.vocabulary))
 
 
 def _one(repertoire: Repertoire, names: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
@@ -195,16 +195,15 @@ def _one(repertoire: Repertoire, names: Mapping[str, tuple[str, ...]]) -> dict[s
     used: dict[str, Any] = {}
     loci = []
     for field in _FIELDS:
-        genes = getattr(repertoire.container, field)
+        genes = repertoire.genes.get(field)
         if genes is None:
             used[field] = ([], [])
             loci.append(np.zeros(len(counts), np.int64))
             continue
-        codes = genes.codes[repertoire.start : repertoire.stop]
-        n_of = np.bincount(codes, minlength=len(genes.vocabulary))
+        n_of = genes.occurrences()
         present = np.flatnonzero(n_of)
         used[field] = (_places(genes.vocabulary, names[field])[present], n_of[present])
-        loci.append(_chains(genes.vocabulary)[codes])
+        loci.append(_chains(genes.vocabulary)[genes.codes])
     return {
         "kept": len(counts),
         "total": counts.sum(dtype=np.int64),
@@ -236,11 +235,11 @@ def repertoire_hashes(repertoire: Repertoire) -> NDArray[np.uint64]:
     hashes = np.zeros(len(repertoire), np.uint64)
     terms: list[NDArray[Any]] = []
     for field in _FIELDS:
-        genes = getattr(repertoire.container, field)
+        genes = repertoire.genes.get(field)
         if genes is None:
             terms += [_NO_HASHES, _NO_CODES]
         else:
-            codes = np.ascontiguousarray(genes.codes[repertoire.start : repertoire.stop])
+            codes = np.ascontiguousarray(genes.codes)
             terms += [gene_factors(field, genes.vocabulary), codes]
     residues = np.ascontiguousarray(repertoire.residues)
     _sum_hashes(residues, np.ascontiguousarray(repertoire.offsets), RESIDUE_HASHES, *terms, hashes)

@@ -19,7 +19,7 @@ from deeprc.datasets.cleaning import CleanedTable
 from deeprc.datasets.genes import LOCI, normalise_gene
 from deeprc.datasets.reading import Reading
 from deeprc.datasets.report import RepertoireReport
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 
 __all__ = [
     "LARGEST_COUNT",
@@ -165,17 +165,16 @@ class RepertoireProfile:
         return sum(n for name, n in self.usage.get(column, {}).items() if name)
 
 
-def hash_sequences(table: SequenceTable) -> NDArray[np.uint64]:
+def hash_sequences(table: Sequences) -> NDArray[np.uint64]:
     """Return a number for each sequence, (N,) uint64: the same for the same residues and gene names, in any table."""
-    n = len(table.lengths)
+    n = len(table)
     if n == 0:
         return np.empty(0, np.uint64)
-    starts = np.cumsum(table.lengths) - table.lengths
+    starts = table.offsets[:-1]
     position = np.arange(len(table.residues)) - np.repeat(starts, table.lengths)
     hashes = np.add.reduceat(RESIDUE_HASHES[position, table.residues], starts)  # (R,) -> (N,); no sequence is empty
-    for field, calls in (("v_call", table.v_call), ("j_call", table.j_call)):
-        if calls is not None:
-            hashes += gene_factors(field, calls.vocabulary)[calls.codes]
+    for field, calls in table.genes.items():
+        hashes += gene_factors(field, calls.vocabulary)[calls.codes]
     return mixed(hashes)
 
 
@@ -231,10 +230,10 @@ def _usage(calls: Categorical) -> dict[str, int]:
     return {name: n for name, n in zip(calls.vocabulary, calls.occurrences().tolist(), strict=True) if n}
 
 
-def _contradicting(table: SequenceTable, report: RepertoireReport) -> int:
+def _contradicting(table: Sequences, report: RepertoireReport) -> int:
     """Count kept sequences whose genes are of two chains, or of another than the file says."""
     v, j = (
-        np.zeros(len(table.lengths), np.int8)
+        np.zeros(len(table), np.int8)
         if calls is None
         else np.array([locus_code(normalise_gene(name).locus) for name in calls.vocabulary], np.int8)[calls.codes]
         for calls in (table.v_call, table.j_call)

@@ -62,13 +62,10 @@ def benchmark(
     target: str,
     methods: tuple[str, ...],
     output: str | None,
-    preset: str | None,
-    folds: str,
-    group_by: str | None,
-    seed: int,
-    jobs: int,
-    scheduler: str | None,
     resume: bool,
+    folds: str,
+    jobs: int,
+    **others: Any,
 ) -> None:
     """Compare methods on CONTAINER: same folds, same search of settings, same metrics, one table.
 
@@ -85,11 +82,14 @@ def benchmark(
 
     from deeprc.benchmarking.harness import benchmark as compare
     from deeprc.benchmarking.methods import split_names
+    from deeprc.benchmarking.options import BenchmarkOptions
     from deeprc.errors import InputError, WriteError
 
     if output is None:
         raise InputError("expected --output FOLDER")
     names = split_names(methods or ("all",))
+    n_folds = int(folds) if re.fullmatch("[+-]?[0-9]+", folds) else folds
+    options = BenchmarkOptions(folds=n_folds, jobs=jobs or os.cpu_count() or 1, **others)
     try:
         with _progress() as progress:
             result = compare(
@@ -97,12 +97,7 @@ def benchmark(
                 target=target,
                 methods=names,
                 output=output,
-                preset=preset,
-                folds=int(folds) if re.fullmatch("[+-]?[0-9]+", folds) else folds,
-                group_by=group_by,
-                seed=seed,
-                jobs=jobs or os.cpu_count() or 1,
-                scheduler=scheduler,
+                options=options,
                 resume=resume,
                 progress=progress,
             )

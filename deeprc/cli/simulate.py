@@ -54,6 +54,7 @@ def simulate() -> None:
 @click.option("--seed", type=int, help="Of every random choice.  [default: the recipe's, 0]")
 @click.option("--scale", type=float, default=1.0, show_default=True, help="Of the number of repertoires.")
 @click.option("--background", type=click.Path(path_type=Path), help="Real sequences: a container, a table, a list.")
+@click.option("--carriers", type=click.Path(path_type=Path), help="A table of who carries which clone (cmv-like).")
 @click.option("--list", "show", is_flag=True, help="Show the recipes that come with deeprc.")
 def cohort(
     recipe: str | None,
@@ -63,6 +64,7 @@ def cohort(
     seed: int | None,
     scale: float,
     background: Path | None,
+    carriers: Path | None,
     show: bool,
 ) -> None:
     """Simulate a cohort."""
@@ -83,7 +85,9 @@ def cohort(
             raise InputError(f"{output}: exists and is no container; choose another --output")
     if as_airr is not None:
         check_airr_folder(as_airr)
-    simulated, mapping = load_recipe(recipe, overrides, seed=seed, scale=scale, background=background)
+    simulated, mapping = load_recipe(
+        recipe, overrides, seed=seed, scale=scale, background=background, carriers=carriers
+    )
     if output is not None:
         with file_bar() as show_progress:
             write_container(simulated, output, recipe=mapping, progress=show_progress)

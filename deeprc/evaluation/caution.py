@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from deeprc.documents import read_json, shown, typed
+from deeprc.documents import abbreviate, read_json, validate
 from deeprc.errors import InputError
 from deeprc.files import write_text
 
@@ -62,9 +62,9 @@ def read_cautions(folder: Path) -> Sequence[Caution]:
     file = folder / CAUTIONS_FILE
     if not file.exists():
         return []
-    stored: _Stored = typed(read_json(file), _Stored, str(file))
+    stored: _Stored = validate(read_json(file), _Stored, str(file))
     if (stored.format, stored.version) != (_FORMAT, _VERSION):
-        seen = f"{shown(stored.format)} version {stored.version}"
+        seen = f"{abbreviate(stored.format)} version {stored.version}"
         raise InputError(f"{file}: expected format {_FORMAT!r} version {_VERSION}, found {seen}")
     return stored.warnings
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 from sklearn.metrics import precision_recall_curve, roc_curve
 
-from deeprc.drawing import COLOURS, DASHES, INK, MARKERS, MUTED, draws, save_figure
+from deeprc.drawing import COLOURS, DASHES, INK, MARKERS, MUTED, save_figure, uses_matplotlib
 from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo, checked_predictions, fold_metrics
 from deeprc.evaluation.scatter import draw_scatter, scatter_figure, scatter_table
@@ -145,7 +145,7 @@ def _vertical_mean(curves: Sequence[_Curve]) -> _Curve:
     return x[new], y[new]
 
 
-@draws
+@uses_matplotlib
 def curves_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY) -> Figure:
     """Return the mean curves of all methods as one figure, with a legend in the order of their AUC.
 
@@ -170,7 +170,7 @@ def curves_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo], scor
     return _draw_all(drawn)
 
 
-@draws
+@uses_matplotlib
 def draw_curves(
     predictions: pd.DataFrame, methods: Sequence[MethodInfo], folder: Path | str, scoring: Scoring = BINARY
 ) -> list[Path]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from deeprc.drawing import COLOURS, MUTED, draws, save_figure
+from deeprc.drawing import COLOURS, MUTED, save_figure, uses_matplotlib
 from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo, checked_predictions
 from deeprc.evaluation.scoring import RegressionScoring
@@ -33,7 +33,7 @@ def scatter_table(predictions: pd.DataFrame) -> pd.DataFrame:
     return table.assign(y=predictions["prediction"])
 
 
-@draws
+@uses_matplotlib
 def scatter_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo]) -> Figure:
     """Return a panel for each method: predicted against true numbers, a point for each repertoire, best r2 first.
 
@@ -68,7 +68,7 @@ def scatter_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo]) -> 
     return figure
 
 
-@draws
+@uses_matplotlib
 def draw_scatter(predictions: pd.DataFrame, stems: Mapping[MethodInfo, str], folder: Path) -> list[Path]:
     """Draw a picture for each method and one of all; write `curves.tsv`. Return the paths of all files.
 

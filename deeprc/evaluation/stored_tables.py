@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from deeprc.documents import shown
+from deeprc.documents import abbreviate
 from deeprc.errors import InputError
 from deeprc.evaluation.scoring import Scoring
 from deeprc.evaluation.splits import NEW, SPLITS
@@ -127,7 +127,7 @@ def read_comparison(path: Path, scoring: Scoring) -> pd.DataFrame:
     table = read_table(path, columns)
     repeated = table["method"].duplicated()
     if repeated.any():
-        raise InputError(f"{path}: the method {shown(table['method'][repeated].iloc[0])} is listed twice")
+        raise InputError(f"{path}: the method {abbreviate(table['method'][repeated].iloc[0])} is listed twice")
     return table
 
 
@@ -145,4 +145,4 @@ def read_results(path: Path) -> pd.DataFrame:
 
 def _refuse(table: pd.DataFrame, wrong: pd.Series, path: Path, problem: str) -> None:
     if wrong.any():
-        raise InputError(f"{path}: repertoire {shown(table.loc[wrong, 'repertoire_id'].iloc[0])}: {problem}")
+        raise InputError(f"{path}: repertoire {abbreviate(table.loc[wrong, 'repertoire_id'].iloc[0])}: {problem}")

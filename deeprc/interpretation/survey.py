@@ -195,12 +195,12 @@ class _Usage:
         self.n = 0
 
     def add(self, repertoire: Repertoire, field: str, weight: NDArray[np.float64]) -> None:
-        genes = repertoire.container.v_call if field == "v_call" else repertoire.container.j_call
+        genes = repertoire.genes.get(field)
         if genes is None or len(repertoire) == 0:
             return
         if self.n == 0:
             self.names, self.sums = tuple(genes.vocabulary), np.zeros((2, len(genes.vocabulary)))
-        codes, size = genes.codes[repertoire.start : repertoire.stop], len(self.names)
+        codes, size = genes.codes, len(self.names)
         self.sums[0] += np.bincount(codes, minlength=size) / len(repertoire)
         self.sums[1] += np.bincount(codes, weights=weight, minlength=size)
         self.n += 1

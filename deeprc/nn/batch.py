@@ -235,7 +235,7 @@ class Collator:
         self._know_inverse_std(positions.numpy())
         inverse_std = self._inverse_std[positions][owner]
         with COMPILED_CODE:
-            table = self.dataset.container.look_up(at.numpy())
+            table = self.dataset.container.take(at.numpy())
         residues, lengths, counts = map(torch.from_numpy, (table.residues, table.lengths, table.counts))
         starts = lengths.cumsum(0) - lengths
         scale = abundance_scale(counts.long(), self.abundance) * inverse_std
@@ -318,7 +318,8 @@ def _columns_on(container: Container, device: torch.device) -> _Columns:
     """Return the container's sequences on a device; all collators of a container share them."""
     known = _ON_DEVICES.setdefault(container, {})
     if device not in known:
-        host = (container.residues, container.sequence_offsets, container.counts.view(np.int32))
+        sequences = container.sequences
+        host = (sequences.residues, sequences.offsets, sequences.counts.view(np.int32))
         residues, offsets, counts = (torch.from_numpy(column).to(device) for column in host)
         max_length = None
         if device.type != "cpu":
@@ -335,10 +336,10 @@ def _gene_columns(container: Container, genes: GeneNames, device: torch.device) 
 
     All collators of a container share the codes. Where a column is missing, the genes are unknown.
     """
-    columns = (("v_call", container.v_call), ("j_call", container.j_call))
+    columns = (("v_call", container.sequences.v_call), ("j_call", container.sequences.j_call))
     known = _CODES_ON_DEVICES.setdefault(container, {})
     if device not in known:
-        nothing = np.zeros(len(container.counts), np.int16)
+        nothing = np.zeros(len(container.sequences), np.int16)
         host = (nothing if calls is None else calls.codes.view(np.int16) for _, calls in columns)
         known[device] = [torch.from_numpy(codes).to(device) for codes in host]
     vocabularies = [("",) if calls is None else calls.vocabulary for _, calls in columns]
@@ -367,6 +368,7 @@ def cache_device(
     container = dataset.container
     if choice == "always" or device in _ON_DEVICES.get(container, {}):
         return device
-    size = container.residues.nbytes + container.sequence_offsets.nbytes + container.counts.nbytes
-    size += container.counts.nbytes if genes else 0  # two codes of 16 bits each
+    sequences = container.sequences
+    size = sequences.residues.nbytes + sequences.offsets.nbytes + sequences.counts.nbytes
+    size += sequences.counts.nbytes if genes else 0  # two codes of 16 bits each
     return device if size <= torch.cuda.mem_get_info(device)[0] // 2 else CPU

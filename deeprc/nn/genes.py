@@ -125,7 +125,8 @@ def _calls(dataset: RepertoireDataset) -> Iterator[tuple[Categorical | None, Cat
             yield table.v_call, table.j_call
         else:
             start, stop = dataset.container.repertoire_offsets[row : row + 2].tolist()
-            v_call, j_call = dataset.container.v_call, dataset.container.j_call
+            sequences = dataset.container.sequences
+            v_call, j_call = sequences.v_call, sequences.j_call
             yield _part(v_call, start, stop), _part(j_call, start, stop)
 
 

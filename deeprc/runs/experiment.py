@@ -21,13 +21,14 @@ from torch import Tensor
 from deeprc.checks.of_run import CHECKS_FILE, RunChecks, check_for_training
 from deeprc.config import Config, TrainingConfig, load_config
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.device import resolve_device
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import write_cautions
 from deeprc.evaluation.cohort_cautions import part_of_split, subject_cautions
 from deeprc.evaluation.splits import SPLITS, Split, make_split
 from deeprc.files import check_new_folder, folder_beside, name_write_errors, write_text
-from deeprc.locks import is_at, take_lock
+from deeprc.locks import is_same_file, take_lock
 from deeprc.outputs import output_names, output_slices
 from deeprc.runs.assess import assess_outputs
 from deeprc.runs.results import predictions_table
@@ -146,7 +147,7 @@ def train_run(
 def _warn_of_hidden_singletons(config: Config, dataset: RepertoireDataset) -> None:
     """Warn where the abundance scale log(count) makes most sequences' residues vanish."""
     if config.network.abundance == "log":
-        seen_once = float(np.mean(np.asarray(dataset.container.counts) <= 1))
+        seen_once = float(np.mean(np.asarray(dataset.container.sequences.counts) <= 1))
         if seen_once > 0.5:
             _logger.warning(
                 "abundance=log hides the residues of the %.0f%% of sequences seen once; abundance=none does not",
@@ -224,14 +225,16 @@ def resume_run(
 def _fingerprint(dataset: RepertoireDataset, tasks: Sequence[Task], config: Config) -> str:
     """Return a hash of the repertoires' ids, sequences, counts and labels, and of genes that the network reads."""
     parts = hashlib.sha256(labels(tasks, dataset.metadata).tobytes())
-    calls = (dataset.container.v_call, dataset.container.j_call) if config.network.gene_units else ()
-    for genes in calls:
-        parts.update(json.dumps(None if genes is None else genes.vocabulary).encode())
+    sequences = dataset.container.sequences
+    fields = GENE_FIELDS if config.network.gene_units else ()
+    for field in fields:
+        calls = sequences.genes.get(field)
+        parts.update(json.dumps(None if calls is None else calls.vocabulary).encode())
     for repertoire in dataset:
         parts.update(f"{repertoire.repertoire_id}\n{repertoire.digest()}\n".encode())
-        for genes in calls:
-            if genes is not None:
-                parts.update(np.ascontiguousarray(genes.codes[repertoire.start : repertoire.stop]).data)
+        for field in fields:
+            if field in sequences.genes:
+                parts.update(np.ascontiguousarray(repertoire.genes[field].codes).data)
     return parts.hexdigest()
 
 
@@ -284,7 +287,7 @@ def _locked(folder: Path) -> Iterator[Path]:
         checkpoint.mkdir(exist_ok=True)
         lock = (checkpoint / "lock").open("ab")
     with lock:
-        if take_lock(lock) is False or not is_at(lock, checkpoint / "lock"):
+        if take_lock(lock) is False or not is_same_file(lock, checkpoint / "lock"):
             raise InputError(f"{folder}: another process is training this run; wait for its end")
         if (folder / "metrics.json").exists():
             shutil.rmtree(checkpoint, ignore_errors=True)

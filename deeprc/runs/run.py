@@ -29,7 +29,7 @@ from torch import Tensor
 from deeprc.config import Config, config_from_mapping
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_device
-from deeprc.documents import plain, read_json, read_yaml, shown, typed
+from deeprc.documents import abbreviate, read_json, read_yaml, to_plain, validate
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import NEW, SPLITS, Split
 from deeprc.files import write_text
@@ -106,7 +106,7 @@ class RunSettings:
         }
         origin = {"format": FORMAT, "version": VERSION, "deeprc": package_version("deeprc")}
         body = {**origin, **flat, **self.config.to_mapping()}
-        return yaml.safe_dump(plain(body), sort_keys=False, allow_unicode=True)
+        return yaml.safe_dump(to_plain(body), sort_keys=False, allow_unicode=True)
 
 
 def read_settings(path: Path) -> RunSettings:
@@ -120,18 +120,18 @@ def read_settings(path: Path) -> RunSettings:
     file = path / "config.yaml"
     if not file.exists():
         raise InputError(f"{path}: is not a run directory (no config.yaml); expected one made by `deeprc train`")
-    body = typed(read_yaml(file), dict[str, Any], str(file))
+    body = validate(read_yaml(file), dict[str, Any], str(file))
     found = (body.get("format"), body.get("version"))
     if found != (FORMAT, VERSION):
-        seen = f"found {shown(found[0])} version {shown(found[1])}"
+        seen = f"found {abbreviate(found[0])} version {abbreviate(found[1])}"
         raise InputError(f"{file}: expected format {FORMAT!r} version {VERSION}, {seen}")
     missing = [name for name in ("network", "training") if name not in body]
     if missing:
         raise InputError(f"{file}: {missing[0]}: is missing")
-    before = typed(body["training"], dict[str, Any], f"{file}: training")
+    before = validate(body["training"], dict[str, Any], f"{file}: training")
     settings = {"network": body["network"], "training": {**_BEFORE, **before}}
     config = config_from_mapping(settings, source=str(file))
-    given = typed({name: body[name] for name in _KEYS if name in body}, _Given, str(file))
+    given = validate({name: body[name] for name in _KEYS if name in body}, _Given, str(file))
     _check_tasks(given.tasks, f"{file}: tasks")
     if given.fold >= given.folds or given.validation_fold == given.fold or (given.validation_fold or 0) >= given.folds:
         named = f"{given.fold} and {given.validation_fold}"
@@ -161,16 +161,16 @@ _KEYS = tuple(each.name for each in fields(_Given))
 def _check_tasks(tasks: Sequence[Task], where: str) -> None:
     """Refuse targets that no training has made: without classes, with a weight below 0, twice the same."""
     if not tasks or len({task.name for task in tasks}) < len(tasks):
-        raise InputError(f"{where}: expected different targets, found {shown([task.name for task in tasks])}")
+        raise InputError(f"{where}: expected different targets, found {abbreviate([task.name for task in tasks])}")
     for task in tasks:
         n, different = len(task.classes), len(set(task.classes))
         if (n > 0) if task.kind == "regression" else (n < 2 or different < n):
             wanted = "no classes" if task.kind == "regression" else "different classes, at least 2"
-            raise InputError(f"{where}: {task.kind} target {shown(task.name)}: expected {wanted}, found {n}")
+            raise InputError(f"{where}: {task.kind} target {abbreviate(task.name)}: expected {wanted}, found {n}")
         if not (0 <= task.weight <= _LARGEST and abs(task.mean) <= _LARGEST and 1 / _LARGEST <= task.scale <= _LARGEST):
             numbers = f"weight {task.weight:g}, mean {task.mean:g}, scale {task.scale:g}"
             raise InputError(
-                f"{where}: target {shown(task.name)}: {numbers}: expected a weight from 0, a scale above 0"
+                f"{where}: target {abbreviate(task.name)}: {numbers}: expected a weight from 0, a scale above 0"
             )
 
 
@@ -229,7 +229,9 @@ class Run:
     def check_finite(self, numbers: NDArray[np.floating[Any]], repertoire_id: str) -> None:
         """Raise InputError where the network gave numbers for a repertoire that are infinite or NaN."""
         if not np.isfinite(numbers).all():
-            raise InputError(f"{self.path}: the network's weights give no finite numbers for {shown(repertoire_id)}")
+            raise InputError(
+                f"{self.path}: the network's weights give no finite numbers for {abbreviate(repertoire_id)}"
+            )
 
     def split_of(self, dataset: RepertoireDataset) -> list[str]:
         """Return the side each repertoire was on when the run was trained, or "new", (B,).
@@ -312,10 +314,10 @@ def _gene_names(file: Path, settings: RunSettings, state: dict[str, Any]) -> Gen
         return None
     if "genes" not in state:
         raise InputError(f"{file}: does not fit config.yaml: has no names of genes")
-    names: GeneNames = typed(state["genes"], GeneNames, f"{file}: genes")
+    names: GeneNames = validate(state["genes"], GeneNames, f"{file}: genes")
     for field_, known in names.to_mapping().items():
         if len(set(known)) < len(known) or "" in known:
-            raise InputError(f"{file}: genes: {field_}: expected different names, found {shown(known)}")
+            raise InputError(f"{file}: genes: {field_}: expected different names, found {abbreviate(known)}")
     return names
 
 
@@ -337,14 +339,14 @@ def read_splits(folder: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
     file = folder / "splits.json"
     if not file.exists():
         raise InputError(f"{file}: no such file; the run directory is not complete")
-    found: _Splits = typed(read_json(file), _Splits, str(file))
+    found: _Splits = validate(read_json(file), _Splits, str(file))
     sides = {side: getattr(found, side) for side in SPLITS}
     seen: set[str] = set()
     for repertoire_id in (i for ids in sides.values() for i in ids):
         if repertoire_id in seen:
-            raise InputError(f"{file}: the repertoire {shown(repertoire_id)} is listed twice")
+            raise InputError(f"{file}: the repertoire {abbreviate(repertoire_id)} is listed twice")
         if repertoire_id not in found.digests:
-            raise InputError(f"{file}: digests: the repertoire {shown(repertoire_id)} is missing")
+            raise InputError(f"{file}: digests: the repertoire {abbreviate(repertoire_id)} is missing")
         seen.add(repertoire_id)
     return sides, found.digests
 

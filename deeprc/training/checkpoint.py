@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from deeprc.documents import parse_json, plain, shown, typed
+from deeprc.documents import abbreviate, parse_json, to_plain, validate
 from deeprc.errors import InputError
 from deeprc.files import check_regular_file, write_safetensors
 
@@ -26,7 +26,7 @@ _KINDS = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64"}
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
     """Write tensors and a JSON-able state into one file, aside first, then renamed."""
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    text = json.dumps(plain(state))
+    text = json.dumps(to_plain(state))
     metadata = {"state": text, "digest": _digest(contiguous, text)}
     write_safetensors(path, lambda aside: save_file(contiguous, aside, metadata=metadata))
 
@@ -56,7 +56,7 @@ def load_tensors(
             names = list(file.keys())
             metadata = file.metadata() or {}
             text = metadata.get("state", "{}")
-            state = typed(parse_json(text, source=f"{path}: state"), dict[str, Any], f"{path}: state")
+            state = validate(parse_json(text, source=f"{path}: state"), dict[str, Any], f"{path}: state")
             if expected is not None:
                 _check_header(path, file, names, expected(state, names))
             tensors = {name: file.get_tensor(name) for name in names}
@@ -66,7 +66,7 @@ def load_tensors(
         raise InputError(f"{path}: is damaged: its numbers are not those that were written")
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not tensor.isfinite().all():
-            raise InputError(f"{path}: {shown(name)}: expected finite numbers")
+            raise InputError(f"{path}: {abbreviate(name)}: expected finite numbers")
     return tensors, state
 
 
@@ -83,14 +83,14 @@ def _check_header(path: Path, file: Any, names: Sequence[str], expected: Mapping
     """Compare names, shapes and types of a file's tensors with those that are expected."""
     missing, stray = sorted(expected.keys() - set(names)), sorted(set(names) - expected.keys())
     if missing or stray:
-        problem = f"has no {shown(missing[0])}" if missing else f"has {shown(stray[0])}"
+        problem = f"has no {abbreviate(missing[0])}" if missing else f"has {abbreviate(stray[0])}"
         raise InputError(f"{path}: does not fit config.yaml: {problem}")
     for name, like in expected.items():
         part = file.get_slice(name)
         kind, shape = _KINDS[like.dtype], list(like.shape)
         found = [0 if size == 0 else other for size, other in zip(shape, part.get_shape(), strict=False)]
         if part.get_dtype() != kind or len(shape) != len(part.get_shape()) or found != shape:
-            seen = f"{part.get_dtype()} of shape {shown(part.get_shape())}"
+            seen = f"{part.get_dtype()} of shape {abbreviate(part.get_shape())}"
             raise InputError(
                 f"{path}: does not fit config.yaml: {name}: expected {kind} of shape {shape}, found {seen}"
             )

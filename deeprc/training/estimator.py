@@ -21,10 +21,10 @@ from deeprc.estimators import (
     RepertoireClassifier,
     RepertoireEstimator,
     RepertoireRegressor,
-    checked_dataset,
-    checked_labels,
-    checked_numbers,
-    fitted_state,
+    collect_fitted_state,
+    encode_labels,
+    validate_dataset,
+    validate_numbers,
 )
 from deeprc.nn.batch import Collator
 from deeprc.nn.genes import GeneNames
@@ -95,7 +95,7 @@ class DeepRCEstimator(RepertoireEstimator):
 
     def _outputs(self, X: RepertoireDataset) -> torch.Tensor:
         check_is_fitted(self)
-        if len(checked_dataset(X)) == 0:
+        if len(validate_dataset(X)) == 0:
             return torch.zeros(0, self._task().n_outputs)
         warn_of_hidden(X, self.config_.network.abundance)
         return cohort_outputs(self.network_, self.collator(X), top_fraction=self.config_.training.averaged_fraction)
@@ -114,7 +114,7 @@ class DeepRCEstimator(RepertoireEstimator):
 
     def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         own = {name: value for name, value in vars(self).items() if name not in ("network_", "config_")}
-        arrays, values = fitted_state(own)
+        arrays, values = collect_fitted_state(own)
         weights = self.network_.state_dict()
         tensors = {f"network.{name}": tensor.detach().cpu().numpy() for name, tensor in weights.items()}
         genes = self.network_.gene_names
@@ -183,7 +183,7 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
             parameter is out of range.
         """
         share = self._checked_share()
-        self.classes_, index = checked_labels(X, y)
+        self.classes_, index = encode_labels(X, y)
         train = Fold(X, index.astype(np.float64)[:, None])
         if X_validation is None:
             n_held_out = max(len(self.classes_), round(share * len(index)))
@@ -252,7 +252,7 @@ class DeepRCRegressor(RepertoireRegressor, DeepRCEstimator):
             If X and y differ in length, y has one value or a missing one, or a parameter is out of range.
         """
         share = self._checked_share()
-        numbers = checked_numbers(X, y)
+        numbers = validate_numbers(X, y)
         train = Fold(X, numbers[:, None])
         if X_validation is None:
             train, validation = self._split(train, max(1, round(share * len(numbers))), stratify=False)

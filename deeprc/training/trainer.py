@@ -23,7 +23,7 @@ from torch import Tensor
 from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_precision
-from deeprc.documents import AnyFloat, shown, typed
+from deeprc.documents import AnyFloat, abbreviate, validate
 from deeprc.errors import InputError
 from deeprc.estimators import canonical_order
 from deeprc.files import name_write_errors
@@ -423,15 +423,15 @@ class Trainer:
 
 def _training_state(body: Any, n_outputs: int, where: str) -> TrainingState:
     """Return the state of a checkpoint, if it is one of a network with so many outputs."""
-    state: TrainingState = typed(body, TrainingState, where)
+    state: TrainingState = validate(body, TrainingState, where)
     state.history = list(body.get("history", []))  # as it was written, updates as whole numbers
     for row in state.history:
         for name in ("update", "seconds"):
             if not math.isfinite(row.get(name, math.nan)):
-                raise InputError(f"{where}: history: expected a number {name!r} in each row, found {shown(row)}")
-    for motif in (typed(seed, Motif, f"{where}: seeds") for seed in state.seeds):
+                raise InputError(f"{where}: history: expected a number {name!r} in each row, found {abbreviate(row)}")
+    for motif in (validate(seed, Motif, f"{where}: seeds") for seed in state.seeds):
         if not (0 <= motif.output < n_outputs and all(-1 <= letter < N_AMINO_ACIDS for letter in motif.letters)):
-            raise InputError(f"{where}: seeds: expected letters and an output that exist, found {shown(motif)}")
+            raise InputError(f"{where}: seeds: expected letters and an output that exist, found {abbreviate(motif)}")
     return state
 
 

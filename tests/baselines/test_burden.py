@@ -19,7 +19,7 @@ from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.clones import shared_clones
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation import Cohort, IndependentBackground, SimulatedDataset, Sizes, write_container
 from deeprc.errors import InputError
 
@@ -32,7 +32,7 @@ def write(path: Path, repertoires: list[list[str]]) -> RepertoireDataset:
         for number, sequences in enumerate(repertoires):
             residues, offsets = encode_many(sequences)
             counts = np.ones(len(sequences), np.uint32)
-            writer.append(f"rep.{number}", SequenceTable(residues, np.diff(offsets), counts))
+            writer.append(f"rep.{number}", Sequences(residues, offsets, counts))
         writer.finish(pd.DataFrame({"status": np.arange(len(repertoires)) % 2}), source="a test")
     return open_dataset(path)
 
@@ -58,8 +58,8 @@ Y = np.arange(N) % 2
 
 def contents(dataset: RepertoireDataset, feature: str) -> list[set[str]]:
     if feature == "sequence":
-        return [set(repertoire.sequences()) for repertoire in dataset]
-    each = [repertoire.sequences() for repertoire in dataset]
+        return [set(repertoire.sequences.decode()) for repertoire in dataset]
+    each = [repertoire.sequences.decode() for repertoire in dataset]
     return [{text[i : i + 4] for text in texts for i in range(len(text) - 3)} for texts in each]
 
 

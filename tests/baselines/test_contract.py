@@ -22,8 +22,8 @@ from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset, open_dataset
 from deeprc.datasets.relabelling import relabel
-from deeprc.datasets.sequences import SequenceTable
-from deeprc.datasets.simulation import Cohort, Counts, GermlineBackground, Motif, Signal, Sizes, write_container
+from deeprc.datasets.sequences import Sequences
+from deeprc.datasets.simulation import Cohort, Counts, GermlineBackground, Motif, MotifSignal, Sizes, write_container
 from deeprc.datasets.simulation.recipe import cohort_to_mapping
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier, RepertoireClassifier
@@ -80,7 +80,7 @@ CASES = {
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
     """A simulated cohort with genes, counts and a recipe: SFEN in every fifth sequence of the positive class."""
-    signals = (Signal((Motif("SFEN"),), witness_rate=0.2),)
+    signals = (MotifSignal((Motif("SFEN"),), witness_rate=0.2),)
     cohort = Cohort(24, Sizes(150, 20), GermlineBackground(), signals, Counts(exponent=2.0), seed=3)
     path = tmp_path_factory.mktemp("contract") / "first.h5"
     write_container(cohort, path, recipe=cohort_to_mapping(cohort))
@@ -107,22 +107,17 @@ def second(first: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -
     return open_dataset(path)
 
 
-def _table(repertoire: Repertoire) -> SequenceTable:
-    container, span = repertoire.container, slice(repertoire.start, repertoire.stop)
-    genes = []
-    for calls in (container.v_call, container.j_call):
-        assert calls is not None
-        n = len(calls.vocabulary)
-        codes = (n - 1 - calls.codes[span].astype(np.int64)).astype(np.uint16)
-        genes.append(Categorical(codes, calls.vocabulary[::-1]))
-    return SequenceTable(repertoire.residues, repertoire.lengths, repertoire.counts, *genes)
+def _table(repertoire: Repertoire) -> Sequences:
+    genes = {}
+    for name, calls in repertoire.genes.items():
+        codes = (len(calls.vocabulary) - 1 - calls.codes.astype(np.int64)).astype(np.uint16)
+        genes[name] = Categorical(codes, calls.vocabulary[::-1])
+    assert list(genes) == ["v_call", "j_call"]
+    return repertoire.sequences.with_genes(genes)
 
 
-def _some(table: SequenceTable, n: int) -> SequenceTable:
-    assert table.v_call is not None
-    assert table.j_call is not None
-    genes = (Categorical(calls.codes[:n], calls.vocabulary) for calls in (table.v_call, table.j_call))
-    return SequenceTable(table.residues[: table.lengths[:n].sum()], table.lengths[:n], table.counts[:n], *genes)
+def _some(table: Sequences, n: int) -> Sequences:
+    return table.slice(0, n)
 
 
 def labels(dataset: RepertoireDataset) -> NDArray[Any]:
@@ -239,8 +234,8 @@ def test_it_predicts_for_another_container(
     """What is the same repertoire, stored elsewhere with other numbers for its genes, has the same score."""
     model = fitted(case)
     copies = second[: -N_TRAIN - 1 : -1]
-    assert [each.sequences() for each in copies] == [each.sequences() for each in first[:N_TRAIN]]
-    assert copies.container.v_call.vocabulary != first.container.v_call.vocabulary
+    assert [each.sequences.decode() for each in copies] == [each.sequences.decode() for each in first[:N_TRAIN]]
+    assert copies.container.sequences.v_call.vocabulary != first.container.sequences.v_call.vocabulary
     same(case, model.decision_function(copies), model.decision_function(first[:N_TRAIN]))
     same(case, model.predict_proba(copies), model.predict_proba(first[:N_TRAIN]))
 

@@ -15,7 +15,7 @@ from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from tests.conftest import random_sequences
 
@@ -54,7 +54,7 @@ def make(path: Path, *, genes: bool = True, seed: int = 0) -> RepertoireDataset:
             share = [0.1, 0.5, 0.4] if number % 2 else [0.1, 0.4, 0.5]
             calls = Categorical(rng.choice(3, len(sequences), p=share).astype(np.uint16), ("", "TRBV1", "TRBV2"))
             counts = rng.geometric(0.4, len(sequences)).astype(np.uint32)
-            writer.append(f"r{number}", SequenceTable(residues, np.diff(offsets), counts, calls if genes else None))
+            writer.append(f"r{number}", Sequences(residues, offsets, counts, calls if genes else None))
         writer.finish(pd.DataFrame({"status": np.arange(30) % 2}), source="a test")
     return open_dataset(path)
 
@@ -94,10 +94,8 @@ def test_controls_do_not_read_sequences(tmp_path: Path) -> None:
         for number, repertoire in enumerate(one):
             n = len(repertoire)
             residues, offsets = encode_many(["ACDEFGHIKLMNPQRSTVWY"[i % 20] * 9 for i in range(n)])
-            genes = one.container.v_call
-            assert genes is not None
-            calls = Categorical(genes.codes[repertoire.start : repertoire.stop], genes.vocabulary)
-            writer.append(f"r{number}", SequenceTable(residues, np.diff(offsets), np.asarray(repertoire.counts), calls))
+            sequences = Sequences(residues, offsets, np.asarray(repertoire.counts))
+            writer.append(f"r{number}", sequences.with_genes(repertoire.genes))
         writer.finish(one.metadata, source="a test")
     y = one.metadata["status"]
     for model in (RepertoireSize(), VGeneUsage()):

@@ -24,7 +24,7 @@ from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.kmers import count_kmers
 from deeprc.datasets.representations import kmer_frequencies
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 
 Floats = NDArray[np.float32]
@@ -54,7 +54,7 @@ def write(path: Path, repertoires: list[list[str]], counts: list[list[int]]) -> 
     with ContainerWriter(path) as writer:
         for number, (texts, numbers) in enumerate(zip(repertoires, counts, strict=True)):
             residues, offsets = encode_many(texts)
-            writer.append(f"r{number}", SequenceTable(residues, np.diff(offsets), np.array(numbers, np.uint32)))
+            writer.append(f"r{number}", Sequences(residues, offsets, np.array(numbers, np.uint32)))
         writer.finish(pd.DataFrame({"y": [0] * len(repertoires)}), source="a test")
     return open_dataset(path)
 

@@ -17,7 +17,7 @@ from deeprc.baselines.knn import KNN, mean_of_nearest
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import kmer_frequencies
 from deeprc.errors import InputError
-from deeprc.estimators import platt_scaling
+from deeprc.estimators import fit_platt_scaling
 
 
 def labels(dataset: RepertoireDataset) -> NDArray[np.str_]:
@@ -106,7 +106,7 @@ def test_probabilities_are_of_scores_by_the_others(cohort_factory: Callable[...,
         rest = np.arange(40) != i
         machine = neighbours(kernel[np.ix_(rest, rest)], y[rest], 7)
         scores[i] = machine.predict_proba(1 - kernel[[i]][:, rest])[0, 1]
-    np.testing.assert_allclose(knn.calibration_, platt_scaling(scores, y == "healthy"), rtol=1e-6)
+    np.testing.assert_allclose(knn.calibration_, fit_platt_scaling(scores, y == "healthy"), rtol=1e-6)
     assert knn.calibration_[0] > 0
     assert np.all(np.diff(knn.predict_proba(dataset)[np.argsort(knn.decision_function(dataset)), 1]) >= 0)
 

@@ -15,13 +15,13 @@ from sklearn.metrics import roc_auc_score
 from deeprc.baselines.known_motif import KnownMotif, motif_scores
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation import (
     Cohort,
     IndependentBackground,
     Motif,
+    MotifSignal,
     SequencePool,
-    Signal,
     SimulatedDataset,
     Sizes,
     write_container,
@@ -30,14 +30,14 @@ from deeprc.datasets.simulation.recipe import cohort_to_mapping
 from deeprc.errors import InputError
 
 BACKGROUND = IndependentBackground(mean_length=12, sd_length=2)
-ONE = (Signal((Motif("SF-EN", gap_lengths=(0, 1)),), witness_rate=0.08),)
+ONE = (MotifSignal((Motif("SF-EN", gap_lengths=(0, 1)),), witness_rate=0.08),)
 BOTH = (
-    Signal((Motif("WWH"), Motif("YHY")), 0.1, name="ill"),
-    Signal((Motif("MKM"),), 0.1, status="negative", name="healthy"),
+    MotifSignal((Motif("WWH"), Motif("YHY")), 0.1, name="ill"),
+    MotifSignal((Motif("MKM"),), 0.1, status="negative", name="healthy"),
 )
 
 
-def simulated(path: Path, signals: tuple[Signal, ...] = ONE, **options: Any) -> RepertoireDataset:
+def simulated(path: Path, signals: tuple[MotifSignal, ...] = ONE, **options: Any) -> RepertoireDataset:
     cohort = Cohort(20, Sizes(120), BACKGROUND, signals, **{"seed": 4, **options})
     write_container(cohort, path, recipe=cohort_to_mapping(cohort))
     return open_dataset(path)
@@ -67,7 +67,7 @@ def plain_continuous(texts: list[str], forms: list[str]) -> float:
 def test_a_score_is_what_a_plain_search_counts(dataset: RepertoireDataset) -> None:
     signals = dataset.container.simulation["signals"]
     for overlap, plain in (("binary", plain_binary), ("continuous", plain_continuous)):
-        expected = [plain(repertoire.sequences(), ["SFEN", "SF.EN"]) for repertoire in dataset]
+        expected = [plain(repertoire.sequences.decode(), ["SFEN", "SF.EN"]) for repertoire in dataset]
         np.testing.assert_allclose(motif_scores(dataset, signals, overlap), expected, rtol=1e-12)
         model = KnownMotif(overlap=overlap).fit(dataset, status(dataset))
         np.testing.assert_allclose(model.decision_function(dataset), expected, rtol=1e-12)
@@ -77,16 +77,16 @@ def test_a_score_is_what_a_plain_search_counts(dataset: RepertoireDataset) -> No
 def test_signals_of_the_negative_class_are_subtracted(tmp_path: Path) -> None:
     dataset = simulated(tmp_path / "both.h5", BOTH)
     scores = motif_scores(dataset, dataset.container.simulation["signals"])
-    texts = [repertoire.sequences() for repertoire in dataset]
+    texts = [repertoire.sequences.decode() for repertoire in dataset]
     expected = [plain_binary(each, ["WWH", "YHY"]) - plain_binary(each, ["MKM"]) for each in texts]
     np.testing.assert_allclose(scores, expected, rtol=1e-12)
     assert roc_auc_score(status(dataset) == "positive", scores) > 0.95
 
 
 def test_conserved_ends_are_not_searched_where_positions_are_imgt(tmp_path: Path) -> None:
-    signal = Signal((Motif("LDR"),), 0.1, position="imgt", imgt_positions={"109": 1.0})
+    signal = MotifSignal((Motif("LDR"),), 0.1, position="imgt", imgt_positions={"109": 1.0})
     dataset = simulated(tmp_path / "imgt.h5", (signal,))
-    expected = [plain_binary([text[1:-1] for text in repertoire.sequences()], ["LDR"]) for repertoire in dataset]
+    expected = [plain_binary([text[1:-1] for text in repertoire.sequences.decode()], ["LDR"]) for repertoire in dataset]
     np.testing.assert_allclose(motif_scores(dataset, dataset.container.simulation["signals"]), expected, rtol=1e-12)
 
 
@@ -141,7 +141,7 @@ def test_the_fitted_motif_is_sought_anywhere(
     other = simulated(tmp_path / "both.h5", BOTH)
     model = KnownMotif().fit(dataset, status(dataset))
     for unseen in (cohort, other):
-        expected = [plain_binary(repertoire.sequences(), ["SFEN", "SF.EN"]) for repertoire in unseen]
+        expected = [plain_binary(repertoire.sequences.decode(), ["SFEN", "SF.EN"]) for repertoire in unseen]
         np.testing.assert_allclose(model.decision_function(unseen), expected, rtol=1e-12)
     model.save(tmp_path / "model.safetensors")
     loaded = KnownMotif.load(tmp_path / "model.safetensors")
@@ -150,7 +150,7 @@ def test_the_fitted_motif_is_sought_anywhere(
 
 def test_the_background_need_not_be_there_any_more(tmp_path: Path) -> None:
     pool = tmp_path / "pool.txt"
-    pool.write_text("\n".join(text for r in SimulatedDataset(Cohort(2)) for text in r.sequences()[:500]))
+    pool.write_text("\n".join(text for r in SimulatedDataset(Cohort(2)) for text in r.sequences.decode()[:500]))
     cohort = Cohort(6, Sizes(50), SequencePool(pool), ONE)
     write_container(cohort, tmp_path / "c.h5", recipe=cohort_to_mapping(cohort))
     pool.unlink()
@@ -160,7 +160,7 @@ def test_the_background_need_not_be_there_any_more(tmp_path: Path) -> None:
 
 def test_a_repertoire_without_sequences_has_the_mean_score(dataset: RepertoireDataset, tmp_path: Path) -> None:
     with ContainerWriter(tmp_path / "empty.h5") as writer:
-        writer.append("nothing", SequenceTable(np.zeros(0, np.uint8), np.zeros(0, np.int64), np.zeros(0, np.uint32)))
+        writer.append("nothing", Sequences.encode([]))
         writer.finish(dataset.metadata.iloc[:1], source="a test")
     empty = open_dataset(tmp_path / "empty.h5")
     for overlap in ("binary", "continuous"):
@@ -177,9 +177,9 @@ def test_a_cohort_without_a_motif_is_refused(cohort: RepertoireDataset, tmp_path
     with pytest.raises(InputError, match="only cohorts of `deeprc simulate`"):
         KnownMotif().fit(cohort, cohort.metadata["status"])
     nothing = simulated(tmp_path / "nothing.h5", ())
-    with pytest.raises(InputError, match=r"nothing\.h5: its recipe has no signals, so there is no motif to know"):
+    with pytest.raises(InputError, match=r"nothing\.h5: its recipe implants no motif, so there is no motif to know"):
         KnownMotif().fit(nothing, status(nothing))
-    with pytest.raises(InputError, match="has no signals"):
+    with pytest.raises(InputError, match="implants no motif"):
         KnownMotif.check_cohort(SimulatedDataset(replace(Cohort(4), name="none")))
 
 

@@ -24,7 +24,7 @@ from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset, open_dataset
 from deeprc.datasets.kmers import kmer_names
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.estimators import canonical_order
 
@@ -38,7 +38,7 @@ def written(path: Path, bags: list[Bag]) -> RepertoireDataset:
         for number, bag in enumerate(bags):
             residues, offsets = encode_many([sequence for sequence, _ in bag])
             counts = np.array([count for _, count in bag], np.uint32)
-            writer.append(f"r{number}", SequenceTable(residues, np.diff(offsets), counts))
+            writer.append(f"r{number}", Sequences(residues, offsets, counts))
         writer.finish(pd.DataFrame({"n": np.arange(len(bags))}), source="a test")
     return open_dataset(path)
 
@@ -58,7 +58,7 @@ def instances(repertoire: Repertoire, abundance: str, trim: int = 0) -> list[tup
     """Every instance of a repertoire: a 4-mer and the logarithm of its relative abundance."""
     rows = [
         (text[trim : len(text) - trim], int(count))
-        for text, count in zip(repertoire.sequences(), repertoire.counts, strict=True)
+        for text, count in zip(repertoire.sequences.decode(), repertoire.counts, strict=True)
     ]
     pieces = [(text[at : at + 4], count) for text, count in rows for at in range(len(text) - 3)]
     if abundance == "tcrb":

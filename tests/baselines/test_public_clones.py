@@ -22,7 +22,7 @@ from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clones import distinct_clones, shared_clones
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 
 N = 40
@@ -42,9 +42,7 @@ def write(path: Path, repertoires: list[list[Clone]], *, swap: bool = False, fie
                 codes = [names.index(each[place]) for each in clones]
                 calls.append(Categorical(np.array(codes, np.uint16), names) if place <= fields else None)
             counts = np.ones(len(clones), np.uint32)
-            writer.append(
-                f"r{number}", SequenceTable(residues, np.diff(offsets), counts, v_call=calls[0], j_call=calls[1])
-            )
+            writer.append(f"r{number}", Sequences(residues, offsets, counts, v_call=calls[0], j_call=calls[1]))
         writer.finish(pd.DataFrame({"status": np.arange(len(repertoires)) % 2}), source="a test")
     return open_dataset(path)
 

@@ -19,7 +19,7 @@ from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.kmers import count_kmers
 from deeprc.datasets.representations import kmer_frequencies
 from deeprc.errors import InputError
-from deeprc.estimators import canonical_order, platt_scaling
+from deeprc.estimators import canonical_order, fit_platt_scaling
 
 COSTS = [1e-6, 0.01, 0.3, 1.0, 1.7, 50.0, 1e6]
 
@@ -161,7 +161,7 @@ def test_probabilities_are_of_scores_by_the_others(cohort: RepertoireDataset) ->
         out = rank % 5 == fold
         machine = SVC(kernel="precomputed", C=0.5, tol=1e-10).fit(kernel[np.ix_(~out, ~out)], label[~out])
         scores[out] = machine.decision_function(kernel[np.ix_(out, ~out)])
-    np.testing.assert_allclose(svm.calibration_, platt_scaling(scores, label), rtol=1e-4)
+    np.testing.assert_allclose(svm.calibration_, fit_platt_scaling(scores, label), rtol=1e-4)
     assert svm.calibration_[0] > 0
     odds = svm.decision_function(cohort) * svm.calibration_[0] + svm.calibration_[1]
     np.testing.assert_allclose(svm.predict_proba(cohort)[:, 1], 1 / (1 + np.exp(-odds)))
@@ -173,7 +173,7 @@ def test_a_class_of_few_repertoires(cohort: RepertoireDataset, rows: list[int]) 
     svm = SVM().fit(cohort[rows], y)
     assert np.isfinite(svm.predict_proba(cohort)).all()
     if min(np.unique(y, return_counts=True)[1]) == 1:  # the scores of the training repertoires themselves
-        expected = platt_scaling(svm.decision_function(cohort[rows]), y == "healthy")
+        expected = fit_platt_scaling(svm.decision_function(cohort[rows]), y == "healthy")
         np.testing.assert_allclose(svm.calibration_, expected, rtol=1e-6)
 
 

@@ -17,6 +17,7 @@ import yaml
 
 from deeprc.benchmarking.harness import benchmark
 from deeprc.benchmarking.jobs import check_scheduler
+from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 
@@ -83,15 +84,16 @@ def test_a_cluster_that_loses_a_worker_gives_the_same(
             killed.append(toys.read_log(log)[-1]["pid"])  # the one that began a fit last
             os.kill(killed[0], signal.SIGKILL)
 
-    def compare(**options: Any) -> Any:
-        seconds = 0.2 if "scheduler" in options else 0.0
+    def compare(scheduler: str | None = None, **more: Any) -> Any:
+        seconds = 0.0 if scheduler is None else 0.2
         methods = {
             "noise": toys.Noise(log=str(log), seconds=seconds),
             "path": toys.PathNoise(),
             "broken": toys.Broken(log=str(broken)),
         }
         cohort = small_cohort(24).container.path
-        return benchmark(cohort, target="status=sick", methods=methods, preset=preset, folds=3, **options)
+        how = BenchmarkOptions(preset=preset, folds=3, scheduler=scheduler)
+        return benchmark(cohort, target="status=sick", methods=methods, options=how, **more)
 
     there = compare(scheduler=cluster, output=tmp_path / "out", progress=kill)
     ran = {each["pid"] for each in toys.read_log(log)}
@@ -117,15 +119,16 @@ def test_a_cluster_that_loses_its_scheduler_can_be_resumed(
     tmp_path: Path,
 ) -> None:
     cohort = small_cohort(24)
-    scheduler = started[0]
+    process = started[0]
 
-    def compare(**options: Any) -> Any:
+    def compare(scheduler: str | None = None, **more: Any) -> Any:
         methods = {"noise": toys.Noise(log=str(tmp_path / "log"))}
-        return benchmark(cohort, target="status=sick", methods=methods, output=tmp_path / "out", **options)
+        how = BenchmarkOptions(scheduler=scheduler)
+        return benchmark(cohort, target="status=sick", methods=methods, output=tmp_path / "out", options=how, **more)
 
     (tmp_path / "log.slow").write_text("2")
     with pytest.raises(InputError, match=rf"^`scheduler={cluster}`: the connection was lost; continue with `resume`"):
-        compare(scheduler=cluster, progress=lambda done, _, __: scheduler.kill() if done == 1 else None)
+        compare(scheduler=cluster, progress=lambda done, _, __: process.kill() if done == 1 else None)
     n = len(list((tmp_path / "out").rglob("final-*.json")))
     assert 1 <= n < 5
     (tmp_path / "log.slow").unlink()

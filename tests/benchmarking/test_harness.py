@@ -4,6 +4,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,12 +19,13 @@ from sklearn.metrics import roc_auc_score
 
 from deeprc.benchmarking import methods
 from deeprc.benchmarking.harness import benchmark
+from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.result import BenchmarkResult
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.simulation import (
     Cohort,
     IndependentBackground,
-    Signal,
+    MotifSignal,
     SimulatedDataset,
     Sizes,
     write_container,
@@ -56,10 +58,10 @@ def run(data: RepertoireDataset, toys: ModuleType, tmp_path: Path) -> Callable[.
     ) -> BenchmarkResult:
         preset = tmp_path / "preset.yaml"
         preset.write_text(yaml.safe_dump(search or {}))
-        cohort = options.pop("cohort", data)
-        return benchmark(
-            cohort, **{"target": "status=sick", "methods": methods, "preset": preset, "folds": N_FOLDS, **options}
-        )
+        names = {each.name for each in fields(BenchmarkOptions)} & options.keys()
+        how = BenchmarkOptions(**{"preset": preset, "folds": N_FOLDS, **{name: options.pop(name) for name in names}})
+        asked = {"cohort": data, "target": "status=sick", "methods": methods, **options}
+        return benchmark(asked.pop("cohort"), options=how, **asked)
 
     return call
 
@@ -272,9 +274,13 @@ def test_estimators_get_the_seed(run: Callable[..., BenchmarkResult], toys: Modu
 
 
 def test_five_lines_for_an_estimator_of_ones_own(cohort: RepertoireDataset, toys: ModuleType) -> None:
-    result = benchmark(cohort.container.path, target="status", methods={"mine": toys.Motif()}, folds=3)
+    result = benchmark(
+        cohort.container.path, target="status", methods={"mine": toys.Motif()}, options=BenchmarkOptions(folds=3)
+    )
     assert result.comparison["auc_mean"].tolist() == [1.0]
-    other = benchmark(cohort, target="status=healthy", methods={"mine": toys.Motif()}, folds=3)
+    other = benchmark(
+        cohort, target="status=healthy", methods={"mine": toys.Motif()}, options=BenchmarkOptions(folds=3)
+    )
     assert other.comparison["auc_mean"].tolist() == [0.0]
 
 
@@ -309,7 +315,7 @@ def test_a_view_in_another_order_and_of_a_part(
 
 
 def test_a_cohort_that_is_on_no_disk(run: Callable[..., BenchmarkResult], toys: ModuleType, tmp_path: Path) -> None:
-    cohort = Cohort(20, Sizes(30), IndependentBackground(), (Signal((SimulatedMotif("WWHW"),), 0.3),))
+    cohort = Cohort(20, Sizes(30), IndependentBackground(), (MotifSignal((SimulatedMotif("WWHW"),), 0.3),))
     write_container(cohort, tmp_path / "cohort.h5")
     search = {"motif": {"search": {"motif": ["WWH", "HW", "WWHW"]}}}
     virtual, written = (
@@ -782,7 +788,7 @@ def test_processes_change_nothing(
 def test_processes_and_a_cohort_on_no_disk_or_a_part_of_one(
     workers: None, run: Callable[..., BenchmarkResult], toys: ModuleType, cohort: RepertoireDataset
 ) -> None:
-    simulated = Cohort(20, Sizes(30), IndependentBackground(), (Signal((SimulatedMotif("WWHW"),), 0.3),))
+    simulated = Cohort(20, Sizes(30), IndependentBackground(), (MotifSignal((SimulatedMotif("WWHW"),), 0.3),))
     order = np.random.default_rng(3).permutation(30)[:24]
     for each, target in ((SimulatedDataset(simulated), "status"), (cohort[order], "status=case")):
         here, there = (run({"m": toys.Motif()}, cohort=each, target=target, folds=3, jobs=n) for n in (1, 2))

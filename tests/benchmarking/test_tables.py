@@ -2,24 +2,20 @@
 
 import io
 import json
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from deeprc.benchmarking.latex import _latex, render_latex
+from deeprc.benchmarking.markdown import _escaped, render_markdown
 from deeprc.benchmarking.result import BenchmarkResult
-from deeprc.benchmarking.tables import (
-    _duration,
-    _escaped,
-    _latex,
-    chosen_settings,
-    results_tsv,
-    table_latex,
-    table_markdown,
-)
+from deeprc.benchmarking.tables import _duration, chosen_settings, results_tsv
 from deeprc.evaluation.caution import Caution
-from deeprc.evaluation.comparison import MethodInfo, compare, control_verdict, fold_metrics, p_text
+from deeprc.evaluation.comparison import MethodInfo, compare, fold_metrics, p_text
 from deeprc.evaluation.scoring import MulticlassScoring
 
 FEW = "The repertoires are of few people: the p-values are far too small, and this may be chance."
@@ -65,9 +61,12 @@ COSTS = pd.DataFrame(
 )
 
 
-def markdown(**options: object) -> str:
-    cautions = control_verdict(COMPARISON, METHODS)
-    return table_markdown(COMPARISON, METRICS, METHODS, cautions=cautions, **options)
+def result(table: pd.DataFrame = PREDICTIONS, methods: Sequence[MethodInfo] = METHODS, **more: Any) -> BenchmarkResult:
+    return BenchmarkResult(methods, table, **{"choices": CHOICES.iloc[:0], "costs": COSTS.iloc[:0], **more})
+
+
+def markdown(**more: Any) -> str:
+    return render_markdown(result(**more))
 
 
 def table_rows(text: str) -> list[list[str]]:
@@ -99,7 +98,7 @@ def test_few_people_are_a_warning_of_the_verdict() -> None:
 
 
 def test_results_hold_every_number() -> None:
-    table = pd.read_csv(io.StringIO(results_tsv(METRICS, choices=CHOICES, costs=COSTS)), sep="\t")
+    table = pd.read_csv(io.StringIO(results_tsv(result(choices=CHOICES, costs=COSTS))), sep="\t")
     assert list(table) == ["method", "fold", "metric", "value"]
     found = table.set_index(["method", "fold", "metric"])["value"]
     assert found.index.is_unique
@@ -113,10 +112,10 @@ def test_results_hold_every_number() -> None:
 
 
 def test_results_without_choices_and_costs() -> None:
-    text = results_tsv(METRICS.assign(value=np.nan))
+    one_class = PREDICTIONS[PREDICTIONS["label"] == 1]  # so that no AUC is defined
+    text = results_tsv(result(one_class))
     assert text.splitlines()[1] == "a\t0\tauc\t"
     assert len(text.splitlines()) == 1 + len(METRICS)
-    assert results_tsv(METRICS, choices=CHOICES.iloc[:0], costs=COSTS.iloc[:0]) == results_tsv(METRICS)
 
 
 # -- Markdown ---------------------------------------------------------------------------------------------------------
@@ -149,7 +148,7 @@ def test_markdown_order_and_groups() -> None:
 def test_only_methods_are_bold_and_all_that_print_the_same() -> None:
     again = PREDICTIONS[PREDICTIONS["method"] == "a"].assign(method="d")
     both, methods = pd.concat([PREDICTIONS, again]), [*METHODS, MethodInfo("d", "Method D")]
-    rows = table_rows(table_markdown(compare(both, methods), fold_metrics(both), methods))
+    rows = table_rows(render_markdown(result(both, methods)))
     bold = {row[0] for row in rows if row[1].startswith("**")}
     assert bold == {"Method A", "Method D"}
     assert "**" not in str([row for row in rows if row[0] in ("Known motif b.", "V gene usage")])
@@ -158,7 +157,7 @@ def test_only_methods_are_bold_and_all_that_print_the_same() -> None:
 def test_an_incomplete_method_is_never_bold() -> None:
     strong = PREDICTIONS[(PREDICTIONS["method"] == "k") & (PREDICTIONS["fold"] < 2)].assign(method="d")
     both, methods = pd.concat([PREDICTIONS, strong]), [*METHODS, MethodInfo("d", "Method D")]
-    rows = {row[0]: row for row in table_rows(table_markdown(compare(both, methods), fold_metrics(both), methods))}
+    rows = {row[0]: row for row in table_rows(render_markdown(result(both, methods)))}
     assert rows["Method D (2 of 5 folds)"][1].startswith("1.000")
     assert rows["Method A"][1].startswith("**")
 
@@ -185,7 +184,7 @@ def test_markdown_says_which_p_is_of_permutations() -> None:
     perfect = PREDICTIONS[PREDICTIONS["method"].isin(["a", "b"])].copy()
     perfect["score"] = np.where(perfect["method"] == "a", label[perfect.index], -label[perfect.index])
     methods = [each for each in METHODS if each.name in "ab"]
-    text = " ".join(table_markdown(compare(perfect, methods), fold_metrics(perfect), methods).split())
+    text = " ".join(render_markdown(result(perfect, methods)).split())
     assert r"for B \| 100% & TCRβ a permutation test, as DeLong's variance is 0" in text
 
 
@@ -207,18 +206,17 @@ def test_markdown_lists_settings() -> None:
 
 def test_tables_of_an_empty_benchmark() -> None:
     empty = PREDICTIONS.iloc[:0]
-    arguments = compare(empty, METHODS, n_folds=5), fold_metrics(empty), METHODS
-    text = table_markdown(*arguments, failures={"a": "memory"})
+    text = markdown(table=empty, failures={"a": "memory"})
     assert len(table_rows(text)) == 1
     assert "No method has a fold yet." in text
     assert "- Method A: 0 of 5 folds; memory" in text
-    assert r"\end{table}" in table_latex(*arguments)
+    assert r"\end{table}" in render_latex(result(empty))
 
 
 def test_one_fold_has_no_spread() -> None:
     single = PREDICTIONS[(PREDICTIONS["fold"] == 0) & (PREDICTIONS["method"] == "a")]
     methods = [METHODS[2]]
-    (_, row) = table_rows(table_markdown(compare(single, methods), fold_metrics(single), methods))
+    (_, row) = table_rows(render_markdown(result(single, methods, n_folds=1)))
     assert row[1] == f"**{value('a', 'auc').iloc[0]:.3f}**"
 
 
@@ -241,7 +239,7 @@ def test_durations(seconds: float, text: str) -> None:
 
 
 def test_latex_has_the_papers_form() -> None:
-    text = table_latex(COMPARISON, METRICS, METHODS, title="cohort_1", costs=COSTS, label="tab:x")
+    text = render_latex(result(title="cohort_1", costs=COSTS), label="tab:x")
     lines = [line.strip() for line in text.splitlines()]
     rules = [line for line in lines if line in (r"\toprule", r"\midrule", r"\bottomrule")]
     assert rules == [r"\toprule", r"\midrule", r"\midrule", r"\midrule", r"\bottomrule"]
@@ -259,7 +257,7 @@ def test_latex_has_the_papers_form() -> None:
 
 
 def test_latex_braces_match() -> None:
-    text = table_latex(COMPARISON, METRICS, METHODS, failures={"c": r"{ \x $"})
+    text = render_latex(result(failures={"c": r"{ \x $"}))
     plain = text.replace(r"\{", "").replace(r"\}", "")
     assert plain.count("{") == plain.count("}")
     assert r"\{ \textbackslash{}x \$" in text
@@ -276,6 +274,6 @@ def test_latex_escapes() -> None:
 def test_latex_rows_that_begin_like_an_option() -> None:
     methods = [MethodInfo("a", "[own]"), MethodInfo("b", "*")]
     two = PREDICTIONS[PREDICTIONS["method"].isin(["a", "b"])]
-    text = table_latex(compare(two, methods), fold_metrics(two), methods)
+    text = render_latex(result(two, methods))
     assert "    {}[own] & " in text
     assert "    {}* & " in text

@@ -21,12 +21,12 @@ from deeprc.checks.of_run import check_for_training, read_checks
 from deeprc.checks.overlaps import overlaps
 from deeprc.checks.profile import SKETCH_SIZE, TOP_SIZE, Fingerprints, hash_sequences
 from deeprc.config import load_config
-from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import seal_container
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.preprocessing import preprocess
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
+from deeprc.datasets.simulation.dataset import MadeSequences
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import people, subject_column
 from deeprc.runs import run_text
@@ -74,15 +74,11 @@ def test_a_container_gives_what_its_files_give(tmp_path: Path, with_subjects: bo
 def test_the_compiled_hash_is_the_readable_one() -> None:
     rng = np.random.default_rng(1)
     letters = random_sequences(rng, 50)
-    residues, offsets = encode_many(letters)
     v = Categorical(rng.integers(0, 3, 50).astype(np.uint16), ("", "TRBV2", "TRBV9"))
     for genes in (v, None):
-        table = SequenceTable(residues, np.diff(offsets), np.ones(50, np.uint32), v_call=genes, j_call=None)
-        store = type(
-            "Store", (), {"v_call": genes, "j_call": None, "residues": residues, "sequence_offsets": offsets}
-        )()
-        repertoire = checks_container.Repertoire("r", 0, 50, store, {})
-        assert repertoire_hashes(repertoire).tolist() == hash_sequences(table).tolist()
+        sequences = Sequences.encode(letters).with_genes({} if genes is None else {"v_call": genes})
+        repertoire = checks_container.Repertoire("r", 0, 50, MadeSequences(Path("r"), sequences, {}), {})
+        assert repertoire_hashes(repertoire).tolist() == hash_sequences(sequences).tolist()
 
 
 def test_fingerprints_of_many_sequences() -> None:

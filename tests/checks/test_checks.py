@@ -20,7 +20,7 @@ from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.metadata import read_metadata
 from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.preprocessing import preprocess
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 
 LETTERS = np.array(list(AMINO_ACIDS))
@@ -486,9 +486,7 @@ def test_hashes_know_residues_and_gene_names_but_not_their_codes():
     residues, offsets = encode_many(["CASSF", "CASSF", "CASFS", "CAS"])
 
     def table(vocabulary, codes):
-        return SequenceTable(
-            residues, np.diff(offsets), np.ones(4, np.uint32), Categorical(np.array(codes, np.uint16), vocabulary)
-        )
+        return Sequences(residues, offsets, np.ones(4, np.uint32), Categorical(np.array(codes, np.uint16), vocabulary))
 
     one = hash_sequences(table(("TRBV2", "TRBV9"), [0, 1, 0, 0]))
     other = hash_sequences(table(("", "TRBV9", "TRBV2"), [2, 1, 2, 0]))

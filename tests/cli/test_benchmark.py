@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from deeprc.benchmarking.methods import METHODS
+from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.cli.benchmark import _duration
 from deeprc.datasets.dataset import RepertoireDataset
 
@@ -203,12 +204,7 @@ def test_options_reach_the_harness(
         "target": "a=b",
         "methods": ["all"],
         "output": "o",
-        "preset": None,
-        "folds": 5,
-        "group_by": None,
-        "seed": 0,
-        "jobs": 1,
-        "scheduler": None,
+        "options": BenchmarkOptions(),
         "resume": False,
     }
     options = [
@@ -234,13 +230,10 @@ def test_options_reach_the_harness(
     assert calls[1] == {
         **default,
         "methods": ["a", "b", "c"],
-        "preset": "paper",
-        "folds": "f.tsv",
-        "seed": 3,
-        "jobs": os.cpu_count(),
-        "group_by": "g",
+        "options": BenchmarkOptions(
+            preset="paper", folds="f.tsv", seed=3, jobs=os.cpu_count() or 1, group_by="g", scheduler="s"
+        ),
         "resume": True,
-        "scheduler": "s",
     }
 
 

@@ -74,14 +74,14 @@ def test_as_airr_alone_and_beside_a_container(deeprc: Run, tmp_path: Path) -> No
     assert dataset.repertoire_ids.tolist() == sheet["repertoire_id"].tolist()
     for folder in ("airr", "b"):
         table = pd.read_csv(tmp_path / folder / "repertoires" / sheet["filename"][2], sep="\t")
-        assert table["junction_aa"].tolist() == dataset[2].sequences()
+        assert table["junction_aa"].tolist() == dataset[2].sequences.decode()
 
 
 def test_real_sequences_are_given_as_a_file(deeprc: Run, tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("CASSYYYYF\nCASSYYYYYYF\n")
     arguments = ("simulate", "implanted-om-1", "-o", tmp_path / "c.h5", "--background", tmp_path / "list.txt")
     assert deeprc(*arguments, "n_repertoires=2", "sizes.mean=10", "witness_rate=0")[0] == 0
-    sequences = [text for repertoire in open_dataset(tmp_path / "c.h5") for text in repertoire.sequences()]
+    sequences = [text for repertoire in open_dataset(tmp_path / "c.h5") for text in repertoire.sequences.decode()]
     assert sorted(sequences) == ["CASSYYYYF"] * 10 + ["CASSYYYYYYF"] * 10
 
 

@@ -23,7 +23,7 @@ from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container import Container
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation import Cohort, IndependentBackground, SimulatedDataset, Sizes
 
 TEXTS = [["CASSF", "CAW"], ["CAF"], []]
@@ -44,7 +44,7 @@ def write(
             n = len(of_one)
             genes = Categorical(np.ones(n, np.uint16), ("", gene))
             counts = np.full(n, count, np.uint32)
-            writer.append(f"{prefix}{number}", SequenceTable(residues, np.diff(offsets), counts, v_call=genes))
+            writer.append(f"{prefix}{number}", Sequences(residues, offsets, counts, v_call=genes))
         writer.finish(pd.DataFrame({"y": [y] * len(texts)}), source="a test")
     return open_dataset(path)
 

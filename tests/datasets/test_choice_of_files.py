@@ -42,9 +42,9 @@ def test_files_that_fit_two_formats_are_read_with_counts_and_genes(both, caplog,
     assert {each.format for each in report.repertoires} == {"tcrex" if reader_format == "auto" else reader_format}
     assert report.counts_from == {"count": 6}
     container = Container(both / "cohort.h5")
-    assert container.counts.tolist() == 3 * [5, 2]
-    assert container.v_call.names().tolist() == 3 * ["TRBV5-1", "TRBV2"]
-    assert container.j_call.names().tolist() == 6 * ["TRBJ2-1"]
+    assert container.sequences.counts.tolist() == 3 * [5, 2]
+    assert container.sequences.v_call.names().tolist() == 3 * ["TRBV5-1", "TRBV2"]
+    assert container.sequences.j_call.names().tolist() == 6 * ["TRBJ2-1"]
     said = {
         "auto": "the header fits tcrex and mixcr (tcrex finds sequence, count, V gene, J gene; mixcr finds sequence)",
         "mixcr": "V gene from 'TRBV_gene', J gene from 'TRBJ_gene', count from 'count'",
@@ -123,9 +123,10 @@ def test_any_other_table_may_have_genes_and_repertoires(tmp_path, write_table):
     write_table(tmp_path / "metadata.tsv", ("ID", "y"), [("q", 1), ("p", 0)])
     run(tmp_path, "all.txt", sequence_column="seq", v_column="gene V", j_column="gene J", split_by="who")
     dataset, container = RepertoireDataset(tmp_path / "cohort.h5"), Container(tmp_path / "cohort.h5")
-    assert [(each.repertoire_id, each.sequences()) for each in dataset] == [("p", ["CASSF", "CATF"]), ("q", ["CAF"])]
-    assert container.v_call.names().tolist() == ["TRBV2", "TRBV2", ""]
-    assert container.j_call.names().tolist() == ["TRBJ1-1", "", "TRBJ2-1"]
+    texts = {each.repertoire_id: each.sequences.decode() for each in dataset}
+    assert texts == {"p": ["CASSF", "CATF"], "q": ["CAF"]}
+    assert container.sequences.v_call.names().tolist() == ["TRBV2", "TRBV2", ""]
+    assert container.sequences.j_call.names().tolist() == ["TRBJ1-1", "", "TRBJ2-1"]
     options = ReadingOptions(sequence_column="seq", v_column="gene")
     found = check_cohort([tmp_path / "all.txt"], tmp_path / "metadata.tsv", options=options)
     (finding,) = [each for each in found.findings if each.code == "unreadable-file"]
@@ -174,4 +175,4 @@ def test_comments_and_a_folder_of_bd_rhapsody(tmp_path, write_table):
     write_table(tmp_path / "metadata.tsv", ("sample_id", "filename"), rows)
     report = run(tmp_path)
     assert {each.format for each in report.repertoires} == {"bd-rhapsody"}
-    assert [each.sequences() for each in RepertoireDataset(tmp_path / "cohort.h5")] == [["CASSLFF"], ["CASSLYF"]]
+    assert [each.sequences.decode() for each in RepertoireDataset(tmp_path / "cohort.h5")] == [["CASSLFF"], ["CASSLYF"]]

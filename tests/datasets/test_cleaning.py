@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deeprc.datasets.alphabet import AMINO_ACIDS, decode_many
+from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.cleaning import DROP_REASONS, Cleaning, cdr3s_are_junctions, clean, split
 from deeprc.datasets.readers import Rows, SequenceKind, Status
@@ -35,7 +35,7 @@ def rows_of(texts, status=Status.UNKNOWN, counts=None, kind=SequenceKind.JUNCTIO
 
 def kept(cleaned):
     sequences = cleaned.sequences
-    return decode_many(sequences.residues, np.concatenate([[0], np.cumsum(sequences.lengths)]))
+    return sequences.decode()
 
 
 @pytest.mark.parametrize(

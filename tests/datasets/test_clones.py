@@ -20,13 +20,13 @@ from deeprc.datasets.clones import (
     distinct_clones,
     gene_fields,
     group_clones,
-    rows_of,
     shared_clones,
+    take_sequences,
 )
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequence_hash import hashes_of
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequence_hash import hash_rows
+from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation import Cohort, GermlineBackground, SimulatedDataset, Sizes, write_container
 from deeprc.errors import InputError
 
@@ -41,7 +41,7 @@ def write(path: Path, repertoires: list[list[str]], seed: int = 0, fields: tuple
             n = len(sequences)
             v = Categorical(rng.integers(0, 3, n).astype(np.uint16), V) if "v" in fields else None
             j = Categorical(rng.integers(0, 2, n).astype(np.uint16), J) if "j" in fields else None
-            table = SequenceTable(residues, np.diff(offsets), np.ones(n, np.uint32), v_call=v, j_call=j)
+            table = Sequences(residues, offsets, np.ones(n, np.uint32), v_call=v, j_call=j)
             writer.append(f"rep.{number}", table)
         writer.finish(pd.DataFrame({"status": np.arange(len(repertoires)) % 2}), source="a test")
     return path
@@ -68,7 +68,7 @@ def by_dictionary(dataset: RepertoireDataset, genes: bool) -> tuple[dict[tuple[s
 
 
 def content(dataset: RepertoireDataset, clones: Clones, genes: bool) -> dict[tuple[str, ...], list[int]]:
-    frame = CloneSet.of_container(dataset, clones.representative, gene_fields(dataset) if genes else []).to_frame()
+    frame = CloneSet(take_sequences(dataset, clones.representative, gene_fields(dataset) if genes else [])).to_frame()
     keys = list(frame.itertuples(index=False, name=None))
     assert len(set(keys)) == len(keys)
     bounds = clones.offsets.tolist()
@@ -105,7 +105,7 @@ def test_neither_a_bad_hash_nor_the_size_of_a_pass_changes_anything(
 ) -> None:
     if at_once == 50:
         monkeypatch.setattr(module, "_PIECE", 9)  # several pieces in a pass
-    rows = rows_of(crowded[0], gene_fields(crowded) if genes else [])
+    rows = crowded.container.sequences.arrays(gene_fields(crowded) if genes else [])
     found = group_clones(rows, crowded.container.repertoire_offsets, at_once=at_once, mask=mask)
     expected = shared_clones(crowded, gene_fields(crowded) if genes else [])
     for name, values in vars(found).items():
@@ -113,8 +113,8 @@ def test_neither_a_bad_hash_nor_the_size_of_a_pass_changes_anything(
 
 
 def test_sequences_that_differ_have_different_hashes(crowded: RepertoireDataset) -> None:
-    rows = rows_of(crowded[0], ["v_call", "j_call"])
-    hashes = hashes_of(rows, np.arange(len(rows.offsets) - 1))
+    rows = crowded.container.sequences.arrays(["v_call", "j_call"])
+    hashes = hash_rows(rows, np.arange(len(rows.offsets) - 1))
     expected, _ = by_dictionary(crowded, True)
     assert len(np.unique(hashes)) == len(expected)
     bits = (hashes[:, None] >> np.arange(64, dtype=np.uint64)) & np.uint64(1)
@@ -154,9 +154,9 @@ def test_a_simulated_cohort_on_no_disk(tmp_path: Path, genes: bool) -> None:
     np.testing.assert_array_equal(*hashes)
     carried = np.bincount(expected.repertoires, minlength=5)
     np.testing.assert_array_equal(expected.private + carried, counts)  # two ways of counting
-    sets = [CloneSet.of_container(each, expected.representative, gene_fields(each)) for each in (on_disk, virtual)]
+    sets = [CloneSet(take_sequences(each, expected.representative, gene_fields(each))) for each in (on_disk, virtual)]
     pd.testing.assert_frame_equal(sets[0].to_frame(), sets[1].to_frame())
-    assert [len(each) for each in sets[0].carried(virtual)] == [len(each) for each in sets[1].carried(on_disk)]
+    assert [len(each) for each in sets[0].find_in(virtual)] == [len(each) for each in sets[1].find_in(on_disk)]
 
 
 @pytest.mark.parametrize("genes", [False, True])
@@ -166,7 +166,7 @@ def test_clones_are_recognised_in_another_container(
 ) -> None:
     fields = gene_fields(crowded) if genes else []
     clones = shared_clones(crowded, fields)
-    own = CloneSet.of_container(crowded, clones.representative, fields)
+    own = CloneSet(take_sequences(crowded, clones.representative, fields))
     rng = np.random.default_rng(5)
     texts = [["".join(rng.choice(list("AY"), rng.integers(1, 5))) for _ in range(100)] for _ in range(3)]
     with ContainerWriter(tmp_path / "other.h5") as writer:
@@ -175,35 +175,35 @@ def test_clones_are_recognised_in_another_container(
             v = Categorical(rng.integers(0, 3, len(sequences)).astype(np.uint16), ("TRBV2", "TRBV9", "TRBV1"))
             j = Categorical(rng.integers(0, 2, len(sequences)).astype(np.uint16), ("TRBJ2", "TRBJ7"))
             counts = np.ones(len(sequences), np.uint32)
-            writer.append(str(number), SequenceTable(residues, np.diff(offsets), counts, v_call=v, j_call=j))
+            writer.append(str(number), Sequences(residues, offsets, counts, v_call=v, j_call=j))
         writer.finish(pd.DataFrame({"status": range(4)}), source="a test")
     other = open_dataset(tmp_path / "other.h5")
     keys = list(own.to_frame().itertuples(index=False, name=None))
-    found = [{keys[i] for i in each} for each in own.carried(other[[2, 0, 3, 1]], mask=mask)]
+    found = [{keys[i] for i in each} for each in own.find_in(other[[2, 0, 3, 1]], mask=mask)]
     theirs = [set(each.to_frame()[["junction_aa", *fields]].itertuples(index=False, name=None)) for each in other]
     assert found == [theirs[number] & set(keys) for number in (2, 0, 3, 1)]
     assert min(map(len, (found[0], found[1], found[3]))) > 2
-    every = [number.tolist() for number in own.carried(crowded)]
+    every = [number.tolist() for number in own.find_in(crowded)]
     expected = content(crowded, clones, genes)
     assert every == [[i for i, key in enumerate(keys) if number in expected[key]] for number in range(len(crowded))]
 
 
 def test_a_container_without_the_genes_that_count(crowded: RepertoireDataset, tmp_path: Path) -> None:
-    own = CloneSet.of_container(crowded, np.array([3, 1]), ["v_call", "j_call"])
+    own = CloneSet(take_sequences(crowded, np.array([3, 1]), ["v_call", "j_call"]))
     other = open_dataset(write(tmp_path / "v.h5", [["CAF"]], fields=("v",)))
     with pytest.raises(InputError, match=r"v\.h5: has no j_call, with which the clones were learned"):
-        list(own.carried(other))
+        list(own.find_in(other))
     with pytest.raises(InputError, match=r"v\.h5: has no j_call$"):
         shared_clones(other, ["v_call", "j_call"])
 
 
 def test_some_of_a_set_and_none(crowded: RepertoireDataset, cohort_factory: Callable[..., RepertoireDataset]) -> None:
-    own = CloneSet.of_container(crowded, np.array([3, 120, 41]), ["v_call"])
+    own = CloneSet(take_sequences(crowded, np.array([3, 120, 41]), ["v_call"]))
     frame = crowded[0].to_frame()
     assert own.to_frame()["junction_aa"][0] == frame["junction_aa"][3]
     assert own.to_frame()["v_call"][0] == frame["v_call"][3]
-    swapped = own.ordered(np.array([2, 0]))
+    swapped = own.take(np.array([2, 0]))
     pd.testing.assert_frame_equal(swapped.to_frame(), own.to_frame().iloc[[2, 0]].reset_index(drop=True))
-    none = CloneSet.of_container(crowded, np.zeros(0, np.int64), ["v_call"])
+    none = CloneSet(take_sequences(crowded, np.zeros(0, np.int64), ["v_call"]))
     assert (len(none), list(none.to_frame())) == (0, ["junction_aa", "v_call"])
-    assert [len(each) for each in none.carried(crowded)] == [0] * len(crowded)
+    assert [len(each) for each in none.find_in(crowded)] == [0] * len(crowded)

@@ -63,10 +63,13 @@ def test_every_option_reaches_the_function(cohort, write_table):
     result = run(preprocess, *arguments, "--min-length", 4, "--max-length", 5)
     assert result.exit_code == 0, result.output
     repertoire = RepertoireDataset(cohort / "o.h5")[0]
-    assert repertoire.sequences() == ["CASSF"]
+    assert repertoire.sequences.decode() == ["CASSF"]
     assert repertoire.counts.tolist() == [2]
     container = Container(cohort / "o.h5")
-    assert (container.v_call.names().tolist(), container.j_call.names().tolist()) == (["TRBV2"], ["TRBJ1-1"])
+    assert (container.sequences.v_call.names().tolist(), container.sequences.j_call.names().tolist()) == (
+        ["TRBV2"],
+        ["TRBJ1-1"],
+    )
 
 
 def test_an_input_error_passes_through_to_the_group(cohort):

@@ -18,14 +18,14 @@ from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container import Container
 from deeprc.datasets.container_writer import ContainerWriter, seal_container
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 
 
 def make_table(texts, counts=None, **optional):
     residues, offsets = encode_many(texts)
     counts = np.ones(len(texts), np.uint32) if counts is None else np.asarray(counts, np.uint32)
-    return SequenceTable(residues, np.diff(offsets), counts, **optional)
+    return Sequences(residues, offsets, counts, **optional)
 
 
 def write(path, repertoires, metadata=None):
@@ -128,7 +128,7 @@ def test_many_gene_names_and_a_long_report_fit(tmp_path):
         writer.append("a", make_table(["CF"], v_call=calls))
         writer.finish(pd.DataFrame({"id": ["a"]}), source="", preprocessing={"text": "x" * 1_000_000})
     opened = Container(tmp_path / "c.h5")
-    assert opened.v_call.names().tolist() == ["IGHV19999"]
+    assert opened.sequences.v_call.names().tolist() == ["IGHV19999"]
     assert len(opened.preprocessing["text"]) == 1_000_000
 
 
@@ -314,16 +314,16 @@ def test_a_compressed_dataset_is_refused(container):
 
 def test_genes_that_come_late_belong_to_their_sequences(tmp_path):
     genes = Categorical(np.array([1, 0], np.uint16), ("TRBV2", "TRBV9"))
-    without = SequenceTable(np.array([1, 2, 3], np.uint8), np.array([2, 1]), np.array([1, 1], np.uint32))
+    without = Sequences.counted_once(np.array([1, 2, 3], np.uint8), np.array([0, 2, 3]))
     with ContainerWriter(tmp_path / "c.h5") as writer:
         writer.append("a", without)
         writer.append("b", replace(without, v_call=genes))
         writer.append("c", without)
         writer.finish(pd.DataFrame({"id": list("abc")}), source="test")
     container = Container(tmp_path / "c.h5")
-    assert container.v_call.names().tolist() == ["", "", "TRBV9", "TRBV2", "", ""]
-    assert container.j_call is None
-    assert container.witness is None
+    assert container.sequences.v_call.names().tolist() == ["", "", "TRBV9", "TRBV2", "", ""]
+    assert container.sequences.j_call is None
+    assert container.sequences.witness is None
 
 
 def test_what_is_copied_is_deleted_while_the_container_is_written(tmp_path, monkeypatch):
@@ -336,7 +336,7 @@ def test_what_is_copied_is_deleted_while_the_container_is_written(tmp_path, monk
 
     monkeypatch.setattr(ContainerWriter, "_drop", seen)
     with ContainerWriter(tmp_path / "c.h5") as writer:
-        writer.append("a", SequenceTable(np.array([1], np.uint8), np.array([1]), np.array([1], np.uint32)))
+        writer.append("a", Sequences.encode(["C"]))
         writer.finish(pd.DataFrame({"id": ["a"]}), source="test")
     assert left == [["counts.bin", "residues.bin"], ["counts.bin"], []]
 

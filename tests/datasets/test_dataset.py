@@ -15,7 +15,7 @@ from sklearn.utils import _safe_indexing
 from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.container_writer import ContainerWriter, seal_container
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 
 # The ids differ only after the last dot, where the published loader cut them, and are in no order.
@@ -35,13 +35,13 @@ def dataset(tmp_path):
         for repertoire_id, texts in BAGS.items():
             residues, offsets = encode_many(texts)
             counts = np.arange(1, len(texts) + 1, dtype=np.uint32)
-            writer.append(repertoire_id, SequenceTable(residues, np.diff(offsets), counts))
+            writer.append(repertoire_id, Sequences(residues, offsets, counts))
         writer.finish(pd.DataFrame({"id": list(BAGS), "y": [0, 1, 0, 1, 0, 1]}), source="")
     return RepertoireDataset(tmp_path / "c.h5")
 
 
 def bags(dataset):
-    return {repertoire.repertoire_id: repertoire.sequences() for repertoire in dataset}
+    return {repertoire.repertoire_id: repertoire.sequences.decode() for repertoire in dataset}
 
 
 def test_distinct_ids_give_distinct_bags(dataset):
@@ -49,7 +49,7 @@ def test_distinct_ids_give_distinct_bags(dataset):
     for position, repertoire_id in enumerate(BAGS):
         assert dataset[position].repertoire_id == repertoire_id
         assert dataset[position].metadata["id"] == repertoire_id
-        assert dataset.select([repertoire_id])[0].sequences() == BAGS[repertoire_id]
+        assert dataset.select([repertoire_id])[0].sequences.decode() == BAGS[repertoire_id]
 
 
 def test_length_shape_ids_and_sizes(dataset):
@@ -133,7 +133,7 @@ class FirstResidue(ClassifierMixin, BaseEstimator):
         return self
 
     def predict(self, X):
-        return np.array([int(repertoire.sequences()[0][1] in self.letters) for repertoire in X])
+        return np.array([int(repertoire.sequences.decode()[0][1] in self.letters) for repertoire in X])
 
 
 def test_scikit_learn_cross_validates_and_searches_over_it(dataset):
@@ -150,12 +150,12 @@ def test_a_pickle_holds_the_path_and_not_the_data(dataset):
     again = pickle.loads(pickle.dumps(dataset[[2, 0]]))
     assert bags(again) == {"a.tsv": BAGS["a.tsv"], "b.2": BAGS["b.2"]}
     assert len(pickle.dumps(dataset)) < 1000
-    assert pickle.loads(pickle.dumps(dataset[1])).sequences() == BAGS["b.1"]
+    assert pickle.loads(pickle.dumps(dataset[1])).sequences.decode() == BAGS["b.1"]
 
 
 def test_a_worker_process_opens_it(dataset):
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
-        assert executor.submit(RepertoireDataset.select, dataset, ["a"]).result()[0].sequences() == ["CWW"]
+        assert executor.submit(RepertoireDataset.select, dataset, ["a"]).result()[0].sequences.decode() == ["CWW"]
 
 
 def test_nothing_written_to_the_arrays_reaches_the_file(dataset):

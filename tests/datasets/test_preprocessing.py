@@ -41,7 +41,7 @@ def test_the_container_follows_the_sheet(cohort):
     run(cohort)
     dataset = RepertoireDataset(cohort / "cohort.h5")
     assert dataset.repertoire_ids.tolist() == ["c", "a", "b"]
-    assert [repertoire.sequences() for repertoire in dataset] == [["CASK"], ["CAWWF", "CASSF"], ["CASSF"]]
+    assert [repertoire.sequences.decode() for repertoire in dataset] == [["CASK"], ["CAWWF", "CASSF"], ["CASSF"]]
     assert [repertoire.counts.tolist() for repertoire in dataset] == [[2], [1, 7], [3]]
     assert dataset[1].to_frame()["v_call"].tolist() == ["TRBV2", ""]
     assert dataset[2].to_frame()["j_call"].tolist() == ["TRBJ1"]
@@ -190,7 +190,7 @@ def test_what_was_done_otherwise_is_done_again(cohort, write_table, change):
     run(cohort, progress=lambda done, total: seen.append(done), allow_missing=True, **options)
     assert seen == [1, 2, 3]
     first = RepertoireDataset(cohort / "cohort.h5")[0]
-    assert first.sequences() == (["CWWW"] if change == "file" else ["CASK"])
+    assert first.sequences.decode() == (["CWWW"] if change == "file" else ["CASK"])
 
 
 def test_a_killed_process_leaves_no_container_and_the_next_goes_on(cohort):
@@ -238,7 +238,7 @@ def test_one_file_of_many_repertoires(tmp_path, write_table):
     assert report.repertoires_without_row == {"all.tsv": ("x",)}
     dataset = RepertoireDataset(tmp_path / "cohort.h5")
     assert dataset.repertoire_ids.tolist() == dataset.metadata["ID"].tolist() == ["b", "a", "c"]
-    assert [repertoire.sequences() for repertoire in dataset] == [["CASSF", "CATF"], ["CAF"], ["CWWF"]]
+    assert [repertoire.sequences.decode() for repertoire in dataset] == [["CASSF", "CATF"], ["CAF"], ["CWWF"]]
     assert dataset.metadata["y"].tolist() == [3, 1, 2]
     assert [each.file for each in report.repertoires] == ["all.tsv", "all.tsv", "c.tsv"]
 
@@ -249,7 +249,7 @@ def test_a_repertoire_may_be_called_na(tmp_path, write_table):
     write_table(tmp_path / "metadata.tsv", ("ID", "y"), [("p", 1), ("NA", 2)])
     run(tmp_path)
     dataset = RepertoireDataset(tmp_path / "cohort.h5")
-    assert {each.repertoire_id: each.sequences() for each in dataset} == {"NA": ["CASSF"], "p": ["CAF"]}
+    assert {each.repertoire_id: each.sequences.decode() for each in dataset} == {"NA": ["CASSF"], "p": ["CAF"]}
 
 
 @pytest.mark.parametrize("header", ["repertoire_id sample_id junction_aa", "count x sample_id cdr3aa"])
@@ -263,7 +263,7 @@ def test_repertoires_are_found_by_whichever_standard_column_is_filled(tmp_path, 
     write_table(tmp_path / "metadata.tsv", ("ID", "y"), [("p", 1), ("q", 2)])
     run(tmp_path)
     dataset = RepertoireDataset(tmp_path / "cohort.h5")
-    assert {each.repertoire_id: each.sequences() for each in dataset} == {"p": ["CASSF"], "q": ["CAF"]}
+    assert {each.repertoire_id: each.sequences.decode() for each in dataset} == {"p": ["CASSF"], "q": ["CAF"]}
 
 
 def test_a_stray_quote_swallows_nothing(tmp_path, write_table):
@@ -273,7 +273,7 @@ def test_a_stray_quote_swallows_nothing(tmp_path, write_table):
     write_table(tmp_path / "metadata.tsv", ("ID",), ["r"])
     report = run(tmp_path)
     assert report.rows_read == 3
-    assert RepertoireDataset(tmp_path / "cohort.h5")[0].sequences() == ["CASSF", "CASSLF", "CASSQF"]
+    assert RepertoireDataset(tmp_path / "cohort.h5")[0].sequences.decode() == ["CASSF", "CASSLF", "CASSQF"]
 
 
 def test_a_quoted_field_that_never_ends_is_an_error(tmp_path, write_table):
@@ -360,7 +360,7 @@ def test_any_column_can_split(tmp_path, write_table):
     write_table(tmp_path / "metadata.tsv", ("ID",), ["q", "p"])
     run(tmp_path, split_by="Donor")
     dataset = RepertoireDataset(tmp_path / "cohort.h5")
-    assert {each.repertoire_id: each.sequences() for each in dataset} == {"p": ["CASSF"], "q": ["CAF"]}
+    assert {each.repertoire_id: each.sequences.decode() for each in dataset} == {"p": ["CASSF"], "q": ["CAF"]}
     assert "a.tsv: no column 'sample' to split by; the file's columns are donor, junction_aa" in fails(
         tmp_path, split_by="sample"
     )
@@ -375,7 +375,7 @@ def test_a_file_of_many_is_never_made_one(tmp_path, write_table):
     )
     run(tmp_path, split_by="none")
     dataset = RepertoireDataset(tmp_path / "cohort.h5")
-    assert [(each.repertoire_id, each.sequences()) for each in dataset] == [("a", ["CASSF", "CAF"])]
+    assert [(each.repertoire_id, each.sequences.decode()) for each in dataset] == [("a", ["CASSF", "CAF"])]
 
 
 def test_files_of_many_are_left_alone_where_nothing_is_split(tmp_path, write_table):
@@ -594,7 +594,7 @@ def test_an_original_container_is_a_source(tmp_path, write_table):
     assert report.repertoires[0].format == "deeprc-hdf5"
     dataset = RepertoireDataset(tmp_path / "cohort.h5")
     assert dataset.repertoire_ids.tolist() == ["q", "p"]
-    assert {each.repertoire_id: each.sequences() for each in dataset} == {"p": ["CAF", "CAAF"], "q": ["CF"]}
+    assert {each.repertoire_id: each.sequences.decode() for each in dataset} == {"p": ["CAF", "CAAF"], "q": ["CF"]}
     assert {each.repertoire_id: each.counts.tolist() for each in dataset} == {"p": [3, 1], "q": [2]}
     labels = dict(zip(dataset.metadata["ID"], dataset.metadata["y"], strict=True))
     assert [labels[name] for name in dataset.repertoire_ids] == dataset.metadata["y"].tolist()

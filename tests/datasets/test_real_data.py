@@ -99,14 +99,14 @@ def test_every_file_is_read_as_the_csv_module_reads_it(real_data, tmp_path, name
     assert report.kept == n_kept
     assert report.counts_from == {count: n_kept}
     repertoire = RepertoireDataset(tmp_path / "c.h5")[0]
-    found = Counter(zip(repertoire.sequences(), repertoire.counts.tolist(), strict=True))
+    found = Counter(zip(repertoire.sequences.decode(), repertoire.counts.tolist(), strict=True))
     assert found == kept_by_hand(rows, sequence, status, count)
     merged = preprocess([path], tmp_path / "m.tsv", tmp_path / "c.h5", options=ReadingOptions(merge="junction"))
     totals = Counter()
     for (junction, n), times in found.items():
         totals[junction] += n * times
     repertoire = RepertoireDataset(tmp_path / "c.h5")[0]
-    assert dict(zip(repertoire.sequences(), repertoire.counts.tolist(), strict=True)) == dict(totals)
+    assert dict(zip(repertoire.sequences.decode(), repertoire.counts.tolist(), strict=True)) == dict(totals)
     assert merged.merged == n_kept - len(totals)
 
 
@@ -126,7 +126,7 @@ def test_covidtcrs(real_data, tmp_path):
     for repertoire_id, repertoire, each in zip(ids, dataset, report.repertoires, strict=True):
         rows = rows_of(present[repertoire_id])
         kept = [row for row in rows if AMINO_ACIDS.fullmatch(row["CDR3_beta"])]
-        assert repertoire.sequences() == [row["CDR3_beta"] for row in kept]
+        assert repertoire.sequences.decode() == [row["CDR3_beta"] for row in kept]
         assert repertoire.counts.tolist() == [int(row["count"]) for row in kept]
         assert repertoire.to_frame()["v_call"].tolist() == [row["TRBV_gene"] for row in kept]
         assert each.rows_read == len(rows)
@@ -148,7 +148,7 @@ def test_cells_of_single_cell_tables_are_counted(real_data, tmp_path):
     assert (report.rows_read, report.kept, report.dropped["other_locus"]) == (4, 2, 2)
     heavy = [row for row in rows_of(path) if row["v_call"].startswith("IGH")]
     repertoire = RepertoireDataset(tmp_path / "c.h5")[0]
-    assert repertoire.sequences() == [row["junction_aa"] for row in heavy]
+    assert repertoire.sequences.decode() == [row["junction_aa"] for row in heavy]
     assert repertoire.counts.tolist() == [1, 1]
 
 
@@ -166,7 +166,7 @@ def test_immuneml_quickstart(real_data, tmp_path):
     for name, repertoire in zip(dataset.metadata["filename"], dataset, strict=True):
         rows = rows_of(next((tmp_path / "data").rglob(name)))
         expected = [f"C{row['cdr3_aa']}W" for row in rows if AMINO_ACIDS.fullmatch(row["cdr3_aa"])]
-        assert repertoire.sequences() == expected
+        assert repertoire.sequences.decode() == expected
     assert report.rows_read == report.kept + sum(report.dropped.values())
 
 

@@ -51,7 +51,7 @@ def test_a_new_container_has_the_new_labels_and_the_old_sequences(cohort: Path, 
     assert relabelled.metadata["age"].tolist() == [0, 1, 2, 3, 4, 5]
     assert relabelled.metadata["response"].tolist() == ["no", "no", "yes", "yes", "no", "yes"]
     assert [each.digest() for each in relabelled] == [each.digest() for each in old]
-    np.testing.assert_array_equal(relabelled.container.v_call.codes, old.container.v_call.codes)
+    np.testing.assert_array_equal(relabelled.container.sequences.v_call.codes, old.container.sequences.v_call.codes)
     assert relabelled.container.source == "a test; relabelled with the metadata sheet new.tsv"
     assert relabelled.container.preprocessing["relabelled"][0]["columns"] == list(done.columns)
 

@@ -19,7 +19,7 @@ from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.kmers import kmer_names
 from deeprc.datasets.representations import gene_counts, kmer_matrix
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation import Cohort, GermlineBackground, IndependentBackground, SimulatedDataset, Sizes
 from deeprc.errors import InputError
 
@@ -40,7 +40,7 @@ def small(tmp_path: Path) -> RepertoireDataset:
         for number, (texts, counts, calls) in enumerate(zip(TEXTS, COUNTS, V_CALLS, strict=True)):
             residues, offsets = encode_many(texts)
             genes = Categorical(np.array([vocabulary.index(call) for call in calls], np.uint16), vocabulary)
-            table = SequenceTable(residues, np.diff(offsets), np.array(counts, np.uint32), v_call=genes)
+            table = Sequences(residues, offsets, np.array(counts, np.uint32), v_call=genes)
             writer.append(f"r{number}", table)
         writer.finish(pd.DataFrame({"y": range(4)}), source="a test")
     return open_dataset(tmp_path / "c.h5")
@@ -50,7 +50,7 @@ def by_loop(dataset: RepertoireDataset, places: Sequence[int], *, weighted: bool
     column = {name: at for at, name in enumerate(kmer_names(len(places)))}
     counts = np.zeros((len(dataset), len(column)), np.float32)
     for row, repertoire in enumerate(dataset):
-        for text, weight in zip(repertoire.sequences(), repertoire.counts.tolist(), strict=True):
+        for text, weight in zip(repertoire.sequences.decode(), repertoire.counts.tolist(), strict=True):
             for start in range(len(text) - places[-1]):
                 counts[row, column["".join(text[start + place] for place in places)]] += weight if weighted else 1
     return counts
@@ -156,6 +156,6 @@ def test_genes_are_those_of_a_loop() -> None:
         counts, names = gene_counts(dataset, field)
         assert list(names) == sorted(names)
         for row, repertoire in zip(counts, dataset, strict=True):
-            expected = Counter(getattr(repertoire.container, field).names().tolist())
+            expected = Counter(repertoire.genes[field].names().tolist())
             expected.pop("", None)
             assert {name: int(n) for name, n in zip(names, row, strict=True) if n} == expected

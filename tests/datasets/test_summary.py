@@ -12,7 +12,7 @@ from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.preprocessing import preprocess
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.summary import render_summary, summarise
 
 
@@ -70,9 +70,9 @@ def test_text(dataset):
 
 def test_ranges_witnesses_and_no_genes(tmp_path):
     residues, offsets = encode_many(["CAF"] * 20)
-    table = SequenceTable(
+    table = Sequences(
         residues,
-        np.diff(offsets),
+        offsets,
         np.full(20, 2**32 - 1, np.uint32),
         witness=np.arange(20, dtype=np.uint8) % 2,
     )
@@ -99,7 +99,7 @@ def test_gene_names_that_do_not_occur_in_the_view_are_not_counted(tmp_path):
     with ContainerWriter(tmp_path / "c.h5") as writer:
         for name in ("V1", "V2"):
             genes = Categorical(np.zeros(1, np.uint16), (name,))
-            writer.append(name, SequenceTable(residues, np.diff(offsets), np.ones(1, np.uint32), v_call=genes))
+            writer.append(name, Sequences(residues, offsets, np.ones(1, np.uint32), v_call=genes))
         writer.finish(pd.DataFrame({"ID": ["V1", "V2"]}), source="")
     dataset = RepertoireDataset(tmp_path / "c.h5")
     assert summarise(dataset)["v_call"] == {"genes": 2, "known": 1.0}
@@ -109,7 +109,7 @@ def test_gene_names_that_do_not_occur_in_the_view_are_not_counted(tmp_path):
 def test_long_values_are_cut_in_the_text(tmp_path):
     with ContainerWriter(tmp_path / "c.h5") as writer:
         residues, offsets = encode_many(["CASF"])
-        writer.append("r", SequenceTable(residues, np.diff(offsets), np.ones(1, np.uint32)))
+        writer.append("r", Sequences(residues, offsets, np.ones(1, np.uint32)))
         writer.finish(pd.DataFrame({"n" * 9_000: ["v" * 9_000]}), source="s" * 9_000)
     summary = summarise(RepertoireDataset(tmp_path / "c.h5"))
     assert len(render_summary(summary)) < 2_000

@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.metrics import r2_score, roc_auc_score
 
 from deeprc.benchmarking.harness import benchmark
+from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_comparison import paired_error_test, paired_macro_auc_test
@@ -203,7 +204,8 @@ class Mean(RegressorMixin, BaseEstimator):
 def test_a_benchmark_of_numbers(cohort: RepertoireDataset, preset: Path, tmp_path: Path) -> None:
     methods = {"logistic": None, "knn-minmax": None, "repertoire-size": None, "mean": Mean()}
     folder = tmp_path / "out"
-    asked = {"target": "age:regression", "methods": methods, "folds": 3, "preset": preset, "output": folder}
+    asked = {"target": "age:regression", "methods": methods, "output": folder}
+    asked["options"] = BenchmarkOptions(folds=3, preset=preset)
     result = benchmark(cohort.container.path, **asked)
     assert not result.failures
     comparison = result.comparison.set_index("method")
@@ -230,13 +232,14 @@ def test_a_benchmark_of_numbers(cohort: RepertoireDataset, preset: Path, tmp_pat
     assert "Caution: there are 26 repertoires in all test folds together" in page
     assert "with the highest r² on the validation fold" in page
     with pytest.raises(InputError, match="method 'size': it predicts numbers; 'status=case' has classes"):
-        benchmark(cohort, target="status=case", methods={"size": Mean()}, folds=3)
+        benchmark(cohort, target="status=case", methods={"size": Mean()}, options=BenchmarkOptions(folds=3))
 
 
 def test_a_benchmark_of_several_classes(cohort: RepertoireDataset, preset: Path, tmp_path: Path) -> None:
     names = ("logistic", "svm-minmax", "knn-minmax", "v-gene-usage", "sheet-columns")
     folder = tmp_path / "out"
-    asked = {"target": "grade:multiclass", "methods": names, "folds": 3, "preset": preset, "output": folder}
+    asked = {"target": "grade:multiclass", "methods": names, "output": folder}
+    asked["options"] = BenchmarkOptions(folds=3, preset=preset)
     result = benchmark(cohort.container.path, **asked)
     assert not result.failures
     probability = result.predictions[[f"probability={grade}" for grade in GRADES.classes]]
@@ -246,8 +249,8 @@ def test_a_benchmark_of_several_classes(cohort: RepertoireDataset, preset: Path,
     assert by_method["sheet-columns"] > 0.6  # the status says the same
     assert "Macro AUC" in result.table
     assert set((folder / "folds.tsv").read_text().split()) >= {"high", "low", "mid"}
-    with pytest.raises(InputError, match="known-motif-binary: it knows one signal"):
-        benchmark(cohort, target="grade:multiclass", methods=["known-motif-binary"], folds=3)
+    with pytest.raises(InputError, match="`methods=known-motif-binary`: it knows one signal"):
+        benchmark(cohort, target="grade:multiclass", methods=["known-motif-binary"], options=BenchmarkOptions(folds=3))
 
 
 def test_deeprc_in_a_benchmark_of_each_kind(cohort: RepertoireDataset, tmp_path: Path) -> None:
@@ -257,6 +260,6 @@ def test_deeprc_in_a_benchmark_of_each_kind(cohort: RepertoireDataset, tmp_path:
         "    overrides: {n_updates: 10, n_kernels: 4, n_sequences: 20, evaluate_every: 5}\n"
     )
     for target, columns in (("age:regression", ["prediction"]), ("grade:multiclass", ["score=high"])):
-        result = benchmark(cohort, target=target, methods=["deeprc"], folds=3, preset=preset)
+        result = benchmark(cohort, target=target, methods=["deeprc"], options=BenchmarkOptions(folds=3, preset=preset))
         assert not result.failures
         assert set(columns) <= set(result.predictions)

@@ -88,7 +88,7 @@ def test_the_change_of_a_contribution_is_that_of_the_tables(
 ) -> None:
     """Of a linear output: the contribution in the repertoire, less that of the baseline in the sequence's place."""
     run = run_factory(cohort, "n_updates=3", "n_heads=2", "top_fraction=1", stir=0.2)
-    sequences = cohort[1].sequences()[:20]
+    sequences = cohort[1].sequences.decode()[:20]
     row = max(range(20), key=lambda i: score_sequences(run, cohort, 1).weight[i])
     others = [*sequences[:row], "A" * len(sequences[row]), *sequences[row + 1 :]]
     metadata = pd.DataFrame({"status": ["case"]})
@@ -142,7 +142,7 @@ def test_by_hand(run_factory: Callable[..., Run], cohort: RepertoireDataset) -> 
         network.output_network[-1].weight.fill_(slope)
     background = np.full(20, (1 - f) / 19)
     background[AMINO_ACIDS.index("W")] = f
-    sequences = cohort[1].sequences()
+    sequences = cohort[1].sequences.decode()
     rows = [0, 10, next(i for i, sequence in enumerate(sequences) if "W" not in sequence)]
     found = attribute(run, cohort, chosen(cohort, {1: rows}), background=background)
     unit = slope * 1.0507009873554805 * weight * run.collator(cohort).inverse_std(1) / len(cohort[1])
@@ -291,7 +291,7 @@ def test_progress_counts_the_rows(trained: Run, motif_cohort: RepertoireDataset)
 
 
 def test_residue_frequencies(cohort: RepertoireDataset) -> None:
-    text = "".join("".join(repertoire.sequences()) for repertoire in cohort[3:6])
+    text = "".join("".join(repertoire.sequences.decode()) for repertoire in cohort[3:6])
     expected = [text.count(letter) / len(text) for letter in AMINO_ACIDS]
     np.testing.assert_allclose(residue_frequencies(cohort[3:6]), expected, rtol=1e-12)
     assert residue_frequencies(cohort[:0]).tolist() == [0.05] * 20

@@ -87,7 +87,7 @@ def test_classes_are_outputs_of_their_own(run_factory: Callable[..., Run], cohor
 def test_carriers_of_the_motif_contribute_to_the_positive_class(trained: Run, motif_cohort: RepertoireDataset) -> None:
     for position in (1, 3, 5, 7, 9):
         scores = score_sequences(trained, motif_cohort, position)
-        carries = np.array(["WWHW" in sequence for sequence in motif_cohort[position].sequences()])
+        carries = np.array(["WWHW" in sequence for sequence in motif_cohort[position].sequences.decode()])
         best = np.argsort(-scores.contributions[:, 0])[: carries.sum()]
         assert carries[best].mean() >= 0.7
         assert scores.contributions[carries, 0].mean() > 3 * abs(scores.contributions[~carries, 0].mean())

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -56,8 +57,9 @@ def test_an_unknown_ranking_is_refused(trained: Run, motif_cohort: RepertoireDat
 
 def test_witness_ranking_by_hand(trained: Run, cohort_factory: Callable[..., RepertoireDataset]) -> None:
     dataset = cohort_factory(6, 40, seed=3)
-    carries = [np.array(["WWHW" in s for s in repertoire.sequences()]) for repertoire in dataset]
-    dataset.container.witness = np.concatenate(carries).astype(np.uint8)
+    carries = [np.array(["WWHW" in s for s in repertoire.sequences.decode()]) for repertoire in dataset]
+    known = np.concatenate(carries).astype(np.uint8)
+    dataset.container.sequences = replace(dataset.container.sequences, witness=known)
     positions = [1, 2, 5]
     table = witness_ranking(trained, dataset, positions).set_index("score")
     known = np.concatenate([carries[i] for i in positions])
@@ -76,8 +78,9 @@ def test_a_share_of_the_others_gives_about_the_same(
     trained: Run, cohort_factory: Callable[..., RepertoireDataset], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset = cohort_factory(10, 200, seed=3)
-    carries = [np.array(["WWHW" in s for s in repertoire.sequences()]) for repertoire in dataset]
-    dataset.container.witness = np.concatenate(carries).astype(np.uint8)
+    carries = [np.array(["WWHW" in s for s in repertoire.sequences.decode()]) for repertoire in dataset]
+    known = np.concatenate(carries).astype(np.uint8)
+    dataset.container.sequences = replace(dataset.container.sequences, witness=known)
     whole = witness_ranking(trained, dataset).set_index("score")
     monkeypatch.setattr(ranking, "_MOST_OTHERS", 500)
     some = witness_ranking(trained, dataset).set_index("score")

@@ -17,12 +17,13 @@ import pandas as pd
 import pytest
 
 from deeprc.benchmarking.harness import benchmark
+from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.cli import main
 from deeprc.config import load_config
 from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 from deeprc.drawing import CLASS_COLOURS
 from deeprc.errors import InputError
 from deeprc.interpretation.report import run_report, write_benchmark_report, write_report
@@ -256,7 +257,7 @@ def test_text_of_users_is_harmless(tmp_path: Path, run_factory: Callable[..., Ru
             junctions = ["C" + "".join(rng.choice(list("ADEFGHIKLW"), 8)) + "F" for _ in range(30)]
             residues, offsets = encode_many(junctions)
             name = evil[i] if i < len(evil) else f"rep.{i}"
-            writer.append(name, SequenceTable(residues, np.diff(offsets), np.ones(30, np.uint32)))
+            writer.append(name, Sequences(residues, offsets, np.ones(30, np.uint32)))
         label = np.where(np.arange(18) % 2, "<b>case</b>", "<i>none</i>")
         patient = [f"<u>{i // 2}</u>" for i in range(18)]
         writer.finish(pd.DataFrame({"a<b": label, "patient_id": patient}), source="<script>2</script>")
@@ -370,9 +371,8 @@ def test_missing_extra_is_named(
 @pytest.fixture(scope="module")
 def compared(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("compared") / "results"
-    benchmark(
-        cohort, target="status=case", methods=["knn-minmax", "repertoire-size", "v-gene-usage"], folds=3, output=folder
-    )
+    methods, options = ["knn-minmax", "repertoire-size", "v-gene-usage"], BenchmarkOptions(folds=3)
+    benchmark(cohort, target="status=case", methods=methods, output=folder, options=options)
     return folder
 
 

@@ -60,7 +60,7 @@ def contaminated(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
 
 def test_who_carries_a_sequence(contaminated: RepertoireDataset) -> None:
     group = Group("group 1", "similar-content", ("rep.1", "rep.3", "rep.5"))
-    fifth = contaminated[1].sequences()[50]
+    fifth = contaminated[1].sequences.decode()[50]
     top = {"case": pd.DataFrame({"junction_aa": [CLONE, fifth, "CAWWWF"], "v_call": ["TRBV1"] * 3})}
     found = shared_by(contaminated, top, [group], "donor")["case"]
     assert found == [
@@ -163,7 +163,7 @@ def test_the_page_shows_them(
     texts = [caution.text for caution in shown["cautions"]]
     assert any(text.startswith("1 group of repertoires of different subjects shares far more") for text in texts)
     assert [row[0].text for row in shown["groups"].rows] == ["rep.1", "rep.3", "rep.5"]
-    common = set(contaminated[1].sequences()[1:31])
+    common = set(contaminated[1].sequences.decode()[1:31])
     n_marked = 0
     for page in shown["sides"]:
         labels = [column.label for column in page.table.columns]

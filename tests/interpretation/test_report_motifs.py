@@ -108,8 +108,9 @@ def test_implanted_sequences_are_looked_for_on_each_side(
     judged = judge(trained, dataset, trained.outputs(dataset).double().numpy())
     found = survey(trained, dataset, top=5)
     assert run_report._witnesses(trained, dataset, judged, found.sides) is None
-    carries = [["WWHW" in junction for junction in repertoire.sequences()] for repertoire in dataset]
-    dataset.container.witness = np.concatenate(carries).astype(np.uint8)
+    carries = [["WWHW" in junction for junction in repertoire.sequences.decode()] for repertoire in dataset]
+    known = np.concatenate(carries).astype(np.uint8)
+    dataset.container.sequences = replace(dataset.container.sequences, witness=known)
     table = run_report._witnesses(trained, dataset, judged, found.sides)
     assert table is not None
     assert [column.label for column in table.columns[:2]] == ["Ranked by", "For"]

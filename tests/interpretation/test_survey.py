@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -100,7 +101,7 @@ def test_a_container_without_genes_and_an_empty_repertoire(
 ) -> None:
     run = run_factory(cohort, "n_updates=1")
     other = cohort_factory(4, 10, seed=8)
-    other.container.v_call = None
+    other.container.sequences = replace(other.container.sequences, v_call=None)
     other.container.repertoire_offsets = np.insert(other.container.repertoire_offsets[1:-1], 0, [0, 0])
     other.container.repertoire_ids = np.array([f"new.{i}" for i in range(4)], object)[: len(other)]
     other.rows = np.arange(len(other.container.repertoire_offsets) - 1)

@@ -14,7 +14,7 @@ from deeprc import encoders
 from deeprc.cli import main
 from deeprc.config import list_settings, load_config
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.encoders import encoder_names, find_encoder, register_encoder
+from deeprc.encoders import find_encoder, list_encoders, register_encoder
 from deeprc.errors import InputError
 from deeprc.interpretation.attention import attention_table
 from deeprc.interpretation.attributions import attribute
@@ -59,7 +59,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_encoder_of_another_package(installed: Path, cohort: RepertoireDataset, tmp_path: Path) -> None:
-    assert encoder_names() == ["convolution", "lstm", "composition"]
+    assert list_encoders() == ["convolution", "lstm", "composition"]
     path, out = str(cohort.container.path), tmp_path / "run"
     settings = ["embedding=composition", "n_updates=4", "evaluate_every=2", "n_kernels=6", "n_sequences=20"]
     with pytest.raises(SystemExit) as end:

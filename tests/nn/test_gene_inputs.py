@@ -16,7 +16,7 @@ from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation import Cohort, GermlineBackground, IndependentBackground, SimulatedDataset, Sizes
 from deeprc.datasets.simulation.write import write_container
 from deeprc.errors import InputError
@@ -44,7 +44,7 @@ def write(path: Path, *, v: tuple[str, ...] | None = V_GENES, j: tuple[str, ...]
                 if names is not None:
                     codes = np.array([names.index(own[i]) for i in drawn], np.uint16)
                     calls[field] = Categorical(codes, names)
-            writer.append(f"rep.{number}", SequenceTable(residues, np.diff(offsets), np.ones(40, np.uint32), **calls))
+            writer.append(f"rep.{number}", Sequences(residues, offsets, np.ones(40, np.uint32), **calls))
         writer.finish(pd.DataFrame({"status": list("ababa")}), source="a test")
     return open_dataset(path)
 
@@ -75,7 +75,7 @@ def test_a_name_of_other_repertoires_is_not_known(genes: RepertoireDataset, tmp_
         for number, gene in enumerate(("TRBV9", "TRBV2", "TRBV30")):
             residues, offsets = encode_many(["CASSF", "CASF"])
             calls = Categorical(np.zeros(2, np.uint16), (gene,))
-            writer.append(f"r{number}", SequenceTable(residues, np.diff(offsets), np.ones(2, np.uint32), v_call=calls))
+            writer.append(f"r{number}", Sequences(residues, offsets, np.ones(2, np.uint32), v_call=calls))
         writer.finish(pd.DataFrame({"status": list("aba")}), source="a test")
     cohort = open_dataset(tmp_path / "c.h5")
     assert GeneNames.of(cohort[[2, 0]]) == GeneNames(("TRBV30", "TRBV9"), ())
@@ -180,7 +180,7 @@ def test_a_prediction_depends_neither_on_its_batch_nor_on_the_vocabulary(
     )
     torch.testing.assert_close(among.detach(), expected[[1, 4, 2]], atol=1e-6, rtol=1e-5)
     other = write(tmp_path / "other.h5", v=("TRBV6-2,TRBV6-3", "TRBV1", "", "TRBV20-1", "TRBV5-1"), j=J_GENES[::-1])
-    assert other.container.v_call.vocabulary != genes.container.v_call.vocabulary
+    assert other.container.sequences.v_call.vocabulary != genes.container.sequences.v_call.vocabulary
     again = cohort_outputs(network, Collator(other, "none", genes=network.gene_names), top_fraction=1.0)
     assert torch.equal(again, expected)
 
@@ -266,7 +266,8 @@ def test_the_form_for_devices_gives_the_same_genes(genes: RepertoireDataset, mon
 
 def test_genes_count_in_what_is_copied_to_a_device(genes: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     container, device = genes.container, torch.device("cuda")
-    size = container.residues.nbytes + container.sequence_offsets.nbytes + container.counts.nbytes
+    stored = container.sequences
+    size = stored.residues.nbytes + stored.offsets.nbytes + stored.counts.nbytes
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (2 * size, 0))
     assert cache_device(genes, "auto", device) == device
     assert cache_device(genes, "auto", device, genes=True) == CPU

@@ -200,7 +200,7 @@ def test_sampling_is_without_replacement_and_seeded(cohort: RepertoireDataset) -
     assert not torch.equal(first.starts, other.starts)
     container = cohort.container
     for row, repertoire in ((slice(0, 20), cohort[0]), (slice(20, 40), cohort[8])):
-        low, high = container.sequence_offsets[[repertoire.start, repertoire.stop]]
+        low, high = container.sequences.offsets[[repertoire.start, repertoire.stop]]
         assert ((first.starts[row] >= low) & (first.starts[row] < high)).all()
 
 

@@ -16,7 +16,7 @@ from deeprc.config import TrainingConfig, load_config
 from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.container_writer import ContainerWriter, seal_container
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import Split
 from deeprc.interpretation.attention import attention_of, attention_table
@@ -102,7 +102,7 @@ def test_attention_sums_to_one_and_ranks(run: Run, cohort: RepertoireDataset) ->
     table = attention_table(run, cohort, 3)
     assert table.columns.tolist()[:5] == ["repertoire_id", "sequence_id", "junction_aa", "duplicate_count", "v_call"]
     assert len(table) == len(cohort[3])
-    assert table["junction_aa"].tolist() == cohort[3].sequences()
+    assert table["junction_aa"].tolist() == cohort[3].sequences.decode()
     for name in ("attention_weight", "attention_weight_1", "attention_weight_2"):
         assert table[name].sum() == pytest.approx(1, abs=1e-9)
     by_rank = table.sort_values("attention_rank")
@@ -175,7 +175,7 @@ def test_hidden_singletons_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptu
         for number in range(12):
             residues, offsets = encode_many(["CASSF", "CATTF", "CAWWF"])
             counts = np.array([1, 1, 2], np.uint32)
-            writer.append(f"r{number}", SequenceTable(residues, np.diff(offsets), counts))
+            writer.append(f"r{number}", Sequences(residues, offsets, counts))
         writer.finish(metadata, source="a test")
     config = load_config("paper", ["n_updates=1"])
     with caplog.at_level(logging.WARNING):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,6 @@ from deeprc.config import load_config
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import SequenceTable
 from deeprc.errors import InputError
 from deeprc.interpretation.attention import attention_table
 from deeprc.nn.genes import GeneNames
@@ -28,17 +28,15 @@ SMALL = load_config("deeprc", ["n_updates=6", "evaluate_every=2", "n_kernels=8",
 
 def rewritten(dataset: RepertoireDataset, path: Path, *, new_names: dict[str, str] | None = None) -> RepertoireDataset:
     """Write the same repertoires with a V vocabulary in another order, some genes under other names."""
-    known = dataset.container.v_call
+    known = dataset.container.sequences.v_call
     assert known is not None
     names = [(new_names or {}).get(name, name) for name in known.vocabulary]
     vocabulary = ("TRBV99", *sorted(set(names), reverse=True))
     with ContainerWriter(path) as writer:
         for repertoire in dataset:
-            codes = known.codes[repertoire.start : repertoire.stop]
-            genes = Categorical(
-                np.array([vocabulary.index(name) for name in names])[codes].astype(np.uint16), vocabulary
-            )
-            table = SequenceTable(repertoire.residues, repertoire.lengths, repertoire.counts, v_call=genes)
+            new_codes = np.array([vocabulary.index(name) for name in names], np.uint16)
+            genes = Categorical(new_codes[repertoire.genes["v_call"].codes], vocabulary)
+            table = replace(repertoire.sequences, v_call=genes)
             writer.append(repertoire.repertoire_id, table)
         writer.finish(dataset.metadata, source="a test")
     return open_dataset(path)
@@ -71,7 +69,7 @@ def test_the_names_are_saved_with_the_weights(run: Run) -> None:
 
 def test_genes_are_told_by_their_names(run: Run, cohort: RepertoireDataset, tmp_path: Path) -> None:
     other = rewritten(cohort, tmp_path / "other.h5")
-    assert other.container.v_call.vocabulary != cohort.container.v_call.vocabulary
+    assert other.container.sequences.v_call.vocabulary != cohort.container.sequences.v_call.vocabulary
     expected = run.outputs(cohort)
     assert torch.equal(run.outputs(other), expected)
     pd.testing.assert_frame_equal(attention_table(run, other, 3), attention_table(run, cohort, 3))
@@ -86,7 +84,7 @@ def test_a_cohort_without_genes_is_refused_before_anything_is_written(
 ) -> None:
     with ContainerWriter(tmp_path / "none.h5") as writer:
         for each in cohort:
-            writer.append(each.repertoire_id, SequenceTable(each.residues, each.lengths, each.counts))
+            writer.append(each.repertoire_id, each.sequences.with_genes({}))
         writer.finish(cohort.metadata, source="a test")
     without = open_dataset(tmp_path / "none.h5")
     with pytest.raises(InputError, match=r"gene_units: .*none.h5 has no v_call and no j_call"):

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from deeprc.benchmarking.harness import benchmark
+from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.runs.experiment import train_run
@@ -36,9 +37,8 @@ def test_train_and_benchmark_predict_the_same_to_the_last_bit(
     preset.write_text(yaml.safe_dump({"deeprc": {"fixed": {"config": "deeprc", "overrides": SETTINGS}}}))
     options = {"folds": 3, "group_by": group_by, "seed": 7}
     cohort = incomplete.container.path
-    result = benchmark(
-        cohort, target=target, methods=["deeprc"], preset=preset, output=tmp_path / "compared", **options
-    )
+    how = BenchmarkOptions(preset=preset, **options)
+    result = benchmark(cohort, target=target, methods=["deeprc"], output=tmp_path / "compared", options=how)
     assert result.failures == {}
     stored = pd.read_csv(tmp_path / "compared" / "predictions.tsv", sep="\t").set_index("repertoire_id")
     for fold in range(3):

@@ -163,7 +163,7 @@ class Motif(ClassifierMixin, BaseEstimator):
         return self
 
     def predict_proba(self, X):
-        share = [np.mean([self.motif in each for each in repertoire.sequences()]) for repertoire in X]
+        share = [np.mean([self.motif in each for each in repertoire.sequences.decode()]) for repertoire in X]
         return np.stack([1 - np.array(share), share], axis=1)
 
 

@@ -13,7 +13,7 @@ def residues_of(batch: object, n: int) -> list[int]:
 
 def test_permuting_keeps_each_sequences_composition(cohort: RepertoireDataset) -> None:
     batch = Collator(cohort, "none").sample(np.array([0, 1]), 30, np.random.default_rng(0))
-    before = np.asarray(cohort.container.residues).copy()
+    before = np.asarray(cohort.container.sequences.residues).copy()
     permuted = permute_residues(batch, 0.5, np.random.default_rng(1))
     changed = 0
     for n in range(60):
@@ -21,7 +21,7 @@ def test_permuting_keeps_each_sequences_composition(cohort: RepertoireDataset) -
         assert sorted(old) == sorted(new)
         changed += old != new
     assert changed > 40
-    np.testing.assert_array_equal(before, cohort.container.residues)
+    np.testing.assert_array_equal(before, cohort.container.sequences.residues)
 
 
 def test_permuting_no_residues_changes_nothing(cohort: RepertoireDataset) -> None:

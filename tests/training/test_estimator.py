@@ -10,7 +10,7 @@ from sklearn.model_selection import cross_val_score
 from deeprc import DeepRCClassifier
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 
 OVERRIDES = {"n_updates": 60, "evaluate_every": 20, "n_kernels": 8, "kernel_size": 4, "learning_rate": 0.005}
 
@@ -72,7 +72,7 @@ def test_log_counts_of_ones_hide_nothing(tmp_path: Path, caplog: pytest.LogCaptu
     with ContainerWriter(tmp_path / "ones.h5") as writer:
         for number in range(12):
             residues = rng.integers(0, 20, 200).astype(np.uint8)
-            writer.append(f"r{number}", SequenceTable(residues, np.full(20, 10), np.ones(20, np.uint32)))
+            writer.append(f"r{number}", Sequences.counted_once(residues, 10 * np.arange(21)))
         writer.finish(pd.DataFrame({"y": np.arange(12) % 2}), source="a test")
     cohort = open_dataset(tmp_path / "ones.h5")
     changes = {"n_updates": 2, "evaluate_every": 1, "n_sequences": 10, "abundance": "log"}

@@ -17,7 +17,7 @@ from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import cohort_outputs
@@ -51,7 +51,7 @@ def write(path: Path, n: int, *, test_genes: tuple[str, ...] = GENES, seed: int 
             residues, offsets = encode_many(sequences)
             calls = Categorical(np.array([vocabulary.index(own[code]) for code in codes], np.uint16), vocabulary)
             counts = np.ones(N_SEQUENCES, np.uint32)
-            writer.append(f"r{number}", SequenceTable(residues, np.diff(offsets), counts, v_call=calls))
+            writer.append(f"r{number}", Sequences(residues, offsets, counts, v_call=calls))
         writer.finish(pd.DataFrame({"status": np.array(["healthy", "case"])[np.arange(n) % 2]}), source="a test")
     return open_dataset(path)
 
@@ -104,7 +104,7 @@ def test_a_signal_in_one_v_genes_sequences_needs_the_genes(cohort: RepertoireDat
 
 def test_what_is_held_out_cannot_influence_the_genes(cohort: RepertoireDataset, tmp_path: Path) -> None:
     other = write(tmp_path / "other.h5", 400, test_genes=("TRBV30", "TRBV2", "", "TRBV6,TRBV7"))
-    both = (cohort.container.v_call, other.container.v_call)
+    both = (cohort.container.sequences.v_call, other.container.sequences.v_call)
     assert both[0].vocabulary != both[1].vocabulary  # whose first names are those of what is held out
     weights = []
     for dataset in (cohort, other):
@@ -163,7 +163,7 @@ def test_a_cohort_without_genes_is_refused(tmp_path: Path) -> None:
     with ContainerWriter(tmp_path / "none.h5") as writer:
         for number in range(120):
             residues, offsets = encode_many(["CASSF", "CASF"])
-            writer.append(f"r{number}", SequenceTable(residues, np.diff(offsets), np.ones(2, np.uint32)))
+            writer.append(f"r{number}", Sequences(residues, offsets, np.ones(2, np.uint32)))
         writer.finish(pd.DataFrame({"status": ["case", "healthy"] * 60}), source="a test")
     with pytest.raises(InputError, match=r"gene_units: .*none.h5 has no v_call and no j_call"):
         make(open_dataset(tmp_path / "none.h5"), config(), n=10)

@@ -11,7 +11,7 @@ from deeprc import DeepRCClassifier
 from deeprc.config import load_config
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.runs.experiment import train_run
 from deeprc.training.hidden_counts import with_visible_residues
@@ -27,7 +27,7 @@ def make(path: Path, largest: Sequence[int]) -> RepertoireDataset:
             counts = np.full(20, 1, np.uint32)
             counts[::2] = count
             residues = rng.integers(0, 20, 200).astype(np.uint8)
-            writer.append(f"r{number}", SequenceTable(residues, np.full(20, 10), counts))
+            writer.append(f"r{number}", Sequences(residues, 10 * np.arange(21), counts))
         writer.finish(pd.DataFrame({"y": np.arange(len(largest)) % 2}), source="a test")
     return open_dataset(path)
 

@@ -95,7 +95,7 @@ def test_occurrences_by_text(cohort: RepertoireDataset, monkeypatch: pytest.Monk
     seen = sorted(zip(found.repertoire.tolist(), found.sequence.tolist(), found.which.tolist(), strict=True))
     expected, number = [], 0
     for b, repertoire in enumerate(cohort):
-        for text in repertoire.sequences():
+        for text in repertoire.sequences.decode():
             expected += [
                 (b, number, k)
                 for k, motif in enumerate(texts)
@@ -124,7 +124,7 @@ def test_sequences_that_are_left_out_do_not_count(cohort: RepertoireDataset, mon
         whole = _dense(counted, (rows.stop - rows.start, 20 ** len(PATTERNS[number])))
         for b, row in zip(range(rows.start, rows.stop), whole, strict=True):
             kept = ~left_out[starts[b] : starts[b + 1]]
-            texts = [text for text, keep in zip(cohort[b].sequences(), kept, strict=True) if keep]
+            texts = [text for text, keep in zip(cohort[b].sequences.decode(), kept, strict=True) if keep]
             expected = np.zeros(20 ** len(PATTERNS[number]))
             for text in texts:
                 for at in range(len(text) - PATTERNS[number][-1]):
@@ -135,7 +135,7 @@ def test_sequences_that_are_left_out_do_not_count(cohort: RepertoireDataset, mon
 
 def test_carriers_by_text(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kmer_correlations, "_BLOCK", 3)
-    expected = [bool(re.search("W.W", text)) for repertoire in cohort for text in repertoire.sequences()]
+    expected = [bool(re.search("W.W", text)) for repertoire in cohort for text in repertoire.sequences.decode()]
     code = AMINO_ACIDS.index("W") * 21
     assert carriers(cohort, (0, 2), code).tolist() == expected
     assert any(expected)

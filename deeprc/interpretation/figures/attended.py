@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.drawing import INK, MUTED, draws
+from deeprc.drawing import INK, MUTED, uses_matplotlib
 from deeprc.errors import InputError
 from deeprc.interpretation.figures.parts import (
     by_class,
@@ -37,7 +37,7 @@ _MOST_GENES = 25
 _SHARES_OF_N = ((1.0, "all"), (1 / 2, "1/2"), (1 / 8, "1/8"), (1 / 32, "1/32"))  # where the operating classes part
 
 
-@draws
+@uses_matplotlib
 def metastable_figure(
     heads: pd.DataFrame, classes: Mapping[str, str], places: Mapping[str, int] | None = None
 ) -> Figure:
@@ -139,7 +139,7 @@ def attention_bands(curves: pd.DataFrame, *, n_points: int = 120) -> pd.DataFram
     return pd.DataFrame({"share": at, "lower": lower, "median": median, "upper": upper})
 
 
-@draws
+@uses_matplotlib
 def attention_figure(
     curves: pd.DataFrame, classes: Mapping[str, str], places: Mapping[str, int] | None = None
 ) -> Figure:
@@ -185,7 +185,7 @@ def attention_figure(
     return figure
 
 
-@draws
+@uses_matplotlib
 def gene_figure(genes: pd.DataFrame, field: str = "v_call") -> Figure:
     """Draw how often genes are used by the attended and by all sequences, sorted by the difference.
 

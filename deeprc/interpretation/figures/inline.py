@@ -8,7 +8,7 @@ import re
 import xml.etree.ElementTree as ElementTree
 from typing import TYPE_CHECKING
 
-from deeprc.drawing import GRID, INK, MUTED, draws
+from deeprc.drawing import GRID, INK, MUTED, uses_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,7 +32,7 @@ _NUMBERS = {"d", "x", "y", "width", "height", "transform", "points"}  # a hundre
 _INCH = 72.0  # of the SVG writer's units
 
 
-@draws
+@uses_matplotlib
 def svg(figure: Figure, *, name: str, description: str) -> str:
     """Return a figure as one `<svg>` element for an HTML page; the same text each time.
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm, rankdata
 from sklearn.metrics import average_precision_score, r2_score, roc_auc_score
 
-from deeprc.drawing import INK, MUTED, draws
+from deeprc.drawing import INK, MUTED, uses_matplotlib
 from deeprc.errors import InputError
 from deeprc.evaluation.curves import precision_recall_corners, roc_corners
 from deeprc.evaluation.metrics import auc_interval
@@ -51,7 +51,7 @@ _NAMES = {"train": "training, fitted"}
 _Sides = dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
 
 
-@draws
+@uses_matplotlib
 def roc_figure(predictions: pd.DataFrame, *, target: str | None = None) -> Figure:
     """Draw the ROC curve of each split: test bold, validation thin, training dotted.
 
@@ -82,7 +82,7 @@ def roc_figure(predictions: pd.DataFrame, *, target: str | None = None) -> Figur
     return figure
 
 
-@draws
+@uses_matplotlib
 def precision_recall_figure(predictions: pd.DataFrame, *, target: str | None = None) -> Figure:
     """Draw precision against recall of each split, as steps; parameters and errors as of `roc_figure`.
 
@@ -194,7 +194,7 @@ def calibration_bins(
     return pd.DataFrame(rows, columns=["probability", "share", "lower", "upper", "n"])
 
 
-@draws
+@uses_matplotlib
 def calibration_figure(
     predictions: pd.DataFrame,
     *,
@@ -273,7 +273,7 @@ def _histogram(
     return axis
 
 
-@draws
+@uses_matplotlib
 def regression_figure(predictions: pd.DataFrame, *, target: str | None = None) -> Figure:
     """Draw predicted against true values of each split, with r2 and mean absolute error.
 

@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
-from deeprc.drawing import COLOURS, INK, MUTED, draws
+from deeprc.drawing import COLOURS, INK, MUTED, uses_matplotlib
 from deeprc.errors import InputError
 from deeprc.interpretation.figures.parts import class_colour, grid, panel, tidy
 
@@ -40,7 +40,7 @@ _LETTER = 0.17  # inches across, in `sequence_figure`
 _STRONGEST = 0.75  # opacity of the strongest colour behind a letter
 
 
-@draws
+@uses_matplotlib
 def logo_figure(motif: Motif, *, top: float | None = None) -> Figure:
     """Draw a motif as a sequence logo.
 
@@ -64,7 +64,7 @@ def logo_figure(motif: Motif, *, top: float | None = None) -> Figure:
     return figure
 
 
-@draws
+@uses_matplotlib
 def logos_figure(motifs: Sequence[Motif], *, columns: int = 3) -> Figure:
     """Draw several motifs as sequence logos of one scale, with their patterns, and a legend of the colours.
 
@@ -155,7 +155,7 @@ def _logo(axis: Axes, heights: NDArray[np.float64]) -> None:
     axis.set_ylabel("bits")
 
 
-@draws
+@uses_matplotlib
 def kernels_figure(kernels: ArrayLike, *, output: str = "the output", place: int | None = None) -> Figure:
     """Draw what each kernel adds to the output, in the mean over sequences: bars, the highest first.
 
@@ -195,7 +195,7 @@ def kernels_figure(kernels: ArrayLike, *, output: str = "the output", place: int
     return figure
 
 
-@draws
+@uses_matplotlib
 def sequence_figure(junction_aa: Sequence[str], values: ArrayLike, *, output: str = "the output") -> Figure:
     """Draw sequences as letters on colours that say what each residue adds to the output.
 

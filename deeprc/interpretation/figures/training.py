@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from deeprc.drawing import INK, MUTED, draws
+from deeprc.drawing import INK, MUTED, uses_matplotlib
 from deeprc.errors import InputError
 from deeprc.interpretation.figures.parts import grid, legend_below, panel, tidy
 
@@ -35,7 +35,7 @@ def chosen_update(history: pd.DataFrame) -> int:
     return int(history["update"].iloc[int(history["validation_loss"].to_numpy(np.float64).argmin())])
 
 
-@draws
+@uses_matplotlib
 def history_figure(history: pd.DataFrame) -> Figure:
     """Draw training and validation loss, and the validation AUC where there is one, against updates.
 

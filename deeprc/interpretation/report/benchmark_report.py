@@ -22,7 +22,7 @@ from deeprc.benchmarking.tables import (
     metric_estimates,
     table_legend,
 )
-from deeprc.documents import MOST_YAML_BYTES, read_text
+from deeprc.documents import MAX_YAML_BYTES, read_text
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import Caution, read_cautions
 from deeprc.evaluation.comparison import MethodInfo
@@ -92,7 +92,7 @@ def write_benchmark_report(folder: str | os.PathLike[str], output: str | os.Path
         costs=_cost_table(found),
         curves=pictures.curves_picture(found.predictions, found.methods, found.scoring),
         command=_command(found.header, str(folder)),
-        header=read_text(Path(folder) / "benchmark.yaml", limit=MOST_YAML_BYTES),
+        header=read_text(Path(folder) / "benchmark.yaml", limit=MAX_YAML_BYTES),
         facts=_facts(found.header),
     )
 

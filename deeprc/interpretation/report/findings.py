@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from deeprc.checks.container import repertoire_hashes
 from deeprc.checks.of_run import RunChecks, check_for_training, metadata_digest, read_checks
 from deeprc.checks.profile import hash_sequences
-from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.splits import NEW, people
 from deeprc.interpretation.report.page import Column, Table, number, text
@@ -232,16 +231,9 @@ def shared_by(
 
 def _hashes(top: pd.DataFrame) -> NDArray[np.uint64]:
     """Return the hash of each of the sequences with its genes, (n,), as `repertoire_hashes` has it."""
-    residues, offsets = encode_many([str(junction) for junction in top.get("junction_aa", [])])
-    v_call, j_call = (_genes(top, field) for field in ("v_call", "j_call"))
-    counts = np.ones(len(offsets) - 1, np.uint32)
-    return hash_sequences(SequenceTable(residues, np.diff(offsets), counts, v_call, j_call))
-
-
-def _genes(top: pd.DataFrame, field: str) -> Categorical | None:
-    if field not in top:
-        return None
-    return Categorical.encode(map(str, top[field].fillna("")))
+    sequences = Sequences.encode([str(junction) for junction in top.get("junction_aa", [])])
+    genes = {field: Categorical.encode(top[field].fillna("").map(str)) for field in GENE_FIELDS if field in top}
+    return hash_sequences(sequences.with_genes(genes))
 
 
 def _carriers(dataset: RepertoireDataset, wanted: NDArray[np.uint64]) -> list[list[int]]:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from deeprc.config import Config, setting_text
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.documents import read_json, typed
+from deeprc.documents import read_json, validate
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import NEW, SPLITS
 from deeprc.interpretation.report.page import DASH, Cell, Column, Table, number, swatch, text
@@ -60,7 +60,7 @@ def settings_table(settings: RunSettings) -> Table | None:
 def cohort_facts(dataset: RepertoireDataset) -> list[tuple[str, str]]:
     """Return what the container holds, as terms and what they are."""
     container, n = dataset.container, dataset.n_sequences
-    genes = [name for name, calls in (("V", container.v_call), ("J", container.j_call)) if calls is not None]
+    genes = [name[0].upper() for name in container.sequences.genes]
     facts = [
         ("File", str(container.path)),
         ("Made", f"by {container.created_by} from {container.source}"),
@@ -114,7 +114,7 @@ def read_environment(run: Run) -> dict[str, Any]:
     """Return what `environment.json` says; nothing where it is missing or damaged."""
     try:
         file = Path(run.path) / "environment.json"
-        found: _Environment = typed(read_json(file), _Environment, str(file))
+        found: _Environment = validate(read_json(file), _Environment, str(file))
     except InputError:
         return {}
     return vars(found)

@@ -15,7 +15,7 @@ import pandas as pd
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.summary import render_summary, summarise
-from deeprc.documents import MOST_YAML_BYTES, read_text
+from deeprc.documents import MAX_YAML_BYTES, read_text
 from deeprc.errors import InputError
 from deeprc.evaluation.stored_tables import read_history, read_seeds
 from deeprc.interpretation.figures.classes import class_places, class_texts, drawn_classes, drawn_places
@@ -173,7 +173,7 @@ def _content(
         "versions": origin.versions_table(
             origin.read_environment(run), environment(run.network.pooling.queries.device)
         ),
-        "config": read_text(run.path / "config.yaml", limit=MOST_YAML_BYTES),
+        "config": read_text(run.path / "config.yaml", limit=MAX_YAML_BYTES),
     }
 
 
@@ -205,7 +205,7 @@ def _control_table(controls: Controls, place: int) -> Table | None:
 
 def _witnesses(run: Run, dataset: RepertoireDataset, judged: Judged, sides: Sequence[Side]) -> Table | None:
     """Return how well the carriers of a simulated signal are found, among the repertoires that judge, or all."""
-    if dataset.container.witness is None:
+    if dataset.container.sequences.witness is None:
         return None
     rows = (np.flatnonzero(judged.rows(judged.side)) if judged.side else np.arange(len(dataset))).tolist()
     logger.info("looking for the implanted sequences in %d repertoires", len(rows))

@@ -4,16 +4,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from deeprc.datasets.alphabet import decode_many, offsets_of
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.background import Background, IndependentBackground
 from deeprc.datasets.simulation.cohort import Batch, Cohort, Counts, GeneShift, Sizes
 from deeprc.datasets.simulation.germline import GermlineBackground
 from deeprc.datasets.simulation.motif import Motif
-from deeprc.datasets.simulation.signal import Signal
+from deeprc.datasets.simulation.signal import MotifSignal
 from deeprc.errors import InputError
 
-WHW = (Signal((Motif("WHW"),), 0.1),)
+WHW = (MotifSignal((Motif("WHW"),), 0.1),)
 RICH = Cohort(
     16,
     Sizes(60, 10, 40),
@@ -27,11 +26,11 @@ RICH = Cohort(
 )
 
 
-def texts(table: SequenceTable) -> list[str]:
-    return decode_many(table.residues, offsets_of(table.lengths))
+def texts(table: Sequences) -> list[str]:
+    return table.decode()
 
 
-def v_genes(table: SequenceTable) -> list[str]:
+def v_genes(table: Sequences) -> list[str]:
     assert table.v_call is not None
     return list(table.v_call.names())
 
@@ -157,9 +156,9 @@ def test_a_signal_that_a_share_of_the_positives_carries() -> None:
 
 def test_signals_of_both_classes() -> None:
     signals = (
-        Signal((Motif("WHW"),), 0.2, name="of_positives"),
-        Signal((Motif("CCC"),), 0.3, status="negative", name="of_negatives"),
-        Signal((Motif("MMM"),), 0.1, prevalence=0.5, name="of_some"),
+        MotifSignal((Motif("WHW"),), 0.2, name="of_positives"),
+        MotifSignal((Motif("CCC"),), 0.3, status="negative", name="of_negatives"),
+        MotifSignal((Motif("MMM"),), 0.1, prevalence=0.5, name="of_some"),
     )
     cohort = Cohort(30, Sizes(1000), IndependentBackground(14.5, 1.8, {"A": 65_536}), signals)
     sheet = cohort.metadata().set_index("repertoire_id")
@@ -415,7 +414,7 @@ def test_a_shift_to_genes_that_the_background_lacks_is_refused() -> None:
 
 
 def test_there_are_no_more_signals_than_a_byte_tells_apart() -> None:
-    signals = tuple(Signal((Motif("SFEN"),), 0.001, name=f"{number}") for number in range(256))
+    signals = tuple(MotifSignal((Motif("SFEN"),), 0.001, name=f"{number}") for number in range(256))
     with pytest.raises(InputError, match="signals: expected at most 255, found 256"):
         Cohort(4, signals=signals)
 
@@ -425,7 +424,7 @@ def test_there_are_no_more_signals_than_a_byte_tells_apart() -> None:
 def test_lengths_and_counts_are_those_of_the_sequences(background: Background, shift: GeneShift | None) -> None:
     if shift is not None and isinstance(background, IndependentBackground):
         pytest.skip("it has no genes")
-    signal = Signal((Motif("SF(d)EN"),), 0.5)
+    signal = MotifSignal((Motif("SF(d)EN"),), 0.5)
     cohort = Cohort(4, Sizes(50, 10), background, (signal,), Counts(2.0), gene_shift=shift)
     for number in range(4):
         table, _ = cohort.draw(number)

@@ -290,7 +290,7 @@ def test_the_same_seed_gives_the_same_model(toy_list, tmp_path):
 
 def test_a_container_a_table_and_a_list_give_the_same_model(cohort_factory, tmp_path):
     cohort = cohort_factory()
-    sequences = [each for repertoire in cohort for each in repertoire.sequences()]
+    sequences = [each for repertoire in cohort for each in repertoire.sequences.decode()]
     bare, packed, table = (tmp_path / name for name in ("bare.txt", "packed.gz", "table.tsv"))
     bare.write_text("\n".join([*sequences, "C" * (MAX_LENGTH + 1)]))
     packed.write_bytes(gzip.compress(("junction_aa\n" + "\n".join(sequences)).encode()))

@@ -14,7 +14,7 @@ from deeprc.datasets.alphabet import AMINO_ACIDS, decode_many, encode_many, offs
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.counters import key_of
-from deeprc.datasets.sequences import SequenceTable
+from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.background import DrawnSequences
 from deeprc.datasets.simulation.pool import SequencePool
 from deeprc.errors import InputError
@@ -89,9 +89,7 @@ def test_a_container_is_pooled_with_its_genes(tmp_path: Path) -> None:
             vocabulary = tuple(sorted({of.get(text, "TRBV3") for text in sequences}))
             codes = np.array([vocabulary.index(of.get(text, "TRBV3")) for text in sequences], np.uint16)
             counts = np.full(len(sequences), 9, np.uint32)
-            writer.append(
-                f"r{number}", SequenceTable(residues, np.diff(offsets), counts, Categorical(codes, vocabulary), None)
-            )
+            writer.append(f"r{number}", Sequences(residues, offsets, counts, Categorical(codes, vocabulary), None))
         writer.finish(pd.DataFrame({"repertoire_id": ["r0", "r1"]}), source="")
     drawn = SequencePool(path).draw(key_of(2), np.arange(12))
     assert sorted(texts(drawn)) == sorted([*of] * 3)  # what is longer than 40 residues is left out

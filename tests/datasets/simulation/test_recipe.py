@@ -13,7 +13,7 @@ from deeprc.datasets.simulation.lstm_model import SHIPPED
 from deeprc.datasets.simulation.motif import Motif
 from deeprc.datasets.simulation.pool import SequencePool
 from deeprc.datasets.simulation.recipe import cohort_from_mapping, load_recipe, recipes
-from deeprc.datasets.simulation.signal import Signal
+from deeprc.datasets.simulation.signal import MotifSignal
 from deeprc.errors import InputError
 
 # The paper's tables on lines 9294-9298 and 8832-8842.
@@ -29,6 +29,7 @@ NAMES = [
     *(f"lstm-{number}" for number in range(5)),
     *(f"simulated-{number}" for number in range(18)),
 ]
+FURTHER = ["clones-5", "clones-20", "clones-100", "clones-variants", "cmv-like", "diffuse", "mixed", "quickstart"]
 REAL = Path("real.tsv")
 
 
@@ -37,7 +38,7 @@ def load(name: str, *overrides: str, **options: object) -> Cohort:
 
 
 def test_all_of_the_papers_cohorts_are_there_in_order() -> None:
-    assert set(recipes()) == {*NAMES, "quickstart"}
+    assert set(recipes()) == {*NAMES, *FURTHER}
     for family in ("lstm", "simulated"):
         names = [name for name in recipes() if name.startswith(family)]
         assert names == [f"{family}-{number}" for number in range(len(names))]
@@ -54,7 +55,7 @@ def test_the_numbers_of_simulated_data(number: int) -> None:
         5000,
         Sizes(316_000, 132_000, 5000),
         IndependentBackground(14.5, 1.8),
-        (Signal((Motif(motif, deletion_probability=0.5),), rate),),
+        (MotifSignal((Motif(motif, deletion_probability=0.5),), rate),),
         name=f"simulated-{number}",
     )
 
@@ -66,7 +67,7 @@ def test_the_numbers_of_lstm_data(number: int) -> None:
         1000,
         Sizes(285_000, 156_000, 5000),
         LstmBackground(),
-        (Signal((Motif("GSAF", noise=0.1),), LSTM_RATES[number], "centre"),),
+        (MotifSignal((Motif("GSAF", noise=0.1),), LSTM_RATES[number], "centre"),),
         name=f"lstm-{number}",
     )
 
@@ -80,7 +81,7 @@ def test_the_numbers_of_implanted_data(name: str) -> None:
         Motif("GL-N", substitutions=(0.6, 0, 0, 0), gap_lengths=(0, 1, 2)),
     ]
     rate = cohort.signals[0].motifs[0].alteration_rate  # chosen by the known motif's AUC, the paper does not say it
-    signal = Signal(
+    signal = MotifSignal(
         tuple(replace(motif, alteration_rate=rate) for motif in (motifs[:1] if name.startswith("om") else motifs)),
         IMPLANTED[name],
         "imgt",
@@ -132,7 +133,7 @@ SIGNAL = BASE.signals[0]
         ),
         (
             "signals=[{motifs: [A], witness_rate: 1, position: imgt, imgt_positions: {107: 0.5}, status: negative}]",
-            replace(BASE, signals=(Signal((Motif("A"),), 1.0, "imgt", {"107": 0.5}, "negative"),)),
+            replace(BASE, signals=(MotifSignal((Motif("A"),), 1.0, "imgt", {"107": 0.5}, "negative"),)),
         ),
         ("signals=[]", replace(BASE, signals=())),
         ("counts.exponent=2", replace(BASE, counts=Counts(2.0))),

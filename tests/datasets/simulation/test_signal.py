@@ -12,14 +12,14 @@ from deeprc.datasets.alphabet import AMINO_ACIDS, decode_many, encode_many
 from deeprc.datasets.counters import key_of
 from deeprc.datasets.simulation.imgt import imgt_index
 from deeprc.datasets.simulation.motif import Motif
-from deeprc.datasets.simulation.signal import Implanter, Implants, Signal
+from deeprc.datasets.simulation.signal import Implanter, Implants, MotifSignal
 from deeprc.errors import InputError
 
 IMGT = {"107": 0.3, "109": 0.35, "114": 0.2}  # the paper's
 
 
 def implanted(
-    signals: Signal | tuple[Signal, ...],
+    signals: MotifSignal | tuple[MotifSignal, ...],
     sequences: list[str],
     *,
     rows: np.ndarray | None = None,
@@ -35,16 +35,16 @@ def implanted(
     return decode_many(residues, offsets), found
 
 
-def outcomes(signal: Signal, sequence: str, n: int = 20_000) -> Counter[str]:
+def outcomes(signal: MotifSignal, sequence: str, n: int = 20_000) -> Counter[str]:
     """Return how often a sequence becomes what, if it is always a witness."""
     texts, found = implanted(signal, [sequence] * n)
     assert (found.signal == 1).all()
     return Counter(texts)
 
 
-def always(*motifs: Motif | str, **options: object) -> Signal:
+def always(*motifs: Motif | str, **options: object) -> MotifSignal:
     options = {"position": "centre", **options}
-    return Signal(tuple(Motif(each) if isinstance(each, str) else each for each in motifs), 1.0, **options)  # type: ignore[arg-type]
+    return MotifSignal(tuple(Motif(each) if isinstance(each, str) else each for each in motifs), 1.0, **options)  # type: ignore[arg-type]
 
 
 def assert_distributed(found: Mapping[object, int], expected: Mapping[object, float]) -> None:
@@ -148,8 +148,8 @@ def test_motifs_by_their_weights() -> None:
 
 def test_the_truth_names_the_motif_and_its_place() -> None:
     signals = (
-        Signal((Motif("WWW"),), 0.3, name="a"),
-        Signal((Motif("CC"), Motif("HHHH")), 0.6, name="b"),
+        MotifSignal((Motif("WWW"),), 0.3, name="a"),
+        MotifSignal((Motif("CC"), Motif("HHHH")), 0.6, name="b"),
     )
     texts, found = implanted(signals, ["AAAAAAAA"] * 5000)
     for text, signal, motif, start in zip(texts, *found, strict=True):
@@ -235,7 +235,7 @@ def test_where_only_the_shorter_form_fits_only_it_is_implanted() -> None:
 
 @pytest.mark.parametrize("rate", [0.0001, 0.01, 0.5, 0.999])
 def test_the_number_of_witnesses_is_binomial(rate: float) -> None:
-    signal = Signal((Motif("W"),), rate)
+    signal = MotifSignal((Motif("W"),), rate)
     implanter, residues, lengths = Implanter([signal]), np.zeros(20_000, np.uint8), np.ones(20_000, np.int64)
     counts = [
         int(implanter.implant(key_of(0, number), np.arange(20_000), residues.copy(), lengths, [True]).signal.sum())
@@ -247,13 +247,13 @@ def test_the_number_of_witnesses_is_binomial(rate: float) -> None:
 
 
 def test_rates_of_0_and_1_are_exact() -> None:
-    assert not implanted(Signal((Motif("W"),), 0.0), ["AA"] * 20_000)[1].signal.any()
-    assert implanted(Signal((Motif("W"),), 1.0), ["AA"] * 20_000)[1].signal.all()
+    assert not implanted(MotifSignal((Motif("W"),), 0.0), ["AA"] * 20_000)[1].signal.any()
+    assert implanted(MotifSignal((Motif("W"),), 1.0), ["AA"] * 20_000)[1].signal.all()
 
 
 def test_signals_add_up_and_those_not_carried_do_not_count() -> None:
     signals = tuple(
-        Signal((Motif(letter),), rate, name=letter) for letter, rate in (("W", 0.2), ("H", 0.3), ("C", 0.4))
+        MotifSignal((Motif(letter),), rate, name=letter) for letter, rate in (("W", 0.2), ("H", 0.3), ("C", 0.4))
     )
     for carried in ([True] * 3, [True, False, True], [False, True, False], [False] * 3):
         texts, found = implanted(signals, ["A"] * 20_000, carried=carried)
@@ -264,7 +264,7 @@ def test_signals_add_up_and_those_not_carried_do_not_count() -> None:
 
 
 def test_witnesses_of_one_repertoire_say_nothing_about_another() -> None:
-    signal = Signal((Motif("W"),), 0.3)
+    signal = MotifSignal((Motif("W"),), 0.3)
     first, second = (implanted(signal, ["AA"] * 20_000, key=key)[1].signal for key in (1, 2))
     assert_share(int((first & second).sum()), 20_000, 0.09)
     assert_share(int((first[1:] & first[:-1])[::2].sum()), 10_000, 0.09)
@@ -272,8 +272,8 @@ def test_witnesses_of_one_repertoire_say_nothing_about_another() -> None:
 
 SEQUENCES = ["CASSF", "CASSLGTDTQYF", "CW", "CASSIRSSYEQYF", "CASSPGQGAYEQYFAAAF"] * 40
 BUSY = (
-    Signal((Motif("SF(d)ZN"), Motif("GL-N", noise=0.2)), 0.4, "imgt", IMGT, name="a"),
-    Signal((Motif("LDR", substitutions=(0.2, 0.6, 0.2)),), 0.3, name="b"),
+    MotifSignal((Motif("SF(d)ZN"), Motif("GL-N", noise=0.2)), 0.4, "imgt", IMGT, name="a"),
+    MotifSignal((Motif("LDR", substitutions=(0.2, 0.6, 0.2)),), 0.3, name="b"),
 )
 
 
@@ -337,4 +337,4 @@ def test_no_sequences_and_no_signals() -> None:
 )
 def test_what_is_no_signal(options: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Signal(**{"motifs": (Motif("LDR"),), "witness_rate": 0.1, **options})  # type: ignore[arg-type]
+        MotifSignal(**{"motifs": (Motif("LDR"),), "witness_rate": 0.1, **options})  # type: ignore[arg-type]

@@ -11,7 +11,6 @@ import torch
 from sklearn.model_selection import StratifiedKFold
 
 from deeprc import DeepRCClassifier
-from deeprc.datasets.alphabet import decode_many, offsets_of
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset, open_dataset
 from deeprc.datasets.simulation import (
     Batch,
@@ -21,7 +20,7 @@ from deeprc.datasets.simulation import (
     GermlineBackground,
     IndependentBackground,
     Motif,
-    Signal,
+    MotifSignal,
     SimulatedDataset,
     Sizes,
     write_container,
@@ -34,7 +33,10 @@ COHORT = Cohort(
     12,
     Sizes(80, 30, 5),
     GermlineBackground(),
-    (Signal((Motif("SZ(d)ZN"),), 0.2, prevalence=0.8), Signal((Motif("LDR"),), 0.1, status="negative", name="b")),
+    (
+        MotifSignal((Motif("SZ(d)ZN"),), 0.2, prevalence=0.8),
+        MotifSignal((Motif("LDR"),), 0.1, status="negative", name="b"),
+    ),
     Counts(2.0),
     Batch(0.3, 1.5),
     GeneShift(("TRBV28",), 0.5),
@@ -63,7 +65,7 @@ def assert_same(a: Repertoire, b: Repertoire) -> None:
         left, right = getattr(a, name), getattr(b, name)
         assert left.dtype == right.dtype
         assert left.tolist() == right.tolist()
-    assert a.sequences() == b.sequences()
+    assert a.sequences.decode() == b.sequences.decode()
     assert a.digest() == b.digest()
     pd.testing.assert_frame_equal(a.to_frame(), b.to_frame())
     rows = np.arange(len(a))[::-3]
@@ -120,7 +122,7 @@ def test_a_pickled_dataset_makes_the_same(virtual: SimulatedDataset) -> None:
 def test_a_spawned_process_makes_the_same(virtual: SimulatedDataset) -> None:
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
         made = executor.submit(virtual.__getitem__, 4).result()
-    assert made.sequences() == virtual[4].sequences()
+    assert made.sequences.decode() == virtual[4].sequences.decode()
 
 
 def test_it_is_called_what_the_cohort_is_called() -> None:
@@ -128,28 +130,28 @@ def test_it_is_called_what_the_cohort_is_called() -> None:
 
 
 def test_a_cohort_of_a_billion_sequences_is_opened_without_them() -> None:
-    cohort = Cohort(1000, Sizes(1_000_000), signals=(Signal((Motif("SFEN"),), 0.01),))
+    cohort = Cohort(1000, Sizes(1_000_000), signals=(MotifSignal((Motif("SFEN"),), 0.01),))
     container = SimulatedDataset(cohort).container
     at = np.array([999_999_999, 0, 500_000_000])
-    made = container.look_up(at)
-    texts = decode_many(made.residues, offsets_of(made.lengths))
+    made = container.take(at)
+    texts = made.decode()
     for text, number, row in zip(texts, (999, 0, 500), (999_999, 0, 0), strict=True):
         table = cohort.draw(number, np.array([row]))[0]
-        assert [text] == decode_many(table.residues, offsets_of(table.lengths))
+        assert [text] == table.decode()
 
 
 def test_sequences_are_looked_up_in_any_order(virtual: SimulatedDataset, written: RepertoireDataset) -> None:
     rng = np.random.default_rng(0)
     container = written.container
-    n = len(container.counts)
+    n = len(container.sequences)
     for at in (np.arange(n), rng.permutation(n), rng.integers(0, n, 50), np.array([], np.int64), np.array([n - 1, 0])):
-        made = virtual.container.look_up(at)
-        offsets = container.sequence_offsets
-        expected = [container.residues[offsets[i] : offsets[i + 1]].tolist() for i in at]
-        assert [part.tolist() for part in np.split(made.residues, np.cumsum(made.lengths)[:-1])][: len(at)] == expected
-        assert made.counts.tolist() == container.counts[at].tolist()
-        for calls, known in ((made.v_call, container.v_call), (made.j_call, container.j_call)):
-            assert (calls.names() if calls else np.empty(0)).tolist() == known.names()[at].tolist()
+        made = virtual.container.take(at)
+        expected = container.take(at)
+        assert made.decode() == expected.decode()
+        assert made.counts.tolist() == expected.counts.tolist()
+        for field, calls in made.genes.items():
+            assert calls.names().tolist() == expected.genes[field].names().tolist()
+        assert len(made.genes) == (2 if len(at) else 0)
 
 
 @pytest.mark.parametrize("abundance", ABUNDANCE_MODES)
@@ -182,7 +184,7 @@ def test_its_sequences_are_not_copied_to_a_device(virtual: SimulatedDataset) -> 
 
 
 def test_a_classifier_trained_on_it_is_the_one_trained_on_the_container(tmp_path: Path) -> None:
-    signal = Signal((Motif("WWHW"),), 0.3)
+    signal = MotifSignal((Motif("WWHW"),), 0.3)
     cohort = Cohort(20, Sizes(50, 10, 20), IndependentBackground(), (signal,), Counts(2.0))
     write_container(cohort, tmp_path / "cohort.h5")
     overrides = {"n_updates": 40, "evaluate_every": 10, "n_kernels": 8, "kernel_size": 4, "learning_rate": 0.01}
@@ -197,7 +199,7 @@ def test_a_classifier_trained_on_it_is_the_one_trained_on_the_container(tmp_path
 
 
 def test_without_counts_a_classifiers_predictions_are_the_same_bits(tmp_path: Path) -> None:
-    cohort = Cohort(10, Sizes(30), IndependentBackground(), (Signal((Motif("WWHW"),), 0.3),))
+    cohort = Cohort(10, Sizes(30), IndependentBackground(), (MotifSignal((Motif("WWHW"),), 0.3),))
     write_container(cohort, tmp_path / "cohort.h5")
     overrides = {"n_updates": 10, "evaluate_every": 5, "n_kernels": 8, "kernel_size": 4, "abundance": "none"}
     predictions = [

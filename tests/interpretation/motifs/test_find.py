@@ -112,7 +112,7 @@ def test_carriers_are_those_of_a_regular_expression(tmp_path: Path) -> None:
     ticks: list[int] = []
     motif = find_motifs(a_run(), dataset, table, attributions, progress=ticks.append)[0]
     assert ticks == [1] * 10
-    counts = np.array([sum(bool(re.search(motif.pattern, s)) for s in rep.sequences()) for rep in dataset])
+    counts = np.array([sum(bool(re.search(motif.pattern, s)) for s in rep.sequences.decode()) for rep in dataset])
     expected = pd.DataFrame(
         {
             "class": ["healthy", "case"],

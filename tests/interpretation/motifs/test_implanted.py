@@ -35,7 +35,7 @@ def test_its_carriers_are_in_the_class_it_was_implanted_in(
     with_it = {"case": 0, "healthy": 0}
     sequences = {"case": 0, "healthy": 0}
     for repertoire in motif_cohort:
-        count = sum("WWHW" in sequence for sequence in repertoire.sequences())
+        count = sum("WWHW" in sequence for sequence in repertoire.sequences.decode())
         with_it[repertoire.metadata["status"]] += count > 0
         sequences[repertoire.metadata["status"]] += count
     assert carriers["n_repertoires_with"].to_dict() == with_it

@@ -143,11 +143,11 @@ def test_the_background_is_of_the_cohort_without_the_attended_sequences(
     cohort_factory: Callable[..., RepertoireDataset],
 ) -> None:
     dataset = cohort_factory(n_repertoires=6, n_sequences=200)
-    attended = dataset[1].sequences()[::10]
+    attended = dataset[1].sequences.decode()[::10]
     others = draw_background(dataset, attended, most=100, seed=4)
     assert len(set(others)) == len(others) <= 100
     assert not set(others) & set(attended)
-    assert set(others) <= {sequence for repertoire in dataset for sequence in repertoire.sequences()}
+    assert set(others) <= {sequence for repertoire in dataset for sequence in repertoire.sequences.decode()}
     assert draw_background(dataset, attended[::-1], most=100, seed=4) == others
     assert draw_background(dataset, attended, most=100, seed=5) != others
 

@@ -1,0 +1,223 @@
+"""Signals of public clones: whole receptors that some repertoires carry, each as one sequence.
+
+Letters: P clones of a pool, K clones that a repertoire carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from deeprc.datasets.alphabet import decode_many, offsets_of
+from deeprc.datasets.counters import key_of, uniforms
+from deeprc.datasets.simulation.background import Background, DrawnSequences
+from deeprc.datasets.simulation.pool import shuffled
+from deeprc.errors import InputError
+
+__all__ = ["MAX_CLONES", "ClonePools", "CloneSignal", "check_share", "standard_normal"]
+
+MAX_CLONES = 30_000  # the number of a motif or clone is an int16
+_MAX_DRAWS = 100  # times the pool's size
+_POOL, _INCIDENCE, _BURDEN, _CARRIED, _ROWS, _VARIANT = range(6)
+
+
+def standard_normal(key: int, counters: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return one standard normal number for each counter of a key."""
+    normal: NDArray[np.float64] = ndtri(uniforms(key, counters) + 2.0**-54)  # never 0
+    return normal
+
+
+def check_share(signal: str, name: str, value: float) -> None:
+    """Raise InputError unless a signal's value lies between 0 and 1."""
+    if not 0 <= value <= 1:
+        raise InputError(f"signal {signal!r}: {name}: expected 0 to 1, found {value}")
+
+
+@dataclass(frozen=True)
+class CloneSignal:
+    """A pool of clones drawn from the background; repertoires of one class carry more of them than the others.
+
+    A repertoire carries each clone of the pool independently, with the clone's incidence times the repertoire's own
+    factor, as exactly one sequence. Both vary, as in real cohorts: of the 164 clones that go with CMV (Emerson et al.
+    2017), 4 to 28% of the infected donors carry each, and a donor carries 13 of them with a standard deviation of 6.4.
+
+    Attributes
+    ----------
+    n_clones
+        P, the number of clones in the pool.
+    burden
+        Mean number of the pool's clones in a repertoire that carries the signal.
+    other_burden
+        Mean number of them in every other repertoire.
+    incidence_sd
+        Standard deviation of the logarithm of the clones' incidences.
+    burden_sd
+        Standard deviation of the logarithm of the repertoires' factors, whose mean is 1.
+    variant_rate
+        Probability that a carrier has a variant: one substitution between the junction's conserved ends.
+    status, prevalence
+        The class whose repertoires carry the signal, and the share of them that does.
+    name
+        What the truth calls the signal.
+    """
+
+    n_clones: int
+    burden: float
+    other_burden: float = 0.0
+    incidence_sd: float = 1.0
+    burden_sd: float = 0.4
+    variant_rate: float = 0.0
+    status: Literal["positive", "negative"] = "positive"
+    prevalence: float = 1.0
+    name: str = "clones"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.n_clones <= MAX_CLONES:
+            raise InputError(f"signal {self.name!r}: n_clones: expected 1 to {MAX_CLONES:,}, found {self.n_clones}")
+        for name in ("burden", "other_burden"):
+            if not 0 <= getattr(self, name) <= self.n_clones:
+                raise InputError(f"signal {self.name!r}: {name}: expected 0 to n_clones, found {getattr(self, name)}")
+        for name in ("incidence_sd", "burden_sd"):
+            if not 0 <= getattr(self, name) <= 5:
+                raise InputError(f"signal {self.name!r}: {name}: expected 0 to 5, found {getattr(self, name)}")
+        check_share(self.name, "variant_rate", self.variant_rate)
+        check_share(self.name, "prevalence", self.prevalence)
+
+    def clones(self, background: Background, key: int) -> DrawnSequences:
+        """Return the P clones of the pool, all with different junctions, drawn from a background."""
+        found: dict[str, int] = {}
+        for n in (2 * self.n_clones, _MAX_DRAWS * self.n_clones):
+            drawn = background.draw(key_of(key, _POOL), np.arange(n))
+            found = {}
+            for row, junction in enumerate(decode_many(drawn.residues, offsets_of(drawn.lengths))):
+                found.setdefault(junction, row)
+            if len(found) >= self.n_clones:
+                return drawn.take(np.array(list(found.values())[: self.n_clones]))
+        raise InputError(f"signal {self.name!r}: the background has only {len(found)} different junctions")
+
+    def carried(self, key: int, repertoire: int, carries: bool) -> NDArray[np.int64]:
+        """Return the indices of the clones in one repertoire, (K,)."""
+        weights = np.exp(self.incidence_sd * standard_normal(key_of(key, _INCIDENCE), np.arange(self.n_clones)))
+        z = float(standard_normal(key_of(key, _BURDEN), np.array([repertoire]))[0])
+        burden = (self.burden if carries else self.other_burden) * np.exp(self.burden_sd * (z - self.burden_sd / 2))
+        u = uniforms(key_of(key, _CARRIED, repertoire), np.arange(self.n_clones))
+        return np.flatnonzero(u < _incidences(weights, burden))
+
+
+def _incidences(weights: NDArray[np.float64], burden: float) -> NDArray[np.float64]:
+    """Return probabilities, (P,), that are proportional to the weights, but at most 1, and sum to the burden."""
+    burden = min(burden, len(weights))
+    found = burden * weights / weights.sum()
+    while found.max() > 1:
+        full = found >= 1
+        rest = np.where(full, 0.0, weights)
+        found = np.where(full, 1.0, (burden - full.sum()) * rest / max(rest.sum(), 1e-300))
+    return np.asarray(found)
+
+
+class CloneSource(Protocol):
+    """A signal of public clones."""
+
+    @property
+    def variant_rate(self) -> float:
+        """Probability that a carrier has a variant of the clone."""
+
+    def clones(self, background: Background, key: int) -> DrawnSequences:
+        """Return the P clones."""
+
+    def carried(self, key: int, repertoire: int, carries: bool) -> NDArray[np.int64]:
+        """Return the indices of the clones in one repertoire, (K,)."""
+
+
+class CarriedClones(NamedTuple):
+    """The K clones of one repertoire.
+
+    Attributes
+    ----------
+    rows
+        The sequences of the repertoire that they replace, all different, (K,).
+    sequences
+        The clones, or variants of them, (K,).
+    signal
+        The index of each clone's signal among the sources, (K,).
+    clone
+        The index of each clone among those of all sources, (K,).
+    """
+
+    rows: NDArray[np.int64]
+    sequences: DrawnSequences
+    signal: NDArray[np.int64]
+    clone: NDArray[np.int64]
+
+
+class ClonePools:
+    """The clones of all signals of a cohort, drawn or read once.
+
+    Parameters
+    ----------
+    sources
+        The signals of public clones.
+    background
+        What the cohort's sequences are drawn from.
+    keys
+        A key of 64 bits for each signal.
+    """
+
+    def __init__(self, sources: Sequence[CloneSource], background: Background, keys: Sequence[int]) -> None:
+        self.sources, self.keys = tuple(sources), tuple(keys)
+        pools = [source.clones(background, key) for source, key in zip(sources, keys, strict=True)]
+        self.clones = pools[0]
+        for pool in pools[1:]:
+            self.clones = self.clones.join(pool)
+        self.first = offsets_of(np.array([len(pool.lengths) for pool in pools], np.int64))
+        if self.first[-1] > MAX_CLONES:
+            raise InputError(f"signals: expected at most {MAX_CLONES:,} clones in all, found {self.first[-1]:,}")
+
+    @cached_property
+    def junctions(self) -> list[str]:
+        """The junctions of all clones."""
+        return decode_many(self.clones.residues, offsets_of(self.clones.lengths))
+
+    def carried(self, repertoire: int, size: int, carries: Sequence[bool]) -> CarriedClones:
+        """Return the clones of one repertoire; where it has fewer sequences than clones, the first of them.
+
+        Parameters
+        ----------
+        repertoire
+            The repertoire's index.
+        size
+            Its number of sequences.
+        carries
+            Whether it carries each of the signals.
+        """
+        found = [
+            source.carried(key, repertoire, here)
+            for source, key, here in zip(self.sources, self.keys, carries, strict=True)
+        ]
+        signal = np.repeat(np.arange(len(found)), [len(each) for each in found])[:size]
+        clone = np.concatenate([first + each for first, each in zip(self.first[:-1], found, strict=True)])[:size]
+        key = key_of(self.keys[0], _ROWS, repertoire)
+        rates = np.array([source.variant_rate for source in self.sources])[signal]
+        sequences = _with_variants(self.clones.take(clone), rates, key)
+        return CarriedClones(shuffled(key, np.arange(len(clone)), size), sequences, signal, clone)
+
+
+def _with_variants(clones: DrawnSequences, rates: NDArray[np.float64], key: int) -> DrawnSequences:
+    """Return K clones, of which each is replaced by a variant with a given probability, (K,).
+
+    A variant has one other amino acid at a position that is not the first or the last. Junctions shorter than three
+    residues stay as they are.
+    """
+    offsets = offsets_of(clones.lengths)
+    u, position, change = (uniforms(key_of(key, _VARIANT, part), np.arange(len(clones.lengths))) for part in range(3))
+    rows = np.flatnonzero((u < rates) & (clones.lengths > 2))
+    at = offsets[rows] + 1 + (position[rows] * (clones.lengths[rows] - 2)).astype(np.int64)
+    residues = clones.residues.copy()
+    residues[at] = (residues[at] + 1 + (change[rows] * 19).astype(np.uint8)) % 20
+    return replace(clones, residues=residues)

@@ -1,0 +1,83 @@
+"""What a cohort is made of besides its background and its signals: sizes, counts, batches and shifted genes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from deeprc.datasets.genes import normalise_gene
+from deeprc.errors import InputError
+
+__all__ = ["Batch", "Counts", "GeneShift", "Sizes"]
+
+_LARGEST = 1_000_000_000  # sequences of a repertoire
+_LARGEST_COUNT = int(np.iinfo(np.uint32).max)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Numbers of sequences: normally distributed, rounded, drawn again below the minimum."""
+
+    mean: float = 10_000
+    sd: float = 0.0
+    minimum: int = 1
+
+    def __post_init__(self) -> None:
+        if not (1 <= self.mean <= _LARGEST and 0 <= self.sd <= _LARGEST and 1 <= self.minimum <= self.mean + self.sd):
+            raise InputError(
+                f"sizes: expected a mean of 1 to {_LARGEST:,}, an sd of at least 0 and a minimum of 1 to mean + sd, "
+                f"found {self.mean:g}, {self.sd:g} and {self.minimum}"
+            )
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Abundances of sequences: 1, or from a power law, P(count >= c) = c ^ (1 - exponent), at most `maximum`."""
+
+    exponent: float | None = None
+    maximum: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        if not (self.exponent is None or 1 < self.exponent < math.inf) or not 1 <= self.maximum <= _LARGEST_COUNT:
+            raise InputError("counts: expected an exponent above 1, or null, and a maximum of 1 to 4294967295")
+
+
+@dataclass(frozen=True)
+class GeneShift:
+    """A sequence whose V gene is none of `v_genes` is drawn again, once, with the probability `strength`."""
+
+    v_genes: tuple[str, ...]
+    strength: float
+
+    def __post_init__(self) -> None:
+        if not self.v_genes or not 0 <= self.strength <= 1:
+            raise InputError("gene shift: expected at least one of v_genes and a strength of 0 to 1")
+        for gene in self.v_genes:
+            if normalise_gene(gene)[::2] != (gene, "gene"):
+                raise InputError(f"gene shift: expected V genes by their IMGT names, found {gene!r}")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Half of the repertoires come from a second batch, which differs.
+
+    Attributes
+    ----------
+    association
+        How strongly the batch goes with the class, -1 to 1: a positive repertoire is of the second batch with the
+        probability (1 + association) / 2, a negative one with (1 - association) / 2.
+    size_factor
+        Factor of the numbers of sequences in the second batch.
+    gene_shift
+        Preference of the second batch for some V genes.
+    """
+
+    association: float = 0.0
+    size_factor: float = 1.0
+    gene_shift: GeneShift | None = None
+
+    def __post_init__(self) -> None:
+        if not -1 <= self.association <= 1 or not 0 < self.size_factor < math.inf:
+            raise InputError("batch: expected an association of -1 to 1 and a size_factor above 0")

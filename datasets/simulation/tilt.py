@@ -1,0 +1,134 @@
+"""Diffuse signals: many k-mers and genes of a repertoire are each a little more or less frequent.
+
+Letters: n sequences, R residues.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.counters import key_of, uniforms
+from deeprc.datasets.simulation.background import DrawnSequences
+from deeprc.datasets.simulation.clones import check_share, standard_normal
+from deeprc.errors import InputError
+
+__all__ = ["DiffuseSignal", "Tilt", "second_draws"]
+
+_RESIDUES = 20
+_MAX_K = 4
+_MAX_STRENGTH = 10.0
+_KMERS, _GENES, _CHOICE = range(3)
+
+
+@dataclass(frozen=True)
+class DiffuseSignal:
+    """Repertoires of one class prefer sequences with certain k-mers and genes, a little.
+
+    Every k-mer and every gene has a random weight from a standard normal distribution, the same in all repertoires. A
+    sequence's score is the sum of its k-mers' weights over the root of their number, mixed with its genes' weights so
+    that `gene_share` of the variance is theirs. For each sequence of a repertoire two are drawn; the second is taken
+    with the probability 1 / (1 + exp(-strength * (its score - the first's))). Each repertoire has a score of its own
+    besides, of strength `repertoire_strength`: donors differ for other reasons than their class.
+
+    Attributes
+    ----------
+    strength
+        Strength of the common score in repertoires that carry the signal.
+    repertoire_strength
+        Strength of every repertoire's own score, whatever its class.
+    k
+        Number of residues of a k-mer.
+    gene_share
+        Share of the score's variance that comes from V and J genes where the background has genes.
+    status, prevalence
+        The class whose repertoires carry the signal, and the share of them that does.
+    name
+        What the truth calls the signal.
+    """
+
+    strength: float
+    repertoire_strength: float = 0.0
+    k: int = 3
+    gene_share: float = 0.5
+    status: Literal["positive", "negative"] = "positive"
+    prevalence: float = 1.0
+    name: str = "diffuse"
+
+    def __post_init__(self) -> None:
+        for name in ("strength", "repertoire_strength"):
+            if not 0 <= getattr(self, name) <= _MAX_STRENGTH:
+                raise InputError(
+                    f"signal {self.name!r}: {name}: expected 0 to {_MAX_STRENGTH:g}, found {getattr(self, name)}"
+                )
+        if not 1 <= self.k <= _MAX_K:
+            raise InputError(f"signal {self.name!r}: k: expected 1 to {_MAX_K}, found {self.k}")
+        check_share(self.name, "gene_share", self.gene_share)
+        check_share(self.name, "prevalence", self.prevalence)
+
+
+@dataclass(frozen=True)
+class Tilt:
+    """A score of sequences: random weights of k-mers and genes, drawn from a key.
+
+    Attributes
+    ----------
+    key
+        The key of the random weights.
+    strength
+        Factor of the score.
+    k, gene_share
+        As in `DiffuseSignal`.
+    """
+
+    key: int
+    strength: float
+    k: int
+    gene_share: float
+
+    def scores(self, drawn: DrawnSequences) -> NDArray[np.float64]:
+        """Return the score of each sequence, (n,)."""
+        offsets = offsets_of(drawn.lengths)
+        n_kmers = np.maximum(drawn.lengths - self.k + 1, 0)
+        sums = np.concatenate([[0.0], np.cumsum(self._weights[_kmer_codes(drawn.residues, self.k)])])
+        first = np.minimum(offsets[:-1], len(sums) - 1)  # a sequence at the end may be shorter than k
+        of_kmers = (sums[first + n_kmers] - sums[first]) / np.sqrt(np.maximum(n_kmers, 1))
+        genes = [calls for calls in (drawn.v_call, drawn.j_call) if calls is not None]
+        if not genes:
+            return np.asarray(self.strength * of_kmers)
+        of_genes = np.sum([self._gene_weights(calls) for calls in genes], axis=0) / np.sqrt(len(genes))
+        share = self.gene_share
+        return np.asarray(self.strength * (np.sqrt(1 - share) * of_kmers + np.sqrt(share) * of_genes))
+
+    @cached_property
+    def _weights(self) -> NDArray[np.float64]:
+        return standard_normal(key_of(self.key, _KMERS), np.arange(_RESIDUES**self.k))
+
+    def _gene_weights(self, calls: Categorical) -> NDArray[np.float64]:
+        codes = np.array([zlib.crc32(name.encode()) for name in calls.vocabulary], np.int64)
+        weights = standard_normal(key_of(self.key, _GENES), codes)
+        return np.asarray(weights[calls.codes])
+
+
+def second_draws(
+    first: DrawnSequences, second: DrawnSequences, tilts: Sequence[Tilt], key: int, rows: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the indices of the sequences whose second draw takes the first one's place."""
+    advantage = np.sum([tilt.scores(second) - tilt.scores(first) for tilt in tilts], axis=0)
+    return np.flatnonzero(uniforms(key_of(key, _CHOICE), rows) * (1 + np.exp(-advantage)) < 1)
+
+
+def _kmer_codes(residues: NDArray[np.uint8], k: int) -> NDArray[np.int64]:
+    """Return the number of the k-mer that begins at each residue, (R - k + 1,); some reach into the next sequence."""
+    codes = np.zeros(max(len(residues) - k + 1, 0), np.int64)
+    for i in range(k):
+        codes = codes * _RESIDUES + residues[i : i + len(codes)]
+    return codes

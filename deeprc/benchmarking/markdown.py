@@ -1,0 +1,83 @@
+"""The table of a benchmark in Markdown."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from deeprc.benchmarking.tables import (
+    Cell,
+    chosen_settings,
+    incomplete_methods,
+    number_text,
+    one_line,
+    table_columns,
+    table_legend,
+    table_rows,
+)
+from deeprc.errors import PARAMETER
+
+if TYPE_CHECKING:
+    from deeprc.benchmarking.result import BenchmarkResult
+
+__all__ = ["render_markdown"]
+
+_HEADINGS = {"control": "*Controls*", "truth": "*Ground truth*"}
+
+
+def render_markdown(result: BenchmarkResult) -> str:
+    """Return the table of all methods, and what to know about it, in Markdown that also reads well in a terminal.
+
+    Rows are in the order of `result.methods`: first methods, then controls, then methods that know the ground truth.
+    """
+    columns = table_columns(result.scoring)
+    rows: list[list[str]] = []
+    for kind, group in table_rows(result).items():
+        if group and kind in _HEADINGS:
+            rows.append([_HEADINGS[kind], *[""] * (len(columns) - 1)])
+        rows += [[_markdown(cell) for cell in row] for row in group]
+    parts = [f"# {one_line(result.title)}"] if result.title else []
+    parts.append(_aligned([columns, *rows]))
+    legend = " ".join(map(_escaped, table_legend(result.comparison, result.methods, result.scoring)))
+    parts.append(textwrap.fill(legend, 110, break_long_words=False, break_on_hyphens=False))
+    settings = chosen_settings(result.choices, result.methods, result.scoring)
+    for heading, lines in (
+        ("Warnings", [each.text for each in result.cautions if each.section != "controls"]),
+        ("What the controls say", [each.text for each in result.cautions if each.section == "controls"]),
+        ("Not complete", incomplete_methods(result.comparison, result.methods, result.failures)),
+        ("Settings chosen", [each.line() for each in settings]),
+    ):
+        if lines:
+            parts.append(f"## {heading}\n\n" + "\n".join(f"- {_escaped(line)}" for line in lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table whose columns are aligned as text; the first row is the header."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+    def line(row: Sequence[str]) -> str:
+        first, *others = zip(row, widths, strict=True)
+        return f"| {' | '.join([first[0].ljust(first[1]), *(text.rjust(width) for text, width in others)])} |"
+
+    rule = f"|{'|'.join(['-' * (widths[0] + 2), *('-' * (width + 1) + ':' for width in widths[1:])])}|"
+    return "\n".join([line(rows[0]), rule, *map(line, rows[1:])])
+
+
+def _markdown(cell: Cell) -> str:
+    if isinstance(cell, str):
+        return _escaped(cell)
+    value, sd = number_text(cell.value), number_text(cell.sd)
+    mean = f"**{value}**" if cell.is_best else value
+    return mean if sd == "-" else f"{mean} ± {sd}"
+
+
+def _escaped(text: str) -> str:
+    """Return text in one line with what Markdown would read as more than text escaped; `a_b` and `<0.001` are text.
+
+    The name of a parameter stays code.
+    """
+    marks = rf"{PARAMETER.pattern}|[\\|*`]|<(?=[A-Za-z/!?])|(?<![^\W_])_|_(?![^\W_])"
+    return re.sub(marks, lambda mark: mark[0] if len(mark[0]) > 1 else f"\\{mark[0]}", one_line(text))

@@ -1,0 +1,49 @@
+"""How methods are compared: the options of `deeprc.benchmark`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from deeprc.errors import InputError
+
+__all__ = ["BenchmarkOptions"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkOptions:
+    """Which settings are searched, how repertoires are assigned to folds, and where the jobs run.
+
+    Attributes
+    ----------
+    preset
+        The search spaces: "paper", "quick", or a YAML file like those in `configs/benchmark`. None: "quick", or, for a
+        benchmark that is resumed, the preset that it began with.
+    folds
+        The number of folds, or a TSV file with the columns `repertoire_id` and `fold`.
+    group_by
+        A column of the metadata; repertoires with the same value are in one fold.
+    seed
+        Decides every random choice: the folds, the settings that are drawn at random, and what the estimators with a
+        parameter `seed` draw.
+    jobs
+        Number of processes.
+    scheduler
+        The address of a Dask scheduler, whose workers then run the jobs.
+
+    Raises
+    ------
+    InputError
+        If there is less than one job.
+    """
+
+    preset: str | os.PathLike[str] | None = None
+    folds: int | str | os.PathLike[str] = 5
+    group_by: str | None = None
+    seed: int = 0
+    jobs: int = 1
+    scheduler: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.jobs < 1:
+            raise InputError(f"`jobs={self.jobs}`: expected at least 1")
