@@ -28,7 +28,7 @@ class _Repertoires(NamedTuple):
 
     Attributes
     ----------
-    index
+    index_of
         Index of each repertoire of the container among them, or -1.
     fold
         Their folds, (D,).
@@ -36,7 +36,7 @@ class _Repertoires(NamedTuple):
         How often each of them is among the positive and among all training repertoires, (D,) each.
     """
 
-    index: NDArray[np.int64]
+    index_of: NDArray[np.int64]
     fold: NDArray[np.int64]
     n_positive: NDArray[np.int64]
     n_all: NDArray[np.int64]

@@ -271,8 +271,8 @@ def test_a_feature_that_does_not_vary_does_no_harm(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("parameter", "value", "message"),
     [
-        ("abundance", "8mer", "abundance: expected 4mer or tcrb, found '8mer'"),
-        ("carrier", "third", "carrier: expected either, first or second, found 'third'"),
+        ("abundance", "8mer", "abundance: expected one of 4mer, tcrb, found '8mer'"),
+        ("carrier", "third", "carrier: expected one of either, first, second, found 'third'"),
         ("learning_rate", 0.0, "learning_rate: expected a number above 0, found 0.0"),
         ("batch_size", 0, "batch_size: expected a whole number of at least 1, found 0"),
         ("n_epochs", 1.5, "n_epochs: expected a whole number of at least 1, found 1.5"),
