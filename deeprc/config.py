@@ -398,13 +398,18 @@ def _convert(value: Any, hint: Any, limits: Mapping[str, Any]) -> tuple[Any, str
 
 
 def _convert_number(value: Any, is_whole: bool, limits: Mapping[str, Any]) -> tuple[Any, str | None]:
-    if isinstance(value, Integral) and not isinstance(value, bool):
+    expected = "expected a number" + (f" or {limits['none']}" if limits["none"] else "")
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return value, expected
+    if isinstance(value, Integral):
         value = min(max(int(value), -_MAX_NUMBER * 2), _MAX_NUMBER * 2)  # beyond all limits, but exact in 64 bits
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-        return value, "expected a number" + (f" or {limits['none']}" if limits["none"] else "")
-    if is_whole and value != int(value):
-        return value, "expected a whole number"
-    value = int(value) if is_whole else float(value)
+    if not math.isfinite(value):
+        return value, expected
+    value = float(value)
+    if is_whole:
+        if value != int(value):
+            return value, "expected a whole number"
+        value = int(value)
     low, high = limits["low"], limits["high"]
     if value < low:
         return value, f"expected at least {low:g}"
