@@ -84,6 +84,8 @@ SETTINGS: dict[Any, Any] = {
 """Settings of matplotlib while a figure is drawn and while it is saved."""
 
 _DPI = 300
+SCREEN_DPI = 150
+"""Dots per inch of figures that are looked at on a screen."""
 _METADATA: dict[str, dict[str, None]] = {
     "png": {"Software": None},
     "svg": {"Date": None, "Creator": None},
