@@ -15,13 +15,14 @@ from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.codons import translate
 from deeprc.datasets.genes import best_hits
-from deeprc.datasets.readers.columns import Texts, factorize, first_of_each, read_columns
+from deeprc.datasets.raw_texts import RawTexts
+from deeprc.datasets.readers.columns import factorize, first_of_each, read_columns
 from deeprc.datasets.readers.layout import MISSING, Header, InvalidValueError, Layout, SequenceKind, Status, is_missing
 from deeprc.datasets.readers.text import decode_name, number_of_row
 from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError
 
-__all__ = ["COUNT_CELLS", "COUNT_ONE", "Rows", "read_rows", "repertoire_names"]
+__all__ = ["COUNT_CELLS", "COUNT_ONE", "RawRows", "read_rows", "repertoire_names"]
 
 COUNT_ONE = "(one)"
 """The source of a count that was missing everywhere and became 1."""
@@ -40,32 +41,31 @@ _SPACE = 32
 
 
 @dataclass(frozen=True)
-class Rows:
-    """The N rows of one file, in its order.
+class RawRows:
+    """The N rows of one file, in its order, before cleaning.
 
     Attributes
     ----------
-    letters, offsets
-        The sequences as ASCII, end to end, (R,) uint8, and their offsets, (N + 1,) int64; missing ones are empty.
+    sequences
+        The sequences as the file has them, or translated from its nucleotides; a missing one is empty.
     kinds
-        What each was read from, (N,) uint8, a `SequenceKind`.
+        What each sequence was read from, a `SequenceKind`, (N,) uint8.
     counts
-        (N,) uint32.
+        The abundance of each row, at least 1, (N,) uint32.
     count_sources, count_source
-        The columns that a count may be from, `COUNT_ONE` or `COUNT_CELLS` the last, and the index of the one that each
-        is from.
+        The columns that a count may be from, the last of them `COUNT_ONE` or `COUNT_CELLS`; and for each row the index
+        of the one that its count is from, (N,) int8.
     count_rounded
-        Whether the count was no whole number of at least 1, (N,) bool.
+        Whether the file's count was not a whole number of at least 1, (N,) bool.
     status
-        (N,) uint8, a `Status`.
+        What the file says about each row, a `Status`, (N,) uint8.
     v_call, j_call, repertoire, locus, cell
-        Where the file has them: names as found, "" where missing; each row without a cell has a code of its own.
+        Where the file has them: names as found, "" where missing.
     repertoire_column
         The column that names the repertoires.
     """
 
-    letters: NDArray[np.uint8]
-    offsets: NDArray[np.int64]
+    sequences: RawTexts
     kinds: NDArray[np.uint8]
     counts: NDArray[np.uint32]
     count_sources: tuple[str, ...]
@@ -80,11 +80,10 @@ class Rows:
     cell: Categorical | None = None
 
     def __len__(self) -> int:
-        """Return N."""
-        return len(self.offsets) - 1
+        return len(self.sequences)
 
 
-def read_rows(header: Header, layout: Layout) -> Rows:
+def read_rows(header: Header, layout: Layout) -> RawRows:
     """Read the rows of one file, all of them, in the file's order.
 
     Raises
@@ -99,16 +98,15 @@ def read_rows(header: Header, layout: Layout) -> Rows:
     needed = [*layout.counts, *layout.status, *named]
     texts, coded = read_columns(header, list(layout.sequences.values()), needed)
     n = len(next(iter(texts.values())))
-    letters, offsets, kinds = _sequences({kind: texts[column] for kind, column in layout.sequences.items()})
+    sequences, kinds = _sequences({kind: texts[column] for kind, column in layout.sequences.items()})
     counts, source, rounded = _counts(coded, layout, n, header)
     repertoire_column, repertoire = repertoire_names(coded, layout.repertoire) if layout.repertoire else ("", None)
     names = {name: _names([coded[column] for column in each], name) for name, each in columns.items()}
     for name, found in {**names, "repertoire": repertoire}.items():
         if found is not None and name != "cell":
             _check_names(found, header, repertoire_column if name == "repertoire" else " or ".join(columns[name]))
-    return Rows(
-        letters,
-        offsets,
+    return RawRows(
+        sequences,
         kinds,
         counts,
         (*layout.counts, COUNT_ONE if layout.cell is None else COUNT_CELLS),
@@ -128,50 +126,42 @@ def _check_names(names: Categorical, header: Header, column: str) -> None:
             raise _error(header, int(np.flatnonzero(names.codes == code)[0]), InvalidValueError(column, name, expected))
 
 
-def _sequences(
-    columns: dict[SequenceKind, Texts],
-) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint8]]:
-    """Take each row's sequence from the first column that has one."""
+def _sequences(columns: dict[SequenceKind, RawTexts]) -> tuple[RawTexts, NDArray[np.uint8]]:
+    """Return each row's sequence, taken from the first column that has one, and the kind of that column, (N,)."""
     (first, texts), *others = columns.items()
-    letters, offsets = _present(texts)
-    if first == SequenceKind.JUNCTION:
-        letters, offsets = translate(letters, offsets)
-    kinds = np.full(len(offsets) - 1, first, np.uint8)
+    found = _as_residues(texts, first)
+    kinds = np.full(len(found), first, np.uint8)
     for kind, texts in others:
-        empty = np.diff(offsets) == 0
+        empty = found.lengths == 0
         if not empty.any():
             break
-        more, bounds = _present(texts)
-        if kind == SequenceKind.JUNCTION:
-            more, bounds = translate(more, bounds)
-        use = empty & (np.diff(bounds) > 0)
-        letters, offsets = _chosen(letters, offsets, more, bounds, use)
+        more = _as_residues(texts, kind)
+        use = empty & (more.lengths > 0)
+        found = _fill_empty(found, more, use)
         kinds[use] = kind
-    return letters, offsets, kinds
+    return found, kinds
 
 
-def _chosen(
-    letters: NDArray[np.uint8],
-    offsets: NDArray[np.int64],
-    others: NDArray[np.uint8],
-    bounds: NDArray[np.int64],
-    use: NDArray[np.bool_],
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return rows of which those in `use`, empty here, are taken from the others."""
-    lengths = np.where(use, np.diff(bounds), np.diff(offsets))
+def _as_residues(texts: RawTexts, kind: SequenceKind) -> RawTexts:
+    stripped = _strip_missing(texts)
+    return translate(stripped) if kind == SequenceKind.JUNCTION else stripped
+
+
+def _fill_empty(texts: RawTexts, others: RawTexts, use: NDArray[np.bool_]) -> RawTexts:
+    """Return texts of which those that `use` marks, (N,), empty ones, are taken from the others."""
+    lengths = np.where(use, others.lengths, texts.lengths)
     merged = np.empty(lengths.sum(), np.uint8)
     from_others = np.repeat(use, lengths)
-    merged[~from_others] = letters
-    merged[from_others] = others[np.repeat(use, np.diff(bounds))]
-    return merged, offsets_of(lengths)
+    merged[~from_others] = texts.letters
+    merged[from_others] = others.letters[np.repeat(use, others.lengths)]
+    return RawTexts(merged, offsets_of(lengths))
 
 
-def _present(texts: Texts) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return sequences without blanks at their ends, and without words that stand for a missing one."""
-    letters, offsets = texts.letters, texts.offsets
-    lengths = np.diff(offsets)
+def _strip_missing(texts: RawTexts) -> RawTexts:
+    """Return sequences without blanks at their ends; words that stand for a missing one become empty."""
+    letters, offsets, lengths = texts.letters, texts.offsets, texts.lengths
     if not len(letters):
-        return letters, offsets
+        return texts
     filled = lengths > 0
     last = np.minimum(offsets[1:], len(letters)) - 1
     first_letter, last_letter = letters[np.minimum(offsets[:-1], len(letters) - 1)], letters[last]
@@ -179,7 +169,7 @@ def _present(texts: Texts) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     maybe_missing = np.isin(first_letter, _FIRST_OF_MISSING) & (lengths <= _LONGEST_MISSING)
     suspects = np.flatnonzero(filled & (blank | maybe_missing))
     if not len(suspects):
-        return letters, offsets
+        return texts
     keep = np.ones(len(letters), bool)
     for row in suspects.tolist():
         start, stop = int(offsets[row]), int(offsets[row + 1])
@@ -193,7 +183,7 @@ def _present(texts: Texts) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
             keep[start:begin] = False
             keep[begin + len(stripped) : stop] = False
             lengths[row] = len(stripped)
-    return (letters, offsets) if keep.all() else (letters[keep], offsets_of(lengths))
+    return texts if keep.all() else RawTexts(letters[keep], offsets_of(lengths))
 
 
 def repertoire_names(coded: Mapping[str, Categorical], columns: Sequence[str]) -> tuple[str, Categorical]:
