@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from deeprc.datasets.matching import stems
+from deeprc.datasets.missing import MISSING_IN_SHEETS, is_missing
 from deeprc.datasets.overview import add_tag_columns, is_sample_overview
 from deeprc.datasets.readers.text import MOST_COLUMNS, open_text, read_text
 from deeprc.datasets.workbook import LARGEST_SHEET, MOST_CELLS, MOST_ROWS, is_workbook, iterate_rows
@@ -44,9 +45,6 @@ _ID_COLUMNS = (
     "donor",
 )
 _FILE_COLUMNS = ("filename", "file_name", "file", "filepath", "file_path", "path", "repertoire_file")
-_MISSING = frozenset(
-    {"", "na", "n/a", "nan", "null", "<na>", "#n/a", "no data", "unknown", "missing", "not available", "?"}
-)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _ZEROS = re.compile("0{1,255}")
@@ -143,18 +141,13 @@ def read_metadata(
         index=pd.RangeIndex(len(names_of)),
     )
     paths = [""] * len(names_of) if file_column is None else text[file_column]
-    named = tuple("" if is_missing(value) else value for value in paths)
+    named = tuple("" if is_missing(value, MISSING_IN_SHEETS) else value for value in paths)
     return Metadata(path, chosen, tuple(names_of), table, named, file_column)
 
 
 def file_column(columns: Iterable[str]) -> str | None:
     """Return the column that by its name holds the repertoires' files; None without one."""
     return _find(columns, _FILE_COLUMNS)
-
-
-def is_missing(value: str) -> bool:
-    """Tell whether a cell of the sheet is empty or one of the words that stand for a missing value."""
-    return value.lower() in _MISSING
 
 
 def _read_rows(path: Path, sheet: str | None) -> list[tuple[int, list[str]]]:
@@ -307,7 +300,7 @@ def _check_ids(path: Path, column: str, ids: Sequence[str], numbers: Sequence[in
 
 
 def _text(values: Sequence[str]) -> pd.Series:
-    return pd.Series([None if is_missing(value) else value for value in values], dtype=object)
+    return pd.Series([None if is_missing(value, MISSING_IN_SHEETS) else value for value in values], dtype=object)
 
 
 def _typed(values: Sequence[str]) -> pd.Series:
@@ -315,7 +308,7 @@ def _typed(values: Sequence[str]) -> pd.Series:
 
     `007`, numbers too long to be exact and those too large for 64 bits are text.
     """
-    given = [value for value in values if not is_missing(value)]
+    given = [value for value in values if not is_missing(value, MISSING_IN_SHEETS)]
     numeric = all(_NUMBER.fullmatch(value) and not _LEADING_ZERO.match(value) for value in given)
     if not given or not numeric:
         return _text(values)
@@ -325,5 +318,7 @@ def _typed(values: Sequence[str]) -> pd.Series:
             return _text(values)
         if len(given) == len(values):
             return pd.Series([int(value) for value in values], dtype=np.int64)
-    numbers = pd.Series([np.nan if is_missing(value) else float(value) for value in values], dtype=np.float64)
+    numbers = pd.Series(
+        [np.nan if is_missing(value, MISSING_IN_SHEETS) else float(value) for value in values], dtype=np.float64
+    )
     return _text(values) if np.isinf(numbers).any() else numbers

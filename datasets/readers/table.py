@@ -15,9 +15,10 @@ from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.codons import translate
 from deeprc.datasets.genes import best_hits
+from deeprc.datasets.missing import MISSING_IN_TABLES, is_missing
 from deeprc.datasets.raw_texts import RawTexts
 from deeprc.datasets.readers.columns import factorize, first_of_each, read_columns
-from deeprc.datasets.readers.layout import MISSING, Header, InvalidValueError, Layout, SequenceKind, Status, is_missing
+from deeprc.datasets.readers.layout import Header, InvalidValueError, Layout, SequenceKind, Status
 from deeprc.datasets.readers.text import decode_name, number_of_row
 from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError
@@ -31,12 +32,12 @@ COUNT_CELLS = "(cells)"
 """The source of counts in a file of single cells."""
 
 _MAX_COUNT = int(np.iinfo(np.uint32).max)
-_MISSING, _INVALID = -1.0, -2.0
+_NO_COUNT, _INVALID = -1.0, -2.0
 _MOST_LETTERS = 1_000
 """Of a gene's name or a repertoire's: the container gives all of them the room of the longest."""
 
-_LONGEST_MISSING = max(map(len, MISSING))
-_FIRST_OF_MISSING = np.array(sorted({ord(letter) for word in MISSING if word for letter in (word[0], word[0].upper())}))
+_LONGEST_MISSING = max(map(len, MISSING_IN_TABLES))
+_FIRST_OF_MISSING = np.array([ord(word[0]) for each in MISSING_IN_TABLES if each for word in (each, each.upper())])
 _SPACE = 32
 
 
@@ -175,7 +176,7 @@ def _strip_missing(texts: RawTexts) -> RawTexts:
         start, stop = int(offsets[row]), int(offsets[row + 1])
         text = letters[start:stop].tobytes()
         stripped = text.strip()
-        if is_missing(decode_name(stripped)):
+        if is_missing(decode_name(stripped), MISSING_IN_TABLES):
             keep[start:stop] = False
             lengths[row] = 0
         elif stripped != text:
@@ -202,7 +203,7 @@ def _names(columns: Sequence[Categorical], what: str) -> Categorical:
     """
 
     def clean(value: str) -> str:
-        return "" if what != "repertoire" and is_missing(value) else value.strip()
+        return "" if what != "repertoire" and is_missing(value, MISSING_IN_TABLES) else value.strip()
 
     def clean_gene(value: str) -> str:
         return best_hits(clean(value))
@@ -222,7 +223,7 @@ def _counts(
     coded: dict[str, Categorical], layout: Layout, n: int, header: Header
 ) -> tuple[NDArray[np.uint32], NDArray[np.int8], NDArray[np.bool_]]:
     """Return each row's count: the first of the columns that is not missing there, else 1."""
-    exact = np.full(n, _MISSING)
+    exact = np.full(n, _NO_COUNT)
     source = np.full(n, len(layout.counts), np.int8)
     for index, name in enumerate(layout.counts):
         column = coded[name]
@@ -230,20 +231,20 @@ def _counts(
         if not of_value:
             continue
         parsed = np.array(of_value)[column.codes]
-        here = (exact == _MISSING) & (parsed != _MISSING)
+        here = (exact == _NO_COUNT) & (parsed != _NO_COUNT)
         wrong = np.flatnonzero(here & (parsed == _INVALID))
         if len(wrong):
             expected = f"a number from 0 to {_MAX_COUNT}, or nothing"
             raise _error(header, int(wrong[0]), InvalidValueError(name, column.name(wrong[0]), expected))
         exact[here], source[here] = parsed[here], index
-    exact[exact == _MISSING] = 1
+    exact[exact == _NO_COUNT] = 1
     whole = np.maximum(np.rint(exact), 1)
     return whole.astype(np.uint32), source, whole != exact
 
 
 def _parse_count(value: str, negative_is_one: bool) -> float:
-    if is_missing(value):
-        return _MISSING
+    if is_missing(value, MISSING_IN_TABLES):
+        return _NO_COUNT
     try:
         count = float(value)
     except ValueError:
