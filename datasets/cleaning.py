@@ -70,11 +70,11 @@ _MARKS = tuple(
 )
 """Letters that say why a row is dropped, as a mask of all bytes; the last one that a row has is its reason."""
 
-_LARGEST_COUNT = int(np.iinfo(np.uint32).max)
-_MOST_GENES = int(np.iinfo(np.uint16).max)
+_MAX_COUNT = int(np.iinfo(np.uint32).max)
+_MAX_GENES = int(np.iinfo(np.uint16).max)
 _TRYPTOPHAN_J = {"TRAJ33", "TRAJ38", "TRAJ55"}  # and those of IGH; IMGT position 118
 _MOSTLY = 0.9
-_FEWEST_CDR3S = 10
+_MIN_CDR3S = 10
 _C, _F, _W = b"CFW"
 
 
@@ -164,12 +164,12 @@ def cdr3s_are_junctions(rows: RawRows, path: Path | str = "") -> bool:
         If there are both, more than a tenth of each among ten or more.
     """
     is_cdr3 = rows.kinds == SequenceKind.CDR3_AA
-    if np.count_nonzero(is_cdr3) < _FEWEST_CDR3S:
+    if np.count_nonzero(is_cdr3) < _MIN_CDR3S:
         return False
     judged = is_cdr3 & (rows.sequences.lengths > 0) & ~_IS_BAD[rows.status]
     judged[rows.sequences.rows_of(np.flatnonzero(encode_letters(rows.sequences.letters) == INVALID))] = False
     n = int(judged.sum())
-    if n < _FEWEST_CDR3S:
+    if n < _MIN_CDR3S:
         return False
     first, last = rows.sequences.offsets[:-1][judged], rows.sequences.offsets[1:][judged] - 1
     first, last = (
@@ -339,9 +339,9 @@ def _merge(
             counts = np.zeros(len(index), np.int64)
             counts[first] = 1
         chosen, counts = group_rows(encoded, index, by, counts)
-    merged = replace(encoded.take(index[chosen]), counts=np.minimum(counts, _LARGEST_COUNT).astype(np.uint32))
+    merged = replace(encoded.take(index[chosen]), counts=np.minimum(counts, _MAX_COUNT).astype(np.uint32))
     sequences = merged.with_genes({name: each.take(chosen) for name, each in calls.items()})
-    return sequences, int((counts > _LARGEST_COUNT).sum())
+    return sequences, int((counts > _MAX_COUNT).sum())
 
 
 def _cells(column: Categorical, index: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -358,8 +358,8 @@ def _gene_calls(column: Categorical, mapping: GeneMapping, index: NDArray[np.int
     calls = mapping.stored.take(column.codes[index]).drop_unused()
     if not any(calls.vocabulary):
         return None
-    if len(calls.vocabulary) > _MOST_GENES:
-        raise InputError(f"a column of genes has more than {_MOST_GENES:,} different names; is it one?")
+    if len(calls.vocabulary) > _MAX_GENES:
+        raise InputError(f"a column of genes has more than {_MAX_GENES:,} different names; is it one?")
     return Categorical(calls.codes.astype(np.uint16), calls.vocabulary)
 
 

@@ -18,7 +18,7 @@ from deeprc.datasets.reading import ORIGINAL, Reading
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
 from deeprc.errors import InputError, group_errors
 
-__all__ = ["NEVER", "Plan", "describe_missing", "listed", "plan_readings"]
+__all__ = ["NEVER", "Plan", "describe_items", "describe_missing", "plan_readings"]
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -129,10 +129,10 @@ def describe_missing(sheet: Metadata, missing: Sequence[str]) -> str:
     by_file = any(names[each] for each in missing)
     columns = [sheet.file_column, sheet.id_column] if by_file else [sheet.id_column]
     listing = " and ".join(map(repr, dict.fromkeys(columns)))
-    return f"no file for {listed(shown, 'row', 'rows')} (by column{'s' * (' and ' in listing)} {listing})"
+    return f"no file for {describe_items(shown, 'row', 'rows')} (by column{'s' * (' and ' in listing)} {listing})"
 
 
-def listed(names: Sequence[str], one: str, many: str, shown: int = _SHOWN) -> str:
+def describe_items(names: Sequence[str], one: str, many: str, shown: int = _SHOWN) -> str:
     """Return how many there are, and the first of them."""
     more = f" and {len(names) - shown:,} more" if len(names) > shown else ""
     return f"{len(names):,} {one if len(names) == 1 else many}: {', '.join(names[:shown])}{more}"

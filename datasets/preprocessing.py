@@ -14,7 +14,7 @@ from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.matching import find_files
 from deeprc.datasets.metadata import Metadata, read_metadata
 from deeprc.datasets.options import ReadingOptions
-from deeprc.datasets.plan import Plan, describe_missing, listed, plan_readings
+from deeprc.datasets.plan import Plan, describe_items, describe_missing, plan_readings
 from deeprc.datasets.reading import Reading, ReadResult, note_failure, read_file, read_files
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
 from deeprc.errors import InputError, group_errors
@@ -121,9 +121,11 @@ def _report_unmatched(sheet: Metadata, plan: Plan, allow_missing: bool) -> None:
         parts.append(f"{sheet.path}: {describe_missing(sheet, plan.missing)}")
     if plan.left:
         names = [file.name for file in plan.left]
-        parts.append(f"no row of {sheet.path} for {listed(names, 'file', 'files')}")
+        parts.append(f"no row of {sheet.path} for {describe_items(names, 'file', 'files')}")
     for file, unknown in plan.unknown.items():
-        parts.append(f"no row of {sheet.path} for {listed(unknown, 'repertoire', 'repertoires')} of {file.name}")
+        parts.append(
+            f"no row of {sheet.path} for {describe_items(unknown, 'repertoire', 'repertoires')} of {file.name}"
+        )
     if len(plan.missing) == len(sheet.repertoire_ids):
         raise InputError("; ".join(parts) + ". Not one file matches: is `id_column` right?")
     if plan.skipped and not plan.readings:

@@ -19,7 +19,7 @@ from deeprc.datasets.container import Container, is_container
 from deeprc.datasets.container_writer import rewrite_metadata
 from deeprc.datasets.matching import match_files
 from deeprc.datasets.metadata import Metadata, read_metadata
-from deeprc.datasets.plan import listed
+from deeprc.datasets.plan import describe_items
 from deeprc.errors import InputError
 from deeprc.files import NO_ROOM, FileStamp, name_write_errors, write_aside
 from deeprc.versions import package_version
@@ -158,9 +158,11 @@ def _report_unmatched(
         )
     parts = []
     if strangers:
-        parts.append((f"{source.path}: no repertoire for {listed(strangers, 'row', 'rows')} {by}", "left out"))
+        parts.append((f"{source.path}: no repertoire for {describe_items(strangers, 'row', 'rows')} {by}", "left out"))
     if without:
-        parts.append((f"{sheet.path}: no row for {listed(without, 'repertoire', 'repertoires')}", "labels are missing"))
+        parts.append(
+            (f"{sheet.path}: no row for {describe_items(without, 'repertoire', 'repertoires')}", "labels are missing")
+        )
     if parts and not allow_missing:
         text = "; ".join(part for part, _ in parts)
         raise InputError(f"{text}. Give what is missing, or go on without with `allow_missing`")

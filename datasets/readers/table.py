@@ -33,10 +33,10 @@ COUNT_CELLS = "(cells)"
 
 _MAX_COUNT = int(np.iinfo(np.uint32).max)
 _NO_COUNT, _INVALID = -1.0, -2.0
-_MOST_LETTERS = 1_000
+_MAX_LETTERS = 1_000
 """Of a gene's name or a repertoire's: the container gives all of them the room of the longest."""
 
-_LONGEST_MISSING = max(map(len, MISSING_IN_TABLES))
+_MAX_MISSING_LETTERS = max(map(len, MISSING_IN_TABLES))
 _FIRST_OF_MISSING = np.array([ord(word[0]) for each in MISSING_IN_TABLES if each for word in (each, each.upper())])
 _SPACE = 32
 
@@ -122,8 +122,8 @@ def read_rows(header: Header, layout: Layout) -> RawRows:
 
 def _check_names(names: Categorical, header: Header, column: str) -> None:
     for code, name in enumerate(names.vocabulary):
-        if len(name) > _MOST_LETTERS or CONTROL_CHARACTERS.search(name):
-            expected = f"at most {_MOST_LETTERS:,} letters, and no control characters"
+        if len(name) > _MAX_LETTERS or CONTROL_CHARACTERS.search(name):
+            expected = f"at most {_MAX_LETTERS:,} letters, and no control characters"
             raise _error(header, int(np.flatnonzero(names.codes == code)[0]), InvalidValueError(column, name, expected))
 
 
@@ -167,7 +167,7 @@ def _strip_missing(texts: RawTexts) -> RawTexts:
     last = np.minimum(offsets[1:], len(letters)) - 1
     first_letter, last_letter = letters[np.minimum(offsets[:-1], len(letters) - 1)], letters[last]
     blank = (first_letter <= _SPACE) | (last_letter <= _SPACE)
-    maybe_missing = np.isin(first_letter, _FIRST_OF_MISSING) & (lengths <= _LONGEST_MISSING)
+    maybe_missing = np.isin(first_letter, _FIRST_OF_MISSING) & (lengths <= _MAX_MISSING_LETTERS)
     suspects = np.flatnonzero(filled & (blank | maybe_missing))
     if not len(suspects):
         return texts

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-from deeprc.datasets.plan import listed
+from deeprc.datasets.plan import describe_items
 
 __all__ = ["CODES", "SEVERITIES", "Finding", "Severity", "by_severity", "count_findings", "named", "to_text"]
 
@@ -128,7 +128,7 @@ class Finding:
 
 def named(names: Sequence[str], one: str, many: str) -> str:
     """Return how many there are, and the first few of them."""
-    return listed(names, one, many, _SHOWN)
+    return describe_items(names, one, many, _SHOWN)
 
 
 def by_severity(findings: Sequence[Finding]) -> list[Finding]:
