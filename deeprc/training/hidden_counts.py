@@ -40,7 +40,8 @@ def with_visible_residues(config: Config, sides: Sequence[RepertoireDataset]) ->
     if len(hidden) < sum(int((side.n_sequences > 0).sum()) for side in sides):
         raise InputError(
             "abundance=log hides every residue of repertoires whose counts are all 1: "
-            f"{describe_items(hidden, 'repertoire', 'repertoires')}; leave them out, or use abundance=log1p or abundance=none"
+            f"{describe_items(hidden, 'repertoire', 'repertoires')}; "
+            "leave them out, or use abundance=log1p or abundance=none"
         )
     logger.warning("no sequence has a count above 1: abundance=none in the place of log, which hides those")
     return replace(config, network=replace(config.network, abundance="none"))
