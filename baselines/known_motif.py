@@ -16,8 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 from deeprc.datasets.cache import Arrays, cached
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.simulation.dataset import VirtualContainer
+from deeprc.datasets.simulation.matching import match_motifs
 from deeprc.datasets.simulation.recipe import cohort_from_mapping, cohort_to_mapping
-from deeprc.datasets.simulation.search import find_motifs
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier, fit_platt_scaling, validate_dataset
 
@@ -62,7 +62,7 @@ def motif_scores(
                 motifs = [motif for signal in carried for motif in signal.motifs]
                 if motifs:
                     inside = any(signal.position == "imgt" for signal in carried)
-                    matches = find_motifs(motifs, repertoire.residues, repertoire.lengths, inside=inside)
+                    matches = match_motifs(motifs, repertoire.residues, repertoire.lengths, inside=inside)
                     found[:, row, column] = matches.whole.mean(), matches.overlap.mean(dtype=np.float64)
         return {"binary": found[0], "continuous": found[1]}
 

@@ -28,7 +28,7 @@ from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import kmer_matrix
 from deeprc.datasets.simulation import MotifSignal
-from deeprc.datasets.simulation.search import find_motifs
+from deeprc.datasets.simulation.matching import match_motifs
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_comparison import midrank_aucs
 from deeprc.evaluation.metrics import auc_interval
@@ -272,7 +272,7 @@ def _precision(trainer: Trainer, collator: Collator, top_fraction: float, signal
         if repertoire.witness is None:
             return {}
         carrier = np.asarray(repertoire.witness) > 0
-        holds = find_motifs(motifs, repertoire.residues, repertoire.lengths).whole
+        holds = match_motifs(motifs, repertoire.residues, repertoire.lengths).whole
         scores = network_scores(trainer.network, collator, position, top_fraction=top_fraction)
         best.offer(
             ranking_of(scores, "contribution"),

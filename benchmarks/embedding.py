@@ -14,8 +14,9 @@ from common import alternate, cohort, launch_seconds, multiply_adds, options, re
 from torch import Tensor
 
 from deeprc.device import resolve_device
-from deeprc.nn.batch import Collator, RepertoireBatch
+from deeprc.nn.batch import Collator
 from deeprc.nn.motif_convolution import Implementation, motif_convolution
+from deeprc.nn.sequences import SequenceBatch
 
 
 @click.command()
@@ -29,7 +30,7 @@ def main(device: str, kernels: tuple[int, ...], sequences: int, seconds: float, 
     rows = []
     with cohort(1, sequences) as dataset:
         collator = Collator(dataset, "log1p", device=where)
-        batch = collator.sample(np.array([0]), drawn, np.random.default_rng(0))
+        batch = collator.sample(np.array([0]), drawn, np.random.default_rng(0)).sequences
         table_rows = _table_rows(batch.lengths, kernel_size)
         for n_kernels in kernels:
             torch.manual_seed(0)
@@ -48,7 +49,7 @@ def main(device: str, kernels: tuple[int, ...], sequences: int, seconds: float, 
                         "ours_ms": 1e3 * median["ours"],
                         "dense_ms": 1e3 * median["dense"],
                         "ratio": median["dense"] / median["ours"],
-                        "million_sequences_per_s": len(batch.starts) / median["ours"] / 1e6,
+                        "million_sequences_per_s": batch.n_sequences / median["ours"] / 1e6,
                         "billion_additions_per_s": table_rows * n_kernels / median["ours"] / 1e9,
                     }
                 )
@@ -59,15 +60,11 @@ def main(device: str, kernels: tuple[int, ...], sequences: int, seconds: float, 
 
 
 def _run(
-    batch: RepertoireBatch, weight: Tensor, bias: Tensor, implementation: Implementation, *, backward: bool
+    batch: SequenceBatch, weight: Tensor, bias: Tensor, implementation: Implementation, *, backward: bool
 ) -> Callable[[], object]:
-    arguments = (batch.residues, batch.starts, batch.lengths, batch.residue_scale, batch.position_scale)
-
     def run() -> object:
         with torch.set_grad_enabled(backward):
-            maximum = motif_convolution(
-                *arguments, weight, bias, max_length=batch.max_length, implementation=implementation
-            )
+            maximum = motif_convolution(batch, weight, bias, implementation=implementation)
         return torch.autograd.grad(maximum, [weight, bias], maximum.detach()) if backward else maximum
 
     return run

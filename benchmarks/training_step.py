@@ -46,7 +46,7 @@ def main(
                 trainers["dense"].network.embedding.implementation = "reference"
                 runs = {name: updates(one, dense=name == "dense") for name, one in trainers.items()}
                 median = alternate(runs, where, seconds=seconds)
-                drawn = len(trainers["ours"].sample(0).starts)
+                drawn = trainers["ours"].sample(0).sequences.n_sequences
                 rows.append(
                     {
                         "kernels": n_kernels,
@@ -86,7 +86,7 @@ def parts(one: Trainer) -> dict[str, float]:
     batch = one.sample(0)
     functions = {
         "draw_ms": lambda: one.sample(next(numbers)),
-        "convolve_ms": torch.no_grad()(lambda: network.embedding(batch)),
+        "convolve_ms": torch.no_grad()(lambda: network.embedding(batch.sequences)),
         "score_ms": lambda: network.score(batch),
         "optimiser_ms": lambda: one.step.optimizer.step(),
     }

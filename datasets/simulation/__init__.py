@@ -14,7 +14,7 @@ with deeprc, `write_container` and `write_airr` write cohorts.
 
 from __future__ import annotations
 
-from deeprc.datasets.simulation.background import Background, DrawnSequences, IndependentBackground
+from deeprc.datasets.simulation.background import Background, IndependentBackground
 from deeprc.datasets.simulation.carriers import CarrierTable
 from deeprc.datasets.simulation.clones import CloneSignal
 from deeprc.datasets.simulation.cohort import Cohort, Signal
@@ -22,12 +22,12 @@ from deeprc.datasets.simulation.dataset import SimulatedDataset
 from deeprc.datasets.simulation.germline import GermlineBackground
 from deeprc.datasets.simulation.imgt import imgt_index, imgt_positions
 from deeprc.datasets.simulation.lstm import LstmBackground
+from deeprc.datasets.simulation.matching import match_motifs
 from deeprc.datasets.simulation.motif import Motif
 from deeprc.datasets.simulation.parts import Batch, Counts, GeneShift, Sizes
 from deeprc.datasets.simulation.pool import SequencePool
 from deeprc.datasets.simulation.recipe import load_recipe, recipes
 from deeprc.datasets.simulation.recombination import RecombinationBackground
-from deeprc.datasets.simulation.search import find_motifs
 from deeprc.datasets.simulation.signal import Implants, MotifSignal
 from deeprc.datasets.simulation.tilt import DiffuseSignal
 from deeprc.datasets.simulation.write import write_airr, write_container
@@ -40,7 +40,6 @@ __all__ = [
     "Cohort",
     "Counts",
     "DiffuseSignal",
-    "DrawnSequences",
     "GeneShift",
     "GermlineBackground",
     "Implants",
@@ -53,10 +52,10 @@ __all__ = [
     "Signal",
     "SimulatedDataset",
     "Sizes",
-    "find_motifs",
     "imgt_index",
     "imgt_positions",
     "load_recipe",
+    "match_motifs",
     "recipes",
     "write_airr",
     "write_container",

@@ -6,7 +6,7 @@ Letters: B repertoires, n sequences.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
 
@@ -15,10 +15,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.counters import key_of, uniforms
 from deeprc.datasets.sequences import Sequences
-from deeprc.datasets.simulation.background import Background, DrawnSequences, IndependentBackground
+from deeprc.datasets.simulation.background import Background, IndependentBackground, replace_rows
 from deeprc.datasets.simulation.carriers import CarrierTable
 from deeprc.datasets.simulation.clones import ClonePools, CloneSignal
 from deeprc.datasets.simulation.parts import Batch, Counts, GeneShift, Sizes
@@ -32,10 +31,10 @@ Signal = MotifSignal | CloneSignal | CarrierTable | DiffuseSignal
 
 _OTHER_ROWS = 1 << 40
 _SECOND_DRAW = 3  # the first two are for shifted genes
-_MOST_TRIES = 10_000
+_MAX_TRIES = 10_000
 _SUM = 1e-9
 _LARGEST = 1_000_000_000  # sequences of a repertoire
-_MOST_SIGNALS = 255  # what uint8 tells apart
+_MAX_SIGNALS = 255  # what uint8 tells apart
 _LOOKED_AT = 4096
 _SHOWN = 5
 _LARGEST_COUNT = int(np.iinfo(np.uint32).max)
@@ -65,21 +64,21 @@ class Cohort:
     Attributes
     ----------
     n_repertoires
-        B. Of the first two one is positive, of the next two one, and so on.
+        B. One of the first two repertoires is positive, one of the next two, and so on.
     sizes, background, counts
-        What the repertoires are made of.
+        The numbers of sequences, where the sequences come from, and how abundant they are.
     signals
-        What they carry; at most one of them per sequence.
+        What the repertoires of one class carry; a sequence carries at most one signal.
     batch
         A second batch.
     gene_shift
-        Of the positive repertoires: a confounder.
+        Preference of the positive repertoires for some V genes: a confounder.
     label_noise
         The probability that a repertoire's `status` is recorded wrongly; `true_status` then tells.
     seed
-        Of every random choice.
+        Seed of every random choice.
     seeds
-        For single streams (`signal`, `background`, `sizes` ...) a seed of their own.
+        Seeds of single streams (`signal`, `background`, `sizes` ...), where they shall differ from `seed`.
     name
         What the cohort is called.
     exclusive
@@ -116,8 +115,8 @@ class Cohort:
                 raise InputError(f"signals: the witness rates of the {status} class sum to more than 1")
             if self.exclusive and sum(signal.prevalence for signal in of_class) > 1 + _SUM:
                 raise InputError(f"signals: with exclusive, the prevalences of the {status} class sum to more than 1")
-        if len(self.signals) > _MOST_SIGNALS:
-            raise InputError(f"signals: expected at most {_MOST_SIGNALS}, found {len(self.signals)}")
+        if len(self.signals) > _MAX_SIGNALS:
+            raise InputError(f"signals: expected at most {_MAX_SIGNALS}, found {len(self.signals)}")
         self._check_table()
         for shift in (self.gene_shift, None if self.batch is None else self.batch.gene_shift):
             self._check_shift(shift)
@@ -145,53 +144,53 @@ class Cohort:
             found = ", ".join(sorted(filter(None, drawn.v_call.vocabulary))[:_SHOWN])
             raise InputError(f"gene_shift: the background has none of {', '.join(shift.v_genes)}; it has {found}, ...")
 
-    def repertoire_id(self, number: int) -> str:
+    def repertoire_id(self, index: int) -> str:
         """Return the id of a repertoire, numbered from 0."""
-        return f"repertoire_{number + 1:05d}" if self._table is None else self._table.repertoire_ids[number]
+        return f"repertoire_{index + 1:05d}" if self._table is None else self._table.repertoire_ids[index]
 
-    def is_positive(self, number: int) -> bool:
+    def is_positive(self, index: int) -> bool:
         """Tell whether a repertoire is positive; where no table says it, one of each pair, 2 j and 2 j + 1, is."""
         if self._table is not None:
-            return bool(self._table.positive[number])
-        first = self._uniform(Stream.STATUS, number // 2) < 0.5
-        return first == (number % 2 == 0)
+            return bool(self._table.positive[index])
+        first = self._uniform(Stream.STATUS, index // 2) < 0.5
+        return first == (index % 2 == 0)
 
-    def is_of_second_batch(self, number: int) -> bool:
+    def is_of_second_batch(self, index: int) -> bool:
         """Tell whether a repertoire is of the second batch."""
         if self.batch is None:
             return False
-        sign = 1 if self.is_positive(number) else -1
-        return self._uniform(Stream.BATCH, number) < (1 + sign * self.batch.association) / 2
+        sign = 1 if self.is_positive(index) else -1
+        return self._uniform(Stream.BATCH, index) < (1 + sign * self.batch.association) / 2
 
-    def carried(self, number: int) -> list[bool]:
+    def carried(self, index: int) -> list[bool]:
         """Tell which of the signals a repertoire carries."""
-        status = _POSITIVE if self.is_positive(number) else _NEGATIVE
+        status = _POSITIVE if self.is_positive(index) else _NEGATIVE
         found = []
         below = 0.0  # the prevalences of the class's signals before this one, where they exclude each other
-        for index, signal in enumerate(self.signals):
-            u = self._uniform(Stream.PREVALENCE, number, 0 if self.exclusive else index)
+        for i, signal in enumerate(self.signals):
+            u = self._uniform(Stream.PREVALENCE, index, 0 if self.exclusive else i)
             found.append(signal.status == status and below <= u < below + signal.prevalence)
             if self.exclusive and signal.status == status:
                 below += signal.prevalence
         return found
 
-    def size(self, number: int) -> int:
+    def size(self, index: int) -> int:
         """Return the number of sequences of a repertoire."""
-        factor = self.batch.size_factor if self.batch is not None and self.is_of_second_batch(number) else 1.0
+        factor = self.batch.size_factor if self.batch is not None and self.is_of_second_batch(index) else 1.0
         if self._table is not None:
-            return max(round(factor * int(self._table.sizes[number])), 1)
-        key = self._key(Stream.SIZES, number)
-        for attempt in range(_MOST_TRIES):
+            return max(round(factor * int(self._table.sizes[index])), 1)
+        key = self._key(Stream.SIZES, index)
+        for attempt in range(_MAX_TRIES):
             u = float(uniforms(key, np.array([attempt]))[0])
             size = round(self.sizes.mean + self.sizes.sd * float(ndtri(u + 2.0**-54)))
             if size >= self.sizes.minimum:
                 return max(round(factor * size), 1)
-        raise InputError(f"sizes: none of {_MOST_TRIES} draws reaches the minimum {self.sizes.minimum}")
+        raise InputError(f"sizes: none of {_MAX_TRIES} draws reaches the minimum {self.sizes.minimum}")
 
     @cached_property
     def all_sizes(self) -> NDArray[np.int64]:
         """The number of sequences of each repertoire, (B,)."""
-        return np.array([self.size(number) for number in range(self.n_repertoires)], np.int64)
+        return np.array([self.size(index) for index in range(self.n_repertoires)], np.int64)
 
     def metadata(self) -> pd.DataFrame:
         """Return the sheet: `repertoire_id`, `status` (positive or negative), and the truth behind it where it is more.
@@ -199,59 +198,49 @@ class Cohort:
         `true_status` with label noise, `batch` (1 or 2) with a second batch, and `carries_<signal>` (1 or 0) where the
         class does not tell it.
         """
-        numbers = range(self.n_repertoires)
-        truth = [_POSITIVE if self.is_positive(number) else _NEGATIVE for number in numbers]
+        indices = range(self.n_repertoires)
+        truth = [_POSITIVE if self.is_positive(index) else _NEGATIVE for index in indices]
         columns: dict[str, list[str] | list[int]] = {
-            "repertoire_id": [self.repertoire_id(number) for number in numbers],
-            "status": [self._recorded(number, status) for number, status in enumerate(truth)],
+            "repertoire_id": [self.repertoire_id(index) for index in indices],
+            "status": [self._recorded(index, status) for index, status in enumerate(truth)],
         }
         if self.label_noise:
             columns["true_status"] = truth
         if self.batch is not None:
-            columns["batch"] = [1 + self.is_of_second_batch(number) for number in numbers]
-        carried = [self.carried(number) for number in numbers]
-        for place, signal in enumerate(self.signals):
+            columns["batch"] = [1 + self.is_of_second_batch(index) for index in indices]
+        carried = [self.carried(index) for index in indices]
+        for i, signal in enumerate(self.signals):
             if len(self.signals) > 1 or signal.prevalence < 1:
-                columns[f"carries_{signal.name}"] = [int(each[place]) for each in carried]
+                columns[f"carries_{signal.name}"] = [int(each[i]) for each in carried]
         table = pd.DataFrame(columns)
         return table.astype({name: object for name in ("repertoire_id", "status", "true_status") if name in table})
 
-    def draw(self, number: int, rows: NDArray[np.int64] | None = None) -> tuple[Sequences, Implants]:
+    def draw(self, index: int, rows: NDArray[np.int64] | None = None) -> tuple[Sequences, Implants]:
         """Return a repertoire's sequences, all or those at some rows, (n,), and the truth about them."""
-        rows = np.arange(self.size(number)) if rows is None else rows
-        carries = self.carried(number)
-        drawn = self._tilted(number, rows, carries)
-        motifs = [carries[index] for index in self._motif_signals]
-        implants = self._implanter.implant(
-            self._key(Stream.SIGNAL, number), rows, drawn.residues, drawn.lengths, motifs
-        )
-        index = np.array([0, *(1 + np.array(self._motif_signals, np.int64))], np.uint8)  # among all signals
+        rows = np.arange(self.size(index)) if rows is None else rows
+        carries = self.carried(index)
+        drawn = self._tilted(index, rows, carries)
+        motifs = [carries[i] for i in self._motif_signals]
+        implants = self._implanter.implant(self._key(Stream.SIGNAL, index), rows, drawn.residues, drawn.lengths, motifs)
+        among_all = np.array([0, *(1 + np.array(self._motif_signals, np.int64))], np.uint8)
         drawn, implants = self._with_clones(
-            number, rows, carries, drawn, implants._replace(signal=index[implants.signal])
+            index, rows, carries, drawn, implants._replace(signal=among_all[implants.signal])
         )
-        table = Sequences(
-            drawn.residues,
-            offsets_of(drawn.lengths),
-            self._counts(number, rows),
-            drawn.v_call,
-            drawn.j_call,
-            implants.signal,
-        )
-        return table, implants
+        return replace(drawn, counts=self._counts(index, rows), witness=implants.signal), implants
 
-    def lengths_and_counts(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
+    def lengths_and_counts(self, index: int) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
         """Return those of a whole repertoire, (n,), without its residues, which cost more."""
-        rows = np.arange(self.size(number))
-        if any(self._shifts(number)) or len(self.motif_signals) < len(self.signals):
-            lengths = self.draw(number)[0].lengths
+        rows = np.arange(self.size(index))
+        if any(self._shifts(index)) or len(self.motif_signals) < len(self.signals):
+            lengths = self.draw(index)[0].lengths
         else:
-            lengths = self.background.draw_lengths(self._key(Stream.BACKGROUND, number), rows)
-        return lengths, self._counts(number, rows)
+            lengths = self.background.draw_lengths(self._key(Stream.BACKGROUND, index), rows)
+        return lengths, self._counts(index, rows)
 
-    def _shifts(self, number: int) -> tuple[GeneShift | None, GeneShift | None]:
+    def _shifts(self, index: int) -> tuple[GeneShift | None, GeneShift | None]:
         """Return the shifts of a repertoire's class and of its batch."""
-        of_batch = self.batch.gene_shift if self.batch is not None and self.is_of_second_batch(number) else None
-        return self.gene_shift if self.is_positive(number) else None, of_batch
+        of_batch = self.batch.gene_shift if self.batch is not None and self.is_of_second_batch(index) else None
+        return self.gene_shift if self.is_positive(index) else None, of_batch
 
     @property
     def patterns(self) -> list[str]:
@@ -267,12 +256,12 @@ class Cohort:
     @cached_property
     def _motif_signals(self) -> list[int]:
         """The indices of the signals that are motifs."""
-        return [index for index, signal in enumerate(self.signals) if isinstance(signal, MotifSignal)]
+        return [i for i, signal in enumerate(self.signals) if isinstance(signal, MotifSignal)]
 
     @cached_property
     def _clone_signals(self) -> list[int]:
         """The indices of the signals that are clones."""
-        return [index for index, signal in enumerate(self.signals) if isinstance(signal, CloneSignal | CarrierTable)]
+        return [i for i, signal in enumerate(self.signals) if isinstance(signal, CloneSignal | CarrierTable)]
 
     @cached_property
     def _implanter(self) -> Implanter:
@@ -281,33 +270,33 @@ class Cohort:
     @cached_property
     def _pools(self) -> ClonePools | None:
         sources = [signal for signal in self.signals if isinstance(signal, CloneSignal | CarrierTable)]
-        keys = [self._key(Stream.CLONES, index) for index in self._clone_signals]
+        keys = [self._key(Stream.CLONES, i) for i in self._clone_signals]
         return ClonePools(sources, self.background, keys) if sources else None
 
-    def _tilted(self, number: int, rows: NDArray[np.int64], carries: Sequence[bool]) -> DrawnSequences:
+    def _tilted(self, index: int, rows: NDArray[np.int64], carries: Sequence[bool]) -> Sequences:
         """Return what a repertoire has before anything is implanted."""
-        first = self._shifted(number, rows)
+        first = self._shifted(index, rows)
         tilts = []
-        for index, signal in enumerate(self.signals):
+        for i, signal in enumerate(self.signals):
             if isinstance(signal, DiffuseSignal):
-                if carries[index] and signal.strength:
-                    tilts.append(Tilt(self._key(Stream.DIFFUSE, index), signal.strength, signal.k, signal.gene_share))
+                if carries[i] and signal.strength:
+                    tilts.append(Tilt(self._key(Stream.DIFFUSE, i), signal.strength, signal.k, signal.gene_share))
                 if signal.repertoire_strength:
-                    key = self._key(Stream.DIFFUSE, index, number)
+                    key = self._key(Stream.DIFFUSE, i, index)
                     tilts.append(Tilt(key, signal.repertoire_strength, signal.k, signal.gene_share))
         if not tilts:
             return first
-        second = self._shifted(number, rows + _SECOND_DRAW * _OTHER_ROWS)
-        chosen = second_draws(first, second, tilts, self._key(Stream.DIFFUSE, len(self.signals), number), rows)
-        return first.replace(chosen, second.take(chosen))
+        second = self._shifted(index, rows + _SECOND_DRAW * _OTHER_ROWS)
+        chosen = second_draws(first, second, tilts, self._key(Stream.DIFFUSE, len(self.signals), index), rows)
+        return replace_rows(first, chosen, second.take(chosen))
 
     def _with_clones(
-        self, number: int, rows: NDArray[np.int64], carries: Sequence[bool], drawn: DrawnSequences, implants: Implants
-    ) -> tuple[DrawnSequences, Implants]:
+        self, index: int, rows: NDArray[np.int64], carries: Sequence[bool], drawn: Sequences, implants: Implants
+    ) -> tuple[Sequences, Implants]:
         """Put the clones of a repertoire in the place of sequences of its, and note them in the truth."""
         if self._pools is None:
             return drawn, implants
-        carried = self._pools.carried(number, self.size(number), [carries[index] for index in self._clone_signals])
+        carried = self._pools.carried(index, self.size(index), [carries[i] for i in self._clone_signals])
         order = np.argsort(carried.rows)
         place = np.searchsorted(carried.rows[order], rows)
         place = order[np.minimum(place, len(order) - 1)] if len(order) else place
@@ -316,32 +305,32 @@ class Cohort:
         implants.signal[at] = np.array(self._clone_signals, np.uint8)[carried.signal[which]] + 1
         implants.motif[at] = carried.clone[which] + sum(len(signal.motifs) for signal in self.motif_signals)
         implants.start[at] = 0
-        return drawn.replace(at, carried.sequences.take(which)), implants
+        return replace_rows(drawn, at, carried.sequences.take(which)), implants
 
-    def _counts(self, number: int, rows: NDArray[np.int64]) -> NDArray[np.uint32]:
+    def _counts(self, index: int, rows: NDArray[np.int64]) -> NDArray[np.uint32]:
         if self.counts.exponent is None:
             return np.ones(len(rows), np.uint32)
-        u = 1 - uniforms(self._key(Stream.COUNTS, number), rows)  # above 0
+        u = 1 - uniforms(self._key(Stream.COUNTS, index), rows)  # above 0
         with np.errstate(over="ignore"):  # infinity is more than the maximum, too
             counts = np.floor(u ** (-1 / (self.counts.exponent - 1)))
         return np.minimum(counts, self.counts.maximum).astype(np.uint32)
 
-    def _shifted(self, number: int, rows: NDArray[np.int64]) -> DrawnSequences:
+    def _shifted(self, index: int, rows: NDArray[np.int64]) -> Sequences:
         """Return the background's sequences, of which some are drawn again where V genes are shifted."""
-        key = self._key(Stream.BACKGROUND, number)
+        key = self._key(Stream.BACKGROUND, index)
         drawn = self.background.draw(key, rows)
-        for part, shift in enumerate(self._shifts(number)):
+        for part, shift in enumerate(self._shifts(index)):
             if shift is None:
                 continue
             assert drawn.v_call is not None
             other = np.array([gene not in shift.v_genes for gene in drawn.v_call.vocabulary])[drawn.v_call.codes]
-            u = uniforms(self._key(Stream.GENE_SHIFT, number, part), rows)
+            u = uniforms(self._key(Stream.GENE_SHIFT, index, part), rows)
             again = np.flatnonzero(other & (u < shift.strength))
-            drawn = drawn.replace(again, self.background.draw(key, rows[again] + (part + 1) * _OTHER_ROWS))
+            drawn = replace_rows(drawn, again, self.background.draw(key, rows[again] + (part + 1) * _OTHER_ROWS))
         return drawn
 
-    def _recorded(self, number: int, status: str) -> str:
-        if self._uniform(Stream.LABEL_NOISE, number) >= self.label_noise:
+    def _recorded(self, index: int, status: str) -> str:
+        if self._uniform(Stream.LABEL_NOISE, index) >= self.label_noise:
             return status
         return _NEGATIVE if status == _POSITIVE else _POSITIVE
 

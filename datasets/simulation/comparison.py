@@ -21,8 +21,8 @@ _PIECE = 1 << 20  # sequences whose residues are counted at a time, so that memo
 def jensen_shannon(a: NDArray[np.int64], b: NDArray[np.int64]) -> float:
     """Return the Jensen-Shannon divergence of two sets of counts, (n,) each, in bits: 0 for like ones, at most 1.
 
-    Of two samples of one distribution it is above zero too, by about (n - 1) (1 / N_a + 1 / N_b) / (8 ln 2) where all
-    n outcomes are frequent: compare it with that of two real samples.
+    Two samples of one distribution have a divergence above zero as well. Where all n outcomes are frequent, it is about
+    (n - 1) (1 / N_a + 1 / N_b) / (8 ln 2). So compare a divergence with that of two real samples.
 
     Raises
     ------

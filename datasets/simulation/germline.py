@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -15,7 +16,8 @@ from deeprc.compilation import njit
 from deeprc.datasets.alphabet import encode, offsets_of
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.counters import uniforms, word, words
-from deeprc.datasets.simulation.background import Background, DrawnSequences
+from deeprc.datasets.sequences import Sequences
+from deeprc.datasets.simulation.background import Background
 from deeprc.errors import InputError
 
 __all__ = ["GermlineBackground"]
@@ -51,7 +53,7 @@ class GermlineBackground(Background):
             if not valid or not 0 < sum(usage.values()) < math.inf:
                 raise InputError(f"background: expected the usage of some of {', '.join(known)}, found {dict(usage)}")
 
-    def draw(self, key: int, rows: NDArray[np.int64]) -> DrawnSequences:
+    def draw(self, key: int, rows: NDArray[np.int64]) -> Sequences:
         """Return the sequences at these rows."""
         own = words(key, rows)
         v_genes, j_genes = sorted(self.v_genes), sorted(self.j_genes)  # the order of a mapping means nothing
@@ -64,11 +66,12 @@ class GermlineBackground(Background):
         lengths = start_lengths[v] + loops + end_lengths[j]
         offsets = offsets_of(lengths)
         residues = np.empty(offsets[-1], np.uint8)
-        _fill(own, offsets, v, j, _padded(starts), start_lengths, _padded(ends), end_lengths, residues)
+        ends_of_v, ends_of_j = _Ends(v, _padded(starts), start_lengths), _Ends(j, _padded(ends), end_lengths)
+        _fill(own, offsets, ends_of_v, ends_of_j, residues)
         v_call, j_call = (
             Categorical(codes.astype(np.uint16), tuple(genes)) for codes, genes in ((v, v_genes), (j, j_genes))
         )
-        return DrawnSequences(residues, lengths, v_call, j_call)
+        return Sequences.counted_once(residues, offsets).with_genes({"v_call": v_call, "j_call": j_call})
 
 
 def _drawn(usage: Sequence[float], own: NDArray[np.uint64], counter: int) -> NDArray[np.int64]:
@@ -83,25 +86,26 @@ def _padded(texts: list[str]) -> NDArray[np.uint8]:
     return table
 
 
+class _Ends(NamedTuple):
+    """What n sequences have at one end: the index of its gene, (n,), and each gene's residues, (G, L), and length."""
+
+    gene: NDArray[np.int64]
+    residues: NDArray[np.uint8]
+    lengths: NDArray[np.int64]
+
+
 @njit(parallel=True, nogil=True)
 def _fill(
-    own: NDArray[np.uint64],
-    offsets: NDArray[np.int64],
-    v: NDArray[np.int64],
-    j: NDArray[np.int64],
-    starts: NDArray[np.uint8],
-    start_lengths: NDArray[np.int64],
-    ends: NDArray[np.uint8],
-    end_lengths: NDArray[np.int64],
-    residues: NDArray[np.uint8],
+    own: NDArray[np.uint64], offsets: NDArray[np.int64], starts: _Ends, ends: _Ends, residues: NDArray[np.uint8]
 ) -> None:
     """Write the ends, and between them a residue for each random number but the first three."""
     for n in numba.prange(len(own)):
-        first, last = offsets[n] + start_lengths[v[n]], offsets[n + 1] - end_lengths[j[n]]
-        for i in range(start_lengths[v[n]]):
-            residues[offsets[n] + i] = starts[v[n], i]
+        v, j = starts.gene[n], ends.gene[n]
+        first, last = offsets[n] + starts.lengths[v], offsets[n + 1] - ends.lengths[j]
+        for i in range(starts.lengths[v]):
+            residues[offsets[n] + i] = starts.residues[v, i]
         for at in range(first, last):
             bits = word(own[n], 3 + at - first) >> uint64(32)
             residues[at] = (bits * uint64(20)) >> uint64(32)
-        for i in range(end_lengths[j[n]]):
-            residues[last + i] = ends[j[n], i]
+        for i in range(ends.lengths[j]):
+            residues[last + i] = ends.residues[j, i]

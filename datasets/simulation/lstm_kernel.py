@@ -142,7 +142,7 @@ def advance(weights: Weights, tokens: _Array, states: _Array, cells: _Array, cum
     Parameters
     ----------
     weights
-        Of the LSTM.
+        The LSTM's weights.
     tokens
         (n,) int64.
     states, cells

@@ -83,7 +83,7 @@ def train_lstm(
     epochs
         Passes over the sequences.
     seed
-        Of the first weights and of the order of the sequences.
+        Seed of the first weights and of the order of the sequences.
     batch_size, learning_rate
         Sequences of a step, and the highest learning rate.
     limit
@@ -124,8 +124,8 @@ def train_lstm(
     n_steps = epochs * math.ceil(len(training) / batch_size)
     losses: list[float] = []
     for epoch in range(epochs):
-        for number, batch in enumerate(_batches(rng.permutation(training), batch_size)):
-            step = epoch * (n_steps // epochs) + number
+        for i, batch in enumerate(_batches(rng.permutation(training), batch_size)):
+            step = epoch * (n_steps // epochs) + i
             optimizer.param_groups[0]["lr"] = learning_rate * _decay(step / n_steps)
             _step(network, optimizer, tokens[batch], lengths[batch])
         losses.append(_loss(network, tokens[held_out], lengths[held_out], batch_size))
@@ -139,8 +139,8 @@ def train_lstm(
 def _padded(residues: NDArray[np.uint8], lengths: NDArray[np.int64]) -> NDArray[np.uint8]:
     """Return tokens, (N, MAX_LENGTH + 2) uint8: the boundary, the residues, the boundary to the end."""
     tokens = np.full((len(lengths), MAX_LENGTH + 2), BOUNDARY, np.uint8)
-    places = np.arange(len(residues)) - np.repeat(offsets_of(lengths)[:-1], lengths)
-    tokens[np.repeat(np.arange(len(lengths)), lengths), places + 1] = residues
+    positions = np.arange(len(residues)) - np.repeat(offsets_of(lengths)[:-1], lengths)
+    tokens[np.repeat(np.arange(len(lengths)), lengths), positions + 1] = residues
     return tokens
 
 

@@ -22,16 +22,16 @@ WILDCARD, GAP = 20, 21
 """Codes of positions that are no amino acid: any residue, drawn anew for each witness; the background's own residue."""
 
 _TOKEN = re.compile(r"(?P<letter>[A-Z])(?P<removable>\(d\))?|(?P<gap>-)")
-_MOST = 32
-_MOST_CHOICES = 6
+_LONGEST = 32
+_MAX_CHOICES = 6
 
 
 class Variant(NamedTuple):
-    """One form of a motif: how likely it is, the code of each position, and each position's place in the pattern."""
+    """One form of a motif: its probability, its residues' codes, and the position of each of them in the pattern."""
 
     probability: float
     codes: tuple[int, ...]
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -44,18 +44,18 @@ class Motif:
         Amino acids; `Z`, a wildcard; `(d)` behind a position that is left out with `deletion_probability`; `-`, a gap
         that keeps the background's residues: SFEN, SF(d)ZN, GL-N.
     deletion_probability
-        Of a position marked `(d)`.
+        Probability that a position marked `(d)` is left out.
     gap_lengths
-        How many residues a gap may have, all equally likely.
+        The numbers of residues that a gap may have, all equally likely.
     substitutions
-        For each position of the pattern the probability that this one is altered, to another amino acid; at most one of
-        a witness is. Their sum is at most 1. Empty: none is.
+        For each position of the pattern, the probability that it is altered to another amino acid. At most one position
+        of a witness is altered, so their sum is at most 1. If empty, none is altered.
     alteration_rate
-        The share of the witnesses that alterations apply to.
+        Share of the witnesses to which the alterations apply.
     noise
-        The probability of each amino acid of the motif that the background's residue stays in its place.
+        Probability, for each amino acid of the motif, that the residue of the background stays.
     weight
-        How often a signal of several motifs takes this one, relative to the others.
+        How often a signal of several motifs uses this one, relative to the others.
     """
 
     pattern: str
@@ -87,37 +87,41 @@ class Motif:
         for name in ("deletion_probability", "alteration_rate", "noise"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"motif {self.pattern!r}: {name}: expected 0 to 1, found {getattr(self, name)}")
-        if not 0 < self.weight < math.inf or not self.gap_lengths or not all(0 <= n <= _MOST for n in self.gap_lengths):
-            raise InputError(f"motif {self.pattern!r}: expected a weight above 0 and gap_lengths of 0 to {_MOST}")
-        if self.pattern.count("(d)") + self.pattern.count("-") > _MOST_CHOICES:
-            raise InputError(f"motif {self.pattern!r}: expected at most {_MOST_CHOICES} of (d) and gaps")
-        if not self.variants or max(len(each.codes) for each in self.variants) > _MOST:
-            raise InputError(f"motif {self.pattern!r}: expected 1 to {_MOST} positions")
+        if (
+            not 0 < self.weight < math.inf
+            or not self.gap_lengths
+            or not all(0 <= n <= _LONGEST for n in self.gap_lengths)
+        ):
+            raise InputError(f"motif {self.pattern!r}: expected a weight above 0 and gap_lengths of 0 to {_LONGEST}")
+        if self.pattern.count("(d)") + self.pattern.count("-") > _MAX_CHOICES:
+            raise InputError(f"motif {self.pattern!r}: expected at most {_MAX_CHOICES} of (d) and gaps")
+        if not self.variants or max(len(each.codes) for each in self.variants) > _LONGEST:
+            raise InputError(f"motif {self.pattern!r}: expected 1 to {_LONGEST} positions")
 
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
         """The forms that deletions and gaps give, the same one only once; their probabilities sum to 1."""
-        choices = [list(self._choices(place, match)) for place, match in enumerate(_TOKEN.finditer(self.pattern))]
+        choices = [list(self._choices(position, match)) for position, match in enumerate(_TOKEN.finditer(self.pattern))]
         found: dict[tuple[tuple[int, ...], tuple[int, ...]], float] = {}
         for combination in product(*choices):
             codes = tuple(code for _, part in combination for code, _ in part)
-            places = tuple(place for _, part in combination for _, place in part)
+            positions = tuple(position for _, part in combination for _, position in part)
             probability = 1.0
             for each, _ in combination:
                 probability *= each
             if codes and probability:
-                found[codes, places] = found.get((codes, places), 0) + probability
+                found[codes, positions] = found.get((codes, positions), 0) + probability
         total = sum(found.values())
         return tuple(Variant(value / total, *forms) for forms, value in found.items())
 
-    def _choices(self, place: int, match: re.Match[str]) -> Iterator[tuple[float, list[tuple[int, int]]]]:
-        """Yield what a position may become: the probability, and the codes with their place."""
+    def _choices(self, position: int, match: re.Match[str]) -> Iterator[tuple[float, list[tuple[int, int]]]]:
+        """Yield what a position may become: its probability, and the codes with their position in the pattern."""
         if match["gap"]:
             for n in self.gap_lengths:
-                yield 1 / len(self.gap_lengths), [(GAP, place)] * n
+                yield 1 / len(self.gap_lengths), [(GAP, position)] * n
             return
         code = WILDCARD if match["letter"] == "Z" else AMINO_ACIDS.index(match["letter"])
         removed = self.deletion_probability if match["removable"] else 0.0
-        yield 1 - removed, [(code, place)]
+        yield 1 - removed, [(code, position)]
         if removed:
             yield removed, []

@@ -66,12 +66,12 @@ class Batch:
     Attributes
     ----------
     association
-        With the class: a positive repertoire is of the second batch with the probability (1 + association) / 2, a
-        negative one with (1 - association) / 2.
+        How strongly the batch goes with the class, -1 to 1: a positive repertoire is of the second batch with the
+        probability (1 + association) / 2, a negative one with (1 - association) / 2.
     size_factor
-        Of the second batch's numbers of sequences.
+        Factor of the numbers of sequences in the second batch.
     gene_shift
-        Of the second batch.
+        Preference of the second batch for some V genes.
     """
 
     association: float = 0.0

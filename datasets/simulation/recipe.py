@@ -87,9 +87,9 @@ def load_recipe(
         `key=value`, where the key is a path of names and numbers, `sizes.mean`, `signals.0.witness_rate`; with a single
         signal `witness_rate` says the same.
     seed
-        In the place of the recipe's.
+        Seed of every random choice; None: the recipe's.
     scale
-        Of the number of repertoires; what remains is the same.
+        Factor of the number of repertoires. The repertoires that remain are the same.
     background
         The file of real sequences that a recipe asks for.
     carriers

@@ -29,26 +29,27 @@ _SUM = 1e-9
 
 @dataclass(frozen=True)
 class MotifSignal:
-    """What the repertoires of one class carry; a sequence carries at most one signal.
+    """A signal of short motifs, which some sequences of the repertoires of one class carry.
+
+    A sequence carries at most one signal.
 
     Attributes
     ----------
     motifs
-        A witness gets one of them, by their weights.
+        The motifs. Each witness gets one of them, drawn by their weights.
     witness_rate
-        The probability that a sequence of a carrying repertoire gets it.
+        Probability that a sequence of a repertoire with this signal is a witness.
     position
-        `anywhere`: every place at which the motif fits, equally likely; `centre`; or `imgt`: IMGT positions of a
-        junction by `imgt_positions`, which leaves the conserved residues at its ends.
+        Where in a sequence the motif is implanted. `anywhere`: all positions at which it fits are equally likely.
+        `centre`: in the centre. `imgt`: at an IMGT position of the junction that is drawn by `imgt_positions`; the
+        conserved residues at the ends are never changed.
     imgt_positions
-        Probabilities of the position of the motif's first residue; with what is missing to 1, and where the motif does
-        not fit behind the position that is drawn, any other position.
-    status
-        The class whose repertoires carry it.
-    prevalence
-        The share of this class's repertoires that do.
+        Probability of each IMGT position of the motif's first residue. With the probability that is missing to 1, and
+        where the motif does not fit behind the position that was drawn, any other position is taken.
+    status, prevalence
+        The class whose repertoires carry the signal, and the share of them that does.
     name
-        What the truth calls it.
+        What the truth calls the signal.
     """
 
     motifs: tuple[Motif, ...]
@@ -84,10 +85,11 @@ class Implants(NamedTuple):
     Attributes
     ----------
     signal
-        (n,) uint8: 0, or the number of the signal that it carries, from 1.
-    motif, start
-        (n,) int16, of witnesses: the number of the motif among those of all signals, from 0, and the index of its first
-        residue.
+        For each sequence 0, or 1 + the index of the signal that it carries, (n,) uint8.
+    motif
+        For each witness the index of its motif among the motifs of all signals, and then the clones, (n,) int16.
+    start
+        For each witness the index of the motif's first residue, (n,) int16.
     """
 
     signal: NDArray[np.uint8]
@@ -104,13 +106,20 @@ class _Tables(NamedTuple):
     first_variants: NDArray[np.int64]  # (M + 1,)
     variant_bounds: NDArray[np.float64]  # (V,) cumulated within the motif
     codes: NDArray[np.int8]  # (V, L)
-    places: NDArray[np.int8]  # (V, L)
+    positions: NDArray[np.int8]  # (V, L) in the pattern
     code_lengths: NDArray[np.int64]  # (V,)
     substitution_bounds: NDArray[np.float64]  # (M, L) cumulated
     alteration_rates: NDArray[np.float64]  # (M,)
     noises: NDArray[np.float64]  # (M,)
     starts: NDArray[np.int64]  # (S, _LONGEST + 1, K): index of each IMGT position by the junction's length, or -1
     start_bounds: NDArray[np.float64]  # (S, K) cumulated
+
+
+class _Sequences(NamedTuple):
+    """n sequences that lie end to end: residues (R,), offsets (n + 1,)."""
+
+    residues: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
 
 
 class Implanter:
@@ -133,13 +142,13 @@ class Implanter:
         Parameters
         ----------
         key
-            Of the repertoire and of this stream.
+            The key of the repertoire's signals.
         rows
-            Of the sequences in the repertoire, (n,).
+            The index of each sequence in the repertoire, (n,).
         residues, lengths
             The sequences end to end, (R,) and (n,).
         carried
-            Which of the signals the repertoire carries, (S,).
+            Whether the repertoire carries each of the signals, (S,).
         """
         rates = [each.witness_rate * here for each, here in zip(self.signals, carried, strict=True)]
         n = len(rows)
@@ -147,7 +156,7 @@ class Implanter:
         if n and any(rates):
             offsets = offsets_of(lengths)
             bounds = np.cumsum(rates)
-            _implant(np.uint64(key), rows, residues, offsets, bounds, *self._tables, *found)
+            _implant(np.uint64(key), rows, _Sequences(residues, offsets), bounds, self._tables, found)
         return found
 
 
@@ -155,23 +164,23 @@ def _compiled(signals: Sequence[MotifSignal]) -> _Tables:
     motifs = [motif for signal in signals for motif in signal.motifs]
     variants = [variant for motif in motifs for variant in motif.variants]
     longest = max((len(variant.codes) for variant in variants), default=1)
-    codes, places = (np.full((len(variants), longest), -1, np.int8) for _ in range(2))
-    for number, variant in enumerate(variants):
-        codes[number, : len(variant.codes)] = variant.codes
-        places[number, : len(variant.places)] = variant.places
+    codes, positions = (np.full((len(variants), longest), -1, np.int8) for _ in range(2))
+    for v, variant in enumerate(variants):
+        codes[v, : len(variant.codes)] = variant.codes
+        positions[v, : len(variant.positions)] = variant.positions
     pattern_length = max((len(motif.substitutions) for motif in motifs), default=0)
     substitutions = np.zeros((len(motifs), pattern_length))
-    for number, motif in enumerate(motifs):
-        substitutions[number, : len(motif.substitutions)] = motif.substitutions
-    names = max((len(signal.imgt_positions) for signal in signals), default=0)
-    starts = np.full((len(signals), _LONGEST + 1, names), -1)
-    start_bounds = np.zeros((len(signals), names))
-    for number, signal in enumerate(signals):
-        for place, (name, probability) in enumerate(sorted(signal.imgt_positions.items())):  # the order means nothing
-            start_bounds[number, place] = probability
+    for m, motif in enumerate(motifs):
+        substitutions[m, : len(motif.substitutions)] = motif.substitutions
+    n_positions = max((len(signal.imgt_positions) for signal in signals), default=0)
+    starts = np.full((len(signals), _LONGEST + 1, n_positions), -1)
+    start_bounds = np.zeros((len(signals), n_positions))
+    for i, signal in enumerate(signals):
+        for k, (name, probability) in enumerate(sorted(signal.imgt_positions.items())):  # the order means nothing
+            start_bounds[i, k] = probability
             for length in range(2, _LONGEST + 1):
-                positions = imgt_positions(length)
-                starts[number, length, place] = positions.index(name) if name in positions else -1
+                names_of_length = imgt_positions(length)
+                starts[i, length, k] = names_of_length.index(name) if name in names_of_length else -1
     modes = {"anywhere": _ANYWHERE, "centre": _CENTRE, "imgt": _IMGT}
     return _Tables(
         modes=np.array([modes[signal.position] for signal in signals], np.int64),
@@ -180,7 +189,7 @@ def _compiled(signals: Sequence[MotifSignal]) -> _Tables:
         first_variants=offsets_of(np.array([len(motif.variants) for motif in motifs], np.int64)),
         variant_bounds=_cumulated([[variant.probability for variant in motif.variants] for motif in motifs]),
         codes=codes,
-        places=places,
+        positions=positions,
         code_lengths=np.array([len(variant.codes) for variant in variants], np.int64),
         substitution_bounds=np.cumsum(substitutions, axis=1),
         alteration_rates=np.array([motif.alteration_rate for motif in motifs], np.float64),
@@ -219,9 +228,9 @@ def _start(mode: int, length: int, size: int, starts: NDArray[np.int64], bounds:
     room = length - 2 - size + 1  # the conserved residues at both ends stay
     if room < 1 or length >= len(starts):
         return -1
-    place = _chosen(bounds, 0, len(bounds), uniform(key, 3))
-    if place < len(bounds) and 1 <= starts[length, place] <= room:
-        return starts[length, place]  # type: ignore[no-any-return]
+    drawn = _chosen(bounds, 0, len(bounds), uniform(key, 3))
+    if drawn < len(bounds) and 1 <= starts[length, drawn] <= room:
+        return starts[length, drawn]  # type: ignore[no-any-return]
     others = 0
     for start in range(1, room + 1):
         others += not _is_one_of(start, starts[length])
@@ -248,57 +257,63 @@ def _is_one_of(value: int, values: NDArray[np.int64]) -> bool:
 def _implant(
     key: int,
     rows: NDArray[np.int64],
-    residues: NDArray[np.uint8],
-    offsets: NDArray[np.int64],
+    sequences: _Sequences,
     bounds: NDArray[np.float64],
-    modes: NDArray[np.int64],
-    first_motifs: NDArray[np.int64],
-    motif_bounds: NDArray[np.float64],
-    first_variants: NDArray[np.int64],
-    variant_bounds: NDArray[np.float64],
-    codes: NDArray[np.int8],
-    places: NDArray[np.int8],
-    code_lengths: NDArray[np.int64],
-    substitution_bounds: NDArray[np.float64],
-    alteration_rates: NDArray[np.float64],
-    noises: NDArray[np.float64],
-    starts: NDArray[np.int64],
-    start_bounds: NDArray[np.float64],
-    signal_of: NDArray[np.uint8],
-    motif_of: NDArray[np.int16],
-    start_of: NDArray[np.int16],
+    tables: _Tables,
+    truth: Implants,
 ) -> None:
     """Draw for each sequence whether it is a witness, and write the motif into those that are.
 
-    Of a witness's own random numbers, 1 and 2 say which motif and variant, 3 and 4 where, 5 to 7 which position is
-    altered to what, 16 and more the residues of wildcards, 48 and more where noise keeps the background's.
+    Each sequence has random numbers of its own: 1 and 2 choose motif and variant, 3 and 4 the position, 5 to 7 the
+    residue that is altered and its new amino acid, 16 and more the residues of wildcards, 48 and more the residues that
+    noise leaves as they are.
+
+    Parameters
+    ----------
+    key
+        The key of the repertoire's signals.
+    rows
+        The index of each sequence in the repertoire, (n,).
+    sequences
+        The sequences, which are changed in place.
+    bounds
+        Cumulated witness rates of the signals, (S,).
+    tables
+        The signals.
+    truth
+        What was implanted; it is written.
     """
+    residues, offsets = sequences.residues, sequences.offsets
+    signal_of, motif_of, start_of = truth.signal, truth.motif, truth.start  # numba loses what is written to a tuple
     for n in numba.prange(len(rows)):
         u = uniform(key, rows[n])
         if u >= bounds[-1]:
             continue
         signal = _chosen(bounds, 0, len(bounds), u)
         own = word(key ^ np.uint64(0xA5A5A5A5A5A5A5A5), rows[n])
-        motif = _chosen(motif_bounds, first_motifs[signal], first_motifs[signal + 1], uniform(own, 1))
-        variant = _chosen(variant_bounds, first_variants[motif], first_variants[motif + 1], uniform(own, 2))
-        size = code_lengths[variant]
+        first, stop = tables.first_motifs[signal], tables.first_motifs[signal + 1]
+        motif = _chosen(tables.motif_bounds, first, stop, uniform(own, 1))
+        first, stop = tables.first_variants[motif], tables.first_variants[motif + 1]
+        variant = _chosen(tables.variant_bounds, first, stop, uniform(own, 2))
+        size = tables.code_lengths[variant]
         length = offsets[n + 1] - offsets[n]
-        start = _start(modes[signal], length, size, starts[signal], start_bounds[signal], own)
+        start = _start(tables.modes[signal], length, size, tables.starts[signal], tables.start_bounds[signal], own)
         if start < 0:
             continue
         altered = -1
-        if substitution_bounds.shape[1] and uniform(own, 5) < alteration_rates[motif]:
-            place = _chosen(substitution_bounds[motif], 0, substitution_bounds.shape[1], uniform(own, 6))
-            altered = place if place < substitution_bounds.shape[1] else -1
+        substitutions = tables.substitution_bounds[motif]
+        if len(substitutions) and uniform(own, 5) < tables.alteration_rates[motif]:
+            position = _chosen(substitutions, 0, len(substitutions), uniform(own, 6))
+            altered = position if position < len(substitutions) else -1
         for i in range(size):
-            code = codes[variant, i]
+            code = tables.codes[variant, i]
             if code == GAP:
                 continue
             if code == WILDCARD:
                 code = int(uniform(own, 16 + i) * 20)
-            elif places[variant, i] == altered:
+            elif tables.positions[variant, i] == altered:
                 code = (code + 1 + int(uniform(own, 7) * 19)) % 20
-            elif noises[motif] > 0 and uniform(own, 48 + i) < noises[motif]:
+            elif tables.noises[motif] > 0 and uniform(own, 48 + i) < tables.noises[motif]:
                 continue
             residues[offsets[n] + start + i] = code
         signal_of[n] = signal + 1

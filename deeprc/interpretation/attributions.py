@@ -171,7 +171,7 @@ def residue_frequencies(dataset: RepertoireDataset) -> NDArray[np.float64]:
     counts = np.zeros(N_AMINO_ACIDS, np.int64)
     for position, n in enumerate(dataset.n_sequences.tolist()):
         for first in range(0, n, size):
-            residues = collator.take(position, slice(first, first + size)).compact().residues
+            residues = collator.take(position, slice(first, first + size)).sequences.compact().residues
             counts += np.bincount(residues.numpy(), minlength=N_AMINO_ACIDS)
     return counts / counts.sum() if counts.any() else np.full(N_AMINO_ACIDS, 1 / N_AMINO_ACIDS)
 
@@ -224,7 +224,7 @@ def _of_repertoire(
     explained: _Explained, collator: Collator, position: int, chosen: NDArray[np.int64], kept: NDArray[np.bool_]
 ) -> Attributions:
     """Return the attributions of n different sequences of one repertoire, rows (n,); of those not kept, 0."""
-    lengths = collator.take(position, chosen).lengths.numpy()
+    lengths = collator.take(position, chosen).sequences.lengths.numpy()
     inside = np.arange(lengths.max()) < lengths[:, None]  # (n, L)
     D = explained.network.embedding.out_features
     whole = Attributions(np.where(inside, 0.0, np.nan), np.zeros((len(chosen), D)), np.zeros(len(chosen)))
@@ -320,22 +320,22 @@ class _Explained:
 
     def __call__(self, batch: RepertoireBatch, others: _Others) -> Attributions:
         """Return the attributions of the n sequences of a batch."""
-        sequences = (batch.starts, batch.lengths, batch.residue_scale, batch.position_scale)
-        features = dense_features(batch.residues, *sequences).double().requires_grad_()  # (n, L, 23)
+        lengths = batch.sequences.lengths
+        features = dense_features(batch.sequences).double().requires_grad_()  # (n, L, 23)
         baseline = self._baseline(features.detach())
         encoder = self._exact.embedding
         windows, baseline_windows = encoder.linear_part(features), encoder.linear_part(baseline)
         genes = self._exact.embed_genes(batch).double()  # (n, 2 G)
         fixed = (genes, *others)
         with torch.no_grad():
-            values, baseline_values = (encoder.encode(w, batch.lengths) for w in (windows, baseline_windows))
+            values, baseline_values = (encoder.encode(w, lengths) for w in (windows, baseline_windows))
             change = self._explained(values, *fixed) - self._explained(baseline_values, *fixed)
 
         gradient = _mean_gradient(
             lambda windows, lengths, *fixed: self._explained(encoder.encode(windows, lengths), *fixed),
             baseline_windows.detach(),
             windows.detach(),
-            (batch.lengths, *fixed),
+            (lengths, *fixed),
             steps=self.steps,
         )
         (gradient,) = torch.autograd.grad(windows, features, gradient)  # (n, L, 23)

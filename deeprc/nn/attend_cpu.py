@@ -3,16 +3,16 @@
 A few sequences at a time go from residues to logits without leaving the fastest caches. Written as one operation after
 another, as `DeepRC.attend` states it, the same takes twice as long, most of it in waiting for memory and threads.
 Results do not depend on the number of threads: gradients are summed over a fixed number of blocks in a fixed order.
-Letters: N sequences, K kernel width, D kernels, E further numbers of a sequence, S = D + E values, W values padded to
-whole tiles, T tiles, H heads, C blocks, n_layers SELU layers of at most U units (padded to whole tiles).
+Letters: N sequences, K kernel width, D kernels, E numbers of a sequence's gene embeddings, S = D + E values, W values
+padded to whole tiles, T tiles, H heads, C blocks, n_layers SELU layers of at most U units (padded to whole tiles).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
+from itertools import chain, pairwise
+from typing import Any, Literal, NamedTuple
 
 import numba
 import numpy as np
@@ -26,226 +26,320 @@ from deeprc.nn.motif_convolution.cpu import (
     AHEAD,
     BLOCKS,
     TILE,
+    ConvolutionTables,
     add_windows,
     best_windows,
-    convolution_arrays,
+    convolution_tables,
     fetch_ahead,
     gradient_buffers,
     sum_of_buffers,
 )
-from deeprc.nn.motif_convolution.tables import rows_in_use
+from deeprc.nn.motif_convolution.tables import rows_in_use, window_dtype
+from deeprc.nn.sequences import SequenceArrays, SequenceBatch
 from deeprc.nn.vectors import add_outer_product, add_row, linear_layer, selu_gradient, selu_layer, selu_row
 
-__all__ = ["attend", "score"]
+__all__ = ["NetworkWeights", "attend", "score"]
 
 _SEQUENCES = 64  # in work at a time: their values lie in the fastest cache beside a tile's table
 _Array = NDArray[Any]
-_Layers = Sequence[tuple[Tensor, Tensor]]
-_Sequences = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
-def attend(
-    sequences: _Sequences,
-    weight: Tensor,
-    bias: Tensor,
-    further: Tensor,
-    layers: _Layers,
-    queries: Tensor,
-    max_length: int,
-) -> tuple[Tensor, Tensor]:
+@dataclass(frozen=True)
+class NetworkWeights:
+    """The weights of the part of the network that one pass computes.
+
+    Attributes
+    ----------
+    kernels, bias
+        Weight (D, 23, K) and bias (D,) of the motif convolution.
+    queries
+        beta times the query of each head, (H, n_out of the last layer, or S without layers).
+    layers
+        Weight (n_out, n_in) and bias (n_out,) of each SELU layer of the key network.
+    """
+
+    kernels: Tensor
+    bias: Tensor
+    queries: Tensor
+    layers: Sequence[tuple[Tensor, Tensor]]
+
+    @classmethod
+    def from_tensors(cls, kernels: Tensor, bias: Tensor, queries: Tensor, *layers: Tensor) -> NetworkWeights:
+        """Return the weights that `tensors` listed."""
+        return cls(kernels, bias, queries, list(zip(layers[::2], layers[1::2], strict=True)))
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Return all tensors one after another: torch differentiates with respect to single arguments only."""
+        return (self.kernels, self.bias, self.queries, *chain.from_iterable(self.layers))
+
+    def detach(self) -> NetworkWeights:
+        """Return the same numbers without gradients."""
+        return NetworkWeights.from_tensors(*(tensor.detach() for tensor in self.tensors()))
+
+    @property
+    def padded_units(self) -> int:
+        """U."""
+        return _padded(max((len(bias) for _, bias in self.layers), default=0))
+
+    def sizes(self, n_values: int) -> NDArray[np.int64]:
+        """Return S, which is given, and the number of units of each layer, (n_layers + 1,)."""
+        return np.array([n_values, *(len(bias) for _, bias in self.layers)], np.int64)
+
+
+def attend(sequences: SequenceBatch, gene_embeddings: Tensor, weights: NetworkWeights) -> tuple[Tensor, Tensor]:
     """Return the sequence representations, (N, S), and the attention logits, (N, H), with gradients, in 32 bits.
 
     Parameters
     ----------
     sequences
-        Residues, starts, lengths, residue and position scales, as in `motif_convolution`.
-    weight, bias
-        Of the motif convolution.
-    further
-        What the representations hold after the convolution's part, (N, E).
-    layers
-        Weight (n_out, n_in) and bias (n_out,) of each SELU layer of the key network.
-    queries
-        β ξ of each head, (H, n_out of the last layer, or S).
-    max_length
-        No sequence is longer.
+        The N sequences.
+    gene_embeddings
+        What each representation holds after the convolution's D values, (N, E).
+    weights
+        The weights of the convolution, the key network and the queries.
     """
-    parameters = (weight, bias, further, queries, *(tensor for layer in layers for tensor in layer))
     if torch.is_grad_enabled():
-        values, logits = _Attend.apply(sequences, max_length, *parameters)  # type: ignore[no-untyped-call]  # torch types no `apply`
+        values, logits = _Attend.apply(sequences, gene_embeddings, *weights.tensors())  # type: ignore[no-untyped-call]  # torch types no `apply`
         return values, logits
-    N, S = len(sequences[1]), len(weight) + further.shape[1]
-    kept = _Kept(torch.empty(N, S + -S % TILE, dtype=torch.float32), *_nothing())
-    logits = _forward_pass(sequences, weight, bias, further, layers, queries, max_length, kept)
-    return kept.values[:, :S], logits
+    n_values = len(weights.kernels) + gene_embeddings.shape[1]
+    kept = _allocate(sequences, weights, n_values, keep="values")
+    logits = _forward_pass(sequences, gene_embeddings, weights.detach(), kept)
+    return torch.from_numpy(kept.values)[:, :n_values], logits
 
 
-def score(
-    sequences: _Sequences,
-    weight: Tensor,
-    bias: Tensor,
-    further: Tensor,
-    layers: _Layers,
-    queries: Tensor,
-    max_length: int,
-) -> Tensor:
+def score(sequences: SequenceBatch, gene_embeddings: Tensor, weights: NetworkWeights) -> Tensor:
     """Return the attention logits alone, (N, H), without gradients; parameters as in `attend`."""
-    kept = _Kept(weight.new_empty(0, 0), *_nothing())
-    return _forward_pass(sequences, weight, bias, further, layers, queries, max_length, kept)
+    kept = _allocate(sequences, weights, n_values=0, keep="nothing")
+    return _forward_pass(sequences, gene_embeddings, weights.detach(), kept)
 
 
-@dataclass(frozen=True)
-class _Kept:
-    """What is kept of the forward pass: values (N, W), activations (n_layers, N, U), windows (N, W); or empty."""
+class _Kept(NamedTuple):
+    """What a forward pass keeps; arrays without numbers where something is not kept.
 
-    values: Tensor
-    activations: Tensor
-    window: Tensor
+    Attributes
+    ----------
+    values
+        The representations, (N, W) float32.
+    activations
+        The outputs of the layers, (n_layers, N, U) float32.
+    window
+        The position of each kernel's best window, (N, T * TILE) uint8 or int32.
+    """
+
+    values: _Array
+    activations: _Array
+    window: _Array
 
 
-def _nothing() -> tuple[Tensor, Tensor]:
-    """Return activations and windows that are not kept."""
-    return torch.empty((0, 0, 0), dtype=torch.float32), torch.empty((0, 0), dtype=torch.uint8)
+class _KeyLayers(NamedTuple):
+    """The key network and the queries in the form that a compiled pass reads.
+
+    Attributes
+    ----------
+    weights
+        The layers' matrices by tiles, see `_by_tiles`: (n_in, n_out) in the forward pass, (n_out, n_in) in the
+        backward pass.
+    biases
+        The layers' biases, (n_layers, U).
+    sizes
+        S and the number of units of each layer, (n_layers + 1,) int64.
+    queries
+        (H, n_keys) in the forward pass; by tiles, (tiles, H, TILE), in the backward pass.
+    """
+
+    weights: _Array
+    biases: _Array
+    sizes: _Array
+    queries: _Array
+
+
+class _Gradients(NamedTuple):
+    """What a backward pass computes. Where C comes first, the gradient is the sum over C blocks of sequences.
+
+    Attributes
+    ----------
+    residues, positions
+        Gradients of the convolution's tables, see `gradient_buffers`.
+    layers
+        Gradients of the layers' matrices by tiles, (C, n_layers, U // TILE, max(W, U), TILE).
+    biases
+        Gradients of the layers' biases and, last, of the convolution's, (C, n_layers + 1, max(W, U)).
+    queries
+        Gradients of the queries by tiles, (C, tiles, H, TILE).
+    gene_embeddings
+        (N, E).
+    """
+
+    residues: _Array
+    positions: _Array
+    layers: _Array
+    biases: _Array
+    queries: _Array
+    gene_embeddings: _Array
 
 
 class _Attend(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, sequences: _Sequences, max_length: int, *parameters: Tensor) -> tuple[Tensor, Tensor]:
-        weight, bias, further, queries, *rest = (parameter.detach() for parameter in parameters)
-        layers = list(zip(rest[::2], rest[1::2], strict=True))
-        N, D, S = len(sequences[1]), len(weight), len(weight) + further.shape[1]
-        kept = _Kept(
-            torch.empty(N, S + -S % TILE, dtype=torch.float32),
-            torch.empty(len(layers), N, _padded_units(layers), dtype=torch.float32),
-            torch.empty((N, D + -D % TILE), dtype=torch.uint8 if max_length <= 256 else torch.int32),
-        )
-        logits = _forward_pass(sequences, weight, bias, further, layers, queries, max_length, kept)
-        values = kept.values if S % TILE == 0 else kept.values[:, :S].clone(memory_format=torch.contiguous_format)
-        ctx.save_for_backward(*sequences, weight, queries, kept.values, kept.activations, kept.window, *rest)
-        ctx.max_length, ctx.n_values = max_length, S
+    def forward(
+        ctx: Any, sequences: SequenceBatch, gene_embeddings: Tensor, *parameters: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        weights = NetworkWeights.from_tensors(*parameters).detach()
+        S = len(weights.kernels) + gene_embeddings.shape[1]
+        kept = _allocate(sequences, weights, S, keep="all")
+        logits = _forward_pass(sequences, gene_embeddings, weights, kept)
+        padded_values, activations, window = map(torch.from_numpy, kept)
+        values = padded_values
+        if S % TILE:
+            values = padded_values[:, :S].clone(memory_format=torch.contiguous_format)
+        ctx.max_length = sequences.max_length
+        ctx.save_for_backward(*sequences.tensors(), padded_values, activations, window, *weights.tensors())
+        ctx.n_values = S
         return values, logits
 
     @staticmethod
     def backward(ctx: Any, of_values: Tensor, of_logits: Tensor) -> tuple[Tensor | None, ...]:
-        *sequences, weight, queries, values, activations, window = ctx.saved_tensors[:10]
-        rest = ctx.saved_tensors[10:]
-        layers = list(zip(rest[::2], rest[1::2], strict=True))
-        D, S, sizes = len(weight), ctx.n_values, _sizes(ctx.n_values, layers)
-        widest, W = _padded_units(layers), values.shape[1]
-        rows, first_row = rows_in_use(sequences[2], ctx.max_length)
-        buffers = gradient_buffers(weight, rows)
-        layer_gradient = weight.new_zeros(BLOCKS, len(layers), widest // TILE, max(W, widest), TILE)
-        bias_gradient = weight.new_zeros(BLOCKS, len(layers) + 1, max(W, widest))
-        n_keys = queries.shape[1]
-        heads = (
-            functional.pad(queries, (0, -n_keys % TILE)).view(len(queries), -1, TILE).transpose(0, 1)
-        )  # (T, H, TILE)
-        query_gradient = weight.new_zeros(BLOCKS, *heads.shape)
-        of_values = (
-            functional.pad(of_values, (0, W - S)) if W > S else of_values
-        )  # pad copies even when it adds nothing
-        of_further = weight.new_empty(len(values), S - D)
-        kept = (of_values, of_logits, values, activations, window)
-        arrays = (t.contiguous().numpy() for t in (*sequences, *kept, first_row, heads))
-        sums = (t.numpy() for t in (*buffers, layer_gradient, bias_gradient, query_gradient, of_further))
-        weights = _by_tiles([layer_weight for layer_weight, _ in layers], widest, max(W, widest))
-        _backward(*arrays, weights, sizes, ctx.max_length, *sums)
-        of_layers: list[Tensor] = []
-        for number, (n_in, n_out) in enumerate(pairwise(sizes.tolist())):
-            by_tile = layer_gradient[:, number].sum(0)[:, :n_in]  # (T, n_in, TILE)
-            of_layers += [by_tile.permute(0, 2, 1).reshape(-1, n_in)[:n_out], bias_gradient[:, number, :n_out].sum(0)]
-        of_weight = sum_of_buffers(*buffers, ctx.max_length, rows)
-        of_bias = bias_gradient[:, -1, :D].sum(0)
-        of_queries = query_gradient.sum(0).transpose(0, 1).reshape(len(queries), -1)[:, :n_keys]
-        return None, None, of_weight, of_bias, of_further, of_queries, *of_layers
+        saved = ctx.saved_tensors
+        sequences = SequenceBatch._make((*saved[:5], ctx.max_length))
+        kept = _Kept(*(tensor.numpy() for tensor in saved[5:8]))
+        weights = NetworkWeights.from_tensors(*saved[8:])
+        rows, first_row = rows_in_use(sequences.lengths, sequences.max_length)
+        layers = _backward_layers(weights, ctx.n_values)
+        gradients = _zero_gradients(weights, rows, layers, sequences.n_sequences)
+        if ctx.n_values % TILE:  # pad copies even when it adds nothing
+            of_values = functional.pad(of_values, (0, -ctx.n_values % TILE))
+        _backward(
+            sequences.with_scales_like(weights.kernels).arrays(),
+            first_row.numpy(),
+            kept,
+            of_values.contiguous().numpy(),
+            of_logits.contiguous().numpy(),
+            layers,
+            gradients,
+        )
+        of_residues, of_positions = torch.from_numpy(gradients.residues), torch.from_numpy(gradients.positions)
+        of_kernels = sum_of_buffers(of_residues, of_positions, sequences.max_length, rows)
+        of_genes = torch.from_numpy(gradients.gene_embeddings)
+        return None, of_genes, of_kernels, *_gradients_of_layers(weights, gradients, layers)
 
 
-def _sizes(n_values: int, layers: _Layers) -> NDArray[np.int64]:
-    """Return S and the units of each layer, (n_layers + 1,)."""
-    return np.array([n_values, *(len(bias) for _, bias in layers)], np.int64)
+def _padded(n: int) -> int:
+    """Return n rounded up to whole tiles."""
+    return n + -n % TILE
 
 
-def _padded_units(layers: _Layers) -> int:
-    most = max((len(bias) for _, bias in layers), default=0)
-    return most + -most % TILE
+def _allocate(
+    sequences: SequenceBatch, weights: NetworkWeights, n_values: int, *, keep: Literal["nothing", "values", "all"]
+) -> _Kept:
+    """Return memory for what a forward pass is to keep."""
+    N = sequences.n_sequences
+    values = torch.empty((0, 0) if keep == "nothing" else (N, _padded(n_values)), dtype=torch.float32)
+    activations = torch.empty((0, 0, 0), dtype=torch.float32)
+    window = torch.empty((0, 0), dtype=torch.uint8)
+    if keep == "all":
+        activations = torch.empty((len(weights.layers), N, weights.padded_units), dtype=torch.float32)
+        window = torch.empty((N, _padded(len(weights.kernels))), dtype=window_dtype(sequences))
+    return _Kept(values.numpy(), activations.numpy(), window.numpy())
 
 
-def _forward_pass(
-    sequences: _Sequences,
-    weight: Tensor,
-    bias: Tensor,
-    further: Tensor,
-    layers: _Layers,
-    queries: Tensor,
-    max_length: int,
-    kept: _Kept,
-) -> Tensor:
-    """Return the logits, (N, H), and fill in what is to be kept."""
-    arrays = convolution_arrays(*sequences, weight, bias, max_length)
-    S, U = len(weight) + further.shape[1], _padded_units(layers)
-    sizes, widest = _sizes(S, layers), max(S + -S % TILE, U)
-    weights = _by_tiles([layer_weight.detach().T for layer_weight, _ in layers], widest, U)
-    biases = np.zeros((len(layers), U), np.float32)
-    for number, (_, layer_bias) in enumerate(layers):
-        biases[number, : len(layer_bias)] = layer_bias.detach().numpy()
-    logits = weight.new_empty((len(sequences[1]), len(queries)))
-    heads, extra = (tensor.detach().contiguous().numpy() for tensor in (queries, further))
-    outputs = (t.numpy() for t in (kept.values, kept.activations, kept.window, logits))
-    _forward(*arrays, extra, weights, biases, sizes, heads, widest, *outputs)
+def _forward_pass(sequences: SequenceBatch, gene_embeddings: Tensor, weights: NetworkWeights, kept: _Kept) -> Tensor:
+    """Return the logits, (N, H), and fill in what is to be kept; the weights have no gradients."""
+    logits = weights.kernels.new_empty((sequences.n_sequences, len(weights.queries)))
+    _forward(
+        sequences.with_scales_like(weights.kernels).arrays(),
+        convolution_tables(sequences, weights.kernels, weights.bias),
+        gene_embeddings.detach().contiguous().numpy(),
+        _forward_layers(weights, len(weights.kernels) + gene_embeddings.shape[1]),
+        kept,
+        logits.numpy(),
+    )
     return logits
+
+
+def _forward_layers(weights: NetworkWeights, n_values: int) -> _KeyLayers:
+    U = weights.padded_units
+    biases = np.zeros((len(weights.layers), U), np.float32)
+    for index, (_, bias) in enumerate(weights.layers):
+        biases[index, : len(bias)] = bias.numpy()
+    matrices = _by_tiles([weight.T for weight, _ in weights.layers], max(_padded(n_values), U), U)
+    return _KeyLayers(matrices, biases, weights.sizes(n_values), weights.queries.contiguous().numpy())
+
+
+def _backward_layers(weights: NetworkWeights, n_values: int) -> _KeyLayers:
+    U, n_keys = weights.padded_units, weights.queries.shape[1]
+    matrices = _by_tiles([weight for weight, _ in weights.layers], U, max(_padded(n_values), U))
+    queries = functional.pad(weights.queries, (0, -n_keys % TILE)).view(len(weights.queries), -1, TILE)
+    no_biases = np.zeros((0, 0), np.float32)  # a bias has no part in the gradients
+    return _KeyLayers(matrices, no_biases, weights.sizes(n_values), queries.transpose(0, 1).contiguous().numpy())
+
+
+def _zero_gradients(weights: NetworkWeights, rows: Tensor, layers: _KeyLayers, n_sequences: int) -> _Gradients:
+    """Return the gradients before the first sequence; those of the gene embeddings are written, not added to."""
+    n_layers, n_columns = len(weights.layers), layers.weights.shape[1] * TILE  # max(W, U)
+    residues, positions = gradient_buffers(weights.kernels, rows)
+    return _Gradients(
+        residues.numpy(),
+        positions.numpy(),
+        np.zeros((BLOCKS, n_layers, weights.padded_units // TILE, n_columns, TILE), np.float32),
+        np.zeros((BLOCKS, n_layers + 1, n_columns), np.float32),
+        np.zeros((BLOCKS, *layers.queries.shape), np.float32),
+        np.empty((n_sequences, layers.sizes[0] - len(weights.kernels)), np.float32),
+    )
+
+
+def _gradients_of_layers(weights: NetworkWeights, gradients: _Gradients, layers: _KeyLayers) -> Iterator[Tensor]:
+    """Yield the gradients of all tensors of the weights but the first, in their order."""
+    n_heads, n_keys = weights.queries.shape
+    of_layers, of_biases, of_queries = map(torch.from_numpy, (gradients.layers, gradients.biases, gradients.queries))
+    yield of_biases[:, -1, : len(weights.kernels)].sum(0)
+    yield of_queries.sum(0).transpose(0, 1).reshape(n_heads, -1)[:, :n_keys]
+    for index, (n_in, n_out) in enumerate(pairwise(layers.sizes.tolist())):
+        by_tile = of_layers[:, index].sum(0)[:, :n_in]  # (T, n_in, TILE)
+        yield by_tile.permute(0, 2, 1).reshape(-1, n_in)[:n_out]
+        yield of_biases[:, index, :n_out].sum(0)
 
 
 def _by_tiles(matrices: Sequence[Tensor], n_rows: int, n_columns: int) -> _Array:
     """Return matrices (n, m) by tiles of their columns, (matrices, n_columns // TILE, n_rows, TILE), padded with 0."""
     tiles = np.zeros((len(matrices), n_columns // TILE, n_rows, TILE), np.float32)
-    for number, matrix in enumerate(matrices):
+    for index, matrix in enumerate(matrices):
         n, m = matrix.shape
         padded = functional.pad(matrix, (0, n_columns - m))  # (n, n_columns)
-        tiles[number, :, :n] = padded.reshape(n, -1, TILE).transpose(0, 1).numpy()
+        tiles[index, :, :n] = padded.reshape(n, -1, TILE).transpose(0, 1).numpy()
     return tiles
 
 
 @njit(parallel=True, nogil=True, fastmath={"contract", "reassoc"})
 def _forward(
-    residues: _Array,
-    starts: _Array,
-    lengths: _Array,
-    residue_scale: _Array,
-    position_scale: _Array,
-    table: _Array,
-    position_table: _Array,
-    first_row: _Array,
-    bias: _Array,
-    further: _Array,
-    weights: _Array,
-    biases: _Array,
-    sizes: _Array,
-    queries: _Array,
-    widest: int,
-    values: _Array,
-    activations: _Array,
-    window: _Array,
+    sequences: SequenceArrays,
+    tables: ConvolutionTables,
+    gene_embeddings: _Array,
+    layers: _KeyLayers,
+    kept: _Kept,
     logits: _Array,
 ) -> None:
-    N, keep, keep_all = len(starts), len(values) > 0, len(window) > 0
-    E, D = further.shape[1], sizes[0] - further.shape[1]
+    residues, starts, lengths = sequences.residues, sequences.starts, sequences.lengths
+    values, activations, window = kept.values, kept.activations, kept.window
+    weights, biases, sizes, queries = layers
+    N, keep, keep_all, widest = len(starts), len(values) > 0, len(window) > 0, weights.shape[2]
+    E, D = gene_embeddings.shape[1], sizes[0] - gene_embeddings.shape[1]
     for block in numba.prange((N + _SEQUENCES - 1) // _SEQUENCES):
         first, last = block * _SEQUENCES, min((block + 1) * _SEQUENCES, N)
         of_block = np.empty((_SEQUENCES, widest), np.float32)
         before, after = np.empty((2, widest), np.float32)
         nowhere = np.empty(TILE, window.dtype)
-        for tile in range(len(table)):
+        for tile in range(len(tables.residues)):
             kernels = slice(tile * TILE, (tile + 1) * TILE)
             for n in range(first, last):
                 fetch_ahead(residues, starts[min(n + AHEAD, N - 1)])
-                L, best = lengths[n], (values[n] if keep else of_block[n - first])[kernels]
-                rows, at = position_table[tile, first_row[L] :], window[n, kernels] if keep_all else nowhere
-                best_windows(residues, starts[n], L, residue_scale[n], position_scale[n], table[tile], rows, best, at)
-                selu_row(best, bias[kernels])
+                best = (values[n] if keep else of_block[n - first])[kernels]
+                rows = tables.positions[tile, tables.first_row[lengths[n]] :]
+                at = window[n, kernels] if keep_all else nowhere
+                best_windows(sequences, n, tables.residues[tile], rows, best, at)
+                selu_row(best, tables.bias[kernels])
         for n in range(first, last):
             row = values[n] if keep else of_block[n - first]
             for e in range(E):
-                row[D + e] = further[n, e]
+                row[D + e] = gene_embeddings[n, e]
             for layer in range(len(weights)):
                 output = activations[layer, n] if keep_all else after
                 for tile in range((sizes[layer + 1] + TILE - 1) // TILE):
@@ -261,34 +355,27 @@ def _forward(
 
 @njit(parallel=True, nogil=True, fastmath={"contract", "reassoc"})
 def _backward(
-    residues: _Array,
-    starts: _Array,
-    lengths: _Array,
-    residue_scale: _Array,
-    position_scale: _Array,
+    sequences: SequenceArrays,
+    first_row: _Array,
+    kept: _Kept,
     of_values: _Array,
     of_logits: _Array,
-    values: _Array,
-    activations: _Array,
-    window: _Array,
-    first_row: _Array,
-    queries: _Array,
-    weights: _Array,
-    sizes: _Array,
-    max_length: int,
-    residue_gradient: _Array,
-    position_gradient: _Array,
-    layer_gradient: _Array,
-    bias_gradient: _Array,
-    query_gradient: _Array,
-    of_further: _Array,
+    layers: _KeyLayers,
+    gradients: _Gradients,
 ) -> None:
+    residues, starts, lengths = sequences.residues, sequences.starts, sequences.lengths
+    values, activations, window = kept
+    weights, _, sizes, queries = layers
+    residue_gradient, position_gradient = gradients.residues, gradients.positions
+    layer_gradient, bias_gradient, query_gradient = gradients.layers, gradients.biases, gradients.queries
+    of_genes = gradients.gene_embeddings
     N, n_layers, widest = len(starts), len(weights), bias_gradient.shape[2]
-    H, E, D = queries.shape[1], of_further.shape[1], sizes[0] - of_further.shape[1]
+    H, E, D = queries.shape[1], of_genes.shape[1], sizes[0] - of_genes.shape[1]
     for block in numba.prange(BLOCKS):
-        sequence = np.empty(max_length + residue_gradient.shape[2], np.uint64)
+        scratch = np.empty(sequences.max_length + residue_gradient.shape[2], np.uint64)
         gradient, below = np.zeros((2, widest), np.float32)
-        of_biases, of_queries = bias_gradient[block], query_gradient[block]
+        of_biases, of_queries, of_layers = bias_gradient[block], query_gradient[block], layer_gradient[block]
+        of_residues, of_positions = residue_gradient[block], position_gradient[block]
         for n in range(block * N // BLOCKS, (block + 1) * N // BLOCKS):
             fetch_ahead(residues, starts[min(n + AHEAD, N - 1)])
             keys = activations[n_layers - 1, n] if n_layers else values[n]
@@ -301,30 +388,17 @@ def _backward(
                 for tile in range((sizes[layer + 1] + TILE - 1) // TILE):
                     units = slice(tile * TILE, (tile + 1) * TILE)
                     selu_gradient(gradient[units], activations[layer, n, units], of_biases[layer, units])
-                    add_outer_product(inputs, sizes[layer], gradient[units], layer_gradient[block, layer, tile])
+                    add_outer_product(inputs, sizes[layer], gradient[units], of_layers[layer, tile])
                 for tile in range((sizes[layer] + TILE - 1) // TILE):
-                    linear_layer(
-                        gradient, sizes[layer + 1], weights[layer, tile], below[tile * TILE : (tile + 1) * TILE]
-                    )
+                    units = slice(tile * TILE, (tile + 1) * TILE)
+                    linear_layer(gradient, sizes[layer + 1], weights[layer, tile], below[units])
                 gradient, below = below, gradient
             for tile in range(values.shape[1] // TILE):
                 units = slice(tile * TILE, (tile + 1) * TILE)
                 add_row(gradient[units], of_values[n, units])
             for e in range(E):
-                of_further[n, e] = gradient[D + e]
+                of_genes[n, e] = gradient[D + e]
             for tile in range(window.shape[1] // TILE):
                 units = slice(tile * TILE, (tile + 1) * TILE)
                 selu_gradient(gradient[units], values[n, units], of_biases[n_layers, units])
-            add_windows(
-                residues,
-                starts[n],
-                lengths[n],
-                residue_scale[n],
-                position_scale[n],
-                window[n],
-                gradient,
-                first_row[lengths[n]],
-                sequence,
-                residue_gradient[block],
-                position_gradient[block],
-            )
+            add_windows(sequences, n, window[n], gradient, first_row[lengths[n]], scratch, of_residues, of_positions)

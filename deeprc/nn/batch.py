@@ -6,7 +6,7 @@ Letters: N sequences of all repertoires end to end, B repertoires, R residues.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Literal
 from weakref import WeakKeyDictionary
 
@@ -24,6 +24,7 @@ from deeprc.datasets.simulation.dataset import SimulatedDataset
 from deeprc.nn.features import ABUNDANCE_MODES, AbundanceMode, abundance_scale, inverse_standard_deviation
 from deeprc.nn.genes import GeneNames, check_genes
 from deeprc.nn.sampling import COMPILED_CODE, draw_rows
+from deeprc.nn.sequences import SequenceArrays, SequenceBatch, move
 
 __all__ = ["CacheChoice", "Collator", "RepertoireBatch", "cache_device"]
 
@@ -38,78 +39,48 @@ _LENGTH_STEP = 8  # batches' longest sequences are rounded up, so that few table
 
 @dataclass(frozen=True)
 class RepertoireBatch:
-    """What the network sees.
+    """The sequences of several repertoires, as the network reads them.
 
     Attributes
     ----------
-    residues
-        Amino-acid indices, (R,) uint8, in which the sequences lie anywhere.
-    starts, lengths
-        Of each sequence in `residues`, (N,) int64.
-    residue_scale, position_scale
-        Factors of each sequence's one-hot and positional features, (N,) float32: the abundance scale over the
-        repertoire's standard deviation, and 1 over it.
+    sequences
+        The N sequences, repertoire by repertoire.
     offsets
         Repertoire b's sequences are offsets[b] to offsets[b + 1], (B + 1,) int64. Sequences beyond offsets[B] belong to
         no repertoire: on CUDA they fill a batch up to a size that the host knows.
-    max_length
-        No sequence has more residues.
     genes
-        Numbers of each sequence's V and J gene, see `GeneNames`, (N, 2) int64; None where the network reads none.
+        Index of each sequence's V and J gene, see `GeneNames`, (N, 2) int64; None where the network reads no genes.
     """
 
-    residues: Tensor
-    starts: Tensor
-    lengths: Tensor
-    residue_scale: Tensor
-    position_scale: Tensor
+    sequences: SequenceBatch
     offsets: Tensor
-    max_length: int
     genes: Tensor | None = None
 
     def take(self, rows: Tensor | slice, offsets: Tensor) -> RepertoireBatch:
         """Return these sequences, rows (n,) in repertoire order or a slice, with their new offsets (B + 1,)."""
-        return replace(
-            self,
-            starts=self.starts[rows],
-            lengths=self.lengths[rows],
-            residue_scale=self.residue_scale[rows],
-            position_scale=self.position_scale[rows],
-            genes=None if self.genes is None else self.genes[rows],
-            offsets=offsets,
-        )
+        genes = None if self.genes is None else self.genes[rows]
+        return RepertoireBatch(self.sequences.take(rows), offsets, genes)
 
     def chunks(self, size: int) -> Iterator[RepertoireBatch]:
         """Yield the sequences `size` at a time, each part as if it were one repertoire."""
-        for first in range(0, len(self.starts), size):
-            rows = slice(first, min(first + size, len(self.starts)))
+        n_sequences = self.sequences.n_sequences
+        for first in range(0, n_sequences, size):
+            rows = slice(first, min(first + size, n_sequences))
             yield self.take(rows, torch.arange(2, device=self.offsets.device) * (rows.stop - rows.start))
 
-    def compact(self) -> RepertoireBatch:
-        """Return the batch with its own residues only, its sequences lying end to end."""
-        ends = self.starts + self.lengths
-        if len(ends) > 0 and torch.equal(ends[:-1], self.starts[1:]):  # so they lie already
-            first = self.starts[0]
-            return replace(self, residues=self.residues[first : ends[-1]].clone(), starts=self.starts - first)
-        offsets = torch.zeros(len(self.lengths) + 1, dtype=torch.int64, device=self.lengths.device)
-        torch.cumsum(self.lengths, 0, out=offsets[1:])
-        shift = torch.repeat_interleave(self.starts - offsets[:-1], self.lengths)  # (R,)
-        residues = self.residues[torch.arange(len(shift), device=shift.device) + shift]
-        return replace(self, residues=residues, starts=offsets[:-1])
-
     def to(self, device: torch.device) -> RepertoireBatch:
-        """Return the batch on another device; there, only its own sequences' residues are kept.
-
-        On the way to CUDA it passes through pinned memory, so that the copy does not hold up the host.
-        """
-        if device == self.residues.device:
+        """Return the batch on another device, where only its own sequences' residues are kept."""
+        if device == self.sequences.device:
             return self
-        compact = self.compact()
-        columns = {f.name: getattr(compact, f.name) for f in fields(self)}
-        columns = {name: column for name, column in columns.items() if isinstance(column, Tensor)}
-        if device.type == "cuda":
-            columns = {name: column.pin_memory() for name, column in columns.items()}
-        return replace(compact, **{name: column.to(device, non_blocking=True) for name, column in columns.items()})
+        genes = None if self.genes is None else move(self.genes, device)
+        return RepertoireBatch(self.sequences.to(device), move(self.offsets, device), genes)
+
+    def tensors(self) -> Iterator[Tensor]:
+        """Yield all tensors of the batch."""
+        yield from self.sequences.tensors()
+        yield self.offsets
+        if self.genes is not None:
+            yield self.genes
 
 
 class Collator:
@@ -196,22 +167,14 @@ class Collator:
         return self._batch(where, self._first[where].index_select(0, owner) + within, owner, offsets)
 
     def _batch(self, positions: Tensor, at: Tensor, owner: Tensor, offsets: Tensor) -> RepertoireBatch:
-        """Look up the sequences at (N,) of the container; owner (N,) says which of the positions (B,) each is of."""
+        """Return the batch of the sequences at (N,) of the container; owner (N,) is the index into positions (B,)."""
         columns = self._columns
         if columns is None:
-            return self._made(positions, at, owner, offsets)
+            return self._simulate(positions, at, owner, offsets)
         if self.device.type == "cpu":
             self._know_inverse_std(positions.numpy())
             inverse_std = self._inverse_std[positions]
-            starts, lengths = torch.empty((2, len(at)), dtype=torch.int64)
-            scales = torch.empty((2, len(at)), dtype=torch.float32)
-            inputs = (at, owner, columns.offsets, columns.counts, inverse_std)
-            arrays = (t.numpy() for t in (*inputs, starts, lengths, *scales))
-            with COMPILED_CODE:
-                longest = _look_up(*arrays, ABUNDANCE_MODES.index(self.abundance))
-            max_length = _rounded_up(longest)
-            genes = self._genes_at(at)
-            return RepertoireBatch(columns.residues, starts, lengths, scales[0], scales[1], offsets, max_length, genes)
+            return RepertoireBatch(self._look_up_on_cpu(columns, at, owner, inverse_std), offsets, self._genes_at(at))
         assert columns.max_length is not None
         at = at.clamp(max=len(columns.counts) - 1)  # rows that only fill the batch may lie anywhere
         starts = columns.offsets.index_select(0, at)
@@ -219,8 +182,19 @@ class Collator:
         inverse_std = self._inverse_std[positions].index_select(0, owner)
         counts = columns.counts.index_select(0, at).long() & _UNSIGNED
         scale = abundance_scale(counts, self.abundance) * inverse_std
-        max_length, genes = _rounded_up(columns.max_length), self._genes_at(at)
-        return RepertoireBatch(columns.residues, starts, lengths, scale, inverse_std, offsets, max_length, genes)
+        max_length = _rounded_up(columns.max_length)
+        sequences = SequenceBatch(columns.residues, starts, lengths, scale, inverse_std, max_length)
+        return RepertoireBatch(sequences, offsets, self._genes_at(at))
+
+    def _look_up_on_cpu(self, columns: _Columns, at: Tensor, owner: Tensor, inverse_std: Tensor) -> SequenceBatch:
+        """Return the sequences at (N,) of the container; inverse_std (B,) is indexed by owner (N,)."""
+        starts, lengths = torch.empty((2, len(at)), dtype=torch.int64)
+        scales = torch.empty((2, len(at)), dtype=torch.float32)
+        sequences = SequenceBatch(columns.residues, starts, lengths, scales[0], scales[1], max_length=0)
+        inputs = (tensor.numpy() for tensor in (at, owner, columns.offsets, columns.counts, inverse_std))
+        with COMPILED_CODE:
+            longest = _look_up(*inputs, ABUNDANCE_MODES.index(self.abundance), sequences.arrays())
+        return sequences._replace(max_length=_rounded_up(longest))
 
     def _genes_at(self, at: Tensor) -> Tensor | None:
         """Return the numbers of the genes of the sequences at (N,) of the container, (N, 2)."""
@@ -229,8 +203,8 @@ class Collator:
         found = [numbers[codes.index_select(0, at).long() & _UNSIGNED_16] for codes, numbers in self._calls]
         return torch.stack(found, dim=1)
 
-    def _made(self, positions: Tensor, at: Tensor, owner: Tensor, offsets: Tensor) -> RepertoireBatch:
-        """Make the sequences of a simulated dataset at (N,)."""
+    def _simulate(self, positions: Tensor, at: Tensor, owner: Tensor, offsets: Tensor) -> RepertoireBatch:
+        """Return the batch of the sequences at (N,) of a simulated dataset, which are made now."""
         assert isinstance(self.dataset, SimulatedDataset)
         self._know_inverse_std(positions.numpy())
         inverse_std = self._inverse_std[positions][owner]
@@ -242,7 +216,8 @@ class Collator:
         max_length, genes = _rounded_up(int(lengths.max()) if len(lengths) else 0), None
         if self.genes is not None:
             genes = torch.from_numpy(self.genes.numbers(table.v_call, table.j_call, len(lengths)))
-        return RepertoireBatch(residues, starts, lengths, scale, inverse_std, offsets, max_length, genes)
+        sequences = SequenceBatch(residues, starts, lengths, scale, inverse_std, max_length)
+        return RepertoireBatch(sequences, offsets, genes)
 
     def inverse_std(self, position: int) -> float:
         """Return 1 / the standard deviation of the features of one whole repertoire; computed once."""
@@ -274,20 +249,22 @@ def _rounded_up(length: int) -> int:
 def _look_up(
     at: NDArray[np.int64],
     owner: NDArray[np.int64],
-    all_offsets: NDArray[np.int64],
+    offsets: NDArray[np.int64],
     counts: NDArray[np.int32],
     inverse_std: NDArray[np.float32],
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    residue_scale: NDArray[np.float32],
-    position_scale: NDArray[np.float32],
     mode: int,
+    sequences: SequenceArrays,
 ) -> int:
-    """Fill in the columns of a batch in one pass over memory; return its longest length."""
+    """Fill in starts, lengths and scales of a batch in one pass over memory; return the greatest length.
+
+    The batch holds the sequences at (N,) of a container with these offsets and counts.
+    """
+    starts, lengths = sequences.starts, sequences.lengths
+    residue_scale, position_scale = sequences.residue_scale, sequences.position_scale
     longest = 0
     for n in numba.prange(len(at)):
-        starts[n] = all_offsets[at[n]]
-        lengths[n] = all_offsets[at[n] + 1] - starts[n]
+        starts[n] = offsets[at[n]]
+        lengths[n] = offsets[at[n] + 1] - starts[n]
         longest = max(longest, lengths[n])
         scale = np.float32(1)
         if mode != _NONE:

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from deeprc.nn.batch import RepertoireBatch
 from deeprc.nn.features import N_AMINO_ACIDS, N_FEATURES
 from deeprc.nn.motif_convolution import Implementation, Precision, motif_convolution, rounded
 from deeprc.nn.motif_convolution.reference import dense_features
+from deeprc.nn.sequences import SequenceBatch
 
 __all__ = ["ConvolutionEncoder", "EncoderSettings", "LstmEncoder", "SequenceEncoder"]
 
@@ -81,14 +81,12 @@ class SequenceEncoder(nn.Module):
         """
         return features
 
-    def forward(self, batch: RepertoireBatch) -> Tensor:
+    def forward(self, sequences: SequenceBatch) -> Tensor:
         """Return the sequence representations, (N, D)."""
-        if len(batch.lengths) == 0:
-            return torch.zeros((0, self.out_features), device=batch.residues.device)
-        features = dense_features(
-            batch.residues, batch.starts, batch.lengths, batch.residue_scale, batch.position_scale
-        )  # (N, L, 23)
-        return self.encode(self.linear_part(features), batch.lengths)
+        if sequences.n_sequences == 0:
+            return torch.zeros((0, self.out_features), device=sequences.device)
+        features = dense_features(sequences)  # (N, L, 23)
+        return self.encode(self.linear_part(features), sequences.lengths)
 
     def fused_weights(self) -> tuple[Tensor, Tensor] | None:
         """Return kernels (D, 23, K) and biases (D,) if one compiled pass may compute features, keys and logits.
@@ -110,7 +108,7 @@ class SequenceEncoder(nn.Module):
         """
         raise NotImplementedError
 
-    def best_windows(self, batch: RepertoireBatch, features: NDArray[np.int64]) -> NDArray[np.int64]:
+    def best_windows(self, sequences: SequenceBatch, features: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return where the window begins that decides each of some features (n,) in each sequence, (N, n), from 0.
 
         Needed where `span` is not None. A window may run over the sequence's end.
@@ -137,19 +135,10 @@ class ConvolutionEncoder(SequenceEncoder):
         self.precision: Precision = settings.precision
         nn.init.normal_(self.weight, std=settings.gain * (N_FEATURES * K) ** -0.5)
 
-    def forward(self, batch: RepertoireBatch) -> Tensor:
+    def forward(self, sequences: SequenceBatch) -> Tensor:
         """Return the sequence representations, (N, D) float32."""
         maximum = motif_convolution(
-            batch.residues,
-            batch.starts,
-            batch.lengths,
-            batch.residue_scale,
-            batch.position_scale,
-            self.weight,
-            self.bias,
-            max_length=batch.max_length,
-            implementation=self.implementation,
-            precision=self.precision,
+            sequences, self.weight, self.bias, implementation=self.implementation, precision=self.precision
         )
         return functional.selu(maximum, inplace=True)
 
@@ -190,14 +179,13 @@ class ConvolutionEncoder(SequenceEncoder):
         return found, lacking
 
     @torch.no_grad()
-    def best_windows(self, batch: RepertoireBatch, features: NDArray[np.int64]) -> NDArray[np.int64]:
+    def best_windows(self, sequences: SequenceBatch, features: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return where each kernel's highest activation lies in each sequence, (N, n), from 0."""
         weight, bias = self.weight[features].cpu(), self.bias[features].cpu()
-        scales = (batch.residue_scale, batch.position_scale)
-        dense = dense_features(batch.residues, batch.starts, batch.lengths, *scales)  # (N, L, 23)
+        dense = dense_features(sequences)  # (N, L, 23)
         padded = functional.pad(dense.transpose(1, 2), (0, weight.shape[2] - 1))
         activations = functional.conv1d(padded, weight, bias)  # (N, n, L)
-        beyond = torch.arange(activations.shape[2]) >= batch.lengths[:, None]  # (N, L)
+        beyond = torch.arange(activations.shape[2]) >= sequences.lengths[:, None]  # (N, L)
         starts: NDArray[np.int64] = activations.masked_fill(beyond[:, None], -torch.inf).argmax(dim=2).numpy()
         return starts
 

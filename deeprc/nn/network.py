@@ -11,7 +11,7 @@ D numbers.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,12 +19,14 @@ from torch import Tensor, nn
 from deeprc.encoders import find_encoder
 from deeprc.hopfield import HopfieldPooling
 from deeprc.hopfield.segments import segment_attention
+from deeprc.nn.attend_cpu import NetworkWeights, attend, score
 from deeprc.nn.batch import RepertoireBatch
 from deeprc.nn.encoders import EncoderSettings, SequenceEncoder
 from deeprc.nn.genes import GeneEmbedding, GeneNames
 from deeprc.nn.motif_convolution import Implementation, Precision
 from deeprc.nn.rest import Rest, rest_of
 from deeprc.nn.sampling import top_rows
+from deeprc.nn.sequences import SequenceBatch
 
 __all__ = ["DeepRC", "Unattended", "chunk_size"]
 
@@ -177,7 +179,7 @@ class DeepRC(nn.Module):
             If the network reads genes and the batch has none.
         """
         if self.gene_embedding is None:
-            return batch.residue_scale.new_empty((len(batch.starts), 0))
+            return batch.sequences.residue_scale.new_empty((batch.sequences.n_sequences, 0))
         if batch.genes is None:
             raise ValueError("the network reads genes: expected batches of a Collator that was given its gene_names")
         embedded: Tensor = self.gene_embedding(batch.genes)
@@ -185,11 +187,9 @@ class DeepRC(nn.Module):
 
     def attend(self, batch: RepertoireBatch) -> tuple[Tensor, Tensor]:
         """Return the sequence representations, (N, S), and the attention logits, (N, H)."""
-        if (fused := self._fused_weights(batch)) is not None:
-            from deeprc.nn.attend_cpu import attend  # imports a compiler, only where it is used
-
-            return attend(*self._one_pass_arguments(batch, *fused))
-        values: Tensor = self.embedding(batch)
+        if (weights := self._fused_weights(batch.sequences)) is not None:
+            return attend(batch.sequences, self.embed_genes(batch), weights)
+        values: Tensor = self.embedding(batch.sequences)
         if self.gene_embedding is not None:
             values = torch.cat([values, self.embed_genes(batch)], dim=1)
         return values, self.key_network(values) @ self._scaled_queries().T  # (N, d_k) @ (d_k, H)
@@ -197,40 +197,31 @@ class DeepRC(nn.Module):
     @torch.no_grad()
     def score(self, batch: RepertoireBatch) -> Tensor:
         """Return the attention logits without gradients, (N, H); memory does not grow with N S."""
-        in_one_pass = self._fused_weights(batch) is not None
-        if in_one_pass and self.gene_embedding is None:
-            return self._score_in_one_pass(batch)
-        form = self._score_in_one_pass if in_one_pass else lambda part: self.attend(part)[1]
-        parts = [form(part) for part in batch.chunks(chunk_size(batch.starts.device))]
+        weights = self._fused_weights(batch.sequences)
+        if weights is not None and self.gene_embedding is None:
+            return score(batch.sequences, self.embed_genes(batch), weights)
+
+        def logits_of(part: RepertoireBatch) -> Tensor:
+            if weights is None:
+                return self.attend(part)[1]
+            return score(part.sequences, self.embed_genes(part), weights)
+
+        parts = [logits_of(part) for part in batch.chunks(chunk_size(batch.sequences.device))]
         return torch.cat(parts) if parts else self.pooling.queries.new_zeros((0, len(self.pooling.queries)))
 
-    def _score_in_one_pass(self, batch: RepertoireBatch) -> Tensor:
-        from deeprc.nn.attend_cpu import score
-
-        fused = self._fused_weights(batch)
-        assert fused is not None
-        return score(*self._one_pass_arguments(batch, *fused))
-
-    def _fused_weights(self, batch: RepertoireBatch) -> tuple[Tensor, Tensor] | None:
-        """Return the encoder's kernels and biases if one pass computes what the operations of `attend` state."""
-        scales = (batch.residue_scale, batch.position_scale)
-        if batch.residues.device.type != "cpu" or any(scale.requires_grad for scale in scales):
+    def _fused_weights(self, sequences: SequenceBatch) -> NetworkWeights | None:
+        """Return the weights if one pass over these sequences computes what the operations of `attend` state."""
+        scales = (sequences.residue_scale, sequences.position_scale)
+        if sequences.device.type != "cpu" or any(scale.requires_grad for scale in scales):
             return None
         modules = (self.embedding, self.key_network, *self.key_network)
         if any(module._forward_hooks or module._forward_pre_hooks for module in modules):
             return None  # somebody wants to see the operations one by one
-        return self.embedding.fused_weights()
-
-    def _one_pass_arguments(self, batch: RepertoireBatch, weight: Tensor, bias: Tensor) -> tuple[Any, ...]:
-        return (
-            (batch.residues, batch.starts, batch.lengths, batch.residue_scale, batch.position_scale),
-            weight,
-            bias,
-            self.embed_genes(batch),
-            [(layer.weight, layer.bias) for layer in self.key_network if isinstance(layer, nn.Linear)],
-            self._scaled_queries(),
-            batch.max_length,
-        )
+        kernels = self.embedding.fused_weights()
+        if kernels is None:
+            return None
+        layers = [(layer.weight, layer.bias) for layer in self.key_network if isinstance(layer, nn.Linear)]
+        return NetworkWeights(*kernels, self._scaled_queries(), layers)
 
     def _scaled_queries(self) -> Tensor:
         return self.pooling.scaled_queries()[:, 0]  # (H, 1, d_k) -> (H, d_k)

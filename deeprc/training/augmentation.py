@@ -21,13 +21,13 @@ def permute_residues(batch: RepertoireBatch, share: float, rng: np.random.Genera
 
     Every residue is chosen with probability `share`; the chosen ones of a sequence are permuted among themselves.
     """
-    batch = batch.compact()
-    residues = batch.residues.numpy().copy()
-    sequence = np.repeat(np.arange(len(batch.lengths)), batch.lengths.numpy())  # (R,)
+    sequences = batch.sequences.compact()
+    residues = sequences.residues.numpy().copy()
+    sequence = np.repeat(np.arange(sequences.n_sequences), sequences.lengths.numpy())  # (R,)
     chosen = np.flatnonzero(rng.random(len(residues)) < share)
     order = np.lexsort((rng.random(len(chosen)), sequence[chosen]))
     residues[chosen] = residues[chosen[order]]
-    return replace(batch, residues=torch.from_numpy(residues))
+    return replace(batch, sequences=sequences._replace(residues=torch.from_numpy(residues)))
 
 
 def shuffle_negatives(batch: RepertoireBatch, negative: NDArray[np.bool_], rng: np.random.Generator) -> RepertoireBatch:
@@ -44,6 +44,6 @@ def shuffle_negatives(batch: RepertoireBatch, negative: NDArray[np.bool_], rng: 
     """
     sizes = batch.offsets.diff().numpy()
     rows = np.flatnonzero(np.repeat(negative, sizes))
-    order = np.arange(len(batch.lengths))
+    order = np.arange(batch.sequences.n_sequences)
     order[rows] = rng.permutation(rows)
     return batch.take(torch.from_numpy(order), batch.offsets)

@@ -133,7 +133,7 @@ def seed_network(
 def _typical_scale(collator: Collator) -> float:
     """Return the median factor of the one-hot features, of sequences whose residues are seen."""
     every = np.arange(len(collator.dataset))
-    scales = collator.sample(every, _LOOK, np.random.default_rng(0)).residue_scale
+    scales = collator.sample(every, _LOOK, np.random.default_rng(0)).sequences.residue_scale
     seen = scales[scales > 0]
     return float(seen.median()) if len(seen) else 1.0
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import fields
 
 import numpy as np
 import torch
@@ -187,9 +186,8 @@ class Prefetcher:
         waiting = self._ahead.pop(number, None) or self._worker.submit(self._on_side_stream, number)
         batch = waiting.result()
         self._ahead = {number + 1: self._worker.submit(self._on_side_stream, number + 1)}
-        for column in (getattr(batch, f.name) for f in fields(batch)):
-            if isinstance(column, Tensor):
-                column.record_stream(torch.cuda.current_stream(self._device))
+        for tensor in batch.tensors():
+            tensor.record_stream(torch.cuda.current_stream(self._device))
         return batch
 
     def _on_side_stream(self, number: int) -> RepertoireBatch:

@@ -51,14 +51,16 @@ def close(found: Attributions, expected: Attributions, rows: list[int]) -> None:
 def asked_of_the_network(run: Run, dataset: RepertoireDataset, position: int, row: int) -> torch.Tensor:
     """Return the outputs of a repertoire less those with only A in the place of one kept sequence, (T,) float64."""
     kept = np.flatnonzero(kept_of(run, dataset, position))
-    batch = run.collator(dataset).take(position, kept).compact()
-    batch = replace(batch, residue_scale=batch.residue_scale.double(), position_scale=batch.position_scale.double())
+    batch = run.collator(dataset).take(position, kept)
+    own = batch.sequences.compact()
+    own = own._replace(residue_scale=own.residue_scale.double(), position_scale=own.position_scale.double())
     at = int(np.flatnonzero(kept == row)[0])
-    residues = batch.residues.clone()
-    residues[int(batch.starts[at]) : int(batch.starts[at] + batch.lengths[at])] = AMINO_ACIDS.index("A")
+    residues = own.residues.clone()
+    residues[int(own.starts[at]) : int(own.starts[at] + own.lengths[at])] = AMINO_ACIDS.index("A")
     network = deepcopy(run.network).double()
     with torch.no_grad():
-        difference: torch.Tensor = network(batch) - network(replace(batch, residues=residues))
+        changed = replace(batch, sequences=own._replace(residues=residues))
+        difference: torch.Tensor = network(replace(batch, sequences=own)) - network(changed)
     return difference[0]
 
 
@@ -162,8 +164,10 @@ def test_kernels_of_uniform_attention_and_a_linear_output(
     run = run_factory(cohort, "n_updates=1", "n_kernels=6", "standardise=false", stir=0.2)
     with torch.no_grad():
         run.network.pooling.queries.zero_()
-        batch = run.collator(cohort).take(3, np.array([2, 8])).compact()
-        baseline = replace(batch, residues=torch.zeros_like(batch.residues))
+        batch = run.collator(cohort).take(3, np.array([2, 8]))
+        sequences = batch.sequences.compact()
+        only_a = sequences._replace(residues=torch.zeros_like(sequences.residues))
+        baseline = replace(batch, sequences=only_a)
         difference = (run.network.attend(batch)[0] - run.network.attend(baseline)[0]).double()
         expected = difference * run.network.output_network[-1].weight.double() / len(cohort[3])
     found = attribute(run, cohort, chosen(cohort, {3: [2, 8]}), background=ONLY_A, steps=2)

@@ -127,7 +127,7 @@ def test_the_linear_part_and_the_rest_are_the_convolution(cohort: RepertoireData
     from deeprc.nn.batch import Collator
 
     encoder = ConvolutionEncoder(EncoderSettings(12, 5))
-    batch = Collator(cohort, "none").take(0, slice(None))
+    batch = Collator(cohort, "none").take(0, slice(None)).sequences
     torch.testing.assert_close(SequenceEncoder.forward(encoder, batch), encoder(batch), atol=1e-5, rtol=1e-5)
 
 

@@ -4,6 +4,7 @@ import torch
 
 from deeprc.nn.features import abundance_scale, inverse_standard_deviation, positional_features
 from deeprc.nn.motif_convolution.reference import dense_features
+from deeprc.nn.sequences import SequenceBatch
 
 
 def test_positional_features_by_hand() -> None:
@@ -39,7 +40,8 @@ def test_standard_deviation_equals_that_of_the_dense_features(mode: str) -> None
     scale = abundance_scale(torch.from_numpy(counts.astype(np.int64)), mode).double()  # type: ignore[arg-type]
     starts = torch.from_numpy(np.cumsum(lengths) - lengths)
     residues = torch.from_numpy(rng.integers(0, 20, lengths.sum()).astype(np.uint8))
-    dense = dense_features(residues, starts, torch.from_numpy(lengths), scale, torch.ones(40).double())
+    ones = torch.ones(40).double()
+    dense = dense_features(SequenceBatch(residues, starts, torch.from_numpy(lengths), scale, ones, max_length=20))
     real = torch.cat([dense[i, :length] for i, length in enumerate(lengths)])
     expected = 1 / float(real.std(correction=0))
     assert inverse_standard_deviation(lengths, counts, mode) == pytest.approx(expected, rel=1e-6)  # type: ignore[arg-type]

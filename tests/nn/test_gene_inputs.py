@@ -21,7 +21,7 @@ from deeprc.datasets.simulation import Cohort, GermlineBackground, IndependentBa
 from deeprc.datasets.simulation.write import write_container
 from deeprc.errors import InputError
 from deeprc.nn import Collator, DeepRC, GeneNames
-from deeprc.nn.batch import cache_device
+from deeprc.nn.batch import RepertoireBatch, cache_device
 from deeprc.nn.inference import attention_logits, cohort_outputs
 from deeprc.nn.motif_convolution import motif_convolution
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
@@ -99,16 +99,14 @@ def test_a_cohort_without_genes_cannot_be_used(tmp_path: Path, genes: Repertoire
 def dense_outputs(network: DeepRC, dataset: RepertoireDataset, position: int) -> Tensor:
     """Compute the outputs of one repertoire by one operation after another, genes looked up by their text."""
     batch = Collator(dataset, "none").take(position, slice(None))
-    maximum = motif_convolution(
-        batch.residues, batch.starts, batch.lengths, batch.residue_scale, batch.position_scale,
-        network.embedding.weight, network.embedding.bias, implementation="reference",
-    )  # fmt: skip
+    embedding = network.embedding
+    maximum = motif_convolution(batch.sequences, embedding.weight, embedding.bias, implementation="reference")
     table = dataset[position].to_frame()
-    names, embedding = network.gene_names, network.gene_embedding
+    names, genes = network.gene_names, network.gene_embedding
     parts = [torch.nn.functional.selu(maximum)]
     for field, known, weight in (
-        ("v_call", names.v_call, embedding.v_weight),
-        ("j_call", names.j_call, embedding.j_weight),
+        ("v_call", names.v_call, genes.v_weight),
+        ("j_call", names.j_call, genes.j_weight),
     ):
         texts = table[field] if field in table else [""] * len(table)
         parts.append(torch.stack([weight[known.index(name) + 1 if name in known else 0] for name in texts]))
@@ -144,7 +142,7 @@ def test_forward_equals_its_formula(genes: RepertoireDataset, shape: dict[str, o
 def test_one_pass_equals_the_operations(genes: RepertoireDataset, shape: dict[str, object]) -> None:
     network = network_of(GeneNames.of(genes), **shape)
     batch = Collator(genes, "none", genes=network.gene_names).sample(np.arange(5), 30, np.random.default_rng(0))
-    assert network._fused_weights(batch) is not None
+    assert network._fused_weights(batch.sequences) is not None
     results, directions = [], None
     for in_one_pass in (True, False):
         with pytest.MonkeyPatch.context() as patch:
@@ -227,10 +225,12 @@ def test_batches_carry_genes_wherever_they_go(genes: RepertoireDataset) -> None:
     collator = Collator(genes[[3, 1, 0]], "none", genes=GeneNames.of(genes))
     batch = collator.sample(np.array([2, 0, 1]), 20, np.random.default_rng(0))
 
-    def pairs(one: object) -> list[tuple[str, list[int]]]:
+    def pairs(one: RepertoireBatch) -> list[tuple[str, list[int]]]:
         """Tell the sequences by their residues, which are different, with their genes."""
-        rows = zip(one.starts, one.lengths, one.genes, strict=True)  # type: ignore[attr-defined]
-        return [(str(one.residues[s : s + n].tolist()), g.tolist()) for s, n, g in rows]  # type: ignore[attr-defined]
+        assert one.genes is not None
+        residues, starts, lengths, *_ = one.sequences
+        rows = zip(starts, lengths, one.genes, strict=True)
+        return [(str(residues[start : start + length].tolist()), row.tolist()) for start, length, row in rows]
 
     every = dict(pairs(collator.sample(np.arange(3), 1000, np.random.default_rng(0))))
     names = GeneNames.of(genes)
@@ -239,7 +239,7 @@ def test_batches_carry_genes_wherever_they_go(genes: RepertoireDataset) -> None:
         expected = [names.numbers_of(table[f].tolist(), f).tolist() for f in ("v_call", "j_call")]
         assert collator.take(position, slice(None)).genes.T.tolist() == expected
     assert all(every[text] == number for text, number in pairs(batch))
-    assert pairs(batch.compact()) == pairs(batch)
+    assert pairs(replace(batch, sequences=batch.sequences.compact())) == pairs(batch)
     assert pairs(batch.to(CPU)) == pairs(batch)
     assert [pair for part in batch.chunks(7) for pair in pairs(part)] == pairs(batch)
     assert pairs(batch.take(torch.tensor([5, 1]), torch.tensor([0, 2]))) == [pairs(batch)[5], pairs(batch)[1]]

@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 import torch
@@ -6,8 +8,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from deeprc.nn.features import AbundanceMode, abundance_scale, positional_features
-from deeprc.nn.motif_convolution import motif_convolution
+from deeprc.nn.motif_convolution import Implementation, Precision, motif_convolution
 from deeprc.nn.motif_convolution.tables import rows_in_use
+from deeprc.nn.sequences import SequenceBatch
 
 
 def problem(
@@ -26,6 +29,21 @@ def problem(
     weight = torch.randn(n_kernels, 23, kernel_size, generator=generator, dtype=dtype)
     bias = torch.randn(n_kernels, generator=generator, dtype=dtype)
     return [residues, starts, sizes, *scales, weight, bias]
+
+
+def convolve(
+    arguments: Sequence[Tensor],
+    implementation: Implementation,
+    *,
+    max_length: int | None = None,
+    precision: Precision = "float32",
+) -> Tensor:
+    """Call `motif_convolution` with what `problem` returns."""
+    *columns, weight, bias = arguments
+    if max_length is None:
+        max_length = max(columns[2].tolist(), default=0)
+    sequences = SequenceBatch(*columns, max_length)
+    return motif_convolution(sequences, weight, bias, implementation=implementation, precision=precision)
 
 
 def by_loops(
@@ -51,9 +69,9 @@ def by_loops(
 
 @pytest.mark.parametrize("implementation", ["reference", "compiled"])
 @pytest.mark.parametrize(("n_kernels", "kernel_size"), [(1, 1), (8, 3), (5, 9), (3, 15)])
-def test_equals_the_definition(implementation: str, n_kernels: int, kernel_size: int) -> None:
+def test_equals_the_definition(implementation: Implementation, n_kernels: int, kernel_size: int) -> None:
     arguments = problem([1, 2, 3, 7, 9, 12, 20], n_kernels, kernel_size)
-    found = motif_convolution(*arguments, implementation=implementation)  # type: ignore[arg-type]
+    found = convolve(arguments, implementation)
     np.testing.assert_allclose(found.numpy(), by_loops(*arguments), atol=1e-10)
 
 
@@ -69,7 +87,7 @@ def test_compiled_equals_reference(lengths: list[int], n_kernels: int, kernel_si
     for implementation in ("reference", "compiled"):
         arguments = problem(lengths, n_kernels, kernel_size, torch.float32, seed)
         leaves = [tensor.requires_grad_() for tensor in arguments[3:]]
-        output = motif_convolution(*arguments, implementation=implementation)  # type: ignore[arg-type]
+        output = convolve(arguments, implementation)
         weights = torch.linspace(-1, 1, output.numel()).view_as(output)
         gradients = torch.autograd.grad((output * weights).sum(), leaves, allow_unused=True)
         known = [torch.zeros_like(a) if g is None else g for g, a in zip(gradients, leaves, strict=True)]
@@ -81,30 +99,25 @@ def test_compiled_equals_reference(lengths: list[int], n_kernels: int, kernel_si
 
 
 @pytest.mark.parametrize("implementation", ["reference", "compiled"])
-def test_gradcheck(implementation: str) -> None:
+def test_gradcheck(implementation: Implementation) -> None:
     residues, starts, lengths, *rest = problem([1, 4, 6, 11], 3, 4)
     leaves = [tensor.requires_grad_() for tensor in rest]
 
     def function(*tensors: Tensor) -> Tensor:
-        return motif_convolution(residues, starts, lengths, *tensors, implementation=implementation)  # type: ignore[arg-type]
+        return convolve([residues, starts, lengths, *tensors], implementation)
 
     assert torch.autograd.gradcheck(function, leaves)
 
 
 @pytest.mark.parametrize("implementation", ["reference", "compiled"])
-def test_the_first_of_equal_windows_takes_the_gradient(implementation: str) -> None:
+def test_the_first_of_equal_windows_takes_the_gradient(implementation: Implementation) -> None:
     residues = torch.zeros(4, dtype=torch.uint8)
     weight = torch.zeros(1, 23, 1, dtype=torch.float64)
     weight[0, 20] = 0.0  # only the residue counts, so all four windows are equal
     position_scale = torch.ones(1, dtype=torch.float64)
     arguments = (residues, torch.tensor([0]), torch.tensor([4]), position_scale, position_scale)
     weight.requires_grad_()
-    output = motif_convolution(
-        *arguments,
-        weight,
-        torch.zeros(1, dtype=torch.float64),
-        implementation=implementation,  # type: ignore[arg-type]
-    )
+    output = convolve([*arguments, weight, torch.zeros(1, dtype=torch.float64)], implementation)
     (gradient,) = torch.autograd.grad(output.sum(), weight)
     np.testing.assert_allclose(gradient[0, 20:, 0], [1, 0, 0])  # position 0 is all start
 
@@ -113,7 +126,7 @@ def test_no_sequences() -> None:
     for implementation in ("reference", "compiled"):
         arguments = problem([], 4, 3, torch.float32)
         arguments[6].requires_grad_()
-        output = motif_convolution(*arguments, implementation=implementation)  # type: ignore[arg-type]
+        output = convolve(arguments, implementation)
         assert output.shape == (0, 4)
         output.sum().backward()
 
@@ -126,15 +139,15 @@ def test_compiled_is_the_same_for_any_number_of_threads() -> None:
     for threads in (1, numba.config.NUMBA_NUM_THREADS):
         numba.set_num_threads(threads)
         weight = arguments[5].clone().requires_grad_()
-        motif_convolution(*arguments[:5], weight, arguments[6], implementation="compiled").sum().backward()
+        convolve([*arguments[:5], weight, arguments[6]], "compiled").sum().backward()
         gradients.append(weight.grad)
     assert torch.equal(gradients[0], gradients[1])
 
 
-def results(arguments: list[Tensor], implementation: str, seed: int = 0) -> tuple[Tensor, list[Tensor]]:
+def results(arguments: list[Tensor], implementation: Implementation, seed: int = 0) -> tuple[Tensor, list[Tensor]]:
     """Return the output and the gradients of the scales, weight and bias for a random direction."""
     leaves = [tensor.detach().clone().requires_grad_() for tensor in arguments[3:]]
-    output = motif_convolution(*arguments[:3], *leaves, implementation=implementation)  # type: ignore[arg-type]
+    output = convolve([*arguments[:3], *leaves], implementation)
     direction = torch.randn(output.shape, generator=torch.Generator().manual_seed(seed), dtype=output.dtype)
     return output.detach(), list(torch.autograd.grad((output * direction).sum(), leaves))
 
@@ -202,7 +215,7 @@ def test_windows_that_tie_are_the_first_of_the_reference() -> None:
 def test_what_is_no_number_stays_visible() -> None:
     arguments = problem([4, 9], 3, 3)
     arguments[5][1, 20] = float("nan")
-    found = motif_convolution(*arguments, implementation="compiled")
+    found = convolve(arguments, "compiled")
     assert torch.isnan(found).tolist() == [[False, True, False]] * 2
 
 
@@ -210,21 +223,21 @@ def test_sixteen_bits_round_the_weight_only() -> None:
     arguments = problem([4, 9, 30], 8, 5, torch.float32)
     rounded = [*arguments[:5], arguments[5].bfloat16().float(), arguments[6]]
     for implementation in ("reference", "compiled"):
-        found = motif_convolution(*arguments, implementation=implementation, precision="bfloat16")  # type: ignore[arg-type]
-        assert torch.equal(found, motif_convolution(*rounded, implementation=implementation))  # type: ignore[arg-type]
-        assert not torch.equal(found, motif_convolution(*arguments, implementation=implementation))  # type: ignore[arg-type]
+        found = convolve(arguments, implementation, precision="bfloat16")
+        assert torch.equal(found, convolve(rounded, implementation))
+        assert not torch.equal(found, convolve(arguments, implementation))
 
 
 def test_a_longer_table_changes_nothing() -> None:
     arguments = problem([4, 9, 30], 8, 5, torch.float32)
-    found = motif_convolution(*arguments, implementation="compiled", max_length=64)
-    assert torch.equal(found, motif_convolution(*arguments, implementation="compiled"))
+    found = convolve(arguments, "compiled", max_length=64)
+    assert torch.equal(found, convolve(arguments, "compiled"))
 
 
 def test_compiled_names_the_device_it_does_not_run_on() -> None:
     arguments = [tensor.to("meta") for tensor in problem([4], 2, 3)]
     with pytest.raises(ValueError, match="runs on the CPU, and on CUDA with triton; not here, on 'meta'"):
-        motif_convolution(*arguments, implementation="compiled")
+        convolve(arguments, "compiled", max_length=4)
 
 
 def test_one_long_sequence_does_not_make_the_tables_long() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from deeprc.nn.motif_convolution import autograd, cpu, motif_convolution
+from deeprc.nn.sequences import SequenceBatch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -59,15 +60,20 @@ def on_device(tensors: list[Any]) -> list[Any]:
     return [tensor.to(DEVICE) for tensor in tensors]
 
 
+def packed(arguments: list[Any], max_length: int) -> list[Any]:
+    """Return the first five arguments as one, and the others as they are."""
+    return [SequenceBatch(*arguments[:5], max_length), *arguments[5:]]
+
+
 def forward(arguments: list[Any], max_length: int, precision: str = "float32") -> tuple[Tensor, Tensor]:
-    maximum, window = cuda.forward(*on_device(arguments), max_length=max_length, precision=precision)
+    maximum, window = cuda.forward(*packed(on_device(arguments), max_length), precision=precision)
     return maximum.cpu(), window.cpu()
 
 
 def assert_equals_cpu(arguments: list[Any], max_length: int) -> None:
     """Compare the maxima, the windows, and the gradients of a weighted sum of the maxima."""
-    *sequences, weight, bias = arguments
-    expected, expected_window = cpu.forward(*sequences, weight, bias, max_length=max_length, precision="float32")
+    *columns, weight, _ = arguments
+    expected, expected_window = cpu.forward(*packed(arguments, max_length), precision="float32")
     found, window = forward(arguments, max_length)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
     assert window.dtype == expected_window.dtype
@@ -75,10 +81,10 @@ def assert_equals_cpu(arguments: list[Any], max_length: int) -> None:
         assert torch.equal(window, expected_window)
 
     gradient = torch.randn(expected.shape, generator=torch.Generator().manual_seed(1), dtype=weight.dtype)
-    inputs = [*sequences, weight, expected_window, gradient]
+    inputs = [*columns, weight, expected_window, gradient]
     for name in ("weight_gradient", "scale_gradients"):
-        expected_gradients = getattr(cpu, name)(*inputs, max_length=max_length)
-        gradients = getattr(cuda, name)(*on_device(inputs), max_length=max_length)
+        expected_gradients = getattr(cpu, name)(*packed(inputs, max_length))
+        gradients = getattr(cuda, name)(*packed(on_device(inputs), max_length))
         for g, e in zip(as_tuple(gradients), as_tuple(expected_gradients), strict=True):
             torch.testing.assert_close(g.cpu(), e, atol=1e-5, rtol=1e-5)
 
@@ -109,7 +115,7 @@ def test_every_length_at_once(dtype: torch.dtype) -> None:
 def test_few_and_short_sequences(lengths: list[int]) -> None:
     arguments = problem(lengths, 5, 9, torch.float64)
     assert_equals_cpu(arguments, max(lengths))
-    expected = motif_convolution(*arguments, implementation="reference")
+    expected = motif_convolution(*packed(arguments, max(lengths)), implementation="reference")
     torch.testing.assert_close(forward(arguments, max(lengths))[0], expected)
 
 
@@ -122,9 +128,9 @@ def test_no_sequences() -> None:
     maximum, window = forward(arguments, 0)
     assert maximum.shape == window.shape == (0, 4)
     inputs = on_device([*arguments[:6], window, maximum])
-    gradient = cuda.weight_gradient(*inputs, max_length=0)
+    gradient = cuda.weight_gradient(*packed(inputs, 0))
     assert torch.equal(gradient.cpu(), torch.zeros(4, 23, 3))
-    assert [g.shape for g in cuda.scale_gradients(*inputs, max_length=0)] == [(0,), (0,)]
+    assert [g.shape for g in cuda.scale_gradients(*packed(inputs, 0))] == [(0,), (0,)]
 
 
 def test_a_table_of_16_bits_loses_nothing_of_a_rounded_weight() -> None:
@@ -154,7 +160,7 @@ def test_a_maximum_that_is_not_a_number_stays() -> None:
     residues[starts[0] + 3] = 7
     weight[1, 7, 1] = torch.nan  # reached by the second kernel's window at 2
     maximum, window = forward(arguments, 6)
-    expected, expected_window = cpu.forward(*arguments, max_length=6, precision="float32")
+    expected, expected_window = cpu.forward(*packed(arguments, 6), precision="float32")
     assert maximum.isnan().tolist() == [[False, True], [False, False]]
     assert window[0, 1] == 2
     torch.testing.assert_close(maximum, expected, atol=1e-5, rtol=1e-5, equal_nan=True)
@@ -181,7 +187,7 @@ def test_gradcheck(monkeypatch: pytest.MonkeyPatch) -> None:
     leaves = [tensor.requires_grad_() for tensor in rest]
 
     def function(*tensors: Tensor) -> Tensor:
-        return motif_convolution(residues, starts, lengths, *tensors, implementation="compiled")
+        return motif_convolution(*packed([residues, starts, lengths, *tensors], 5), implementation="compiled")
 
     assert torch.autograd.gradcheck(function, leaves, nondet_tol=1e-9)  # atomic additions come in any order
 
@@ -189,13 +195,13 @@ def test_gradcheck(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")
 def test_calls_can_be_captured_in_a_graph() -> None:
     arguments = on_device(problem([5, 9, 2], 8, 3))
-    expected, window = cuda.forward(*arguments, max_length=9, precision="float32")
+    expected, window = cuda.forward(*packed(arguments, 9), precision="float32")
     inputs = [*arguments[:6], window, expected]
-    expected_gradient = cuda.weight_gradient(*inputs, max_length=9)
+    expected_gradient = cuda.weight_gradient(*packed(inputs, 9))
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        found, _ = cuda.forward(*arguments, max_length=9, precision="float32")
-        gradient = cuda.weight_gradient(*inputs, max_length=9)
+        found, _ = cuda.forward(*packed(arguments, 9), precision="float32")
+        gradient = cuda.weight_gradient(*packed(inputs, 9))
     graph.replay()
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(gradient, expected_gradient, atol=1e-5, rtol=1e-5)

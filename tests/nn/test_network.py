@@ -31,10 +31,8 @@ def test_forward_equals_its_formula(cohort: RepertoireDataset) -> None:
     torch.manual_seed(1)
     network = DeepRC(n_kernels=8, kernel_size=5).eval()
     batch = Collator(cohort, "log1p").sample(np.array([0, 3]), 1000, rng())
-    maximum = motif_convolution(
-        batch.residues, batch.starts, batch.lengths, batch.residue_scale, batch.position_scale,
-        network.embedding.weight, network.embedding.bias, implementation="reference",
-    )  # fmt: skip
+    embedding = network.embedding
+    maximum = motif_convolution(batch.sequences, embedding.weight, embedding.bias, implementation="reference")
     z = torch.nn.functional.selu(maximum)
     keys = z
     for layer in (network.key_network[0], network.key_network[2]):
@@ -195,23 +193,23 @@ def test_sampling_is_without_replacement_and_seeded(cohort: RepertoireDataset) -
     again = collator.sample(np.array([0, 8]), 20, np.random.default_rng(5))
     other = collator.sample(np.array([0, 8]), 20, np.random.default_rng(6))
     assert first.offsets.tolist() == [0, 20, 40]
-    assert len(set(first.starts.tolist())) == 40
-    assert torch.equal(first.starts, again.starts)
-    assert not torch.equal(first.starts, other.starts)
+    assert len(set(first.sequences.starts.tolist())) == 40
+    assert torch.equal(first.sequences.starts, again.sequences.starts)
+    assert not torch.equal(first.sequences.starts, other.sequences.starts)
     container = cohort.container
     for row, repertoire in ((slice(0, 20), cohort[0]), (slice(20, 40), cohort[8])):
         low, high = container.sequences.offsets[[repertoire.start, repertoire.stop]]
-        assert ((first.starts[row] >= low) & (first.starts[row] < high)).all()
+        assert ((first.sequences.starts[row] >= low) & (first.sequences.starts[row] < high)).all()
 
 
 def test_the_standard_deviation_is_the_whole_repertoires(cohort: RepertoireDataset) -> None:
     collator = Collator(cohort, "log1p")
     few = collator.sample(np.array([3]), 5, rng())
-    assert set(few.position_scale.tolist()) == {np.float32(collator.inverse_std(3))}
+    assert set(few.sequences.position_scale.tolist()) == {np.float32(collator.inverse_std(3))}
 
 
 def test_compact_keeps_every_sequence(cohort: RepertoireDataset) -> None:
-    batch = Collator(cohort, "none").sample(np.array([1, 6]), 10, rng())
+    batch = Collator(cohort, "none").sample(np.array([1, 6]), 10, rng()).sequences
     compact = batch.compact()
     assert len(compact.residues) == int(batch.lengths.sum())
     for n in range(20):
@@ -220,7 +218,7 @@ def test_compact_keeps_every_sequence(cohort: RepertoireDataset) -> None:
 
 
 def test_compact_of_neighbours_is_a_copy_of_their_residues(cohort: RepertoireDataset) -> None:
-    batch = Collator(cohort, "none").take(4, slice(3, 9))
+    batch = Collator(cohort, "none").take(4, slice(3, 9)).sequences
     compact = batch.compact()
     assert compact.starts.tolist() == (batch.starts - batch.starts[0]).tolist()
     low, high = int(batch.starts[0]), int(batch.starts[-1] + batch.lengths[-1])
@@ -232,9 +230,10 @@ def test_compact_of_neighbours_is_a_copy_of_their_residues(cohort: RepertoireDat
 def test_a_slice_and_its_rows_are_the_same_sequences(cohort: RepertoireDataset) -> None:
     collator = Collator(cohort, "log1p")
     by_slice, by_rows = collator.take(2, slice(5, 11)), collator.take(2, np.arange(5, 11))
-    for name in ("starts", "lengths", "residue_scale", "position_scale", "offsets"):
-        assert torch.equal(getattr(by_slice, name), getattr(by_rows, name)), name
-    assert by_slice.residue_scale[0] == torch.log1p(torch.tensor(float(cohort[2].counts[5]))) * collator.inverse_std(2)
+    for one, other in zip(by_slice.tensors(), by_rows.tensors(), strict=True):
+        assert torch.equal(one, other)
+    scale = torch.log1p(torch.tensor(float(cohort[2].counts[5]))) * collator.inverse_std(2)
+    assert by_slice.sequences.residue_scale[0] == scale
 
 
 def test_a_feature_that_is_constant_but_for_rounding_has_a_variance_of_at_least_0() -> None:

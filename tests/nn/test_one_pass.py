@@ -14,6 +14,7 @@ from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.nn import Collator, DeepRC, RepertoireBatch
+from deeprc.nn.sequences import SequenceBatch
 
 
 def random_batch(lengths: list[int], seed: int) -> RepertoireBatch:
@@ -22,7 +23,8 @@ def random_batch(lengths: list[int], seed: int) -> RepertoireBatch:
     residues = torch.from_numpy(rng.integers(0, 20, int(sizes.sum())).astype(np.uint8))
     scales = torch.from_numpy(rng.uniform(0.0, 3.0, (2, len(lengths))).astype(np.float32))
     offsets = torch.tensor([0, len(lengths)])
-    return RepertoireBatch(residues, sizes.cumsum(0) - sizes, sizes, *scales, offsets, max(lengths, default=0))
+    sequences = SequenceBatch(residues, sizes.cumsum(0) - sizes, sizes, *scales, max_length=max(lengths, default=0))
+    return RepertoireBatch(sequences, offsets)
 
 
 def both(network: DeepRC, batch: RepertoireBatch) -> list[tuple[Tensor, ...]]:
@@ -31,7 +33,7 @@ def both(network: DeepRC, batch: RepertoireBatch) -> list[tuple[Tensor, ...]]:
     directions, results = [], []
     for in_one_pass in (True, False):
         with pytest.MonkeyPatch.context() as patch:
-            assert network._fused_weights(batch) is not None
+            assert network._fused_weights(batch.sequences) is not None
             if not in_one_pass:
                 patch.setattr(network, "_fused_weights", lambda _: None)
             outputs = network.attend(batch)
@@ -169,8 +171,8 @@ def test_hooks_and_gradients_of_scales_take_the_operations() -> None:
         network.attend(batch)
     assert seen
     handle.remove()
-    scale = batch.residue_scale.clone().requires_grad_()
-    logits = network.attend(replace(batch, residue_scale=scale))[1]
+    scale = batch.sequences.residue_scale.clone().requires_grad_()
+    logits = network.attend(replace(batch, sequences=batch.sequences._replace(residue_scale=scale)))[1]
     assert torch.autograd.grad(logits.sum(), scale)[0].abs().min() > 0
 
 
@@ -184,9 +186,9 @@ def test_without_key_layers_the_sizes_must_agree() -> None:
 
 
 def test_a_sequence_longer_than_stated_is_refused() -> None:
-    network = DeepRC(n_kernels=8)
+    network, batch = DeepRC(n_kernels=8), random_batch([5, 9], 0)
     with pytest.raises(ValueError, match=r"lengths: expected 1 to 8 \(max_length\) residues, found 5 to 9"):
-        network.score(replace(random_batch([5, 9], 0), max_length=8))
+        network.score(replace(batch, sequences=batch.sequences._replace(max_length=8)))
 
 
 def test_no_sequences() -> None:

@@ -73,7 +73,7 @@ def test_repertoires_of_which_all_is_kept(cohort: RepertoireDataset) -> None:
 def test_an_empty_repertoire_gives_what_it_gives_without_a_rest(batch: RepertoireBatch) -> None:
     offsets = torch.cat([batch.offsets[:2], batch.offsets[1:]])  # the second one is empty
     network = build()
-    holed = batch.take(torch.arange(len(batch.starts)), offsets)
+    holed = batch.take(torch.arange(batch.sequences.n_sequences), offsets)
     found = network(holed, top_fraction=0.2, unattended="constant")
     torch.testing.assert_close(found, network(holed))
     found.square().sum().backward()

@@ -2,13 +2,15 @@ import numpy as np
 import torch
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.nn import Collator
+from deeprc.nn import Collator, RepertoireBatch
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
 
 
-def residues_of(batch: object, n: int) -> list[int]:
-    start, length = int(batch.starts[n]), int(batch.lengths[n])  # type: ignore[attr-defined]
-    return batch.residues[start : start + length].tolist()  # type: ignore[attr-defined,no-any-return]
+def residues_of(batch: RepertoireBatch, n: int) -> list[int]:
+    residues, starts, lengths, *_ = batch.sequences
+    start, length = int(starts[n]), int(lengths[n])
+    residues_of_n: list[int] = residues[start : start + length].tolist()
+    return residues_of_n
 
 
 def test_permuting_keeps_each_sequences_composition(cohort: RepertoireDataset) -> None:
@@ -35,10 +37,11 @@ def test_negatives_are_mixed_and_positives_are_not(cohort: RepertoireDataset) ->
     batch = collator.sample(np.array([0, 1, 2]), 40, np.random.default_rng(0))
     mixed = shuffle_negatives(batch, np.array([True, False, True]), np.random.default_rng(1))
     assert torch.equal(mixed.offsets, batch.offsets)
-    assert torch.equal(mixed.starts[40:80], batch.starts[40:80])
-    negatives = torch.cat([mixed.starts[:40], mixed.starts[80:]])
-    assert sorted(negatives.tolist()) == sorted(torch.cat([batch.starts[:40], batch.starts[80:]]).tolist())
-    from_other = torch.isin(mixed.starts[:40], batch.starts[80:]).sum()
+    new, old = mixed.sequences, batch.sequences
+    assert torch.equal(new.starts[40:80], old.starts[40:80])
+    negatives = torch.cat([new.starts[:40], new.starts[80:]])
+    assert sorted(negatives.tolist()) == sorted(torch.cat([old.starts[:40], old.starts[80:]]).tolist())
+    from_other = torch.isin(new.starts[:40], old.starts[80:]).sum()
     assert 5 < int(from_other) < 35
-    scale_of = dict(zip(batch.starts.tolist(), batch.position_scale.tolist(), strict=True))
-    assert [scale_of[s] for s in mixed.starts.tolist()] == mixed.position_scale.tolist()
+    scale_of = dict(zip(old.starts.tolist(), old.position_scale.tolist(), strict=True))
+    assert [scale_of[s] for s in new.starts.tolist()] == new.position_scale.tolist()

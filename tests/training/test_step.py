@@ -121,8 +121,10 @@ def test_prefetcher_on_the_cpu_makes_each_batch_when_it_is_asked_for(cohort: Rep
         return collator.take(number, np.arange(3))
 
     batches = Prefetcher(make, CPU)
-    assert torch.equal(batches(4).starts, collator.take(4, np.arange(3)).starts)
-    assert torch.equal(batches(7).starts, collator.take(7, np.arange(3)).starts)
+    expected = collator.take(4, np.arange(3))
+    assert torch.equal(batches(4).sequences.starts, expected.sequences.starts)
+    expected = collator.take(7, np.arange(3))
+    assert torch.equal(batches(7).sequences.starts, expected.sequences.starts)
     assert made == [(4, True), (7, True)]
 
 

@@ -103,5 +103,6 @@ def best_windows(
     starts = np.zeros((len(sequences), len(kernels)), np.int64)
     row_of = sequences["sequence_id"].to_numpy(np.int64) - 1
     for repertoire_id, places in sequences.reset_index(drop=True).groupby("repertoire_id").indices.items():
-        starts[places] = encoder.best_windows(collator.take(position[str(repertoire_id)], row_of[places]), kernels)
+        batch = collator.take(position[str(repertoire_id)], row_of[places])
+        starts[places] = encoder.best_windows(batch.sequences, kernels)
     return starts

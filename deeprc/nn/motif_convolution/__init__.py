@@ -12,6 +12,7 @@ from torch import Tensor
 
 from deeprc.device import has_triton
 from deeprc.nn.motif_convolution import reference
+from deeprc.nn.sequences import SequenceBatch
 
 __all__ = ["Implementation", "Precision", "has_compiled_form", "motif_convolution", "rounded"]
 
@@ -20,35 +21,24 @@ Precision = Literal["float32", "bfloat16"]
 
 
 def motif_convolution(
-    residues: Tensor,
-    starts: Tensor,
-    lengths: Tensor,
-    residue_scale: Tensor,
-    position_scale: Tensor,
+    sequences: SequenceBatch,
     weight: Tensor,
     bias: Tensor,
     *,
-    max_length: int | None = None,
     implementation: Implementation = "auto",
     precision: Precision = "float32",
 ) -> Tensor:
     """Convolve every sequence with the kernels and take the maximum over its windows.
 
     A window starts at every residue; beyond the end of the sequence the features are zero. Among equal maxima the
-    first window counts. Letters: N sequences, K kernel width, D kernels, R residues.
+    first window counts. Letters: N sequences, K kernel width, D kernels.
 
     Parameters
     ----------
-    residues
-        Amino-acid indices, (R,) uint8, in which the sequences lie anywhere.
-    starts, lengths
-        Where each sequence begins in `residues`, and its number of residues (at least 1), (N,) int64.
-    residue_scale, position_scale
-        Factors of each sequence's one-hot and positional features, (N,).
+    sequences
+        The N sequences.
     weight, bias
         The kernels over 20 one-hot and 3 positional features, (D, 23, K), and their biases, (D,).
-    max_length
-        No sequence is longer; None looks it up, which on CUDA waits for the device.
     implementation
         `reference` is the dense convolution; `compiled` is the table-row form, in numba on the CPU and in Triton on
         CUDA; `auto` takes `compiled` where it exists.
@@ -65,17 +55,18 @@ def motif_convolution(
         If `compiled` is asked for on a device that has no such form.
     """
     weight = rounded(weight, precision)
-    sequences = (residues, starts, lengths, residue_scale, position_scale)
-    device = residues.device.type
+    device = sequences.device.type
     if implementation == "reference" or (implementation == "auto" and not has_compiled_form(device)):
-        return reference.forward(*sequences, weight, bias)
+        return reference.forward(sequences, weight, bias)
     if not has_compiled_form(device):
         raise ValueError(f"implementation 'compiled' runs on the CPU, and on CUDA with triton; not here, on {device!r}")
-    if max_length is None:
-        max_length = int(lengths.max()) if len(lengths) else 0
     from deeprc.nn.motif_convolution.autograd import MotifConvolution  # imports compilers, only where they are used
 
-    result: Tensor = MotifConvolution.apply(*sequences, weight, bias, max_length, precision)  # type: ignore[no-untyped-call]  # torch types no `apply`
+    scales = (
+        sequences.residue_scale,
+        sequences.position_scale,
+    )  # torch finds what to differentiate among arguments only
+    result: Tensor = MotifConvolution.apply(sequences, *scales, weight, bias, precision)  # type: ignore[no-untyped-call]  # torch types no `apply`
     return result
 
 

@@ -12,45 +12,47 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from deeprc.nn.sequences import SequenceBatch
+
 __all__ = ["MotifConvolution"]
 
 
 class MotifConvolution(torch.autograd.Function):
-    """Forward and backward of the motif convolution; see `motif_convolution` for the parameters."""
+    """Forward and backward of the motif convolution; see `motif_convolution` for the parameters.
+
+    The scales are arguments beside `sequences`, which holds them too, so that torch sees whether they need gradients.
+    """
 
     @staticmethod
     def forward(
         ctx: Any,
-        residues: Tensor,
-        starts: Tensor,
-        lengths: Tensor,
-        residue_scale: Tensor,
-        position_scale: Tensor,
+        sequences: SequenceBatch,
+        residue_scale: Tensor,  # noqa: ARG004  # the one of `sequences`
+        position_scale: Tensor,  # noqa: ARG004
         weight: Tensor,
         bias: Tensor,
-        max_length: int,
         precision: str,
     ) -> Tensor:
         """Return the maximal pre-activations, (N, D), and keep the arg-max windows, (N, D)."""
-        sequences = (residues, starts, lengths, residue_scale, position_scale)
         weight, bias = weight.detach(), bias.detach()
         maximum: Tensor
-        maximum, window = _backend(residues).forward(*sequences, weight, bias, max_length, precision)
-        ctx.save_for_backward(*sequences, weight, window)
-        ctx.max_length = max_length
+        maximum, window = _backend(weight).forward(sequences, weight, bias, precision)
+        ctx.max_length = sequences.max_length
+        ctx.save_for_backward(weight, window, *sequences.tensors())
         return maximum
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of the two scales, the weight and the bias."""
-        *sequences, weight, window = ctx.saved_tensors
+        weight, window, *tensors = ctx.saved_tensors
+        sequences = SequenceBatch._make((*tensors, ctx.max_length))
         gradient = gradient.contiguous()
         backend = _backend(weight)
         scale_gradients: tuple[Tensor | None, Tensor | None] = (None, None)
-        if ctx.needs_input_grad[3] or ctx.needs_input_grad[4]:
-            scale_gradients = backend.scale_gradients(*sequences, weight, window, gradient, ctx.max_length)
-        weight_gradient = backend.weight_gradient(*sequences, weight, window, gradient, ctx.max_length)
-        return None, None, None, *scale_gradients, weight_gradient, gradient.sum(0), None, None
+        if any(ctx.needs_input_grad[1:3]):
+            scale_gradients = backend.scale_gradients(sequences, weight, window, gradient)
+        weight_gradient = backend.weight_gradient(sequences, weight, window, gradient)
+        return None, *scale_gradients, weight_gradient, gradient.sum(0), None
 
 
 def _backend(tensor: Tensor) -> ModuleType:

@@ -9,7 +9,7 @@ Letters: N sequences, L positions, K kernel width, D kernels, R residues, C bloc
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -24,15 +24,17 @@ from torch.nn import functional
 
 from deeprc.compilation import njit
 from deeprc.nn.features import N_AMINO_ACIDS
-from deeprc.nn.motif_convolution import tables
+from deeprc.nn.motif_convolution.tables import kernel_gradient, position_table, rows_in_use, window_dtype
+from deeprc.nn.sequences import SequenceArrays, SequenceBatch
 
 __all__ = [
     "AHEAD",
     "BLOCKS",
     "TILE",
+    "ConvolutionTables",
     "add_windows",
     "best_windows",
-    "convolution_arrays",
+    "convolution_tables",
     "fetch_ahead",
     "forward",
     "gradient_buffers",
@@ -50,45 +52,53 @@ BLOCKS = 16
 _Array = NDArray[Any]
 
 
+class ConvolutionTables(NamedTuple):
+    """What the compiled forward pass looks up, by tiles of kernels; `tables` has the formula.
+
+    Attributes
+    ----------
+    residues
+        W, what an amino acid at a place of a kernel adds, (T, K, 20, TILE).
+    positions
+        P, what the place of a window in a sequence adds, (T, rows, TILE).
+    first_row
+        Row of P that holds the first window of sequences of each length, (max_length + 1,) int64.
+    bias
+        Biases of the kernels, (T * TILE,).
+    """
+
+    residues: _Array
+    positions: _Array
+    first_row: _Array
+    bias: _Array
+
+
 def forward(
-    residues: Tensor,
-    starts: Tensor,
-    lengths: Tensor,
-    residue_scale: Tensor,
-    position_scale: Tensor,
+    sequences: SequenceBatch,
     weight: Tensor,
     bias: Tensor,
-    max_length: int,
     precision: str,  # noqa: ARG001  # the weight is rounded already, and here sums of 32 bits cost no more
 ) -> tuple[Tensor, Tensor]:
     """Return the maximal pre-activations, (N, D), and the first window that has them, (N, D) uint8 or int32."""
     D = len(weight)
-    arrays = convolution_arrays(residues, starts, lengths, residue_scale, position_scale, weight, bias, max_length)
-    maximum = weight.new_empty((len(starts), D + -D % TILE))
-    window = torch.empty(maximum.shape, dtype=torch.uint8 if max_length <= 256 else torch.int32)
-    _forward(*arrays, maximum.numpy(), window.numpy())
+    tables = convolution_tables(sequences, weight, bias)
+    maximum = weight.new_empty((sequences.n_sequences, D + -D % TILE))
+    window = torch.empty(maximum.shape, dtype=window_dtype(sequences))
+    _forward(sequences.with_scales_like(weight).arrays(), tables, maximum.numpy(), window.numpy())
     if D % TILE:
         return maximum[:, :D].clone(memory_format=torch.contiguous_format), window[:, :D].contiguous()
     return maximum, window
 
 
-def convolution_arrays(
-    residues: Tensor,
-    starts: Tensor,
-    lengths: Tensor,
-    residue_scale: Tensor,
-    position_scale: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    max_length: int,
-) -> list[_Array]:
-    """Return the sequences, W, (T, K, 20, TILE), P, (T, rows, TILE), its rows' places, and the bias, padded to tiles.
+def convolution_tables(sequences: SequenceBatch, weight: Tensor, bias: Tensor) -> ConvolutionTables:
+    """Return the tables that the forward pass over these sequences needs, with the kernels padded to whole tiles.
 
     Raises
     ------
     ValueError
         If a sequence is empty or longer than `max_length`: the compiled code would leave its tables.
     """
+    lengths, max_length = sequences.lengths, sequences.max_length
     if len(lengths) > 0:
         shortest, longest = (int(length) for length in lengths.aminmax())
         if shortest < 1 or longest > max_length:
@@ -96,31 +106,19 @@ def convolution_arrays(
             raise ValueError(f"lengths: expected 1 to {max_length} (max_length) residues, found {found}")
     padded = functional.pad(weight.detach(), (0, 0, 0, 0, 0, -len(weight) % TILE))  # (T * TILE, 23, K)
     tiles = padded.view(-1, TILE, *weight.shape[1:])[:, :, :N_AMINO_ACIDS].permute(0, 3, 2, 1)  # (T, K, 20, TILE)
-    rows, first_row = tables.rows_in_use(lengths, max_length)
-    positional = tables.position_table(padded, max_length, rows).view(-1, len(tiles), TILE).transpose(0, 1)
-    scales = (residue_scale.to(weight), position_scale.to(weight))
+    rows, first_row = rows_in_use(lengths, max_length)
+    positional = position_table(padded, max_length, rows).view(-1, len(tiles), TILE).transpose(0, 1)
     padded_bias = functional.pad(bias, (0, -len(bias) % TILE))
-    return [_numpy(t) for t in (residues, starts, lengths, *scales, tiles, positional, first_row, padded_bias)]
+    return ConvolutionTables(*(_numpy(tensor) for tensor in (tiles, positional, first_row, padded_bias)))
 
 
-def weight_gradient(
-    residues: Tensor,
-    starts: Tensor,
-    lengths: Tensor,
-    residue_scale: Tensor,
-    position_scale: Tensor,
-    weight: Tensor,
-    window: Tensor,
-    gradient: Tensor,
-    max_length: int,
-) -> Tensor:
+def weight_gradient(sequences: SequenceBatch, weight: Tensor, window: Tensor, gradient: Tensor) -> Tensor:
     """Return the gradient of the kernels, (D, 23, K), from that of the maxima, (N, D)."""
-    rows, first_row = tables.rows_in_use(lengths, max_length)
-    residue_gradient, position_gradient = gradient_buffers(weight, rows)
-    sequences = (residues, starts, lengths, residue_scale.to(weight), position_scale.to(weight))
-    arrays = (_numpy(t) for t in (*sequences, window, gradient, first_row))
-    _backward(*arrays, max_length, residue_gradient.numpy(), position_gradient.numpy())
-    return sum_of_buffers(residue_gradient, position_gradient, max_length, rows)
+    rows, first_row = rows_in_use(sequences.lengths, sequences.max_length)
+    buffers = gradient_buffers(weight, rows)
+    arrays = sequences.with_scales_like(weight).arrays()
+    _backward(arrays, _numpy(window), _numpy(gradient), first_row.numpy(), *(buffer.numpy() for buffer in buffers))
+    return sum_of_buffers(*buffers, sequences.max_length, rows)
 
 
 def gradient_buffers(weight: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -132,24 +130,17 @@ def gradient_buffers(weight: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
 def sum_of_buffers(residue_gradient: Tensor, position_gradient: Tensor, max_length: int, rows: Tensor) -> Tensor:
     """Return the gradient of the kernels, (D, 23, K), from the filled buffers."""
     of_residues = residue_gradient.sum(0)[..., :N_AMINO_ACIDS].transpose(1, 2)  # (D, K, 20) -> (D, 20, K)
-    return tables.weight_gradient(of_residues, position_gradient.sum(0), max_length, rows)
+    return kernel_gradient(of_residues, position_gradient.sum(0), max_length, rows)
 
 
 def scale_gradients(
-    residues: Tensor,
-    starts: Tensor,
-    lengths: Tensor,
-    residue_scale: Tensor,
-    position_scale: Tensor,
-    weight: Tensor,
-    window: Tensor,
-    gradient: Tensor,
-    max_length: int,
+    sequences: SequenceBatch, weight: Tensor, window: Tensor, gradient: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of the two scales, (N,) each, from that of the maxima, (N, D)."""
-    arrays = (_numpy(t) for t in (residues, starts, lengths, weight, tables.position_table(weight, max_length)))
-    of_residues, of_positions = torch.empty_like(residue_scale), torch.empty_like(position_scale)
-    _scale_gradients(*arrays, _numpy(window), _numpy(gradient), of_residues.numpy(), of_positions.numpy())
+    of_residues, of_positions = torch.empty_like(sequences.residue_scale), torch.empty_like(sequences.position_scale)
+    positions = position_table(weight, sequences.max_length)
+    arrays = (_numpy(tensor) for tensor in (weight, positions, window, gradient, of_residues, of_positions))
+    _scale_gradients(sequences.with_scales_like(weight).arrays(), *arrays)
     return of_residues, of_positions
 
 
@@ -176,37 +167,17 @@ def fetch_ahead(_: Any, residues: Any, start: Any) -> tuple[Any, Callable[..., A
 
 @intrinsic
 def best_windows(
-    _: Any,
-    residues: Any,
-    start: Any,
-    length: Any,
-    residue_scale: Any,
-    position_scale: Any,
-    table: Any,
-    position_rows: Any,
-    maximum: Any,
-    window: Any,
+    _: Any, sequences: Any, n: Any, table: Any, position_rows: Any, maximum: Any, window: Any
 ) -> tuple[Any, Callable[..., Any]]:
-    """Write the maxima and their first windows of one sequence and one tile of kernels.
+    """Write the maxima and their first windows of sequence n and one tile of kernels.
 
     This is written in vectors of `TILE` numbers, which numba cannot express; for each window p it computes
 
-        value = residue_scale * sum_j table[j, residues[start + p + j]] + position_scale * position_rows[p]
+        value = residue_scale[n] * sum_j table[j, residues[starts[n] + p + j]] + position_scale[n] * position_rows[p]
 
     and keeps value and p where value exceeds the maximum so far. A maximum that is not a number stays.
-    Arrays: residues (R,), table (K, 20, TILE), position_rows (L, TILE), maximum and window (TILE,).
+    Arrays: table (K, 20, TILE), position_rows (L, TILE), maximum and window (TILE,).
     """
-    parameters = (
-        residues,
-        start,
-        length,
-        residue_scale,
-        position_scale,
-        table,
-        position_rows,
-        maximum,
-        window,
-    )
     number, index = ir.IntType(64), ir.IntType(32)
 
     def generate(context: Any, build: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
@@ -216,6 +187,15 @@ def best_windows(
 
         def array(at: int) -> Any:
             return context.make_array(signature.args[at])(context, build, arguments[at])
+
+        def column(name: str) -> tuple[Any, Any]:
+            at = sequences.fields.index(name)
+            value = build.extract_value(arguments[0], at)
+            return sequences.types[at], context.make_array(sequences.types[at])(context, build, value)
+
+        def number_of_sequence(name: str) -> Any:
+            array_type, values_of_all = column(name)
+            return build.load(cgutils.get_item_pointer(context, build, array_type, values_of_all, [arguments[1]]))
 
         def broadcast(scalar: Any, vector: ir.VectorType) -> Any:
             nothing = ir.Constant(vector, ir.Undefined)
@@ -229,10 +209,11 @@ def best_windows(
         def load_row(pointer: Any, row: Any) -> Any:
             return build.load(vector_at(pointer, row, values), align=table.dtype.bitwidth // 8)
 
-        _, begin, end, *scales = arguments[:5]
-        sequence = build.gep(array(0).data, [begin])
-        kernels, positions = array(5), array(6).data
+        sequence = build.gep(column("residues")[1].data, [number_of_sequence("starts")])
+        end = number_of_sequence("lengths")
+        kernels, positions = array(2), array(3).data
         kernel_size = build.extract_value(kernels.shape, 0)
+        scales = (number_of_sequence(name) for name in ("residue_scale", "position_scale"))
         of_residues, of_positions = (broadcast(scale, values) for scale in scales)
         best = cgutils.alloca_once_value(build, ir.Constant(values, [float("-inf")] * TILE))
         best_at = cgutils.alloca_once_value(build, ir.Constant(places, [0] * TILE))
@@ -256,120 +237,88 @@ def best_windows(
             p_everywhere = broadcast(build.trunc(p, index), places)
             build.store(build.select(better, p_everywhere, build.load(best_at)), best_at)
         zero = ir.Constant(number, 0)
-        build.store(build.load(best), vector_at(array(7).data, zero, values), align=table.dtype.bitwidth // 8)
+        build.store(build.load(best), vector_at(array(4).data, zero, values), align=table.dtype.bitwidth // 8)
         stored = ir.VectorType(context.get_value_type(window.dtype), TILE)
         narrow = build.load(best_at) if stored == places else build.trunc(build.load(best_at), stored)
-        build.store(narrow, vector_at(array(8).data, zero, stored), align=window.dtype.bitwidth // 8)
+        build.store(narrow, vector_at(array(5).data, zero, stored), align=window.dtype.bitwidth // 8)
         return context.get_dummy_value()
 
-    return types.void(*parameters), generate
+    return types.void(sequences, n, table, position_rows, maximum, window), generate
 
 
 @njit(parallel=True, nogil=True)
-def _forward(
-    residues: _Array,
-    starts: _Array,
-    lengths: _Array,
-    residue_scale: _Array,
-    position_scale: _Array,
-    table: _Array,
-    position_table: _Array,
-    first_row: _Array,
-    bias: _Array,
-    maximum: _Array,
-    window: _Array,
-) -> None:
+def _forward(sequences: SequenceArrays, tables: ConvolutionTables, maximum: _Array, window: _Array) -> None:
+    residues, starts, lengths = sequences.residues, sequences.starts, sequences.lengths
     N = len(starts)
     for block in numba.prange(BLOCKS):
-        for tile in range(len(table)):
+        for tile in range(len(tables.residues)):
             kernels = slice(tile * TILE, (tile + 1) * TILE)
             for n in range(block * N // BLOCKS, (block + 1) * N // BLOCKS):
                 fetch_ahead(residues, starts[min(n + AHEAD, N - 1)])
-                L = lengths[n]
-                position_rows = position_table[tile, first_row[L] :]
+                position_rows = tables.positions[tile, tables.first_row[lengths[n]] :]
                 best, at = maximum[n, kernels], window[n, kernels]
-                best_windows(
-                    residues, starts[n], L, residue_scale[n], position_scale[n], table[tile], position_rows, best, at
-                )
-                best += bias[kernels]
+                best_windows(sequences, n, tables.residues[tile], position_rows, best, at)
+                best += tables.bias[kernels]
 
 
 @njit(parallel=True, nogil=True)
 def _backward(
-    residues: _Array,
-    starts: _Array,
-    lengths: _Array,
-    residue_scale: _Array,
-    position_scale: _Array,
+    sequences: SequenceArrays,
     window: _Array,
     gradient: _Array,
     first_row: _Array,
-    max_length: int,
     residue_gradient: _Array,
     position_gradient: _Array,
 ) -> None:
+    residues, starts, lengths = sequences.residues, sequences.starts, sequences.lengths
     N = len(starts)
     K = residue_gradient.shape[2]
     for block in numba.prange(BLOCKS):
-        sequence = np.empty(max_length + K, np.uint64)
+        scratch = np.empty(sequences.max_length + K, np.uint64)
         for n in range(block * N // BLOCKS, (block + 1) * N // BLOCKS):
             fetch_ahead(residues, starts[min(n + AHEAD, N - 1)])
-            add_windows(
-                residues,
-                starts[n],
-                lengths[n],
-                residue_scale[n],
-                position_scale[n],
-                window[n],
-                gradient[n],
-                first_row[lengths[n]],
-                sequence,
-                residue_gradient[block],
-                position_gradient[block],
-            )
+            row, of_residues, of_positions = first_row[lengths[n]], residue_gradient[block], position_gradient[block]
+            add_windows(sequences, n, window[n], gradient[n], row, scratch, of_residues, of_positions)
 
 
 @njit(nogil=True, inline="always")
 def add_windows(
-    residues: _Array,
-    start: int,
-    length: int,
-    residue_scale: float,
-    position_scale: float,
+    sequences: SequenceArrays,
+    n: int,
     window: _Array,
     gradient: _Array,
     first_row: int,
-    sequence: _Array,
+    scratch: _Array,
     residue_gradient: _Array,
     position_gradient: _Array,
 ) -> None:
-    """Add one sequence's gradients (D,) to the table rows of its windows, (D, K, 21) and (rows, D).
+    """Add the gradients (D,) of sequence n to the table rows of its windows, (D, K, 21) and (rows, D).
 
     Every window has K rows, so that no branch depends on it; those beyond the sequence's end have their own column.
-    `sequence` (max_length + K,) uint64 is scratch. Indices are unsigned: numba then omits Python's negative ones.
+    `scratch` is (max_length + K,) uint64. Indices are unsigned: numba then omits Python's negative ones.
     """
+    residues = sequences.residues
     D, K, columns = residue_gradient.shape
     of_residues, of_positions = residue_gradient.ravel(), position_gradient.ravel()
-    first, L = uint64(start), uint64(length)
+    first, L = uint64(sequences.starts[n]), uint64(sequences.lengths[n])
+    residue_scale, position_scale = sequences.residue_scale[n], sequences.position_scale[n]
     for i in range(L):
-        sequence[i] = residues[first + i]
+        scratch[i] = residues[first + i]
     for i in range(uint64(K)):
-        sequence[L + i] = columns - 1
+        scratch[L + i] = columns - 1
     at, row = uint64(0), uint64(first_row)
     for d in range(uint64(D)):
         p, g = uint64(window[d]), gradient[d]
         of_positions[(row + p) * uint64(D) + d] += g * position_scale
         g *= residue_scale
         for j in range(uint64(K)):
-            of_residues[at + sequence[p + j]] += g
+            of_residues[at + scratch[p + j]] += g
             at += uint64(columns)
 
 
 @njit(parallel=True, nogil=True)
 def _scale_gradients(
-    residues: _Array,
-    starts: _Array,
-    lengths: _Array,
+    sequences: SequenceArrays,
     weight: _Array,
     position_table: _Array,
     window: _Array,
@@ -377,6 +326,7 @@ def _scale_gradients(
     of_residues: _Array,
     of_positions: _Array,
 ) -> None:
+    residues, starts, lengths = sequences.residues, sequences.starts, sequences.lengths
     N, D = gradient.shape
     K = weight.shape[2]
     for n in numba.prange(N):

@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from deeprc.nn.features import N_AMINO_ACIDS
-from deeprc.nn.motif_convolution import tables
+from deeprc.nn.motif_convolution.tables import kernel_gradient, position_table, window_dtype
+from deeprc.nn.sequences import SequenceBatch
 
 __all__ = ["forward", "scale_gradients", "weight_gradient"]
 
@@ -44,84 +45,57 @@ _PER_SEQUENCE = ["residues", "starts", "lengths", "residue_scale", "position_sca
 """Parameters whose alignment or divisibility must not lead to another compilation."""
 
 
-def forward(
-    residues: Tensor,
-    starts: Tensor,
-    lengths: Tensor,
-    residue_scale: Tensor,
-    position_scale: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    max_length: int,
-    precision: str,
-) -> tuple[Tensor, Tensor]:
+def forward(sequences: SequenceBatch, weight: Tensor, bias: Tensor, precision: str) -> tuple[Tensor, Tensor]:
     """Return the maximal pre-activations, (N, D), and the first window that has them, (N, D) uint8 or int32."""
-    N, (D, _, K) = len(starts), weight.shape
+    N, (D, _, K) = sequences.n_sequences, weight.shape
     maximum = weight.new_empty((N, D))
-    window = torch.empty_like(maximum, dtype=torch.uint8 if max_length <= 256 else torch.int32)
+    window = torch.empty_like(maximum, dtype=window_dtype(sequences))
     if N == 0:
         return maximum, window
     narrow = precision == "bfloat16"
     block_n, block_d = _tile(D, 2 if narrow else weight.itemsize)
-    table, position_table = _tables(weight, max_length, block_d)
+    table, positions = _tables(weight, sequences.max_length, block_d)
     if narrow:  # exact: the weight is rounded already; Triton converts bits, not numbers, as not every GPU has the type
         table = table.bfloat16().view(torch.int16)
-    sequences = (residues, starts, lengths, residue_scale.to(weight), position_scale.to(weight))
-    arrays = (t.contiguous() for t in (*sequences, table, position_table, bias))
+    own = sequences.with_scales_like(weight).tensors()
+    arrays = (*own, *(t.contiguous() for t in (table, positions, bias)))
     grid = (triton.cdiv(N, block_n), triton.cdiv(D, block_d))  # neighbours share a tile of kernels
     with torch.cuda.device_of(weight):
         _forward[grid](*arrays, maximum, window, N, D, K, block_n, block_d, **_OPTIONS)
     return maximum, window
 
 
-def weight_gradient(
-    residues: Tensor,
-    starts: Tensor,
-    lengths: Tensor,
-    residue_scale: Tensor,
-    position_scale: Tensor,
-    weight: Tensor,
-    window: Tensor,
-    gradient: Tensor,
-    max_length: int,
-) -> Tensor:
+def weight_gradient(sequences: SequenceBatch, weight: Tensor, window: Tensor, gradient: Tensor) -> Tensor:
     """Return the gradient of the kernels, (D, 23, K), from that of the maxima, (N, D).
 
     It is summed by atomic additions. Their order on a device, and with it the last bits, differs from run to run.
     """
-    N, (D, _, K) = len(starts), weight.shape
+    N, (D, _, K) = sequences.n_sequences, weight.shape
     residue_gradient = weight.new_zeros((_COPIES, K, N_AMINO_ACIDS, D))
+    max_length = sequences.max_length
     position_gradient = weight.new_zeros((max_length * (max_length + 1) // 2, D))
     if N > 0:
-        sequences = (residues, starts, lengths, residue_scale.to(weight), position_scale.to(weight))
-        arrays = (t.contiguous() for t in (*sequences, window, gradient))
+        own = sequences.with_scales_like(weight).tensors()
+        arrays = (*own, window.contiguous(), gradient.contiguous())
         gradients = (residue_gradient, position_gradient)
         with torch.cuda.device_of(weight):
             # one pair per thread: no value changes threads between its load and its addition
             _backward[triton.cdiv(N * D, _THREADS),](*arrays, *gradients, N, D, K, _COPIES, _THREADS, **_OPTIONS)
     of_residues = residue_gradient.sum(0).permute(2, 1, 0)  # (C, K, 20, D) -> (K, 20, D) -> (D, 20, K)
-    return tables.weight_gradient(of_residues, position_gradient, max_length)
+    return kernel_gradient(of_residues, position_gradient, max_length)
 
 
 def scale_gradients(
-    residues: Tensor,
-    starts: Tensor,
-    lengths: Tensor,
-    residue_scale: Tensor,
-    position_scale: Tensor,
-    weight: Tensor,
-    window: Tensor,
-    gradient: Tensor,
-    max_length: int,
+    sequences: SequenceBatch, weight: Tensor, window: Tensor, gradient: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of the two scales, (N,) each, from that of the maxima, (N, D)."""
-    N, (D, _, K) = len(starts), weight.shape
-    results = (torch.empty_like(residue_scale), torch.empty_like(position_scale))
+    N, (D, _, K) = sequences.n_sequences, weight.shape
+    results = (torch.empty_like(sequences.residue_scale), torch.empty_like(sequences.position_scale))
     if N == 0:
         return results
     block_n, block_d = _tile(D, weight.itemsize)
-    inputs = (residues, starts, lengths, *_tables(weight, max_length, block_d), window, gradient)
-    arrays = (t.contiguous() for t in inputs)
+    where = (sequences.residues, sequences.starts, sequences.lengths)
+    arrays = [t.contiguous() for t in (*where, *_tables(weight, sequences.max_length, block_d), window, gradient)]
     with torch.cuda.device_of(weight):
         _scale_gradients[triton.cdiv(N, block_n),](*arrays, *results, N, D, K, block_n, block_d, **_OPTIONS)
     return results
@@ -137,7 +111,7 @@ def _tables(weight: Tensor, max_length: int, block_d: int) -> tuple[Tensor, Tens
     """Return the residue table, (K, 21, W) with a last row of zeros, and the position table, (rows, W)."""
     padded = functional.pad(weight, (0, 0, 0, 0, 0, -len(weight) % block_d))  # (W, 23, K)
     rows = padded[:, :N_AMINO_ACIDS].permute(2, 1, 0)  # (K, 20, W)
-    return functional.pad(rows, (0, 0, 0, 1)), tables.position_table(padded, max_length)
+    return functional.pad(rows, (0, 0, 0, 1)), position_table(padded, max_length)
 
 
 @triton.jit(do_not_specialize=_PER_SEQUENCE)

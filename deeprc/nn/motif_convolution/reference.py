@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from deeprc.nn.features import N_AMINO_ACIDS, positional_features
+from deeprc.nn.sequences import SequenceBatch
 
 __all__ = ["dense_features", "forward"]
 
@@ -19,26 +20,18 @@ CHUNK = 8192
 """Sequences convolved at a time: bounds the memory of the dense features."""
 
 
-def forward(
-    residues: Tensor,
-    starts: Tensor,
-    lengths: Tensor,
-    residue_scale: Tensor,
-    position_scale: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-) -> Tensor:
+def forward(sequences: SequenceBatch, weight: Tensor, bias: Tensor) -> Tensor:
     """Return the maximal pre-activation of each kernel over the windows of each sequence, (N, D).
 
     A window starts at every residue; beyond the end of the sequence the features are zero.
     The parameters are those of `deeprc.nn.motif_convolution.motif_convolution`.
     """
-    if len(starts) == 0:
+    if sequences.n_sequences == 0:
         return bias + bias.new_zeros((0, len(bias)))
     parts = []
-    for first in range(0, len(starts), CHUNK):
-        of_chunk = (t[first : first + CHUNK] for t in (starts, lengths, residue_scale, position_scale))
-        parts.append(_forward_chunk(dense_features(residues, *of_chunk), lengths[first : first + CHUNK], weight, bias))
+    for first in range(0, sequences.n_sequences, CHUNK):
+        chunk = sequences.take(slice(first, first + CHUNK))
+        parts.append(_forward_chunk(dense_features(chunk), chunk.lengths, weight, bias))
     return torch.cat(parts)
 
 
@@ -50,16 +43,15 @@ def _forward_chunk(features: Tensor, lengths: Tensor, weight: Tensor, bias: Tens
     return masked.max(dim=2).values  # the first of equal maxima
 
 
-def dense_features(
-    residues: Tensor, starts: Tensor, lengths: Tensor, residue_scale: Tensor, position_scale: Tensor
-) -> Tensor:
+def dense_features(sequences: SequenceBatch) -> Tensor:
     """Return the 23 scaled features of every position, zero beyond each sequence's end, (N, L, 23)."""
-    max_length = int(lengths.max())
-    position = torch.arange(max_length, device=lengths.device)
+    residues, starts, lengths, residue_scale, position_scale, _ = sequences
+    longest = int(lengths.max())
+    position = torch.arange(longest, device=lengths.device)
     inside = position < lengths[:, None]  # (N, L)
     at = torch.where(inside, starts[:, None] + position, 0)
     one_hot = functional.one_hot(residues[at].long(), N_AMINO_ACIDS) * inside[:, :, None]  # (N, L, 20)
-    positional = _positional(max_length).to(residue_scale)[lengths]  # (N, L, 3)
+    positional = _positional(longest).to(residue_scale)[lengths]  # (N, L, 3)
     return torch.cat([one_hot * residue_scale[:, None, None], positional * position_scale[:, None, None]], dim=2)
 
 

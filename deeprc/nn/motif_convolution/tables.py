@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from deeprc.nn.features import N_AMINO_ACIDS, N_POSITIONAL, positional_features
+from deeprc.nn.sequences import SequenceBatch
 
-__all__ = ["position_table", "rows_in_use", "weight_gradient"]
+__all__ = ["kernel_gradient", "position_table", "rows_in_use", "window_dtype"]
 
 _SHORT = 40
 
@@ -45,7 +46,7 @@ def position_table(weight: Tensor, max_length: int, rows: Tensor | None = None) 
     return features @ kernels.T  # (rows, 3 * K) @ (3 * K, D) -> (rows, D)
 
 
-def weight_gradient(
+def kernel_gradient(
     residue_gradient: Tensor, position_gradient: Tensor, max_length: int, rows: Tensor | None = None
 ) -> Tensor:
     """Return the gradient of the kernels, (D, 23, K), from those of W, (D, 20, K), and of P's rows, (rows, D)."""
@@ -54,6 +55,11 @@ def weight_gradient(
     features = features if rows is None else features[rows]
     positional = position_gradient.T @ features  # (D, rows) @ (rows, 3 * K) -> (D, 3 * K)
     return torch.cat([residue_gradient, positional.view(D, N_POSITIONAL, K)], dim=1)
+
+
+def window_dtype(sequences: SequenceBatch) -> torch.dtype:
+    """Return the smallest type that holds the first position of every window of these sequences."""
+    return torch.uint8 if sequences.max_length <= 256 else torch.int32
 
 
 @cache  # never dropped: a CUDA graph may read them

@@ -31,7 +31,6 @@ from deeprc.datasets.simulation import (
     write_airr,
     write_container,
 )
-from deeprc.datasets.simulation.background import DrawnSequences
 from deeprc.datasets.simulation.clones import ClonePools
 from deeprc.datasets.simulation.recipe import cohort_from_mapping, cohort_to_mapping
 from deeprc.datasets.summary import render_summary, summarise
@@ -42,7 +41,7 @@ POOL = CloneSignal(40, burden=6, other_burden=1)
 SMALL = Cohort(60, Sizes(200, 30, 100), LOOPS, (POOL,), seed=2)
 
 
-def receptors(table: Sequences | DrawnSequences) -> list[tuple[str, str, str]]:
+def receptors(table: Sequences) -> list[tuple[str, str, str]]:
     assert table.v_call is not None
     assert table.j_call is not None
     junctions = decode_many(table.residues, offsets_of(table.lengths))

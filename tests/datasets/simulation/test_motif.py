@@ -47,7 +47,7 @@ def test_a_deletion_that_never_or_always_happens(probability: float, expected: d
 def test_the_same_form_of_different_places_stays_apart() -> None:
     """S and the other S are altered with different probabilities."""
     motif = Motif("S(d)S(d)E")
-    assert [(each.codes, each.places, each.probability) for each in motif.variants] == [
+    assert [(each.codes, each.positions, each.probability) for each in motif.variants] == [
         ((15, 15, 3), (0, 1, 2), 0.25),
         ((15, 3), (0, 2), 0.25),
         ((15, 3), (1, 2), 0.25),
@@ -56,7 +56,7 @@ def test_the_same_form_of_different_places_stays_apart() -> None:
 
 
 def test_places_count_the_patterns_positions() -> None:
-    places = {"".join(map(str, each.places)) for each in Motif("GL(d)-N").variants}
+    places = {"".join(map(str, each.positions)) for each in Motif("GL(d)-N").variants}
     assert places == {"013", "0123", "01223", "03", "023", "0223"}
 
 

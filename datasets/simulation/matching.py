@@ -16,7 +16,7 @@ from deeprc.compilation import njit
 from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.simulation.motif import GAP, WILDCARD, Motif
 
-__all__ = ["Matches", "find_motifs"]
+__all__ = ["Matches", "match_motifs"]
 
 
 class Matches(NamedTuple):
@@ -25,18 +25,18 @@ class Matches(NamedTuple):
     Attributes
     ----------
     whole
-        Whether it holds one of the motifs, (N,) bool. Wildcards and gaps fit any residue, gaps take any of their
-        lengths; deletions and alterations are not considered.
+        Whether the sequence holds one of the motifs, (N,) bool. Wildcards and gaps fit any residue, and gaps have any
+        of their lengths; deletions and alterations are not considered.
     overlap
-        At the best place of any of them, how many of the motif's amino acids are there, (N,) uint8; wildcards and gaps
-        do not count.
+        The largest number of a motif's amino acids that one position of the sequence holds, (N,) uint8; wildcards and
+        gaps do not count.
     """
 
     whole: NDArray[np.bool_]
     overlap: NDArray[np.uint8]
 
 
-def find_motifs(
+def match_motifs(
     motifs: Sequence[Motif], residues: NDArray[np.uint8], lengths: NDArray[np.int64], *, inside: bool = False
 ) -> Matches:
     """Look for motifs in sequences end to end, (R,) uint8 and (N,) int64; `inside` the first and last residue only."""
@@ -53,9 +53,11 @@ def find_motifs(
 
 def _complete(motif: Motif) -> list[tuple[int, ...]]:
     """Return the forms that lack nothing but residues in gaps."""
-    letters = [{place for place, code in zip(v.places, v.codes, strict=True) if code != GAP} for v in motif.variants]
-    most = max(map(len, letters))
-    return [variant.codes for variant, places in zip(motif.variants, letters, strict=True) if len(places) == most]
+    kept = [
+        {position for position, code in zip(v.positions, v.codes, strict=True) if code != GAP} for v in motif.variants
+    ]
+    complete = max(map(len, kept))
+    return [variant.codes for variant, each in zip(motif.variants, kept, strict=True) if len(each) == complete]
 
 
 @njit(parallel=True, nogil=True)

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
-from deeprc.datasets.simulation import Cohort, IndependentBackground, MotifSignal, SimulatedDataset, Sizes, find_motifs
+from deeprc.datasets.simulation import Cohort, IndependentBackground, MotifSignal, SimulatedDataset, Sizes, match_motifs
 from deeprc.datasets.simulation.motif import Motif
 
 # Motifs and all that a person would look for who knows them: deletions are no part of it, nor are alterations.
@@ -48,7 +48,7 @@ def test_it_finds_what_a_plain_search_finds(name: str, inside: bool) -> None:
     letters = "".join(sorted(set("".join(forms)) - {"."})) + "Y"
     texts = sequences(2000 if len(letters) < 7 else 6000, letters) + sequences(200, AMINO_ACIDS, 1)
     residues, offsets = encode_many(texts)
-    found = find_motifs(motifs, residues, np.diff(offsets), inside=inside)
+    found = match_motifs(motifs, residues, np.diff(offsets), inside=inside)
     seen = [text[1:-1] for text in texts] if inside else texts
     whole = [re.search("|".join(forms), text) is not None for text in seen]
     assert 10 < sum(whole) < len(texts) / 2
@@ -58,14 +58,14 @@ def test_it_finds_what_a_plain_search_finds(name: str, inside: bool) -> None:
 
 def test_a_hand_computed_example() -> None:
     residues, offsets = encode_many(["CSFENC", "SFE", "CSFWN", "AAAA", "", "NEFS"])
-    found = find_motifs([Motif("SFEN")], residues, np.diff(offsets))
+    found = match_motifs([Motif("SFEN")], residues, np.diff(offsets))
     assert found.whole.tolist() == [True, False, False, False, False, False]
     assert found.overlap.tolist() == [4, 0, 3, 0, 0, 0]  # at NEFS no letter is at its place
 
 
 def test_sequences_do_not_run_into_each_other() -> None:
     residues, offsets = encode_many(["CSF", "ENC"])
-    assert not find_motifs([Motif("SFEN")], residues, np.diff(offsets)).whole.any()
+    assert not match_motifs([Motif("SFEN")], residues, np.diff(offsets)).whole.any()
 
 
 def found_and_witnesses(pattern: str) -> tuple[np.ndarray, np.ndarray]:
@@ -77,7 +77,7 @@ def found_and_witnesses(pattern: str) -> tuple[np.ndarray, np.ndarray]:
     for repertoire in dataset:
         assert repertoire.witness is not None
         assert repertoire.witness.any() == (repertoire.metadata["status"] == "positive")
-        matches = find_motifs(signal.motifs, repertoire.residues, repertoire.lengths)
+        matches = match_motifs(signal.motifs, repertoire.residues, repertoire.lengths)
         assert not matches.overlap[repertoire.witness == 0].any()
         found.append(matches.whole)
         witness.append(repertoire.witness == 1)
