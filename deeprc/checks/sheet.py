@@ -118,8 +118,8 @@ class Subjects:
         found = [name for name in subject_columns(sheet.table) if sheet.table[name].notna().any()]
         self.columns = [*([group_by] if group_by is not None else []), *(name for name in found if name != group_by)]
         self._table = sheet.table[self.columns].set_axis(list(sheet.repertoire_ids))
-        fewest = min(self.columns, key=lambda name: self._table[name].nunique(), default=None)
-        self.column = group_by or fewest
+        coarsest = min(self.columns, key=lambda name: self._table[name].nunique(), default=None)
+        self.column = group_by or coarsest
 
     def of_each(self) -> pd.Series:
         """Return the subject of each repertoire as text, indexed by repertoire; None where it is not known."""
