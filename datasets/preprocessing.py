@@ -18,7 +18,7 @@ from deeprc.datasets.plan import Plan, describe_missing, list_names, plan_readin
 from deeprc.datasets.reading import Reading, ReadResult, note_failure, read_file, read_files
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
 from deeprc.errors import InputError, group_errors
-from deeprc.files import check_place, name_write_errors
+from deeprc.files import check_output_path, name_write_errors
 
 __all__ = ["preprocess"]
 
@@ -107,7 +107,7 @@ def _say_what_is_kept(writer: ContainerWriter) -> Generator[None, None, None]:
 
 
 def _check_arguments(output: Path, jobs: int | None) -> None:
-    check_place(output)
+    check_output_path(output)
     if output.exists() and not is_container(output):
         raise InputError(f"{output}: exists and is no container; choose another `output`")
     if jobs is not None and jobs < 1:

@@ -21,7 +21,7 @@ from deeprc.datasets.matching import match_files
 from deeprc.datasets.metadata import Metadata, read_metadata
 from deeprc.datasets.plan import list_names
 from deeprc.errors import InputError
-from deeprc.files import NO_ROOM, FileStamp, name_write_errors, write_aside
+from deeprc.files import WRITE_ERROR_CODES, FileStamp, name_write_errors, write_atomically
 from deeprc.versions import package_version
 
 __all__ = ["Relabelling", "relabel"]
@@ -191,7 +191,7 @@ def _write(source: Container, target: Path, table: pd.DataFrame, done: Relabelli
     }
     history = [*source.preprocessing.get("relabelled", []), entry]
     new_source = source.source.partition(_WORDS)[0] + _WORDS + sheet_name
-    with name_write_errors(target), write_aside(target) as aside:
+    with name_write_errors(target), write_atomically(target) as aside:
         _copy(source, aside)
         provenance = {**source.preprocessing, "relabelled": history}
         rewrite_metadata(aside, source, table, source=new_source, preprocessing=provenance)
@@ -203,7 +203,7 @@ def _copy(source: Container, aside: Path) -> None:
         shutil.copyfile(source.path, aside)
         stamp = FileStamp.of(source.path)
     except OSError as error:  # which names the source, whichever of the two files it is about
-        if error.errno in NO_ROOM:
+        if error.errno in WRITE_ERROR_CODES:
             raise OSError(error.errno, error.strerror) from error
         raise InputError(f"{source.path}: cannot be read: {error.strerror}") from error
     if stamp != source.stamp:

@@ -80,7 +80,7 @@ def cohort(
     from deeprc.datasets.container import is_container
     from deeprc.datasets.simulation import load_recipe, recipes, write_airr, write_container
     from deeprc.datasets.simulation.write import check_airr_folder
-    from deeprc.files import check_place
+    from deeprc.files import check_output_path
 
     if show:
         for name, what in recipes().items():
@@ -89,7 +89,7 @@ def cohort(
     if recipe is None or (output is None and as_airr is None):
         raise InputError("expected a recipe (`deeprc simulate --list` shows them) and --output, or --as-airr, or both")
     if output is not None:
-        check_place(output)
+        check_output_path(output)
         if output.exists() and not is_container(output):
             raise InputError(f"{output}: exists and is no container; choose another --output")
     if as_airr is not None:
