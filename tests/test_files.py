@@ -269,6 +269,7 @@ DOORS = {
     "deeprc/interpretation/report/page.py": "as drawing.py, and the package's own templates",
     "deeprc/training/checkpoint.py": "after `check_regular_file`",
     "datasets/cache.py": "after `check_regular_file`",
+    "datasets/container_file.py": "writes",
     "datasets/container_writer.py": "writes",
     "datasets/hdf5.py": "the door of containers",
     "datasets/journal.py": "after it is locked",

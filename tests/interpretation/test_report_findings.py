@@ -17,7 +17,7 @@ from scipy.stats import fisher_exact
 from deeprc.checks.findings import Finding
 from deeprc.checks.of_run import RunChecks, check_for_training, read_checks
 from deeprc.checks.shortcuts import Shortcut
-from deeprc.datasets.container_writer import seal_container
+from deeprc.datasets.container_file import seal_container
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.relabelling import relabel
 from deeprc.interpretation.motifs.carriers import people_p_value

@@ -14,7 +14,8 @@ from torch import Tensor
 import deeprc
 from deeprc.config import TrainingConfig, load_config
 from deeprc.datasets.alphabet import encode_many
-from deeprc.datasets.container_writer import ContainerWriter, seal_container
+from deeprc.datasets.container_file import seal_container
+from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
