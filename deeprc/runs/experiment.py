@@ -26,7 +26,7 @@ from deeprc.device import resolve_device
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import write_cautions
 from deeprc.evaluation.cohort_cautions import part_of_split, subject_cautions
-from deeprc.evaluation.splits import SPLITS, Split, make_split
+from deeprc.evaluation.splits import N_FOLDS, SPLITS, Split, make_split
 from deeprc.files import check_new_folder, name_write_errors, temporary_folder, write_text
 from deeprc.locks import is_same_file, take_lock
 from deeprc.outputs import output_names, output_slices
@@ -62,7 +62,7 @@ def train_run(
     *,
     targets: Sequence[str] | str,
     config: Config | None = None,
-    folds: int = 5,
+    folds: int = N_FOLDS,
     fold: int = 0,
     validation_fold: int | None = None,
     group_by: str | None = None,
