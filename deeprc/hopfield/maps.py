@@ -31,9 +31,12 @@ Normalisation = Literal["inputs", "projected", "none"]
 """Where patterns are scaled to mean 0 and variance 1 (paper lines 7393-7401): before the map into the associative space
 (`inputs`), after it (`projected`), or not at all (`none`)."""
 
-Values = Literal["projected", "raw", "associated"] """Values that are averaged: `projected`, the raw patterns mapped by
-W_V as in a transformer; `raw`, the raw patterns, the same for all heads; `associated`, the stored patterns in the
-associative space, so that the result is the retrieved state."""
+Values = Literal["projected", "raw", "associated"]
+"""Values that are averaged.
+
+`projected`: the raw patterns, mapped by W_V as in a transformer. `raw`: the raw patterns, the same for all heads.
+`associated`: the stored patterns in the associative space, so that the result is the retrieved state.
+"""
 
 
 class PatternMap(nn.Module):
