@@ -193,8 +193,8 @@ class RepertoireOutputs:
     def __call__(self, position: int) -> Tensor:
         """Return the outputs of one repertoire, (T,)."""
         if position not in self._known:
-            most = int(self._ends[position] - self._sizes[position]) + chunk_size(self._network.pooling.queries.device)
-            stop = int(np.searchsorted(self._ends, most, side="right"))  # those before it fit into one chunk
+            end = int(self._ends[position] - self._sizes[position]) + chunk_size(self._network.pooling.queries.device)
+            stop = int(np.searchsorted(self._ends, end, side="right"))  # those before it fit into one chunk
             if stop <= position + 1:
                 return self._of_one(position)
             self._known = dict(zip(range(position, stop), self._of_many(range(position, stop)), strict=True))
@@ -213,11 +213,11 @@ class RepertoireOutputs:
 
 def groups_of_small(network: DeepRC, collator: Collator, positions: Iterable[int]) -> Iterator[list[int]]:
     """Yield the positions in lists: those that follow each other and whose sequences fit into one chunk together."""
-    most, n = chunk_size(network.pooling.queries.device), 0
+    max_together, n = chunk_size(network.pooling.queries.device), 0
     group: list[int] = []
     for position in positions:
         size = collator.size(position)
-        if group and n + size > most:
+        if group and n + size > max_together:
             yield group
             group, n = [], 0
         group.append(position)
