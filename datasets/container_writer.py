@@ -27,7 +27,7 @@ from deeprc.datasets.journal import Journal
 from deeprc.datasets.sequences import Sequences
 from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError
-from deeprc.files import folder_beside, replace_file
+from deeprc.files import replace_file, temporary_folder
 from deeprc.versions import package_version
 
 __all__ = ["ContainerWriter", "rewrite_metadata", "seal_container"]
@@ -100,7 +100,7 @@ class ContainerWriter:
                 self._journal = Journal(self._folder)
                 self.checkpoints = [entry["note"] for entry in self._journal.entries]
             else:
-                self._folder = self._hidden.enter_context(folder_beside(self._place))
+                self._folder = self._hidden.enter_context(temporary_folder(self._place))
         except OSError as error:
             raise InputError(f"{self.path}: cannot be written: {error.strerror}") from error
         except BaseException:  # the process is asked to end before `with` has begun, so nobody calls __exit__

@@ -102,7 +102,7 @@ def run_quickstart(
             "run directory": str(run.path),
             "predictions": str(run.path / "predictions.tsv"),
             "attention of every repertoire's top sequences": str(folder / "attention.tsv"),
-            "over how many sequences each head averages": str(heads_path(folder / "attention.tsv")),
+            "how many sequences each head averages": str(heads_path(folder / "attention.tsv")),
             "test sequences that speak most for the positive class": str(folder / "top_sequences.tsv"),
         },
     }

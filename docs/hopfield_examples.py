@@ -229,7 +229,7 @@ class HopfieldClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         `distance` compares x and y by xᵀy - ‖y‖²/2, so the nearest pattern is the most similar one; all else is a
         normalisation of the layer.
     beta
-        Of the layer.
+        Inverse temperature of the layer.
     """
 
     def __init__(self, learn: str = "", similarity: str = "distance", beta: float | None = None) -> None:

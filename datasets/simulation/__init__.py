@@ -14,7 +14,7 @@ with deeprc, `write_container` and `write_airr` write cohorts.
 
 from __future__ import annotations
 
-from deeprc.datasets.simulation.background import Background, DrawnSequences, IndependentBackground
+from deeprc.datasets.simulation.background import Background, IndependentBackground
 from deeprc.datasets.simulation.carriers import CarrierTable
 from deeprc.datasets.simulation.clones import CloneSignal
 from deeprc.datasets.simulation.cohort import Cohort, Signal
@@ -40,7 +40,6 @@ __all__ = [
     "Cohort",
     "Counts",
     "DiffuseSignal",
-    "DrawnSequences",
     "GeneShift",
     "GermlineBackground",
     "Implants",

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from deeprc.compilation import njit
-from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of, take
-from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
 from deeprc.datasets.counters import word
+from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 
-__all__ = ["RESIDUE_WEIGHTS", "Background", "DrawnSequences", "IndependentBackground"]
+__all__ = ["RESIDUE_WEIGHTS", "Background", "IndependentBackground", "replace_rows"]
 
 RESIDUE_WEIGHTS: Mapping[str, int] = {
     # of 65,536 residues
@@ -55,42 +55,21 @@ _BITS = 16
 _LONGEST = 64
 
 
-@dataclass(frozen=True)
-class DrawnSequences:
-    """Sequences end to end: `residues` (R,) uint8, `lengths` (n,) int64, and their genes if the background has any."""
-
-    residues: NDArray[np.uint8]
-    lengths: NDArray[np.int64]
-    v_call: Categorical | None = None
-    j_call: Categorical | None = None
-
-    def take(self, rows: NDArray[np.int64]) -> DrawnSequences:
-        """Return the sequences at some rows, (m,)."""
-        residues, offsets = take(self.residues, offsets_of(self.lengths), rows)
-        genes = (None if calls is None else calls.take(rows) for calls in (self.v_call, self.j_call))
-        return DrawnSequences(residues, np.diff(offsets), *genes)
-
-    def join(self, other: DrawnSequences) -> DrawnSequences:
-        """Return these sequences and then another's; genes only where both have them."""
-        genes = (
-            None if first is None or second is None else Categorical.concatenate([first, second])
-            for first, second in ((self.v_call, other.v_call), (self.j_call, other.j_call))
-        )
-        residues = np.concatenate([self.residues, other.residues])
-        return DrawnSequences(residues, np.concatenate([self.lengths, other.lengths]), *genes)
-
-    def replace(self, rows: NDArray[np.int64], others: DrawnSequences) -> DrawnSequences:
-        """Return these sequences with others, (m,), at some rows, (m,)."""
-        index = np.arange(len(self.lengths))
-        index[rows] = len(self.lengths) + np.arange(len(rows))
-        return self.join(others).take(index)
+def replace_rows(sequences: Sequences, rows: NDArray[np.int64], others: Sequences) -> Sequences:
+    """Return sequences with others, (m,), at some rows, (m,); genes where both have them."""
+    index = np.arange(len(sequences))
+    index[rows] = len(sequences) + np.arange(len(rows))
+    return Sequences.concatenate([sequences, others]).take(index)
 
 
 class Background(Protocol):
     """A source of sequences: any sequence of any repertoire can be drawn alone and is always the same."""
 
-    def draw(self, key: int, rows: NDArray[np.int64]) -> DrawnSequences:
-        """Return the sequences at these rows, (n,), of the endless repertoire that a key of 64 bits stands for."""
+    def draw(self, key: int, rows: NDArray[np.int64]) -> Sequences:
+        """Return the sequences at these rows, (n,), of the endless repertoire that a key of 64 bits stands for.
+
+        Their counts are 1.
+        """
 
     def draw_lengths(self, key: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return only their lengths, (n,), at less cost where there is a way."""
@@ -144,13 +123,13 @@ class IndependentBackground:
         """For each length, the smallest number of 32 bits that gives a longer sequence."""
         return np.rint(np.cumsum(self.length_probabilities) * 2.0**32).astype(np.uint64)
 
-    def draw(self, key: int, rows: NDArray[np.int64]) -> DrawnSequences:
+    def draw(self, key: int, rows: NDArray[np.int64]) -> Sequences:
         """Return the sequences at these rows."""
         lengths = self.draw_lengths(key, rows)
         offsets = offsets_of(lengths)
         residues = np.empty(offsets[-1], np.uint8)
         _draw_residues(np.uint64(key), rows, offsets, self._residue_table, residues)
-        return DrawnSequences(residues, lengths)
+        return Sequences.counted_once(residues, offsets)
 
     def draw_lengths(self, key: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return only their lengths."""

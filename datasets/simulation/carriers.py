@@ -18,7 +18,8 @@ from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.genes import normalise_gene
 from deeprc.datasets.metadata import Metadata, read_metadata
-from deeprc.datasets.simulation.background import Background, DrawnSequences
+from deeprc.datasets.sequences import Sequences
+from deeprc.datasets.simulation.background import Background
 from deeprc.datasets.simulation.clones import MAX_CLONES, check_share
 from deeprc.errors import InputError
 
@@ -116,15 +117,15 @@ class CarrierTable:
                 )
         return np.stack(columns, axis=1).astype(np.bool_)
 
-    def clones(self, background: Background, key: int) -> DrawnSequences:  # noqa: ARG002 - as of any source
+    def clones(self, background: Background, key: int) -> Sequences:  # noqa: ARG002 - as of any source
         """Return the P clones of the table; their genes have IMGT names."""
         parts = [name.split("|") for name in self._clone_columns]
         for name, part in zip(self._clone_columns, parts, strict=True):
             if len(part) != _PARTS or not part[1] or set(part[1]) - set(AMINO_ACIDS):
                 raise InputError(f"{self.path}: column {name!r}: expected V gene|junction|J gene")
         residues, offsets = encode_many([part[1] for part in parts])
-        genes = (Categorical.encode([normalise_gene(part[i]).name for part in parts]) for i in (0, 2))
-        return DrawnSequences(residues, np.diff(offsets), *genes)
+        v_call, j_call = (Categorical.encode([normalise_gene(part[i]).name for part in parts]) for i in (0, 2))
+        return Sequences.counted_once(residues, offsets).with_genes({"v_call": v_call, "j_call": j_call})
 
     def carried(self, key: int, repertoire: int, carries: bool) -> NDArray[np.int64]:  # noqa: ARG002 - likewise
         """Return the indices of the clones in one repertoire, (K,)."""

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from deeprc.datasets.alphabet import decode_many, offsets_of
+from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.counters import key_of, uniforms
-from deeprc.datasets.simulation.background import Background, DrawnSequences
+from deeprc.datasets.sequences import Sequences
+from deeprc.datasets.simulation.background import Background
 from deeprc.datasets.simulation.pool import shuffled
 from deeprc.errors import InputError
 
@@ -89,13 +90,13 @@ class CloneSignal:
         check_share(self.name, "variant_rate", self.variant_rate)
         check_share(self.name, "prevalence", self.prevalence)
 
-    def clones(self, background: Background, key: int) -> DrawnSequences:
+    def clones(self, background: Background, key: int) -> Sequences:
         """Return the P clones of the pool, all with different junctions, drawn from a background."""
         found: dict[str, int] = {}
         for n in (2 * self.n_clones, _MAX_DRAWS * self.n_clones):
             drawn = background.draw(key_of(key, _POOL), np.arange(n))
             found = {}
-            for row, junction in enumerate(decode_many(drawn.residues, offsets_of(drawn.lengths))):
+            for row, junction in enumerate(drawn.decode()):
                 found.setdefault(junction, row)
             if len(found) >= self.n_clones:
                 return drawn.take(np.array(list(found.values())[: self.n_clones]))
@@ -128,7 +129,7 @@ class CloneSource(Protocol):
     def variant_rate(self) -> float:
         """Probability that a carrier has a variant of the clone."""
 
-    def clones(self, background: Background, key: int) -> DrawnSequences:
+    def clones(self, background: Background, key: int) -> Sequences:
         """Return the P clones."""
 
     def carried(self, key: int, repertoire: int, carries: bool) -> NDArray[np.int64]:
@@ -151,7 +152,7 @@ class CarriedClones(NamedTuple):
     """
 
     rows: NDArray[np.int64]
-    sequences: DrawnSequences
+    sequences: Sequences
     signal: NDArray[np.int64]
     clone: NDArray[np.int64]
 
@@ -172,17 +173,15 @@ class ClonePools:
     def __init__(self, sources: Sequence[CloneSource], background: Background, keys: Sequence[int]) -> None:
         self.sources, self.keys = tuple(sources), tuple(keys)
         pools = [source.clones(background, key) for source, key in zip(sources, keys, strict=True)]
-        self.clones = pools[0]
-        for pool in pools[1:]:
-            self.clones = self.clones.join(pool)
-        self.first = offsets_of(np.array([len(pool.lengths) for pool in pools], np.int64))
+        self.clones = Sequences.concatenate(pools)
+        self.first = offsets_of(np.array([len(pool) for pool in pools], np.int64))
         if self.first[-1] > MAX_CLONES:
             raise InputError(f"signals: expected at most {MAX_CLONES:,} clones in all, found {self.first[-1]:,}")
 
     @cached_property
     def junctions(self) -> list[str]:
         """The junctions of all clones."""
-        return decode_many(self.clones.residues, offsets_of(self.clones.lengths))
+        return self.clones.decode()
 
     def carried(self, repertoire: int, size: int, carries: Sequence[bool]) -> CarriedClones:
         """Return the clones of one repertoire; where it has fewer sequences than clones, the first of them.
@@ -208,16 +207,15 @@ class ClonePools:
         return CarriedClones(shuffled(key, np.arange(len(clone)), size), sequences, signal, clone)
 
 
-def _with_variants(clones: DrawnSequences, rates: NDArray[np.float64], key: int) -> DrawnSequences:
+def _with_variants(clones: Sequences, rates: NDArray[np.float64], key: int) -> Sequences:
     """Return K clones, of which each is replaced by a variant with a given probability, (K,).
 
     A variant has one other amino acid at a position that is not the first or the last. Junctions shorter than three
     residues stay as they are.
     """
-    offsets = offsets_of(clones.lengths)
-    u, position, change = (uniforms(key_of(key, _VARIANT, part), np.arange(len(clones.lengths))) for part in range(3))
+    u, position, change = (uniforms(key_of(key, _VARIANT, part), np.arange(len(clones))) for part in range(3))
     rows = np.flatnonzero((u < rates) & (clones.lengths > 2))
-    at = offsets[rows] + 1 + (position[rows] * (clones.lengths[rows] - 2)).astype(np.int64)
+    at = clones.offsets[rows] + 1 + (position[rows] * (clones.lengths[rows] - 2)).astype(np.int64)
     residues = clones.residues.copy()
     residues[at] = (residues[at] + 1 + (change[rows] * 19).astype(np.uint8)) % 20
     return replace(clones, residues=residues)

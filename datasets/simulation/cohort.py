@@ -6,7 +6,7 @@ Letters: B repertoires, n sequences.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
 
@@ -15,10 +15,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.counters import key_of, uniforms
 from deeprc.datasets.sequences import Sequences
-from deeprc.datasets.simulation.background import Background, DrawnSequences, IndependentBackground
+from deeprc.datasets.simulation.background import Background, IndependentBackground, replace_rows
 from deeprc.datasets.simulation.carriers import CarrierTable
 from deeprc.datasets.simulation.clones import ClonePools, CloneSignal
 from deeprc.datasets.simulation.parts import Batch, Counts, GeneShift, Sizes
@@ -227,15 +226,7 @@ class Cohort:
         drawn, implants = self._with_clones(
             index, rows, carries, drawn, implants._replace(signal=among_all[implants.signal])
         )
-        table = Sequences(
-            drawn.residues,
-            offsets_of(drawn.lengths),
-            self._counts(index, rows),
-            drawn.v_call,
-            drawn.j_call,
-            implants.signal,
-        )
-        return table, implants
+        return replace(drawn, counts=self._counts(index, rows), witness=implants.signal), implants
 
     def lengths_and_counts(self, index: int) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
         """Return those of a whole repertoire, (n,), without its residues, which cost more."""
@@ -282,7 +273,7 @@ class Cohort:
         keys = [self._key(Stream.CLONES, i) for i in self._clone_signals]
         return ClonePools(sources, self.background, keys) if sources else None
 
-    def _tilted(self, index: int, rows: NDArray[np.int64], carries: Sequence[bool]) -> DrawnSequences:
+    def _tilted(self, index: int, rows: NDArray[np.int64], carries: Sequence[bool]) -> Sequences:
         """Return what a repertoire has before anything is implanted."""
         first = self._shifted(index, rows)
         tilts = []
@@ -297,11 +288,11 @@ class Cohort:
             return first
         second = self._shifted(index, rows + _SECOND_DRAW * _OTHER_ROWS)
         chosen = second_draws(first, second, tilts, self._key(Stream.DIFFUSE, len(self.signals), index), rows)
-        return first.replace(chosen, second.take(chosen))
+        return replace_rows(first, chosen, second.take(chosen))
 
     def _with_clones(
-        self, index: int, rows: NDArray[np.int64], carries: Sequence[bool], drawn: DrawnSequences, implants: Implants
-    ) -> tuple[DrawnSequences, Implants]:
+        self, index: int, rows: NDArray[np.int64], carries: Sequence[bool], drawn: Sequences, implants: Implants
+    ) -> tuple[Sequences, Implants]:
         """Put the clones of a repertoire in the place of sequences of its, and note them in the truth."""
         if self._pools is None:
             return drawn, implants
@@ -314,7 +305,7 @@ class Cohort:
         implants.signal[at] = np.array(self._clone_signals, np.uint8)[carried.signal[which]] + 1
         implants.motif[at] = carried.clone[which] + sum(len(signal.motifs) for signal in self.motif_signals)
         implants.start[at] = 0
-        return drawn.replace(at, carried.sequences.take(which)), implants
+        return replace_rows(drawn, at, carried.sequences.take(which)), implants
 
     def _counts(self, index: int, rows: NDArray[np.int64]) -> NDArray[np.uint32]:
         if self.counts.exponent is None:
@@ -324,7 +315,7 @@ class Cohort:
             counts = np.floor(u ** (-1 / (self.counts.exponent - 1)))
         return np.minimum(counts, self.counts.maximum).astype(np.uint32)
 
-    def _shifted(self, index: int, rows: NDArray[np.int64]) -> DrawnSequences:
+    def _shifted(self, index: int, rows: NDArray[np.int64]) -> Sequences:
         """Return the background's sequences, of which some are drawn again where V genes are shifted."""
         key = self._key(Stream.BACKGROUND, index)
         drawn = self.background.draw(key, rows)
@@ -335,7 +326,7 @@ class Cohort:
             other = np.array([gene not in shift.v_genes for gene in drawn.v_call.vocabulary])[drawn.v_call.codes]
             u = uniforms(self._key(Stream.GENE_SHIFT, index, part), rows)
             again = np.flatnonzero(other & (u < shift.strength))
-            drawn = drawn.replace(again, self.background.draw(key, rows[again] + (part + 1) * _OTHER_ROWS))
+            drawn = replace_rows(drawn, again, self.background.draw(key, rows[again] + (part + 1) * _OTHER_ROWS))
         return drawn
 
     def _recorded(self, index: int, status: str) -> str:

@@ -16,7 +16,8 @@ from deeprc.compilation import njit
 from deeprc.datasets.alphabet import encode, offsets_of
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.counters import uniforms, word, words
-from deeprc.datasets.simulation.background import Background, DrawnSequences
+from deeprc.datasets.sequences import Sequences
+from deeprc.datasets.simulation.background import Background
 from deeprc.errors import InputError
 
 __all__ = ["GermlineBackground"]
@@ -52,7 +53,7 @@ class GermlineBackground(Background):
             if not valid or not 0 < sum(usage.values()) < math.inf:
                 raise InputError(f"background: expected the usage of some of {', '.join(known)}, found {dict(usage)}")
 
-    def draw(self, key: int, rows: NDArray[np.int64]) -> DrawnSequences:
+    def draw(self, key: int, rows: NDArray[np.int64]) -> Sequences:
         """Return the sequences at these rows."""
         own = words(key, rows)
         v_genes, j_genes = sorted(self.v_genes), sorted(self.j_genes)  # the order of a mapping means nothing
@@ -70,7 +71,7 @@ class GermlineBackground(Background):
         v_call, j_call = (
             Categorical(codes.astype(np.uint16), tuple(genes)) for codes, genes in ((v, v_genes), (j, j_genes))
         )
-        return DrawnSequences(residues, lengths, v_call, j_call)
+        return Sequences.counted_once(residues, offsets).with_genes({"v_call": v_call, "j_call": j_call})
 
 
 def _drawn(usage: Sequence[float], own: NDArray[np.uint64], counter: int) -> NDArray[np.int64]:

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import offsets_of
-from deeprc.datasets.simulation.background import Background, DrawnSequences
+from deeprc.datasets.sequences import Sequences
+from deeprc.datasets.simulation.background import Background
 from deeprc.datasets.simulation.lstm_kernel import LOGITS, Prefixes, Weights, advance, pack, write_sequences
 from deeprc.datasets.simulation.lstm_model import BOUNDARY, MAX_LENGTH, SHIPPED, LstmModel, load_model
 from deeprc.datasets.simulation.lstm_product import blocks_of
@@ -71,7 +72,7 @@ class LstmBackground(Background):
     def _prefixes(self) -> Prefixes:
         return _likely_prefixes(self._weights, self.model.hidden, self.shared)
 
-    def draw(self, key: int, rows: NDArray[np.int64]) -> DrawnSequences:
+    def draw(self, key: int, rows: NDArray[np.int64]) -> Sequences:
         """Return the sequences at these rows, (n,), of the endless repertoire that a key of 64 bits stands for."""
         padded = np.empty((len(rows), MAX_LENGTH), np.uint8)
         lengths = np.zeros(len(rows), np.int64)
@@ -80,7 +81,7 @@ class LstmBackground(Background):
         offsets = offsets_of(lengths)
         residues = np.empty(offsets[-1], np.uint8)
         pack(padded, offsets, residues)
-        return DrawnSequences(residues, lengths)
+        return Sequences.counted_once(residues, offsets)
 
 
 def _weights_of(model: LstmModel) -> Weights:

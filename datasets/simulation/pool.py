@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from deeprc.compilation import njit
 from deeprc.datasets.counters import word
-from deeprc.datasets.simulation.background import DrawnSequences
+from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 
 __all__ = ["SequencePool", "shuffled"]
@@ -34,20 +34,20 @@ class SequencePool:
     path: Path
 
     @cached_property
-    def sequences(self) -> DrawnSequences:
+    def sequences(self) -> Sequences:
         """All sequences of the pool, read when they are first needed."""
         from deeprc.datasets.simulation.source import read_source
 
         found = read_source(self.path)
-        if not len(found.lengths):
+        if not len(found):
             raise InputError(f"{self.path}: holds no sequence")
         return found
 
     def __len__(self) -> int:
         """Return the number of sequences."""
-        return len(self.sequences.lengths)
+        return len(self.sequences)
 
-    def draw(self, key: int, rows: NDArray[np.int64]) -> DrawnSequences:
+    def draw(self, key: int, rows: NDArray[np.int64]) -> Sequences:
         """Return the sequences that a shuffled pool has at these rows; it is shuffled anew where rows exceed it."""
         return self.sequences.take(self._indices(key, rows))
 

@@ -122,7 +122,7 @@ def _set_carriers(mapping: dict[str, Any], path: Path) -> None:
     signals = mapping.get("signals")
     tables = [each for each in signals or () if isinstance(each, dict) and each.get("kind") == "carriers"]
     if not tables:
-        raise InputError("--carriers: the recipe has no signal of kind carriers")
+        raise InputError("`carriers`: the recipe has no signal of kind carriers")
     for each in tables:
         each["path"] = str(path)
 
@@ -252,7 +252,7 @@ def _signal(value: Any, key: str) -> Any:
         raise InputError(f"{key}: expected names and values, with a kind of {', '.join(SIGNALS)}, found {value!r}")
     options = {name: each for name, each in value.items() if name != "kind"}
     if value.get("kind") == "carriers" and options.get("path") is None:
-        raise InputError(f"{key}.path: this recipe needs a table of who carries which clone: --carriers FILE")
+        raise InputError(f"{key}.path: this recipe needs a table of who carries which clone: `carriers=FILE`")
     return _dataclass(SIGNALS[value.get("kind", "motifs")], options, key)
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.counters import key_of
 from deeprc.datasets.genes import normalise_genes
-from deeprc.datasets.simulation.background import Background, DrawnSequences
+from deeprc.datasets.sequences import Sequences
+from deeprc.datasets.simulation.background import Background
 from deeprc.errors import InputError
 
 __all__ = ["RecombinationBackground"]
@@ -46,16 +46,14 @@ class RecombinationBackground(Background):
         except (RuntimeError, ValueError, OSError) as error:
             raise InputError(f"background: righor has no model of {self.species} {self.chain}: {error}") from error
 
-    def draw(self, key: int, rows: NDArray[np.int64]) -> DrawnSequences:
+    def draw(self, key: int, rows: NDArray[np.int64]) -> Sequences:
         """Return the sequences at these rows."""
         blocks, block_of_row = np.unique(rows // _BLOCK, return_inverse=True)
         made = [self._block(key, int(block)) for block in blocks]
-        places = zip(block_of_row.tolist(), (rows % _BLOCK).tolist(), strict=True)
-        chosen = [made[block][place] for block, place in places]
-        residues, offsets = encode_many([junction for junction, _, _ in chosen])
-        return DrawnSequences(
-            residues, np.diff(offsets), _calls([v for _, v, _ in chosen]), _calls([j for _, _, j in chosen])
-        )
+        positions = zip(block_of_row.tolist(), (rows % _BLOCK).tolist(), strict=True)
+        chosen = [made[block][position] for block, position in positions]
+        genes = {"v_call": _calls([v for _, v, _ in chosen]), "j_call": _calls([j for _, _, j in chosen])}
+        return Sequences.encode([junction for junction, _, _ in chosen]).with_genes(genes)
 
     def _block(self, key: int, number: int) -> list[tuple[str, str, str]]:
         generator = self._model.generator(seed=key_of(key, number))

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from deeprc.datasets.alphabet import INVALID, encode_letters
+from deeprc.datasets.alphabet import INVALID, encode_letters, offsets_of
 from deeprc.datasets.cleaning import Cleaning, cdr3s_are_junctions, clean
 from deeprc.datasets.readers import NoTableError, find_reader, read_header, read_rows
 from deeprc.datasets.readers.columns import read_columns
 from deeprc.datasets.readers.layout import Header
 from deeprc.datasets.readers.text import number_of_row
-from deeprc.datasets.simulation.background import DrawnSequences
+from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 
 __all__ = ["read_source"]
@@ -21,7 +21,7 @@ _LONGEST = 40
 _SHOWN = 40
 
 
-def read_source(path: Path, *, longest: int = _LONGEST) -> DrawnSequences:
+def read_source(path: Path, *, longest: int = _LONGEST) -> Sequences:
     """Read the productive sequences of a file.
 
     Parameters
@@ -41,11 +41,9 @@ def read_source(path: Path, *, longest: int = _LONGEST) -> DrawnSequences:
 
     if path.is_file() and is_container(path):
         found = Container(path).sequences
-        lengths = found.lengths
-        fit = lengths <= longest
-        residues = found.residues if fit.all() else found.residues[np.repeat(fit, lengths)]
-        genes = {name: calls.take(fit) for name, calls in found.genes.items()}
-        return DrawnSequences(np.asarray(residues), lengths[fit], **genes)
+        fit = found.lengths <= longest
+        some = found if fit.all() else found.take(np.flatnonzero(fit))
+        return Sequences.counted_once(some.residues, some.offsets).with_genes(some.genes)
     header = read_header(path)
     if len(header.columns) == 1 and _is_sequence(header.columns[0]):
         return _read_list(header, longest)
@@ -59,14 +57,14 @@ def read_source(path: Path, *, longest: int = _LONGEST) -> DrawnSequences:
     rows = read_rows(header, layout)
     junctions = cdr3s_are_junctions(rows, path)
     found = clean(rows, Cleaning(max_length=longest, merge="none"), cdr3s_are_junctions=junctions).sequences
-    return DrawnSequences(found.residues, found.lengths, found.v_call, found.j_call)
+    return Sequences.counted_once(found.residues, found.offsets).with_genes(found.genes)
 
 
 def _is_sequence(text: str) -> bool:
     return text.isascii() and text.isupper() and INVALID not in encode_letters(np.frombuffer(text.encode(), np.uint8))
 
 
-def _read_list(header: Header, longest: int) -> DrawnSequences:
+def _read_list(header: Header, longest: int) -> Sequences:
     """Read lines, of which the first is a sequence too."""
     first = np.frombuffer(header.columns[0].encode(), np.uint8)
     texts = read_columns(header, header.columns, ())[0][header.columns[0]]
@@ -79,4 +77,4 @@ def _read_list(header: Header, longest: int) -> DrawnSequences:
         number = number_of_row(header, row - 1)
         raise InputError(f"{header.path}: row {number}: expected an amino-acid sequence, found {text!r}")
     fit = (lengths > 0) & (lengths <= longest)
-    return DrawnSequences(residues[np.repeat(fit, lengths)], lengths[fit])
+    return Sequences.counted_once(residues[np.repeat(fit, lengths)], offsets_of(lengths[fit]))

@@ -14,10 +14,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.counters import key_of, uniforms
-from deeprc.datasets.simulation.background import DrawnSequences
+from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.clones import check_share, standard_normal
 from deeprc.errors import InputError
 
@@ -94,14 +93,13 @@ class Tilt:
     k: int
     gene_share: float
 
-    def scores(self, drawn: DrawnSequences) -> NDArray[np.float64]:
+    def scores(self, drawn: Sequences) -> NDArray[np.float64]:
         """Return the score of each sequence, (n,)."""
-        offsets = offsets_of(drawn.lengths)
         n_kmers = np.maximum(drawn.lengths - self.k + 1, 0)
         sums = np.concatenate([[0.0], np.cumsum(self._weights[_kmer_codes(drawn.residues, self.k)])])
-        first = np.minimum(offsets[:-1], len(sums) - 1)  # a sequence at the end may be shorter than k
+        first = np.minimum(drawn.offsets[:-1], len(sums) - 1)  # a sequence at the end may be shorter than k
         of_kmers = (sums[first + n_kmers] - sums[first]) / np.sqrt(np.maximum(n_kmers, 1))
-        genes = [calls for calls in (drawn.v_call, drawn.j_call) if calls is not None]
+        genes = list(drawn.genes.values())
         if not genes:
             return np.asarray(self.strength * of_kmers)
         of_genes = np.sum([self._gene_weights(calls) for calls in genes], axis=0) / np.sqrt(len(genes))
@@ -119,7 +117,7 @@ class Tilt:
 
 
 def second_draws(
-    first: DrawnSequences, second: DrawnSequences, tilts: Sequence[Tilt], key: int, rows: NDArray[np.int64]
+    first: Sequences, second: Sequences, tilts: Sequence[Tilt], key: int, rows: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Return the indices of the sequences whose second draw takes the first one's place."""
     advantage = np.sum([tilt.scores(second) - tilt.scores(first) for tilt in tilts], axis=0)

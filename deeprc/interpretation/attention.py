@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
-from deeprc.files import check_table_output, write_aside, write_text
+from deeprc.files import check_table_output, write_atomically, write_text
 from deeprc.hopfield.analysis import HeadSummary, metastable_sizes, operating_class, summarise_heads
 from deeprc.interpretation.contributions import Attended, SequenceScores, attended, scores_at
 from deeprc.interpretation.ranking import BestRows, ranking_of
@@ -324,7 +324,7 @@ def write_attention(
     """
     target = Path(path)
     heads: list[tuple[str, int, int, int, str]] = []
-    with write_aside(target) as aside:
+    with write_atomically(target) as aside:
         with _TableWriter(aside, compress=target.suffix == ".gz") as table:
             seen = _noting(attention, heads)
             if most is None:

@@ -27,7 +27,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.caution import write_cautions
 from deeprc.evaluation.cohort_cautions import part_of_split, subject_cautions
 from deeprc.evaluation.splits import SPLITS, Split, make_split
-from deeprc.files import check_new_folder, folder_beside, name_write_errors, write_text
+from deeprc.files import check_new_folder, name_write_errors, temporary_folder, write_text
 from deeprc.locks import is_same_file, take_lock
 from deeprc.outputs import output_names, output_slices
 from deeprc.runs.assess import assess_outputs
@@ -168,7 +168,7 @@ def _start_folder(
     place = Path(os.path.realpath(folder))
     with name_write_errors(folder):
         place.parent.mkdir(parents=True, exist_ok=True)
-        with folder_beside(place) as hidden:
+        with temporary_folder(place) as hidden:
             aside = hidden / "run"  # made inside, because the hidden folders are for their owner only
             aside.mkdir()
             write_splits(aside, split, dataset)

@@ -9,18 +9,19 @@ from scipy import stats
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, decode_many, offsets_of
 from deeprc.datasets.counters import key_of
-from deeprc.datasets.simulation.background import RESIDUE_WEIGHTS, DrawnSequences, IndependentBackground
+from deeprc.datasets.sequences import Sequences
+from deeprc.datasets.simulation.background import RESIDUE_WEIGHTS, IndependentBackground
 from deeprc.errors import InputError
 
 ROWS = np.arange(50_000)
 
 
-def texts(drawn: DrawnSequences) -> list[str]:
+def texts(drawn: Sequences) -> list[str]:
     return decode_many(drawn.residues, offsets_of(drawn.lengths))
 
 
 @pytest.fixture(scope="module")
-def drawn() -> DrawnSequences:
+def drawn() -> Sequences:
     return IndependentBackground().draw(key_of(7), ROWS)
 
 
@@ -46,12 +47,12 @@ def test_the_weights_are_of_all_amino_acids_and_sum_to_65536() -> None:
     assert sum(RESIDUE_WEIGHTS.values()) == 65_536
 
 
-def test_residues_have_their_frequencies(drawn: DrawnSequences) -> None:
+def test_residues_have_their_frequencies(drawn: Sequences) -> None:
     weights = np.array([RESIDUE_WEIGHTS[letter] for letter in AMINO_ACIDS]) / 65_536
     assert_distributed(np.bincount(drawn.residues, minlength=20), weights)
 
 
-def test_residues_have_their_frequencies_at_every_position(drawn: DrawnSequences) -> None:
+def test_residues_have_their_frequencies_at_every_position(drawn: Sequences) -> None:
     weights = np.array([RESIDUE_WEIGHTS[letter] for letter in AMINO_ACIDS]) / 65_536
     starts = offsets_of(drawn.lengths)[:-1]
     for position in range(16):
@@ -60,7 +61,7 @@ def test_residues_have_their_frequencies_at_every_position(drawn: DrawnSequences
 
 
 @pytest.mark.parametrize("distance", [1, 2, 3, 4, 5])
-def test_residues_are_independent_of_their_neighbours(drawn: DrawnSequences, distance: int) -> None:
+def test_residues_are_independent_of_their_neighbours(drawn: Sequences, distance: int) -> None:
     owner = np.repeat(ROWS, drawn.lengths)
     same = owner[distance:] == owner[:-distance]
     pairs = drawn.residues[:-distance][same].astype(int) * 20 + drawn.residues[distance:][same]
@@ -82,7 +83,7 @@ def test_without_a_deviation_all_have_the_mean_length(mean: float, length: int) 
     assert set(IndependentBackground(mean, 0).draw(key_of(1), ROWS[:1000]).lengths.tolist()) == {length}
 
 
-def test_lengths_say_nothing_about_residues_or_the_next_length(drawn: DrawnSequences) -> None:
+def test_lengths_say_nothing_about_residues_or_the_next_length(drawn: Sequences) -> None:
     first = drawn.residues[offsets_of(drawn.lengths)[:-1]]
     odd = drawn.lengths % 2
     table = np.array([np.bincount(first[odd == each], minlength=20) for each in (0, 1)])
@@ -99,7 +100,7 @@ def test_rows_drawn_alone_are_those_drawn_together(rows: list[int]) -> None:
     assert texts(background.draw(key_of(7), np.array(rows, np.int64))) == [everything[row] for row in rows]
 
 
-def test_any_number_of_threads_draws_the_same(drawn: DrawnSequences) -> None:
+def test_any_number_of_threads_draws_the_same(drawn: Sequences) -> None:
     before = numba.get_num_threads()
     numba.set_num_threads(1)
     try:
@@ -110,7 +111,7 @@ def test_any_number_of_threads_draws_the_same(drawn: DrawnSequences) -> None:
     assert (alone.lengths == drawn.lengths).all()
 
 
-def test_another_key_draws_others(drawn: DrawnSequences) -> None:
+def test_another_key_draws_others(drawn: Sequences) -> None:
     other = texts(IndependentBackground().draw(key_of(8), ROWS[:1000]))
     assert not set(other) & set(texts(drawn))
 

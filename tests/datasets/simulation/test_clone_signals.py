@@ -31,7 +31,6 @@ from deeprc.datasets.simulation import (
     write_airr,
     write_container,
 )
-from deeprc.datasets.simulation.background import DrawnSequences
 from deeprc.datasets.simulation.clones import ClonePools
 from deeprc.datasets.simulation.recipe import cohort_from_mapping, cohort_to_mapping
 from deeprc.datasets.summary import render_summary, summarise
@@ -42,7 +41,7 @@ POOL = CloneSignal(40, burden=6, other_burden=1)
 SMALL = Cohort(60, Sizes(200, 30, 100), LOOPS, (POOL,), seed=2)
 
 
-def receptors(table: Sequences | DrawnSequences) -> list[tuple[str, str, str]]:
+def receptors(table: Sequences) -> list[tuple[str, str, str]]:
     assert table.v_call is not None
     assert table.j_call is not None
     junctions = decode_many(table.residues, offsets_of(table.lengths))
@@ -328,9 +327,9 @@ def test_the_command_line_takes_the_table(table: CarrierTable, tmp_path: Path) -
     assert witness is not None
     assert int((witness == 1).sum()) == 2
     without = CliRunner().invoke(simulate, ["cmv-like", "-o", str(output)])
-    assert "this recipe needs a table of who carries which clone: --carriers FILE" in str(without.exception)
+    assert "this recipe needs a table of who carries which clone: `carriers=FILE`" in str(without.exception)
     wrong = CliRunner().invoke(simulate, ["quickstart", "-o", str(output), "--carriers", str(table.path)])
-    assert "--carriers: the recipe has no signal of kind carriers" in str(wrong.exception)
+    assert "`carriers`: the recipe has no signal of kind carriers" in str(wrong.exception)
 
 
 def test_files_tell_the_clones(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from scipy import stats
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, decode_many, offsets_of
 from deeprc.datasets.counters import key_of
-from deeprc.datasets.simulation.background import DrawnSequences
+from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.germline import GermlineBackground
 from deeprc.errors import InputError
 
@@ -14,22 +14,22 @@ V = {"TRBV5-1": "CASSL", "TRBV7-9": "CASSL", "TRBV19": "CASSI", "TRBV20-1": "CSA
 J = {"TRBJ1-1": "NTEAFF", "TRBJ1-2": "YGYTF", "TRBJ2-1": "NEQFF", "TRBJ2-3": "DTQYF", "TRBJ2-7": "YEQYF"}
 
 
-def texts(drawn: DrawnSequences) -> list[str]:
+def texts(drawn: Sequences) -> list[str]:
     return decode_many(drawn.residues, offsets_of(drawn.lengths))
 
 
-def genes(drawn: DrawnSequences) -> tuple[list[str], list[str]]:
+def genes(drawn: Sequences) -> tuple[list[str], list[str]]:
     assert drawn.v_call is not None
     assert drawn.j_call is not None
     return drawn.v_call.names().tolist(), drawn.j_call.names().tolist()
 
 
 @pytest.fixture(scope="module")
-def drawn() -> DrawnSequences:
+def drawn() -> Sequences:
     return GermlineBackground().draw(key_of(5), np.arange(20_000))
 
 
-def loops(drawn: DrawnSequences) -> list[str]:
+def loops(drawn: Sequences) -> list[str]:
     """Return what is between the ends that the genes give, after having looked at these."""
     found = []
     for text, v, j in zip(texts(drawn), *genes(drawn), strict=True):
@@ -39,21 +39,21 @@ def loops(drawn: DrawnSequences) -> list[str]:
     return found
 
 
-def test_a_sequence_is_what_its_genes_give_and_a_loop(drawn: DrawnSequences) -> None:
+def test_a_sequence_is_what_its_genes_give_and_a_loop(drawn: Sequences) -> None:
     counts = np.bincount([len(loop) for loop in loops(drawn)])
     assert not counts[:4].any()
     assert len(counts) == 10
     assert stats.chisquare(counts[4:]).pvalue > 1e-6
 
 
-def test_the_loops_residues_are_uniform_at_each_place(drawn: DrawnSequences) -> None:
+def test_the_loops_residues_are_uniform_at_each_place(drawn: Sequences) -> None:
     found = loops(drawn)
     for place in range(9):
         letters = [loop[place] for loop in found if len(loop) > place]
         assert stats.chisquare([letters.count(letter) for letter in AMINO_ACIDS]).pvalue > 1e-6
 
 
-def test_a_loop_is_independent_of_its_length_and_of_the_genes(drawn: DrawnSequences) -> None:
+def test_a_loop_is_independent_of_its_length_and_of_the_genes(drawn: Sequences) -> None:
     found = loops(drawn)
     for others in ([len(loop) for loop in found], *genes(drawn)):
         for place in (0, 1, 2, 3):
@@ -61,7 +61,7 @@ def test_a_loop_is_independent_of_its_length_and_of_the_genes(drawn: DrawnSequen
             assert stats.chi2_contingency(stats.contingency.crosstab(others, letters).count).pvalue > 1e-6
 
 
-def test_genes_are_used_equally_and_independently(drawn: DrawnSequences) -> None:
+def test_genes_are_used_equally_and_independently(drawn: Sequences) -> None:
     pairs = list(zip(*genes(drawn), strict=True))
     counts = np.array([[pairs.count((v, j)) for j in J] for v in V])
     assert counts.sum() == 20_000
@@ -76,7 +76,7 @@ def test_genes_are_used_as_often_as_asked_for() -> None:
     assert stats.binomtest(v.count("TRBV28"), 20_000, 0.75).pvalue > 1e-6
 
 
-def test_rows_drawn_alone_are_those_drawn_together(drawn: DrawnSequences) -> None:
+def test_rows_drawn_alone_are_those_drawn_together(drawn: Sequences) -> None:
     rows = np.array([17, 3, 19_999, 3, 0])
     some = GermlineBackground().draw(key_of(5), rows)
     everything = texts(drawn)

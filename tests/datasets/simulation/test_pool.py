@@ -15,14 +15,13 @@ from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.counters import key_of
 from deeprc.datasets.sequences import Sequences
-from deeprc.datasets.simulation.background import DrawnSequences
 from deeprc.datasets.simulation.pool import SequencePool
 from deeprc.errors import InputError
 
 DISTINCT = ["".join(letters) for letters in product(AMINO_ACIDS, repeat=3)]
 
 
-def texts(drawn: DrawnSequences) -> list[str]:
+def texts(drawn: Sequences) -> list[str]:
     return decode_many(drawn.residues, offsets_of(drawn.lengths))
 
 

@@ -6,11 +6,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from deeprc.datasets.alphabet import AMINO_ACIDS, decode_many, encode_many, offsets_of
+from deeprc.datasets.alphabet import AMINO_ACIDS, decode_many, offsets_of
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation import Cohort, DiffuseSignal, GermlineBackground, IndependentBackground, Sizes
-from deeprc.datasets.simulation.background import DrawnSequences
 from deeprc.datasets.simulation.cohort import Stream
 from deeprc.datasets.simulation.recipe import cohort_from_mapping, cohort_to_mapping, load_recipe
 from deeprc.datasets.simulation.tilt import Tilt, second_draws
@@ -20,9 +19,8 @@ SIGNAL = DiffuseSignal(0.5, 0.3)
 COHORT = Cohort(6, Sizes(300), GermlineBackground(), (SIGNAL,), seed=4)
 
 
-def drawn_from(*sequences: str) -> DrawnSequences:
-    residues, offsets = encode_many(sequences)
-    return DrawnSequences(residues, np.diff(offsets))
+def drawn_from(*sequences: str) -> Sequences:
+    return Sequences.encode(sequences)
 
 
 def receptors(table: Sequences) -> list[tuple[str, str]]:
@@ -45,11 +43,11 @@ def test_a_score_is_the_sum_of_its_kmers_weights_over_the_root_of_their_number(k
 def test_genes_have_their_share_of_the_score() -> None:
     names = tuple(f"TRBV{i}" for i in range(2000))
     calls = Categorical(np.arange(2000, dtype=np.uint16), names)
-    residues, offsets = encode_many(["CASSLF"] * 2000)
-    one_gene = DrawnSequences(residues, np.diff(offsets), calls)
+    sequences = Sequences.encode(["CASSLF"] * 2000)
+    one_gene = sequences.with_genes({"v_call": calls})
     for share in (0.0, 0.5, 1.0):
         assert Tilt(5, 2.0, 3, share).scores(one_gene).var() == pytest.approx(4 * share, rel=0.15, abs=1e-12)
-    shuffled = DrawnSequences(residues, np.diff(offsets), Categorical(calls.codes[::-1].copy(), names))
+    shuffled = sequences.with_genes({"v_call": Categorical(calls.codes[::-1].copy(), names)})
     scores = [Tilt(5, 2.0, 3, 1.0).scores(each) for each in (one_gene, shuffled)]
     assert np.array_equal(scores[0], scores[1][::-1])
 
@@ -77,15 +75,11 @@ def test_positive_repertoires_have_higher_scores() -> None:
         else:
             assert receptors(table) == receptors(plain.draw(index)[0])
     weights = Tilt(cohort._key(Stream.DIFFUSE, 0), 1.0, 3, 0.5)
-    of_plain = weights.scores(DrawnSequences(*_parts(plain.draw(0)[0])))
+    of_plain = weights.scores(plain.draw(0)[0])
     for table in tilts:
-        scores = weights.scores(DrawnSequences(*_parts(table)))
+        scores = weights.scores(table)
         # E[f(y)] under the tilt is E[f] + strength / 2 var(f) to the first order
         assert scores.mean() - of_plain.mean() == pytest.approx(0.25 * of_plain.var(), rel=0.35)
-
-
-def _parts(table: Sequences) -> tuple[object, ...]:
-    return table.residues, table.lengths, table.v_call, table.j_call
 
 
 def test_every_repertoire_has_preferences_of_its_own() -> None:
