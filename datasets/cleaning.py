@@ -14,11 +14,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.datasets.alphabet import INVALID, encode_letters, offsets_of, take
+from deeprc.datasets.alphabet import INVALID, encode_letters, offsets_of
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.genes import GeneMapping, locus_of, mouse_genes, normalise_genes, normalise_locus
 from deeprc.datasets.merging import group_rows
-from deeprc.datasets.readers import Rows, SequenceKind, Status
+from deeprc.datasets.raw_texts import RawTexts
+from deeprc.datasets.readers import RawRows, SequenceKind, Status
 from deeprc.datasets.readers.columns import factorize, first_of_each
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
@@ -69,11 +70,11 @@ _MARKS = tuple(
 )
 """Letters that say why a row is dropped, as a mask of all bytes; the last one that a row has is its reason."""
 
-_LARGEST_COUNT = int(np.iinfo(np.uint32).max)
-_MOST_GENES = int(np.iinfo(np.uint16).max)
+_MAX_COUNT = int(np.iinfo(np.uint32).max)
+_MAX_GENES = int(np.iinfo(np.uint16).max)
 _TRYPTOPHAN_J = {"TRAJ33", "TRAJ38", "TRAJ55"}  # and those of IGH; IMGT position 118
 _MOSTLY = 0.9
-_FEWEST_CDR3S = 10
+_MIN_CDR3S = 10
 _C, _F, _W = b"CFW"
 
 
@@ -138,7 +139,7 @@ class CleanedTable:
         return len(self.sequences)
 
 
-def split(rows: Rows) -> Iterator[tuple[str, Rows]]:
+def split(rows: RawRows) -> Iterator[tuple[str, RawRows]]:
     """Yield the rows of each repertoire that the file names, in the order of their first rows; "" is one too."""
     column = rows.repertoire
     if column is None or len(column.vocabulary) <= 1:
@@ -151,7 +152,7 @@ def split(rows: Rows) -> Iterator[tuple[str, Rows]]:
         yield column.vocabulary[code], _taken(rows, order[bounds[code] : bounds[code + 1]])
 
 
-def cdr3s_are_junctions(rows: Rows, path: Path | str = "") -> bool:
+def cdr3s_are_junctions(rows: RawRows, path: Path | str = "") -> bool:
     """Tell whether a file's column of CDR3s holds junctions, as many exports have it.
 
     It does where at least nine tenths of its productive CDR3s of valid letters begin with C and end with F or W; of
@@ -163,15 +164,18 @@ def cdr3s_are_junctions(rows: Rows, path: Path | str = "") -> bool:
         If there are both, more than a tenth of each among ten or more.
     """
     is_cdr3 = rows.kinds == SequenceKind.CDR3_AA
-    if np.count_nonzero(is_cdr3) < _FEWEST_CDR3S:
+    if np.count_nonzero(is_cdr3) < _MIN_CDR3S:
         return False
-    judged = is_cdr3 & (np.diff(rows.offsets) > 0) & ~_IS_BAD[rows.status]
-    judged[_rows_of(rows, np.flatnonzero(encode_letters(rows.letters) == INVALID))] = False
+    judged = is_cdr3 & (rows.sequences.lengths > 0) & ~_IS_BAD[rows.status]
+    judged[rows.sequences.rows_of(np.flatnonzero(encode_letters(rows.sequences.letters) == INVALID))] = False
     n = int(judged.sum())
-    if n < _FEWEST_CDR3S:
+    if n < _MIN_CDR3S:
         return False
-    first, last = rows.offsets[:-1][judged], rows.offsets[1:][judged] - 1
-    first, last = rows.letters[first] & 0xDF, rows.letters[last] & 0xDF  # ASCII letters in upper case
+    first, last = rows.sequences.offsets[:-1][judged], rows.sequences.offsets[1:][judged] - 1
+    first, last = (
+        rows.sequences.letters[first] & 0xDF,
+        rows.sequences.letters[last] & 0xDF,
+    )  # ASCII letters in upper case
     n_junctions = int(((first == _C) & ((last == _F) | (last == _W))).sum())
     if 1 - _MOSTLY < n_junctions / n < _MOSTLY:
         raise InputError(
@@ -181,13 +185,13 @@ def cdr3s_are_junctions(rows: Rows, path: Path | str = "") -> bool:
     return n_junctions / n >= _MOSTLY
 
 
-def columns_of_mice(rows: Rows) -> frozenset[str]:
+def columns_of_mice(rows: RawRows) -> frozenset[str]:
     """Return which of a file's columns of genes, `v_call` and `j_call`, have genes that only mice have."""
     return frozenset(name for name, column in _gene_columns(rows).items() if mouse_genes(column.vocabulary))
 
 
 def clean(
-    rows: Rows,
+    rows: RawRows,
     how: Cleaning | None = None,
     *,
     cdr3s_are_junctions: bool = False,
@@ -206,14 +210,15 @@ def clean(
     }
     loci, locus_codes = _loci(rows)
     rows, sequences_from = _junctions(rows, genes, loci, locus_codes, cdr3s_are_junctions)
-    residues = encode_letters(rows.letters)
+    residues = encode_letters(rows.sequences.letters)
     reason = _reasons(rows, residues, how)
     fit = reason == _KEPT
     if how.locus is not None:
         others = [code for code, name in enumerate(loci) if name not in ("", how.locus)]
         reason[fit & np.isin(locus_codes, others)] = DROP_REASONS.index("other_locus")
     keep = reason == _KEPT
-    sequences, n_capped = _merged(rows, residues, keep, genes, how.merge)
+    encoded = Sequences(residues, rows.sequences.offsets, rows.counts)
+    sequences, n_capped = _merge(rows, encoded, np.flatnonzero(keep), genes, how.merge)
     sources = np.bincount(rows.count_source[keep], minlength=len(rows.count_sources))
     return CleanedTable(
         sequences,
@@ -229,15 +234,14 @@ def clean(
     )
 
 
-def _gene_columns(rows: Rows) -> dict[str, Categorical]:
+def _gene_columns(rows: RawRows) -> dict[str, Categorical]:
     columns = {"v_call": rows.v_call, "j_call": rows.j_call}
     return {name: column for name, column in columns.items() if column is not None}
 
 
-def _taken(rows: Rows, index: NDArray[np.int64]) -> Rows:
+def _taken(rows: RawRows, index: NDArray[np.int64]) -> RawRows:
     """Return some of the rows."""
-    letters, offsets = take(rows.letters, rows.offsets, index)
-    changed: dict[str, Any] = {"letters": letters, "offsets": offsets}
+    changed: dict[str, Any] = {"sequences": rows.sequences.take(index)}
     for name in ("kinds", "counts", "count_source", "count_rounded", "status"):
         changed[name] = getattr(rows, name)[index]
     for name in ("v_call", "j_call", "repertoire", "locus", "cell"):
@@ -246,7 +250,7 @@ def _taken(rows: Rows, index: NDArray[np.int64]) -> Rows:
     return replace(rows, **changed)
 
 
-def _loci(rows: Rows) -> tuple[list[str], NDArray[np.int32]]:
+def _loci(rows: RawRows) -> tuple[list[str], NDArray[np.int32]]:
     """Return locus names, "" the first, and the index of each row's: as the file says, else that of its J or V gene.
 
     J genes go first: TRA and TRD share V genes.
@@ -268,11 +272,11 @@ def _loci(rows: Rows) -> tuple[list[str], NDArray[np.int32]]:
 
 
 def _junctions(
-    rows: Rows, genes: dict[str, GeneMapping], loci: list[str], locus_codes: NDArray[np.int32], are_junctions: bool
-) -> tuple[Rows, list[str]]:
+    rows: RawRows, genes: dict[str, GeneMapping], loci: list[str], locus_codes: NDArray[np.int32], are_junctions: bool
+) -> tuple[RawRows, list[str]]:
     """Complete CDR3s to junctions; return what the report calls each `SequenceKind`."""
     names = [kind.name.lower() for kind in SequenceKind]
-    lengths = np.diff(rows.offsets)
+    lengths = rows.sequences.lengths
     is_cdr3 = (rows.kinds == SequenceKind.CDR3_AA) & (lengths > 0)
     if not is_cdr3.any():
         return rows, names
@@ -288,24 +292,24 @@ def _junctions(
     from_file = np.ones(offsets[-1], bool)
     from_file[first] = from_file[last] = False
     letters = np.empty(offsets[-1], np.uint8)
-    letters[from_file] = rows.letters
+    letters[from_file] = rows.sequences.letters
     letters[first] = _C
     letters[last] = np.where(ends_with_w[is_cdr3], _W, _F)
-    return replace(rows, letters=letters, offsets=offsets), names
+    return replace(rows, sequences=RawTexts(letters, offsets)), names
 
 
-def _reasons(rows: Rows, residues: NDArray[np.uint8], how: Cleaning) -> NDArray[np.uint8]:
+def _reasons(rows: RawRows, residues: NDArray[np.uint8], how: Cleaning) -> NDArray[np.uint8]:
     """Return each row's reason, (N,) uint8 index of `DROP_REASONS` or `_KEPT`; the last assignment wins."""
-    lengths = np.diff(rows.offsets)
+    lengths = rows.sequences.lengths
     reason = np.full(len(lengths), _KEPT, np.uint8)
     reason[lengths > how.max_length] = DROP_REASONS.index("too_long")
     reason[lengths < how.min_length] = DROP_REASONS.index("too_short")
     invalid = np.flatnonzero(residues == INVALID)
     if len(invalid):
-        row_of_invalid = _rows_of(rows, invalid)
+        row_of_invalid = rows.sequences.rows_of(invalid)
         reason[row_of_invalid] = DROP_REASONS.index("ambiguous_residue")
         for is_mark, code in _MARKS:
-            reason[row_of_invalid[is_mark[rows.letters[invalid]]]] = code
+            reason[row_of_invalid[is_mark[rows.sequences.letters[invalid]]]] = code
     reason[lengths == 0] = DROP_REASONS.index("empty")
     of_residues = reason.copy()
     for value, name in _STATUS_REASONS.items():
@@ -315,16 +319,13 @@ def _reasons(rows: Rows, residues: NDArray[np.uint8], how: Cleaning) -> NDArray[
     return reason
 
 
-def _rows_of(rows: Rows, letters: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the row that each of these places among all letters is in."""
-    return np.searchsorted(rows.offsets, letters, side="right") - 1
-
-
-def _merged(
-    rows: Rows, residues: NDArray[np.uint8], keep: NDArray[np.bool_], genes: dict[str, GeneMapping], merge: Merge
+def _merge(
+    rows: RawRows, encoded: Sequences, index: NDArray[np.int64], genes: dict[str, GeneMapping], merge: Merge
 ) -> tuple[Sequences, int]:
-    """Return the kept rows as sequences, and how many of them have a sum of counts that is too large to be stored."""
-    index = np.flatnonzero(keep)
+    """Return the kept rows as sequences, and how many of them have a sum of counts that is too large to be stored.
+
+    `encoded` has all rows, `index` says which of them are kept, (n,).
+    """
     counts: NDArray[Any] = rows.counts[index]
     found = {name: _gene_calls(column, genes[name], index) for name, column in _gene_columns(rows).items()}
     calls = {name: each for name, each in found.items() if each is not None}
@@ -334,17 +335,13 @@ def _merged(
     if merge != "none" and len(index):
         by: list[NDArray[Any]] = [each.codes for each in calls.values()] if merge == "genes" else []
         if rows.cell is not None:  # a cell counts once, however many rows it has
-            first, _ = group_rows(residues, rows.offsets, index, [*by, _cells(rows.cell, index)], counts)
+            first, _ = group_rows(encoded, index, [*by, _cells(rows.cell, index)], counts)
             counts = np.zeros(len(index), np.int64)
             counts[first] = 1
-        chosen, counts = group_rows(residues, rows.offsets, index, by, counts)
-    sequences = Sequences(
-        *take(residues, rows.offsets, index[chosen]),
-        counts=np.minimum(counts, _LARGEST_COUNT).astype(np.uint32),
-        v_call=calls["v_call"].take(chosen) if "v_call" in calls else None,
-        j_call=calls["j_call"].take(chosen) if "j_call" in calls else None,
-    )
-    return sequences, int((counts > _LARGEST_COUNT).sum())
+        chosen, counts = group_rows(encoded, index, by, counts)
+    merged = replace(encoded.take(index[chosen]), counts=np.minimum(counts, _MAX_COUNT).astype(np.uint32))
+    sequences = merged.with_genes({name: each.take(chosen) for name, each in calls.items()})
+    return sequences, int((counts > _MAX_COUNT).sum())
 
 
 def _cells(column: Categorical, index: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -361,8 +358,8 @@ def _gene_calls(column: Categorical, mapping: GeneMapping, index: NDArray[np.int
     calls = mapping.stored.take(column.codes[index]).drop_unused()
     if not any(calls.vocabulary):
         return None
-    if len(calls.vocabulary) > _MOST_GENES:
-        raise InputError(f"a column of genes has more than {_MOST_GENES:,} different names; is it one?")
+    if len(calls.vocabulary) > _MAX_GENES:
+        raise InputError(f"a column of genes has more than {_MAX_GENES:,} different names; is it one?")
     return Categorical(calls.codes.astype(np.uint16), calls.vocabulary)
 
 

@@ -31,6 +31,7 @@ import numpy as np
 
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.gene_list import GENE_LIST, RENAMED
+from deeprc.datasets.missing import MISSING_GENES, is_missing
 
 __all__ = [
     "LEVELS",
@@ -53,10 +54,6 @@ Level = Literal["gene", "family", "tie", "unknown", "unrecognised"]
 LEVELS: tuple[Level, ...] = get_args(Level)
 
 LOCI = ("TRA", "TRB", "TRG", "TRD", "IGH", "IGK", "IGL")
-
-_UNKNOWN = frozenset(
-    {"", "-", ".", "na", "n/a", "nan", "none", "null", "no data", "unresolved", "unknown", "undefined", "(undefined)"}
-)
 
 
 class GeneName(NamedTuple):
@@ -121,7 +118,7 @@ def normalise_gene(name: str) -> GeneName:
     Names are read as human ones, in any case and with any padding. A normalised name stays what it is.
     """
     text = name.strip()
-    if text.lower() in _UNKNOWN:
+    if is_missing(text, MISSING_GENES):
         return GeneName("", "", "unknown")
     return _read_calls(_best_calls(text.upper())) or _as_found(text)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 
 from deeprc.datasets.container import Container, is_container
-from deeprc.datasets.container_writer import rewrite_metadata
+from deeprc.datasets.container_file import rewrite_metadata
 from deeprc.datasets.matching import match_files
 from deeprc.datasets.metadata import Metadata, read_metadata
 from deeprc.datasets.plan import list_names

@@ -18,7 +18,7 @@ from deeprc.errors import InputError
 
 __all__ = ["gene_counts", "kmer_frequencies", "kmer_matrix"]
 
-_LARGEST_DENSE = 20**4  # k-mers; of longer ones most do not occur in a repertoire
+_MAX_DENSE = 20**4  # k-mers; of longer ones most do not occur in a repertoire
 
 
 def kmer_matrix(
@@ -41,7 +41,7 @@ def kmer_matrix(
     key = {"places": [int(offset) for offset in kmer_offsets], "weighted": weighted}
 
     def compute(whole: RepertoireDataset) -> Arrays:
-        count = _dense if 20 ** len(kmer_offsets) <= _LARGEST_DENSE else _sparse
+        count = _dense if 20 ** len(kmer_offsets) <= _MAX_DENSE else _sparse
         return count(whole, kmer_offsets, weighted)
 
     arrays = cached(dataset, "kmers", key, compute)

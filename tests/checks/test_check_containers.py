@@ -22,7 +22,7 @@ from deeprc.checks.overlaps import overlaps
 from deeprc.checks.profile import SKETCH_SIZE, TOP_SIZE, Fingerprints, hash_sequences
 from deeprc.config import load_config
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.container_writer import seal_container
+from deeprc.datasets.container_file import seal_container
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.datasets.sequences import Sequences
