@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import math
-import re
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass, replace
@@ -23,7 +22,7 @@ from deeprc.datasets.simulation.pool import SequencePool
 from deeprc.datasets.simulation.recombination import RecombinationBackground
 from deeprc.datasets.simulation.signal import MotifSignal
 from deeprc.datasets.simulation.tilt import DiffuseSignal
-from deeprc.documents import parse_yaml, read_yaml, to_plain
+from deeprc.documents import parse_yaml, read_exponent, read_yaml, to_plain
 from deeprc.errors import InputError
 
 __all__ = [
@@ -54,7 +53,6 @@ SIGNALS: Mapping[str, type[Any]] = {
 """The kinds of signal, by what a recipe calls them; a signal without a kind is of the first."""
 
 _FOLDER = "simulated"
-_EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?e[+-]?\d+", re.IGNORECASE)
 _SUGGESTIONS = 3
 
 
@@ -212,8 +210,7 @@ def _built(kind: Any, value: Any, key: str) -> Any:
 
 def _scalar(kind: type, value: Any, key: str) -> Any:
     value = to_plain(value)
-    if kind is float and isinstance(value, str) and _EXPONENT.fullmatch(value):
-        value = float(value)  # YAML 1.1 takes 1e5 for text
+    value = read_exponent(value) if kind is float else value
     fits = isinstance(value, int | float) if kind is float else isinstance(value, str if kind is Path else kind)
     if isinstance(value, bool) and kind is not bool:
         fits = False

@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 from sklearn.base import BaseEstimator, is_classifier, is_regressor
 
-from deeprc.benchmarking.search import Search, parse_search, read_number, with_setting
+from deeprc.benchmarking.search import Search, parse_search, with_setting
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.documents import abbreviate, parse_yaml, read_yaml
+from deeprc.documents import abbreviate, parse_yaml, read_exponent, read_yaml
 from deeprc.errors import InputError
 from deeprc.evaluation.sheet_control import columns_for_control, shown_columns
 from deeprc.tasks import Task
@@ -323,7 +323,7 @@ def _with_entry(method: Method, entry: Mapping[str, Any], source: str) -> Method
     if not isinstance(fixed, Mapping):
         raise InputError(f"{where}.fixed: expected names and values of parameters, found {fixed!r}")
     search = parse_search(entry.get("search", {}), trials=entry.get("trials", 1), source=f"{where}.search")
-    estimator = with_setting(method.estimator, {str(name): read_number(value) for name, value in fixed.items()})
+    estimator = with_setting(method.estimator, {str(name): read_exponent(value) for name, value in fixed.items()})
     for setting in search.settings([0])[:_MAX_CHECKED] or [{}]:
         one = with_setting(estimator, setting)  # fails here where a parameter does not exist
         try:

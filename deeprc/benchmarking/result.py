@@ -18,6 +18,7 @@ from deeprc.evaluation.caution import Caution, write_cautions
 from deeprc.evaluation.comparison import MethodInfo, compare, control_verdict, fold_metrics
 from deeprc.evaluation.curves import curves_table, draw_curves
 from deeprc.evaluation.scoring import BINARY, Scoring
+from deeprc.evaluation.splits import N_FOLDS
 from deeprc.files import write_text
 
 __all__ = ["BenchmarkResult"]
@@ -56,7 +57,7 @@ class BenchmarkResult:
     choices: pd.DataFrame
     costs: pd.DataFrame
     failures: Mapping[str, str] = field(default_factory=dict)
-    n_folds: int = 5
+    n_folds: int = N_FOLDS
     title: str = ""
     scoring: Scoring = BINARY
     known: Sequence[Caution] = ()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,16 +11,16 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
+from deeprc.documents import read_exponent
 from deeprc.errors import InputError
 
-__all__ = ["Search", "Setting", "parse_search", "path_parameter", "read_number", "with_setting", "without_path"]
+__all__ = ["Search", "Setting", "parse_search", "path_parameter", "with_setting", "without_path"]
 
 Setting = dict[str, Any]
 
 _MAX_VALUES = 100_000
 _RANGES = ("log10", "integer")
 _MAX_EXPONENT = 300  # of 10, that a number of 64 bits can have
-_EXPONENT = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)e[+-]?\d+", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ def parse_search(body: object, *, trials: object, source: str) -> Search:
     ranges: dict[str, tuple[str, float, float]] = {}
     for name, values in body.items():
         if isinstance(values, list) and values:
-            lists[str(name)] = [read_number(value) for value in values]
+            lists[str(name)] = [read_exponent(value) for value in values]
             continue
         kind, low, high = _limits(values, f"{source}: {name}")
         if kind == "from":
@@ -95,11 +94,6 @@ def parse_search(body: object, *, trials: object, source: str) -> Search:
     return Search(lists, ranges, trials)
 
 
-def read_number(value: Any) -> Any:
-    """Return a value from YAML; text such as "1e-3" becomes a number, as YAML 1.1 takes it for text."""
-    return float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value
-
-
 def _limits(values: object, source: str) -> tuple[str, float, float]:
     expected = "expected a list of values, {from: 1, to: 9}, {log10: [-6, 6]} or {integer: [1, 32]}"
     if isinstance(values, Mapping):
@@ -109,7 +103,7 @@ def _limits(values: object, source: str) -> tuple[str, float, float]:
             ((kind, limits),) = values.items()
         else:
             raise InputError(f"{source}: {expected}, found {dict(values)!r}")
-        limits = [read_number(limit) for limit in limits] if isinstance(limits, list) else []
+        limits = [read_exponent(limit) for limit in limits] if isinstance(limits, list) else []
         if len(limits) == 2 and all(_allowed(kind, limit) for limit in limits) and limits[0] <= limits[1]:
             return str(kind), limits[0], limits[1]
     raise InputError(f"{source}: {expected}, found {values!r}")

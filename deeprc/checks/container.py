@@ -1,6 +1,7 @@
-"""A check of the repertoires of a container: nothing is read but the container, and that once.
+"""Check the repertoires of a container, which is read once.
 
-What does not depend on labels is kept beside the container, so that every further check of it takes a second or two.
+Profiles do not depend on labels. They are kept in the cache beside the container, so another check takes
+a second or two.
 
 Letters: B repertoires, N sequences of one repertoire, R their residues, G gene names.
 """

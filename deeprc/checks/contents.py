@@ -90,14 +90,14 @@ def _chains(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
                 holders.setdefault(locus, []).append(each)
                 rows[locus] += n
     if len(holders) > 1:
-        most = rows.most_common()
-        shown = "; ".join(f"{locus} in {rows[locus]:,} rows of {_repertoires(holders[locus])}" for locus, _ in most)
-        fewer = [each for locus, _ in most[1:] for each in holders[locus]]
+        frequent = rows.most_common()
+        shown = "; ".join(f"{locus} in {rows[locus]:,} rows of {_repertoires(holders[locus])}" for locus, _ in frequent)
+        fewer = [each for locus, _ in frequent[1:] for each in holders[locus]]
         yield Finding(
             "error",
             "mixed-chains",
             f"the files hold several chains: {shown}",
-            f"choose one with `locus`, such as `locus={most[0][0]}`",
+            f"choose one with `locus`, such as `locus={frequent[0][0]}`",
             _files(fewer),
             tuple(dict.fromkeys(_ids(fewer))),
         )

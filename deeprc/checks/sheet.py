@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from deeprc.checks.findings import Finding, name_few
 from deeprc.datasets.metadata import Metadata
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import subject_columns
+from deeprc.evaluation.splits import N_FOLDS, subject_columns
 from deeprc.evaluation.trust import FEW_IN_CLASS
 from deeprc.tasks import Task, labels, parse_tasks
 
@@ -90,7 +90,6 @@ _TECHNICAL_WORDS = frozenset(
 _OTHER_WORDS = frozenset({"sex", "gender", "age", "race", "ethnicity", "ethnic", "hla"})
 _CLASSES = range(2, 7)  # numbers of different values in a column that looks like a label
 _MAX_TARGETS = 4
-_FOLDS = 5  # the default of `deeprc train`
 _MANY_MISSING = 0.5  # share of repertoires
 _RARE = 2  # a label with at most so many repertoires may be a typo
 _MIN_TYPO_LENGTH = 5  # letters of a label that may be a typo
@@ -118,8 +117,8 @@ class Subjects:
         found = [name for name in subject_columns(sheet.table) if sheet.table[name].notna().any()]
         self.columns = [*([group_by] if group_by is not None else []), *(name for name in found if name != group_by)]
         self._table = sheet.table[self.columns].set_axis(list(sheet.repertoire_ids))
-        fewest = min(self.columns, key=lambda name: self._table[name].nunique(), default=None)
-        self.column = group_by or fewest
+        coarsest = min(self.columns, key=lambda name: self._table[name].nunique(), default=None)
+        self.column = group_by or coarsest
 
     def of_each(self) -> pd.Series:
         """Return the subject of each repertoire as text, indexed by repertoire; None where it is not known."""
@@ -271,8 +270,8 @@ def _classes(sheet: Metadata, task: Task) -> Iterator[Finding]:
     small = {name: n for name, n in class_sizes(sheet, task).items() if n < FEW_IN_CLASS}
     if small:
         advice = "collect more: a score over so few cannot tell a good model from chance"
-        if min(small.values()) < _FOLDS:
-            advice += f"; `deeprc train` needs one per fold, {_FOLDS} unless `folds` says fewer"
+        if min(small.values()) < N_FOLDS:
+            advice += f"; `deeprc train` needs one per fold, {N_FOLDS} unless `folds` says fewer"
         shown = [f"{name!r} ({n})" for name, n in small.items()]
         message = (
             f"target {task.name!r}: fewer than {FEW_IN_CLASS} repertoires in {name_few(shown, 'class', 'classes')}"

@@ -72,7 +72,7 @@ def people_cautions(
     person, column
         The index of the person of each repertoire, (B,), and the column of the sheet that says so.
     classes
-        By the name of each class, which repertoires belong to it, (B,); for regression by "" those with a number.
+        Which repertoires belong to each class, (B,), by its name; for regression those with a number, by "".
     kind
         The kind of the target.
     where

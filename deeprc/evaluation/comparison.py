@@ -234,7 +234,7 @@ def control_verdict(
     if np.isnan(best["ci_low"]):
         text = f"The best method, {name}, has {scoring.heading} {value:.3f}, of which there is no interval."
         lines.append(Caution("warning", text, "table", "no-interval", values))
-    elif best["ci_low"] <= scoring.chance:
+    elif best["ci_low"] <= scoring.chance_level:
         limits = float(best["ci_low"]), float(best["ci_high"])
         found = f"{scoring.heading} {value:.3f}, 95% interval {limits[0]:.3f} to {limits[1]:.3f}"
         text = f"No method is shown to be better than chance: the best, {name}, has {found}."

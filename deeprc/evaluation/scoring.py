@@ -1,8 +1,8 @@
 """Scoring of predictions for each kind of target: measures, their intervals, and the paired test of two methods.
 
-Two classes are judged by the AUC, several by the mean of the AUCs of each class against all others (macro), numbers by
-r2. A fold here is a data frame of one method's predictions for the repertoires of one test fold, in the order of their
-ids. Letters: B repertoires of a fold, C classes, F folds.
+The measure of two classes is the AUC; that of several classes the mean of the AUCs of each class against all others
+(macro AUC); that of numbers r2. A fold is here a data frame with one method's predictions for the repertoires of one
+test fold, in the order of their ids. Letters: B repertoires of a fold, C classes, F folds.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Scoring(ABC):
         The measure by which methods are ranked (higher is better): its name in data frames and its heading in tables.
     estimate, sd
         The columns of a comparison with the measure and with its standard deviation.
-    chance
+    chance_level
         The measure of predictions that know nothing.
     headings
         The names of all measures in tables, and their headings; `measure` is the first.
@@ -69,7 +69,7 @@ class Scoring(ABC):
     heading: ClassVar[str]
     estimate: ClassVar[str]
     sd: ClassVar[str]
-    chance: ClassVar[float]
+    chance_level: ClassVar[float]
     headings: ClassVar[Mapping[str, str]]
     lower_is_better: ClassVar[frozenset[str]] = frozenset()
     interval_note: ClassVar[str]
@@ -131,7 +131,7 @@ class BinaryScoring(Scoring):
     kind = "binary"
     measure, heading = "auc", "AUC"
     estimate, sd = "auc_mean", "auc_sd"
-    chance = 0.5
+    chance_level = 0.5
     headings: ClassVar[Mapping[str, str]] = {
         "auc": "AUC",
         "f1": "F1",
@@ -201,7 +201,7 @@ class MulticlassScoring(Scoring):
     kind = "multiclass"
     measure, heading = "auc", "Macro AUC"
     estimate, sd = "auc_mean", "auc_sd"
-    chance = 0.5
+    chance_level = 0.5
     headings: ClassVar[Mapping[str, str]] = {
         "auc": "Macro AUC",
         "balanced_accuracy": "Balanced acc.",
@@ -292,7 +292,7 @@ class RegressionScoring(Scoring):
     kind = "regression"
     measure, heading = "r2", "r²"
     estimate, sd = "r2", "r2_sd"
-    chance = 0.0
+    chance_level = 0.0
     headings: ClassVar[Mapping[str, str]] = {"r2": "r²", "spearman": "Spearman", "mae": "Mean abs. error"}
     lower_is_better = frozenset({"mae"})
     interval_note = "95% interval: of r² by the jackknife of log(1 - r²) over repertoires (Miller 1968)."

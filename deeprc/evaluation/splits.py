@@ -21,6 +21,7 @@ from deeprc.tasks import Task, labels
 
 __all__ = [
     "NEW",
+    "N_FOLDS",
     "SPLITS",
     "Split",
     "assign_folds",
@@ -33,6 +34,9 @@ __all__ = [
 ]
 
 SPLITS = ("train", "validation", "test")
+N_FOLDS = 5
+"""The number of folds of a training or a benchmark, unless the user says another."""
+
 NEW = "new"
 """The name of the side of a repertoire that was not in the training cohort."""
 
@@ -60,7 +64,7 @@ def make_split(
     metadata: pd.DataFrame,
     tasks: list[Task],
     *,
-    n_folds: int = 5,
+    n_folds: int = N_FOLDS,
     fold: int = 0,
     validation_fold: int | None = None,
     group_by: str | None = None,
@@ -125,7 +129,7 @@ def assign_folds(
     metadata: pd.DataFrame,
     tasks: list[Task],
     *,
-    n_folds: int = 5,
+    n_folds: int = N_FOLDS,
     group_by: str | None = None,
     seed: int = 0,
     source: str = "the cohort",

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn.batch import Collator
-from deeprc.nn.inference import pooled_representations
+from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC, RunningStandardisation
 from deeprc.outputs import multitask_loss
 from deeprc.tasks import Task
@@ -180,7 +180,7 @@ def _fit_output(
     penalty on the first head's share of the seeded kernels gives the weights; all others are 0.
     """
     filled = np.flatnonzero(collator.dataset.n_sequences > 0)  # an empty one tells nothing
-    pooled = pooled_representations(network, collator, filled.tolist(), top_fraction=top_fraction)
+    pooled = Inference(network, collator, top_fraction).pooled(filled.tolist())
     representation = torch.stack([mean for mean, _ in pooled]).flatten(start_dim=1)  # (B, H, S) -> (B, H * S) float64
     moments = RunningStandardisation(representation.shape[1]).double()
     moments.start(representation)

@@ -30,7 +30,7 @@ from deeprc.files import name_write_errors
 from deeprc.nn.batch import Collator, RepertoireBatch, cache_device
 from deeprc.nn.features import N_AMINO_ACIDS
 from deeprc.nn.genes import GeneNames
-from deeprc.nn.inference import attention_logits, attention_weights, cohort_outputs
+from deeprc.nn.inference import Inference, attention_weights
 from deeprc.nn.motif_convolution import has_compiled_form
 from deeprc.nn.network import DeepRC
 from deeprc.nn.sampling import draw_rows
@@ -342,12 +342,8 @@ class Trainer:
     def validate(self) -> tuple[float, dict[str, float]]:
         """Return the loss of the averaged weights on the validation repertoires, and the monitor's numbers."""
         network = self.step.average.network.eval()
-        outputs = cohort_outputs(
-            network,
-            self._held_out,
-            top_fraction=self.config.training.averaged_fraction,
-            rows=self._validation_rows,
-        )
+        inference = Inference(network, self._held_out, self.config.training.averaged_fraction)
+        outputs = inference.outputs(rows=self._validation_rows)
         targets = torch.from_numpy(self.validation.labels).to(outputs.device)
         loss = float(multitask_loss(outputs, targets, self.tasks))
         if not np.isfinite(loss):
@@ -360,9 +356,9 @@ class Trainer:
         Both (n, H), of the averaged weights and the sequences that every look sees. Weights sum to 1 per repertoire and
         head; those of sequences that the top fraction leaves out are 0.
         """
-        network = self.step.average.network
-        logits = [attention_logits(network, self._held_out, i, rows=r) for i, r in enumerate(self._validation_rows)]
-        weights = [attention_weights(part, self.config.training.averaged_fraction) for part in logits]
+        inference = Inference(self.step.average.network, self._held_out, self.config.training.averaged_fraction)
+        logits = [inference.logits(i, rows) for i, rows in enumerate(self._validation_rows)]
+        weights = [attention_weights(part, inference.top_fraction) for part in logits]
         return torch.cat(logits).numpy(), torch.cat(weights).numpy()
 
     def _evaluate(self, seconds: float) -> None:

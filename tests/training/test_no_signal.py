@@ -8,7 +8,7 @@ from sklearn.metrics import roc_auc_score
 from deeprc.config import load_config
 from deeprc.datasets.simulation import SimulatedDataset, load_recipe
 from deeprc.nn.batch import Collator
-from deeprc.nn.inference import cohort_outputs
+from deeprc.nn.inference import Inference
 from deeprc.tasks import Task
 from deeprc.training import seeding
 from deeprc.training.trainer import Fold, Trainer
@@ -30,7 +30,7 @@ def auc_without_signal(seed: int) -> float:
     folds = (Fold(dataset[part], labels[part]) for part in (TRAIN, VALIDATION))
     trainer = Trainer(config, TASKS, *folds, seed=seed, device=torch.device("cpu"))
     trainer.fit()
-    outputs = cohort_outputs(trainer.network, Collator(dataset[TEST], "none"), top_fraction=1.0)
+    outputs = Inference(trainer.network, Collator(dataset[TEST], "none")).outputs()
     return float(roc_auc_score(labels[TEST, 0], outputs[:, 0]))
 
 

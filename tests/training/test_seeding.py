@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from deeprc.config import Config, NetworkConfig, TrainingConfig
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn.batch import Collator
-from deeprc.nn.inference import cohort_outputs, pooled_representation
+from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
 from deeprc.outputs import multitask_loss
 from deeprc.tasks import Task, TaskKind
@@ -209,7 +209,7 @@ def test_a_resumed_training_equals_an_uninterrupted_one(
 
 def representations(network: DeepRC, cohort: RepertoireDataset) -> NDArray[np.float64]:
     collator = Collator(cohort, "none")
-    pooled = [pooled_representation(network, collator, i, top_fraction=1.0)[0].flatten() for i in range(len(cohort))]
+    pooled = [mean.flatten() for mean, _ in Inference(network, collator).pooled()]
     return np.asarray(torch.stack(pooled))
 
 
@@ -238,7 +238,7 @@ def test_outputs_start_as_a_regression_on_the_seeded_kernels(
         model = LogisticRegression(C=0.5, tol=1e-10, max_iter=10_000).fit(z, target[:, 0])
         expected = model.decision_function(z).reshape(len(z), -1)
     network.eval()
-    outputs = cohort_outputs(network, Collator(cohort, "none"), top_fraction=1.0).double().numpy()
+    outputs = Inference(network, Collator(cohort, "none")).outputs().double().numpy()
     if kind == "multiclass":
         outputs = outputs - outputs.mean(axis=1, keepdims=True)
         expected = expected - expected.mean(axis=1, keepdims=True)
@@ -343,7 +343,7 @@ def test_updates_of_whole_repertoires_resume_to_the_same_numbers(
     for name, tensor in whole.network.state_dict().items():
         assert torch.equal(resumed.network.state_dict()[name], tensor), name
     assert settings.training.averaged_fraction == 1.0
-    outputs = cohort_outputs(whole.network, Collator(cohort[24:], "none"), top_fraction=1.0)
+    outputs = Inference(whole.network, Collator(cohort[24:], "none")).outputs()
     targets = torch.from_numpy(label(cohort[24:]))
     best = whole.state.history[-1]["best_update"]
     row = next(row for row in whole.state.history if row["update"] == best)
