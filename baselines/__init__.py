@@ -1,1 +1,1 @@
-"""The methods that DeepRC is compared with; each a scikit-learn estimator over `RepertoireDataset`."""
+"""The methods that DeepRC is compared with; each is a scikit-learn estimator over `RepertoireDataset`."""

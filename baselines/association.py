@@ -1,6 +1,6 @@
-"""How strongly the presence of a feature goes with the label: phi coefficients and Fisher's exact test, many at once.
+"""Association of the presence of features with the label: phi coefficients and Fisher's exact test, many at once.
 
-Of a feature only two numbers matter: how many repertoires carry it, and how many of those are positive. Millions of
+Both depend on two numbers only: how many repertoires carry a feature, and how many of these are positive. Millions of
 features share a few thousand such pairs.
 
 Letters: B repertoires, of which P are positive; M features, T thresholds.
@@ -24,14 +24,14 @@ def phi_coefficients(
 ) -> NDArray[np.float64]:
     """Return the phi coefficient of presence and label, (M,): Pearson's correlation of two binary variables.
 
-    It is 0 for a feature that all or none carry, where it is not defined.
+    For a feature that all or no repertoires carry, where it is not defined, the result is 0.
 
     Parameters
     ----------
     positive_carriers, carriers
-        How many positive repertoires carry each feature, and how many repertoires at all, (M,).
+        Numbers of positive repertoires and of all repertoires that carry each feature, (M,) each.
     n_positive, n_repertoires
-        P and B.
+        Numbers of positive and of all repertoires, P and B.
     """
     a, n = np.asarray(positive_carriers, np.float64), np.asarray(carriers, np.float64)
     spread = n * (n_repertoires - n) * n_positive * (n_repertoires - n_positive)
@@ -43,22 +43,24 @@ def phi_coefficients(
 def fisher_p_values(
     positive_carriers: ArrayLike, carriers: ArrayLike, n_positive: int, n_repertoires: int
 ) -> NDArray[np.float64]:
-    """Return the p-values, (M,), of Fisher's exact test against "carried more often by positives".
+    """Return the one-sided p-values of Fisher's exact test, (M,), with the alternative that positives carry more often.
 
-    The probability that of n carriers drawn from B repertoires, at least as many are among the P positives: the
-    hypergeometric distribution's upper tail, summed from its end, so that small values are precise. Each pair of
-    numbers that occurs is computed once. Parameters as of `phi_coefficients`.
+    The p-value is the probability that at least as many of n carriers, drawn at random from the B repertoires, are
+    among the P positives. This upper tail of the hypergeometric distribution is summed from its end, so that small
+    values are precise. Each pair of numbers that occurs is computed once. The parameters are those of
+    `phi_coefficients`.
     """
     a, n = np.broadcast_arrays(np.asarray(positive_carriers, np.int64), np.asarray(carriers, np.int64))
-    pairs, place = np.unique(n * (n_positive + 1) + a, return_inverse=True)
+    pairs, inverse = np.unique(n * (n_positive + 1) + a, return_inverse=True)
     values = _tails(*np.divmod(pairs, n_positive + 1), n_positive, n_repertoires, _log_factorials(n_repertoires))
-    return np.asarray(values[place].reshape(n.shape))
+    return np.asarray(values[inverse].reshape(n.shape))
 
 
 def critical_carriers(thresholds: ArrayLike, n_positive: int, n_repertoires: int) -> NDArray[np.int64]:
     """Return how many positive carriers a feature needs for a p-value below each threshold, (T, B + 1).
 
-    The second axis is the number of its carriers; P + 1 where even all positive carriers are too few.
+    The second axis is the number of carriers of the feature. The result is P + 1 if even P positive carriers are too
+    few.
     """
     logs = _log_factorials(n_repertoires)
     return np.asarray(_critical(np.asarray(thresholds, np.float64), n_positive, n_repertoires, logs))
@@ -70,7 +72,7 @@ def _log_factorials(n: int) -> NDArray[np.float64]:
 
 @njit(nogil=True)
 def _probability(x: int, n: int, n_positive: int, n_repertoires: int, logs: NDArray[np.float64]) -> Any:
-    """Return the hypergeometric probability that x of n carriers are positive; logs are of the factorials."""
+    """Return the hypergeometric probability that x of n carriers are positive; `logs` are the log-factorials."""
     n_negative, y = n_repertoires - n_positive, n - x
     ways = logs[n_positive] - logs[x] - logs[n_positive - x] + logs[n_negative] - logs[y] - logs[n_negative - y]
     return np.exp(ways - (logs[n_repertoires] - logs[n] - logs[n_repertoires - n]))
@@ -82,8 +84,8 @@ def _tails(
 ) -> NDArray[np.float64]:
     values = np.ones(len(n))
     for i in range(len(n)):
-        fewest = max(0, n[i] - (n_repertoires - n_positive))
-        if a[i] > fewest:
+        smallest = max(0, n[i] - (n_repertoires - n_positive))
+        if a[i] > smallest:
             tail = 0.0
             for x in range(min(n[i], n_positive), a[i] - 1, -1):
                 tail += _probability(x, n[i], n_positive, n_repertoires, logs)
@@ -95,13 +97,13 @@ def _tails(
 def _critical(
     thresholds: NDArray[np.float64], n_positive: int, n_repertoires: int, logs: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """Sum the tails as `_tails` does: a p-value at the threshold is on the same side of it in both."""
+    """Compute `critical_carriers`; tails are summed as in `_tails`, so that both agree about a threshold."""
     needed = np.full((len(thresholds), n_repertoires + 1), n_positive + 1, np.int64)
     for n in range(n_repertoires + 1):
-        fewest = max(0, n - (n_repertoires - n_positive))
+        smallest = max(0, n - (n_repertoires - n_positive))
         tail = 0.0
-        for x in range(min(n, n_positive), fewest - 1, -1):
-            tail = 1.0 if x == fewest else min(tail + _probability(x, n, n_positive, n_repertoires, logs), 1.0)
+        for x in range(min(n, n_positive), smallest - 1, -1):
+            tail = 1.0 if x == smallest else min(tail + _probability(x, n, n_positive, n_repertoires, logs), 1.0)
             passed = False
             for t in range(len(thresholds)):
                 if tail < thresholds[t]:

@@ -1,16 +1,11 @@
-"""Amino acids as five numbers, which sum up 54 of their physicochemical properties: Atchley factors.
-
-Letters: M k-mers.
-"""
+"""Atchley factors: five numbers for each amino acid that summarise 54 physicochemical properties."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.datasets.alphabet import AMINO_ACIDS
-
-__all__ = ["ATCHLEY_FACTORS", "kmer_factors"]
+__all__ = ["ATCHLEY_FACTORS"]
 
 ATCHLEY_FACTORS: NDArray[np.float64] = np.array(
     [
@@ -36,16 +31,6 @@ ATCHLEY_FACTORS: NDArray[np.float64] = np.array(
         [0.260, 0.830, 3.097, -0.838, 1.512],  # Y
     ]
 )
-"""The factors I to V of the amino acids in the order of `AMINO_ACIDS`, (20, 5): roughly polarity, secondary structure,
+"""Factors I to V of the amino acids in the order of `AMINO_ACIDS`, (20, 5): roughly polarity, secondary structure,
 size, codon diversity and charge. Atchley, Zhao, Fernandes and Drüke 2005, PNAS 102:6395, table 2."""
 ATCHLEY_FACTORS.flags.writeable = False
-
-
-def kmer_factors(k: int = 4) -> NDArray[np.float64]:
-    """Return the factors of every k-mer, (M = 20 ** k, 5 k), in the order of `deeprc.datasets.kmers.kmer_names`.
-
-    The first five columns are the first residue's. For k = 4 they take 26 megabytes.
-    """
-    codes = np.arange(len(AMINO_ACIDS) ** k)
-    residues = [codes // len(AMINO_ACIDS) ** place % len(AMINO_ACIDS) for place in reversed(range(k))]
-    return np.concatenate([np.zeros((len(codes), 0)), *(ATCHLEY_FACTORS[residue] for residue in residues)], axis=1)

@@ -13,27 +13,28 @@ __all__ = ["beta_binomial_log_pmf", "fit_beta_binomial"]
 
 Floats = NDArray[np.float64]
 
-_LOWEST, _HIGHEST = -12.0, 21.0  # log(alpha + beta); beyond 1e9 it is as good as binomial
+_MIN_SIZE, _MAX_SIZE = -12.0, 21.0  # log(alpha + beta); above 1e9 the distribution is nearly binomial
 _STARTS = range(-6, 22, 3)  # log(alpha + beta)
-_LARGE = 100.0  # from here on the series below is exact to 1e-17
-_LONGEST = 2.0  # step
-_MOST_STEPS = 200
-_LEAST_DAMPING, _MOST_DAMPING = 1e-12, 1e12
+_LARGE = 100.0  # from here on Stirling's series in `_log_rising` is exact to 1e-17
+_MAX_STEP = 2.0
+_MAX_STEPS = 200
+_MIN_DAMPING, _MAX_DAMPING = 1e-12, 1e12
 
 
 def beta_binomial_log_pmf(k: ArrayLike, n: ArrayLike, alpha: float, beta: float) -> Floats:
-    """Return the log-probability of k of n, (B,), where each rate is drawn from a beta distribution."""
+    """Return the log-probability of k hits in n trials, (B,), if the rate of each repertoire is beta-distributed."""
     hits, trials = np.asarray(k, np.float64), np.asarray(n, np.float64)
     ways = -np.log1p(trials) - betaln(trials - hits + 1, hits + 1)
     return np.asarray(ways + _log_ratio(hits, trials, alpha, beta))
 
 
 def fit_beta_binomial(k: ArrayLike, n: ArrayLike) -> tuple[float, float]:
-    """Return alpha and beta of greatest likelihood, given k of n for each repertoire, (B,).
+    """Return the maximum-likelihood estimates of alpha and beta, given k hits in n trials of each repertoire, (B,).
 
-    Where all k are 0, the likeliest rate is 0 and forbids everything else; the result then is what is known of one
-    common rate after these counts, Beta(1/2, 1/2 + sum of n) (Jeffreys' prior), and mirrored where all k are n. Where
-    the counts vary as little as the binomial's, alpha + beta is infinite; the result then is 1e9 in size.
+    If all k are 0, the maximum-likelihood rate is 0, which would make any hit impossible. The result then is the
+    posterior of one common rate under Jeffreys' prior, Beta(1/2, 1/2 + sum of n), and the mirror image of it if all k
+    are n. If the counts vary no more than binomial ones, the likelihood rises with alpha + beta without end; the result
+    then has alpha + beta of about 1e9.
     """
     pairs = np.stack([np.asarray(k, np.float64), np.asarray(n, np.float64)])
     hits, total = pairs.sum(axis=1).tolist()
@@ -47,50 +48,50 @@ def fit_beta_binomial(k: ArrayLike, n: ArrayLike) -> tuple[float, float]:
 
 
 def _alpha_beta(rate: float, size: float) -> tuple[float, float]:
-    """Return alpha and beta of the two numbers that are searched: log(alpha / beta) and log(alpha + beta)."""
+    """Return alpha and beta from the two numbers that are optimised: log(alpha / beta) and log(alpha + beta)."""
     return float(np.exp(size) * expit(rate)), float(np.exp(size) * expit(-rate))
 
 
 def _descend(k: Floats, n: Floats, weights: NDArray[np.int64], rate: float, size: float) -> tuple[float, float]:
-    """Go from a rate and a size down to the least loss: Newton's method, damped until a step helps."""
-    loss, damping = _loss(k, n, weights, *_alpha_beta(rate, size)), _LEAST_DAMPING
-    for _ in range(_MOST_STEPS):
+    """Return the rate and the size of least loss, by Newton's method; a step is damped until it lowers the loss."""
+    loss, damping = _loss(k, n, weights, *_alpha_beta(rate, size)), _MIN_DAMPING
+    for _ in range(_MAX_STEPS):
         (by_rate, by_size), curvature = _derivatives(k, n, weights, *_alpha_beta(rate, size))
-        if (size >= _HIGHEST and by_size < 0) or (size <= _LOWEST and by_size > 0):
+        if (size >= _MAX_SIZE and by_size < 0) or (size <= _MIN_SIZE and by_size > 0):
             by_size, curvature = 0.0, (curvature[0], curvature[1], 0.0)  # the size stays at the end of its range
         while True:
             step = _step(by_rate, by_size, curvature, damping)
-            new = rate + step[0], min(max(size + step[1], _LOWEST), _HIGHEST)
+            new = rate + step[0], min(max(size + step[1], _MIN_SIZE), _MAX_SIZE)
             found = _loss(k, n, weights, *_alpha_beta(*new))
-            if found <= loss or damping > _MOST_DAMPING:
+            if found <= loss or damping > _MAX_DAMPING:
                 break
             damping *= 10
         if found > loss or loss - found <= 1e-14 * abs(loss):
             return (rate, size) if found > loss else new
-        (rate, size), loss, damping = new, found, max(damping / 100, _LEAST_DAMPING)
+        (rate, size), loss, damping = new, found, max(damping / 100, _MIN_DAMPING)
     return rate, size
 
 
 def _step(by_rate: float, by_size: float, curvature: tuple[float, float, float], damping: float) -> tuple[float, float]:
-    """Return Newton's step, with as much added to both second derivatives that it goes down."""
+    """Return Newton's step; enough is added to both second derivatives that the step lowers the loss."""
     a, b, mixed = curvature
     middle, spread = (a + b) / 2, float(np.hypot((a - b) / 2, mixed))
     added = max(0.0, spread - middle) + damping * (abs(middle) + spread) + 1e-300
     a, b = a + added, b + added
     scale = a * b - mixed**2
     x, y = (mixed * by_size - b * by_rate) / scale, (mixed * by_rate - a * by_size) / scale
-    return min(max(x, -_LONGEST), _LONGEST), min(max(y, -_LONGEST), _LONGEST)
+    return min(max(x, -_MAX_STEP), _MAX_STEP), min(max(y, -_MAX_STEP), _MAX_STEP)
 
 
 def _loss(k: Floats, n: Floats, weights: NDArray[np.int64], alpha: float, beta: float) -> float:
-    """Return the negative log-likelihood, up to a constant, of n pairs of counts that occur `weights` times."""
+    """Return the negative log-likelihood, up to a constant, of n pairs of counts that occur `weights` times, (n,)."""
     return -float((weights * _log_ratio(k, n, alpha, beta)).sum())
 
 
 def _derivatives(
     k: Floats, n: Floats, weights: NDArray[np.int64], alpha: float, beta: float
 ) -> tuple[tuple[float, float], tuple[float, float, float]]:
-    """Return the loss's derivatives by rate and size, and its second ones: of rate, of size, mixed."""
+    """Return the first derivatives of the loss by rate and size, and the second ones: by rate, by size, mixed."""
     size, spread = alpha + beta, alpha * beta / (alpha + beta)
     counts = ((k, alpha), (n - k, beta), (n, size))
     one = [float((weights * (digamma(m + x) - digamma(x))).sum()) for m, x in counts]
@@ -109,7 +110,7 @@ def _log_ratio(k: Floats, n: Floats, alpha: float, beta: float) -> Floats:
 
 
 def _log_rising(x: float, m: Floats) -> Floats:
-    """Return log(gamma(x + m) / gamma(x)), (B,), without the cancellation of two large numbers (Stirling's series)."""
+    """Return log(gamma(x + m) / gamma(x)), (B,); Stirling's series avoids the cancellation of two large numbers."""
     if x < _LARGE:
         return np.asarray(gammaln(x + m) - gammaln(x))
     y = x + m

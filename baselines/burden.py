@@ -1,6 +1,6 @@
-"""`BurdenTest`: how many of the features that go with the label a repertoire carries (paper lines 9000-9020).
+"""`BurdenTest`: the number of label-associated features that a repertoire carries (paper lines 9000-9020).
 
-Letters: B repertoires, J features, V numbers of features, M features of which they are chosen.
+Letters: B repertoires, J selected features, V numbers of features.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from sklearn.base import clone
 from deeprc.baselines.association import phi_coefficients
 from deeprc.baselines.carriers import carrier_counts, in_parts, training_weights
 from deeprc.baselines.inner_folds import inner_folds
+from deeprc.baselines.parameters import check_choice, check_whole_number
 from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.clones import content_hashes, shared_clones, take_sequences
 from deeprc.datasets.counters import words
@@ -22,35 +23,36 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import kmer_names
 from deeprc.datasets.representations import kmer_matrix
 from deeprc.datasets.sequences import Sequences
-from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier, canonical_order, encode_two_classes, fit_platt_scaling
 
 __all__ = ["BurdenTest"]
 
 _K = 4
-_AT_ONCE = 64  # repertoires whose k-mer counts are in memory
+_N_AT_ONCE = 64  # repertoires whose k-mer counts are in memory at a time
 Feature = Literal["4mer", "sequence"]
 
 
 class BurdenTest(BinaryClassifier):
     """The number of label-associated 4-mers or sequences that a repertoire carries.
 
-    The features with the highest phi coefficients of presence and label are chosen on the training repertoires; the
-    score of a repertoire is how many of them it carries, be it once or often. Which of equally associated features are
-    chosen is decided by their content, through a hash: arbitrary, but the same for every order of the repertoires.
-    Sequences count without their genes, and only those that at least two training repertoires carry.
+    The features with the highest phi coefficients of presence and label are selected on the training repertoires. The
+    score of a repertoire is the number of selected features that it carries; how often it carries one does not matter.
+    Ties between equally associated features are broken by a hash of their content, which is the same for every order of
+    the repertoires. Sequences are compared without their genes, and only those that at least two training repertoires
+    carry are considered.
 
-    For probabilities the score is calibrated on training repertoires by features chosen without them: on their own
-    features the training repertoires have far higher burdens than new ones.
+    Probabilities come from Platt scaling of cross-fitted scores: the features that score a training repertoire are
+    selected without it. With features that were selected on them, training repertoires have far higher scores than new
+    ones.
 
     Parameters
     ----------
     feature
         `4mer` or `sequence`.
     n_features
-        J; fewer where there are not as many.
+        Number of features to select, J; all if there are fewer.
     n_folds
-        Of the calibration.
+        Number of folds of the cross-fitted scores.
     """
 
     path_parameter = "n_features"
@@ -66,14 +68,14 @@ class BurdenTest(BinaryClassifier):
         self.n_folds = n_folds
 
     def prepare(self, X: RepertoireDataset) -> None:
-        """Compute and cache the container's 4-mers, or which sequences its repertoires share."""
+        """Compute and cache the 4-mer counts of the container, or the sequences that its repertoires share."""
         if self.feature == "sequence":
             shared_clones(X)
         else:
             kmer_matrix(X[:0])
 
     def features(self) -> list[str]:
-        """Return the J 4-mers or sequences, those with the highest phi coefficients, `phi_`, first."""
+        """Return the selected 4-mers or sequences, in falling order of their phi coefficients, `phi_`."""
         if self.feature == "sequence":
             return self._sequences().sequences.decode()
         names = kmer_names(_K)
@@ -82,47 +84,46 @@ class BurdenTest(BinaryClassifier):
     def decision_path(
         self, X: RepertoireDataset, y: ArrayLike, X_new: RepertoireDataset, values: Sequence[Any]
     ) -> NDArray[np.float64]:
-        """Return the burdens, (V, B), of each number of features; see `BinaryClassifier.decision_path`."""
+        """Return the scores, (V, B), for each number of features; see `BinaryClassifier.decision_path`."""
         _, positive = encode_two_classes(X, y)
-        numbers = [_checked_number(value) for value in values]
+        numbers = [check_whole_number("n_features", value) for value in values]
         widest = clone(self).set_params(n_features=max(numbers, default=1))
-        widest._choose(X, positive)
+        widest._select(X, positive)
         burdens: NDArray[np.float64] = widest._burdens(X_new, numbers)
         return burdens
 
     def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
-        _checked_number(self.n_features)
+        check_whole_number("n_features", self.n_features)
         order = canonical_order(X, positive.astype(np.int64))
         X, positive = X[order], positive[order]
-        self._choose(X, positive)
+        self._select(X, positive)
         burden = self._decide(X)
         folds = inner_folds(X, positive, self.n_folds)
         for fold in range(1 + int(folds.max())) if folds.max() else ():
             held_out = folds == fold
             without = clone(self)
-            without._choose(X[~held_out], positive[~held_out])
+            without._select(X[~held_out], positive[~held_out])
             burden[held_out] = without._decide(X[held_out])
         self.calibration_ = fit_platt_scaling(burden, positive)
 
     def _decide(self, X: RepertoireDataset) -> NDArray[np.float64]:
         return np.asarray(self._burdens(X, [self.n_features])[0])
 
-    def _choose(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
+    def _select(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
+        check_choice("feature", self.feature, ("4mer", "sequence"))
         if self.feature == "4mer":
             self.kmers_, self.phi_ = _best_kmers(X, positive, self.n_features)
-        elif self.feature == "sequence":
+        else:
             numbers, self.phi_ = _best_sequences(X, positive, self.n_features)
             chosen = take_sequences(X, numbers)
             self.residues_, self.offsets_ = chosen.residues, chosen.offsets
-        else:
-            raise InputError(f"feature: expected 4mer or sequence, found {self.feature!r}")
 
     def _sequences(self) -> CloneSet:
         return CloneSet(Sequences.counted_once(self.residues_, self.offsets_))
 
     def _burdens(self, X: RepertoireDataset, numbers: Sequence[int]) -> NDArray[np.float64]:
         """Return how many of the first features each repertoire carries, (V, B), for each number of features."""
-        carried = np.zeros((len(X), len(self.phi_) + 1), np.int64)  # in front, none
+        carried = np.zeros((len(X), len(self.phi_) + 1), np.int64)  # the first column stands for no feature
         if self.feature == "4mer":
             for part in _parts(len(X)):
                 carried[part, 1:] = _presence(X[part])[:, self.kmers_]
@@ -136,7 +137,7 @@ class BurdenTest(BinaryClassifier):
 def _best_kmers(
     X: RepertoireDataset, positive: NDArray[np.bool_], number: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the 4-mers with the highest phi coefficients, (J,), and these."""
+    """Return the codes of the 4-mers with the highest phi coefficients, and these coefficients, (J,) each."""
     a, n = np.zeros(20**_K, np.int64), np.zeros(20**_K, np.int64)
     for part in _parts(len(X)):
         present = _presence(X[part])
@@ -151,10 +152,11 @@ def _best_kmers(
 def _best_sequences(
     X: RepertoireDataset, positive: NDArray[np.bool_], number: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the sequences of the container with the highest phi coefficients, (J,), and these.
+    """Return the sequences of the container with the highest phi coefficients, and these coefficients, (J,) each.
 
-    Millions of sequences share a few thousand pairs of carriers among positives and all: the pairs are ranked, and only
-    sequences with the best of them are looked at one by one.
+    A sequence's coefficient depends on its numbers of positive and of all carriers. Millions of sequences share a few
+    thousand such pairs. So the pairs are ranked first, and only sequences with the best pairs are then ranked one by
+    one.
     """
     clones, weights = shared_clones(X), training_weights(X, positive)
     n_positive, n_all = int(positive.sum()), len(X)
@@ -187,10 +189,4 @@ def _presence(X: RepertoireDataset) -> NDArray[np.bool_]:
 
 
 def _parts(n: int) -> list[slice]:
-    return [slice(start, start + _AT_ONCE) for start in range(0, n, _AT_ONCE)]
-
-
-def _checked_number(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise InputError(f"n_features: expected a whole number of at least 1, found {value!r}")
-    return int(value)
+    return [slice(start, start + _N_AT_ONCE) for start in range(0, n, _N_AT_ONCE)]

@@ -1,14 +1,17 @@
 """Logistic regression with an l1 or l2 penalty, or both, to convergence: few rows, many columns, many penalties.
 
-Minimised are, as in scikit-learn, C * sum of losses + l1_ratio * |w|_1 + (1 - l1_ratio) / 2 * |w|_2^2 over the
-coefficients w of centred and scaled columns z, and an intercept without penalty.
+The objective is that of scikit-learn: C * sum of losses + l1_ratio * |w|_1 + (1 - l1_ratio) / 2 * |w|_2^2. The
+coefficients w are those of centred and scaled columns z; the intercept has no penalty.
 
-- With an l1 part: proximal Newton steps by coordinate descent (Friedman, Hastie and Tibshirani 2010, J. Stat. Softw.
-  33(1); Yuan, Ho and Lin 2012, JMLR 13:1999) on a working set of columns, to which those that violate the optimality
-  conditions are added until the duality gap over all columns is small (Johnson and Guestrin 2015, ICML). So the whole
-  matrix is read a few times per penalty, once per check.
-- l2 alone: the solution is in the span of the rows, so Newton's method runs in at most B dimensions, those of the
+- With an l1 part, proximal Newton steps are computed by coordinate descent (Friedman, Hastie and Tibshirani 2010, J.
+  Stat. Softw. 33(1); Yuan, Ho and Lin 2012, JMLR 13:1999) on a working set of columns. Columns that violate the
+  optimality conditions are added to it until the duality gap over all columns is small (Johnson and Guestrin 2015,
+  ICML). So the whole matrix is read a few times per penalty, once per check.
+- With l2 alone, the solution is in the span of the rows. So Newton's method runs in at most B dimensions, those of the
   B x B Gram matrix.
+
+skglm solves the l1 problem to the same objective, but needs a dense copy of the scaled columns, and compiles for 8 to
+13 seconds in every process (docs/experiments.md, 2026-11-23).
 
 Letters: B rows (repertoires), M columns, n columns of the working set, V values of C.
 """
@@ -27,7 +30,8 @@ from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
 from deeprc.baselines.columns import Columns, Scale
-from deeprc.baselines.elastic_net_kernel import descend, relative_gap, residual_at
+from deeprc.baselines.elastic_net_kernel import Objective, descend, relative_gap, residual_at
+from deeprc.baselines.parameters import check_positive
 from deeprc.errors import InputError
 
 __all__ = ["Solution", "elastic_net_path"]
@@ -36,29 +40,29 @@ logger = logging.getLogger(__name__)
 
 Floats = NDArray[np.float64]
 
-_GRID = 10**0.25  # between the penalties from which others start
+_GRID = 10**0.25  # ratio of two neighbouring values of C from which others start
 _GRID_TOLERANCE = 1e-2
-_SMALLEST_SET = 64  # columns
-_NEAR = 0.8  # slope of a column that may come into use, by the slope at which it does
-_MOST_CHECKS = 100
-_MOST_STEPS = 200  # Newton steps
-_FLAT = 1e-10  # least curvature of a row's loss
+_MIN_WORKING_SET = 64  # columns
+_NEAR = 0.8  # a column joins the working set from this share of the slope at which its coefficient leaves 0
+_MAX_CHECKS = 100
+_MAX_STEPS = 200  # Newton steps
+_MIN_CURVATURE = 1e-10  # of a row's loss
 
 
 @dataclass(frozen=True)
 class Solution:
-    """A linear function of the columns as they were given: score = x[columns] @ coefficients + intercept.
+    """A linear function of columns that are neither centred nor scaled: x[columns] @ coefficients + intercept.
 
     Attributes
     ----------
     columns
-        Those whose coefficient is not 0, (n,), rising.
+        Indices of the columns whose coefficient is not 0, (n,), in rising order.
     coefficients
-        (n,) float64.
+        Their coefficients, (n,) float64.
     intercept
-        Of the columns as they were given: neither centred nor scaled.
+        Score of a row of zeros.
     gap
-        Relative duality gap: at most this share of the objective could be gained.
+        Relative duality gap: the objective is at most by this share of itself above the optimum.
     """
 
     columns: NDArray[np.int64]
@@ -76,26 +80,25 @@ def elastic_net_path(
     scale: Scale = "standard",
     tolerance: float = 1e-6,
 ) -> Iterator[Solution]:
-    """Solve for each C in turn.
+    """Return the solution for each C in turn.
 
-    A solution does not depend on the other values asked for: each starts from the nearest smaller one of a grid
-    that depends on the data alone.
+    A solution does not depend on the other values of C: its solver starts from the next smaller value of a grid that
+    depends on the data alone.
 
     Parameters
     ----------
     matrix
-        (B, M): a dense array or a SciPy sparse matrix; neither is changed, nor is a sparse one made dense.
+        Features, (B, M): a dense array or a SciPy sparse matrix. It is not changed, and a sparse one is not made dense.
     positive
-        Which rows are of the second class, (B,).
+        Whether each row is of the second class, (B,).
     Cs
-        Weights of the loss, (V,), above 0; see the module's head.
+        Weights of the loss, (V,), above 0; see the top of this module.
     l1_ratio
         Share of the l1 penalty, 0 to 1.
     scale
-        The penalty is of the coefficients of columns that are centred and scaled so; see `Columns`. Constant columns
-        have no coefficient.
+        How columns are scaled before the penalty applies; see `Columns`. Constant columns have no coefficient.
     tolerance
-        Relative duality gap at which a solution is good enough.
+        Relative duality gap at which the solver stops.
 
     Raises
     ------
@@ -110,9 +113,7 @@ def elastic_net_path(
         )
     if not 0 <= l1_ratio <= 1:
         raise InputError(f"l1_ratio: expected a share between 0 and 1, found {l1_ratio}")
-    for C in Cs:
-        if not isinstance(C, int | float | np.number) or not 0 < C < np.inf:
-            raise InputError(f"C: expected a number above 0, found {C!r}")
+    Cs = [check_positive("C", C) for C in Cs]
     columns = Columns(matrix, scale=scale)
     target = positive.astype(np.float64)
     if l1_ratio == 0:
@@ -124,29 +125,38 @@ def elastic_net_path(
 def _sparse_path(
     columns: Columns, target: Floats, Cs: Sequence[float], l1_ratio: float, tolerance: float
 ) -> Iterator[Solution]:
-    """Go up the grid once, and from it to each C."""
+    """Solve for the grid in rising order, and from its values for each C."""
     share = float(target.mean())
     products = columns.products(share - target)
     steepest = float(np.abs(products).max(initial=0))
-    first = l1_ratio / steepest if steepest > 0 else np.inf  # up to this C all coefficients are 0
+    smallest = l1_ratio / steepest if steepest > 0 else np.inf  # up to this C all coefficients are 0
     null = _State(np.zeros(0, np.int64), np.zeros(0), float(np.log(share / (1 - share))), products, 0.0)
     start, n_steps, found = null, 0, {}
-    for C in sorted(set(map(float, Cs))):
-        if first >= C:
+    for C in sorted(set(Cs)):
+        if smallest >= C:
             found[C] = _solution(columns, null, C, tolerance)
             continue
-        while first * _GRID ** (n_steps + 1) <= C:
+        while smallest * _GRID ** (n_steps + 1) <= C:
             n_steps += 1
-            start = _solve(columns, target, start, first * _GRID**n_steps, l1_ratio, max(tolerance, _GRID_TOLERANCE))
+            start = _solve(columns, target, start, smallest * _GRID**n_steps, l1_ratio, max(tolerance, _GRID_TOLERANCE))
         found[C] = _solution(columns, _solve(columns, target, start, C, l1_ratio, tolerance), C, tolerance)
-    return iter([found[float(C)] for C in Cs])
+    return iter([found[C] for C in Cs])
 
 
 @dataclass(frozen=True)
 class _State:
-    """Weights, (n,), of chosen standardised columns, (n,), and an intercept; each column's product with the residuals.
+    """Where the solver is.
 
-    The residuals are the probabilities minus the labels, (B,); the products, (M,), do not contain C.
+    Attributes
+    ----------
+    chosen, weights
+        Columns of the working set and their weights, (n,) each.
+    intercept
+        Intercept of the centred and scaled columns.
+    products
+        Product of each column with the residuals (probabilities minus labels), (M,); it does not contain C.
+    gap
+        Relative duality gap.
     """
 
     chosen: NDArray[np.int64]
@@ -167,54 +177,58 @@ def _solution(columns: Columns, state: _State, C: float, tolerance: float) -> So
 
 
 def _solve(columns: Columns, target: Floats, start: _State, C: float, l1: float, tolerance: float) -> _State:
-    """Solve on working sets that grow, and check all columns after each."""
-    l2 = 1 - l1
+    """Solve on growing working sets; all columns are checked after each."""
+    objective = Objective(C, l1, 1 - l1)
     chosen, weights, intercept, products = start.chosen, start.weights, np.array([start.intercept]), start.products
     z = columns.take(chosen)
-    residual, primal = residual_at(z, target, weights, intercept, C, l1, l2)
-    gap = float(relative_gap(primal, residual, C * np.abs(products), C, l1, l2))
-    for _ in range(_MOST_CHECKS):
+    residual, primal = residual_at(z, target, weights, intercept, objective)
+    gap = float(relative_gap(primal, residual, C * np.abs(products), objective))
+    for _ in range(_MAX_CHECKS):
         if gap <= tolerance:
             break
-        carried = weights != 0
-        chosen, weights = _enlarged(chosen[carried], weights[carried], C * np.abs(products), l1)
+        used = weights != 0
+        chosen, weights = _enlarged(chosen[used], weights[used], C * np.abs(products), l1)
         z = columns.take(chosen)
-        descend(z, target, weights, intercept, C, l1, l2, max(0.3 * tolerance, 0.1 * gap))
-        residual, primal = residual_at(z, target, weights, intercept, C, l1, l2)
+        descend(z, target, weights, intercept, objective, max(0.3 * tolerance, 0.1 * gap))
+        residual, primal = residual_at(z, target, weights, intercept, objective)
         products = columns.products(residual)
-        gap = float(relative_gap(primal, residual, C * np.abs(products), C, l1, l2))
+        gap = float(relative_gap(primal, residual, C * np.abs(products), objective))
     return _State(chosen, weights, float(intercept[0]), products, gap)
 
 
 def _enlarged(chosen: NDArray[np.int64], weights: Floats, slope: Floats, l1: float) -> tuple[NDArray[np.int64], Floats]:
-    """Return the working set: the columns in use and the steepest, (M,), of those that could come into use."""
-    size = max(_SMALLEST_SET, 2 * len(chosen))
+    """Return the next working set and its weights: the columns in use and the steepest of the others.
+
+    `slope` is the absolute slope of the loss by each column's weight, (M,).
+    """
+    size = max(_MIN_WORKING_SET, 2 * len(chosen))
     steepest = np.flatnonzero(slope > _NEAR * l1)
     if len(steepest) > size:
         steepest = steepest[np.argpartition(slope[steepest], len(steepest) - size)[len(steepest) - size :]]
-    every = np.concatenate([chosen, np.setdiff1d(steepest, chosen)])
-    return every, np.concatenate([weights, np.zeros(len(every) - len(weights))])
+    enlarged = np.concatenate([chosen, np.setdiff1d(steepest, chosen)])
+    return enlarged, np.concatenate([weights, np.zeros(len(enlarged) - len(weights))])
 
 
 def _ridge_path(columns: Columns, target: Floats, Cs: Sequence[float], tolerance: float) -> Iterator[Solution]:
-    """Solve in coordinates whose inner products are those of the rows; there are r of them, at most B."""
-    direct = columns.shape[1] <= columns.shape[0]
+    """Solve for the l2 penalty alone, in r <= B coordinates that have the same inner products as the rows."""
+    is_narrow = columns.shape[1] <= columns.shape[0]
     with _one_thread():
-        rows = columns.take(np.arange(columns.shape[1])) if direct else _coordinates(columns.gram()).T
+        rows = columns.take(np.arange(columns.shape[1])) if is_narrow else _coordinates(columns.gram()).T
     rows = np.ascontiguousarray(rows)  # (r, B)
     varies = np.flatnonzero(columns.factor)
-    for C in map(float, Cs):
+    for C in Cs:
         with _one_thread():
             weights, intercept = _ridge(rows.T, target, C, tolerance)
-        residual, primal = residual_at(rows, target, weights, intercept, C, 0.0, 1.0)
+        objective = Objective(C, 0.0, 1.0)
+        residual, primal = residual_at(rows, target, weights, intercept, objective)
         products = columns.products(residual)
-        gap = float(relative_gap(primal, residual, C * np.abs(products), C, 0.0, 1.0))
-        every = weights if direct else -C * products
-        yield _solution(columns, _State(varies, every[varies], float(intercept[0]), products, gap), C, tolerance)
+        gap = float(relative_gap(primal, residual, C * np.abs(products), objective))
+        coefficients = weights if is_narrow else -C * products
+        yield _solution(columns, _State(varies, coefficients[varies], float(intercept[0]), products, gap), C, tolerance)
 
 
 def _one_thread() -> threadpool_limits:
-    """Let the linear algebra run on one thread: its matrices are small, and threads that wait for others cost more."""
+    """Let the linear algebra run on one thread: its matrices are so small that several threads would be slower."""
     return threadpool_limits(1, user_api="blas")
 
 
@@ -226,7 +240,7 @@ def _coordinates(gram: Floats) -> Floats:
 
 
 def _ridge(coordinates: Floats, target: Floats, C: float, tolerance: float) -> tuple[Floats, Floats]:
-    """Newton's method with step halving; returns weights, (r,), and the intercept, (1,)."""
+    """Return the weights, (r,), and the intercept, (1,), by Newton's method with step halving."""
     design = np.column_stack([coordinates, np.ones(len(target))])
     ridge = np.append(np.ones(coordinates.shape[1]), 0.0)
     solution = np.zeros(design.shape[1])
@@ -237,10 +251,10 @@ def _ridge(coordinates: Floats, target: Floats, C: float, tolerance: float) -> t
         return C * float(np.sum(np.logaddexp(0, odds) - target * odds)) + 0.5 * float(ridge @ at**2)
 
     now = objective(solution)
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         probability = expit(design @ solution)
         slope = C * (design.T @ (probability - target)) + ridge * solution
-        root = np.sqrt(C * np.maximum(probability * (1 - probability), _FLAT))[:, None] * design
+        root = np.sqrt(C * np.maximum(probability * (1 - probability), _MIN_CURVATURE))[:, None] * design
         step = -cho_solve(cho_factor(root.T @ root + np.diag(ridge)), slope)
         length, decrement = 1.0, float(slope @ step)
         if -decrement <= 1e-3 * tolerance * now:  # near the end a step squares the error

@@ -1,4 +1,4 @@
-"""How many sequences of a repertoire have each gene, by the genes' names, cached beside the container.
+"""Numbers of sequences with each gene, by the name of the gene, cached beside the container.
 
 Letters: B repertoires, G genes.
 """
@@ -20,7 +20,7 @@ __all__ = ["gene_table", "genes_of", "has_genes"]
 
 
 def has_genes(X: RepertoireDataset, field: str) -> bool:
-    """Return whether the container has a column of such calls, `v_call` or `j_call`."""
+    """Return whether the container has a column of gene calls, `v_call` or `j_call`."""
     return field in gene_fields(X)
 
 
@@ -37,7 +37,7 @@ def genes_of(X: RepertoireDataset, field: str) -> list[str]:
 
 
 def gene_table(X: RepertoireDataset, field: str, names: Sequence[str]) -> NDArray[np.int64]:
-    """Return how many sequences of each repertoire have each of these genes, (B, G); 0 of a gene no one has.
+    """Return how many sequences of each repertoire have each of the named genes, (B, G).
 
     Raises
     ------
@@ -45,11 +45,11 @@ def gene_table(X: RepertoireDataset, field: str, names: Sequence[str]) -> NDArra
         If the container has no such calls.
     """
     counts, known = _counts(X, field)
-    place = {name: number for number, name in enumerate(known)}
+    index_of = {name: index for index, name in enumerate(known)}
     table = np.zeros((len(X), len(names)), np.int64)
     for column, name in enumerate(names):
-        if name in place:
-            table[:, column] = counts[:, place[name]]
+        if name in index_of:
+            table[:, column] = counts[:, index_of[name]]
     return table
 
 

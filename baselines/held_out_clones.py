@@ -1,26 +1,63 @@
-"""How many associated clones each training repertoire carries, if these are chosen without some of the folds.
+"""How many associated clones each training repertoire carries, if the clones are selected without some of the folds.
 
-One pass over the clones gives it for all folds and thresholds.
+One pass over the clones gives the counts for all folds and thresholds.
 
-Letters: B repertoires, D different ones, F folds, S sets of repertoires that clones are chosen on, T thresholds.
+Letters: B training repertoires, D different ones among them, F folds, S selections (sets of folds on which clones are
+selected), T thresholds.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.baselines.association import critical_carriers
-from deeprc.baselines.carriers import in_parts
+from deeprc.baselines.carriers import MIN_CARRIERS, in_parts
 from deeprc.compilation import njit
 from deeprc.datasets.clones import Clones
 from deeprc.datasets.dataset import RepertoireDataset
 
 __all__ = ["held_out_counts"]
 
-_LEAST = 2  # repertoires that carry a clone, among those it is chosen on
+
+class _Repertoires(NamedTuple):
+    """The D different training repertoires.
+
+    Attributes
+    ----------
+    index_of
+        Index of each repertoire of the container among them, or -1.
+    fold
+        Their folds, (D,).
+    n_positive, n_all
+        How often each of them is among the positive and among all training repertoires, (D,) each.
+    """
+
+    index_of: NDArray[np.int64]
+    fold: NDArray[np.int64]
+    n_positive: NDArray[np.int64]
+    n_all: NDArray[np.int64]
+
+
+class _Selections(NamedTuple):
+    """The sets of folds on which clones are selected.
+
+    Attributes
+    ----------
+    left_out
+        Which folds each selection leaves out, (S, F).
+    needed
+        How many positive carriers a clone needs to pass a threshold, by its number of carriers, (S, T, B + 1).
+    of_fold
+        The selection whose clones are counted, by the fold that is held out and the repertoire's own fold, (F + 1, F).
+    """
+
+    left_out: NDArray[np.bool_]
+    needed: NDArray[np.int64]
+    of_fold: NDArray[np.int64]
 
 
 def held_out_counts(
@@ -34,121 +71,108 @@ def held_out_counts(
 ) -> NDArray[np.int64]:
     """Return how many associated clones each repertoire carries, (T, B, F + 1).
 
-    The last axis says which fold is held out, to be tested on; the last of them is none. Clones are chosen without it
-    and, with `cross_fit`, without the repertoire's own fold: no repertoire counts clones that were chosen on it. (With
-    two folds, the own one stays where the other is held out.)
+    The last axis is the fold that is held out to test on; its last entry holds out none. Clones are selected without
+    the held-out fold. With `cross_fit` they are also selected without the repertoire's own fold, so that no repertoire
+    counts clones that were selected on it. (With two folds, the own fold stays if the other one is held out.)
 
     Parameters
     ----------
     clones
-        Of the container of X.
+        The clones of the container of X.
     X, positive, folds
-        The training repertoires, their classes and their folds from 0, (B,).
+        The training repertoires, whether each is of the second class, and their folds from 0, (B,) each.
     thresholds
-        Of p-values, loosest first, (T,).
+        Largest p-values of an associated clone, in falling order, (T,).
     """
-    n_folds = int(folds.max()) + 1
-    left_out, chosen_on = _sets(n_folds, cross_fit)
-    needed = np.full((len(left_out), len(thresholds), len(X) + 1), len(X) + 1, np.int64)
-    for number, without in enumerate(left_out):
-        kept = ~without[folds]
-        needed[number, :, : int(kept.sum()) + 1] = critical_carriers(
-            thresholds, int(positive[kept].sum()), int(kept.sum())
-        )
-    rows, place = np.unique(X.rows, return_inverse=True)
-    own = np.full(len(X.container.repertoire_ids), -1)
-    own[rows] = np.arange(len(rows))
+    selections = _select(folds, positive, thresholds, cross_fit)
+    rows, inverse = np.unique(X.rows, return_inverse=True)
+    index = np.full(len(X.container.repertoire_ids), -1)
+    index[rows] = np.arange(len(rows))
     fold = np.zeros(len(rows), np.int64)
-    fold[place] = folds
-    every, of_positive = np.bincount(place), np.bincount(place[positive], minlength=len(rows))
-    work = partial(_count_part, clones, own, (fold, of_positive, every), left_out, needed, chosen_on)
-    counts = np.zeros((len(rows), n_folds + 1, len(thresholds)), np.int64)
-    for part in in_parts(work, len(clones)):
+    fold[inverse] = folds
+    n_positive = np.bincount(inverse[positive], minlength=len(rows))
+    repertoires = _Repertoires(index, fold, n_positive, np.bincount(inverse))
+    counts = np.zeros((len(rows), len(selections.of_fold), len(thresholds)), np.int64)
+    for part in in_parts(partial(_count_part, clones, repertoires, selections), len(clones)):
         counts += part
     passed = counts[:, :, ::-1].cumsum(axis=2)[:, :, ::-1]  # what passes a strict threshold passes the looser ones
-    return np.ascontiguousarray(np.moveaxis(passed[place], 2, 0))
+    return np.ascontiguousarray(np.moveaxis(passed[inverse], 2, 0))
 
 
-def _sets(n_folds: int, cross_fit: bool) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """Return which folds each set leaves out, (S, F), and the set by the fold held out and the own one, (F + 1, F)."""
-    numbers: dict[frozenset[int], int] = {}
-    chosen_on = np.zeros((n_folds + 1, n_folds), np.int64)
+def _select(
+    folds: NDArray[np.int64], positive: NDArray[np.bool_], thresholds: NDArray[np.float64], cross_fit: bool
+) -> _Selections:
+    """Return all selections that are needed for training repertoires with these folds and classes, (B,) each."""
+    n_folds = int(folds.max()) + 1
+    index_of: dict[frozenset[int], int] = {}
+    of_fold = np.zeros((n_folds + 1, n_folds), np.int64)
     for held_out in range(n_folds + 1):
         for own in range(n_folds):
-            rest = n_folds > 2 or held_out == n_folds  # of two folds, something has to be left
-            without = ({held_out} - {n_folds}) | ({own} if cross_fit and rest else set())
-            chosen_on[held_out, own] = numbers.setdefault(frozenset(without), len(numbers))
-    left_out = np.zeros((len(numbers), n_folds), bool)
-    for without_folds, number in numbers.items():
-        left_out[number, list(without_folds)] = True
-    return left_out, chosen_on
+            leaves_some = n_folds > 2 or held_out == n_folds  # without both of two folds, nothing would be left
+            without = ({held_out} - {n_folds}) | ({own} if cross_fit and leaves_some else set())
+            of_fold[held_out, own] = index_of.setdefault(frozenset(without), len(index_of))
+    left_out = np.zeros((len(index_of), n_folds), bool)
+    needed = np.full((len(index_of), len(thresholds), len(folds) + 1), len(folds) + 1, np.int64)
+    for without_folds, selection in index_of.items():
+        left_out[selection, list(without_folds)] = True
+        kept = ~left_out[selection][folds]
+        n_positive, n_all = int(positive[kept].sum()), int(kept.sum())
+        needed[selection, :, : n_all + 1] = critical_carriers(thresholds, n_positive, n_all)
+    return _Selections(left_out, needed, of_fold)
 
 
 def _count_part(
-    clones: Clones,
-    own: NDArray[np.int64],
-    of_row: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
-    left_out: NDArray[np.bool_],
-    needed: NDArray[np.int64],
-    chosen_on: NDArray[np.int64],
-    start: int,
-    stop: int,
+    clones: Clones, repertoires: _Repertoires, selections: _Selections, start: int, stop: int
 ) -> NDArray[np.int64]:
-    counts = np.zeros((len(of_row[0]), len(chosen_on), needed.shape[1]), np.int64)
-    bounds = clones.offsets[start : stop + 1]
-    _count(bounds, clones.repertoires, own, *of_row, left_out, needed, chosen_on, counts)
+    counts = np.zeros((len(repertoires.fold), len(selections.of_fold), selections.needed.shape[1]), np.int64)
+    _count(clones.offsets[start : stop + 1], clones.repertoires, repertoires, selections, counts)
     return counts
 
 
 @njit(nogil=True)
 def _count(
     offsets: NDArray[np.int64],
-    repertoires: NDArray[np.int32],
-    own: NDArray[np.int64],
-    fold: NDArray[np.int64],
-    of_positive: NDArray[np.int64],
-    every: NDArray[np.int64],
-    left_out: NDArray[np.bool_],
-    needed: NDArray[np.int64],
-    chosen_on: NDArray[np.int64],
+    carriers: NDArray[np.int32],
+    repertoires: _Repertoires,
+    selections: _Selections,
     counts: NDArray[np.int64],
 ) -> None:
-    """Add to counts, (D, F + 1, T), the clones whose strictest threshold is t.
+    """Add to `counts`, (D, F + 1, T), each clone at the strictest threshold that it passes.
 
-    `own` is a container's repertoire's number among the D different training ones, or -1; `fold`, `of_positive` and
-    `every`, (D,), are their folds and how often they are among the positive ones and among all; `needed` (S, T, B + 1)
-    how many positive carriers make a clone with so many carriers pass.
+    The carriers of a clone, as rows of the container, are `carriers[offsets[clone] : offsets[clone + 1]]`.
     """
-    n_sets, n_folds = left_out.shape
+    index, fold, n_positive, n_all = repertoires
+    left_out, needed, of_fold = selections
+    n_selections, n_folds = left_out.shape
     least = needed.min()
-    passed = np.zeros(n_sets, np.int64)
+    passed = np.zeros(n_selections, np.int64)
     a, n, different = np.zeros(n_folds, np.int64), np.zeros(n_folds, np.int64), np.zeros(n_folds, np.int64)
     for clone in range(len(offsets) - 1):
         a[:], n[:], different[:] = 0, 0, 0
-        for place in range(offsets[clone], offsets[clone + 1]):
-            row = own[repertoires[place]]
+        for i in range(offsets[clone], offsets[clone + 1]):
+            row = index[carriers[i]]
             if row >= 0:
-                a[fold[row]] += of_positive[row]
-                n[fold[row]] += every[row]
+                a[fold[row]] += n_positive[row]
+                n[fold[row]] += n_all[row]
                 different[fold[row]] += 1
         if a.sum() < least:
             continue
-        for number in range(n_sets):
+        for selection in range(n_selections):
             a_kept = n_kept = different_kept = 0
-            for i in range(n_folds):
-                if not left_out[number, i]:
-                    a_kept += a[i]
-                    n_kept += n[i]
-                    different_kept += different[i]
-            passed[number] = 0
-            if different_kept >= _LEAST:
-                while passed[number] < needed.shape[1] and a_kept >= needed[number, passed[number], n_kept]:
-                    passed[number] += 1
+            for f in range(n_folds):
+                if not left_out[selection, f]:
+                    a_kept += a[f]
+                    n_kept += n[f]
+                    different_kept += different[f]
+            passed[selection] = 0
+            if different_kept >= MIN_CARRIERS:
+                while passed[selection] < needed.shape[1] and a_kept >= needed[selection, passed[selection], n_kept]:
+                    passed[selection] += 1
         if passed.max() > 0:
-            for place in range(offsets[clone], offsets[clone + 1]):
-                row = own[repertoires[place]]
+            for i in range(offsets[clone], offsets[clone + 1]):
+                row = index[carriers[i]]
                 if row >= 0:
                     for held_out in range(n_folds + 1):
-                        strictest = passed[chosen_on[held_out, fold[row]]] - 1
+                        strictest = passed[of_fold[held_out, fold[row]]] - 1
                         if strictest >= 0:
                             counts[row, held_out, strictest] += 1

@@ -1,4 +1,4 @@
-"""Folds inside the training repertoires, which their content decides: not their order, and no seed.
+"""Folds of the training repertoires that depend on their content alone, not on their order or a seed.
 
 Letters: B repertoires.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.baselines.parameters import check_whole_number
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.errors import InputError
 
 __all__ = ["inner_folds"]
 
@@ -17,16 +17,15 @@ __all__ = ["inner_folds"]
 def inner_folds(X: RepertoireDataset, positive: NDArray[np.bool_], n_folds: int) -> NDArray[np.int64]:
     """Return the fold of each repertoire, (B,) from 0, stratified by class.
 
-    Repertoires of the same content are in the same fold. There are as many folds as asked for, or as the smaller class
-    has different repertoires; if that is one only, all are in fold 0.
+    Repertoires of the same content are in the same fold. If the smaller class has fewer than `n_folds` different
+    repertoires, there are as many folds as it has; with one, all repertoires are in fold 0.
 
     Raises
     ------
     InputError
         If `n_folds` is not a whole number of at least 2.
     """
-    if isinstance(n_folds, bool) or not isinstance(n_folds, int | np.integer) or n_folds < 2:
-        raise InputError(f"folds: expected a whole number of at least 2, found {n_folds!r}")
+    check_whole_number("folds", n_folds, low=2)
     digests = [repertoire.digest() for repertoire in X]
     class_of: dict[str, bool] = {}
     for digest, is_positive in zip(digests, positive.tolist(), strict=True):

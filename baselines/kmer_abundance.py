@@ -1,4 +1,4 @@
-"""How abundant each 4-mer is in each repertoire, computed once and kept beside the container.
+"""The abundance of each 4-mer in each repertoire, computed once and cached beside the container.
 
 Letters: B repertoires, M 4-mers, N sequences, R residues.
 """
@@ -20,25 +20,27 @@ __all__ = ["KmerAbundances", "kmer_abundances"]
 
 _K, _N_LETTERS = 4, len(AMINO_ACIDS)
 _N_KMERS = _N_LETTERS**_K
-_BEGINNINGS = (_N_LETTERS**2, _N_LETTERS**3)  # how many there are of two and of three residues
-_ABSENT = np.float32(1)  # no logarithm of a share is above 0
-_LARGEST = 1 << 32  # above any count
+_N_PREFIXES = (_N_LETTERS**2, _N_LETTERS**3)  # numbers of prefixes of two and of three residues
+_ABSENT = np.float32(1)  # marks an absent 4-mer; the logarithm of a share is at most 0
+_ABOVE_COUNTS = 1 << 32  # larger than any count
 
 
 class KmerAbundances(NamedTuple):
-    """What a container's repertoires have of each 4-mer, in the order of `kmer_names`.
+    """Abundances of the 4-mers in a container's repertoires; 4-mers are in the order of `kmer_names`.
 
     Attributes
     ----------
     highest, lowest
-        (B, M) float32: the largest and the smallest logarithm of the relative abundance among a 4-mer's instances; 1
-        where there are none.
+        Largest and smallest logarithm of the relative abundance among the instances of each 4-mer, (B, M) float32; 1 if
+        the repertoire does not have the 4-mer.
     highest_bounds, lowest_bounds
-        (B, 400 + 8000) float32: the same over all 4-mers that begin with the same two residues, and the same three.
+        The same extremes over all 4-mers with the same first two, and the same first three, residues, (B, 400 + 8000)
+        float32.
     letters
-        (B, 4, 20): which share of a repertoire's distinct 4-mers has each amino acid at each place; 0 if it has none.
+        Share of a repertoire's distinct 4-mers that have each amino acid at each position, (B, 4, 20); 0 if it has no
+        4-mer.
     moments
-        (B, 2): the mean of `highest` and of its square over the distinct 4-mers.
+        Mean of `highest` and of its square over the distinct 4-mers, (B, 2).
     """
 
     highest: NDArray[np.float32]
@@ -52,20 +54,20 @@ class KmerAbundances(NamedTuple):
 def kmer_abundances(
     dataset: RepertoireDataset, abundance: Literal["4mer", "tcrb"] = "4mer", *, trim: int = 0
 ) -> KmerAbundances:
-    """Return what all repertoires of a dataset's container have of each 4-mer; computed once and cached.
+    """Return the abundances of the 4-mers in all repertoires of a container; they are computed once and cached.
 
-    A repertoire takes 0.7 megabytes, with `tcrb` 1.3.
+    They take 0.7 megabytes for each repertoire, with `tcrb` 1.3.
 
     Parameters
     ----------
     dataset
-        A view of the container; which repertoires it shows does not matter.
+        Any view of the container; the result has all its repertoires.
     abundance
-        `4mer`: an instance is a 4-mer, its abundance relative to all 4-mers of the repertoire; `tcrb`: an instance is
-        a 4-mer in a sequence, its abundance that of the sequence, relative to all sequences of the repertoire. Both
-        count a sequence as often as its `duplicate_count` says.
+        `4mer`: an instance is a 4-mer, and its abundance is relative to all 4-mers of the repertoire. `tcrb`: an
+        instance is a 4-mer in a sequence, and its abundance is that of the sequence, relative to all sequences of the
+        repertoire. Both count a sequence as often as its `duplicate_count` says.
     trim
-        Residues that are left out at both ends of each sequence.
+        Number of residues that are left out at both ends of each sequence.
     """
 
     def compute(whole: RepertoireDataset) -> Arrays:
@@ -84,7 +86,7 @@ def kmer_abundances(
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a view of one type, whether it is mapped or in memory, so that numba compiles for it once."""
+    """Return a read-only view; mapped arrays and those in memory then have one type, for which numba compiles once."""
     view = np.asarray(array).view()
     view.flags.writeable = False
     return view
@@ -96,7 +98,7 @@ def _logarithms(repertoire: Repertoire, tcrb: bool, trim: int) -> tuple[NDArray[
     found = np.zeros((2 if tcrb else 1, numba.get_num_threads(), _N_KMERS), np.int64)
     _count(repertoire.residues, offsets_of(repertoire.lengths), counts, int(trim), tcrb, found[0], found[-1])
     if tcrb:
-        both, total = [found[0].max(axis=0), _LARGEST - found[1].max(axis=0)], counts.sum()
+        both, total = [found[0].max(axis=0), _ABOVE_COUNTS - found[1].max(axis=0)], counts.sum()
     else:
         both = [found[0].sum(axis=0)]
         total = both[0].sum()
@@ -108,26 +110,26 @@ def _logarithms(repertoire: Repertoire, tcrb: bool, trim: int) -> tuple[NDArray[
 
 
 def _bounds(values: NDArray[np.float32], extreme: np.ufunc) -> NDArray[np.float32]:
-    """Return the maximum or minimum of what is there among the 4-mers that begin alike, (B, 400 + 8000)."""
+    """Return the maximum or minimum over the present 4-mers with the same prefix, (B, 400 + 8000)."""
     neutral = -np.inf if extreme is np.maximum else np.inf
-    parts = np.empty((len(values), sum(_BEGINNINGS)), np.float32)
+    parts = np.empty((len(values), sum(_N_PREFIXES)), np.float32)
     for row, each in enumerate(values):
-        there = np.where(each <= 0, each, neutral)
-        found = np.concatenate([extreme.reduce(there.reshape(n, -1), axis=1) for n in _BEGINNINGS])
+        present = np.where(each <= 0, each, neutral)
+        found = np.concatenate([extreme.reduce(present.reshape(n, -1), axis=1) for n in _N_PREFIXES])
         parts[row] = np.where(np.isfinite(found), found, _ABSENT)
     return parts
 
 
 def _statistics(highest: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return `letters` and `moments`; see `KmerAbundances`."""
+    """Return the fields `letters` and `moments` of `KmerAbundances`."""
     letters, moments = np.zeros((len(highest), _K, _N_LETTERS)), np.zeros((len(highest), 2))
     for row, each in enumerate(highest):
         codes = np.flatnonzero(each <= 0)
         if not len(codes):
             continue
-        for place in range(_K):
-            letter = codes // _N_LETTERS ** (_K - 1 - place) % _N_LETTERS
-            letters[row, place] = np.bincount(letter, minlength=_N_LETTERS) / len(codes)
+        for position in range(_K):
+            letter = codes // _N_LETTERS ** (_K - 1 - position) % _N_LETTERS
+            letters[row, position] = np.bincount(letter, minlength=_N_LETTERS) / len(codes)
         values = each[codes].astype(np.float64)
         moments[row] = values.mean(), (values**2).mean()
     return letters, moments
@@ -143,19 +145,20 @@ def _count(
     high: NDArray[np.int64],
     low: NDArray[np.int64],
 ) -> None:
-    """Give each thread a share of the sequences, and of the sums, or of the extremes, a row of its own.
+    """Add up the counts of each 4-mer, or find their extremes; each thread has its own row of `high` and `low`.
 
-    `high` are sums of counts, or maxima; `low` maxima of what a count lacks to `_LARGEST`; 0 where a 4-mer is not.
+    Without `tcrb`, `high` becomes the sum of counts. With `tcrb`, `high` becomes the largest count and `low` the
+    largest `_ABOVE_COUNTS` - count. Both are 0 for an absent 4-mer.
     """
     n_threads, n = len(high), len(offsets) - 1
     for thread in numba.prange(n_threads):
         for row in range(thread * n // n_threads, (thread + 1) * n // n_threads):
             for start in range(offsets[row] + trim, offsets[row + 1] - trim - _K + 1):
                 code = 0
-                for place in range(_K):
-                    code = code * _N_LETTERS + residues[start + place]
+                for offset in range(_K):
+                    code = code * _N_LETTERS + residues[start + offset]
                 if tcrb:
                     high[thread, code] = max(high[thread, code], counts[row])
-                    low[thread, code] = max(low[thread, code], _LARGEST - counts[row])
+                    low[thread, code] = max(low[thread, code], _ABOVE_COUNTS - counts[row])
                 else:
                     high[thread, code] += counts[row]

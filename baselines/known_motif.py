@@ -1,4 +1,4 @@
-"""`KnownMotif`: what someone who knows the implanted motifs sees in a repertoire (paper lines 8912-8931).
+"""`KnownMotif`: the ranking of repertoires by motifs that are known to be implanted (paper lines 8912-8931).
 
 Letters: B repertoires.
 """
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from deeprc.baselines.parameters import check_choice
 from deeprc.datasets.cache import Arrays, cached
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.simulation.dataset import VirtualContainer
@@ -23,8 +24,8 @@ from deeprc.estimators import BinaryClassifier, fit_platt_scaling, validate_data
 
 __all__ = ["KnownMotif", "motif_scores"]
 
-_STATUSES = ("positive", "negative")  # what a recipe calls the classes
-_COLUMNS = ("status", "true_status")  # where a simulated cohort's metadata say them
+_STATUSES = ("positive", "negative")  # names of the classes in a recipe
+_COLUMNS = ("status", "true_status")  # columns of a simulated cohort's metadata that hold them
 
 
 def motif_scores(
@@ -32,20 +33,20 @@ def motif_scores(
     signals: Sequence[Mapping[str, Any]],
     overlap: Literal["binary", "continuous"] = "binary",
 ) -> NDArray[np.float64]:
-    """Return how much of the implanted motifs each repertoire holds, (B,); NaN for one without sequences.
+    """Return a score for the implanted motifs in each repertoire, (B,); NaN for a repertoire without sequences.
 
-    `binary` is the share of the sequences that hold a complete motif, with any length of its gaps; `continuous` the
-    mean over the sequences of the largest number of a motif's residues at one place. What signals of the recipe's
-    negative class give is subtracted from what those of the positive class give. Where a signal was implanted by IMGT
-    positions, the conserved ends of junctions are not searched: CAS begins most of them. Computed for the whole
-    container once and cached.
+    The `binary` score is the share of sequences that contain a complete motif, with any length of its gaps. The
+    `continuous` score is the mean over sequences of the largest number of a motif's residues that match at one
+    position. The score of the signals of the recipe's negative class is subtracted from that of the positive class. If
+    a signal was implanted by IMGT positions, the conserved ends of junctions are not searched, because most begin with
+    CAS. The scores are computed once for the whole container and cached.
 
     Parameters
     ----------
     dataset
         The repertoires, simulated or not.
     signals
-        The recipe's signals, as `Container.simulation` has them.
+        The signals of the recipe, in the form of `Container.simulation`.
     overlap
         `binary` or `continuous`.
     """
@@ -72,27 +73,27 @@ def motif_scores(
 
 
 class KnownMotif(BinaryClassifier):
-    """Rank repertoires by the motifs that the recipe of the training cohort implants; nothing is searched for.
+    """A ranking of repertoires by the motifs that the recipe of the training cohort implants.
 
-    An estimate of what can be achieved at all. What is learned is the slope and intercept that turn the scores of
-    `motif_scores` into probabilities, and which of the two classes is the recipe's positive one: by name, where the
-    labels are `negative` and `positive`; else by the metadata, where the labels are another way to write `status` or
-    `true_status`; else by which class has the higher mean score. The motifs are sought in any repertoires, also in
-    those of a container without a recipe. A repertoire without sequences has the mean score of the training ones.
+    It estimates the best AUC that a method could reach. `fit` learns the slope and the intercept that turn the scores
+    of `motif_scores` into probabilities, and which class is the recipe's positive one. If the labels are `negative` and
+    `positive`, their names decide; else if they divide the repertoires as the metadata column `status` or `true_status`
+    does, that column decides; else the class with the higher mean score is the positive one. New repertoires need no
+    recipe. A repertoire without sequences has the mean score of the training repertoires.
 
     Parameters
     ----------
     overlap
-        `binary` or `continuous`, see `motif_scores`.
+        `binary` or `continuous`; see `motif_scores`.
 
     Attributes
     ----------
     signals_
         The signals of the recipe.
     sign_
-        1 where the second class is the recipe's positive one, else -1; the scores are multiplied by it.
+        Factor of the scores: 1 if the second class is the recipe's positive one, else -1.
     neutral_
-        The score of a repertoire without sequences.
+        Score of a repertoire without sequences.
     """
 
     def __init__(self, *, overlap: Literal["binary", "continuous"] = "binary") -> None:
@@ -100,16 +101,15 @@ class KnownMotif(BinaryClassifier):
 
     @classmethod
     def check_cohort(cls, X: RepertoireDataset) -> None:
-        """Raise InputError where the container has no recipe, or one that implants nothing."""
+        """Raise InputError if the container has no recipe, or a recipe that implants nothing."""
         _signals(X)
 
     def prepare(self, X: RepertoireDataset) -> None:
-        """Search the whole container and cache what is found."""
+        """Search the whole container for the motifs and cache the scores."""
         motif_scores(X, _signals(X))
 
     def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
-        if self.overlap not in ("binary", "continuous"):
-            raise InputError(f"overlap: expected binary or continuous, found {self.overlap!r}")
+        check_choice("overlap", self.overlap, ("binary", "continuous"))
         self.signals_ = _signals(X)
         self.sign_, self.neutral_ = 1, 0.0
         scores = motif_scores(X, self.signals_, self.overlap)
@@ -135,13 +135,13 @@ class KnownMotif(BinaryClassifier):
         return np.where(np.isnan(scores), self.neutral_, scores)
 
     def decision_function(self, X: RepertoireDataset) -> NDArray[np.float64]:
-        """Return the score of each repertoire, (B,), which needs no recipe of its own."""
+        """Return the score of each repertoire, (B,); the repertoires need no recipe."""
         check_is_fitted(self)
         return self._decide(X) if len(validate_dataset(X)) else np.zeros(0)
 
 
 def _signals(dataset: RepertoireDataset) -> list[dict[str, Any]]:
-    """Return the signals of the recipe by which a cohort was simulated."""
+    """Return the signals of the recipe of a simulated cohort."""
     container: Any = dataset.container
     recipe = cohort_to_mapping(container.cohort) if isinstance(container, VirtualContainer) else container.simulation
     if recipe is None:
@@ -153,6 +153,6 @@ def _signals(dataset: RepertoireDataset) -> list[dict[str, Any]]:
 
 
 def _mean(scores: NDArray[np.float64]) -> float:
-    """Return the mean of those that are known, whatever their order; 0 of none."""
+    """Return the mean of the scores that are not NaN, independent of their order; 0 if there are none."""
     known = scores[~np.isnan(scores)].tolist()
     return math.fsum(known) / len(known) if known else 0.0

@@ -1,4 +1,4 @@
-"""`LogisticMIL`: logistic regression on every 4-mer of a repertoire, of which the highest score counts.
+"""`LogisticMIL`: logistic regression on the 4-mers of a repertoire, whose highest score is the repertoire's.
 
 Paper lines 8990-9011 and 9144-9176, after Ostmeyer et al. 2019, Cancer Research 79:1671.
 
@@ -16,67 +16,68 @@ from sklearn.base import clone
 
 from deeprc.baselines.atchley import ATCHLEY_FACTORS
 from deeprc.baselines.kmer_abundance import kmer_abundances
-from deeprc.baselines.logistic_mil_kernel import N_FEATURES, score, train
+from deeprc.baselines.logistic_mil_kernel import N_FEATURES, Checkpoints, Sample, Schedule, score, train
+from deeprc.baselines.parameters import check_choice, check_positive, check_whole_number
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier, canonical_order
 
 __all__ = ["LogisticMIL"]
 
-_NO_VARIANCE = 1e-12  # relative to the mean square: what rounding leaves of none
+_NO_VARIANCE = 1e-12  # share of the mean square; a variance below it comes from rounding
 
 
 class LogisticMIL(BinaryClassifier):
     """Logistic regression on the Atchley factors and the abundance of 4-mers, fitted to repertoires by their maximum.
 
-    The highest score of its 4-mers is the log-odds that a repertoire is of the class which carries something; of
-    several 4-mers that have it the first in the order of `kmer_names` is taken. Because of the maximum it matters which
-    class that is. Of several random starts the one with the lowest loss on the training repertoires is kept.
-    Features are standardised, as Ostmeyer's are, by the mean and variance over the distinct 4-mers of a training
-    repertoire, averaged over the training repertoires. A repertoire without a 4-mer trains nothing, and its score is
-    the log-odds of the training repertoires' classes.
+    The highest score among a repertoire's 4-mers is the log-odds that the repertoire is of the carrier class, the class
+    that carries a signal. Because of the maximum, the two classes cannot be exchanged. If several 4-mers have the
+    highest score, the first in the order of `kmer_names` counts. Training starts from several random weights and keeps
+    the result with the lowest training loss. Features are standardised, as by Ostmeyer et al.: the mean and the
+    variance over the distinct 4-mers of a repertoire are averaged over the training repertoires. A repertoire without a
+    4-mer does not take part in training, and its score is the log-odds of the classes in the training repertoires.
 
     Parameters
     ----------
     abundance
-        A feature of 4-mers, as a logarithm: `4mer`, the 4-mer's abundance, relative to all 4-mers of the repertoire;
-        `tcrb`, that of the sequence in which it stands, relative to all sequences. Both count a sequence as often as
-        its `duplicate_count` says.
+        Which abundance is a feature, as a logarithm. `4mer`: the abundance of the 4-mer, relative to all 4-mers of the
+        repertoire. `tcrb`: the abundance of the sequence that contains the 4-mer, relative to all sequences. Both count
+        a sequence as often as its `duplicate_count` says.
     learning_rate
-        Of Adam, with coefficients 0.9 and 0.999.
+        Step size of Adam, whose betas are 0.9 and 0.999.
     batch_size
-        Repertoires per update.
+        Number of repertoires of an update.
     n_epochs
-        Passes over the training repertoires.
+        Number of passes over the training repertoires.
     n_restarts
-        Random starts for each class that may be the carrier: weights of variance 1 / F, uniformly distributed, and no
-        bias.
+        Number of random starts for each class that may be the carrier. Weights start from a uniform distribution with
+        variance 1 / F, the bias from 0.
     seed
-        Of the starts and of the order of the repertoires.
+        Seed of the starts and of the order of the repertoires.
     trim
-        Residues that are left out at both ends of each sequence. Ostmeyer leaves out 3; the paper says nothing of it.
+        Number of residues that are left out at both ends of each sequence. Ostmeyer et al. leave out 3; the paper does
+        not say.
     carrier
-        Which of the two classes, in sorted order, carries something: `first` or `second`; `either`: both are tried, and
-        the training loss decides.
+        Which of the two classes, in sorted order, is the carrier: `first`, `second`, or `either`, where both are tried
+        and the training loss decides.
 
     Attributes
     ----------
     weights_
-        (F = 21,) of the factors of the four residues, one residue after the other, and of the logarithm of the
-        abundance; of features as they are, not standardised.
+        Weights of the features in their original units, (F = 21,): of the factors of the four residues, one residue
+        after the other, and of the logarithm of the abundance.
     bias_
-        The score of a 4-mer whose features are all 0.
+        Score of a 4-mer whose features are all 0.
     carrier_
-        The carrying class: 0 for the first or 1 for the second.
+        The carrier class: 0 for the first, 1 for the second.
     prior_
-        The log-odds of the training repertoires' classes.
+        Log-odds of the classes in the training repertoires.
     training_loss_
-        (K,) the mean cross-entropy of each restart over the training repertoires that have a 4-mer; with `either` those
-        for the first class come first.
+        Mean cross-entropy of each restart over the training repertoires that have a 4-mer, (K,). With `either`, the
+        restarts with the first class as the carrier come first.
     """
 
     path_parameter = "n_epochs"
-    _checkpoints: Sequence[int] | None = None  # the numbers of epochs that `decision_path` wants the weights of
+    _checkpoints: Sequence[int] | None = None  # numbers of epochs after which `decision_path` needs the weights
 
     def __init__(
         self,
@@ -107,11 +108,11 @@ class LogisticMIL(BinaryClassifier):
         self._check()
         self.prior_ = float(np.log(positive.sum() / (~positive).sum()))
         order = canonical_order(X, positive.astype(np.int64))
-        found, losses = self._trained(X[order], positive[order], self._checkpoints or [self.n_epochs])
+        parameters, losses = self._train(X[order], positive[order], self._checkpoints or [self.n_epochs])
         best = losses.argmin(axis=1)
         carriers = np.repeat(self._carriers(), self.n_restarts)[best]
-        self._path = found[np.arange(len(found)), best], carriers
-        self.weights_, self.bias_ = found[-1, best[-1], :-1], float(found[-1, best[-1], -1])
+        self._path = parameters[np.arange(len(parameters)), best], carriers
+        self.weights_, self.bias_ = parameters[-1, best[-1], :-1], float(parameters[-1, best[-1], -1])
         self.carrier_, self.training_loss_ = int(carriers[-1]), losses[-1]
 
     def _decide(self, X: RepertoireDataset) -> NDArray[np.float64]:
@@ -121,9 +122,10 @@ class LogisticMIL(BinaryClassifier):
     def decision_path(
         self, X: RepertoireDataset, y: ArrayLike, X_new: RepertoireDataset, values: Sequence[Any]
     ) -> NDArray[np.float64]:
-        """Return the scores, (V, B), after each of these numbers of epochs, for new repertoires X_new, (B,).
+        """Return the scores of new repertoires, (V, B), after each number of epochs.
 
-        The restarts are trained once, for the largest number; at each number the best of them is chosen anew.
+        The restarts are trained once, for the largest number. For each number, the restart with the lowest loss then
+        counts.
         """
         if len(values) == 0 or len(X_new) == 0:
             return np.zeros((len(values), len(X_new)))
@@ -135,49 +137,45 @@ class LogisticMIL(BinaryClassifier):
 
     def _check(self) -> None:
         """Raise InputError where a parameter is out of range."""
-        if self.abundance not in ("4mer", "tcrb"):
-            raise InputError(f"abundance: expected 4mer or tcrb, found {self.abundance!r}")
-        if self.carrier not in ("either", "first", "second"):
-            raise InputError(f"carrier: expected either, first or second, found {self.carrier!r}")
-        if not 0 < self.learning_rate < np.inf:
-            raise InputError(f"learning_rate: expected a number above 0, found {self.learning_rate}")
-        fewest = min([self.n_epochs, *(self._checkpoints or ())])
-        least = {"batch_size": 1, "n_epochs": 1, "n_restarts": 1, "seed": 0, "trim": 0}
-        for name, value in {**self.get_params(), "n_epochs": fewest}.items():
-            if name in least and (not isinstance(value, int | np.integer) or value < least[name]):
-                raise InputError(f"{name}: expected a whole number of at least {least[name]}, found {value!r}")
+        check_choice("abundance", self.abundance, ("4mer", "tcrb"))
+        check_choice("carrier", self.carrier, ("either", "first", "second"))
+        check_positive("learning_rate", self.learning_rate)
+        for name, low in (("batch_size", 1), ("n_restarts", 1), ("seed", 0), ("trim", 0)):
+            check_whole_number(name, getattr(self, name), low=low)
+        check_whole_number("n_epochs", min([self.n_epochs, *(self._checkpoints or ())]))
 
     def _carriers(self) -> list[int]:
-        return [number for number, name in enumerate(("first", "second")) if self.carrier in (name, "either")]
+        return [index for index, name in enumerate(("first", "second")) if self.carrier in (name, "either")]
 
-    def _trained(
+    def _train(
         self, X: RepertoireDataset, positive: NDArray[np.bool_], checkpoints: Sequence[int]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the weights and biases, (V, K, F + 1), and losses, (V, K), of the restarts at numbers of epochs."""
+        """Return weights and biases, (V, K, F + 1), and losses, (V, K), of the restarts after numbers of epochs."""
         known = kmer_abundances(X, self.abundance, trim=self.trim)
-        here = known.letters[X.rows].any(axis=(1, 2))
-        rows, labels = X.rows[here], positive[here].astype(np.int64)
+        has_kmers = known.letters[X.rows].any(axis=(1, 2))
+        rows, labels = X.rows[has_kmers], positive[has_kmers].astype(np.int64)
         carriers = self._carriers()
-        found = np.zeros((len(carriers), len(checkpoints), self.n_restarts, N_FEATURES + 1))
-        losses = np.zeros(found.shape[:3])
+        parameters = np.zeros((len(carriers), len(checkpoints), self.n_restarts, N_FEATURES + 1))
+        losses = np.zeros(parameters.shape[:3])
         if not len(rows):
-            return np.concatenate(found, axis=1), np.concatenate(losses, axis=1)
+            return np.concatenate(parameters, axis=1), np.concatenate(losses, axis=1)
         rng = np.random.default_rng(self.seed)
         limit = np.sqrt(3 / N_FEATURES)
-        starts = np.zeros(found.shape[2:])
+        starts = np.zeros(parameters.shape[2:])
         starts[:, :-1] = rng.uniform(-limit, limit, (self.n_restarts, N_FEATURES))
         order = np.array([rng.permutation(len(rows)) for _ in range(checkpoints[-1])])
         standard = _standard(known.letters[rows], known.moments[rows])
-        optimiser = (float(self.learning_rate), int(self.batch_size), np.asarray(checkpoints, np.int64))
-        for at, carrier in enumerate(carriers):
-            target = (labels == carrier).astype(np.float64)
-            train(known, rows, target, order, standard, starts, *optimiser, found[at], losses[at])
-        return np.concatenate(found, axis=1), np.concatenate(losses, axis=1)
+        schedule = Schedule(order, int(self.batch_size), float(self.learning_rate))
+        for i, carrier in enumerate(carriers):
+            sample = Sample(rows, (labels == carrier).astype(np.float64), standard)
+            kept = Checkpoints(np.asarray(checkpoints, np.int64), parameters[i], losses[i])
+            train(known, sample, schedule, starts, kept)
+        return np.concatenate(parameters, axis=1), np.concatenate(losses, axis=1)
 
     def _scores(
         self, X: RepertoireDataset, parameters: NDArray[np.float64], carriers: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Return the scores, (V, B), by weights and biases, (V, F + 1), for the scores of carrying classes, (V,)."""
+        """Return the scores, (V, B), of weights and biases, (V, F + 1), that were trained for carrier classes, (V,)."""
         known = kmer_abundances(X, self.abundance, trim=self.trim)
         scores = np.empty((len(parameters), len(X)))
         score(known, np.ascontiguousarray(X.rows), parameters, scores)
@@ -186,9 +184,9 @@ class LogisticMIL(BinaryClassifier):
 
 
 def _standard(letters: NDArray[np.float64], moments: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return mean and standard deviation of each feature, (2, F), from the `KmerAbundances` of some repertoires.
+    """Return mean and standard deviation of each feature, (2, F), from `KmerAbundances` of the training repertoires.
 
-    A feature that does not vary has 1.
+    The standard deviation of a constant feature is set to 1.
     """
     use = letters.mean(axis=0)
     first, second = moments.mean(axis=0)

@@ -1,9 +1,11 @@
-"""Compiled code of `LogisticMIL`: the highest score among a repertoire's 4-mers, and training by it.
+"""Compiled code of `LogisticMIL`: the highest score among a repertoire's 4-mers, and training with it.
 
 Letters: B repertoires, E epochs, F features, K restarts, M 4-mers, V versions of the weights.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -13,105 +15,150 @@ from deeprc.baselines.atchley import ATCHLEY_FACTORS
 from deeprc.baselines.kmer_abundance import KmerAbundances
 from deeprc.compilation import njit
 
-__all__ = ["N_FEATURES", "score", "train"]
+__all__ = ["N_FEATURES", "Checkpoints", "Sample", "Schedule", "score", "train"]
 
 _N_LETTERS, _N_FACTORS = ATCHLEY_FACTORS.shape
 _K = 4
 N_FEATURES = _K * _N_FACTORS + 1
 """F: the factors of the four residues, one residue after the other, and the logarithm of the abundance."""
 
-_ABUNDANCE, _BIAS = N_FEATURES - 1, N_FEATURES  # places among weights and bias
+_ABUNDANCE, _BIAS = N_FEATURES - 1, N_FEATURES  # indices among weights and bias
 _BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-8  # of Adam
+
+
+class Sample(NamedTuple):
+    """The training repertoires.
+
+    Attributes
+    ----------
+    rows, labels
+        Rows of the repertoires in the container, each with at least one 4-mer, and their classes, 1 or 0, (B,) each.
+    standard
+        Mean and standard deviation of each feature, (2, F).
+    """
+
+    rows: NDArray[np.int64]
+    labels: NDArray[np.float64]
+    standard: NDArray[np.float64]
+
+
+class Schedule(NamedTuple):
+    """The order and size of updates.
+
+    Attributes
+    ----------
+    order
+        Indices of the repertoires in the order of each epoch, (E, B).
+    batch_size
+        Number of repertoires of an update.
+    learning_rate
+        Step size of Adam.
+    """
+
+    order: NDArray[np.int64]
+    batch_size: int
+    learning_rate: float
+
+
+class Checkpoints(NamedTuple):
+    """What training leaves behind.
+
+    Attributes
+    ----------
+    epochs
+        Numbers of epochs after which weights are kept, in rising order, (V,).
+    parameters
+        To be filled: weights and biases of the features in their original units, (V, K, F + 1).
+    losses
+        To be filled: mean cross-entropy of the training repertoires, (V, K).
+    """
+
+    epochs: NDArray[np.int64]
+    parameters: NDArray[np.float64]
+    losses: NDArray[np.float64]
 
 
 @njit(parallel=True, nogil=True)
 def score(
     known: KmerAbundances, rows: NDArray[np.int64], parameters: NDArray[np.float64], scores: NDArray[np.float64]
 ) -> None:
-    """Fill in the scores, (V, B), of repertoires at some rows; minus infinity where one has no 4-mer.
+    """Fill in the scores, (V, B), of the repertoires at the given rows; minus infinity if one has no 4-mer.
 
-    `parameters` are weights and biases of features as they are, (V, F + 1).
+    `parameters` are weights and biases of the features in their original units, (V, F + 1).
     """
-    for number in numba.prange(len(rows)):
+    for index in numba.prange(len(rows)):
         tables, guess = np.empty((_K, _N_LETTERS)), -1
         for version in range(len(parameters)):
             _tabulate(parameters[version], tables)
             slope = parameters[version, _ABUNDANCE]
-            scores[version, number], guess = _highest_of(known, rows[number], tables, slope, guess)
+            scores[version, index], guess = _highest_of(known, rows[index], tables, slope, guess)
 
 
 @njit(parallel=True, nogil=True)
 def train(
-    known: KmerAbundances,
-    rows: NDArray[np.int64],
-    labels: NDArray[np.float64],
-    order: NDArray[np.int64],
-    standard: NDArray[np.float64],
-    starts: NDArray[np.float64],
-    rate: float,
-    size: int,
-    checkpoints: NDArray[np.int64],
-    found: NDArray[np.float64],
-    losses: NDArray[np.float64],
+    known: KmerAbundances, sample: Sample, schedule: Schedule, starts: NDArray[np.float64], checkpoints: Checkpoints
 ) -> None:
-    """Train each restart by itself, with Adam on the mean cross-entropy of a batch.
+    """Train each restart on its own, by Adam on the mean cross-entropy of a batch; fills the checkpoints.
 
-    Parameters
-    ----------
-    known, rows, labels
-        The repertoires, each with at least one 4-mer, and 1 or 0 for their classes, (B,).
-    order
-        Which repertoires come when, (E, B).
-    standard
-        Mean and standard deviation of the features, (2, F).
-    starts
-        Weights and biases of standardised features, (K, F + 1).
-    rate, size
-        Adam's learning rate, and the number of repertoires of an update.
-    checkpoints
-        Numbers of epochs, rising, (V,).
-    found, losses
-        To fill in: weights and biases of features as they are, (V, K, F + 1), and their mean cross-entropy, (V, K).
+    `known` are the abundances of the container's 4-mers, `starts` weights and biases of standardised features,
+    (K, F + 1).
     """
     for restart in numba.prange(len(starts)):
-        own, raw = starts[restart].copy(), np.empty(N_FEATURES + 1)
-        gradient, moments = np.zeros(N_FEATURES + 1), np.zeros((2, N_FEATURES + 1))
-        tables = np.empty((_K, _N_LETTERS))
-        guesses = np.full(len(rows), -1)
-        step = checkpoint = 0
-        for epoch in range(len(order)):
-            for begin in range(0, len(rows), size):
-                batch = order[epoch, begin : begin + size]
-                gradient[:] = 0
-                slope = _as_they_are(own, standard, raw, tables)
-                for at in batch:
-                    odds, guesses[at] = _highest_of(known, rows[at], tables, slope, guesses[at])
-                    values = known.highest[rows[at]] if slope >= 0 else known.lowest[rows[at]]
-                    residual = (1 / (1 + np.exp(-odds)) - labels[at]) / len(batch)
-                    _add(gradient, residual, guesses[at], values[guesses[at]], standard)
-                step += 1
-                _adam(own, gradient, moments, rate, step)
-            if epoch + 1 == checkpoints[checkpoint]:
-                slope = _as_they_are(own, standard, raw, tables)
-                found[checkpoint, restart] = raw
-                for at in range(len(rows)):
-                    odds, guesses[at] = _highest_of(known, rows[at], tables, slope, guesses[at])
-                    loss = max(odds, 0.0) + np.log1p(np.exp(-abs(odds))) - labels[at] * odds
-                    losses[checkpoint, restart] += loss / len(rows)
-                checkpoint += 1
+        _train_restart(known, sample, schedule, starts[restart], checkpoints, restart)
 
 
 @njit(nogil=True)
-def _as_they_are(
-    own: NDArray[np.float64], standard: NDArray[np.float64], raw: NDArray[np.float64], tables: NDArray[np.float64]
-) -> float:
-    """Turn weights and bias of standardised features into those of features as they are, and these into tables.
+def _train_restart(
+    known: KmerAbundances,
+    sample: Sample,
+    schedule: Schedule,
+    start: NDArray[np.float64],
+    checkpoints: Checkpoints,
+    restart: int,
+) -> None:
+    rows, labels, standard = sample
+    order, batch_size, learning_rate = schedule
+    parameters, raw = start.copy(), np.empty(N_FEATURES + 1)
+    gradient, moments = np.zeros(N_FEATURES + 1), np.zeros((2, N_FEATURES + 1))
+    tables = np.empty((_K, _N_LETTERS))
+    guesses = np.full(len(rows), -1)
+    step = checkpoint = 0
+    for epoch in range(len(order)):
+        for begin in range(0, len(rows), batch_size):
+            batch = order[epoch, begin : begin + batch_size]
+            gradient[:] = 0
+            slope = _unstandardise(parameters, standard, raw, tables)
+            for i in batch:
+                odds, guesses[i] = _highest_of(known, rows[i], tables, slope, guesses[i])
+                values = known.highest[rows[i]] if slope >= 0 else known.lowest[rows[i]]
+                residual = (1 / (1 + np.exp(-odds)) - labels[i]) / len(batch)
+                _add(gradient, residual, guesses[i], values[guesses[i]], standard)
+            step += 1
+            _adam(parameters, gradient, moments, learning_rate, step)
+        if epoch + 1 == checkpoints.epochs[checkpoint]:
+            slope = _unstandardise(parameters, standard, raw, tables)
+            checkpoints.parameters[checkpoint, restart] = raw
+            for i in range(len(rows)):
+                odds, guesses[i] = _highest_of(known, rows[i], tables, slope, guesses[i])
+                loss = max(odds, 0.0) + np.log1p(np.exp(-abs(odds))) - labels[i] * odds
+                checkpoints.losses[checkpoint, restart] += loss / len(rows)
+            checkpoint += 1
 
-    Returns the weight of the abundance.
+
+@njit(nogil=True)
+def _unstandardise(
+    parameters: NDArray[np.float64],
+    standard: NDArray[np.float64],
+    raw: NDArray[np.float64],
+    tables: NDArray[np.float64],
+) -> float:
+    """Convert weights and bias of standardised features to those of features in their original units.
+
+    Fills `raw`, (F + 1,), and the tables of `_tabulate`; returns the weight of the abundance.
     """
-    raw[_BIAS] = own[_BIAS]
+    raw[_BIAS] = parameters[_BIAS]
     for feature in range(N_FEATURES):
-        raw[feature] = own[feature] / standard[1, feature]
+        raw[feature] = parameters[feature] / standard[1, feature]
         raw[_BIAS] -= raw[feature] * standard[0, feature]
     _tabulate(raw, tables)
     return raw[_ABUNDANCE]  # type: ignore[no-any-return]
@@ -119,30 +166,30 @@ def _as_they_are(
 
 @njit(nogil=True)
 def _tabulate(raw: NDArray[np.float64], tables: NDArray[np.float64]) -> None:
-    """Fill in what each amino acid adds to a score at each place, (4, 20); the bias is added at the first."""
+    """Fill in what each amino acid adds to a score at each position of a 4-mer, (4, 20); the first has the bias too."""
     tables[:] = 0
     tables[0] = raw[_BIAS]
-    for place in range(_K):
+    for position in range(_K):
         for letter in range(_N_LETTERS):
             for factor in range(_N_FACTORS):
-                tables[place, letter] += raw[place * _N_FACTORS + factor] * ATCHLEY_FACTORS[letter, factor]
+                tables[position, letter] += raw[position * _N_FACTORS + factor] * ATCHLEY_FACTORS[letter, factor]
 
 
 @njit(nogil=True)
 def _highest_of(
     known: KmerAbundances, row: int, tables: NDArray[np.float64], slope: float, guess: int
 ) -> tuple[float, int]:
-    """Return the highest score of a repertoire's instances, and its 4-mer; see `_highest`.
+    """Return the highest score of a repertoire's instances, and the 4-mer that has it; see `_highest`.
 
-    Of a 4-mer's instances the most abundant scores highest if the weight of the abundance is positive, and the least
-    abundant if it is negative.
+    Among the instances of one 4-mer, the most abundant has the highest score if the weight of the abundance is
+    positive, and the least abundant if it is negative.
     """
     if slope >= 0:
         values, bounds = known.highest[row], known.highest_bounds[row]
     else:
         values, bounds = known.lowest[row], known.lowest_bounds[row]
-    best, at = _highest(values, bounds, tables, slope, guess)
-    return best, at
+    best, code = _highest(values, bounds, tables, slope, guess)
+    return best, code
 
 
 @njit(nogil=True)
@@ -155,52 +202,52 @@ def _highest(
 ) -> tuple[float, int]:
     """Return the highest score of a repertoire's 4-mers, and the first 4-mer that has it.
 
-    Of 4-mers that begin alike none is looked at if what they can reach is less than the score of the guess, or of
-    another that was looked at. It is exact, because rounding keeps the order of sums.
+    4-mers with the same first residues are skipped together if an upper bound of their scores is below the best score
+    found so far. The result is exact, because rounding keeps the order of sums.
 
     Parameters
     ----------
     values
-        Logarithms of abundances, (M,); 1 where a 4-mer is not.
+        Logarithm of the abundance of each 4-mer, (M,); 1 if the repertoire does not have it.
     bounds
-        Their extremes among 4-mers that begin alike, (400 + 8000,).
+        Extremes of these values among the 4-mers with the same first two, and three, residues, (400 + 8000,).
     tables
-        What each amino acid adds at each place, (4, 20).
+        What each amino acid adds to a score at each position of a 4-mer, (4, 20).
     slope
-        The weight of the abundance.
+        Weight of the abundance.
     guess
-        A 4-mer that is there; -1 for none.
+        Code of a 4-mer that the repertoire has, with a probably high score; -1 for none.
     """
-    best, at = -np.inf, guess
+    best, code = -np.inf, guess
     third, fourth = tables[2], tables[3]
-    most_third, most_fourth = third.max(), fourth.max()
+    max_third, max_fourth = third.max(), fourth.max()
     if guess >= 0:
         start = (tables[0, guess // 8000] + tables[1, guess // 400 % 20]) + third[guess // 20 % 20]
         best = start + (fourth[guess % 20] + slope * values[guess])
     for pair in range(400):
         begin, bound = tables[0, pair // 20] + tables[1, pair % 20], bounds[pair]
-        if bound > 0 or (begin + most_third) + (most_fourth + slope * bound) < best:
+        if bound > 0 or (begin + max_third) + (max_fourth + slope * bound) < best:
             continue
         for triple in range(20 * pair, 20 * pair + 20):
             start, bound = begin + third[triple % 20], bounds[400 + triple]
-            if bound > 0 or start + (most_fourth + slope * bound) < best:
+            if bound > 0 or start + (max_fourth + slope * bound) < best:
                 continue
             top, last = _highest_last(values[20 * triple : 20 * triple + 20], fourth, start, slope, best)
-            if top > best or (top == best and 20 * triple + last < at):
-                best, at = top, 20 * triple + last
-    return best, at
+            if top > best or (top == best and 20 * triple + last < code):
+                best, code = top, 20 * triple + last
+    return best, code
 
 
 @njit(nogil=True)
 def _highest_last(
     values: NDArray[np.float32], fourth: NDArray[np.float64], start: float, slope: float, least: float
 ) -> tuple[float, int]:
-    """Return the highest score of 4-mers that begin with the same three residues, and the first fourth one that has it.
+    """Return the highest score of 4-mers with the same first three residues, and the first fourth residue that has it.
 
-    The residue is not looked for where the score is less than `least`.
+    If the score is below `least`, the residue is not determined and 20 is returned.
     """
     top = -np.inf
-    for last in range(20):  # no jump in it, for the sake of speed
+    for last in range(20):  # without a branch, which is faster
         reached = start + (fourth[last] + slope * values[last])
         top = max(top, reached if values[last] <= 0 else -np.inf)
     if top < least:
@@ -215,12 +262,12 @@ def _highest_last(
 def _add(
     gradient: NDArray[np.float64], residual: float, code: int, abundance: float, standard: NDArray[np.float64]
 ) -> None:
-    """Add to a gradient, (F + 1,), the standardised features of a 4-mer times the residual of its repertoire."""
+    """Add the standardised features of a 4-mer, times the residual of its repertoire, to a gradient, (F + 1,)."""
     mean, deviation = standard
-    for place in range(_K):
-        letter = code // _N_LETTERS ** (_K - 1 - place) % _N_LETTERS
+    for position in range(_K):
+        letter = code // _N_LETTERS ** (_K - 1 - position) % _N_LETTERS
         for factor in range(_N_FACTORS):
-            feature = place * _N_FACTORS + factor
+            feature = position * _N_FACTORS + factor
             gradient[feature] += residual * (ATCHLEY_FACTORS[letter, factor] - mean[feature]) / deviation[feature]
     gradient[_ABUNDANCE] += residual * (abundance - mean[_ABUNDANCE]) / deviation[_ABUNDANCE]
     gradient[_BIAS] += residual
@@ -230,7 +277,7 @@ def _add(
 def _adam(
     parameters: NDArray[np.float64], gradient: NDArray[np.float64], moments: NDArray[np.float64], rate: float, step: int
 ) -> None:
-    """Make one update, in place (Kingma and Ba 2015); moments are (2, F + 1)."""
+    """Make one update of Adam in place (Kingma and Ba 2015); `moments` are the running means, (2, F + 1)."""
     for i in range(len(parameters)):
         moments[0, i] = _BETA_1 * moments[0, i] + (1 - _BETA_1) * gradient[i]
         moments[1, i] = _BETA_2 * moments[1, i] + (1 - _BETA_2) * gradient[i] ** 2

@@ -1,4 +1,4 @@
-"""`PublicClones`: the classifier of Emerson et al. 2017 (Nature Genetics 49:659), by clones that many donors share.
+"""`PublicClones`: the classifier of Emerson et al. 2017 (Nature Genetics 49:659), which reads clones of many donors.
 
 Letters: B repertoires, M associated clones, R residues, T thresholds, F folds.
 """
@@ -28,53 +28,55 @@ from deeprc.estimators import BinaryClassifier, canonical_order
 __all__ = ["PublicClones"]
 
 _THRESHOLDS = (0.1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 1e-6, 1e-7)
-_PUBLISHED = 1e-4  # the threshold of Emerson et al., for cohorts too small to choose one
+_PUBLISHED = 1e-4  # the threshold of Emerson et al., for cohorts that are too small to select one
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
 class PublicClones(BinaryClassifier):
-    """Clones that go with the label by Fisher's exact test, and a beta-binomial model of how many a repertoire carries.
+    """A beta-binomial model of the number of label-associated clones that a repertoire carries.
 
-    A clone is a sequence with its V and J gene. It is associated if its p-value, one-sided for "carried more often by
-    the second class", is below a threshold. Of each class, the number of associated clones that a repertoire carries,
-    among its n different clones, is beta-binomial; the score is the log posterior odds of the classes, so that
-    probabilities need no calibration. If no clone is associated, all scores are the prior's.
+    A clone is a sequence with its V and J gene. It is associated with the label if its p-value by Fisher's exact test,
+    one-sided for "carried more often by the second class", is below a threshold. The model of each class says how many
+    of its n different clones are associated ones in a repertoire of this class; it is a beta-binomial distribution. The
+    score is the log posterior odds of the classes, so that probabilities need no calibration. If no clone is
+    associated, all scores are the log prior odds.
 
-    The threshold is chosen by cross-validation within the training repertoires: the least cross-entropy of repertoires
-    that had no part in choosing the clones. Of thresholds as good, the strictest.
+    The threshold is selected by cross-validation within the training repertoires: it has the lowest cross-entropy for
+    repertoires that had no part in the selection of clones. Of equally good thresholds, the strictest is taken.
 
-    In one respect this is not the published method: training repertoires carry more of the clones that were chosen on
-    them than new ones do, positive ones above all, so classes fitted to these counts expect too much. The classes are
-    fitted to cross-fitted counts instead: of each training repertoire, the clones that are associated without its fold
-    (slightly fewer than all repertoires together find). `cross_fit=False` is the published way.
+    This differs from the published method in one respect. Training repertoires, above all positive ones, carry more of
+    the clones that were selected on them than new repertoires do, so distributions that are fitted to these counts are
+    biased. Here they are fitted to cross-fitted counts: for each training repertoire, clones are selected without its
+    fold, which finds slightly fewer of them. `cross_fit=False` gives the published method.
 
-    The folds know nothing of patients: repertoires of one patient may be in several. Only clones that at least two
-    training repertoires carry are considered.
+    The folds do not take patients into account: repertoires of one patient may be in several folds. Only clones that at
+    least two training repertoires carry are considered.
 
     Parameters
     ----------
     genes
-        A clone is a sequence with those of `v_call` and `j_call` that the training container has, compared by name; if
-        false, or if it has none, the sequence alone.
+        Whether a clone is a sequence with its genes, compared by name: those of `v_call` and `j_call` that the training
+        container has. Otherwise a clone is the sequence alone.
     p_value
-        The threshold; None: chosen.
+        The threshold; None selects it.
     thresholds
-        To choose from; None: 0.1 to 1e-7, in steps of about 3, later of 10.
+        Thresholds to select from, (T,); None means eleven from 0.1 to 1e-7.
     n_inner_folds
-        F; fewer where a class has fewer repertoires. If one has a single one, nothing can be held out: the threshold is
-        the published 1e-4, in the published way.
+        Number of folds, F; fewer if a class has fewer repertoires. If a class has a single repertoire, nothing can be
+        held out; then the published method is used, with its threshold of 1e-4.
     cross_fit
-        See above.
+        Whether the distributions are fitted to cross-fitted counts; see above.
 
     Attributes
     ----------
     p_value_
-        The threshold.
-    cross_entropy_
-        Of held-out repertoires by threshold, `thresholds_`, both (T,), loosest first; (0,) if nothing was chosen.
+        The threshold that was used.
+    thresholds_, cross_entropy_
+        Thresholds in falling order and the cross-entropy of held-out repertoires for each, (T,) each; `cross_entropy_`
+        is (0,) if no threshold was selected.
     distributions_
-        Alpha and beta of the first and the second class, (2, 2); (0, 2) where there is nothing to go by.
+        Alpha and beta of the first and the second class, (2, 2); (0, 2) if no clone is associated.
     """
 
     def __init__(
@@ -93,16 +95,20 @@ class PublicClones(BinaryClassifier):
         self.cross_fit = cross_fit
 
     def prepare(self, X: RepertoireDataset) -> None:
-        """Compute and cache which clones the container's repertoires share."""
+        """Compute and cache the clones that the container's repertoires share."""
         fields = gene_fields(X) if self.genes else []
         shared_clones(X, fields)
         distinct_clones(X, fields)
 
     def associated_clones(self) -> pd.DataFrame:
-        """Return the associated clones, the least p-value first.
+        """Return the associated clones in rising order of their p-values.
 
-        `junction_aa`, the genes that count (`v_call`, `j_call`), `carriers_positive` and `carriers_negative`, how many
-        training repertoires of the second and first class carry it, and `p_value`.
+        Returns
+        -------
+        pandas.DataFrame
+            Columns `junction_aa`, the genes that are part of a clone (`v_call`, `j_call`), the numbers of training
+            repertoires of the second and of the first class that carry it (`carriers_positive`, `carriers_negative`),
+            and `p_value`.
         """
         frame = self._clones().to_frame()
         frame["carriers_positive"] = self.carriers_[1]
@@ -134,7 +140,7 @@ class PublicClones(BinaryClassifier):
             self.distributions_ = np.zeros((0, 2))
 
     def _checked_thresholds(self) -> Floats:
-        """Return the thresholds to choose from, loosest first."""
+        """Return the thresholds to select from, in falling order."""
         if self.p_value is not None:
             values = [self.p_value]
         else:
@@ -149,19 +155,20 @@ class PublicClones(BinaryClassifier):
     def _cross_entropy(self, k: Integers, n: Integers, positive: NDArray[np.bool_], folds: Integers) -> float:
         """Return the mean cross-entropy of held-out repertoires.
 
-        k are the associated clones that each repertoire carries, with each fold held out, (B, F + 1).
+        `k` is the number of associated clones that each repertoire carries with each fold held out, (B, F + 1); `n` is
+        its number of different clones, (B,).
         """
         total = 0.0
         for fold in range(k.shape[1] - 1):
-            out = folds == fold
-            classes = _distributions(k[~out, fold], n[~out], positive[~out])
-            prior = float(np.log((positive[~out].sum() + 1) / ((~positive[~out]).sum() + 1)))
-            scores = _log_odds(classes, prior, k[out, fold], n[out])
-            total += float(np.logaddexp(0, np.where(positive[out], -scores, scores)).sum())
+            held_out = folds == fold
+            classes = _distributions(k[~held_out, fold], n[~held_out], positive[~held_out])
+            prior = float(np.log((positive[~held_out].sum() + 1) / ((~positive[~held_out]).sum() + 1)))
+            scores = _log_odds(classes, prior, k[held_out, fold], n[held_out])
+            total += float(np.logaddexp(0, np.where(positive[held_out], -scores, scores)).sum())
         return total / len(positive)
 
     def _choose(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
-        """Find the clones that are associated on all training repertoires."""
+        """Keep the clones that are associated with the label in all training repertoires."""
         clones, weights = shared_clones(X, self.fields_), training_weights(X, positive)
         n_positive, n_all = int(positive.sum()), len(X)
         needed = critical_carriers([self.p_value_], n_positive, n_all)[0]
@@ -193,18 +200,18 @@ class PublicClones(BinaryClassifier):
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
         super()._restore(arrays, values)
-        self.v_call_, self.j_call_ = self.v_call_.astype(str), self.j_call_.astype(str)  # none is text, too
+        self.v_call_, self.j_call_ = self.v_call_.astype(str), self.j_call_.astype(str)  # an empty array is text, too
 
 
 def _distributions(k: Integers, n: Integers, positive: NDArray[np.bool_]) -> Floats:
-    """Return alpha and beta of either class, (2, 2); (0, 2) where no repertoire carries an associated clone."""
+    """Return alpha and beta of both classes, (2, 2); (0, 2) if no repertoire carries an associated clone."""
     if not k.any():
         return np.zeros((0, 2))
     return np.array([fit_beta_binomial(k[chosen], n[chosen]) for chosen in (~positive, positive)])
 
 
 def _log_odds(distributions: Floats, prior: float, k: Integers, n: Integers) -> Floats:
-    """Return the log posterior odds of the classes, (B,), for repertoires that carry k of n clones."""
+    """Return the log posterior odds of the classes, (B,), for repertoires with k associated ones among n clones."""
     if len(distributions) == 0:
         return np.full(len(k), prior)
     negative, positive = (beta_binomial_log_pmf(k, n, *each) for each in distributions.tolist())

@@ -18,7 +18,7 @@ from common import cohort, report
 from torch import device
 
 import deeprc
-from deeprc.baselines.atchley import kmer_factors
+from deeprc.baselines.atchley import ATCHLEY_FACTORS
 from deeprc.baselines.kmer_abundance import kmer_abundances
 from deeprc.baselines.logistic_mil import LogisticMIL
 from deeprc.datasets.dataset import RepertoireDataset
@@ -46,7 +46,8 @@ def main(container: Path | None, target: str, repertoires: int, sequences: int, 
             known = kmer_abundances(dataset, abundance)
             features = time.perf_counter() - started
             present = np.flatnonzero(known.highest[0] <= 0)
-            rows = np.hstack([kmer_factors()[present], known.highest[0, present][:, None]])
+            factors = ATCHLEY_FACTORS[np.indices([20] * 4).reshape(4, -1).T].reshape(-1, 20)  # of every 4-mer
+            rows = np.hstack([factors[present], known.highest[0, present][:, None]])
             started = time.perf_counter()
             for _ in range(_ROUNDS):
                 (rows @ np.ones(21)).max()

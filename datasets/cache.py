@@ -1,8 +1,8 @@
-"""What is computed once from a container and kept beside it, in the folder `<container>.cache`.
+"""A cache of arrays that are computed from a container, in the folder `<container>.cache` beside it.
 
-A file's name says what it holds, and a digest of the container's content, of the settings and of deeprc's version; a
-container that was made anew finds nothing of the old one. The folder may be deleted at any time. Only what was written
-here is read: an entry names the inodes and times of change of its files, which nobody can choose who sends a folder.
+The name of an entry has a digest of the container's content, of the settings and of deeprc's version, so the entries of
+an older container are never used for a newer one. The folder may be deleted at any time. An entry is read only if it
+was written here: it names the inodes and times of change of its files, which nobody who sends a folder can choose.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from deeprc.datasets.container_check import cache_folder, make_cache_folder, rea
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.documents import to_plain
 from deeprc.errors import InputError
-from deeprc.files import FileStamp, check_regular_file, folder_beside, write_text
+from deeprc.files import FileStamp, check_regular_file, temporary_folder, write_text
 from deeprc.versions import package_version
 
 __all__ = ["cached", "content_digest", "repertoire_digests"]
@@ -107,7 +107,7 @@ def _read(path: Path, entry: str) -> Arrays | None:
 def _write(path: Path, entry: str, arrays: Arrays, text: str) -> None:
     """Write a folder aside and rename it; another process may have been faster."""
     place = make_cache_folder(path) / entry
-    with folder_beside(place) as hidden:
+    with temporary_folder(place) as hidden:
         aside = hidden / "entry"  # made inside, because the hidden folders are for their owner only
         aside.mkdir()
         for name, array in arrays.items():

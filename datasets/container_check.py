@@ -42,7 +42,7 @@ _WORTH_REMEMBERING = 1 << 26
 """Bytes of a container; a smaller one is checked again in a moment."""
 
 _NOTE = "checked.json"
-_MOST_NOTE_BYTES = 1 << 20
+_MAX_NOTE_BYTES = 1 << 20
 
 _CHECKED: set[tuple[Path, FileStamp]] = set()
 
@@ -160,7 +160,7 @@ def read_cached_json(path: Path, name: str) -> Any:
     """Return what a JSON file in the folder beside a container says; None if there is none that can be used."""
     folder = cache_folder(path)
     try:
-        text = "null" if folder.is_symlink() else read_text(folder / name, limit=_MOST_NOTE_BYTES)
+        text = "null" if folder.is_symlink() else read_text(folder / name, limit=_MAX_NOTE_BYTES)
         return parse_json(text, source=name)
     except InputError:
         return None
@@ -178,7 +178,7 @@ def is_checked(path: Path, stamp: FileStamp) -> bool:
 
 
 def trust(path: Path) -> None:
-    """Remember, for this process, that a container need not be checked: this process has written it."""
+    """Remember, in this process, that a container need not be checked since this process has written it."""
     _CHECKED.add((path.absolute(), FileStamp.of(path)))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -18,19 +16,25 @@ import numpy as np
 import pandas as pd
 from numpy.typing import DTypeLike, NDArray
 
-from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
+from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.categorical import Categorical, extend_vocabulary
-from deeprc.datasets.container import FORMAT, VERSION, Container
 from deeprc.datasets.container_check import MAX_LENGTH, trust
-from deeprc.datasets.hdf5 import fixed_texts, naming_damage, seal
+from deeprc.datasets.container_file import (
+    HDF5_LAYOUT,
+    HDF5Target,
+    seal_file,
+    write_metadata,
+    write_origin,
+    write_text_list,
+    write_texts,
+)
 from deeprc.datasets.journal import Journal
 from deeprc.datasets.sequences import Sequences
-from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError
-from deeprc.files import folder_beside, replace_file
+from deeprc.files import replace_file, temporary_folder
 from deeprc.versions import package_version
 
-__all__ = ["ContainerWriter", "rewrite_metadata", "seal_container"]
+__all__ = ["ContainerWriter"]
 
 _SEQUENCE_DTYPES: dict[str, DTypeLike] = {
     "residues": np.uint8,
@@ -40,14 +44,10 @@ _SEQUENCE_DTYPES: dict[str, DTypeLike] = {
     "j_call": np.uint16,
     "witness": np.uint8,
 }
-_ARRAYS = frozenset({*_SEQUENCE_DTYPES, "sequence_offsets", "repertoire_offsets"} - {"lengths"})
 _OPTIONAL = ("v_call", "j_call", "witness")
 _COPY_BYTES = 1 << 24
 _WORTH_KEEPING = 1 << 24
 """Bytes; after an error less is read again in a moment."""
-
-_LAYOUT = ("v108", "v108")
-"""HDF5's; older ones limit attributes to 64 KB."""
 
 
 class ContainerWriter:
@@ -80,7 +80,7 @@ class ContainerWriter:
         self._forget()
 
     def _note_all(self) -> None:
-        """Remember how much of everything the journal has."""
+        """Remember how much of the ids and the vocabularies the journal has."""
         self._noted = {name: len(genes) for name, genes in self._vocabulary.items()}
         self._new_repertoire_ids: list[str] = []
 
@@ -100,7 +100,7 @@ class ContainerWriter:
                 self._journal = Journal(self._folder)
                 self.checkpoints = [entry["note"] for entry in self._journal.entries]
             else:
-                self._folder = self._hidden.enter_context(folder_beside(self._place))
+                self._folder = self._hidden.enter_context(temporary_folder(self._place))
         except OSError as error:
             raise InputError(f"{self.path}: cannot be written: {error.strerror}") from error
         except BaseException:  # the process is asked to end before `with` has begun, so nobody calls __exit__
@@ -224,19 +224,19 @@ class ContainerWriter:
             raise ValueError(f"{len(metadata)} rows of metadata for {len(self._repertoire_ids)} repertoires")
         assert self._folder is not None, "ContainerWriter is used as a context manager"
         partial = self._folder / self.path.name
-        with _Target(partial, "w+") as target, h5py.File(target, "w", libver=_LAYOUT) as file:
+        with HDF5Target(partial, "w+") as target, h5py.File(target, "w", libver=HDF5_LAYOUT) as file:
             created_by = f"deeprc {package_version('deeprc') or 'unknown'}"
-            _write_origin(file, created_by, source, preprocessing or {}, simulation)
-            _write_texts(file, "repertoire_ids", list(self._repertoire_ids))
+            write_origin(file, created_by, source, preprocessing or {}, simulation)
+            write_texts(file, "repertoire_ids", list(self._repertoire_ids))
             file.create_dataset("repertoire_offsets", data=offsets_of(np.asarray(self._n_sequences, np.int64)))
             self._write_sequences(file, target)
-            _write_metadata(file.create_group("metadata"), metadata)
-            _seal(file, target, partial)
+            write_metadata(file.create_group("metadata"), metadata)
+            seal_file(file, target, partial)
         target.check()
         replace_file(partial, self._place)
         trust(self.path)
 
-    def _write_sequences(self, file: h5py.File, disk: _Target) -> None:
+    def _write_sequences(self, file: h5py.File, disk: HDF5Target) -> None:
         n = sum(self._n_sequences)
         offsets = _contiguous(file, "sequence_offsets", n + 1, np.int64)
         offsets[:1] = 0
@@ -257,7 +257,7 @@ class ContainerWriter:
                 disk.check()
             self._drop(name)
             if name in self._vocabulary:
-                _write_list(target, "vocabulary", list(self._vocabulary[name]))
+                write_text_list(target, "vocabulary", list(self._vocabulary[name]))
 
     def _codes(self, name: str, calls: Categorical | None, n: int) -> NDArray[np.uint16] | None:
         if calls is None:
@@ -289,138 +289,5 @@ class ContainerWriter:
                 yield block
 
 
-class _Target(io.FileIO):
-    """A file for HDF5, which crashes when it closes a file that cannot be written: errors are kept for `check`."""
-
-    error: OSError | None = None
-
-    def write(self, data: Any) -> int:
-        rest = memoryview(data)
-        size = rest.nbytes
-        try:
-            while rest.nbytes:
-                rest = rest[super().write(rest) :]
-        except OSError as error:
-            self.error = self.error or error
-        return size
-
-    def truncate(self, size: int | None = None) -> int:
-        try:
-            return super().truncate(size)
-        except OSError as error:
-            self.error = self.error or error
-            return self.tell()
-
-    def check(self) -> None:
-        """Raise the first error, if there was one; what was written after it is lost."""
-        if self.error is not None:
-            raise OSError(self.error.errno, self.error.strerror, self.name)
-
-
 def _contiguous(file: h5py.File, name: str, length: int, dtype: DTypeLike) -> h5py.Dataset:
     return file.create_dataset(name, shape=(length,), dtype=dtype)
-
-
-def _write_metadata(group: h5py.Group, metadata: pd.DataFrame) -> None:
-    _write_list(group, "columns", [str(name) for name in metadata.columns])
-    for index, name in enumerate(metadata.columns):
-        values = metadata[name]
-        key = str(name).replace("/", "_").replace("\0", "")  # HDF5 reserves the slash, and ends names at a zero
-        if key in ("", ".") or key in group:
-            key = f"column {index}"
-        if pd.api.types.is_bool_dtype(values):
-            values = values.astype(str)
-        if pd.api.types.is_numeric_dtype(values):
-            numbers = values.to_numpy(np.float64, na_value=np.nan) if values.hasnans else values.to_numpy()
-            group.create_dataset(key, data=numbers)
-        else:
-            _write_texts(group, key, ["" if pd.isna(value) else str(value) for value in values])
-        _write_text(group[key], "name", str(name))
-
-
-def rewrite_metadata(
-    path: Path, container: Container, metadata: pd.DataFrame, *, source: str, preprocessing: Mapping[str, Any]
-) -> None:
-    """Put another table, one row per repertoire, and another origin into a copy of a container, of whatever version.
-
-    Parameters
-    ----------
-    path
-        The copy, which is changed in its place.
-    container
-        What was copied.
-    metadata
-        The new table.
-    source, preprocessing
-        As in `ContainerWriter.finish`.
-    """
-    with _Target(path, "r+") as target, h5py.File(target, "r+", libver=_LAYOUT) as file:
-        with naming_damage(container.path):
-            _delete_all_but_arrays(file)
-            _write_origin(file, container.created_by, source, preprocessing, container.simulation)
-            _write_texts(file, "repertoire_ids", list(container.repertoire_ids))
-            for name, genes in container.sequences.genes.items():
-                _write_list(file[name], "vocabulary", list(genes.vocabulary))
-            _write_metadata(file.create_group("metadata"), metadata)
-        _seal(file, target, path)
-    target.check()
-
-
-def _delete_all_but_arrays(file: h5py.File) -> None:
-    """Delete the attributes, and what a container does not have: version 1 was not sealed, and may hold anything."""
-    for name in list(file):
-        if name not in _ARRAYS:
-            del file[name]
-    for thing in (file, *file.values()):
-        for name in list(thing.attrs):
-            del thing.attrs[name]
-
-
-def seal_container(path: Path) -> None:
-    """Write a container's checksum into it; whoever changes a container must seal it again.
-
-    Raises
-    ------
-    ValueError
-        If the file holds anything that no container has.
-    """
-    with _Target(path, "r+") as target, h5py.File(target, "r+") as file:
-        _seal(file, target, path)
-    target.check()
-
-
-def _seal(file: h5py.File, target: _Target, path: Path) -> None:
-    file.attrs.pop("checksum", None)
-    file.flush()
-    target.check()
-    _write_text(file, "checksum", seal(file, path))
-
-
-def _write_origin(
-    file: h5py.File,
-    created_by: str,
-    source: str,
-    preprocessing: Mapping[str, Any],
-    simulation: Mapping[str, Any] | None,
-) -> None:
-    file.attrs["version"] = VERSION
-    _write_text(file, "format", FORMAT)
-    _write_text(file, "alphabet", AMINO_ACIDS)
-    _write_text(file, "created_by", created_by)
-    _write_text(file, "source", CONTROL_CHARACTERS.sub("?", source))  # which names files
-    _write_text(file, "preprocessing", json.dumps(dict(preprocessing)))
-    if simulation is not None:
-        _write_text(file, "simulation", json.dumps(dict(simulation)))
-
-
-def _write_text(thing: h5py.Group | h5py.Dataset, name: str, text: str) -> None:
-    texts = fixed_texts([text], name)
-    thing.attrs.create(name, texts[0], dtype=texts.dtype)
-
-
-def _write_list(thing: h5py.Group | h5py.Dataset, name: str, texts: list[str]) -> None:
-    thing.attrs.create(name, fixed_texts(texts, f"{thing.name}: {name}"))
-
-
-def _write_texts(group: h5py.Group, name: str, texts: list[str]) -> None:
-    group.create_dataset(name, data=fixed_texts(texts, f"{group.name}/{name}"))

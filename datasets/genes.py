@@ -31,6 +31,7 @@ import numpy as np
 
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.gene_list import GENE_LIST, RENAMED
+from deeprc.datasets.missing import MISSING_GENES, is_missing
 
 __all__ = [
     "LEVELS",
@@ -48,19 +49,15 @@ __all__ = [
 ]
 
 Level = Literal["gene", "family", "tie", "unknown", "unrecognised"]
-"""What a name tells: one gene, one family, several of these, nothing at all, or nothing that we understand."""
+"""What a name stands for: one gene, one family, several of these (a tie), no gene, or a name that is not recognised."""
 
 LEVELS: tuple[Level, ...] = get_args(Level)
 
 LOCI = ("TRA", "TRB", "TRG", "TRD", "IGH", "IGK", "IGL")
 
-_UNKNOWN = frozenset(
-    {"", "-", ".", "na", "n/a", "nan", "none", "null", "no data", "unresolved", "unknown", "undefined", "(undefined)"}
-)
-
 
 class GeneName(NamedTuple):
-    """A gene name understood.
+    """What a gene name stands for.
 
     Attributes
     ----------
@@ -88,7 +85,7 @@ class GeneRow(NamedTuple):
 
 @dataclass(frozen=True)
 class GeneMapping:
-    """What became of the N names of a vocabulary.
+    """What became of N different gene names.
 
     Attributes
     ----------
@@ -121,7 +118,7 @@ def normalise_gene(name: str) -> GeneName:
     Names are read as human ones, in any case and with any padding. A normalised name stays what it is.
     """
     text = name.strip()
-    if text.lower() in _UNKNOWN:
+    if is_missing(text, MISSING_GENES):
         return GeneName("", "", "unknown")
     return _read_calls(_best_calls(text.upper())) or _as_found(text)
 

@@ -48,7 +48,7 @@ _DAMAGE = (KeyError, ValueError, TypeError, AttributeError, OSError, RuntimeErro
 _BLOCK = 1 << 20
 """Bytes that are looked at together: they stay in the processor's cache."""
 
-_MOST_TEXT = 1 << 28
+_MAX_TEXT_BYTES = 1 << 28
 """Bytes of a dataset of texts that is written: a million of 256 letters."""
 
 _WORDS = 512
@@ -240,10 +240,10 @@ def fixed_texts(texts: list[str], what: str) -> NDArray[np.bytes_]:
         raise InputError(str(error)) from error
     encoded = [text.encode() for text in texts]
     width = max([1, *map(len, encoded)])
-    if width * len(texts) > _MOST_TEXT:
+    if width * len(texts) > _MAX_TEXT_BYTES:
         raise InputError(
             f"{what}: {len(texts):,} texts, of which the longest has {width:,} bytes, take {width * len(texts):,} "
-            f"bytes; expected at most {_MOST_TEXT:,}"
+            f"bytes; expected at most {_MAX_TEXT_BYTES:,}"
         )
     return np.array(encoded, h5py.string_dtype("utf-8", width))
 

@@ -18,7 +18,7 @@ from deeprc.errors import InputError
 __all__ = ["count_kmers", "kmer_code", "kmer_names"]
 
 _N_LETTERS = len(AMINO_ACIDS)
-_LONGEST = 6  # 20 ** 6 counts take half a gigabyte
+_MAX_K = 6  # 20 ** 6 counts take half a gigabyte
 
 
 def count_kmers(
@@ -49,8 +49,8 @@ def count_kmers(
         If the offsets do not rise from 0, or are more than 6.
     """
     offsets = np.asarray(kmer_offsets, np.int64)
-    if not 1 <= len(offsets) <= _LONGEST or offsets[0] != 0 or np.any(np.diff(offsets) < 1):
-        expected = f"expected 1 to {_LONGEST} whole numbers that rise from 0"
+    if not 1 <= len(offsets) <= _MAX_K or offsets[0] != 0 or np.any(np.diff(offsets) < 1):
+        expected = f"expected 1 to {_MAX_K} whole numbers that rise from 0"
         raise InputError(f"kmer_offsets: {expected}, found {list(kmer_offsets)}")
     counts = np.zeros((numba.get_num_threads(), _N_LETTERS ** len(offsets)), np.int64)
     every = np.ones(0, np.uint32) if weights is None else np.asarray(weights, np.uint32)

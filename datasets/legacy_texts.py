@@ -25,11 +25,11 @@ from deeprc.errors import InputError
 __all__ = ["read_legacy_texts"]
 
 _SECONDS = 60
-_MOST_BYTES = 64 << 20
-"""Of texts, beside four times the file's size: many texts of a file may be one and the same piece of it."""
+_MAX_BYTES = 64 << 20
+"""The largest size of all texts, beside four times the file's size: a text may be stored once and named many times."""
 
 _TOGETHER = 32
-"""Texts of a dataset that are read together."""
+"""The number of texts of a dataset that are read at a time."""
 
 _LAST_WORDS = 4000
 """Bytes of what the process says at its end that are looked at."""
@@ -82,7 +82,7 @@ def read_legacy_texts(path: Path) -> dict[str, Any]:
 def _read_output(process: subprocess.Popen[bytes], path: Path) -> bytearray:
     """Return what a process writes until its end, if that comes within the limits; otherwise end it."""
     assert process.stdout is not None
-    limit = _MOST_BYTES + 4 * path.stat().st_size
+    limit = _MAX_BYTES + 4 * path.stat().st_size
     written, expired = bytearray(), threading.Event()
 
     def expire() -> None:

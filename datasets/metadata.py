@@ -16,9 +16,10 @@ import numpy as np
 import pandas as pd
 
 from deeprc.datasets.matching import stems
+from deeprc.datasets.missing import MISSING_IN_SHEETS, is_missing
 from deeprc.datasets.overview import add_tag_columns, is_sample_overview
-from deeprc.datasets.readers.text import MOST_COLUMNS, open_text, read_text
-from deeprc.datasets.workbook import LARGEST_SHEET, MOST_CELLS, MOST_ROWS, is_workbook, iterate_rows
+from deeprc.datasets.readers.text import MAX_COLUMNS, open_text, read_text
+from deeprc.datasets.workbook import MAX_CELLS, MAX_ROWS, MAX_SHEET_BYTES, is_workbook, iterate_rows
 from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError, quote
 from deeprc.files import check_regular_file
@@ -44,9 +45,6 @@ _ID_COLUMNS = (
     "donor",
 )
 _FILE_COLUMNS = ("filename", "file_name", "file", "filepath", "file_path", "path", "repertoire_file")
-_MISSING = frozenset(
-    {"", "na", "n/a", "nan", "null", "<na>", "#n/a", "no data", "unknown", "missing", "not available", "?"}
-)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _ZEROS = re.compile("0{1,255}")
@@ -55,11 +53,11 @@ _LINES = re.compile(r"\s*[\t\n\v\f\r\x1c-\x1f\x85\u2028\u2029]\s*")
 
 _LEADING_ZERO = re.compile(r"[+-]?0\d")
 _INT64 = range(-(2**63), 2**63)
-_MOST_DIGITS = 20
+_MAX_DIGITS = 20
 _EXACT_IN_FLOAT = 2**53
 _SHOWN_COLUMNS, _SHOWN_LETTERS = 20, 60
-_MOST_LETTERS = 32_767
-"""Of a cell, as in a spreadsheet: the container gives all cells of a column the room of the longest."""
+_MAX_LETTERS = 32_767
+"""The longest cell, as in a spreadsheet: in a container all cells of a column take as many bytes as the longest."""
 
 
 @dataclass(frozen=True)
@@ -143,18 +141,13 @@ def read_metadata(
         index=pd.RangeIndex(len(names_of)),
     )
     paths = [""] * len(names_of) if file_column is None else text[file_column]
-    named = tuple("" if is_missing(value) else value for value in paths)
+    named = tuple("" if is_missing(value, MISSING_IN_SHEETS) else value for value in paths)
     return Metadata(path, chosen, tuple(names_of), table, named, file_column)
 
 
 def file_column(columns: Iterable[str]) -> str | None:
     """Return the column that by its name holds the repertoires' files; None without one."""
     return _find(columns, _FILE_COLUMNS)
-
-
-def is_missing(value: str) -> bool:
-    """Tell whether a cell of the sheet is empty or one of the words that stand for a missing value."""
-    return value.lower() in _MISSING
 
 
 def _read_rows(path: Path, sheet: str | None) -> list[tuple[int, list[str]]]:
@@ -167,7 +160,7 @@ def _read_rows(path: Path, sheet: str | None) -> list[tuple[int, list[str]]]:
     with open_text(path) as stream:
         if stream.read(4) == b"\xd0\xcf\x11\xe0":
             raise InputError(f"{path}: the old binary Excel format; save the sheet as XLSX, CSV or TSV")
-    header, text = read_text(path, LARGEST_SHEET)
+    header, text = read_text(path, MAX_SHEET_BYTES)
     if "\0" in text:
         raise InputError(f"{path}: not a text table (it holds binary data)")
     rows: list[tuple[int, list[str]]] = []
@@ -176,8 +169,8 @@ def _read_rows(path: Path, sheet: str | None) -> list[tuple[int, list[str]]]:
         lines = csv.reader(io.StringIO(text, newline=""), delimiter=header.delimiter)
         for number, line in enumerate(lines, header.n_comments + 1):
             n_cells += len(line)
-            if len(rows) > MOST_ROWS or n_cells > MOST_CELLS or len(line) > MOST_COLUMNS:
-                limits = f"{MOST_ROWS:,} rows of {MOST_COLUMNS:,} columns and {MOST_CELLS:,} cells"
+            if len(rows) > MAX_ROWS or n_cells > MAX_CELLS or len(line) > MAX_COLUMNS:
+                limits = f"{MAX_ROWS:,} rows of {MAX_COLUMNS:,} columns and {MAX_CELLS:,} cells"
                 raise InputError(f"{path}: row {number}: too large; expected at most {limits} in a sheet")
             cells = [_LINES.sub(" ", cell.strip()) for cell in line]
             if any(cells):
@@ -232,12 +225,12 @@ def _split(path: Path, rows: Sequence[tuple[int, list[str]]]) -> tuple[list[str]
 def _check_cells(path: Path, names: Sequence[str], number: int, row: Sequence[str]) -> None:
     """Refuse cells that are too long, or would steer the terminal in which somebody looks at them."""
     together = " ".join(row)
-    if len(together) <= _MOST_LETTERS and not CONTROL_CHARACTERS.search(together):
+    if len(together) <= _MAX_LETTERS and not CONTROL_CHARACTERS.search(together):
         return
     for name, cell in zip(names, row, strict=False):
         where = f"{path}: row {number}, column {quote(name)}"
-        if len(cell) > _MOST_LETTERS:
-            raise InputError(f"{where}: expected at most {_MOST_LETTERS:,} letters, found {len(cell):,}")
+        if len(cell) > _MAX_LETTERS:
+            raise InputError(f"{where}: expected at most {_MAX_LETTERS:,} letters, found {len(cell):,}")
         if CONTROL_CHARACTERS.search(cell):
             raise InputError(f"{where}: expected no control characters, found {quote(cell)}")
 
@@ -307,7 +300,7 @@ def _check_ids(path: Path, column: str, ids: Sequence[str], numbers: Sequence[in
 
 
 def _text(values: Sequence[str]) -> pd.Series:
-    return pd.Series([None if is_missing(value) else value for value in values], dtype=object)
+    return pd.Series([None if is_missing(value, MISSING_IN_SHEETS) else value for value in values], dtype=object)
 
 
 def _typed(values: Sequence[str]) -> pd.Series:
@@ -315,15 +308,17 @@ def _typed(values: Sequence[str]) -> pd.Series:
 
     `007`, numbers too long to be exact and those too large for 64 bits are text.
     """
-    given = [value for value in values if not is_missing(value)]
+    given = [value for value in values if not is_missing(value, MISSING_IN_SHEETS)]
     numeric = all(_NUMBER.fullmatch(value) and not _LEADING_ZERO.match(value) for value in given)
     if not given or not numeric:
         return _text(values)
     if all(_INTEGER.fullmatch(value) for value in given):
         limit = _INT64 if len(given) == len(values) else range(-_EXACT_IN_FLOAT, _EXACT_IN_FLOAT + 1)
-        if not all(len(value) <= _MOST_DIGITS and int(value) in limit for value in given):
+        if not all(len(value) <= _MAX_DIGITS and int(value) in limit for value in given):
             return _text(values)
         if len(given) == len(values):
             return pd.Series([int(value) for value in values], dtype=np.int64)
-    numbers = pd.Series([np.nan if is_missing(value) else float(value) for value in values], dtype=np.float64)
+    numbers = pd.Series(
+        [np.nan if is_missing(value, MISSING_IN_SHEETS) else float(value) for value in values], dtype=np.float64
+    )
     return _text(values) if np.isinf(numbers).any() else numbers

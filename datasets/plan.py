@@ -1,4 +1,4 @@
-"""Which repertoires are read from which file: what `deeprc preprocess` and `deeprc check` share."""
+"""Plan which repertoires are read from which file, for `deeprc preprocess` and `deeprc check`."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from deeprc.datasets.reading import ORIGINAL, Reading
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
 from deeprc.errors import InputError, group_errors
 
-__all__ = ["NEVER", "Plan", "describe_missing", "listed", "plan_readings"]
+__all__ = ["NEVER", "Plan", "describe_missing", "list_names", "plan_readings"]
 
 _LOGGER = logging.getLogger(__name__)
 
 NEVER = "none"
-"""What `split_by` is for files that are each one repertoire, whatever their columns say."""
+"""The value of `split_by` that makes each file one repertoire, whatever its columns say."""
 
 _SHOWN = 10
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What there is to do.
+    """What is read from which file, and what is left out.
 
     Attributes
     ----------
     readings
-        In the order of the sheet, by the first repertoire of each file.
+        What is read, in the order of the sheet, by the first repertoire of each file.
     missing
-        Ids of the sheet for which there is no file.
+        The ids of the sheet that have no file.
     left
-        Files that belong to no row.
+        The files that belong to no row.
     unknown
-        Repertoires, by file, that belong to no row, of files that hold others that do.
+        The repertoires that belong to no row, by their file, which also holds repertoires of the sheet.
     skipped
-        Files whose header cannot be used, with the reason, where that is no error.
+        Why the header of a file cannot be used, by the file's path, if such files are skipped.
     """
 
     readings: tuple[Reading, ...]
@@ -123,23 +123,23 @@ def _joined(messages: Sequence[str]) -> str:
 
 
 def describe_missing(sheet: Metadata, missing: Sequence[str]) -> str:
-    """Return which rows of the sheet have no file, and by which columns it was looked for."""
+    """Return a message that says which rows of the sheet have no file, and by which columns files were looked for."""
     names = dict(zip(sheet.repertoire_ids, sheet.files, strict=True))
     shown = [f"{each} ({names[each]})" if names[each] else each for each in missing]
     by_file = any(names[each] for each in missing)
     columns = [sheet.file_column, sheet.id_column] if by_file else [sheet.id_column]
     listing = " and ".join(map(repr, dict.fromkeys(columns)))
-    return f"no file for {listed(shown, 'row', 'rows')} (by column{'s' * (' and ' in listing)} {listing})"
+    return f"no file for {list_names(shown, 'row', 'rows')} (by column{'s' * (' and ' in listing)} {listing})"
 
 
-def listed(names: Sequence[str], one: str, many: str, shown: int = _SHOWN) -> str:
-    """Return how many there are, and the first of them."""
+def list_names(names: Sequence[str], one: str, many: str, shown: int = _SHOWN) -> str:
+    """Return the number of names and the first of them, as in "12 files: a, b, c and 9 more"."""
     more = f" and {len(names) - shown:,} more" if len(names) > shown else ""
     return f"{len(names):,} {one if len(names) == 1 else many}: {', '.join(names[:shown])}{more}"
 
 
 class _Planner:
-    """Readings, and the files that become none."""
+    """Collects what is read from each file, and the files that are not read."""
 
     def __init__(self, sheet: Metadata, options: ReadingOptions) -> None:
         self.row_of = {name: row for row, name in enumerate(sheet.repertoire_ids)}

@@ -1,4 +1,4 @@
-"""From repertoire files and a metadata sheet to a container: `deeprc preprocess` as a function."""
+"""Write repertoire files and a metadata sheet to a container: `deeprc preprocess` as a function."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.matching import find_files
 from deeprc.datasets.metadata import Metadata, read_metadata
 from deeprc.datasets.options import ReadingOptions
-from deeprc.datasets.plan import Plan, describe_missing, listed, plan_readings
+from deeprc.datasets.plan import Plan, describe_missing, list_names, plan_readings
 from deeprc.datasets.reading import Reading, ReadResult, note_failure, read_file, read_files
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
 from deeprc.errors import InputError, group_errors
-from deeprc.files import check_place, name_write_errors
+from deeprc.files import check_output_path, name_write_errors
 
 __all__ = ["preprocess"]
 
@@ -107,7 +107,7 @@ def _say_what_is_kept(writer: ContainerWriter) -> Generator[None, None, None]:
 
 
 def _check_arguments(output: Path, jobs: int | None) -> None:
-    check_place(output)
+    check_output_path(output)
     if output.exists() and not is_container(output):
         raise InputError(f"{output}: exists and is no container; choose another `output`")
     if jobs is not None and jobs < 1:
@@ -121,9 +121,9 @@ def _report_unmatched(sheet: Metadata, plan: Plan, allow_missing: bool) -> None:
         parts.append(f"{sheet.path}: {describe_missing(sheet, plan.missing)}")
     if plan.left:
         names = [file.name for file in plan.left]
-        parts.append(f"no row of {sheet.path} for {listed(names, 'file', 'files')}")
+        parts.append(f"no row of {sheet.path} for {list_names(names, 'file', 'files')}")
     for file, unknown in plan.unknown.items():
-        parts.append(f"no row of {sheet.path} for {listed(unknown, 'repertoire', 'repertoires')} of {file.name}")
+        parts.append(f"no row of {sheet.path} for {list_names(unknown, 'repertoire', 'repertoires')} of {file.name}")
     if len(plan.missing) == len(sheet.repertoire_ids):
         raise InputError("; ".join(parts) + ". Not one file matches: is `id_column` right?")
     if plan.skipped and not plan.readings:

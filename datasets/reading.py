@@ -1,6 +1,6 @@
-"""One file read and cleaned, and many of them in several processes.
+"""Read and clean one file, or many files in several processes.
 
-What a worker process imports with this module is what its start costs: neither pandas nor h5py are among it.
+This module imports neither pandas nor h5py, since a worker process starts faster without them.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ __all__ = ["ORIGINAL", "ReadResult", "Reading", "note_failure", "read_file", "re
 _Result = TypeVar("_Result")
 
 ORIGINAL = "deeprc-hdf5"
-"""What the format of the original's containers is called."""
+"""The name of the format of the original DeepRC's containers."""
 
 _AHEAD = 2
-"""Messages per worker that may be answered before they are asked for: this bounds the memory."""
+"""The number of results per worker that may wait to be taken: this limits the memory."""
 
 _TOGETHER_FILES, _TOGETHER_BYTES = 32, 1 << 20
-"""Small files that a worker reads for one message, and their text."""
+"""A worker reads at most so many small files, and so many bytes of text, for one message."""
 
 _WORTH_A_WORKER = 1 << 26
-"""Bytes of text; to read fewer takes less than to start a process."""
+"""Bytes of text; reading fewer takes less time than starting a process."""
 
 _FILES_WORTH_A_WORKER = 1000
-"""Files, however small."""
+"""Number of files, of any size; reading fewer takes less time than starting a process."""
 
 _PACKED = 8
-"""How many bytes of text are in one of a packed file, about."""
+"""Bytes of text per byte of a packed file, about."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,14 @@ class Reading:
     path
         The file.
     format
-        What the format is called.
+        The name of the format.
     repertoires
         The id of each repertoire to take from the file, by the name that the file's column has for it; "" is the
         only repertoire of a file without such a column.
     cleaning
-        What is kept.
+        Which sequences are kept.
     header, layout
-        Of a table.
+        The header of a table and the layout of its columns; None for other files.
     """
 
     path: Path
@@ -74,7 +74,7 @@ class Reading:
     layout: Layout | None = None
 
     def key(self) -> str:
-        """Return a digest of what decides the result; a file is known by its size and its time."""
+        """Return a digest of everything that decides the result; a file counts by its size and time of change."""
         state = self.path.stat()
         parts = (self.path.absolute(), state.st_size, state.st_mtime_ns, self.format, sorted(self.repertoires.items()))
         text = repr((*parts, self.cleaning, self.layout and _described(self.layout), package_version("deeprc")))
@@ -88,7 +88,7 @@ def _described(layout: Layout) -> str:
 
 @dataclass(frozen=True)
 class ReadResult:
-    """The repertoires of one file or why it cannot be read, and the `key` that it was read with."""
+    """The cleaned repertoires of one file, or why it cannot be read; and the key of its `Reading`."""
 
     repertoires: list[tuple[str, CleanedTable]] = field(default_factory=list)
     key: str = ""
@@ -96,7 +96,7 @@ class ReadResult:
 
 
 def read_file(reading: Reading) -> ReadResult:
-    """Read and clean one file; what is wrong with it becomes the result's error."""
+    """Read and clean one file; if that fails, the result holds the error."""
     key = ""
     try:
         key = reading.key()
@@ -114,7 +114,7 @@ def read_file(reading: Reading) -> ReadResult:
 
 
 def note_failure(failed: dict[str, str], reading: Reading, error: str) -> bool:
-    """Add an error to those by file, and by repertoire where a file has several; return whether it is new."""
+    """Add an error to the errors by file (and by repertoire if a file has several); return whether it is new."""
     if error in failed.values():  # the whole file's, which each of its repertoires meets
         return False
     path = str(reading.path)
@@ -125,16 +125,16 @@ def note_failure(failed: dict[str, str], reading: Reading, error: str) -> bool:
 def read_files(
     readings: Sequence[Reading], jobs: int | None, function: Callable[[Reading], _Result]
 ) -> Generator[_Result, None, None]:
-    """Yield a function's results of the readings, in order, from several processes.
+    """Yield the results of a function for each reading, in order, from several processes.
 
     A few results per process are in memory at once. Close the generator to end the processes.
 
     Parameters
     ----------
     readings, function
-        What is read, and how: a module's function.
+        The files to read, and the function of a module that reads one.
     jobs
-        Processes; None takes one per core, fewer where there is little to read.
+        The number of processes; None: one per core, fewer where there is little to read.
     """
     workers = min(_worth(readings) if jobs is None else jobs, len(readings))
     if workers <= 1:
@@ -164,7 +164,7 @@ def read_files(
 
 
 def _worth(readings: Sequence[Reading]) -> int:
-    """Return one process per core, but none for less than `_WORTH_A_WORKER`."""
+    """Return the number of processes that are worth their start: at most one per core."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     sizes = {reading.path: _text_bytes(reading.path) for reading in readings if reading.path.exists()}
     return min(cores, sum(sizes.values()) // _WORTH_A_WORKER + len(sizes) // _FILES_WORTH_A_WORKER)
@@ -176,7 +176,7 @@ def _text_bytes(path: Path) -> int:
 
 
 def _together(readings: Iterable[Reading]) -> Iterator[list[Reading]]:
-    """Yield readings one by one, and small files that follow each other together: each message takes its time."""
+    """Yield readings in lists of one, or of several small files, since each message to a worker takes time."""
     some: list[Reading] = []
     size = 0
     for reading in readings:
@@ -195,7 +195,7 @@ def _each(function: Callable[[Reading], _Result], readings: Sequence[Reading]) -
 
 
 def _parts(reading: Reading) -> Iterator[tuple[str, CleanedTable]]:
-    """Yield the wanted repertoires of a file by the names that the file has for them."""
+    """Yield the cleaned repertoires of a file that are wanted, with the names that the file has for them."""
     if reading.format == ORIGINAL:
         from deeprc.datasets.readers.original_hdf5 import read_original_container  # h5py is for this one format
 

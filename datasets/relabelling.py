@@ -16,12 +16,12 @@ from pathlib import Path
 import pandas as pd
 
 from deeprc.datasets.container import Container, is_container
-from deeprc.datasets.container_writer import rewrite_metadata
+from deeprc.datasets.container_file import rewrite_metadata
 from deeprc.datasets.matching import match_files
 from deeprc.datasets.metadata import Metadata, read_metadata
-from deeprc.datasets.plan import listed
+from deeprc.datasets.plan import list_names
 from deeprc.errors import InputError
-from deeprc.files import NO_ROOM, FileStamp, name_write_errors, write_aside
+from deeprc.files import WRITE_ERROR_CODES, FileStamp, name_write_errors, write_atomically
 from deeprc.versions import package_version
 
 __all__ = ["Relabelling", "relabel"]
@@ -32,7 +32,7 @@ _WORDS = "; relabelled with the metadata sheet "
 
 @dataclass(frozen=True)
 class Relabelling:
-    """What relabelling did.
+    """The result of giving a container new labels.
 
     Attributes
     ----------
@@ -41,9 +41,9 @@ class Relabelling:
     n_repertoires
         Number of its repertoires.
     columns
-        Of the metadata now.
+        The columns of the new metadata.
     dropped_columns
-        Of the metadata before, which are gone.
+        The columns of the old metadata that the new one lacks.
     rows_without_repertoire, repertoires_without_row
         Ids of the sheet that were left out, and of repertoires whose labels are now missing.
     """
@@ -158,9 +158,11 @@ def _report_unmatched(
         )
     parts = []
     if strangers:
-        parts.append((f"{source.path}: no repertoire for {listed(strangers, 'row', 'rows')} {by}", "left out"))
+        parts.append((f"{source.path}: no repertoire for {list_names(strangers, 'row', 'rows')} {by}", "left out"))
     if without:
-        parts.append((f"{sheet.path}: no row for {listed(without, 'repertoire', 'repertoires')}", "labels are missing"))
+        parts.append(
+            (f"{sheet.path}: no row for {list_names(without, 'repertoire', 'repertoires')}", "labels are missing")
+        )
     if parts and not allow_missing:
         text = "; ".join(part for part, _ in parts)
         raise InputError(f"{text}. Give what is missing, or go on without with `allow_missing`")
@@ -189,7 +191,7 @@ def _write(source: Container, target: Path, table: pd.DataFrame, done: Relabelli
     }
     history = [*source.preprocessing.get("relabelled", []), entry]
     new_source = source.source.partition(_WORDS)[0] + _WORDS + sheet_name
-    with name_write_errors(target), write_aside(target) as aside:
+    with name_write_errors(target), write_atomically(target) as aside:
         _copy(source, aside)
         provenance = {**source.preprocessing, "relabelled": history}
         rewrite_metadata(aside, source, table, source=new_source, preprocessing=provenance)
@@ -201,7 +203,7 @@ def _copy(source: Container, aside: Path) -> None:
         shutil.copyfile(source.path, aside)
         stamp = FileStamp.of(source.path)
     except OSError as error:  # which names the source, whichever of the two files it is about
-        if error.errno in NO_ROOM:
+        if error.errno in WRITE_ERROR_CODES:
             raise OSError(error.errno, error.strerror) from error
         raise InputError(f"{source.path}: cannot be read: {error.strerror}") from error
     if stamp != source.stamp:

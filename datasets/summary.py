@@ -69,8 +69,8 @@ def render_summary(summary: Mapping[str, Any]) -> str:
     return "\n".join([*lines, "", *_describe_preprocessing(summary["preprocessing"])])
 
 
-def _cut(text: str, most: int = 60) -> str:
-    return text if len(text) <= most else f"{text[:most]}..."
+def _cut(text: str, max_letters: int = 60) -> str:
+    return text if len(text) <= max_letters else f"{text[:max_letters]}..."
 
 
 def _chunks(dataset: RepertoireDataset) -> Iterator[slice]:

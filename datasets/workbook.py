@@ -16,19 +16,19 @@ from deeprc.files import check_regular_file
 if TYPE_CHECKING:
     from openpyxl.workbook import Workbook
 
-__all__ = ["LARGEST_SHEET", "MOST_CELLS", "MOST_ROWS", "SheetRow", "is_workbook", "iterate_rows"]
+__all__ = ["MAX_CELLS", "MAX_ROWS", "MAX_SHEET_BYTES", "SheetRow", "is_workbook", "iterate_rows"]
 
-LARGEST_SHEET = 1 << 27
+MAX_SHEET_BYTES = 1 << 27
 """Bytes of a metadata sheet's text, or of all parts of an XLSX file, unpacked."""
 
-MOST_ROWS = 1_000_000
+MAX_ROWS = 1_000_000
 """Rows of a sheet that are not blank."""
 
-MOST_CELLS = 10_000_000
+MAX_CELLS = 10_000_000
 """Cells of a sheet in rows that are not blank."""
 
 _LAST_ROW = 1 << 20
-_MOST_PLACES = 20_000_000
+_MAX_FORMATTED_CELLS = 20_000_000
 """Cells that are there, with the blank ones before them: of a formatted sheet most are blank."""
 
 SheetRow = tuple[int, tuple[Any, ...]]
@@ -69,13 +69,13 @@ def iterate_rows(path: Path, sheet: str | None = None) -> Iterator[SheetRow]:
             raise InputError(f"{path}: no sheet {sheet!r}; the file has {', '.join(book.sheetnames)}")
         table = book.worksheets[0] if sheet is None else book[sheet]
         table.reset_dimensions()  # what the file says of its size need not be true
-        n_rows = n_cells = n_places = 0
+        n_rows = n_cells = n_formatted = 0
         for number, row in _numbered(path, table.iter_rows()):
             last = next((at for at in range(len(row), 0, -1) if row[at - 1].value is not None), 0)
-            n_rows, n_cells, n_places = n_rows + (last > 0), n_cells + last, n_places + len(row)
-            if number > _LAST_ROW or n_rows > MOST_ROWS or n_cells > MOST_CELLS or n_places > _MOST_PLACES:
+            n_rows, n_cells, n_formatted = n_rows + (last > 0), n_cells + last, n_formatted + len(row)
+            if number > _LAST_ROW or n_rows > MAX_ROWS or n_cells > MAX_CELLS or n_formatted > _MAX_FORMATTED_CELLS:
                 raise InputError(
-                    f"{path}: too large; expected at most {MOST_ROWS:,} rows and {MOST_CELLS:,} cells in a sheet"
+                    f"{path}: too large; expected at most {MAX_ROWS:,} rows and {MAX_CELLS:,} cells in a sheet"
                 )
             if last:
                 yield number, row[:last]
@@ -117,8 +117,8 @@ def _check_parts(path: Path, file: IO[bytes]) -> None:
     """Refuse a file that would unpack to too much, or whose XML defines entities, which multiply when they are read."""
     with zipfile.ZipFile(file) as archive:
         parts = archive.infolist()
-        if sum(part.file_size for part in parts) > LARGEST_SHEET:
-            raise InputError(f"{path}: more than {LARGEST_SHEET >> 20} MiB unpacked; is this the metadata sheet?")
+        if sum(part.file_size for part in parts) > MAX_SHEET_BYTES:
+            raise InputError(f"{path}: more than {MAX_SHEET_BYTES >> 20} MiB unpacked; is this the metadata sheet?")
         for part in parts:
             with archive.open(part) as stream:
                 if _has_doctype(stream):

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import yaml
 
-from deeprc.documents import abbreviate, parse_yaml, read_yaml, to_plain
+from deeprc.documents import abbreviate, parse_yaml, read_exponent, read_yaml, to_plain
 from deeprc.encoders import list_encoders
 from deeprc.errors import InputError
 
@@ -30,28 +30,30 @@ __all__ = [
 ]
 
 
-_UNITS = 2**18
-"""Units of a layer, at most; the whole network's weights have a limit of their own."""
+_MAX_UNITS = 2**18
+"""Largest number of units in a layer. The total number of weights is limited too, when the network is built."""
 
-_MANY = 2**50
-"""Largest number of anything: more updates or sequences than there are, and exact in every type of number."""
+_MAX_NUMBER = 2**50
+"""Largest value of any number: more updates or sequences than are possible, and exact in every type of number."""
 
 _SHOWN_LIMIT = 1_000
-"""Larger limits are for what cannot be meant, and are not shown."""
+"""Upper limits above this one only catch mistakes; `deeprc config` does not show them."""
 
 
 def _choice(default: str | bool, meaning: str) -> Any:
     return field(default=default, metadata={"meaning": meaning})
 
 
-def _number(default: float | None, low: float, meaning: str, *, high: float = _MANY, none: str | None = None) -> Any:
-    """Return a field for a number from `low` to `high`; `none` is what null may also be called."""
+def _number(
+    default: float | None, low: float, meaning: str, *, high: float = _MAX_NUMBER, none: str | None = None
+) -> Any:
+    """Return a field for a number from `low` to `high`; `none` is a word that may be written instead of null."""
     return field(default=default, metadata={"meaning": meaning, "low": low, "high": high, "none": none})
 
 
 @dataclass(frozen=True, repr=False)
 class NetworkConfig:
-    """The network's shape. See `deeprc.nn.DeepRC`; `list_settings` lists the fields with their meaning."""
+    """Settings of the network, see `deeprc.nn.DeepRC`; `list_settings` lists the fields with their meaning."""
 
     embedding: str = field(
         default="convolution",
@@ -60,30 +62,30 @@ class NetworkConfig:
             "names": list_encoders,
         },
     )
-    n_kernels: int = _number(32, 1, "motif kernels of the convolution (d_v), or units of another encoder", high=_UNITS)
+    n_kernels: int = _number(32, 1, "kernels of the convolution (d_v), or units of another encoder", high=_MAX_UNITS)
     kernel_size: int = _number(9, 1, "residues that one kernel spans", high=1000)
     convolution_gain: float = _number(0.5, 0, "size of the kernels' random start, in units of LeCun's 1 / sqrt(fan-in)")
     abundance: Literal["none", "log1p", "log"] = _choice(
-        "none", "factor of a sequence's residues by its count; log hides sequences seen once"
+        "none", "scale the features of a sequence by its count; with log, sequences with a count of 1 become 0"
     )
     gene_units: int = _number(
         0,
         0,
-        "learned numbers for each V and each J gene, joined to what the kernels give; 0: without genes",
-        high=_UNITS,
+        "length of the learned embedding of a V or J gene, which is joined to the sequence's; 0: without genes",
+        high=_MAX_UNITS,
     )
-    n_key_layers: int = _number(2, 0, "SELU layers of the network that makes the attention's keys (h2)", high=100)
-    key_units: int = _number(32, 1, "units in each of these layers (d_k)", high=_UNITS)
-    n_heads: int = _number(1, 1, "attention heads, each with a learned query", high=1000)
+    n_key_layers: int = _number(2, 0, "SELU layers of the network that computes the attention keys (h2)", high=100)
+    key_units: int = _number(32, 1, "units in each of these layers (d_k)", high=_MAX_UNITS)
+    n_heads: int = _number(1, 1, "attention heads; each has a learned query", high=1000)
     beta: float | None = _number(None, 1e-12, "inverse temperature of the attention; null: 1 / sqrt(key_units)")
     learn_beta: bool = _choice(False, "learn one beta for each head")
     standardise: bool = _choice(
-        True, "bring the repertoire's representation to mean 0 and variance 1 (not in the paper)"
+        True, "standardise the representation of a repertoire to mean 0 and variance 1 (not in the paper)"
     )
     n_output_layers: int = _number(1, 1, "layers of the output network (o); 1 is linear", high=100)
-    output_units: int = _number(32, 1, "units of its hidden layers", high=_UNITS)
+    output_units: int = _number(32, 1, "units of the output network's hidden layers", high=_MAX_UNITS)
     precision: Literal["auto", "bfloat16", "float32"] = _choice(
-        "auto", "numbers in the convolution; auto: bfloat16 on CUDA and float32 elsewhere"
+        "auto", "type of the numbers in the convolution; auto: bfloat16 on CUDA, float32 elsewhere"
     )
 
     def __repr__(self) -> str:
@@ -92,54 +94,60 @@ class NetworkConfig:
 
 @dataclass(frozen=True, repr=False)
 class TrainingConfig:
-    """How the network is trained; `list_settings` lists the fields with their meaning."""
+    """Settings of the training; `list_settings` lists the fields with their meaning."""
 
-    n_updates: int = _number(2000, 1, "updates of the weights, at most")
+    n_updates: int = _number(2000, 1, "largest number of weight updates")
     batch_size: int = _number(4, 1, "repertoires per update", high=65_536)
     n_sequences: int | None = _number(
-        10_000, 1, "sequences drawn at random from each repertoire for an update; all: whole repertoires", none="all"
+        10_000, 1, "sequences that an update draws at random from each repertoire; all: whole repertoires", none="all"
     )
     top_fraction: float = _number(
-        1.0, 1e-9, "share of the drawn sequences, the most attended ones, to learn from (the paper: 0.1)", high=1
+        1.0,
+        1e-9,
+        "share of the drawn sequences, those with most attention, to learn from (paper: 0.1)",
+        high=1,
     )
-    top_number: int | None = _number(None, 1, "and how many of each repertoire at most; null: no limit")
+    top_number: int | None = _number(None, 1, "largest number of these sequences in each repertoire; null: no limit")
     unattended: Literal["dropped", "constant"] = _choice(
         "dropped",
-        "the other sequences: dropped from the softmax, in predictions too (the paper), or a constant part of it",
+        "other sequences: dropped from the softmax, also in predictions (paper), or a constant part of it",
     )
     learning_rate: float = _number(1e-3, 1e-12, "step size of the optimizer Adam")
     adam_epsilon: float = _number(1e-8, 1e-30, "epsilon of Adam")
     weight_average: float = _number(
         0.99,
         0,
-        "validate and keep running averages of the weights, with this decay per update; 0: the weights",
+        "decay per update of running averages of the weights, which are validated and saved; 0: no averages",
         high=0.9999,
     )
     evaluate_every: int = _number(50, 1, "updates between two evaluations on the validation repertoires")
     validation_sequences: int | None = _number(
-        20_000, 1, "sequences of each validation repertoire that an evaluation reads; all: every one", none="all"
+        20_000,
+        1,
+        "sequences of each validation repertoire that an evaluation reads; all: every one",
+        none="all",
     )
-    least_gain: float = _number(1e-3, 0, "by how much the validation loss must fall to count as better")
+    least_gain: float = _number(1e-3, 0, "smallest decrease of the validation loss that counts as an improvement")
     patience: int | None = _number(
-        20, 1, "evaluations without a better validation loss before training stops; null: never stop early"
+        20, 1, "evaluations without an improvement before training stops; null: never stop early"
     )
     l1: float = _number(0.0, 0, "weight of the sum of absolute weights in the loss")
     l2: float = _number(0.0, 0, "weight of the sum of squared weights in the loss")
     residue_permutation: float = _number(
-        0.0, 0, "share of residues that change places within their sequence, anew in every update", high=1
+        0.0, 0, "share of residues that are permuted within their sequence, at random in every update", high=1
     )
-    logit_noise: float = _number(0.0, 0, "standard deviation of random noise on the attention logits")
+    logit_noise: float = _number(0.0, 0, "standard deviation of random noise that is added to the attention logits")
     shuffle_negatives: bool = _choice(
-        False, "mix the sequences of an update's negative repertoires (the first target must be binary)"
+        False, "exchange sequences at random between the negative repertoires of an update (first target binary)"
     )
     seeded_start: float = _number(
         0.5,
         0,
-        "largest share of the kernels that start from motifs that go with the label (needs abundance=none); 0: none",
+        "largest share of kernels that start from label-associated motifs (needs abundance=none); 0: none",
         high=1,
     )
     device_cache: Literal["auto", "always", "never"] = _choice(
-        "auto", "copy all sequences to the GPU once; auto: where they take at most half of its free memory"
+        "auto", "copy all sequences to the GPU once; auto: if they need at most half of its free memory"
     )
 
     def __repr__(self) -> str:
@@ -147,13 +155,13 @@ class TrainingConfig:
 
     @property
     def averaged_fraction(self) -> float:
-        """Share of a repertoire's sequences, the most attended ones, that a prediction averages over."""
+        """Share of a repertoire's sequences, those with most attention, that a prediction averages over."""
         return self.top_fraction if self.unattended == "dropped" else 1.0
 
 
 @dataclass(frozen=True, repr=False)
 class Config:
-    """A whole configuration; its default is the preset `deeprc`."""
+    """A whole configuration; the defaults are the preset `deeprc`."""
 
     network: NetworkConfig = field(default_factory=NetworkConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
@@ -162,7 +170,7 @@ class Config:
         return _short_repr(self)
 
     def value(self, name: str) -> Any:
-        """Return the value of a setting by its name."""
+        """Return the value of the setting with this name."""
         return getattr(getattr(self, _SECTION_OF[name]), name)
 
     def changes(self) -> dict[str, Any]:
@@ -171,7 +179,7 @@ class Config:
         return {name: self.value(name) for name in _SECTION_OF if self.value(name) != default.value(name)}
 
     def to_mapping(self) -> dict[str, dict[str, Any]]:
-        """Return the configuration as nested dictionaries, as it is written to YAML."""
+        """Return the configuration as nested dictionaries, in the form that is written to YAML."""
         mapping: dict[str, dict[str, Any]] = to_plain(asdict(self))
         return mapping
 
@@ -190,15 +198,15 @@ class Setting:
     Attributes
     ----------
     section, name
-        Where it stands in a YAML file.
+        Its section and key in a YAML file.
     meaning
-        What it does, in a line.
+        What it does, in one line.
     kind
-        Which values it takes, in words.
+        The values that it takes, in words.
     default
         Its value in the preset `deeprc`.
     null
-        What None is called: null or all.
+        The word for None: null or all.
     """
 
     section: str
@@ -209,12 +217,12 @@ class Setting:
     null: str
 
     def text(self, value: Any) -> str:
-        """Return a value as it is written in YAML and in `key=value`."""
+        """Return a value in the form of YAML and of `key=value`."""
         return self.null if value is None else setting_text(value)
 
 
 def list_settings() -> list[Setting]:
-    """Return all settings of a configuration, those of the network first."""
+    """Return all settings of a configuration; those of the network come first."""
     hints = {name: hint for section in _SECTIONS.values() for name, hint in get_type_hints(section).items()}
     return [
         Setting(
@@ -231,13 +239,13 @@ def list_settings() -> list[Setting]:
 
 
 def setting_text(value: Any) -> str:
-    """Return a setting's value as it is written in YAML and in `key=value`."""
+    """Return the value of a setting in the form of YAML and of `key=value`."""
     dumped: str = yaml.safe_dump(value)
     return dumped.removesuffix("\n").removesuffix("\n...")
 
 
 def _kind(hint: Any, limits: Mapping[str, Any]) -> str:
-    """Return which values a field takes: whole number of at least 1, or all."""
+    """Return in words which values a field takes, for example "whole number of at least 1, or all"."""
     if hint is str or get_origin(hint) is Literal:
         choices = limits["names"]() if hint is str else get_args(hint)
         return " or ".join(choices) if len(choices) == 2 else ", ".join(choices)
@@ -254,7 +262,7 @@ def _kind(hint: Any, limits: Mapping[str, Any]) -> str:
 
 
 def _short_repr(config: Any) -> str:
-    """Return a configuration as the call that makes it, with the values that differ from the defaults."""
+    """Return a configuration as a call with the values that differ from the defaults."""
     default = type(config)()
     changed = [f.name for f in fields(config) if getattr(config, f.name) != getattr(default, f.name)]
     return f"{type(config).__name__}({', '.join(f'{name}={getattr(config, name)!r}' for name in changed)})"
@@ -275,12 +283,13 @@ def load_config(name: str | Path = "deeprc", overrides: Sequence[str] | Mapping[
     name
         A preset (see `presets`) or the path of a YAML file with the sections `network` and `training`.
     overrides
-        `key=value` texts or a mapping of keys to values; a key is a field's name, with or without its section.
+        Texts `key=value`, or a mapping of keys to values. A key is the name of a field, with or without its section.
 
     Raises
     ------
     InputError
-        With every unknown key (and the nearest known one) and every value of the wrong type or range at once.
+        If a key is unknown or a value has the wrong type or range. The message lists all of them, with the nearest
+        known key for each unknown one.
     """
     settings = _read_yaml(name)
     problems: list[str] = []
@@ -347,7 +356,7 @@ def _build(settings: Mapping[str, Any], problems: list[str], *, source: str) -> 
 
 
 def _contradictions(config: Config) -> list[str]:
-    """Return what is wrong with values that are right one by one."""
+    """Return the problems of values that fit one by one but not together."""
     problems = []
     network, training = config.network, config.training
     n_values = network.n_kernels + 2 * network.gene_units
@@ -361,7 +370,7 @@ def _contradictions(config: Config) -> list[str]:
 
 
 def _override_value(text: str) -> Any:
-    """Return an override's value: as YAML reads it, but without YAML 1.1's base 60 (1:30 is not 90)."""
+    """Return the value of an override as YAML reads it, but without the base 60 of YAML 1.1 (1:30 is not 90)."""
     try:
         value = parse_yaml(text, source="")
     except InputError:
@@ -375,7 +384,7 @@ def _unknown_key(key: str) -> str:
 
 
 def _convert(value: Any, hint: Any, limits: Mapping[str, Any]) -> tuple[Any, str | None]:
-    """Return the value in the field's type and what is wrong with it, if anything."""
+    """Return a value in the type of its field, and what was expected instead if it does not fit."""
     value = to_plain(value)
     if hint is str or get_origin(hint) is Literal:
         choices = limits["names"]() if hint is str else get_args(hint)
@@ -385,27 +394,22 @@ def _convert(value: Any, hint: Any, limits: Mapping[str, Any]) -> tuple[Any, str
         return None, None
     if bool in kinds:
         return value, None if isinstance(value, bool) else "expected true or false"
+    return _convert_number(read_exponent(value), int in kinds, limits)
+
+
+def _convert_number(value: Any, is_whole: bool, limits: Mapping[str, Any]) -> tuple[Any, str | None]:
     expected = "expected a number" + (f" or {limits['none']}" if limits["none"] else "")
-    if isinstance(value, str):  # YAML 1.1 reads 1e-3 as text
-        try:
-            number = float(value)
-        except ValueError:
-            number = math.nan
-        if not math.isfinite(number):
-            return value, expected
-        value = number
     if isinstance(value, bool) or not isinstance(value, Real):
         return value, expected
     if isinstance(value, Integral):
-        value = min(max(int(value), -_MANY * 2), _MANY * 2)  # beyond all limits, and still a number of 64 bits
+        value = min(max(int(value), -_MAX_NUMBER * 2), _MAX_NUMBER * 2)  # beyond all limits, but exact in 64 bits
     if not math.isfinite(value):
         return value, expected
-    if int in kinds:
+    value = float(value)
+    if is_whole:
         if value != int(value):
             return value, "expected a whole number"
         value = int(value)
-    else:
-        value = float(value)
     low, high = limits["low"], limits["high"]
     if value < low:
         return value, f"expected at least {low:g}"

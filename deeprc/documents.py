@@ -32,6 +32,7 @@ __all__ = [
     "abbreviate",
     "parse_json",
     "parse_yaml",
+    "read_exponent",
     "read_json",
     "read_text",
     "read_yaml",
@@ -52,6 +53,8 @@ _MAX_NODES = 200_000  # of a YAML document; a node counts once for each alias th
 _MAX_INTEGER = 2**63 - 1
 # PyYAML raises these for values such as `!!int ""`.
 _YAML_ERRORS = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
+
+_EXPONENT = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)e[+-]?\d+", re.IGNORECASE)
 
 CONTROL_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 """Characters that control a terminal or end a line. No name may contain them."""
@@ -81,6 +84,11 @@ def abbreviate(value: object) -> str:
         return _SHORT.repr(value)
     except (ValueError, RecursionError):  # an integer of more digits than Python prints
         return f"a {type(value).__name__}"
+
+
+def read_exponent(value: Any) -> Any:
+    """Return a value from YAML; text such as 1e-3, which YAML 1.1 does not take for a number, becomes a number."""
+    return float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value
 
 
 def read_text(path: Path, *, limit: int = MAX_JSON_BYTES) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from deeprc.caches import prepare_caches
 from deeprc.errors import InputError
-from deeprc.files import check_place, write_aside
+from deeprc.files import check_output_path, write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -84,6 +84,8 @@ SETTINGS: dict[Any, Any] = {
 """Settings of matplotlib while a figure is drawn and while it is saved."""
 
 _DPI = 300
+SCREEN_DPI = 150
+"""Dots per inch of figures that are looked at on a screen."""
 _METADATA: dict[str, dict[str, None]] = {
     "png": {"Software": None},
     "svg": {"Date": None, "Creator": None},
@@ -123,7 +125,7 @@ def check_figure_path(path: Path | str) -> str:
     kind = path.suffix.lower().removeprefix(".")
     if kind not in _METADATA:
         raise InputError(f"{path}: expected a name that ends in .png, .svg or .pdf")
-    check_place(path)
+    check_output_path(path)
     if path.exists():
         with path.open("rb") as file:
             first_bytes = file.read(8)
@@ -169,5 +171,5 @@ def save_figure(figure: Figure, path: Path | str, *, dpi: int = _DPI) -> None:
     picture = io.BytesIO()  # Pillow does not say why it cannot write to a file
     with _log_warnings_only("fontTools"):
         figure.savefig(picture, format=kind, dpi=dpi, metadata=_METADATA[kind], bbox_inches="tight", facecolor="white")
-    with write_aside(Path(path)) as aside:
+    with write_atomically(Path(path)) as aside:
         aside.write_bytes(picture.getvalue())

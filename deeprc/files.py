@@ -25,17 +25,17 @@ from deeprc.errors import InputError, WriteError
 from deeprc.locks import is_same_file, take_lock
 
 __all__ = [
-    "NO_ROOM",
+    "WRITE_ERROR_CODES",
     "FileStamp",
     "check_new_folder",
-    "check_place",
+    "check_output_path",
     "check_regular_file",
     "check_table_output",
-    "folder_beside",
     "name_write_errors",
     "read_limited",
     "replace_file",
-    "write_aside",
+    "temporary_folder",
+    "write_atomically",
     "write_safetensors",
     "write_text",
 ]
@@ -46,10 +46,10 @@ _MAX_PREFIX = 60
 
 _MAX_LINKS = 40
 _MAX_HEADER = 1 << 20
-NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS})
+WRITE_ERROR_CODES = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS})
 """Error codes that only writing can cause."""
 
-_UNSYNCED = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
+_NO_FSYNC_CODES = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 """Error codes of file systems that do not support `fsync`."""
 
 
@@ -152,7 +152,7 @@ def check_new_folder(folder: Path, *, hint: str = "") -> None:
 
 
 @contextmanager
-def write_aside(path: Path, *, durable: bool = True) -> Iterator[Path]:
+def write_atomically(path: Path, *, durable: bool = True) -> Iterator[Path]:
     """Give a temporary path to write to; if the block ends without an error, rename the file to `path`.
 
     Parameters
@@ -166,19 +166,19 @@ def write_aside(path: Path, *, durable: bool = True) -> Iterator[Path]:
     Raises
     ------
     InputError
-        See `check_place`.
+        See `check_output_path`.
     WriteError
         If the file cannot be written. The old file is then still there.
     """
-    check_place(path)
+    check_output_path(path)
     place = Path(os.path.realpath(path))
-    with name_write_errors(path), folder_beside(place) as folder:
+    with name_write_errors(path), temporary_folder(place) as folder:
         yield folder / place.name
         replace_file(folder / place.name, place, durable=durable)
 
 
 @contextmanager
-def folder_beside(place: Path) -> Iterator[Path]:
+def temporary_folder(place: Path) -> Iterator[Path]:
     """Give a new hidden folder beside `place` for unfinished files; delete it when the block ends.
 
     It also deletes the hidden folders of processes that were killed while they wrote to `place`. A process that still
@@ -250,7 +250,7 @@ def _wait_for_disk(file: int) -> None:
     try:
         os.fsync(file)
     except OSError as error:
-        if error.errno not in _UNSYNCED:
+        if error.errno not in _NO_FSYNC_CODES:
             raise
 
 
@@ -274,7 +274,7 @@ def name_write_errors(path: Path) -> Iterator[None]:
         named = Path(os.path.realpath(os.fsdecode(given))) if isinstance(given, str | bytes) else None
         if named is not None and not _is_near(named, path):
             raise
-        if named is None and _error_code(error) not in NO_ROOM:
+        if named is None and _error_code(error) not in WRITE_ERROR_CODES:
             raise InputError(f"while writing {path}: {_reason(error)}") from error
         raise WriteError(path, _reason(error)) from error
     except WriteError as error:
@@ -307,7 +307,7 @@ def _error_code(error: OSError) -> int:
     return error.errno or int(known[1] if known else 0)
 
 
-def check_place(path: Path) -> None:
+def check_output_path(path: Path) -> None:
     """Check that a file can be written at `path`, before anything is computed; an existing file may be replaced.
 
     Raises
@@ -348,18 +348,18 @@ def _check_writable(folder: Path, path: Path) -> None:
 
 
 def write_safetensors(path: Path, save: Callable[[Path], None]) -> None:
-    """Write a safetensors file by `save` under a temporary name, and rename it; see `write_aside`.
+    """Write a safetensors file by `save` under a temporary name, and rename it; see `write_atomically`.
 
     The file gets the default mode of new files; safetensors would let only the owner read it.
 
     Raises
     ------
     InputError, WriteError
-        As in `write_aside`.
+        As in `write_atomically`.
     """
     from safetensors import SafetensorError  # not needed to write other files
 
-    with write_aside(path) as aside:
+    with write_atomically(path) as aside:
         aside.touch()
         mode = aside.stat().st_mode
         try:
@@ -370,8 +370,8 @@ def write_safetensors(path: Path, save: Callable[[Path], None]) -> None:
 
 
 def write_text(path: Path, text: str, *, durable: bool = True) -> None:
-    """Write a text file under a temporary name, and rename it, so that it is never half-written; see `write_aside`."""
-    with write_aside(path, durable=durable) as aside:
+    """Write a text file under a temporary name, and rename it when it is complete; see `write_atomically`."""
+    with write_atomically(path, durable=durable) as aside:
         aside.write_text(text, encoding="utf-8")
 
 
@@ -383,9 +383,9 @@ def check_table_output(path: Path, columns: Sequence[str]) -> None:
     Raises
     ------
     InputError
-        As in `check_place`; or if the path is an existing file of another kind.
+        As in `check_output_path`; or if the path is an existing file of another kind.
     """
-    check_place(path)
+    check_output_path(path)
     if path.exists():
         opener = gzip.open if path.suffix == ".gz" else open
         try:

@@ -1,13 +1,13 @@
-"""What a user asks to predict: the texts of targets, read against the metadata.
+"""Read the text of a target, which says what is to be predicted, with the help of the metadata.
 
-    COLUMN                              a column with two classes, or, with a kind, of numbers or several classes
+    COLUMN                              a column with two classes; with a kind also numbers or several classes
     COLUMN=CLASS[,CLASS...]             these classes together against all others
-    COLUMN=CLASS,... vs CLASS,...       these against those; other values are no label
-    COLUMN>NUMBER   (>=, <, <=)         numbers on one side of a threshold against those on the other
+    COLUMN=CLASS,... vs CLASS,...       the first classes against the second; other values are missing labels
+    COLUMN>NUMBER   (>=, <, <=)         numbers on one side of a threshold against those on the other side
 
-`:binary`, `:multiclass` or `:regression`, and then `@WEIGHT`, may follow. Where a text can be read in several ways, the
-one is taken that the metadata fit, and of several the one that takes the longest names as they are. A name in double
-quotes is never divided; a double quote in it is doubled.
+`:binary`, `:multiclass` or `:regression` may follow, and then `@WEIGHT`. If a text can be read in several ways, the
+reading must fit the metadata; if several readings do, the one with the longest names is taken. A name in double quotes
+is never divided; a double quote in it is doubled.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TaskKind = Literal["binary", "multiclass", "regression"]
 Comparison = Literal[">", ">=", "<", "<="]
 
 _KINDS: tuple[str, ...] = get_args(TaskKind)
-_MARK = "\ue000"  # of private use: begins and ends the number of a quoted name
+_MARK = "\ue000"  # a private-use character: it begins and ends the index of a quoted name
 _QUOTED = re.compile(r'(?:(?<=[=,<>\s])|^)"((?:[^"]|"")*)"(?=$|[=,<>:@\s])')
 _MASKED = re.compile(f"{_MARK}([0-9]+){_MARK}")
 _WEIGHT = re.compile(r"(?P<body>.*)@(?P<weight>[0-9.eE+-]+)", re.DOTALL)
@@ -42,22 +42,22 @@ _SHOWN = 20
 
 @dataclass(frozen=True)
 class Target:
-    """What a user asked for, in names that the metadata have.
+    """A target in terms of the columns and classes of the metadata.
 
     Attributes
     ----------
     column
         The metadata column.
     kind
-        As it was written; None where it was not.
+        The kind, if the text says it; else None.
     weight
-        Of the target's loss.
+        The weight of the target's loss.
     positive
-        The classes that are positive; empty where none was named.
+        The positive classes; empty if the text names none.
     negative
-        The classes that are negative; empty where all others are.
+        The negative classes; empty if all other classes are negative.
     comparison, threshold
-        Of a column of numbers; None where the target has no threshold.
+        The comparison by which a number is positive, and its threshold; `comparison` is None without a threshold.
     """
 
     column: str
@@ -70,12 +70,12 @@ class Target:
 
 
 def read_target(text: str, metadata: pd.DataFrame, *, source: str) -> Target:
-    """Return what the text of a target means for a cohort's metadata.
+    """Return the target that a text names in a cohort's metadata.
 
     Raises
     ------
     InputError
-        If the text fits the metadata in no way; the message begins with `source` and names what is nearest.
+        If no reading of the text fits the metadata; the message begins with `source` and suggests the nearest name.
     """
     reader = _Reader(text, metadata)
     for body, kind, weight in reader.endings():
@@ -86,20 +86,20 @@ def read_target(text: str, metadata: pd.DataFrame, *, source: str) -> Target:
 
 
 def class_texts(values: pd.Series[Any]) -> list[str | None]:
-    """Return labels as text; whole numbers without their '.0', which a column with missing labels gets."""
+    """Return labels as text, None where missing; whole numbers lose the '.0' that missing labels cause."""
     whole = pd.api.types.is_float_dtype(values) and bool((values.dropna() % 1 == 0).all())
     return [None if pd.isna(value) else str(int(value) if whole else value) for value in values]
 
 
 def counted_classes(values: pd.Series[Any]) -> str:
-    """Return a column's classes with their numbers of repertoires, as in `mild (3), severe (2)`."""
+    """Return the classes of a column with their numbers of repertoires as text, such as `mild (3), severe (2)`."""
     counts = Counter(text for text in class_texts(values) if text is not None)
     shown = [f"{name} ({n})" for name, n in sorted(counts.items())]
     return ", ".join(shown[:_SHOWN]) + ", ..." * (len(shown) > _SHOWN)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return "; did you mean ...?" with the known name that is nearest, or ""; case does not count."""
+    """Return "; did you mean ...?" with the most similar known name, or "" if none is similar; case is ignored."""
     by_case = {each.casefold(): each for each in known}
     near = difflib.get_close_matches(name.casefold(), by_case, n=1)
     return f"; did you mean {by_case[near[0]]!r}?" if near else ""
@@ -116,7 +116,7 @@ def _checked_weight(text: str | None, target: str) -> float:
 
 
 class _Reader:
-    """Reads one text; quoted names are masked, so that nothing in them divides it."""
+    """Reads the text of one target; quoted names are masked, so that no character in them divides the text."""
 
     def __init__(self, text: str, metadata: pd.DataFrame) -> None:
         self.text, self.metadata = text, metadata
@@ -129,11 +129,11 @@ class _Reader:
         return f"{_MARK}{len(self._quoted) - 1}{_MARK}"
 
     def plain(self, masked: str) -> str:
-        """Return a part of the text as it was written."""
+        """Return a masked part of the text as the user wrote it."""
         return _MASKED.sub(lambda found: f'"{self._quoted[int(found[1])]}"', masked)
 
     def name(self, masked: str, known: Iterable[str]) -> str | None:
-        """Return the known name that a part of the text is: as it is, without blanks around it, or unquoted."""
+        """Return the known name that a part of the text is: unchanged, without blanks around it, or without quotes."""
         bare = masked.strip()
         quoted = _MASKED.fullmatch(bare)
         plain = self.plain(masked)
@@ -141,7 +141,7 @@ class _Reader:
         return next((reading for reading in readings if reading in known), None)
 
     def endings(self) -> Iterator[tuple[str, TaskKind | None, str | None]]:
-        """Yield the text without more and more of its end: what is left, the kind and the weight."""
+        """Yield the ways to divide the text into a body, a kind and a weight, the longest body first."""
         yield self.masked, None, None
         weighted = _WEIGHT.fullmatch(self.masked)
         bodies = [(self.masked, None)] + ([(weighted["body"], weighted["weight"])] if weighted else [])
@@ -153,7 +153,7 @@ class _Reader:
                 yield found["body"], found["kind"], weight  # type: ignore[misc]  # one of _KINDS
 
     def body(self, masked: str) -> Target | None:
-        """Return what a text without kind and weight means, None where the metadata do not fit it."""
+        """Return the target that a text without kind and weight names; None if it does not fit the metadata."""
         column = self.name(masked, self.columns)
         if column is not None:
             return Target(column)
@@ -162,31 +162,31 @@ class _Reader:
             if groups is not None:
                 return Target(column, positive=groups[0], negative=groups[1])
         for column, comparison, right in self.comparisons(masked):
-            number = _number(right)
+            number = _parse_number(right)
             if number is not None:
                 return Target(column, comparison=comparison, threshold=number)
         return None
 
     def assignments(self, masked: str) -> Iterator[tuple[str, str]]:
-        """Yield each column that stands before a '=' with what stands behind it, the longest column first."""
+        """Yield each column before a '=' with the text after it, the longest column first."""
         for found in reversed(list(re.finditer("=", masked))):
             column = self.name(masked[: found.start()], self.columns)
             if column is not None:
                 yield column, masked[found.end() :]
 
     def comparisons(self, masked: str) -> Iterator[tuple[str, Comparison, str]]:
-        """Yield each column that stands before a comparison with what stands behind it, the longest column first."""
+        """Yield each column before a comparison with the comparison and the text after it, the longest column first."""
         for found in reversed(list(_COMPARISON.finditer(masked))):
             column = self.name(masked[: found.start()], self.columns)
             if column is not None:
                 yield column, found[0], masked[found.end() :]  # type: ignore[misc]  # one of Comparison
 
     def classes(self, column: str) -> set[str]:
-        """Return a column's classes."""
+        """Return the classes of a column."""
         return {text for text in class_texts(self.metadata[column]) if text is not None}
 
     def _groups(self, masked: str, known: set[str]) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-        """Return the positive and the negative classes that a text lists, None where it lists something else."""
+        """Return the positive and the negative classes that a text lists; None if it lists anything else."""
         positive = self._list(masked, known)
         if positive is not None:
             return self._apart(positive, ())
@@ -203,7 +203,7 @@ class _Reader:
         return positive, negative
 
     def _list(self, masked: str, known: set[str]) -> tuple[str, ...] | None:
-        """Return the classes in a list with commas; one may have commas itself, and the longest is taken."""
+        """Return the classes in a list with commas; where names hold commas, the longest name is taken."""
         pieces = masked.split(",")
         for n in range(len(pieces), 0, -1):
             first = self.name(",".join(pieces[:n]), known)
@@ -216,18 +216,18 @@ class _Reader:
 
 
 class _Problem:
-    """Says why a text fits the metadata in no way."""
+    """Finds out why no reading of a text fits the metadata."""
 
     def __init__(self, reader: _Reader) -> None:
         self._reader = reader
         self._stripped = list(reader.endings())[-1][0]
 
     def message(self) -> str:
-        """Return the likeliest reason, in one line."""
+        """Return the most likely reason in one line."""
         return self._ending() or self._class() or self._threshold() or self._column()
 
     def _ending(self) -> str | None:
-        """Say that what follows a target that exists is no kind or weight."""
+        """Return the message if the text after an existing target is neither a kind nor a weight."""
         text, reader = self._reader.text, self._reader
         weighted = _WEIGHT.fullmatch(reader.masked)
         for masked in (weighted["body"] if weighted else "", reader.masked):
@@ -245,7 +245,9 @@ class _Problem:
         reader = self._reader
         for column, right in reader.assignments(self._stripped):
             known = reader.classes(column)
-            unknown = next((reader.plain(name) for name in _listed(right) if reader.name(name, known) is None), None)
+            unknown = next(
+                (reader.plain(name) for name in _split_classes(right) if reader.name(name, known) is None), None
+            )
             if unknown is None:
                 return f"`target={reader.text!r}`: expected CLASS,... or CLASS,... vs CLASS,... after '='"
             near = nearest(unknown.strip('" '), known)
@@ -277,12 +279,12 @@ class _Problem:
         return f"no metadata column {whole!r} for `target={reader.text!r}`.{known}"
 
 
-def _listed(masked: str) -> Sequence[str]:
-    """Return the names in a list of classes, on both sides of a "vs"."""
+def _split_classes(masked: str) -> Sequence[str]:
+    """Return the names in a list of classes, of both sides of a "vs"."""
     return [name for side in _VERSUS.split(masked) for name in side.split(",")]
 
 
-def _number(text: str) -> float | None:
+def _parse_number(text: str) -> float | None:
     try:
         number = float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What is predicted: targets from metadata columns, and their labels.
+"""Targets as tasks of the network, and their labels from the columns of the metadata.
 
 Letters: B repertoires.
 """
@@ -45,7 +45,7 @@ _OPPOSITE: Mapping[Comparison, Comparison] = {">": "<=", ">=": "<", "<": ">=", "
 
 @dataclass(frozen=True)
 class Task:
-    """One target: a metadata column and what is predicted of it.
+    """One target: a column of the metadata, and how it is predicted.
 
     Attributes
     ----------
@@ -56,18 +56,18 @@ class Task:
     kind
         `binary`, `multiclass` or `regression`.
     classes
-        The column's values as text. Binary: the negative ones, then the positive ones; with a threshold: what is on its
-        negative and on its positive side. Regression: empty.
+        The values of the column as text. For two classes: first the negative values, then the positive ones; with a
+        threshold: the names of its negative and its positive side. For regression: empty.
     weight
-        Of the task's loss in the sum over tasks.
+        The weight of the task's loss in the sum over tasks.
     mean, scale
-        Regression targets are trained as (value - mean) / scale, in the training fold's units.
+        A regression target is trained as (value - mean) / scale; both come from the training fold.
     n_positive
-        Number of the last classes that are positive, of a binary task.
+        The number of positive values of a binary task, which are the last of `classes`.
     drops_others
-        Whether a value that is none of the classes is, on purpose, no label.
+        Whether repertoires with a value that is not in `classes` have no label on purpose.
     comparison, threshold
-        Of a binary task over numbers, which are positive if they compare so with the threshold.
+        A binary task over numbers: a number is positive if this comparison with the threshold is true.
     """
 
     name: str
@@ -84,14 +84,14 @@ class Task:
 
     @property
     def positive(self) -> str:
-        """What a binary target's positive class is called: `severe`, `mild or moderate`, `>50`; "" of other targets."""
+        """The name of a binary target's positive class: `severe`, `mild or moderate`, `>50`; "" for other targets."""
         if self.kind != "binary":
             return ""
         return " or ".join(self.classes[-self.n_positive :])
 
     @property
     def negative(self) -> str:
-        """What a binary target's other class is called: by its name, or where it is all others, "not" the positive."""
+        """The name of a binary target's negative class; if it is all other values, "not" and the positive class."""
         others, positive = self.classes[: -self.n_positive], self.classes[-self.n_positive :]
         if len(others) == 1 or self.drops_others:
             return " or ".join(others)
@@ -99,12 +99,12 @@ class Task:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """What the labels 0, 1, ... are called; empty for a regression target."""
+        """The names of the labels 0, 1, ...; empty for a regression target."""
         return (self.negative, self.positive) if self.kind == "binary" else self.classes
 
     @property
     def title(self) -> str:
-        """The name, with the positive class where the name of a binary target does not say it: `age_group=young`."""
+        """The name; a binary target whose name lacks the positive class gets it: `age_group=young`."""
         told = self.kind != "binary" or self.name != self.column
         return self.name if told else f"{self.name}={self.positive}"
 
@@ -115,23 +115,23 @@ class Task:
 
 
 def parse_tasks(targets: Sequence[str], metadata: pd.DataFrame, *, source: str = "the cohort") -> list[Task]:
-    """Read the targets a user asked for and check them against the metadata.
+    """Return the tasks for the targets that a user named, after checking them against the metadata.
 
     Parameters
     ----------
     targets
-        See `deeprc.targets`. Without a kind, a column with two classes is binary, its positive class the one that reads
-        like it (1, +, yes, true, ...), else the last in sorted order.
+        The texts of the targets, see `deeprc.targets`. A column with two classes is binary if no kind is given; its
+        positive class is one that is called 1, +, yes, true, ..., else the last in sorted order.
     metadata
-        One row per repertoire; missing labels are NaN or None.
+        The metadata, with one row per repertoire; missing labels are NaN or None.
     source
         Names the cohort in error messages.
 
     Raises
     ------
     InputError
-        If a column or class does not exist, a target has one class, classes were asked for as numbers, or what
-        was asked for contradicts itself.
+        If a column or class does not exist, a target has one class only, a column of text is to be predicted as
+        numbers, or a target contradicts itself.
     """
     if not targets:
         raise InputError(
@@ -227,7 +227,7 @@ def _check_numbers(column: str, values: pd.Series[Any], source: str, what: str) 
 
 
 def _likely_positive(column: str, found: Sequence[str], values: pd.Series[Any], source: str) -> str:
-    """Return which of two classes is the positive one where nobody says it."""
+    """Return the positive one of two classes, guessed by their names."""
     if len(found) > 2:
         is_number = pd.api.types.is_numeric_dtype(values)
         ways = [f"{column}=CLASS", f"{column}=CLASS vs CLASS", *([f"{column}>NUMBER"] if is_number else [])]
@@ -246,9 +246,9 @@ def _likely_positive(column: str, found: Sequence[str], values: pd.Series[Any], 
 
 
 def describe_classes(task: Task, metadata: pd.DataFrame) -> str:
-    """Return a line that says which class of a binary target is positive, and how many repertoires are of each.
+    """Return a line that says which class of a binary target is positive, and how many repertoires each class has.
 
-    Where the target does not name the class, it says how to ask for the other one.
+    If the target does not name the class, the line also says how to choose the other class.
     """
     values = labels([task], metadata)[:, 0]
     n_positive, n_negative, n_missing = (int(each.sum()) for each in (values == 1, values == 0, np.isnan(values)))
@@ -264,9 +264,9 @@ def describe_classes(task: Task, metadata: pd.DataFrame) -> str:
 
 
 def labels(tasks: Sequence[Task], metadata: pd.DataFrame) -> NDArray[np.float64]:
-    """Return the labels, (B, number of tasks) float64: 0/1, the class's index or the number; NaN where missing.
+    """Return the labels, (B, number of tasks) float64: 0 or 1, the index of the class, or the number; NaN if missing.
 
-    A class that the task was not made with, and text where it needs numbers, is no label: it is warned of, and missing.
+    A class that the task does not know, and text where it needs numbers, count as missing, with a warning.
 
     Raises
     ------
@@ -314,7 +314,7 @@ def _number_labels(task: Task, values: pd.Series[Any]) -> NDArray[np.float64]:
 
 
 def scaled_to(tasks: Sequence[Task], training_labels: NDArray[np.float64]) -> list[Task]:
-    """Return the tasks with the mean and scale of the training fold's labels, (B, number of tasks)."""
+    """Return the tasks with the mean and scale of training labels, (B, number of tasks)."""
     scaled = []
     for task, values in zip(tasks, training_labels.T, strict=True):
         known = values[~np.isnan(values)]

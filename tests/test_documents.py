@@ -8,7 +8,17 @@ from typing import Any, Literal
 import pytest
 
 from deeprc import documents
-from deeprc.documents import AnyFloat, abbreviate, parse_json, parse_yaml, read_json, read_text, read_yaml, validate
+from deeprc.documents import (
+    AnyFloat,
+    abbreviate,
+    parse_json,
+    parse_yaml,
+    read_exponent,
+    read_json,
+    read_text,
+    read_yaml,
+    validate,
+)
 from deeprc.errors import InputError
 
 
@@ -149,3 +159,8 @@ def test_what_is_shown_is_short() -> None:
         deep = [deep]
     for value in ("x" * 10_000, list(range(10_000)), {str(i): i for i in range(10_000)}, 10**50_000, deep):
         assert len(abbreviate(value)) < 200
+
+
+def test_numbers_that_yaml_takes_for_text() -> None:
+    found = [read_exponent(value) for value in ("1e-3", "2E5", "-.5e3", "1e", "e3", "1e-3x", "7", 3, None)]
+    assert found == [0.001, 200000.0, -500.0, "1e", "e3", "1e-3x", "7", 3, None]

@@ -29,10 +29,10 @@ from deeprc.drawing import save_figure
 from deeprc.errors import InputError, WriteError
 from deeprc.files import (
     check_new_folder,
-    check_place,
+    check_output_path,
     check_table_output,
     name_write_errors,
-    write_aside,
+    write_atomically,
     write_text,
 )
 from deeprc.training.checkpoint import save_tensors
@@ -57,7 +57,7 @@ def read_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "check",
     [
-        check_place,
+        check_output_path,
         lambda path: check_table_output(path, ["a"]),
         lambda path: write_text(path, "text"),
         check_new_folder,
@@ -71,14 +71,14 @@ def test_a_folder_that_cannot_be_written_to_is_refused(read_only: Path, check: C
 
 
 def test_a_check_leaves_nothing_behind(tmp_path: Path) -> None:
-    check_place(tmp_path / "a.tsv")
+    check_output_path(tmp_path / "a.tsv")
     check_new_folder(tmp_path / "a" / "b")
     check_new_folder(tmp_path)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(InputError, match=r"the folder .*no does not exist"):
-        check_place(tmp_path / "no" / "a.tsv")
+        check_output_path(tmp_path / "no" / "a.tsv")
     with pytest.raises(InputError, match="is a folder; expected the name of a file to write"):
-        check_place(tmp_path)
+        check_output_path(tmp_path)
 
 
 LIMIT = 2000
@@ -209,8 +209,8 @@ def test_a_file_system_that_does_not_sync(tmp_path: Path, monkeypatch: pytest.Mo
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from deeprc.files import write_aside
-with write_aside(Path(sys.argv[1])) as aside:
+from deeprc.files import write_atomically
+with write_atomically(Path(sys.argv[1])) as aside:
     aside.write_text("half")
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -223,7 +223,7 @@ def test_leftovers_of_killed_processes_are_deleted_and_no_others(tmp_path: Path)
     mine = tmp_path / f".{'a' * 60}.abcdefgh.tmp"
     mine.mkdir()
     (mine / "notes.txt").write_text("not deeprc's")
-    with write_aside(path) as living:
+    with write_atomically(path) as living:
         assert not left.exists()
         write_text(path, "second")
         assert living.parent.exists()
@@ -250,7 +250,7 @@ def test_devices_and_pipes_are_no_output(tmp_path: Path) -> None:
     standard = [Path("/dev/stdout"), Path("/dev/fd/1")] if Path("/proc/self/fd").exists() else []
     for path in [Path("/dev/null"), tmp_path / "pipe", tmp_path / "link", tmp_path / "loop", *standard]:
         with pytest.raises(InputError, match=f"^{path}: is a device or a pipe; expected the name of a file to write$"):
-            check_place(path)
+            check_output_path(path)
 
 
 READERS = re.compile(
@@ -258,17 +258,18 @@ READERS = re.compile(
 )
 DOORS = {
     "deeprc/config.py": "the package's own presets",
-    "deeprc/drawing.py": "looks at the first bytes of what it would replace, after `check_place`",
+    "deeprc/drawing.py": "looks at the first bytes of what it would replace, after `check_output_path`",
     "deeprc/estimators.py": "after `check_regular_file`",
     "deeprc/checks/folder.py": "files that its own list names",
     "deeprc/runs/experiment.py": "a lock",
     "deeprc/benchmarking/jobs.py": "Linux's own /proc",
     "deeprc/benchmarking/methods.py": "the package's own presets",
     "deeprc/files.py": "the doors",
-    "deeprc/interpretation/attention.py": "writes",
+    "deeprc/interpretation/attention_files.py": "writes",
     "deeprc/interpretation/report/page.py": "as drawing.py, and the package's own templates",
     "deeprc/training/checkpoint.py": "after `check_regular_file`",
     "datasets/cache.py": "after `check_regular_file`",
+    "datasets/container_file.py": "writes",
     "datasets/container_writer.py": "writes",
     "datasets/hdf5.py": "the door of containers",
     "datasets/journal.py": "after it is locked",

@@ -20,7 +20,7 @@ from deeprc.datasets.readers.layout import Header, Layout, NoTableError, Reader,
 from deeprc.datasets.readers.mixcr import MixcrReader
 from deeprc.datasets.readers.original_deeprc import OriginalDeepRCReader
 from deeprc.datasets.readers.siblings import complete
-from deeprc.datasets.readers.table import COUNT_CELLS, COUNT_ONE, Rows, read_rows, repertoire_names
+from deeprc.datasets.readers.table import COUNT_CELLS, COUNT_ONE, RawRows, read_rows, repertoire_names
 from deeprc.datasets.readers.tcrex import TcrexReader
 from deeprc.datasets.readers.tenx import TenxReader
 from deeprc.datasets.readers.text import read_header
@@ -40,8 +40,8 @@ __all__ = [
     "Layout",
     "Match",
     "NoTableError",
+    "RawRows",
     "Reader",
-    "Rows",
     "SequenceKind",
     "Status",
     "choose_reader",

@@ -9,13 +9,14 @@ import pyarrow as pa
 import pyarrow.csv
 from numpy.typing import NDArray
 
+from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.categorical import Categorical, extend_vocabulary
+from deeprc.datasets.raw_texts import RawTexts
 from deeprc.datasets.readers.layout import Header
 from deeprc.datasets.readers.text import decode_name, lines_in_blocks, ragged_row
 from deeprc.errors import InputError
 
 __all__ = [
-    "Texts",
     "check_columns",
     "factorize",
     "factorize_texts",
@@ -27,46 +28,29 @@ _QUOTE = ord('"')
 _SMALL_BYTES = 1 << 14
 
 
-class Texts:
-    """A column of texts that seldom repeat: all letters end to end, (R,) uint8, and their offsets, (N + 1,) int64."""
-
-    def __init__(self, parts: Sequence[tuple[NDArray[np.uint8], NDArray[np.int64]]]) -> None:
-        self.letters = np.concatenate([np.empty(0, np.uint8), *(letters for letters, _ in parts)])
-        lengths = [np.diff(offsets) for _, offsets in parts]
-        self.offsets = np.concatenate([np.zeros(1, np.int64), *lengths]).cumsum()
-
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        return len(self.offsets) - 1
-
-    def bytes_at(self, row: int) -> bytes:
-        """Return one row's text."""
-        return self.letters[self.offsets[row] : self.offsets[row + 1]].tobytes()
-
-
-def factorize(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return a code for each row, (N,): 0 for the first and those with the same number, 1 for the next new one ..."""
-    return _factorize_arrow(pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)]))
+def factorize(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return a code for each of N values, (N,): the different values are numbered from 0 as they first occur."""
+    return _factorize_arrow(pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)]))
 
 
 def factorize_texts(letters: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return such codes of N texts that lie end to end."""
+    """Return a code for each of N texts that lie end to end, (N,), as `factorize` does."""
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(letters)]
     return _factorize_arrow(pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers))
 
 
 def first_of_each(codes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the first row of each of these codes, in order."""
+    """Return the first row that has each of the codes that `factorize` gave, in order."""
     return np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1))
 
 
 def check_columns(header: Header, names: Iterable[str]) -> None:
-    """Refuse a file with two columns of a name that is needed: which one is meant, nobody knows.
+    """Refuse a file in which two columns have a name that is needed, since either may be meant.
 
     Raises
     ------
     InputError
-        If there are.
+        If there are two.
     """
     for name in names:
         n = header.columns.count(name)
@@ -76,7 +60,7 @@ def check_columns(header: Header, names: Iterable[str]) -> None:
 
 def read_columns(
     header: Header, texts: Sequence[str], coded: Sequence[str]
-) -> tuple[dict[str, Texts], dict[str, Categorical]]:
+) -> tuple[dict[str, RawTexts], dict[str, Categorical]]:
     """Parse the needed columns of a table, nothing else; an empty field is "".
 
     Raises
@@ -87,19 +71,18 @@ def read_columns(
     """
     check_columns(header, {*texts, *coded})
     position = {name: header.columns.index(name) for name in {*texts, *coded}}
-    letters: dict[str, list[tuple[NDArray[np.uint8], NDArray[np.int64]]]] = {name: [] for name in texts}
+    pieces: dict[str, list[RawTexts]] = {name: [] for name in texts}
     codes: dict[str, list[NDArray[np.int32]]] = {name: [] for name in coded}
     known: dict[str, dict[bytes, int]] = {name: {} for name in coded}
     for table, quoted in _tables(header, {position[name] for name in texts}, {position[name] for name in coded}):
         for name in texts:
             for chunk in table.column(str(position[name])).chunks:
-                texts_of_chunk = _letters(chunk)
-                letters[name].append(texts_of_chunk if quoted else _unquoted(*texts_of_chunk))
+                pieces[name].append(_raw_texts(chunk) if quoted else _strip_quotes(_raw_texts(chunk)))
         for name in coded:
             for chunk in table.column(str(position[name])).chunks:
                 codes[name].append(_codes(chunk, known[name], quoted))
     return (
-        {name: Texts(parts) for name, parts in letters.items()},
+        {name: RawTexts.concatenate(parts) for name, parts in pieces.items()},
         {name: Categorical(_joined(parts), tuple(map(decode_name, known[name]))) for name, parts in codes.items()},
     )
 
@@ -174,28 +157,28 @@ def _binary_array(values: Sequence[bytes]) -> pa.BinaryArray:
     return pa.Array.from_buffers(pa.binary(), len(values), buffers)
 
 
-def _letters(chunk: pa.BinaryArray) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _raw_texts(chunk: pa.BinaryArray) -> RawTexts:
     _, offsets, data = chunk.buffers()
     bounds = np.frombuffer(offsets, np.int32, len(chunk) + 1, 4 * chunk.offset).astype(np.int64)
     letters = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-    return letters[bounds[0] : bounds[-1]].copy(), bounds - bounds[0]
+    return RawTexts(letters[bounds[0] : bounds[-1]].copy(), bounds - bounds[0])
 
 
-def _unquoted(letters: NDArray[np.uint8], offsets: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _strip_quotes(texts: RawTexts) -> RawTexts:
     """Take the quotes off texts that stand between them."""
+    letters, offsets, lengths = texts.letters, texts.offsets, texts.lengths
     if _QUOTE not in letters:
-        return letters, offsets
-    lengths = np.diff(offsets)
+        return texts
     long = lengths > 1
     first, last = offsets[:-1], offsets[1:] - 1
     between = np.zeros(len(lengths), bool)
     between[long] = (letters[first[long]] == _QUOTE) & (letters[last[long]] == _QUOTE)
     keep = np.ones(len(letters), bool)
     keep[first[between]] = keep[last[between]] = False
-    return letters[keep], np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths - 2 * between)])
+    return RawTexts(letters[keep], offsets_of(lengths - 2 * between))
 
 
-def _plain(value: bytes) -> bytes:
+def _strip_quotes_of(value: bytes) -> bytes:
     if len(value) > 1 and value[:1] == value[-1:] == b'"':
         return value[1:-1].replace(b'""', b'"')
     return value
@@ -203,7 +186,7 @@ def _plain(value: bytes) -> bytes:
 
 def _codes(chunk: pa.DictionaryArray, known: dict[bytes, int], quoted: bool) -> NDArray[np.int32]:
     found = chunk.dictionary.to_pylist()
-    own_codes = extend_vocabulary(known, found if quoted else map(_plain, found)).astype(np.int32)
+    own_codes = extend_vocabulary(known, found if quoted else map(_strip_quotes_of, found)).astype(np.int32)
     return own_codes[_indices(chunk)] if len(own_codes) else own_codes
 
 

@@ -7,12 +7,12 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-from deeprc.datasets.readers.table import Rows
+from deeprc.datasets.readers.table import RawRows
 
 __all__ = ["to_frame"]
 
 
-def to_frame(rows: Rows) -> pd.DataFrame:
+def to_frame(rows: RawRows) -> pd.DataFrame:
     """Return rows as a table.
 
     Returns
@@ -23,8 +23,8 @@ def to_frame(rows: Rows) -> pd.DataFrame:
         `Status`), and where the file has them `v_call`, `j_call`, `repertoire_id`, `locus` and `cell_id` (category; ""
         where missing).
     """
-    text = rows.letters.tobytes().decode("latin-1")
-    bounds = rows.offsets.tolist()
+    text = rows.sequences.letters.tobytes().decode("latin-1")
+    bounds = rows.sequences.offsets.tolist()
     sequences = [text[start:stop] for start, stop in pairwise(bounds)]
     columns = {
         "junction_aa": pd.Series(sequences, dtype=object),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from deeprc.datasets.readers.layout import Header, InvalidValueError, Layout, Status, is_missing
+from deeprc.datasets.missing import MISSING_IN_TABLES, is_missing
+from deeprc.datasets.readers.layout import Header, InvalidValueError, Layout, Status
 
 __all__ = ["ImmunoseqReader", "has_immunoseq_columns"]
 
@@ -80,6 +81,6 @@ def _judge(values: Mapping[str, str]) -> Status:
         word = value.strip().lower()
         if word in _STATUS:
             return _STATUS[word]
-        if not is_missing(value):
+        if not is_missing(value, MISSING_IN_TABLES):
             raise InvalidValueError(column, value, "In, Out or Stop")
     return Status.UNKNOWN

@@ -8,10 +8,10 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Protocol
 
+from deeprc.datasets.missing import MISSING_IN_TABLES
 from deeprc.errors import InputError, quote
 
 __all__ = [
-    "MISSING",
     "Header",
     "InvalidValueError",
     "Layout",
@@ -20,13 +20,7 @@ __all__ = [
     "SequenceKind",
     "Status",
     "boolean",
-    "is_missing",
 ]
-
-MISSING = frozenset(
-    {"", "null", "na", "n/a", "nan", "none", "no data", "unresolved", "unknown", "undefined", "(undefined)", "."}
-)
-"""Words, in lower case, that stand for a missing value."""
 
 _TRUE = frozenset({"t", "true", "1", "1.0", "yes", "y"})
 _FALSE = frozenset({"f", "false", "0", "0.0", "no", "n"})
@@ -185,11 +179,6 @@ class InvalidValueError(Exception):
         super().__init__(f"column {column!r}: expected {expected}; found {quote(value)}")
 
 
-def is_missing(value: str) -> bool:
-    """Tell whether a count, a gene or a sequence is one of the words that stand for a missing value."""
-    return value.strip().lower() in MISSING
-
-
 def boolean(column: str, value: str) -> bool | None:
     """Return what a yes or no says, None where it is missing.
 
@@ -203,6 +192,6 @@ def boolean(column: str, value: str) -> bool | None:
         return True
     if word in _FALSE:
         return False
-    if word in MISSING:
+    if word in MISSING_IN_TABLES:
         return None
     raise InvalidValueError(column, value, "T, F (also true/false, yes/no, 1/0) or nothing")

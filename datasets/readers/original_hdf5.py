@@ -23,8 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.raw_texts import RawTexts
 from deeprc.datasets.readers.layout import SequenceKind, Status
-from deeprc.datasets.readers.table import COUNT_ONE, Rows
+from deeprc.datasets.readers.table import COUNT_ONE, RawRows
 from deeprc.errors import InputError
 
 __all__ = ["is_original_container", "original_repertoire_ids", "read_original_container"]
@@ -68,7 +69,7 @@ def original_repertoire_ids(path: Path) -> tuple[str, ...]:
         return _repertoire_ids(path, file)
 
 
-def read_original_container(path: Path, only: Collection[str] | None = None) -> Iterator[tuple[str, Rows]]:
+def read_original_container(path: Path, only: Collection[str] | None = None) -> Iterator[tuple[str, RawRows]]:
     """Yield each repertoire's id, or those of `only`, and its sequences, in the file's order.
 
     One repertoire is in memory at a time.
@@ -93,10 +94,10 @@ def read_original_container(path: Path, only: Collection[str] | None = None) -> 
             if only is not None and name not in only:
                 continue
             try:
-                letters, offsets = _letters(path, sequences, _part(path, sequences, start, stop), alphabet)
-                if lengths is not None and not np.array_equal(_part(path, lengths, start, stop), np.diff(offsets)):
+                texts = _raw_texts(path, sequences, _part(path, sequences, start, stop), alphabet)
+                if lengths is not None and not np.array_equal(_part(path, lengths, start, stop), texts.lengths):
                     raise _error(path, lengths, "does not fit the sequences")
-                rows = _rows(path, letters, offsets, counts, start, stop)
+                rows = _rows(path, texts, counts, start, stop)
             except InputError as error:
                 raise InputError(f"{error}; repertoire {name!r}") from error
             yield name, rows
@@ -182,10 +183,8 @@ def _bounds(path: Path, file: h5py.File, n_repertoires: int, n_sequences: int) -
     return bounds
 
 
-def _letters(
-    path: Path, dataset: Any, part: Any, alphabet: NDArray[np.uint8] | None
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return sequences as ASCII, end to end, and their offsets."""
+def _raw_texts(path: Path, dataset: Any, part: Any, alphabet: NDArray[np.uint8] | None) -> RawTexts:
+    """Return sequences as ASCII."""
     if alphabet is None:
         return _from_text(path, dataset, part)
     if part.ndim != 2:
@@ -196,24 +195,23 @@ def _letters(
     values = part[inside]
     if (inside & behind).any() or (len(values) and (values.min() < 0 or values.max() >= len(alphabet))):
         raise _error(path, dataset, f"expected indices from 0 to {len(alphabet) - 1}, then -1 up to the end")
-    return alphabet[values], offsets_of(lengths)
+    return RawTexts(alphabet[values], offsets_of(lengths))
 
 
-def _from_text(path: Path, dataset: Any, part: Any) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _from_text(path: Path, dataset: Any, part: Any) -> RawTexts:
     if part.dtype.kind == "S" and len(part):
         width = part.dtype.itemsize * int(np.prod(part.shape[1:]))
         letters = np.ascontiguousarray(part).view(np.uint8).reshape(len(part), width)  # (n, L), 0 behind the end
         inside = letters != 0
-        return letters[inside], offsets_of(inside.sum(axis=1))
+        return RawTexts(letters[inside], offsets_of(inside.sum(axis=1)))
     if part.dtype.kind not in "SO" or part.ndim != 1:
         raise _error(path, dataset, f"expected int8 or text, found {dataset.dtype} of shape {dataset.shape}")
     texts = [_text(path, dataset, value).encode("ascii", "replace") for value in part.tolist()]
-    return np.frombuffer(b"".join(texts), np.uint8), offsets_of(np.array([len(text) for text in texts], np.int64))
+    offsets = offsets_of(np.array([len(text) for text in texts], np.int64))
+    return RawTexts(np.frombuffer(b"".join(texts), np.uint8), offsets)
 
 
-def _rows(
-    path: Path, letters: NDArray[np.uint8], offsets: NDArray[np.int64], dataset: Any, start: int, stop: int
-) -> Rows:
+def _rows(path: Path, sequences: RawTexts, dataset: Any, start: int, stop: int) -> RawRows:
     n = stop - start
     sources: Sequence[str] = () if dataset is None else (dataset.name.rpartition("/")[2],)
     given = np.zeros(n) if dataset is None else _part(path, dataset, start, stop)
@@ -225,9 +223,8 @@ def _rows(
     missing = ~(exact >= 0) if sources else np.ones(n, bool)  # NaN is missing too
     exact[missing] = 1
     counts = np.maximum(np.rint(exact), 1)
-    return Rows(
-        letters,
-        offsets,
+    return RawRows(
+        sequences,
         np.full(n, SequenceKind.JUNCTION_AA, np.uint8),
         counts.astype(np.uint32),
         (*sources, COUNT_ONE),

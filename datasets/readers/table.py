@@ -15,13 +15,15 @@ from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.codons import translate
 from deeprc.datasets.genes import best_hits
-from deeprc.datasets.readers.columns import Texts, factorize, first_of_each, read_columns
-from deeprc.datasets.readers.layout import MISSING, Header, InvalidValueError, Layout, SequenceKind, Status, is_missing
+from deeprc.datasets.missing import MISSING_IN_TABLES, is_missing
+from deeprc.datasets.raw_texts import RawTexts
+from deeprc.datasets.readers.columns import factorize, first_of_each, read_columns
+from deeprc.datasets.readers.layout import Header, InvalidValueError, Layout, SequenceKind, Status
 from deeprc.datasets.readers.text import decode_name, number_of_row
 from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError
 
-__all__ = ["COUNT_CELLS", "COUNT_ONE", "Rows", "read_rows", "repertoire_names"]
+__all__ = ["COUNT_CELLS", "COUNT_ONE", "RawRows", "read_rows", "repertoire_names"]
 
 COUNT_ONE = "(one)"
 """The source of a count that was missing everywhere and became 1."""
@@ -30,42 +32,41 @@ COUNT_CELLS = "(cells)"
 """The source of counts in a file of single cells."""
 
 _MAX_COUNT = int(np.iinfo(np.uint32).max)
-_MISSING, _INVALID = -1.0, -2.0
-_MOST_LETTERS = 1_000
-"""Of a gene's name or a repertoire's: the container gives all of them the room of the longest."""
+_NO_COUNT, _INVALID = -1.0, -2.0
+_MAX_LETTERS = 1_000
+"""The longest name of a gene or a repertoire: in a container all names take as many bytes as the longest."""
 
-_LONGEST_MISSING = max(map(len, MISSING))
-_FIRST_OF_MISSING = np.array(sorted({ord(letter) for word in MISSING if word for letter in (word[0], word[0].upper())}))
+_MAX_MISSING_LETTERS = max(map(len, MISSING_IN_TABLES))
+_FIRST_OF_MISSING = np.array([ord(word[0]) for each in MISSING_IN_TABLES if each for word in (each, each.upper())])
 _SPACE = 32
 
 
 @dataclass(frozen=True)
-class Rows:
-    """The N rows of one file, in its order.
+class RawRows:
+    """The N rows of one file, in its order, before cleaning.
 
     Attributes
     ----------
-    letters, offsets
-        The sequences as ASCII, end to end, (R,) uint8, and their offsets, (N + 1,) int64; missing ones are empty.
+    sequences
+        The sequences as the file has them, or translated from its nucleotides; a missing one is empty.
     kinds
-        What each was read from, (N,) uint8, a `SequenceKind`.
+        What each sequence was read from, a `SequenceKind`, (N,) uint8.
     counts
-        (N,) uint32.
+        The abundance of each row, at least 1, (N,) uint32.
     count_sources, count_source
-        The columns that a count may be from, `COUNT_ONE` or `COUNT_CELLS` the last, and the index of the one that each
-        is from.
+        The columns that a count may be from, the last of them `COUNT_ONE` or `COUNT_CELLS`; and for each row the index
+        of the one that its count is from, (N,) int8.
     count_rounded
-        Whether the count was no whole number of at least 1, (N,) bool.
+        Whether the file's count was not a whole number of at least 1, (N,) bool.
     status
-        (N,) uint8, a `Status`.
+        What the file says about each row, a `Status`, (N,) uint8.
     v_call, j_call, repertoire, locus, cell
-        Where the file has them: names as found, "" where missing; each row without a cell has a code of its own.
+        Where the file has them: names as found, "" where missing.
     repertoire_column
         The column that names the repertoires.
     """
 
-    letters: NDArray[np.uint8]
-    offsets: NDArray[np.int64]
+    sequences: RawTexts
     kinds: NDArray[np.uint8]
     counts: NDArray[np.uint32]
     count_sources: tuple[str, ...]
@@ -80,11 +81,10 @@ class Rows:
     cell: Categorical | None = None
 
     def __len__(self) -> int:
-        """Return N."""
-        return len(self.offsets) - 1
+        return len(self.sequences)
 
 
-def read_rows(header: Header, layout: Layout) -> Rows:
+def read_rows(header: Header, layout: Layout) -> RawRows:
     """Read the rows of one file, all of them, in the file's order.
 
     Raises
@@ -99,16 +99,15 @@ def read_rows(header: Header, layout: Layout) -> Rows:
     needed = [*layout.counts, *layout.status, *named]
     texts, coded = read_columns(header, list(layout.sequences.values()), needed)
     n = len(next(iter(texts.values())))
-    letters, offsets, kinds = _sequences({kind: texts[column] for kind, column in layout.sequences.items()})
+    sequences, kinds = _sequences({kind: texts[column] for kind, column in layout.sequences.items()})
     counts, source, rounded = _counts(coded, layout, n, header)
     repertoire_column, repertoire = repertoire_names(coded, layout.repertoire) if layout.repertoire else ("", None)
     names = {name: _names([coded[column] for column in each], name) for name, each in columns.items()}
     for name, found in {**names, "repertoire": repertoire}.items():
         if found is not None and name != "cell":
             _check_names(found, header, repertoire_column if name == "repertoire" else " or ".join(columns[name]))
-    return Rows(
-        letters,
-        offsets,
+    return RawRows(
+        sequences,
         kinds,
         counts,
         (*layout.counts, COUNT_ONE if layout.cell is None else COUNT_CELLS),
@@ -123,69 +122,61 @@ def read_rows(header: Header, layout: Layout) -> Rows:
 
 def _check_names(names: Categorical, header: Header, column: str) -> None:
     for code, name in enumerate(names.vocabulary):
-        if len(name) > _MOST_LETTERS or CONTROL_CHARACTERS.search(name):
-            expected = f"at most {_MOST_LETTERS:,} letters, and no control characters"
+        if len(name) > _MAX_LETTERS or CONTROL_CHARACTERS.search(name):
+            expected = f"at most {_MAX_LETTERS:,} letters, and no control characters"
             raise _error(header, int(np.flatnonzero(names.codes == code)[0]), InvalidValueError(column, name, expected))
 
 
-def _sequences(
-    columns: dict[SequenceKind, Texts],
-) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint8]]:
-    """Take each row's sequence from the first column that has one."""
+def _sequences(columns: dict[SequenceKind, RawTexts]) -> tuple[RawTexts, NDArray[np.uint8]]:
+    """Return each row's sequence, taken from the first column that has one, and the kind of that column, (N,)."""
     (first, texts), *others = columns.items()
-    letters, offsets = _present(texts)
-    if first == SequenceKind.JUNCTION:
-        letters, offsets = translate(letters, offsets)
-    kinds = np.full(len(offsets) - 1, first, np.uint8)
+    found = _as_residues(texts, first)
+    kinds = np.full(len(found), first, np.uint8)
     for kind, texts in others:
-        empty = np.diff(offsets) == 0
+        empty = found.lengths == 0
         if not empty.any():
             break
-        more, bounds = _present(texts)
-        if kind == SequenceKind.JUNCTION:
-            more, bounds = translate(more, bounds)
-        use = empty & (np.diff(bounds) > 0)
-        letters, offsets = _chosen(letters, offsets, more, bounds, use)
+        more = _as_residues(texts, kind)
+        use = empty & (more.lengths > 0)
+        found = _fill_empty(found, more, use)
         kinds[use] = kind
-    return letters, offsets, kinds
+    return found, kinds
 
 
-def _chosen(
-    letters: NDArray[np.uint8],
-    offsets: NDArray[np.int64],
-    others: NDArray[np.uint8],
-    bounds: NDArray[np.int64],
-    use: NDArray[np.bool_],
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return rows of which those in `use`, empty here, are taken from the others."""
-    lengths = np.where(use, np.diff(bounds), np.diff(offsets))
+def _as_residues(texts: RawTexts, kind: SequenceKind) -> RawTexts:
+    stripped = _strip_missing(texts)
+    return translate(stripped) if kind == SequenceKind.JUNCTION else stripped
+
+
+def _fill_empty(texts: RawTexts, others: RawTexts, use: NDArray[np.bool_]) -> RawTexts:
+    """Return texts of which those that `use` marks, (N,), empty ones, are taken from the others."""
+    lengths = np.where(use, others.lengths, texts.lengths)
     merged = np.empty(lengths.sum(), np.uint8)
     from_others = np.repeat(use, lengths)
-    merged[~from_others] = letters
-    merged[from_others] = others[np.repeat(use, np.diff(bounds))]
-    return merged, offsets_of(lengths)
+    merged[~from_others] = texts.letters
+    merged[from_others] = others.letters[np.repeat(use, others.lengths)]
+    return RawTexts(merged, offsets_of(lengths))
 
 
-def _present(texts: Texts) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return sequences without blanks at their ends, and without words that stand for a missing one."""
-    letters, offsets = texts.letters, texts.offsets
-    lengths = np.diff(offsets)
+def _strip_missing(texts: RawTexts) -> RawTexts:
+    """Return sequences without blanks at their ends; words that stand for a missing one become empty."""
+    letters, offsets, lengths = texts.letters, texts.offsets, texts.lengths
     if not len(letters):
-        return letters, offsets
+        return texts
     filled = lengths > 0
     last = np.minimum(offsets[1:], len(letters)) - 1
     first_letter, last_letter = letters[np.minimum(offsets[:-1], len(letters) - 1)], letters[last]
     blank = (first_letter <= _SPACE) | (last_letter <= _SPACE)
-    maybe_missing = np.isin(first_letter, _FIRST_OF_MISSING) & (lengths <= _LONGEST_MISSING)
+    maybe_missing = np.isin(first_letter, _FIRST_OF_MISSING) & (lengths <= _MAX_MISSING_LETTERS)
     suspects = np.flatnonzero(filled & (blank | maybe_missing))
     if not len(suspects):
-        return letters, offsets
+        return texts
     keep = np.ones(len(letters), bool)
     for row in suspects.tolist():
         start, stop = int(offsets[row]), int(offsets[row + 1])
         text = letters[start:stop].tobytes()
         stripped = text.strip()
-        if is_missing(decode_name(stripped)):
+        if is_missing(decode_name(stripped), MISSING_IN_TABLES):
             keep[start:stop] = False
             lengths[row] = 0
         elif stripped != text:
@@ -193,26 +184,26 @@ def _present(texts: Texts) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
             keep[start:begin] = False
             keep[begin + len(stripped) : stop] = False
             lengths[row] = len(stripped)
-    return (letters, offsets) if keep.all() else (letters[keep], offsets_of(lengths))
+    return texts if keep.all() else RawTexts(letters[keep], offsets_of(lengths))
 
 
 def repertoire_names(coded: Mapping[str, Categorical], columns: Sequence[str]) -> tuple[str, Categorical]:
-    """Return the first of the columns that is not empty (if all are, the first), and each row's repertoire by it.
+    """Return which column names the repertoires, and each row's name in it.
 
-    It may be `NA`: no word stands for a missing name.
+    It is the first column that is not empty, else the first. No word stands for a missing name: `NA` is one.
     """
     column = next((name for name in columns if any(value.strip() for value in coded[name].vocabulary)), columns[0])
     return column, _names([coded[column]], "repertoire")
 
 
 def _names(columns: Sequence[Categorical], what: str) -> Categorical:
-    """Return each row's name, the first that is not missing; cells without one share no code.
+    """Return each row's name: the first of the columns that is not missing, else "".
 
-    Of genes with scores, which make every name another, the best are the name.
+    `what` is the field of `RawRows`. Where genes have scores, the name is that of the best genes, without scores.
     """
 
     def clean(value: str) -> str:
-        return "" if what != "repertoire" and is_missing(value) else value.strip()
+        return "" if what != "repertoire" and is_missing(value, MISSING_IN_TABLES) else value.strip()
 
     def clean_gene(value: str) -> str:
         return best_hits(clean(value))
@@ -232,7 +223,7 @@ def _counts(
     coded: dict[str, Categorical], layout: Layout, n: int, header: Header
 ) -> tuple[NDArray[np.uint32], NDArray[np.int8], NDArray[np.bool_]]:
     """Return each row's count: the first of the columns that is not missing there, else 1."""
-    exact = np.full(n, _MISSING)
+    exact = np.full(n, _NO_COUNT)
     source = np.full(n, len(layout.counts), np.int8)
     for index, name in enumerate(layout.counts):
         column = coded[name]
@@ -240,20 +231,20 @@ def _counts(
         if not of_value:
             continue
         parsed = np.array(of_value)[column.codes]
-        here = (exact == _MISSING) & (parsed != _MISSING)
+        here = (exact == _NO_COUNT) & (parsed != _NO_COUNT)
         wrong = np.flatnonzero(here & (parsed == _INVALID))
         if len(wrong):
             expected = f"a number from 0 to {_MAX_COUNT}, or nothing"
             raise _error(header, int(wrong[0]), InvalidValueError(name, column.name(wrong[0]), expected))
         exact[here], source[here] = parsed[here], index
-    exact[exact == _MISSING] = 1
+    exact[exact == _NO_COUNT] = 1
     whole = np.maximum(np.rint(exact), 1)
     return whole.astype(np.uint32), source, whole != exact
 
 
 def _parse_count(value: str, negative_is_one: bool) -> float:
-    if is_missing(value):
-        return _MISSING
+    if is_missing(value, MISSING_IN_TABLES):
+        return _NO_COUNT
     try:
         count = float(value)
     except ValueError:

@@ -25,8 +25,8 @@ from deeprc.errors import InputError
 from deeprc.files import check_regular_file
 
 __all__ = [
-    "LONGEST_LINE",
-    "MOST_COLUMNS",
+    "MAX_COLUMNS",
+    "MAX_LINE_BYTES",
     "PACKED",
     "decode_name",
     "lines_in_blocks",
@@ -40,10 +40,10 @@ __all__ = [
 PACKED = (".gz", ".bz2", ".xz", ".zip")
 """Endings of packed files; what a file is, its first bytes tell."""
 
-LONGEST_LINE = 1 << 24
+MAX_LINE_BYTES = 1 << 24
 """The longest line, or field in quotes, in bytes: a file that never ends a line must not fill the memory."""
 
-MOST_COLUMNS = 1 << 14
+MAX_COLUMNS = 1 << 14
 """As many as a spreadsheet has."""
 
 _HEADER_BYTES = 1 << 22
@@ -52,8 +52,8 @@ _START_BYTES = 1 << 16
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _UTF8_MARK = b"\xef\xbb\xbf"
 _DELIMITERS = "\t,;"
-_LONGEST_DOUBT = LONGEST_LINE >> 1
-csv.field_size_limit(LONGEST_LINE)
+_MAX_DOUBT_BYTES = MAX_LINE_BYTES >> 1
+csv.field_size_limit(MAX_LINE_BYTES)
 _MARKED = re.compile(rb'#|"##')
 _COMMENT = re.compile(rb'"?##')
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"PK\x03\x04": "zip", b"PK\x05\x06": "zip"}
@@ -164,12 +164,12 @@ def _split_header(path: Path, line: str, n_comments: int, *, is_empty: bool) -> 
         raise NoTableError(f"{path}: not a text table (the first line holds binary data)")
     delimiter = _delimiter_of(line)
     names = _fields(line, delimiter)
-    if len(names) > MOST_COLUMNS:
-        raise NoTableError(f"{path}: {len(names):,} columns; expected at most {MOST_COLUMNS:,}")
+    if len(names) > MAX_COLUMNS:
+        raise NoTableError(f"{path}: {len(names):,} columns; expected at most {MAX_COLUMNS:,}")
     return Header(path, tuple(name.strip() for name in names), delimiter, n_comments)
 
 
-def read_text(path: Path, most_bytes: int) -> tuple[Header, str]:
+def read_text(path: Path, max_bytes: int) -> tuple[Header, str]:
     """Return the header of a table and its whole text from there on, with newlines at lines' ends.
 
     Raises
@@ -182,10 +182,10 @@ def read_text(path: Path, most_bytes: int) -> tuple[Header, str]:
     with open_text(path) as stream:
         for block in _as_unix(stream):
             data += block
-            if len(data) > most_bytes:
-                raise InputError(f"{path}: more than {most_bytes >> 20} MiB of text; is this the metadata sheet?")
+            if len(data) > max_bytes:
+                raise InputError(f"{path}: more than {max_bytes >> 20} MiB of text; is this the metadata sheet?")
             open_line = open_line + len(block) if b"\n" not in block else len(block) - block.rfind(b"\n") - 1
-            if open_line > LONGEST_LINE:
+            if open_line > MAX_LINE_BYTES:
                 raise _too_long(path)
     for _ in range(header.n_comments):
         del data[: data.find(b"\n") + 1 or len(data)]
@@ -193,7 +193,9 @@ def read_text(path: Path, most_bytes: int) -> tuple[Header, str]:
 
 
 def _too_long(path: Path) -> InputError:
-    return InputError(f"{path}: a line or a field in quotes is longer than {LONGEST_LINE >> 20} MiB; is this a table?")
+    return InputError(
+        f"{path}: a line or a field in quotes is longer than {MAX_LINE_BYTES >> 20} MiB; is this a table?"
+    )
 
 
 def lines_in_blocks(header: Header) -> Iterator[tuple[bytes, bool]]:
@@ -217,14 +219,14 @@ def lines_in_blocks(header: Header) -> Iterator[tuple[bytes, bool]]:
             rest += block
             while to_skip and b"\n" in rest:
                 rest, to_skip = rest.partition(b"\n")[2], to_skip - 1
-            if (to_skip and len(rest) <= LONGEST_LINE) or len(rest) < enough:
+            if (to_skip and len(rest) <= MAX_LINE_BYTES) or len(rest) < enough:
                 continue
             whole, quotes_matter = _whole_lines(rest, header, quotes_matter=quotes_matter, at_end=False)
             if whole:
                 yield rest[:whole], quotes_matter
                 rest = rest[whole:]
             enough = 2 * len(rest) if len(rest) > 2 * _BLOCK_BYTES else 0  # what was kept back is not looked at often
-            if len(rest) > LONGEST_LINE:
+            if len(rest) > MAX_LINE_BYTES:
                 raise _too_long(path)
         if rest and not to_skip:
             rest = rest if rest.endswith(b"\n") else rest + b"\n"
@@ -264,7 +266,7 @@ def _whole_lines(data: bytes, header: Header, *, quotes_matter: bool, at_end: bo
     before = np.searchsorted(quotes, ends)  # quotes before the end of each line
     if not quotes_matter and _are_regular(letters, ends, header):
         odd = np.flatnonzero(np.diff(before, prepend=0) % 2)
-        if at_end or end > _LONGEST_DOUBT or not len(odd) or len(quotes) % 2 == 0:
+        if at_end or end > _MAX_DOUBT_BYTES or not len(odd) or len(quotes) % 2 == 0:
             return end, False
         return (int(ends[odd[-1] - 1]) + 1 if odd[-1] else 0), False
     outside = ends[before % 2 == 0]

@@ -19,7 +19,7 @@ from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.cohort import Cohort
 from deeprc.datasets.simulation.signal import Implants
 from deeprc.errors import InputError
-from deeprc.files import check_new_folder, folder_beside, name_write_errors
+from deeprc.files import check_new_folder, name_write_errors, temporary_folder
 
 __all__ = ["check_airr_folder", "write_airr", "write_container"]
 
@@ -69,7 +69,7 @@ def write_airr(cohort: Cohort, folder: Path, *, progress: Progress | None = None
     place = Path(os.path.realpath(folder))
     with name_write_errors(folder), ExitStack() as stack:
         place.parent.mkdir(parents=True, exist_ok=True)
-        hidden = stack.enter_context(folder_beside(place))
+        hidden = stack.enter_context(temporary_folder(place))
         partial = hidden / "cohort"  # made inside, because the hidden folders are for their owner only
         (partial / "repertoires").mkdir(parents=True)
         for number in range(cohort.n_repertoires):

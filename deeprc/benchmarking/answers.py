@@ -1,7 +1,7 @@
-"""What estimators answer, for each kind of target: scores and probabilities of classes, or numbers.
+"""Predictions of estimators for each kind of target: scores and probabilities of classes, or numbers.
 
-A method that only knows two classes learns each of several against all others (one-vs-rest); those of other methods are
-asked of the estimator as it is. Letters: B repertoires, C classes, V values of a path's parameter.
+A method for two classes learns each of several classes against all others (one-vs-rest). Other methods predict several
+classes themselves. Letters: B repertoires, C classes, V values of a path's parameter.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from deeprc.evaluation.auc_comparison import midrank_aucs
 from deeprc.evaluation.metrics import macro_auc
 from deeprc.tasks import Task
 
-__all__ = ["OneVsRest", "answers", "checked_answer", "measured", "path_answers", "ranked_by"]
+__all__ = ["OneVsRest", "checked_scores", "measure_scores", "path_scores", "prediction_columns", "ranking_scores"]
 
 Floats = NDArray[np.float64]
 
 
 class OneVsRest:
-    """Several classes by a classifier of two: a copy of it for each class, which tells it from all others.
+    """A classifier of several classes: for each class a copy of a classifier of two classes, against all others.
 
     Parameters
     ----------
     estimator
-        Unfitted.
+        The unfitted classifier of two classes.
     """
 
     def __init__(self, estimator: BinaryClassifier) -> None:
@@ -39,7 +39,7 @@ class OneVsRest:
         self.members: list[BinaryClassifier] = []
 
     def fit(self, X: RepertoireDataset, y: NDArray[np.int64]) -> OneVsRest:
-        """Learn from the repertoires X, (B,), and the numbers of their classes, (B,)."""
+        """Learn from the repertoires X, (B,), and the indices of their classes y, (B,)."""
         n_classes = int(y.max()) + 1
         self.members = [clone(self.estimator).fit(X, (y == c).astype(np.int64)) for c in range(n_classes)]
         return self
@@ -49,46 +49,51 @@ class OneVsRest:
         return np.stack([member.decision_function(X) for member in self.members], axis=1)
 
     def predict_proba(self, X: RepertoireDataset) -> Floats:
-        """Return the probability of each class, (B, C): those against all others, divided by their sum."""
+        """Return the probability of each class, (B, C): the probability against all others, divided by their sum."""
         each = np.stack([member.predict_proba(X)[:, 1] for member in self.members], axis=1)
         total = each.sum(axis=1, keepdims=True)
         return np.where(total > 0, each / np.where(total > 0, total, 1), 1 / each.shape[1])
 
 
-def path_answers(
+def path_scores(
     estimator: BaseEstimator, task: Task, X: RepertoireDataset, y: NDArray[Any], X_new: RepertoireDataset, values: Any
 ) -> Floats:
-    """Return what each value of an estimator's path says of new repertoires: (V, B), of several classes (V, B, C)."""
+    """Return the scores of new repertoires for each value of an estimator's path parameter.
+
+    Their shape is (V, B), and (V, B, C) for several classes.
+    """
     if task.kind != "multiclass":
-        return checked_answer(estimator.decision_path(X, y, X_new, values), (len(values), len(X_new)))
+        return checked_scores(estimator.decision_path(X, y, X_new, values), (len(values), len(X_new)))
     n_classes = len(task.classes)
     each = [estimator.decision_path(X, (y == c).astype(np.int64), X_new, values) for c in range(n_classes)]
-    return checked_answer(np.stack(each, axis=-1), (len(values), len(X_new), n_classes))
+    return checked_scores(np.stack(each, axis=-1), (len(values), len(X_new), n_classes))
 
 
-def ranked_by(estimator: BaseEstimator | OneVsRest, task: Task, X: RepertoireDataset) -> Floats:
-    """Return by what repertoires are ranked: scores (B,), of several classes (B, C); or the predicted numbers, (B,)."""
+def ranking_scores(estimator: BaseEstimator | OneVsRest, task: Task, X: RepertoireDataset) -> Floats:
+    """Return the scores that rank repertoires, (B,), for several classes (B, C); or the predicted numbers, (B,)."""
     if task.kind == "regression" and not isinstance(estimator, OneVsRest):
-        return checked_answer(estimator.predict(X), (len(X),))
+        return checked_scores(estimator.predict(X), (len(X),))
     own_scores = task.kind == "binary" or isinstance(estimator, OneVsRest)
     if own_scores and hasattr(estimator, "decision_function"):
         shape = (len(X),) if task.kind == "binary" else (len(X), len(task.classes))
-        return checked_answer(estimator.decision_function(X), shape)
+        return checked_scores(estimator.decision_function(X), shape)
     probability = _probabilities(estimator, task, X)
     return probability[:, 1] if task.kind == "binary" else probability
 
 
 def _probabilities(estimator: BaseEstimator | OneVsRest, task: Task, X: RepertoireDataset) -> Floats:
     n_classes = 2 if task.kind == "binary" else len(task.classes)
-    probability = checked_answer(estimator.predict_proba(X), (len(X), n_classes))
+    probability = checked_scores(estimator.predict_proba(X), (len(X), n_classes))
     if not ((probability >= 0) & (probability <= 1)).all():
         raise ValueError(f"expected probabilities from 0 to 1, found {probability.min()} to {probability.max()}")
     return probability
 
 
-def answers(estimator: BaseEstimator | OneVsRest, task: Task, X: RepertoireDataset) -> dict[str, list[float]]:
-    """Return the columns of the predictions for repertoires, besides their labels; see `deeprc.evaluation.scoring`."""
-    scores = ranked_by(estimator, task, X)
+def prediction_columns(
+    estimator: BaseEstimator | OneVsRest, task: Task, X: RepertoireDataset
+) -> dict[str, list[float]]:
+    """Return the columns of predictions except ids and labels, see `deeprc.evaluation.scoring`."""
+    scores = ranking_scores(estimator, task, X)
     if task.kind == "regression":
         return {"prediction": scores.tolist()}
     probability = _probabilities(estimator, task, X)
@@ -98,17 +103,17 @@ def answers(estimator: BaseEstimator | OneVsRest, task: Task, X: RepertoireDatas
     return {**found, **{f"probability={name}": probability[:, c].tolist() for c, name in enumerate(task.classes)}}
 
 
-def measured(task: Task, labels: NDArray[Any], scores: Floats) -> list[float]:
-    """Return how good each of V answers is: AUC, macro AUC or r2.
+def measure_scores(task: Task, labels: NDArray[Any], scores: Floats) -> list[float]:
+    """Return the AUC, macro AUC or r2 of each of V sets of scores.
 
-    From ranks, so that equal AUCs are equal to the last bit and the first setting is preferred.
+    AUCs are computed from ranks: equal AUCs are equal to the last bit, so the first of equally good settings is chosen.
 
     Parameters
     ----------
     task, labels
-        What was predicted, and what is known, (B,): the number of the class, or the number.
+        The target, and the labels, (B,): the index of the class, or the number.
     scores
-        (V, B), or of several classes (V, B, C).
+        The scores, (V, B); for several classes (V, B, C).
     """
     if task.kind == "binary":
         found: list[float] = midrank_aucs(labels, scores).tolist()
@@ -118,8 +123,8 @@ def measured(task: Task, labels: NDArray[Any], scores: Floats) -> list[float]:
     return [float(r2_score(labels, one)) for one in scores]
 
 
-def checked_answer(values: object, shape: Sequence[int]) -> Floats:
-    """Return what an estimator, perhaps a user's own, gave, if it is one number for each that was asked for."""
+def checked_scores(values: object, shape: Sequence[int]) -> Floats:
+    """Return the output of an estimator as numbers; raise ValueError unless it has the expected shape and no NaN."""
     numbers = np.asarray(values, np.float64)
     if numbers.shape != tuple(shape) or np.isnan(numbers).any():
         found = "NaN" if numbers.shape == tuple(shape) else f"the shape {numbers.shape}"

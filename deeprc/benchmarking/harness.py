@@ -1,8 +1,8 @@
 """Compare methods on one cohort: the same folds, the same search, the same metrics, one table.
 
-Nested cross-validation as in the paper (lines 9037-9045): each fold tests once, the next one is the inner validation
-fold on which a method's settings are chosen by their AUC, the others train. Every fit is a job with a small file of its
-own, so what was interrupted continues. Letters: B repertoires.
+The comparison is a nested cross-validation as in the paper (lines 9037-9045). Each fold is once the test fold. The next
+fold is the inner validation fold, on which the settings of a method are chosen by their AUC, and the other folds are
+for training. Every fit is a job with a small file, so an interrupted benchmark can continue. Letters: B repertoires.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from deeprc.versions import package_version
 __all__ = ["Progress", "benchmark"]
 
 Progress = Callable[[int, int, float | None], None]
-"""Told of the jobs that have ended, of all jobs, and about how many seconds are left."""
+"""Called with the number of jobs that have ended, the number of all jobs, and an estimate of the seconds left."""
 
 logger = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ def _split_methods(
 
 
 def _with_earlier_methods(asked: Sequence[str], names: Sequence[str], folder: Path) -> list[str]:
-    """Return the methods that a folder was begun with, then the further ones; its file may not name code to run."""
+    """Return the methods that a folder was begun with, then the new ones; its file may not name code to run."""
     for name in asked:
         if names_code(name) and name not in names:
             raise InputError(
@@ -148,7 +148,7 @@ def _seeded(seed: int) -> Callable[[Method], Method]:
 
 
 def _subject_cautions(plan: NestedPlan, group_by: str | None) -> list[Caution]:
-    """Return the warnings of people in several folds, and of few people."""
+    """Return the warnings about people in several folds, and about few people."""
     metadata, tested = plan.dataset.metadata, plan.fold_of >= 0
     found = subject_cautions(metadata, plan.fold_of, apart="folds")
     column = subject_column(metadata, group_by)
@@ -159,25 +159,25 @@ def _subject_cautions(plan: NestedPlan, group_by: str | None) -> list[Caution]:
 
 
 def _column_cautions(plan: NestedPlan) -> list[Caution]:
-    """Return which columns the control of the sheet leaves out; nothing where the user has named its columns."""
+    """Return the warning about columns that the control of the sheet leaves out, unless the user named its columns."""
     columns = columns_for_control(plan.dataset.metadata, [plan.task])
     read = [each.estimator.get_params()["columns"] for each in plan.methods if each.name == "sheet-columns"]
     return columns_left_out(columns) if columns.read in read else []
 
 
 def _write_folds(folder: Path, plan: NestedPlan) -> None:
-    """Write which repertoire is in which fold, in the form that `folds` reads."""
+    """Write the fold of each repertoire, in the form that the option `folds` reads."""
     part = np.flatnonzero(plan.fold_of >= 0)
     ids = plan.dataset.repertoire_ids[part]
     labels = plan.labels[part].tolist()
     if plan.task.kind == "multiclass":
-        labels = [plan.task.classes[number] for number in labels]
+        labels = [plan.task.classes[index] for index in labels]
     table = pd.DataFrame({"repertoire_id": ids, "fold": plan.fold_of[part], "label": labels})
     write_text(folder / "folds.tsv", table.to_csv(sep="\t", index=False))
 
 
 def _header(plan: NestedPlan, task: Task) -> dict[str, Any]:
-    """Return what `benchmark.yaml` says besides what was asked."""
+    """Return the content of `benchmark.yaml` except the arguments of the call."""
     methods = {
         method.name: {
             "label": method.label,
@@ -212,7 +212,7 @@ def _positive(plan: NestedPlan, task: Task) -> dict[str, Any]:
 
 
 class _Run:
-    """Runs what is not there yet, and collects the outcomes."""
+    """Runs the jobs that have no outcome yet, and collects all outcomes."""
 
     def __init__(
         self, plan: NestedPlan, store: ResultStore, options: BenchmarkOptions, progress: Progress | None
@@ -271,12 +271,12 @@ class _Run:
                 self.failures.setdefault(job.method, f"fold {job.fold}: {self.done[job.key][1]['error']}")
 
     def _is_of_cohort(self, job: Job, outcome: Outcome) -> bool:
-        """Return whether predictions that were kept are of the cohort's repertoires."""
+        """Return whether stored predictions are those of the cohort's repertoires."""
         ids = self.plan.dataset.repertoire_ids[job.split.test]
         return job.kind == "search" or outcome["test"]["repertoire_id"] == [str(each) for each in ids]
 
     def _prepare(self, jobs: Sequence[Job]) -> None:
-        """Fill the cache with all cores before several processes ask for the same."""
+        """Fill the cache, using all cores, before several processes need the same content."""
         if self.n_jobs == 1 and self.scheduler is None:
             return
         seen = set()
@@ -299,7 +299,7 @@ class _Run:
             self.progress(len(self.done), self.n_total, left)
 
     def _final(self, name: str, fold: int) -> Job | None:
-        """Return the job that tests the best setting: of several equally good ones, the first."""
+        """Return the job that tests the best setting; the first of several equally good ones."""
         method = next(each for each in self.plan.methods if each.name == name)
         jobs = self.searches[name, fold]
         if not jobs:
@@ -345,7 +345,7 @@ class _Run:
 
 
 def _in_turn(groups: Iterable[Sequence[Job]]) -> list[list[Job]]:
-    """Return the groups' first jobs, then their second ones, and so on: the time left is known early."""
+    """Return the first jobs of all groups, then their second jobs, and so on: the time left is known early."""
     every = [list(group) for group in groups]
     longest = max(map(len, every), default=0)
     return [[group[place] for group in every if place < len(group)] for place in range(longest)]

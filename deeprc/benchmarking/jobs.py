@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from deeprc.benchmarking.answers import OneVsRest, answers, measured, path_answers, ranked_by
+from deeprc.benchmarking.answers import OneVsRest, measure_scores, path_scores, prediction_columns, ranking_scores
 from deeprc.benchmarking.search import Setting, path_parameter, with_setting, without_path
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError, Terminated
@@ -39,7 +39,10 @@ from deeprc.tasks import Task
 __all__ = ["Job", "Outcome", "check_scheduler", "job_key", "run_job", "run_jobs", "seconds_left"]
 
 Outcome = dict[str, Any]
-"""What a job gives, as JSON can hold it; `error` where it failed. `peak_memory_mb` is what it added to its process."""
+"""The result of a job as values that JSON can hold; a failed job has the key `error`.
+
+`peak_memory_mb` is the memory that the job added to its process, at most.
+"""
 
 _PEAK, _NOW = "VmHWM:", "VmRSS:"
 _CONNECT_SECONDS = 10.0
@@ -56,22 +59,22 @@ class Job:
     key
         A digest of all the rest and of the cohort's content; names the file that keeps the outcome.
     method, fold
-        Where the outcome belongs.
+        The method and the fold that the outcome belongs to.
     kind
-        `search` measures settings on the validation fold; `final` predicts the test fold with one.
+        `search` measures settings on the validation fold; `final` predicts the test fold with one setting.
     cohort
-        A container's path, or a cohort that is on no disk.
+        The path of a container, or a dataset that has no file.
     estimator
-        Unfitted.
+        The unfitted estimator.
     settings
-        `search`: some that differ in the estimator's `path_parameter` only. `final`: one.
+        `search`: settings that differ in the estimator's `path_parameter` only. `final`: one setting.
     split
-        The repertoires of the three sides, positions in the cohort.
+        The positions of the repertoires of the three sides in the cohort.
     labels
-        Of the cohort's repertoires, (B,): the number of the class, int64, -1 where missing; or the number that is
-        predicted, float64, NaN where missing.
+        The label of each repertoire of the cohort, (B,): the index of the class, int64, -1 where missing; or for
+        regression the number, float64, NaN where missing.
     task
-        What is predicted.
+        The target.
     """
 
     key: str
@@ -87,12 +90,12 @@ class Job:
 
 
 def job_key(*parts: Any) -> str:
-    """Return a digest of what JSON can hold, of arrays and of other objects as parameters of estimators."""
+    """Return a digest of values: those that JSON can hold, arrays, and other objects such as estimators."""
     return hashlib.blake2b(json.dumps(parts, sort_keys=True, default=_plain).encode(), digest_size=12).hexdigest()
 
 
 def _plain(value: Any) -> Any:
-    """Return what tells a value from others, in this process and in the next."""
+    """Return a representation of a value that is the same in every process."""
     if isinstance(value, np.ndarray) and value.dtype != object:
         content = hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=16).hexdigest()
         return [str(value.dtype), list(value.shape), content]
@@ -105,7 +108,7 @@ def _plain(value: Any) -> Any:
 
 
 def run_job(job: Job) -> Outcome:
-    """Run a job; what goes wrong in it is an outcome, too."""
+    """Run a job and return its outcome; an error in it is an outcome, too."""
     memory = _reset_peak()
     started, cpu = time.perf_counter(), time.process_time()
     try:
@@ -132,10 +135,10 @@ def _search(job: Job) -> Outcome:
     if len(job.settings) > 1:
         assert path is not None
         estimator = with_setting(job.estimator, without_path(job.estimator, job.settings[0]))
-        scores = path_answers(estimator, job.task, X, y, X_new, [setting[path] for setting in job.settings])
+        scores = path_scores(estimator, job.task, X, y, X_new, [setting[path] for setting in job.settings])
     else:
-        scores = ranked_by(_fitted(job, dataset), job.task, X_new)[None]
-    found = measured(job.task, job.labels[validation], scores)
+        scores = ranking_scores(_fitted(job, dataset), job.task, X_new)[None]
+    found = measure_scores(job.task, job.labels[validation], scores)
     name = scoring_for(job.task.kind).measure
     return {"validation": [{"setting": s, name: value} for s, value in zip(job.settings, found, strict=True)]}
 
@@ -147,19 +150,19 @@ def _final(job: Job) -> Outcome:
     estimator = _fitted(job, dataset)
     labels = job.labels[job.split.test].tolist()
     if job.task.kind == "multiclass":
-        labels = [job.task.classes[number] for number in labels]
+        labels = [job.task.classes[index] for index in labels]
     test = {"repertoire_id": [str(each) for each in X.repertoire_ids], "label": labels}
     validation = job.split.validation
-    scores = ranked_by(estimator, job.task, dataset[validation])[None]
+    scores = ranking_scores(estimator, job.task, dataset[validation])[None]
     return {
         "setting": job.settings[0],
-        f"validation_{scoring_for(job.task.kind).measure}": measured(job.task, job.labels[validation], scores)[0],
-        "test": {**test, **answers(estimator, job.task, X)},
+        f"validation_{scoring_for(job.task.kind).measure}": measure_scores(job.task, job.labels[validation], scores)[0],
+        "test": {**test, **prediction_columns(estimator, job.task, X)},
     }
 
 
 def _fitted(job: Job, dataset: RepertoireDataset) -> BaseEstimator | OneVsRest:
-    """Fit on the training side; the validation side only stops early what asks for it."""
+    """Return the estimator, fitted on the train side; estimators that stop early also get the validation side."""
     estimator = with_setting(job.estimator, job.settings[0])
     if job.task.kind == "multiclass" and isinstance(estimator, BinaryClassifier):
         estimator = OneVsRest(estimator)
@@ -176,7 +179,7 @@ def _container(path: str, _: tuple[int, ...]) -> RepertoireDataset:
 
 
 def _opened(cohort: str | RepertoireDataset) -> RepertoireDataset:
-    """Open a container once per process, and again where its file has been replaced."""
+    """Return the dataset; a container is opened once per process, and again if its file has been replaced."""
     if not isinstance(cohort, str):
         return cohort
     status = os.stat(cohort)
@@ -184,14 +187,14 @@ def _opened(cohort: str | RepertoireDataset) -> RepertoireDataset:
 
 
 def _reset_peak() -> float:
-    """Let Linux measure the peak of this process's memory anew; return what it uses now, in MB."""
+    """Reset the peak of this process's memory on Linux; return the memory in use, in MB."""
     if sys.platform == "linux" and os.access("/proc/self/clear_refs", os.W_OK):
         Path("/proc/self/clear_refs").write_text("5")
     return _status_mb(_NOW)
 
 
 def _status_mb(name: str) -> float:
-    """Return a line of what Linux tells of this process's memory, in MB; NaN on other systems."""
+    """Return an entry of `/proc/self/status` in MB; NaN on systems other than Linux."""
     status = Path("/proc/self/status")
     lines = status.read_text().splitlines() if status.exists() else []
     found = [int(line.split()[1]) / 1024 for line in lines if line.startswith(name)]
@@ -201,16 +204,16 @@ def _status_mb(name: str) -> float:
 def run_jobs(
     jobs: Sequence[Job], *, n_jobs: int = 1, scheduler: str | None = None
 ) -> Generator[tuple[Job, Outcome], None, None]:
-    """Run jobs and give each with its outcome, as they end.
+    """Run jobs and yield each with its outcome, in the order in which they end.
 
     Parameters
     ----------
     jobs
-        In the order in which they are begun.
+        The jobs in the order in which they start.
     n_jobs
-        Processes; 1 runs the jobs in this one.
+        The number of processes; 1 runs the jobs in this process.
     scheduler
-        The address of a Dask scheduler whose workers can open the cohort by the same path; in the place of processes.
+        The address of a Dask scheduler, whose workers then run the jobs. They must find the cohort at the same path.
 
     Raises
     ------
@@ -235,10 +238,10 @@ def _in_processes(jobs: Sequence[Job], n_jobs: int) -> Generator[tuple[Job, Outc
     threads = max(1, (os.cpu_count() or 1) // n_jobs)
     with parallel_config("loky", n_jobs=n_jobs, inner_max_num_threads=threads):
         parallel = Parallel(return_as="generator_unordered", pre_dispatch="2*n_jobs", batch_size=1)
-    ended = parallel(delayed(_numbered)(number, job, os.getpid()) for number, job in enumerate(jobs))
+    ended = parallel(delayed(_with_index)(index, job, os.getpid()) for index, job in enumerate(jobs))
     try:
-        for number, outcome in ended:
-            yield jobs[number], outcome
+        for index, outcome in ended:
+            yield jobs[index], outcome
     except BrokenProcessPool as error:
         raise InputError(
             f"`jobs={n_jobs}`: a process was killed, perhaps for want of memory; continue with fewer jobs and `resume`"
@@ -249,10 +252,10 @@ def _in_processes(jobs: Sequence[Job], n_jobs: int) -> Generator[tuple[Job, Outc
             ended.close()  # kills the processes, unless all jobs have ended
 
 
-def _numbered(number: int, job: Job, main_process: int) -> tuple[int, Outcome]:
+def _with_index(index: int, job: Job, main_process: int) -> tuple[int, Outcome]:
     if os.getpid() != main_process:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the main one ends the others
-    return number, run_job(job)
+    return index, run_job(job)
 
 
 def check_scheduler(address: str) -> None:

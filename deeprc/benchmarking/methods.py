@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 from sklearn.base import BaseEstimator, is_classifier, is_regressor
 
-from deeprc.benchmarking.search import Search, parse_search, read_number, with_setting
+from deeprc.benchmarking.search import Search, parse_search, with_setting
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.documents import abbreviate, parse_yaml, read_yaml
+from deeprc.documents import abbreviate, parse_yaml, read_exponent, read_yaml
 from deeprc.errors import InputError
 from deeprc.evaluation.sheet_control import columns_for_control, shown_columns
 from deeprc.tasks import Task
@@ -33,24 +33,24 @@ __all__ = [
 ]
 
 _FOLDER = "benchmark"
-_CHECKED = 100  # settings of a search space
+_MAX_CHECKED = 100  # settings of a search space that are checked before anything is fitted
 _KEYS = {"search", "trials", "fixed", "estimator", "label", "regression"}
 
 
 @dataclass(frozen=True)
 class Method:
-    """One row of a benchmark's table.
+    """A method that a benchmark compares.
 
     Attributes
     ----------
     name, label
-        In commands and files, and in tables.
+        The name in commands and files, and the name in tables.
     estimator
-        Unfitted; its parameters are those that are not searched.
+        The unfitted estimator, with the values of the parameters that are not searched.
     search
-        What is tried of the others.
+        The search space of the other parameters.
     kind
-        `control` reads no sequence; `truth` knows what was simulated.
+        A "method"; a "control", which reads no sequence; or "truth", which knows what was simulated.
     """
 
     name: str
@@ -61,63 +61,63 @@ class Method:
 
 
 @dataclass(frozen=True)
-class _Known:
+class _Entry:
     label: str
     estimator: str
     fixed: Mapping[str, Any] = field(default_factory=dict)
     kind: Literal["method", "control", "truth"] = "method"
     for_numbers: str = ""
-    """The estimator where a number is predicted; none: the method cannot."""
+    """The estimator for regression; "" if the method cannot predict numbers."""
     number_label: str = ""
-    """What it is called then, if otherwise."""
+    """The label for regression, if it is another one."""
 
 
 _SVR, _KNN = "deeprc.baselines.svm:SVMRegressor", "deeprc.baselines.knn:KNNRegressor"
 
-METHODS: Mapping[str, _Known] = {
-    "deeprc": _Known(
+METHODS: Mapping[str, _Entry] = {
+    "deeprc": _Entry(
         "DeepRC",
         "deeprc.training.estimator:DeepRCClassifier",
         for_numbers="deeprc.training.estimator:DeepRCRegressor",
     ),
-    "svm-minmax": _Known("SVM (MinMax)", "deeprc.baselines.svm:SVM", {"kernel": "minmax"}, for_numbers=_SVR),
-    "svm-jaccard": _Known("SVM (Jaccard)", "deeprc.baselines.svm:SVM", {"kernel": "jaccard"}, for_numbers=_SVR),
-    "knn-minmax": _Known("KNN (MinMax)", "deeprc.baselines.knn:KNN", {"kernel": "minmax"}, for_numbers=_KNN),
-    "knn-jaccard": _Known("KNN (Jaccard)", "deeprc.baselines.knn:KNN", {"kernel": "jaccard"}, for_numbers=_KNN),
-    "logistic-adam": _Known("Log. regr. (paper: Adam)", "deeprc.baselines.logistic:AdamLogisticRegression"),
-    "logistic": _Known(
+    "svm-minmax": _Entry("SVM (MinMax)", "deeprc.baselines.svm:SVM", {"kernel": "minmax"}, for_numbers=_SVR),
+    "svm-jaccard": _Entry("SVM (Jaccard)", "deeprc.baselines.svm:SVM", {"kernel": "jaccard"}, for_numbers=_SVR),
+    "knn-minmax": _Entry("KNN (MinMax)", "deeprc.baselines.knn:KNN", {"kernel": "minmax"}, for_numbers=_KNN),
+    "knn-jaccard": _Entry("KNN (Jaccard)", "deeprc.baselines.knn:KNN", {"kernel": "jaccard"}, for_numbers=_KNN),
+    "logistic-adam": _Entry("Log. regr. (paper: Adam)", "deeprc.baselines.logistic:AdamLogisticRegression"),
+    "logistic": _Entry(
         "Log. regr. (converged)",
         "deeprc.baselines.logistic:LogisticRegression",
         for_numbers="deeprc.baselines.logistic:KmerRidge",
         number_label="Ridge regression",
     ),
-    "gapped-logistic": _Known("Log. regr. (gapped k-mers)", "deeprc.baselines.gapped:GappedKmerLogisticRegression"),
-    "burden-test": _Known("Burden test", "deeprc.baselines.burden:BurdenTest"),
-    "public-clones": _Known("Public clones (Emerson)", "deeprc.baselines.public_clones:PublicClones"),
-    "logistic-mil-4mer": _Known("Log. MIL (4MER)", "deeprc.baselines.logistic_mil:LogisticMIL", {"abundance": "4mer"}),
-    "logistic-mil-tcrb": _Known("Log. MIL (TCRβ)", "deeprc.baselines.logistic_mil:LogisticMIL", {"abundance": "tcrb"}),
-    "repertoire-size": _Known(
+    "gapped-logistic": _Entry("Log. regr. (gapped k-mers)", "deeprc.baselines.gapped:GappedKmerLogisticRegression"),
+    "burden-test": _Entry("Burden test", "deeprc.baselines.burden:BurdenTest"),
+    "public-clones": _Entry("Public clones (Emerson)", "deeprc.baselines.public_clones:PublicClones"),
+    "logistic-mil-4mer": _Entry("Log. MIL (4MER)", "deeprc.baselines.logistic_mil:LogisticMIL", {"abundance": "4mer"}),
+    "logistic-mil-tcrb": _Entry("Log. MIL (TCRβ)", "deeprc.baselines.logistic_mil:LogisticMIL", {"abundance": "tcrb"}),
+    "repertoire-size": _Entry(
         "Repertoire size",
         "deeprc.baselines.controls:RepertoireSize",
         kind="control",
         for_numbers="deeprc.baselines.controls:RepertoireSizeRidge",
     ),
-    "v-gene-usage": _Known(
+    "v-gene-usage": _Entry(
         "V gene usage",
         "deeprc.baselines.controls:VGeneUsage",
         kind="control",
         for_numbers="deeprc.baselines.controls:VGeneUsageRidge",
     ),
-    "sheet-columns": _Known(
+    "sheet-columns": _Entry(
         "Sheet columns",
         "deeprc.baselines.sheet:SheetColumns",
         kind="control",
         for_numbers="deeprc.baselines.sheet:SheetColumnsRidge",
     ),
-    "known-motif-binary": _Known(
+    "known-motif-binary": _Entry(
         "Known motif (binary)", "deeprc.baselines.known_motif:KnownMotif", {"overlap": "binary"}, "truth"
     ),
-    "known-motif-continuous": _Known(
+    "known-motif-continuous": _Entry(
         "Known motif (continuous)", "deeprc.baselines.known_motif:KnownMotif", {"overlap": "continuous"}, "truth"
     ),
 }
@@ -125,7 +125,7 @@ METHODS: Mapping[str, _Known] = {
 
 
 def _classes() -> list[str]:
-    """Return `module:Class` of the methods that come with deeprc, which a file may name."""
+    """Return the `module:Class` of each method that comes with deeprc; a file may name these."""
     return [known.estimator for known in METHODS.values()]
 
 
@@ -148,22 +148,22 @@ def choose_methods(
     own: Mapping[str, BaseEstimator] | None = None,
     task: Task | None = None,
 ) -> tuple[list[Method], dict[str, str]]:
-    """Return the methods of these names, and why those of `all` that cannot be used are left out.
+    """Return the methods that names select, and why methods are left out that `all` selects and that cannot be used.
 
     Parameters
     ----------
     names
-        Of `METHODS`; of methods that the preset's file makes of their classes; or `module:Class`, or
-        `NAME=module:Class` where the preset's file has a section NAME for it. `all` is every one of the first two. Only
-        what is named here is imported, never what a file names.
+        Names of `METHODS`; names of sections in the preset's file that make a method from their class;
+        `module:Class`; or `NAME=module:Class` for a section NAME in the preset's file. `all` selects every method of
+        the first two kinds. Only a class that is named here is imported, never one that a file names.
     preset
-        Search spaces: a name of `search_presets`, or a YAML file.
+        The search spaces: a name of `search_presets`, or a YAML file.
     dataset
-        The cohort, which may lack what a method needs.
+        The cohort, which may lack data that a method needs.
     own
-        Estimators of someone's own, by name.
+        Other estimators, by name.
     task
-        What is predicted; two classes by default.
+        The target; by default one with two classes.
 
     Raises
     ------
@@ -213,7 +213,7 @@ def choose_methods(
 
 
 def _named_apart(chosen: Mapping[str, Method]) -> list[Method]:
-    """Return the methods; of two classes `a:Model` and `b:Model`, the second one is called so."""
+    """Return the methods with different names: the second of two classes `a:Model` and `b:Model` has its full name."""
     apart: dict[str, Method] = {}
     for asked, method in chosen.items():
         name = asked if method.name in apart else method.name
@@ -222,7 +222,7 @@ def _named_apart(chosen: Mapping[str, Method]) -> list[Method]:
 
 
 def unfit_for(name: str, task: Task) -> str | None:
-    """Return why a method of `METHODS` cannot predict a target; None where it can, or is none of these."""
+    """Return why a method of `METHODS` cannot predict a target; None where it can, and for other methods."""
     form = METHODS.get(name)
     if form is None:
         return None
@@ -234,7 +234,7 @@ def unfit_for(name: str, task: Task) -> str | None:
 
 
 def _for_kind(body: dict[str, dict[str, Any]], source: str, task: Task) -> dict[str, dict[str, Any]]:
-    """Return a preset for this kind of target: what a section says under `regression` takes the place of the rest."""
+    """Return the sections of a preset for a kind of target; for regression, keys under `regression` replace others."""
     chosen = {}
     for name, entry in body.items():
         own = entry.get("regression", {})
@@ -246,7 +246,7 @@ def _for_kind(body: dict[str, dict[str, Any]], source: str, task: Task) -> dict[
 
 
 def _with_columns(method: Method, dataset: RepertoireDataset, task: Task) -> Method:
-    """Return the control of the sheet with the columns that it may read; other methods as they are."""
+    """Return the method; the control of the sheet gets the columns that it may read."""
     if method.name != "sheet-columns" or method.estimator.get_params()["columns"]:
         return method
     table = dataset.metadata
@@ -284,12 +284,12 @@ def _method(name: str, body: Mapping[str, Any], source: str, known: Sequence[str
 
 
 def names_code(name: str) -> bool:
-    """Return whether a method's name says which class to import: `module:Class` or `NAME=module:Class`."""
+    """Return whether the name of a method says which class to import: `module:Class` or `NAME=module:Class`."""
     return ":" in name
 
 
 def _name_and_code(name: str) -> tuple[str, str]:
-    """Return the section of a preset that is about a method of one's own, and its `module:Class`."""
+    """Return the name of the preset's section about another method, and its `module:Class`."""
     key, equals, where = name.partition("=")
     return (key, where) if equals else (name, name)
 
@@ -312,7 +312,7 @@ def _own(
 
 
 def _with_entry(method: Method, entry: Mapping[str, Any], source: str) -> Method:
-    """Return a method with what a preset says of it."""
+    """Return a method with the fixed parameters, search space and label of its section in a preset."""
     if not entry:
         return method
     where = f"{source}: {method.name}"
@@ -323,8 +323,8 @@ def _with_entry(method: Method, entry: Mapping[str, Any], source: str) -> Method
     if not isinstance(fixed, Mapping):
         raise InputError(f"{where}.fixed: expected names and values of parameters, found {fixed!r}")
     search = parse_search(entry.get("search", {}), trials=entry.get("trials", 1), source=f"{where}.search")
-    estimator = with_setting(method.estimator, {str(name): read_number(value) for name, value in fixed.items()})
-    for setting in search.settings([0])[:_CHECKED] or [{}]:
+    estimator = with_setting(method.estimator, {str(name): read_exponent(value) for name, value in fixed.items()})
+    for setting in search.settings([0])[:_MAX_CHECKED] or [{}]:
         one = with_setting(estimator, setting)  # fails here where a parameter does not exist
         try:
             getattr(one, "check_parameters", lambda: None)()
@@ -353,12 +353,12 @@ def _unfit(method: Method | None, dataset: RepertoireDataset, task: Task) -> str
 
 
 def estimator_class(where: str) -> type[BaseEstimator]:
-    """Return the class that `module:Class` names; modules are looked for in the working directory, too.
+    """Import and return the class that `module:Class` names; the working directory is searched, too.
 
     Raises
     ------
     InputError
-        If there is none, or it is no scikit-learn estimator.
+        If there is no such class, or it is no scikit-learn estimator.
     """
     module, _, name = where.partition(":")
     if where not in _classes() and os.getcwd() not in sys.path:

@@ -1,4 +1,4 @@
-"""Nested cross-validation as jobs: which repertoires are in which fold, and what is fitted to which of them.
+"""Nested cross-validation as jobs: the fold of each repertoire, and the fits for each fold.
 
 Letters: B repertoires.
 """
@@ -27,13 +27,13 @@ from deeprc.versions import package_version
 
 __all__ = ["NestedPlan", "cohort_digest", "labelled_folds"]
 
-_LONGEST_PATH = 250  # settings in one job: what an interruption costs at most
+_MAX_PATH = 250  # settings in one job: an interruption loses at most so many
 
 
 def labelled_folds(
     dataset: RepertoireDataset, target: str, options: BenchmarkOptions
 ) -> tuple[NDArray[np.int64], NDArray[Any], Task]:
-    """Return each repertoire's fold, -1 where it takes no part, its label (see `NestedPlan`), and what is predicted."""
+    """Return the index of the fold of each repertoire, their labels (see `NestedPlan`), and the target."""
     source = str(dataset.container.path)
     (task,) = parse_tasks([target], dataset.metadata, source=source)
     if task.weight != 1:
@@ -46,9 +46,9 @@ def labelled_folds(
     elif group_by is not None:
         raise InputError("`group_by`: the file of folds decides already which repertoires are together")
     else:
-        listed = read_folds(Path(folds), dataset.repertoire_ids)
-        n_folds = int(listed.max()) + 1  # also those of which no repertoire has a label
-        fold_of = np.where(np.isnan(label), -1, listed)
+        fold_of_all = read_folds(Path(folds), dataset.repertoire_ids)
+        n_folds = int(fold_of_all.max()) + 1  # also those of which no repertoire has a label
+        fold_of = np.where(np.isnan(label), -1, fold_of_all)
     fewer = "try fewer `folds`, another `seed`, or folds of your own"
     for fold in range(n_folds):
         n_different = len(np.unique(label[fold_of == fold]))
@@ -67,7 +67,7 @@ def labelled_folds(
 
 
 def cohort_digest(dataset: RepertoireDataset) -> str:
-    """Return a digest of the cohort."""
+    """Return a digest of the content of a cohort."""
     container: object = dataset.container
     rows = dataset.rows.tolist()
     if isinstance(container, Container):
@@ -81,23 +81,23 @@ def cohort_digest(dataset: RepertoireDataset) -> str:
 
 @dataclass(frozen=True)
 class NestedPlan:
-    """What is computed: a cohort, its folds, and the methods.
+    """The plan of a benchmark: a cohort, its folds, and the methods.
 
     Attributes
     ----------
     dataset
         The repertoires, (B,).
     fold_of, labels
-        The fold of each repertoire, -1 where it takes no part; the number of its class, int64, -1 where missing, or
-        what is known of the number that is predicted, float64, NaN where missing; (B,).
+        The index of the fold of each repertoire, -1 where it is in none; and its label: the index of the class, int64,
+        -1 where missing, or for regression the number, float64, NaN where missing. Both are (B,).
     task
-        What is predicted.
+        The target.
     seed
-        Of the settings that are drawn.
+        Decides which settings are drawn.
     content
-        Of `cohort_digest`.
+        The digest of `cohort_digest`.
     methods
-        What is compared.
+        The methods that are compared.
     """
 
     dataset: RepertoireDataset
@@ -110,22 +110,22 @@ class NestedPlan:
 
     @property
     def n_folds(self) -> int:
-        """How many folds there are."""
+        """The number of folds."""
         return int(self.fold_of.max()) + 1
 
     def split(self, fold: int) -> Split:
-        """Return the sides of a fold: it tests, the next one validates, the others train."""
+        """Return the split of a fold: it is for testing, the next fold for validation, the others for training."""
         test, validation = fold, (fold + 1) % self.n_folds
         train = (self.fold_of >= 0) & (self.fold_of != test) & (self.fold_of != validation)
         rows = (train, self.fold_of == validation, self.fold_of == test)
         return Split(*map(np.flatnonzero, rows))
 
     def settings(self, method: Method, fold: int) -> list[Setting]:
-        """Return what is tried of a method; every fold draws anew."""
+        """Return the settings that are tried for a method; every fold has its own random draws."""
         return method.search.settings([self.seed, fold])
 
     def search_jobs(self, method: Method, fold: int) -> list[Job]:
-        """Return the jobs that measure a method's settings; none where there is nothing to choose."""
+        """Return the jobs that measure a method's settings; none if it has one setting only."""
         settings = self.settings(method, fold)
         if len(settings) < 2:
             return []
@@ -133,9 +133,9 @@ class NestedPlan:
         for setting in settings:
             groups.setdefault(job_key(without_path(method.estimator, setting)), []).append(setting)
         return [
-            self._job(method, fold, "search", tuple(group[start : start + _LONGEST_PATH]))
+            self._job(method, fold, "search", tuple(group[start : start + _MAX_PATH]))
             for group in groups.values()
-            for start in range(0, len(group), _LONGEST_PATH)
+            for start in range(0, len(group), _MAX_PATH)
         ]
 
     def final_job(self, method: Method, fold: int, setting: Setting) -> Job:
@@ -157,7 +157,7 @@ class NestedPlan:
 
 
 def _source(kind: type) -> str:
-    """Return the text of a user's own class, which may change between two calls; deeprc's own has a version."""
+    """Return the source of a user's class, which may change between two calls; "" for deeprc's, which has a version."""
     if kind.__module__.partition(".")[0] == "deeprc":
         return ""
     try:

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 
 from deeprc.errors import InputError
+from deeprc.evaluation.splits import N_FOLDS
 
 __all__ = ["BenchmarkOptions"]
 
@@ -38,7 +39,7 @@ class BenchmarkOptions:
     """
 
     preset: str | os.PathLike[str] | None = None
-    folds: int | str | os.PathLike[str] = 5
+    folds: int | str | os.PathLike[str] = N_FOLDS
     group_by: str | None = None
     seed: int = 0
     jobs: int = 1

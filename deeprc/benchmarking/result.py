@@ -1,4 +1,4 @@
-"""What a benchmark found, and the files that say it."""
+"""The result of a benchmark, and the files that hold it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from deeprc.evaluation.caution import Caution, write_cautions
 from deeprc.evaluation.comparison import MethodInfo, compare, control_verdict, fold_metrics
 from deeprc.evaluation.curves import curves_table, draw_curves
 from deeprc.evaluation.scoring import BINARY, Scoring
+from deeprc.evaluation.splits import N_FOLDS
 from deeprc.files import write_text
 
 __all__ = ["BenchmarkResult"]
@@ -27,26 +28,26 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, repr=False)
 class BenchmarkResult:
-    """Predictions of every method for every labelled repertoire, made when it was tested.
+    """The test predictions of every method for every labelled repertoire, and what follows from them.
 
     Attributes
     ----------
     methods
-        In the order in which they were asked for.
+        The methods in the order in which they were asked for.
     predictions
-        method, fold, repertoire_id, label, and what was predicted; see `deeprc.evaluation.scoring`.
+        A table of method, fold, repertoire_id, label and the predictions; see `deeprc.evaluation.scoring`.
     choices
-        method, fold, validation_auc (or validation_r2), settings (JSON): the setting that was chosen.
+        The setting that was chosen in each fold: method, fold, validation_auc (or validation_r2), settings (JSON).
     costs
-        method, fold, task ("search" or "final"), seconds, cpu_seconds, peak_memory_mb: of every job.
+        The costs of every job: method, fold, task ("search" or "final"), seconds, cpu_seconds, peak_memory_mb.
     failures
-        Why methods failed that did.
+        Why methods failed, by their names.
     n_folds
-        How many folds there are.
+        The number of folds.
     title
-        What was compared, for the tables.
+        The heading of the tables: target, cohort, folds and settings.
     scoring
-        How the kind of target is judged.
+        How the kind of target is scored.
     known
         Warnings about the cohort and the folds.
     """
@@ -56,7 +57,7 @@ class BenchmarkResult:
     choices: pd.DataFrame
     costs: pd.DataFrame
     failures: Mapping[str, str] = field(default_factory=dict)
-    n_folds: int = 5
+    n_folds: int = N_FOLDS
     title: str = ""
     scoring: Scoring = BINARY
     known: Sequence[Caution] = ()
@@ -77,7 +78,7 @@ class BenchmarkResult:
 
     @cached_property
     def cautions(self) -> list[Caution]:
-        """All warnings: of the cohort and the folds, of the controls, of few repertoires."""
+        """All warnings: about the cohort and the folds, the controls, and few repertoires."""
         few_people = any(each.name == "repeated-subjects" and each.level == "warning" for each in self.known)
         found = control_verdict(self.comparison, self.methods, self.scoring, few_people=few_people)
         return [*self.known, *found]
@@ -88,7 +89,7 @@ class BenchmarkResult:
         return render_markdown(self)
 
     def write(self, folder: Path) -> None:
-        """Write tables, predictions and curves; each file aside first, then renamed."""
+        """Write tables, predictions and curves; an earlier file stays until the new one is complete."""
         texts = {
             "table.md": self.table,
             "table.tex": render_latex(self),

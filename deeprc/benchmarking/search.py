@@ -1,10 +1,9 @@
-"""Search spaces of settings: what is tried, in which order, and how a setting reaches an estimator."""
+"""Search spaces: which settings are tried, in which order, and how an estimator gets a setting."""
 
 from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,31 +11,31 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
+from deeprc.documents import read_exponent
 from deeprc.errors import InputError
 
-__all__ = ["Search", "Setting", "parse_search", "path_parameter", "read_number", "with_setting", "without_path"]
+__all__ = ["Search", "Setting", "parse_search", "path_parameter", "with_setting", "without_path"]
 
 Setting = dict[str, Any]
 
-_MOST_VALUES = 100_000
+_MAX_VALUES = 100_000
 _RANGES = ("log10", "integer")
-_LARGEST_EXPONENT = 300  # of 10, in 64 bits
-_EXPONENT = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)e[+-]?\d+", re.IGNORECASE)
+_MAX_EXPONENT = 300  # of 10, that a number of 64 bits can have
 
 
 @dataclass(frozen=True)
 class Search:
-    """The settings that are tried of one method.
+    """The settings that are tried for one method.
 
     Attributes
     ----------
     lists
-        Values of each parameter; all their combinations are tried, the first values first.
+        The values of each parameter. All combinations are tried; those of the first values come first.
     ranges
-        Parameters that are drawn at random: `("log10", low, high)`, the exponent of 10 uniform in [low, high), or
-        `("integer", low, high)`, both ends included.
+        Parameters that are drawn at random: `("log10", low, high)` draws the exponent of 10 uniformly from [low, high),
+        `("integer", low, high)` an integer from low to high.
     trials
-        How often the ranges are drawn, for each combination of the lists.
+        The number of random draws for each combination of the lists.
     """
 
     lists: Mapping[str, Sequence[Any]] = field(default_factory=dict)
@@ -44,12 +43,12 @@ class Search:
     trials: int = 1
 
     def settings(self, seed: Sequence[int]) -> list[Setting]:
-        """Return the settings in the order in which they are preferred where several do equally well.
+        """Return the settings in their order of preference: of several equally good ones, the first is chosen.
 
         Parameters
         ----------
         seed
-            Of the draws; the same numbers give the same settings.
+            Decides the random draws; the same numbers give the same settings.
         """
         combinations = [
             dict(zip(self.lists, values, strict=True)) for values in itertools.product(*self.lists.values())
@@ -83,21 +82,16 @@ def parse_search(body: object, *, trials: object, source: str) -> Search:
     ranges: dict[str, tuple[str, float, float]] = {}
     for name, values in body.items():
         if isinstance(values, list) and values:
-            lists[str(name)] = [read_number(value) for value in values]
+            lists[str(name)] = [read_exponent(value) for value in values]
             continue
         kind, low, high = _limits(values, f"{source}: {name}")
         if kind == "from":
-            if high - low >= _MOST_VALUES:
-                raise InputError(f"{source}: {name}: expected at most {_MOST_VALUES} values, found {high - low + 1}")
+            if high - low >= _MAX_VALUES:
+                raise InputError(f"{source}: {name}: expected at most {_MAX_VALUES} values, found {high - low + 1}")
             lists[str(name)] = range(int(low), int(high) + 1)
         else:
             ranges[str(name)] = (kind, low, high)
     return Search(lists, ranges, trials)
-
-
-def read_number(value: Any) -> Any:
-    """Return a value as YAML gives it, text such as 1e-3 as the number that it is; YAML 1.1 takes it for text."""
-    return float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value
 
 
 def _limits(values: object, source: str) -> tuple[str, float, float]:
@@ -109,7 +103,7 @@ def _limits(values: object, source: str) -> tuple[str, float, float]:
             ((kind, limits),) = values.items()
         else:
             raise InputError(f"{source}: {expected}, found {dict(values)!r}")
-        limits = [read_number(limit) for limit in limits] if isinstance(limits, list) else []
+        limits = [read_exponent(limit) for limit in limits] if isinstance(limits, list) else []
         if len(limits) == 2 and all(_allowed(kind, limit) for limit in limits) and limits[0] <= limits[1]:
             return str(kind), limits[0], limits[1]
     raise InputError(f"{source}: {expected}, found {values!r}")
@@ -118,19 +112,19 @@ def _limits(values: object, source: str) -> tuple[str, float, float]:
 def _allowed(kind: str, limit: object) -> bool:
     if isinstance(limit, bool) or not isinstance(limit, int | float) or not math.isfinite(limit):
         return False
-    return abs(limit) <= _LARGEST_EXPONENT if kind == "log10" else limit == int(limit)
+    return abs(limit) <= _MAX_EXPONENT if kind == "log10" else limit == int(limit)
 
 
 def path_parameter(estimator: BaseEstimator) -> str | None:
-    """Return the parameter whose values an estimator tries in one path; None where each value is fitted by itself.
+    """Return the parameter whose values an estimator fits together in one path; None where each value needs a fit.
 
-    A path knows no validation repertoires, so what stops early by them has none.
+    A path gets no validation repertoires, so an estimator that stops early by them has no path.
     """
     return None if getattr(estimator, "uses_validation", False) else getattr(estimator, "path_parameter", None)
 
 
 def without_path(estimator: BaseEstimator, setting: Mapping[str, Any]) -> Setting:
-    """Return what a setting shares with all others of its path."""
+    """Return a setting without the parameter of the path, which all settings of one path share."""
     path = path_parameter(estimator)
     return {name: value for name, value in setting.items() if name != path}
 
@@ -143,7 +137,7 @@ def with_setting(estimator: BaseEstimator, setting: Mapping[str, Any]) -> BaseEs
     Raises
     ------
     InputError
-        If the estimator has no such parameter, or it has no keys.
+        If the estimator has no such parameter, or the parameter is no dictionary.
     """
     fresh = clone(estimator)
     known = fresh.get_params()

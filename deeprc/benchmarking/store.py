@@ -1,4 +1,4 @@
-"""The folder of a benchmark: what was asked, and one small file per job that has ended."""
+"""The folder of a benchmark: its settings, and one small file per job that has ended."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ __all__ = ["FORMAT", "VERSION", "ResultStore", "holds_benchmark", "read_header"]
 FORMAT, VERSION = "deeprc-benchmark", 1
 _HEADER = "benchmark.yaml"
 _SAME = ("content", "target", "group_by", "seed", "n_folds", "folds", "preset")
-"""What must not change between the calls that fill one folder: causes before what they change."""
+"""The settings that all calls for one folder must share; a setting stands before those that it changes."""
 
 
 class ResultStore:
-    """Outcomes of jobs by their keys: in files, or, without a folder, in memory.
+    """Keeps the outcomes of jobs by their keys: in files, or in memory if there is no folder.
 
     Parameters
     ----------
     folder
-        Where to keep them; None keeps them in memory.
+        The folder for the files; None keeps outcomes in memory.
     header
-        What was asked; written as `benchmark.yaml`.
+        The settings of the benchmark, which are written to `benchmark.yaml`.
     resume
         Whether the folder may hold outcomes already.
 
     Raises
     ------
     InputError
-        If the folder holds anything and `resume` is not set, or holds the benchmark of something else.
+        If the folder holds anything and `resume` is not set, or holds a benchmark with other settings.
     """
 
     def __init__(self, folder: Path | None, header: Mapping[str, Any], *, resume: bool = False) -> None:
@@ -73,7 +73,7 @@ class ResultStore:
         write_text(folder / _HEADER, text)
 
     def get(self, job: Job) -> Outcome | None:
-        """Return a job's outcome, None where there is none yet; a file that does not fit the job is none."""
+        """Return the outcome of a job; None if there is no file for it yet, or one that does not fit the job."""
         if self.folder is None:
             return self._memory.get(job.key)
         path = self._path(job)
@@ -106,12 +106,12 @@ class ResultStore:
 
 
 def holds_benchmark(folder: Path) -> bool:
-    """Return whether a folder has been begun as a benchmark's."""
+    """Return whether a folder holds a benchmark, even an unfinished one."""
     return (folder / _HEADER).is_file()
 
 
 def read_header(folder: Path) -> dict[str, Any]:
-    """Return what `benchmark.yaml` says.
+    """Return the content of `benchmark.yaml`.
 
     Raises
     ------
@@ -129,29 +129,34 @@ def read_header(folder: Path) -> dict[str, Any]:
 
 
 _COSTS = ("seconds", "cpu_seconds", "peak_memory_mb")
-"""What a job took; NaN where it could not be measured."""
+"""The costs of a job; NaN where they could not be measured."""
 
 
 def _checked_outcome(job: Job, body: dict[str, Any], where: str) -> Outcome:
-    """Return what a job's file holds; raise InputError where it is not the outcome of this job."""
+    """Return the outcome in a job's file; raise InputError if it is not the outcome of this job."""
     scoring = scoring_for(job.task.kind, job.task.classes)
-    measured = f"validation_{scoring.measure}"
-    names = {*_COSTS, *(("validation",) if job.kind == "search" else ("setting", measured, "test"))}
+    validation = f"validation_{scoring.measure}"
+    names = {*_COSTS, *(("validation",) if job.kind == "search" else ("setting", validation, "test"))}
     if set(body) != names:
         raise InputError(f"{where}: expected {', '.join(sorted(names))}, found {abbreviate(sorted(body))}")
     costs = {name: validate(body[name], AnyFloat, f"{where}: {name}") for name in _COSTS}
     settings = _as_read(job.settings)
     if job.kind == "search":
-        listed = validate(body["validation"], list[dict[str, Any]], f"{where}: validation")
-        if [each.get("setting") for each in listed] != settings:
+        measured_settings = validate(body["validation"], list[dict[str, Any]], f"{where}: validation")
+        if [each.get("setting") for each in measured_settings] != settings:
             raise InputError(f"{where}: expected the job's settings")
-        values = [_checked_measure(each.get(scoring.measure), scoring, where) for each in listed]
+        values = [_checked_measure(each.get(scoring.measure), scoring, where) for each in measured_settings]
         pairs = zip(settings, values, strict=True)
         return {"validation": [{"setting": each, scoring.measure: value} for each, value in pairs], **costs}
     if [body["setting"]] != settings:
         raise InputError(f"{where}: expected the job's setting")
-    value = _checked_measure(body[measured], scoring, where)
-    return {"setting": settings[0], measured: value, "test": _checked_test(job, body["test"], scoring, where), **costs}
+    value = _checked_measure(body[validation], scoring, where)
+    return {
+        "setting": settings[0],
+        validation: value,
+        "test": _checked_test(job, body["test"], scoring, where),
+        **costs,
+    }
 
 
 def _checked_measure(value: Any, scoring: Scoring, where: str) -> float:
@@ -167,7 +172,7 @@ def _checked_test(job: Job, body: Any, scoring: Scoring, where: str) -> dict[str
     test = validate(body, dict[str, list[Any]], f"{where}: test")
     expected: list[Any] = job.labels[job.split.test].tolist()
     if job.task.kind == "multiclass":
-        expected = [job.task.classes[number] for number in expected]
+        expected = [job.task.classes[index] for index in expected]
     if set(test) != {"repertoire_id", "label", *numbers} or test["label"] != expected:
         raise InputError(f"{where}: expected predictions of the job's test fold")
     ids = validate(test["repertoire_id"], list[str], f"{where}: repertoire_id")
@@ -180,14 +185,14 @@ def _checked_test(job: Job, body: Any, scoring: Scoring, where: str) -> dict[str
 
 
 def _as_read(settings: Sequence[Setting]) -> list[Setting]:
-    """Return settings as JSON gives them back."""
+    """Return settings as they are after being written to JSON and read again."""
     read: list[Setting] = json.loads(json.dumps(to_plain(settings)))
     return read
 
 
 @dataclass(frozen=True)
 class _MethodEntry:
-    """What `benchmark.yaml` says of a method; `estimator` is told, and never imported."""
+    """The entry of a method in `benchmark.yaml`; `estimator` is shown, and never imported."""
 
     label: str
     kind: Literal["method", "control", "truth"]
@@ -199,7 +204,7 @@ class _MethodEntry:
 
 @dataclass(frozen=True)
 class _Header:
-    """What `benchmark.yaml` holds; see `deeprc.benchmarking.harness.benchmark`."""
+    """The content of `benchmark.yaml`; see `deeprc.benchmarking.harness.benchmark`."""
 
     target: str
     group_by: str | None

@@ -1,9 +1,10 @@
-"""What is wrong, or suspicious, about a cohort before anything is trained on it: `deeprc check` as a function.
+"""Find what is wrong or suspicious about a cohort before anything is trained on it: `deeprc check` as a function.
 
-`cohort.py` reads repertoire files and `container.py` a container; both make profiles (`profile.py`), what is remembered
-of one repertoire, so that memory does not grow with its sequences. `examination.py` looks at the profiles:
-`contents.py`, `twins.py` and `swaps.py` (with `overlaps.py`), `sheet.py` and `shortcuts.py` (with `features.py`) find
-the suspicions. `findings.py` lists them all, `folder.py` writes them, `of_run.py` keeps those of a training.
+`cohort.py` reads repertoire files and `container.py` a container. Both make profiles (`profile.py`): a profile
+describes one repertoire in a few kB, so that memory does not grow with the number of sequences. `examination.py` takes
+the profiles, and finds suspicions by `contents.py`, `twins.py` and `swaps.py` (with `overlaps.py`), `sheet.py` and
+`shortcuts.py` (with `features.py`). `findings.py` lists all codes, `folder.py` writes findings to a folder, `of_run.py`
+keeps those about a run's repertoires.
 """
 
 from __future__ import annotations

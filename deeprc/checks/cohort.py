@@ -1,4 +1,4 @@
-"""The whole way of a check: read everything, remember little, write nothing."""
+"""Check a cohort of repertoire files: read all of them, keep a small profile of each repertoire, write nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from deeprc.checks.examination import CohortCheck, examine
-from deeprc.checks.findings import Finding, Severity, by_severity, named
+from deeprc.checks.findings import Finding, Severity, by_severity, name_few
 from deeprc.checks.profile import RepertoireProfile
 from deeprc.checks.sheet import Subjects, check_labels, check_subjects, find_targets
 from deeprc.datasets.matching import find_files
@@ -42,9 +42,9 @@ def check_cohort(
     jobs: int | None = 1,
     progress: Progress | None = None,
 ) -> CohortCheck:
-    """Read a cohort as `preprocess` does, write nothing, and list every suspicion.
+    """Read a cohort as `preprocess` does, without writing anything, and list every suspicion.
 
-    What one repertoire leaves in memory does not depend on its size: about 35 kB.
+    A repertoire takes about 35 kB of memory, whatever its size.
 
     Parameters
     ----------
@@ -54,15 +54,15 @@ def check_cohort(
         How the files are read, as in `deeprc.preprocess`. With `allow_missing` rows without a file, files without a row
         and repertoires without a kept sequence are warnings, not errors.
     targets
-        What is to be predicted, as in `deeprc.tasks.parse_tasks`. Without, the columns that look like labels.
+        The targets that are to be predicted, as in `deeprc.tasks.parse_tasks`; by default the columns that look like
+        labels.
     group_by
-        The column that says whose a repertoire is. None: found by its name.
+        The column that names the subject of each repertoire; None finds it by its name.
 
     Raises
     ------
     InputError
-        If what was asked for does not exist: a source, the sheet, a column; or options contradict each other. What is
-        wrong with the files or the sheet is a finding.
+        If a source, the sheet or a column does not exist. A fault of a file or of the sheet is a finding.
     """
     targets = [targets] if isinstance(targets, str) else targets
     options = ReadingOptions() if options is None else options
@@ -94,7 +94,7 @@ def check_cohort(
 
 
 def _without(sheet: Metadata, missing: Sequence[str]) -> Metadata:
-    """Return a sheet without the rows that are left out."""
+    """Return a sheet without the rows of missing repertoires."""
     rows = [row for row, name in enumerate(sheet.repertoire_ids) if name not in set(missing)]
     return replace(
         sheet,
@@ -107,17 +107,17 @@ def _without(sheet: Metadata, missing: Sequence[str]) -> Metadata:
 def _read(plan: Plan, jobs: int | None, progress: Progress | None) -> _Read:
     done = _Read()
     with closing(read_files(plan.readings, jobs, _profiles)) as results:
-        for number, (reading, (profiles, error)) in enumerate(zip(plan.readings, results, strict=True), start=1):
+        for n_done, (reading, (profiles, error)) in enumerate(zip(plan.readings, results, strict=True), start=1):
             if error is not None:
                 note_failure(done.failed, reading, error)
             done.profiles += profiles
             if progress is not None:
-                progress(number, len(plan.readings))
+                progress(n_done, len(plan.readings))
     return done
 
 
 def _profiles(reading: Reading) -> tuple[list[RepertoireProfile], str | None]:
-    """Read a file and keep only its repertoires' profiles, or why it cannot be read; runs in the workers."""
+    """Return the profiles of the repertoires of a file, and why it cannot be read if so; runs in the workers."""
     result = read_file(reading)
     profiles = []
     for repertoire_id, cleaned in result.repertoires:
@@ -127,7 +127,7 @@ def _profiles(reading: Reading) -> tuple[list[RepertoireProfile], str | None]:
 
 
 def _unreadable(plan: Plan, read: _Read) -> list[Finding]:
-    """Return one finding for each fault, however many files have it; the report has all of them."""
+    """Return one finding for each fault, even where many files have it; the report names all of these files."""
     advice = "export or copy the file anew, or leave it out with `skip_bad_files`"
     if not read.profiles:
         advice = "not one file can be read: is `reader_format` right? Any other table is read with `sequence_column`"
@@ -156,13 +156,12 @@ def _unmatched(sheet: Metadata, plan: Plan, allow_missing: bool) -> list[Finding
             )
         )
     if plan.left:
-        message = f"no row of the sheet for {named([file.name for file in plan.left], 'file', 'files')}"
+        message = f"no row of the sheet for {name_few([file.name for file in plan.left], 'file', 'files')}"
         found.append(Finding(severity, "file-without-row", message, advice, tuple(map(str, plan.left))))
     if plan.unknown:
         files = [file.name for file in plan.unknown]
         names = tuple(name for unknown in plan.unknown.values() for name in unknown)
-        message = (
-            f"no row of the sheet for {named(names, 'repertoire', 'repertoires')}, of {named(files, 'file', 'files')}"
-        )
+        where = name_few(files, "file", "files")
+        message = f"no row of the sheet for {name_few(names, 'repertoire', 'repertoires')}, of {where}"
         found.append(Finding(severity, "file-without-row", message, advice, tuple(map(str, plan.unknown)), names))
     return found

@@ -1,6 +1,7 @@
-"""A check of the repertoires of a container: nothing is read but the container, and that once.
+"""Check the repertoires of a container, which is read once.
 
-What does not depend on labels is kept beside the container, so that every further check of it takes a second or two.
+Profiles do not depend on labels. They are kept in the cache beside the container, so another check takes
+a second or two.
 
 Letters: B repertoires, N sequences of one repertoire, R their residues, G gene names.
 """
@@ -42,8 +43,8 @@ from deeprc.tasks import Task
 __all__ = ["check_dataset", "container_profiles", "repertoire_hashes"]
 
 _FIELDS = ("v_call", "j_call")
-_FREE = ("locus", "genes")  # of a report: None or a chain, and what containers do not hold
-_VERSION = 1  # of what is kept beside the container
+_UNCHECKED = ("locus", "genes")  # keys of a report: locus may be None, genes are not in containers
+_VERSION = 1  # of the profiles in the cache beside the container
 _NO_CODES = np.zeros(0, np.uint16)
 _NO_HASHES = np.zeros(0, np.uint64)
 
@@ -55,16 +56,16 @@ def check_dataset(
     targets: Sequence[str] = (),
     group_by: str | None = None,
 ) -> CohortCheck:
-    """List every suspicion about the repertoires of a dataset, as `check_cohort` does about files.
+    """List every suspicion about the repertoires of a dataset, as `check_cohort` does for files.
 
-    What preprocessing has dropped is known from the container's own report, where it has one.
+    How many rows preprocessing dropped is read from the report in the container, if it has one.
 
     Parameters
     ----------
     dataset
         Some or all repertoires of a container.
     tasks
-        What is predicted. None: `targets` say it.
+        The targets as tasks; None: they are parsed from `targets`.
     targets, group_by
         See `check_cohort`.
 
@@ -82,7 +83,7 @@ def check_dataset(
 
 
 def _sheet(dataset: RepertoireDataset) -> Metadata:
-    """Return the metadata sheet that a container holds."""
+    """Return the metadata of a container as a sheet."""
     table, ids = dataset.metadata, tuple(map(str, dataset.repertoire_ids))
     columns = list(map(str, table.columns))
     id_column = next((name for name in columns if tuple(table[name].map(str)) == ids), "")
@@ -92,7 +93,7 @@ def _sheet(dataset: RepertoireDataset) -> Metadata:
 
 
 def container_profiles(dataset: RepertoireDataset) -> list[RepertoireProfile]:
-    """Return the profiles of a dataset's repertoires, (B,); those of the whole container are computed and kept."""
+    """Return the profiles of a dataset's repertoires, (B,); the cache keeps those of the whole container."""
     arrays = cached(dataset, "profiles", {"version": _VERSION}, _profile_arrays)
     preprocessing = getattr(dataset.container, "preprocessing", None)
     entries = preprocessing.get("repertoires") if isinstance(preprocessing, Mapping) else None
@@ -146,12 +147,12 @@ def _profile(
 
 
 def _report(name: str, kept: int, entry: Mapping[str, Any] | None) -> RepertoireReport:
-    """Return what the container says of a repertoire's preprocessing, or what follows from its sequences alone."""
+    """Return the report of a repertoire in the container; without a sound one, what its sequences alone tell."""
     alone = RepertoireReport(name, "", "", kept, kept, 0, {}, {"": kept}, 0, 0, {"": kept}, {}, None, {})
     if entry is None:
         return alone
     usual = alone.to_dict()
-    same_types = all(isinstance(entry.get(key), type(value)) for key, value in usual.items() if key not in _FREE)
+    same_types = all(isinstance(entry.get(key), type(value)) for key, value in usual.items() if key not in _UNCHECKED)
     counts = [n for key in ("dropped", "counts_from", "sequences_from", "loci") for n in _values(entry.get(key))]
     if not (same_types and entry.get("kept") == kept and all(isinstance(n, int) for n in counts)):
         return alone
@@ -163,7 +164,7 @@ def _values(counts: object) -> list[object]:
 
 
 def _profile_arrays(whole: RepertoireDataset) -> Arrays:
-    """Return what is kept of all repertoires; ragged columns lie end to end."""
+    """Return the profiles of all repertoires as arrays; ragged columns lie end to end."""
     names = {field: _vocabulary(whole, field) for field in _FIELDS}
     with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as threads:
         parts = list(threads.map(lambda row: _one(whole[row], names), range(len(whole))))
@@ -175,15 +176,15 @@ def _profile_arrays(whole: RepertoireDataset) -> Arrays:
     ragged = {"sketch": ("hashes",), "top": ("hashes",), **dict.fromkeys(_FIELDS, ("codes", "counts"))}
     for name, columns in ragged.items():
         arrays[f"{name}_offsets"] = offsets_of(np.array([len(part[name][0]) for part in parts], np.int64))
-        for number, column in enumerate(columns):
+        for index, column in enumerate(columns):
             dtype = np.uint64 if column == "hashes" else np.int64
-            pieces = [np.asarray(part[name][number], dtype) for part in parts]
+            pieces = [np.asarray(part[name][index], dtype) for part in parts]
             arrays[f"{name}_{column}"] = np.concatenate([*pieces, np.zeros(0, dtype)])
     return arrays
 
 
 def _vocabulary(whole: RepertoireDataset, field: str) -> tuple[str, ...]:
-    """Return all gene names of a field; of a simulated cohort, whose repertoires are stores of their own, the union."""
+    """Return all gene names of a field; in a simulated cohort each repertoire has a vocabulary of its own."""
     stores = {id(repertoire.container): repertoire.container for repertoire in whole}
     found = (store.sequences.genes[field] for store in stores.values() if field in store.sequences.genes)
     return tuple(dict.fromkeys(name for calls in found for name in calls.vocabulary))
@@ -202,7 +203,7 @@ def _one(repertoire: Repertoire, names: Mapping[str, tuple[str, ...]]) -> dict[s
             continue
         n_of = genes.occurrences()
         present = np.flatnonzero(n_of)
-        used[field] = (_places(genes.vocabulary, names[field])[present], n_of[present])
+        used[field] = (_indices_in(genes.vocabulary, names[field])[present], n_of[present])
         loci.append(_chains(genes.vocabulary)[genes.codes])
     return {
         "kept": len(counts),
@@ -218,10 +219,10 @@ def _one(repertoire: Repertoire, names: Mapping[str, tuple[str, ...]]) -> dict[s
 
 
 @lru_cache(maxsize=1 << 6)
-def _places(vocabulary: tuple[str, ...], names: tuple[str, ...]) -> NDArray[np.int64]:
-    """Return where each name of a vocabulary is among all names, (G,)."""
-    place = {name: number for number, name in enumerate(names)}
-    return np.array([place[name] for name in vocabulary], np.int64)
+def _indices_in(vocabulary: tuple[str, ...], names: tuple[str, ...]) -> NDArray[np.int64]:
+    """Return the index of each name of a vocabulary among all names, (G,)."""
+    index_of = {name: index for index, name in enumerate(names)}
+    return np.array([index_of[name] for name in vocabulary], np.int64)
 
 
 @lru_cache(maxsize=1 << 6)
@@ -231,7 +232,7 @@ def _chains(vocabulary: tuple[str, ...]) -> NDArray[np.int64]:
 
 
 def repertoire_hashes(repertoire: Repertoire) -> NDArray[np.uint64]:
-    """Return the hash of each sequence with its genes, (N,): `hash_sequences` for a container, compiled."""
+    """Return the hash of each sequence with its genes, (N,): what `hash_sequences` returns, compiled for containers."""
     hashes = np.zeros(len(repertoire), np.uint64)
     terms: list[NDArray[Any]] = []
     for field in _FIELDS:

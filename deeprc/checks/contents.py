@@ -8,25 +8,25 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.checks.findings import Finding, Severity, named
+from deeprc.checks.findings import Finding, Severity, name_few
 from deeprc.checks.profile import LARGEST_COUNT, RepertoireProfile
 from deeprc.datasets.cleaning import DROP_REASONS
 from deeprc.datasets.readers import COUNT_CELLS, COUNT_ONE
 
 __all__ = ["check_contents"]
 
-_FEW = 20  # rows or sequences of which a share says nothing
+_MIN_ROWS = 20  # a share of fewer rows or sequences says nothing
 _SOME, _MANY = 0.01, 0.05  # shares of sequences
-_MOST = 0.9
-_DOMINANT = 0.5
-_SMALLER = 10.0
+_MOST = 0.9  # share of sequences with a gene in the median repertoire, from which a lack of genes is conspicuous
+_HALF = 0.5  # share of sequences, or of counts
+_TIMES_SMALLER = 10.0  # than the median repertoire
 _DEVIATIONS = 3.5  # robust standard deviations from the median: Iglewicz and Hoaglin's rule
-_FROM_MAD = 1.4826
-_DROP_DIFFERENCE = 0.2
+_FROM_MAD = 1.4826  # median absolute deviation to standard deviation, for normal values
+_DROP_DIFFERENCE = 0.2  # share of rows
 
 
 def check_contents(profiles: Sequence[RepertoireProfile], *, allow_empty: bool) -> list[Finding]:
-    """Return what is suspicious about the repertoires, each by itself and beside the others."""
+    """Return findings about the content of each repertoire, by itself and compared with the others."""
     filled = [each for each in profiles if each.kept]
     found = [
         *_empty(profiles, allow_empty),
@@ -54,11 +54,11 @@ def _files(profiles: Iterable[RepertoireProfile]) -> tuple[str, ...]:
 
 
 def _repertoires(profiles: Sequence[RepertoireProfile]) -> str:
-    return named(_ids(profiles), "repertoire", "repertoires")
+    return name_few(_ids(profiles), "repertoire", "repertoires")
 
 
 def _by_source(profiles: Mapping[str, Sequence[RepertoireProfile]]) -> str:
-    """Return the repertoires of each source, the sources with most of them first."""
+    """Return the repertoires of each source as text, the source with most repertoires first."""
     sources = sorted(profiles, key=lambda name: -len(profiles[name]))
     more = f"; and {len(sources) - 3} more" if len(sources) > 3 else ""
     return "; ".join(f"{name} of {_repertoires(profiles[name])}" for name in sources[:3]) + more
@@ -90,14 +90,14 @@ def _chains(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
                 holders.setdefault(locus, []).append(each)
                 rows[locus] += n
     if len(holders) > 1:
-        most = rows.most_common()
-        shown = "; ".join(f"{locus} in {rows[locus]:,} rows of {_repertoires(holders[locus])}" for locus, _ in most)
-        fewer = [each for locus, _ in most[1:] for each in holders[locus]]
+        frequent = rows.most_common()
+        shown = "; ".join(f"{locus} in {rows[locus]:,} rows of {_repertoires(holders[locus])}" for locus, _ in frequent)
+        fewer = [each for locus, _ in frequent[1:] for each in holders[locus]]
         yield Finding(
             "error",
             "mixed-chains",
             f"the files hold several chains: {shown}",
-            f"choose one with `locus`, such as `locus={most[0][0]}`",
+            f"choose one with `locus`, such as `locus={frequent[0][0]}`",
             _files(fewer),
             tuple(dict.fromkeys(_ids(fewer))),
         )
@@ -122,7 +122,9 @@ def _contradictions(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
 
 def _species(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     of_mice = [each for each in profiles if sum(each.of_mice.values()) > _MANY * each.kept]
-    others = [each for each in profiles if each not in of_mice and max(map(each.named, ("v_call", "j_call"))) >= _FEW]
+    others = [
+        each for each in profiles if each not in of_mice and max(map(each.n_named, ("v_call", "j_call"))) >= _MIN_ROWS
+    ]
     single = [each for each in others if each.of_mice]
     if of_mice:
         names = sorted({name for each in of_mice for name in each.of_mice})
@@ -161,7 +163,7 @@ def _names(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
         if unread:
             with_odd.append(each)
             odd.update(unread)
-        named += sum(map(each.named, ("v_call", "j_call")))
+        named += sum(map(each.n_named, ("v_call", "j_call")))
     if odd:
         n = odd.total()
         examples = ", ".join(repr(name) for name, _ in odd.most_common(3))
@@ -174,8 +176,8 @@ def _names(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
             _ids(with_odd),
         )
     for column in ("v_call", "j_call"):
-        shares = [each.named(column) / each.kept for each in profiles]
-        without = [each for each, share in zip(profiles, shares, strict=True) if share < _DOMINANT]
+        shares = [each.n_named(column) / each.kept for each in profiles]
+        without = [each for each, share in zip(profiles, shares, strict=True) if share < _HALF]
         if without and float(np.median(shares)) > _MOST:
             yield Finding(
                 "warning",
@@ -190,7 +192,7 @@ def _names(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
 
 
 def _count_columns(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
-    """Look at where the counts are from."""
+    """Yield findings about the columns that counts are from."""
     sources: dict[str, list[RepertoireProfile]] = {}
     for each in profiles:
         main = max(each.report.counts_from, key=lambda name: each.report.counts_from[name], default=COUNT_ONE)
@@ -221,9 +223,9 @@ def _count_columns(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
 
 
 def _counts(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
-    """Look at the counts themselves."""
+    """Yield findings about the values of counts."""
     counted = [
-        each for each in profiles if set(each.report.counts_from) - {COUNT_ONE, COUNT_CELLS} and each.kept >= _FEW
+        each for each in profiles if set(each.report.counts_from) - {COUNT_ONE, COUNT_CELLS} and each.kept >= _MIN_ROWS
     ]
     ones = [each for each in counted if each.largest_count == 1]
     if ones:
@@ -256,7 +258,7 @@ def _counts(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
         ),
         (
             "dominant-sequence",
-            [each for each in counted if each.largest_count > _DOMINANT * each.total_count],
+            [each for each in counted if each.largest_count > _HALF * each.total_count],
             "one sequence has more than half of all counts",
             "check for a spiked-in control, a leukaemic clone or a failed sample; a large response can look so too",
         ),
@@ -266,20 +268,21 @@ def _counts(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
 
 
 def _small(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
-    """Compare sizes on a logarithmic scale: they differ by factors."""
+    """Yield a finding about repertoires that are much smaller than the median, on a logarithmic scale."""
     if len(profiles) < 3:
         return
     logs = np.log10([each.kept for each in profiles])
     median = float(np.median(logs))
     spread = _FROM_MAD * float(np.median(np.abs(logs - median)))
-    limit = min(median - np.log10(_SMALLER), median - _DEVIATIONS * spread)
+    limit = min(median - np.log10(_TIMES_SMALLER), median - _DEVIATIONS * spread)
     small = [each for each, size in zip(profiles, logs, strict=True) if size < limit]
     if small:
         sizes = [f"{each.repertoire_id} ({each.kept:,})" for each in small]
+        shown = name_few(sizes, "repertoire", "repertoires")
         yield Finding(
             "warning",
             "small-repertoire",
-            f"much smaller than the median of {10**median:,.0f} sequences: {named(sizes, 'repertoire', 'repertoires')}",
+            f"much smaller than the median of {10**median:,.0f} sequences: {shown}",
             "check whether the sample or its sequencing failed; leave it out if so",
             _files(small),
             _ids(small),
@@ -287,7 +290,7 @@ def _small(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
 
 
 def _drop_rates(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
-    read = [each for each in profiles if each.report.rows_read >= _FEW]
+    read = [each for each in profiles if each.report.rows_read >= _MIN_ROWS]
     if len(read) < 3:
         return
     for reason in DROP_REASONS:
@@ -300,7 +303,7 @@ def _drop_rates(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
                 "warning",
                 "odd-drop-rate",
                 f"dropped for {reason}: {float(np.median(shares)):.0%} of the rows of a usual repertoire, unlike of "
-                f"{named(with_shares, 'repertoire', 'repertoires')}",
+                f"{name_few(with_shares, 'repertoire', 'repertoires')}",
                 "check that these files are whole and were exported with the same filters as the others",
                 _files(odd),
                 _ids(odd),

@@ -1,4 +1,4 @@
-"""What a check found, and how it is printed."""
+"""Examine the profiles of repertoires; the result of a check, and its text."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ __all__ = ["CohortCheck", "examine"]
 
 @dataclass(frozen=True, repr=False)
 class CohortCheck:
-    """What was found.
+    """The result of a check.
 
     Attributes
     ----------
     findings
-        Errors first.
+        The findings, errors first.
     shortcuts
-        All that was tested on whether it predicts a label, suspicious or not.
+        All properties that were tested for whether they predict a label, suspicious or not.
     report
-        What preprocessing would do; None where it could not begin, and for a container.
+        What preprocessing would do; None if the files could not be read, and for a container.
     similar
-        The pairs of repertoires that share too much.
+        The pairs of repertoires that share too many sequences.
     comparisons
-        The repertoires that are nearer to another class of their subject than to their own.
+        The repertoires that are more similar to another class of their subject than to their own.
     subject_of
-        The subject of each repertoire, as far as it is known.
+        Pairs of a repertoire and its subject, for repertoires whose subject is known.
     """
 
     findings: tuple[Finding, ...]
@@ -57,7 +57,7 @@ class CohortCheck:
         return all(each.severity != "error" for each in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON knows it."""
+        """Return findings, shortcuts and report as values that JSON can hold."""
         return {
             "ok": self.ok,
             "findings": [each.to_dict() for each in self.findings],
@@ -85,18 +85,18 @@ def examine(
     others: Iterable[Finding] = (),
     report: PreprocessingReport | None = None,
 ) -> CohortCheck:
-    """Return every suspicion about repertoires whose profiles are known, wherever they were read from.
+    """Return every suspicion about repertoires, given their profiles.
 
     Parameters
     ----------
     profiles
-        Of the repertoires, each of which has a row of the sheet.
+        The profiles of the repertoires, each of which has a row in the sheet.
     sheet, tasks, subjects
-        What is known of them, what is to be predicted, and whose they are.
+        The metadata sheet, the targets, and the subjects of the repertoires.
     allow_empty
         Whether a repertoire without a kept sequence is a warning, not an error.
     others
-        What was found before.
+        Findings from earlier steps, which the result includes.
     report
         What preprocessing would do.
     """
@@ -122,7 +122,7 @@ def examine(
 def _shortcuts(
     sheet: Metadata, tasks: Sequence[Task], subjects: Subjects, profiles: Sequence[RepertoireProfile]
 ) -> tuple[list[Shortcut], list[Finding]]:
-    """Ask of the repertoires that have a file what tells their labels."""
+    """Return tests of properties that may predict a label, and findings about targets with too few repertoires."""
     if not profiles or not tasks:
         return [], []
     row_of = {name: row for row, name in enumerate(sheet.repertoire_ids)}

@@ -1,4 +1,4 @@
-"""What is known of a repertoire without reading a receptor: its size, its genes, its file, its row of the sheet.
+"""The properties of a repertoire that need no receptor sequence: size, gene usage, file, row of the sheet.
 
 Letters: B repertoires, G genes.
 """
@@ -24,9 +24,9 @@ __all__ = ["Feature", "file_features", "sheet_features", "size_features", "usage
 Code = Literal["label-from-size", "label-from-processing", "label-from-genes", "label-from-name", "label-from-column"]
 
 _MISSING = "(missing)"
-_FEW_VALUES = 6
-_MIN_SHARE = 1e-3
-_HALF_A_SEQUENCE = 0.5
+_MAX_CATEGORIES = 6  # a column of numbers with at most so many values is taken as categories
+_MIN_SHARE = 1e-3  # of a gene, in the mean over repertoires
+_PSEUDOCOUNT = 0.5  # of each gene
 _DATES = {
     "%Y-%m-%d": r"\d{4}-\d{2}-\d{2}",
     "%d.%m.%Y": r"\d{1,2}\.\d{1,2}\.\d{4}",
@@ -41,11 +41,14 @@ class Feature:
     Attributes
     ----------
     name
-        In words.
+        The name of the property, in words.
     code
-        What a label that it predicts is found as.
+        The code of the finding if the property predicts a label.
     of_each
-        (B,) numbers (NaN where missing), (B,) object of text, or (B, G) numbers that are judged together.
+        The value of each repertoire: numbers (B,), NaN where missing; texts (B,) of dtype object; or several numbers
+        that are tested together (B, G).
+    column
+        The column of the sheet that holds the property, if any.
     """
 
     name: str
@@ -55,12 +58,12 @@ class Feature:
 
     @property
     def is_text(self) -> bool:
-        """Whether it is categories."""
+        """Whether the values are categories."""
         return self.of_each.dtype == object
 
 
 def size_features(profiles: Sequence[RepertoireProfile]) -> list[Feature]:
-    """Return how large the repertoires are, and how much of their files was kept."""
+    """Return the sizes of the repertoires, and the share of rows that were dropped."""
     kept = np.array([each.kept for each in profiles], float)
     totals = np.array([each.total_count for each in profiles], float)
     rows = np.array([each.report.rows_read for each in profiles], float)
@@ -74,7 +77,7 @@ def size_features(profiles: Sequence[RepertoireProfile]) -> list[Feature]:
 
 
 def usage_features(profiles: Sequence[RepertoireProfile]) -> Iterator[Feature]:
-    """Return the usage of V and of J genes, as log-ratios to the repertoire's mean gene."""
+    """Yield the usage of V genes and of J genes, as log-ratios to the mean over genes, (B, G)."""
     for column, name in (("v_call", "V-gene usage"), ("j_call", "J-gene usage")):
         usage = [each.usage.get(column, {}) for each in profiles]
         totals = [max(sum(counts.values()), 1) for counts in usage]
@@ -85,12 +88,12 @@ def usage_features(profiles: Sequence[RepertoireProfile]) -> Iterator[Feature]:
         genes = sorted(gene for gene, mean in share.items() if mean >= _MIN_SHARE)
         if len(genes) > 1:
             counts_of = np.array([[counts.get(gene, 0) for gene in genes] for counts in usage], float)  # (B, G)
-            logs = np.log(counts_of + _HALF_A_SEQUENCE)
+            logs = np.log(counts_of + _PSEUDOCOUNT)
             yield Feature(name, "label-from-genes", logs - logs.mean(axis=1, keepdims=True))
 
 
 def file_features(profiles: Sequence[RepertoireProfile]) -> list[Feature]:
-    """Return what the files tell: format, columns, names, folders; the same partition only once."""
+    """Return the format, columns, packing, names and folders of the files."""
     reports = [each.report for each in profiles]
     texts: list[tuple[str, Code, Iterable[str]]] = [
         ("file format", "label-from-processing", (each.format for each in reports)),
@@ -105,16 +108,16 @@ def file_features(profiles: Sequence[RepertoireProfile]) -> list[Feature]:
     texts.append(("letters that the file's name begins with", "label-from-name", map(_letters, names)))
     parts = [re.split(r"[\W_]+", name) for name in names]
     texts += [
-        (f"part {number + 1} of the file's name", "label-from-name", [part[number] for part in parts])
-        for number in range(min(map(len, parts), default=0))
+        (f"part {index + 1} of the file's name", "label-from-name", [part[index] for part in parts])
+        for index in range(min(map(len, parts), default=0))
     ]
     return [Feature(name, code, np.array(list(values), object)) for name, code, values in texts]
 
 
 def sheet_features(sheet: Metadata, rows: Sequence[int], left_out: Iterable[str]) -> list[Feature]:
-    """Return the columns of the sheet that are no ids and no file names: numbers and dates in order, else categories.
+    """Return the columns of the sheet except ids and file names: numbers and dates as numbers, others as categories.
 
-    Where numbers are missing, that they are is a feature of its own.
+    If numbers of a column are missing, whether they are missing is another feature.
     """
     features = []
     for column in map(str, sheet.table.columns):
@@ -126,7 +129,7 @@ def sheet_features(sheet: Metadata, rows: Sequence[int], left_out: Iterable[str]
         code: Code = "label-from-column"
         numbers = _numbers(values)
         what = f"column {column!r}{' (technical)' if is_technical(column) else ''}"
-        if numbers is None or values.nunique() <= _FEW_VALUES:
+        if numbers is None or values.nunique() <= _MAX_CATEGORIES:
             text = np.array([_MISSING if pd.isna(value) else str(value) for value in values], object)
             features.append(Feature(what, code, text, column))
             continue
@@ -138,7 +141,7 @@ def sheet_features(sheet: Metadata, rows: Sequence[int], left_out: Iterable[str]
 
 
 def _numbers(values: pd.Series) -> NDArray[np.float64] | None:
-    """Return numbers, or days since 1970 where all are dates in one format; else None."""
+    """Return the numbers of a column, or days since 1970 if all its values are dates in one format; else None."""
     if pd.api.types.is_numeric_dtype(values):
         return values.to_numpy(np.float64)
     given = values.dropna().astype(str)

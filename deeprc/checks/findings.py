@@ -1,4 +1,4 @@
-"""What can be found: every suspicion has a code that stays, what it is about, and what to do."""
+"""The findings of a check: each has a code that never changes, says what it is about, and what to do."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-from deeprc.datasets.plan import listed
+from deeprc.datasets.plan import list_names
 
-__all__ = ["CODES", "SEVERITIES", "Finding", "Severity", "by_severity", "count_findings", "named", "to_text"]
+__all__ = ["CODES", "SEVERITIES", "Finding", "Severity", "by_severity", "count_findings", "name_few", "to_text"]
 
 Severity = Literal["error", "warning", "note"]
-"""An error is what `deeprc preprocess` or `train` would refuse, or what makes results wrong; a warning may do so."""
+"""An error is refused by `deeprc preprocess` or `train`, or makes results wrong; a warning may make them wrong."""
 
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 
@@ -62,10 +62,10 @@ CODES = {
     "label-from-name": "the name or the folder of the file predicts the label",
     "label-from-column": "another column of the sheet predicts the label",
 }
-"""Every code and what it means; `docs/check.md` has the same list with rules and advice."""
+"""The meaning of each code; `docs/check.md` lists the codes with their rules and advice."""
 
 _SHOWN = 3
-"""Names in a message, at most; the finding has all of them."""
+"""The number of names in a message, at most; the finding holds all of them."""
 
 
 @dataclass(frozen=True)
@@ -75,19 +75,19 @@ class Finding:
     Attributes
     ----------
     severity, code
-        How bad it is, and one of `CODES`.
+        The severity, and one of `CODES`.
     message
-        What was found, with its figures.
+        What was found, with numbers.
     advice
         What to do about it.
     files, repertoires
-        Which it is about; none where it is about all.
+        The files and repertoires that the finding is about; empty where it is about all of them.
     column
-        Of the sheet or of the files.
+        The column of the sheet, or of the files, that the finding is about.
     target
-        The target that it is about; None where it is about the repertoires, whatever is predicted.
+        The target that the finding is about; None where it does not depend on a target.
     groups
-        Repertoires that belong together, the largest group first, by `same-content` and `similar-content`.
+        Repertoires that belong together, the largest group first (`same-content` and `similar-content`).
     figures
         The numbers of the message by their names, such as the number of pairs.
     """
@@ -107,7 +107,7 @@ class Finding:
         assert self.code in CODES, self.code
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the finding as JSON knows it."""
+        """Return the finding as values that JSON can hold."""
         lists = {
             "files": list(self.files),
             "repertoires": list(self.repertoires),
@@ -117,22 +117,22 @@ class Finding:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Finding:
-        """Return the finding that `to_dict` gave."""
+        """Return the finding from what `to_dict` returned."""
         groups = tuple(map(tuple, values["groups"]))
         return cls(**{**values, **{name: tuple(values[name]) for name in ("files", "repertoires")}, "groups": groups})
 
     def to_text(self) -> str:
-        """Return one line on what was found and one on what to do."""
+        """Return a line that says what was found, and a line that says what to do."""
         return f"{self.severity}: {self.code}: {' '.join(self.message.split())}\n    -> {self.advice}"
 
 
-def named(names: Sequence[str], one: str, many: str) -> str:
-    """Return how many there are, and the first few of them."""
-    return listed(names, one, many, _SHOWN)
+def name_few(names: Sequence[str], one: str, many: str) -> str:
+    """Return the number of names and the first few of them, as in "7 files: a, b, c and 4 more"."""
+    return list_names(names, one, many, _SHOWN)
 
 
 def by_severity(findings: Sequence[Finding]) -> list[Finding]:
-    """Return errors first, then warnings, then notes; else in the order in which they were found."""
+    """Return the findings sorted by severity, errors first; findings of one severity keep their order."""
     return sorted(findings, key=lambda each: SEVERITIES.index(each.severity))
 
 
@@ -143,5 +143,5 @@ def to_text(findings: Sequence[Finding]) -> str:
 
 def count_findings(findings: Sequence[Finding]) -> str:
     """Return the number of findings by severity: 1 error, 2 warnings, 0 notes."""
-    numbers = [(sum(each.severity == severity for each in findings), severity) for severity in SEVERITIES]
-    return ", ".join(f"{n} {severity}{'s' * (n != 1)}" for n, severity in numbers)
+    counts = [(sum(each.severity == severity for each in findings), severity) for severity in SEVERITIES]
+    return ", ".join(f"{n} {severity}{'s' * (n != 1)}" for n, severity in counts)

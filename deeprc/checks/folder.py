@@ -1,4 +1,4 @@
-"""The folder of a check: all findings, groups and pairs as tables, and one JSON document."""
+"""Write the folder of a check: all findings, groups and pairs as tables, and one JSON document."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _FORMAT = "deeprc-check"
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder that a check cannot be written to: one with anything in it that a check has not written so.
+    """Refuse a folder that holds anything other than the unchanged files of an earlier check.
 
     Raises
     ------
     InputError
-        If the folder holds a file of somebody else, or one that was changed, or cannot be made.
+        If the folder holds another file, or one that was changed, or cannot be made.
     """
     if not folder.is_dir() or not any(folder.iterdir()):
         check_new_folder(folder)
@@ -43,7 +43,7 @@ def check_folder(folder: Path) -> None:
 
 
 def _foreign(folder: Path) -> Iterator[str]:
-    """Yield what in a folder was not written by a check, or was changed since."""
+    """Yield the names of files in a folder that no check has written, or that were changed since."""
     try:
         written = read_json(folder / _WRITTEN)
         known = dict(written["files"]) if written["format"] == _FORMAT else {}
@@ -60,12 +60,12 @@ def _digest(path: Path) -> str:
 
 
 def write_check(found: CohortCheck, folder: Path) -> None:
-    """Write a check's tables and its JSON document to a folder; an earlier check's is replaced as a whole.
+    """Write the tables and the JSON document of a check to a folder; an earlier check there is replaced as a whole.
 
     Raises
     ------
     InputError
-        See `check_folder`; or if the disk is full.
+        As in `check_folder`; or if the disk is full.
     """
     check_folder(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -138,9 +138,9 @@ def _flat(shortcut: dict[str, Any]) -> dict[str, Any]:
 def _group_table(found: CohortCheck) -> pd.DataFrame:
     subject = dict(found.subject_of)
     rows = [
-        (finding, each.code, number, len(group), name, subject.get(name))
+        (finding, each.code, index, len(group), name, subject.get(name))
         for finding, each in enumerate(found.findings, start=1)
-        for number, group in enumerate(each.groups, start=1)
+        for index, group in enumerate(each.groups, start=1)
         for name in group
     ]
     return pd.DataFrame(rows, columns=["finding", "code", "group", "n_repertoires", "repertoire_id", "subject"])
@@ -149,10 +149,10 @@ def _group_table(found: CohortCheck) -> pd.DataFrame:
 def _pair_table(found: CohortCheck) -> pd.DataFrame:
     subject = dict(found.subject_of)
     group_of = {
-        name: number
+        name: index
         for each in found.findings
         if each.code == "similar-content"
-        for number, group in enumerate(each.groups, start=1)
+        for index, group in enumerate(each.groups, start=1)
         for name in group
     }
     rows = []

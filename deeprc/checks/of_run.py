@@ -1,4 +1,4 @@
-"""What a check says of the repertoires that a run was trained on: logged, and kept in the run directory as data.
+"""The check of the repertoires that a run is trained on: it is logged, and kept in the run directory as data.
 
 Letters: B repertoires.
 """
@@ -26,7 +26,7 @@ from deeprc.tasks import Task, labels
 __all__ = ["CHECKS_FILE", "RunChecks", "check_for_training", "metadata_digest", "read_checks"]
 
 CHECKS_FILE = "checks.json"
-"""The file of a run directory."""
+"""The name of the file in a run directory."""
 
 _FORMAT, _VERSION = "deeprc-checks", 1
 _SAID_BY_TRAINING = frozenset({"repeated-subject"})  # which says more: whether they are on both sides of the split
@@ -34,16 +34,16 @@ _SAID_BY_TRAINING = frozenset({"repeated-subject"})  # which says more: whether 
 
 @dataclass(frozen=True)
 class RunChecks:
-    """What was found about the repertoires that have a label of a run's targets.
+    """The result of a check of the repertoires that have a label for one of a run's targets.
 
     Attributes
     ----------
     findings
-        Errors first.
+        The findings, errors first.
     shortcuts
-        How well the labels are told without reading a receptor.
+        How well properties that need no receptor sequence predict the labels.
     subject_column
-        The metadata column that says whose a repertoire is; None where no column does.
+        The column of the metadata that names the subject of each repertoire; None where there is none.
     metadata
         The digest of the metadata that was checked, see `metadata_digest`.
     """
@@ -55,7 +55,7 @@ class RunChecks:
 
     @property
     def warnings(self) -> list[Finding]:
-        """The findings that may change what is concluded from the run."""
+        """The findings that may change what a reader concludes from the run."""
         return [each for each in self.findings if each.severity != "note" and each.code not in _SAID_BY_TRAINING]
 
     def log(self, logger: logging.Logger) -> None:
@@ -79,9 +79,9 @@ class RunChecks:
 
 
 def check_for_training(dataset: RepertoireDataset, tasks: Sequence[Task], group_by: str | None) -> RunChecks:
-    """Check the repertoires of a dataset that have a label of any of the targets; see `check_dataset`.
+    """Check the repertoires of a dataset that have a label for any of the targets; see `check_dataset`.
 
-    What is found about these targets alone is told, whatever else the metadata holds.
+    Other columns of the metadata that look like labels are not checked.
     """
     labelled = dataset[np.flatnonzero(~np.isnan(labels(tasks, dataset.metadata)).all(axis=1))]
     if group_by is not None and group_by not in dataset.metadata:
@@ -97,7 +97,7 @@ def metadata_digest(dataset: RepertoireDataset) -> str:
 
 
 def read_checks(run: Path) -> RunChecks | None:
-    """Return what a run directory holds; None where it has no such file, as a run of an earlier version.
+    """Read `checks.json` of a run directory; None where it does not exist, as in runs of earlier versions.
 
     Raises
     ------

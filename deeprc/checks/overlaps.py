@@ -1,4 +1,4 @@
-"""What pairs of repertoires share, estimated from their fingerprints, block by block.
+"""Estimate from fingerprints how many sequences pairs of repertoires share, block by block.
 
 Letters: B repertoires, H hashes.
 """
@@ -17,15 +17,18 @@ from deeprc.checks.profile import SKETCH_SIZE, RepertoireProfile
 
 __all__ = ["Overlaps", "Pair", "overlap_blocks", "overlaps", "sampled_overlaps", "sketches_of"]
 
+MIN_SHARED = 10
+"""Fewer sequences in common are no sign of anything, however small the repertoires are."""
+
 _LAST = np.uint64(2**64 - 1)
-_AT_ONCE = 1 << 23  # pairs in memory
-_ALL_HASHES = 1 << 22  # of all sketches together, in a large cohort
-_LEAST_HASHES = 256  # of a sketch
+_PAIRS_AT_ONCE = 1 << 23  # in memory
+_MAX_HASHES = 1 << 22  # in all sketches together, in a large cohort
+_MIN_HASHES = 256  # in one sketch
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two repertoires, by their place: how many of the sampled sequences of each, `sizes`, are in both."""
+    """Two repertoires by their positions, the sizes of their samples, and the number of sequences in both samples."""
 
     first: int
     second: int
@@ -34,13 +37,13 @@ class Pair:
 
     @property
     def overlap(self) -> float:
-        """The share of the smaller one, estimated."""
+        """The estimated share of the smaller repertoire's sequences that the other one also has."""
         return self.shared / min(self.sizes) if min(self.sizes) else 0.0
 
 
 @dataclass(frozen=True)
 class Overlaps:
-    """E pairs of repertoires that have anything in common: all fields (E,), as in `Pair`."""
+    """E pairs of repertoires that share at least one sequence; all fields have the shape (E,), see `Pair`."""
 
     first: NDArray[np.int64]
     second: NDArray[np.int64]
@@ -50,31 +53,31 @@ class Overlaps:
 
     @property
     def overlap(self) -> NDArray[np.float64]:
-        """The share of the smaller one, estimated, (E,)."""
+        """The overlap of each pair, (E,), see `Pair.overlap`."""
         return np.asarray(self.shared / np.minimum(self.first_size, self.second_size))
 
     def pairs(self, which: NDArray[np.bool_] | slice = slice(None)) -> list[Pair]:
-        """Return some of the pairs, each as an object."""
+        """Return the pairs that `which` selects, each as an object."""
         columns = (self.first, self.second, self.shared, self.first_size, self.second_size)
         rows = zip(*(each[which].tolist() for each in columns), strict=True)
         return [Pair(a, b, shared, (n, m)) for a, b, shared, n, m in rows]
 
 
 def sketches_of(profiles: Sequence[RepertoireProfile]) -> tuple[list[NDArray[np.uint64]], list[bool]]:
-    """Return the sketches, shorter ones where there are very many, and whether each is a sample."""
-    size = min(SKETCH_SIZE, max(_LEAST_HASHES, _ALL_HASHES // max(len(profiles), 1)))
+    """Return the sketches, cut where there are very many, and whether each is a sample of its repertoire."""
+    size = min(SKETCH_SIZE, max(_MIN_HASHES, _MAX_HASHES // max(len(profiles), 1)))
     sketches = [each.prints.sketch for each in profiles]
     is_sampled = [each.prints.is_sampled or len(each.prints.sketch) > size for each in profiles]
     return [sketch[:size] for sketch in sketches], is_sampled
 
 
 def sampled_overlaps(profiles: Sequence[RepertoireProfile], *, every: bool = False) -> list[Pair]:
-    """Return the pairs of repertoires whose sampled (junction, genes) have anything in common, or `every` pair."""
+    """Return the pairs of repertoires that share a sampled sequence (junction and genes), or `every` pair."""
     return overlaps(*sketches_of(profiles), every=every)
 
 
 def overlaps(sketches: Sequence[NDArray[np.uint64]], sampled: Sequence[bool], *, every: bool = False) -> list[Pair]:
-    """Return the pairs of sketches with anything in common, or `every` pair; see `overlap_blocks`."""
+    """Return the pairs of sketches that share at least one hash, or `every` pair; see `overlap_blocks`."""
     found = [pair for block in overlap_blocks(sketches, sampled) for pair in block.pairs()]
     if not every:
         return found
@@ -88,10 +91,10 @@ def overlaps(sketches: Sequence[NDArray[np.uint64]], sampled: Sequence[bool], *,
 
 
 def overlap_blocks(sketches: Sequence[NDArray[np.uint64]], sampled: Sequence[bool]) -> Iterator[Overlaps]:
-    """Yield the pairs of sketches with anything in common, those of some repertoires after those of others.
+    """Yield the pairs of sketches that share at least one hash, in blocks by their first repertoire.
 
-    A sketch that is `sampled` holds all hashes up to its last one; any other holds all there are. So two of them are
-    compared up to where both are complete, which is a fair sample of the hashes of both.
+    A sketch that is `sampled` holds all hashes of its repertoire up to its last one; any other sketch holds all hashes.
+    Two sketches are compared up to the hash where both are complete. This is a fair sample of the hashes of both.
     """
     n = len(sketches)
     if n < 2 or not any(map(len, sketches)):
@@ -101,31 +104,31 @@ def overlap_blocks(sketches: Sequence[NDArray[np.uint64]], sampled: Sequence[boo
     _, column = np.unique(np.concatenate(sketches), return_inverse=True)
     held = csr_array((np.ones(len(row), np.int32), (row, column)), shape=(n, int(column.max()) + 1))
     transposed = held.T.tocsr()
-    step = max(1, _AT_ONCE // n)
+    step = max(1, _PAIRS_AT_ONCE // n)
     for start in range(0, n, step):
         common = (held[start : start + step] @ transposed).tocoo()  # (step, H) @ (H, B)
         first, second = common.row.astype(np.int64) + start, common.col.astype(np.int64)
         above = second > first
         first, second, shared = first[above], second[above], common.data[above].astype(np.int64)
         limit = np.minimum(end[first], end[second])
-        sizes = [_sizes(sketches, places, limit) for places in (first, second)]
+        sizes = [_sizes(sketches, positions, limit) for positions in (first, second)]
         yield Overlaps(first, second, shared, sizes[0], sizes[1])
 
 
 def _ends(sketches: Sequence[NDArray[np.uint64]], sampled: Sequence[bool]) -> NDArray[np.uint64]:
-    """Return up to which hash each sketch is complete, (B,)."""
+    """Return the hash up to which each sketch is complete, (B,)."""
     ends = [sketch[-1] if cut else _LAST for sketch, cut in zip(sketches, sampled, strict=True)]
     return np.array(ends, np.uint64)
 
 
 def _sizes(
-    sketches: Sequence[NDArray[np.uint64]], places: NDArray[np.int64], limit: NDArray[np.uint64]
+    sketches: Sequence[NDArray[np.uint64]], positions: NDArray[np.int64], limit: NDArray[np.uint64]
 ) -> NDArray[np.int64]:
-    """Return how many hashes of the sketch at each place, (E,), are up to the limit, (E,)."""
-    sizes = np.zeros(len(places), np.int64)
-    order = np.argsort(places, kind="stable")
-    bounds = np.flatnonzero(np.diff(places[order], prepend=-1, append=-1))
+    """Return for each pair the number of hashes, up to its limit, of the sketch at the given position, (E,)."""
+    sizes = np.zeros(len(positions), np.int64)
+    order = np.argsort(positions, kind="stable")
+    bounds = np.flatnonzero(np.diff(positions[order], prepend=-1, append=-1))
     for begin, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         mine = order[begin:stop]
-        sizes[mine] = np.searchsorted(sketches[places[mine[0]]], limit[mine], side="right")
+        sizes[mine] = np.searchsorted(sketches[positions[mine[0]]], limit[mine], side="right")
     return sizes

@@ -1,4 +1,4 @@
-"""What is remembered of one repertoire: figures, gene usage and fingerprints, never its sequences.
+"""The profile of one repertoire: numbers, gene usage and fingerprints, but not its sequences.
 
 Letters: N sequences, R residues.
 """
@@ -37,15 +37,15 @@ __all__ = [
 ]
 
 SKETCH_SIZE = 4096
-"""How many of a repertoire's smallest hashes are kept: a random sample, of all repertoires at the same sequences."""
+"""The number of smallest hashes that are kept: a random sample, which takes the same sequences in all repertoires."""
 
 TOP_SIZE = 100
-"""How many of its largest sequences are remembered by their hash."""
+"""The number of sequences with the largest counts whose hashes are kept."""
 
 LARGEST_COUNT = int(np.iinfo(np.uint32).max)
 
 N_LOCI = len(LOCI) + 1
-"""The chains, and 0 for an unknown one."""
+"""The number of chains, and one more for an unknown chain, whose code is 0."""
 
 _LONGEST = 256
 _DIFFERENT: NDArray[np.bool_] = ~np.eye(len(LOCI) + 1, dtype=np.bool_)  # by two loci's codes
@@ -53,7 +53,7 @@ _DIFFERENT[0] = _DIFFERENT[:, 0] = False  # unknown
 _DIFFERENT[np.ix_(*[[LOCI.index(locus) + 1 for locus in ("TRA", "TRD")]] * 2)] = False  # these two share V genes
 
 RESIDUE_HASHES = np.random.default_rng(20200716).integers(0, 2**64, (_LONGEST, 20), np.uint64)
-"""A random number for each residue at each position; a sequence's hash is their sum."""
+"""A random number for each position and residue; the hash of a sequence begins as their sum."""
 
 _MIX = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # of splitmix64
 _V, _J, _COUNT = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0xD6E8FEB86659FD93)
@@ -61,18 +61,18 @@ _V, _J, _COUNT = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), n
 
 @dataclass(frozen=True)
 class Fingerprints:
-    """What tells whether two repertoires hold the same sequences.
+    """Hashes that tell whether two repertoires hold the same sequences.
 
     Attributes
     ----------
     digest
-        Of all (residues, genes, counts) in any order; "" if there is none.
+        A digest of all sequences with genes and counts, in any order; "" of an empty repertoire.
     sketch
-        The `SKETCH_SIZE` smallest of the different hashes of (residues, genes), uint64, in order.
+        The `SKETCH_SIZE` smallest of the different hashes of residues and genes, uint64, sorted.
     is_sampled
-        Whether there are more hashes than the sketch has.
+        Whether the repertoire has more hashes than the sketch.
     top
-        The hashes of the `TOP_SIZE` sequences with the largest counts, in order.
+        The hashes of the `TOP_SIZE` sequences with the largest counts, sorted.
     """
 
     digest: str
@@ -82,7 +82,7 @@ class Fingerprints:
 
     @classmethod
     def of(cls, hashes: NDArray[np.uint64], counts: NDArray[np.uint32]) -> Fingerprints:
-        """Return the fingerprints of N sequences by their hashes, (N,), and counts, (N,)."""
+        """Return the fingerprints of N sequences from their hashes, (N,), and counts, (N,)."""
         smallest = _distinct(_smallest(hashes, 2 * SKETCH_SIZE))
         if len(smallest) <= SKETCH_SIZE < len(hashes):  # one sequence many times
             smallest = _distinct(hashes)
@@ -92,24 +92,26 @@ class Fingerprints:
 
 @dataclass(frozen=True)
 class RepertoireProfile:
-    """One repertoire without its sequences.
+    """A description of one repertoire without its sequences.
 
     Attributes
     ----------
     report
-        Rows, kept and dropped.
+        The numbers of rows that were kept and dropped.
     path
-        Its file.
+        The file of the repertoire.
     total_count, largest_count
-        The sum of its sequences' counts, and the largest.
+        The sum and the maximum of the counts of its sequences.
     usage
-        For `v_call` and `j_call` how many kept sequences have which name; "" is unknown. Empty without the column.
+        For `v_call` and `j_call` the number of kept sequences by gene name; "" is an unknown gene. A column that the
+        file lacks is missing here, too.
     unrecognised, of_mice
-        Names among them that are not understood, and of these the names that only mouse genes have.
+        The gene names in `usage` that are not understood, and those of them that only mouse genes have, with the number
+        of sequences.
     contradicting
-        How many kept sequences have a gene of another chain than their locus or their other gene.
+        The number of kept sequences with a gene of another chain than their locus or their other gene.
     prints
-        Of the kept sequences.
+        The fingerprints of the kept sequences.
     """
 
     report: RepertoireReport
@@ -152,7 +154,7 @@ class RepertoireProfile:
 
     @property
     def repertoire_id(self) -> str:
-        """Its id."""
+        """The id of the repertoire."""
         return self.report.repertoire_id
 
     @property
@@ -160,13 +162,13 @@ class RepertoireProfile:
         """The number of sequences that are kept."""
         return self.report.kept
 
-    def named(self, column: str) -> int:
-        """Return how many kept sequences have a gene name in this column."""
+    def n_named(self, column: str) -> int:
+        """Return the number of kept sequences with a gene name in a column."""
         return sum(n for name, n in self.usage.get(column, {}).items() if name)
 
 
 def hash_sequences(table: Sequences) -> NDArray[np.uint64]:
-    """Return a number for each sequence, (N,) uint64: the same for the same residues and gene names, in any table."""
+    """Return the hash of each sequence, (N,) uint64, which depends on its residues and gene names alone."""
     n = len(table)
     if n == 0:
         return np.empty(0, np.uint64)
@@ -180,12 +182,12 @@ def hash_sequences(table: Sequences) -> NDArray[np.uint64]:
 
 @lru_cache(maxsize=1 << 6)
 def gene_factors(field: str, vocabulary: tuple[str, ...]) -> NDArray[np.uint64]:
-    """Return what each gene name of `v_call` or `j_call` adds to a hash, 0 for an unknown gene, (G,) uint64."""
+    """Return what each gene name of `v_call` or `j_call` adds to a hash, (G,) uint64; 0 for an unknown gene."""
     return np.array([_hash_name(name) for name in vocabulary], np.uint64) * {"v_call": _V, "j_call": _J}[field]
 
 
 def mixed(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Spread numbers evenly over all 64 bits (splitmix64's last step), one to one."""
+    """Return hashes that are spread evenly over all 64 bits, one to one (the last step of splitmix64)."""
     hashes = (hashes ^ (hashes >> np.uint64(30))) * _MIX[0]
     hashes = (hashes ^ (hashes >> np.uint64(27))) * _MIX[1]
     return hashes ^ (hashes >> np.uint64(31))
@@ -205,7 +207,7 @@ def _digest(hashes: NDArray[np.uint64], counts: NDArray[np.uint32]) -> str:
 
 
 def _distinct(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the different hashes in order; by sorting, which is several times as fast as `np.unique` here."""
+    """Return the different hashes, sorted; this is several times as fast as `np.unique`."""
     ordered = np.sort(hashes)
     is_first = np.ones(len(ordered), np.bool_)
     is_first[1:] = ordered[1:] != ordered[:-1]
@@ -218,7 +220,7 @@ def _smallest(values: NDArray[np.uint64], n: int) -> NDArray[np.uint64]:
 
 
 def _largest(hashes: NDArray[np.uint64], counts: NDArray[np.uint32]) -> NDArray[np.uint64]:
-    """Return the hashes of the sequences with the largest counts; of equal counts, those with the smallest hashes."""
+    """Return the hashes of the sequences with the largest counts; among equal counts the smallest hashes."""
     if len(hashes) <= TOP_SIZE:
         return hashes
     last = np.partition(counts, len(counts) - TOP_SIZE)[len(counts) - TOP_SIZE]
@@ -231,7 +233,7 @@ def _usage(calls: Categorical) -> dict[str, int]:
 
 
 def _contradicting(table: Sequences, report: RepertoireReport) -> int:
-    """Count kept sequences whose genes are of two chains, or of another than the file says."""
+    """Return the number of kept sequences whose genes belong to two chains, or to another chain than the file says."""
     v, j = (
         np.zeros(len(table), np.int8)
         if calls is None
@@ -242,12 +244,15 @@ def _contradicting(table: Sequences, report: RepertoireReport) -> int:
 
 
 def locus_code(locus: str) -> int:
-    """Return the number of a chain, from 1; 0 is unknown."""
+    """Return the code of a chain: its index in `LOCI` plus 1; 0 is unknown."""
     return LOCI.index(locus) + 1 if locus else 0
 
 
 def is_contradicting(v: NDArray[np.int8], j: NDArray[np.int8], report: RepertoireReport) -> NDArray[np.bool_]:
-    """Tell where the chains of V and J genes, by `locus_code`, contradict each other or what the report says."""
+    """Return where the chains of V and J genes contradict each other or the chain in the report, (N,).
+
+    `v` and `j` are codes of `locus_code`, (N,).
+    """
     named = [name for name in report.loci if name]
     said = locus_code(report.locus or (named[0] if len(named) == 1 else ""))
     wrong_j = (j != 0) & (said != 0) & (j != said)
@@ -256,5 +261,5 @@ def is_contradicting(v: NDArray[np.int8], j: NDArray[np.int8], report: Repertoir
 
 
 def _differ(v: NDArray[np.int8], other: NDArray[np.int8]) -> NDArray[np.bool_]:
-    """Tell where the locus of a V gene is none that the other's can be; 0 is unknown."""
+    """Return where the chain of a V gene differs from another chain; TRA and TRD share V genes, 0 is unknown."""
     return np.asarray(_DIFFERENT[v, other])

@@ -1,4 +1,4 @@
-"""The sheet's columns by what they are: labels, subjects; and what is suspicious about these."""
+"""Recognise the columns of the sheet that hold labels and subjects, and check them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.checks.findings import Finding, named
+from deeprc.checks.findings import Finding, name_few
 from deeprc.datasets.metadata import Metadata
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import subject_columns
+from deeprc.evaluation.splits import N_FOLDS, subject_columns
+from deeprc.evaluation.trust import FEW_IN_CLASS
 from deeprc.tasks import Task, labels, parse_tasks
 
 __all__ = ["Subjects", "check_labels", "check_subjects", "find_targets", "is_technical"]
@@ -87,27 +88,25 @@ _TECHNICAL_WORDS = frozenset(
     }
 )
 _OTHER_WORDS = frozenset({"sex", "gender", "age", "race", "ethnicity", "ethnic", "hla"})
-_CLASSES = range(2, 7)
-_MOST_TARGETS = 4
-_FOLDS = 5  # the default of `deeprc train`
-_SMALL = 10
-_MANY_MISSING = 0.5
-_RARE = 2
-_TYPO_LENGTH = 5
+_CLASSES = range(2, 7)  # numbers of different values in a column that looks like a label
+_MAX_TARGETS = 4
+_MANY_MISSING = 0.5  # share of repertoires
+_RARE = 2  # a label with at most so many repertoires may be a typo
+_MIN_TYPO_LENGTH = 5  # letters of a label that may be a typo
 _SYNONYMS = {"pos": "positive", "neg": "negative", "y": "yes", "n": "no", "f": "female", "m": "male", "ctrl": "control"}
 
 
 class Subjects:
-    """Who each repertoire is of, by every column that says so.
+    """The subjects of the repertoires, by every column that names subjects.
 
     Attributes
     ----------
     columns
-        The column that the user named, else those whose names say so.
+        The column that the user named, then those whose names say that they hold subjects.
     column
-        The coarsest of them: the one with the fewest subjects; None without one.
+        The column that the user named, else the one with the fewest subjects; None without any.
     given
-        Whether the user named it.
+        Whether the user named a column.
     """
 
     def __init__(self, sheet: Metadata, group_by: str | None) -> None:
@@ -118,18 +117,18 @@ class Subjects:
         found = [name for name in subject_columns(sheet.table) if sheet.table[name].notna().any()]
         self.columns = [*([group_by] if group_by is not None else []), *(name for name in found if name != group_by)]
         self._table = sheet.table[self.columns].set_axis(list(sheet.repertoire_ids))
-        fewest = min(self.columns, key=lambda name: self._table[name].nunique(), default=None)
-        self.column = group_by or fewest
+        coarsest = min(self.columns, key=lambda name: self._table[name].nunique(), default=None)
+        self.column = group_by or coarsest
 
     def of_each(self) -> pd.Series:
-        """Return each repertoire's subject as text, by repertoire; None where it is not known."""
+        """Return the subject of each repertoire as text, indexed by repertoire; None where it is not known."""
         values = [None] * len(self._table) if self.column is None else self._table[self.column].tolist()
         # `pd.Series(None)` and columns of numbers hold NaN where None is asked for: all would be of the subject NaN.
         texts = [None if pd.isna(value) else _name(value) for value in values]
         return pd.Series(texts, index=self._table.index, dtype=object)
 
     def same(self, first: str, second: str) -> bool:
-        """Tell whether any column says that two repertoires are of one subject."""
+        """Return whether any column says that two repertoires are from one subject."""
         return any(
             bool(values[first] == values[second]) for values in (self._table[name] for name in self.columns)
         )  # missing values are unequal
@@ -141,12 +140,12 @@ def _name(value: object) -> str:
 
 
 def is_technical(column: str) -> bool:
-    """Tell whether a column's name speaks of how, when or where a sample was processed."""
+    """Return whether the name of a column says how, when or where a sample was processed."""
     return not set(_words(column)).isdisjoint(_TECHNICAL_WORDS)
 
 
 def find_targets(sheet: Metadata, targets: Sequence[str], subjects: Subjects) -> tuple[list[Task], list[Finding]]:
-    """Return the targets that can be checked, those that were asked for or else the columns that look like labels.
+    """Return the targets that can be checked: those that were asked for, else the columns that look like labels.
 
     Raises
     ------
@@ -186,7 +185,7 @@ def check_subjects(sheet: Metadata, tasks: Sequence[Task], subjects: Subjects) -
             "note" if subjects.given else "warning",
             "repeated-subject",
             f"several repertoires are of one subject, by column {subjects.column!r}: "
-            f"{named(repeated, 'subject', 'subjects')}",
+            f"{name_few(repeated, 'subject', 'subjects')}",
             f"train with `group_by={subjects.column}`, so that no subject is on both sides of a split",
             column=subjects.column,
             repertoires=tuple(names.index[names.map(str).isin(repeated)]),
@@ -208,7 +207,7 @@ def check_subjects(sheet: Metadata, tasks: Sequence[Task], subjects: Subjects) -
                 "note" if paired else "warning",
                 "subject-in-both-classes",
                 f"target {task.name!r}: repertoires of different classes are of one subject"
-                f"{', as in a paired design' if paired else ''}, in {named(both, 'subject', 'subjects')}",
+                f"{', as in a paired design' if paired else ''}, in {name_few(both, 'subject', 'subjects')}",
                 f"train with `group_by={subjects.column}`" if paired else "check these labels and subject names",
                 column=task.column,
                 repertoires=tuple(names.index[names.map(str).isin(both)]),
@@ -240,7 +239,7 @@ def _label_columns(sheet: Metadata, subjects: Subjects) -> list[str]:
         if int(given.value_counts().min()) >= 2 and len(given) >= 0.5 * len(values):
             candidates.append(column)
     named = [column for column in candidates if not set(_words(column)).isdisjoint(_LABEL_WORDS)]
-    return (named or candidates)[:_MOST_TARGETS]
+    return (named or candidates)[:_MAX_TARGETS]
 
 
 def _words(column: str) -> list[str]:
@@ -256,7 +255,7 @@ def _missing(sheet: Metadata, task: Task) -> Iterator[Finding]:
         yield Finding(
             "warning" if missing.mean() > _MANY_MISSING else "note",
             "missing-labels",
-            f"target {task.name!r}: no label for {named(ids, 'repertoire', 'repertoires')}",
+            f"target {task.name!r}: no label for {name_few(ids, 'repertoire', 'repertoires')}",
             "nothing, if they are unknown: such repertoires take part in no score",
             repertoires=ids,
             column=task.column,
@@ -268,13 +267,15 @@ def _missing(sheet: Metadata, task: Task) -> Iterator[Finding]:
 def _classes(sheet: Metadata, task: Task) -> Iterator[Finding]:
     if task.kind == "regression":
         return
-    small = {name: n for name, n in class_sizes(sheet, task).items() if n < _SMALL}
+    small = {name: n for name, n in class_sizes(sheet, task).items() if n < FEW_IN_CLASS}
     if small:
         advice = "collect more: a score over so few cannot tell a good model from chance"
-        if min(small.values()) < _FOLDS:
-            advice += f"; `deeprc train` needs one per fold, {_FOLDS} unless `folds` says fewer"
+        if min(small.values()) < N_FOLDS:
+            advice += f"; `deeprc train` needs one per fold, {N_FOLDS} unless `folds` says fewer"
         shown = [f"{name!r} ({n})" for name, n in small.items()]
-        message = f"target {task.name!r}: fewer than {_SMALL} repertoires in {named(shown, 'class', 'classes')}"
+        message = (
+            f"target {task.name!r}: fewer than {FEW_IN_CLASS} repertoires in {name_few(shown, 'class', 'classes')}"
+        )
         figures = {f"repertoires of {name}": n for name, n in small.items()}
         yield Finding("warning", "small-class", message, advice, column=task.column, target=task.name, figures=figures)
     if task.comparison is not None:
@@ -286,23 +287,23 @@ def _classes(sheet: Metadata, task: Task) -> Iterator[Finding]:
         if _alike(first, second, min(sizes[first], sizes[second]))
     ]
     if alike:
-        message = f"column {task.column!r}: labels that look alike, {named(alike, 'pair', 'pairs')}"
+        message = f"column {task.column!r}: labels that look alike, {name_few(alike, 'pair', 'pairs')}"
         advice = "if they are one class, spell them alike in the sheet"
         yield Finding("warning", "similar-labels", message, advice, column=task.column, target=task.name)
 
 
 def class_sizes(sheet: Metadata, task: Task) -> dict[str, int]:
-    """Return how many repertoires are of each class; the negative ones of a binary target are one."""
+    """Return the number of repertoires in each class; all negative classes of a binary target are one class."""
     values: NDArray[np.float64] = labels([task], sheet.table)[:, 0]
     return {name: int((values == code).sum()) for code, name in enumerate(task.class_names)}
 
 
 def _alike(first: str, second: str, rarer: int) -> bool:
-    """Tell whether two labels differ in case, separators, a known abbreviation, or by a typo of a rare one."""
+    """Return whether two labels differ only in case, separators or a known abbreviation, or by a typo in a rare one."""
     a, b = (_normal(text) for text in (first, second))
     if a == b:
         return True
-    letters = a.isalpha() and b.isalpha() and min(len(a), len(b)) >= _TYPO_LENGTH
+    letters = a.isalpha() and b.isalpha() and min(len(a), len(b)) >= _MIN_TYPO_LENGTH
     return letters and rarer <= _RARE and _one_typo(a, b)
 
 
@@ -312,7 +313,7 @@ def _normal(text: str) -> str:
 
 
 def _one_typo(a: str, b: str) -> bool:
-    """Tell whether one letter was changed, left out, doubled, or exchanged with its neighbour."""
+    """Return whether one letter was changed, left out, doubled, or exchanged with its neighbour."""
     if len(a) == len(b):
         places = [i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y]
         swapped = (

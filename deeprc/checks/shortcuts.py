@@ -1,10 +1,10 @@
-"""Does something that is no receptor already predict the label? The traps that make a published AUC worthless.
+"""Find properties that predict a label without any receptor sequence: shortcuts that make a published AUC worthless.
 
-Every property is tested alone. What is told of is what chance would show in fewer than one of a hundred cohorts,
-counted over all the tests that are made; a strong association is a warning, a weak but certain one a note.
+Every property is tested alone. The probability of any false alarm in a cohort is at most 1%, corrected for the number
+of tests. A strong association is a warning, a weak but significant one a note.
 
-Repertoires of one subject are no independent evidence: those with the same label count as one, with the mean of their
-numbers and the commonest of their categories.
+Repertoires of one subject are not independent: those with the same label count as one unit, with the mean of their
+numbers and the most frequent of their categories.
 
 Letters: B repertoires, U units (subjects with a label), G genes, K levels of a category, C classes.
 """
@@ -31,15 +31,16 @@ from deeprc.tasks import Task
 __all__ = ["Shortcut", "find_shortcuts", "shortcut_findings"]
 
 ALPHA = 0.01
-"""The chance of any false alarm in one cohort."""
+"""The probability of any false alarm in one cohort, at most."""
 
-_MIN_UNITS = 8  # of each class
-_STRONG_AUC, _STRONG_V = 0.6, 0.2
-_FOLDS, _REPEATS = 5, 3
-_PENALTY = 0.05
-_FIRST_PERMUTATIONS, _CHUNK, _ENOUGH = 1000, 1000, 20
+_MIN_UNITS = 8  # in each class
+_STRONG_AUC, _STRONG_V = 0.6, 0.2  # from here on an association is a warning
+_FOLDS, _REPEATS = 5, 3  # of the cross-validation of several numbers together
+_INVERSE_PENALTY = 0.05  # C of the logistic regression
+_MIN_PERMUTATIONS, _CHUNK = 1000, 1000
+_MAX_REACHED = 20  # permutations with as strong an association, after which the p-value is known well enough
 _SEED = 0
-_NAMED = 4  # classes in a message
+_MAX_NAMED = 4  # classes in a message
 
 
 @dataclass(frozen=True)
@@ -49,16 +50,17 @@ class Shortcut:
     Attributes
     ----------
     target, label
-        The target, and the class that is told from the others.
+        The target, and the class that is compared with the others.
     property, column, code
-        What is known, of which column, and the code of the finding.
+        The property, its column if it has one, and the code of the finding.
     measure, value, interval
-        An AUC with its 95% interval (of a number whichever way it goes, so at least 0.5; a logistic regression's on
-        held-out folds may be below), or Cramer's V (0 to 1, corrected for its bias; no interval).
+        For numbers an AUC with its 95% interval: at least 0.5 for a single number, whose direction does not matter; the
+        AUC on held-out folds for several numbers together, which may be lower. For categories Cramer's V (0 to 1,
+        corrected for its bias) without an interval.
     verdict
-        "warning", "note", or "" where it may be chance.
+        "warning", "note", or "" where the association may be chance.
     detail
-        Figures for people.
+        More numbers, as text.
     """
 
     target: str
@@ -73,17 +75,17 @@ class Shortcut:
     detail: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON knows it."""
+        """Return the shortcut as values that JSON can hold."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Shortcut:
-        """Return the shortcut that `to_dict` gave, also after JSON."""
+        """Return the shortcut from what `to_dict` returned, also after JSON."""
         low_high = values["interval"]
         return cls(**{**values, "interval": None if low_high is None else (float(low_high[0]), float(low_high[1]))})
 
     def figures(self) -> str:
-        """Return its value in words."""
+        """Return the measure with its interval as text."""
         if self.interval is None:
             return f"Cramer's V {self.value:.2f}"
         return f"AUC {self.value:.2f} (95% interval {self.interval[0]:.2f} to {self.interval[1]:.2f})"
@@ -91,15 +93,15 @@ class Shortcut:
 
 @dataclass(frozen=True)
 class _Question:
-    """One target's labels, one per unit: (U,) codes of the classes; `rows` are the repertoires of each unit."""
+    """The labels of one target: the index of the class of each unit, `codes` (U,), and its repertoires, `rows`."""
 
     task: Task
     names: tuple[str, ...]
     codes: NDArray[np.int64]
     rows: list[NDArray[np.int64]]
 
-    def told(self, known: NDArray[np.bool_] | None = None) -> list[int]:
-        """Return the classes to tell from all others, where both sides have enough units (of those that are known)."""
+    def testable_classes(self, known: NDArray[np.bool_] | None = None) -> list[int]:
+        """Return the classes that can be compared with all others: both sides have enough units with a known value."""
         codes = self.codes if known is None else self.codes[known]
         sizes = np.bincount(codes, minlength=len(self.names)).tolist()
         candidates = [1] if len(self.names) == 2 else range(len(self.names))
@@ -116,21 +118,23 @@ def find_shortcuts(
     tasks, labels
         The targets, and their labels (B, targets) from `deeprc.tasks.labels`.
     subjects
-        Whose each repertoire is, (B,); None where it is not known.
+        The subject of each repertoire, (B,); None where it is not known.
     features
-        What is known of each.
+        The properties of the repertoires.
 
     Returns
     -------
-    All that was tested, and findings about targets that have too few repertoires.
+    The result of every test, and findings about targets with too few repertoires.
     """
     questions, found = [], []
     for task, values in zip(tasks, labels.T, strict=True):
         question = _question(task, values, subjects)
-        if not question.told():
+        if not question.testable_classes():
             sizes = np.bincount(question.codes, minlength=len(question.names)).tolist()
-            shown = ", ".join(f"{n} of {name}" for name, n in list(zip(question.names, sizes, strict=True))[:_NAMED])
-            shown += f" and {len(sizes) - _NAMED} more classes" if len(sizes) > _NAMED else ""
+            shown = ", ".join(
+                f"{n} of {name}" for name, n in list(zip(question.names, sizes, strict=True))[:_MAX_NAMED]
+            )
+            shown += f" and {len(sizes) - _MAX_NAMED} more classes" if len(sizes) > _MAX_NAMED else ""
             found.append(
                 Finding(
                     "note",
@@ -145,13 +149,13 @@ def find_shortcuts(
         else:
             questions.append(question)
     pairs = [(question, feature) for question in questions for feature in _usable(question, features)]
-    pairs = _once(pairs)
-    n_tests = sum(1 if feature.is_text else len(question.told()) for question, feature in pairs)
+    pairs = _without_repetitions(pairs)
+    n_tests = sum(1 if feature.is_text else len(question.testable_classes()) for question, feature in pairs)
     return [_tested(question, feature, ALPHA / n_tests) for question, feature in pairs], found
 
 
 def shortcut_findings(shortcuts: Sequence[Shortcut]) -> list[Finding]:
-    """Return a finding for each shortcut that is no chance."""
+    """Return a finding for each significant shortcut."""
     return [
         Finding(
             each.verdict,
@@ -196,10 +200,10 @@ def _question(task: Task, values: NDArray[np.float64], subjects: Sequence[str | 
     )
 
 
-def _of_units(question: _Question, feature: Feature) -> NDArray[Any]:
-    """Return the feature of each unit: the mean of numbers, the commonest of categories."""
+def _unit_values(question: _Question, feature: Feature) -> NDArray[Any]:
+    """Return the feature of each unit: the mean of its numbers, the most frequent of its categories."""
     if feature.is_text:
-        return np.array([_commonest(feature.of_each[rows].tolist()) for rows in question.rows], object)
+        return np.array([_most_frequent(feature.of_each[rows].tolist()) for rows in question.rows], object)
     means = np.empty((len(question.rows), *feature.of_each.shape[1:]))
     sizes = np.array([len(rows) for rows in question.rows])
     for size in np.unique(sizes):
@@ -210,18 +214,21 @@ def _of_units(question: _Question, feature: Feature) -> NDArray[Any]:
     return means
 
 
-def _commonest(texts: Sequence[str]) -> str:
-    """Return the text that occurs most often; of several, the first in sorted order."""
+def _most_frequent(texts: Sequence[str]) -> str:
+    """Return the most frequent text; among equally frequent ones the first in sorted order."""
     counts = Counter(texts)
     return min(counts, key=lambda text: (-counts[text], text))
 
 
 def _usable(question: _Question, features: Sequence[Feature]) -> list[Feature]:
-    """Leave out the target itself, what is the same everywhere or different everywhere, and copies of the label."""
+    """Return the features that can be tested.
+
+    Left out are the target itself, categories that are the same or different in all units, and copies of the label.
+    """
     usable, seen = [], set()
     classes = [question.names[code] for code in question.codes]
     for feature in features:
-        values = _of_units(question, feature)
+        values = _unit_values(question, feature)
         if feature.column == question.task.column:
             continue
         if feature.is_text:
@@ -233,7 +240,7 @@ def _usable(question: _Question, features: Sequence[Feature]) -> list[Feature]:
             seen.add(partition)
         elif values.ndim == 1:
             known = ~np.isnan(values)
-            if not question.told(known) or len(np.unique(values[known])) < 2:
+            if not question.testable_classes(known) or len(np.unique(values[known])) < 2:
                 continue
         usable.append(feature)
     return usable
@@ -243,8 +250,8 @@ def _plain(text: str) -> str:
     return "".join(filter(str.isalnum, text.casefold())) or text
 
 
-def _once(pairs: Sequence[tuple[_Question, Feature]]) -> list[tuple[_Question, Feature]]:
-    """Ask of two targets only once whether one predicts the other."""
+def _without_repetitions(pairs: Sequence[tuple[_Question, Feature]]) -> list[tuple[_Question, Feature]]:
+    """Return the pairs without repetitions: whether one target predicts another is tested in one direction only."""
     seen: set[frozenset[str]] = set()
     kept = []
     for question, feature in pairs:
@@ -258,11 +265,11 @@ def _once(pairs: Sequence[tuple[_Question, Feature]]) -> list[tuple[_Question, F
 
 
 def _tested(question: _Question, feature: Feature, alpha: float) -> Shortcut:
-    values = _of_units(question, feature)
+    values = _unit_values(question, feature)
     if feature.is_text:
         return _categories(question, feature, values, alpha)
     known = ~np.isnan(values) if values.ndim == 1 else None
-    candidates = [_auc(question, code, values) for code in question.told(known)]
+    candidates = [_auc(question, code, values) for code in question.testable_classes(known)]
     auc, code, n_positive, n_negative = max(
         candidates, key=lambda each: each[0] if values.ndim == 2 else abs(each[0] - 0.5)
     )
@@ -292,7 +299,7 @@ def _versus(question: _Question, code: int) -> str:
 
 
 def _auc(question: _Question, code: int, values: NDArray[np.float64]) -> tuple[float, int, int, int]:
-    """Return the AUC of telling one class from the others, the class, and how many are of it and not."""
+    """Return the AUC of one class against the others, the class, and the numbers of units in it and not in it."""
     label = question.codes == code
     if values.ndim == 2:
         return _cross_validated(label, values), code, int(label.sum()), int((~label).sum())
@@ -314,7 +321,7 @@ def _cross_validated(label: NDArray[np.bool_], values: NDArray[np.float64]) -> f
         for train, test in splitter.split(values, label):
             mean, scale = values[train].mean(axis=0), values[train].std(axis=0)
             scaled = (values - mean) / np.where(scale > 0, scale, 1.0)
-            model = LogisticRegression(C=_PENALTY, solver="newton-cholesky").fit(scaled[train], label[train])
+            model = LogisticRegression(C=_INVERSE_PENALTY, solver="newton-cholesky").fit(scaled[train], label[train])
             aucs.append(_plain_auc(label[test], model.decision_function(scaled[test])))
     return float(np.mean(aucs))
 
@@ -340,7 +347,7 @@ def _categories(question: _Question, feature: Feature, values: NDArray[np.object
 
 
 def _chi_square(counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the statistic of tables (..., K, C) without empty rows and columns."""
+    """Return the chi-square statistic of contingency tables, (..., K, C), without empty rows or columns."""
     rows, columns = counts.sum(axis=-1, keepdims=True), counts.sum(axis=-2, keepdims=True)
     n = counts.sum(axis=(-2, -1))
     statistic: NDArray[np.float64] = n * ((counts**2 / (rows * columns)).sum(axis=(-2, -1)) - 1)
@@ -358,13 +365,13 @@ def _cramers_v(counts: NDArray[np.int64]) -> float:
 def _permutation_p(
     levels: NDArray[np.int64], codes: NDArray[np.int64], counts: NDArray[np.int64], alpha: float
 ) -> float:
-    """Return the share of shuffled labels that go with the levels as well; few shuffles where that is common."""
+    """Return the p-value of a permutation test of chi-square; it stops early where the p-value is large."""
     observed = float(_chi_square(counts)) - 1e-9
     rng = np.random.default_rng(_SEED)
     k, c = counts.shape
-    limit = max(_FIRST_PERMUTATIONS, int(np.ceil(_ENOUGH / alpha)))
+    limit = max(_MIN_PERMUTATIONS, int(np.ceil(_MAX_REACHED / alpha)))
     done = reached = 0
-    while done < limit and reached < _ENOUGH:
+    while done < limit and reached < _MAX_REACHED:
         shuffled = rng.permuted(np.tile(codes, (_CHUNK, 1)), axis=1)  # (_CHUNK, U)
         cell = (np.arange(_CHUNK)[:, None] * k + levels) * c + shuffled
         tables = np.bincount(cell.ravel(), minlength=_CHUNK * k * c).reshape(_CHUNK, k, c)
@@ -374,7 +381,7 @@ def _permutation_p(
 
 
 def _striking(counts: NDArray[np.int64], names: Sequence[str], question: _Question) -> str:
-    """Return the levels that deviate most, in numbers."""
+    """Return the three levels that deviate most from independence, with their numbers, as text."""
     expected = counts.sum(axis=1, keepdims=True) * counts.sum(axis=0) / counts.sum()
     order = np.argsort(-((counts - expected) ** 2 / expected).sum(axis=1), kind="stable")[:3]
     parts = []

@@ -1,7 +1,7 @@
-"""Repertoires of one subject that share more with another class than with their own: swapped or contaminated samples.
+"""Find repertoires that share more with another class of their subject than with their own: swaps, contamination.
 
-Clones persist: of a subject's samples of CD4 and of CD8 cells, say, those of one kind share more than the others. Where
-labels do not go with clones at all, as those of visits, nothing is said.
+Clones persist: of one subject's samples of CD4 and of CD8 cells, for example, two samples of one kind share more
+sequences than two of different kinds. Labels that do not go with clones, such as those of visits, give no finding.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binom
 
-from deeprc.checks.findings import Finding, named
-from deeprc.checks.overlaps import Pair, sampled_overlaps
+from deeprc.checks.findings import Finding, name_few
+from deeprc.checks.overlaps import MIN_SHARED, Pair, sampled_overlaps
 from deeprc.checks.profile import RepertoireProfile
 from deeprc.checks.sheet import Subjects
 from deeprc.datasets.metadata import Metadata
@@ -22,28 +22,27 @@ from deeprc.tasks import Task, labels
 
 __all__ = ["ClassComparison", "check_swaps"]
 
-_SHARED = 10  # fewer in common are no sign
-_TIMES = 3.0
-_LEVEL = 0.01  # of all comparisons together
-_LEVEL_OF_COHORT = 0.05  # that subjects' clones go with the class
+_MIN_RATIO = 3.0  # of the similarity to another class to that to the own class
+_LEVEL = 0.01  # of significance, for all comparisons together
+_LEVEL_OF_COHORT = 0.05  # of the sign test of whether clones go with the class
 
 
 @dataclass(frozen=True)
 class ClassComparison:
-    """A repertoire of a subject, and the nearest ones of its class and of the others.
+    """A repertoire, and the most similar repertoires of the same subject: in its own class, and in another class.
 
     Attributes
     ----------
     target, subject
-        Of what the classes are, and whose the repertoires.
+        The target that has the classes, and the subject.
     names
-        Of the repertoire and the nearest one of another class.
+        The ids of the repertoire and of the most similar one of another class.
     classes
-        Of these.
+        The classes of these two.
     within, across
-        What the repertoire shares with the nearest ones.
+        What the repertoire shares with the most similar one of its own class, and of another class.
     n_across
-        How many of other classes there were to choose from.
+        The number of the subject's repertoires of other classes.
     """
 
     target: str
@@ -56,27 +55,28 @@ class ClassComparison:
 
     @property
     def is_in_order(self) -> bool:
-        """Whether its own class is nearer."""
-        return _likeness(self.within) > _likeness(self.across)
+        """Whether the repertoire is more similar to its own class."""
+        return _similarity(self.within) > _similarity(self.across)
 
     @property
     def p_value(self) -> float:
-        """Chance of so many in common across, if both pairs were equally alike; for the nearest one.
+        """The p-value of sharing so much with another class, if both pairs were equally similar.
 
-        A pair within the class cannot share more than the smaller one has.
+        It is corrected for choosing the most similar of `n_across` repertoires. A pair within the class cannot share
+        more sequences than its smaller repertoire has.
         """
         across, within = _scale(self.across), min(self.within.sizes)
         n = self.across.shared + self.within.shared
         return self.n_across * float(binom.sf(self.across.shared - 1, n, across / (across + within)))
 
     def is_strange(self, level: float) -> bool:
-        """Whether another class is nearer by far, and not by chance."""
-        far = _likeness(self.across) > _TIMES * _likeness(self.within)
-        return self.across.shared >= _SHARED and far and self.p_value <= level
+        """Return whether the similarity to another class is much higher, and significant at a level."""
+        far = _similarity(self.across) > _MIN_RATIO * _similarity(self.within)
+        return self.across.shared >= MIN_SHARED and far and self.p_value <= level
 
     @property
     def text(self) -> str:
-        """What is shared with whom."""
+        """A sentence that says how much the repertoire shares with both."""
         first, second = (f"{name} ({label})" for name, label in zip(self.names, self.classes, strict=True))
         own = f"the first and its own class {self.within.overlap:.1%}"
         return f"{first} and {second} share {self.across.overlap:.1%} of the smaller one's sequences, {own}"
@@ -86,18 +86,18 @@ def _scale(pair: Pair) -> float:
     return float(np.sqrt(pair.sizes[0] * pair.sizes[1]))
 
 
-def _likeness(pair: Pair) -> float:
-    """Return what two repertoires share, relative to both sizes: so a deeper one does not look more like all others."""
+def _similarity(pair: Pair) -> float:
+    """Return the similarity of two repertoires, relative to both sizes: a deeper one is not more similar to all."""
     return pair.shared / _scale(pair) if pair.shared else 0.0
 
 
 def check_swaps(
     profiles: Sequence[RepertoireProfile], sheet: Metadata, tasks: Sequence[Task], subjects: Subjects
 ) -> tuple[list[Finding], list[ClassComparison]]:
-    """Return findings on subjects whose repertoires share more across classes than within, and how much these share.
+    """Return findings about repertoires that are more similar to another class of their subject, and these comparisons.
 
-    A repertoire is compared if its subject has another one of its class and one of another class. Subjects are named
-    only where those in order are so many that labels must go with clones (a sign test): at least 5, or 7 of 8.
+    A repertoire is compared if its subject has another repertoire of the same class and one of another class. There are
+    findings only if a sign test over subjects shows that labels go with clones: at least 5 of 5, or 7 of 8 subjects.
     """
     profile_of = {each.repertoire_id: each for each in profiles if each.kept}
     found: list[Finding] = []
@@ -123,7 +123,7 @@ def check_swaps(
 def _comparisons(
     members: Sequence[RepertoireProfile], label: Sequence[float], task: Task, subject: str
 ) -> Iterator[ClassComparison]:
-    """Yield what can be compared among a subject's repertoires; copies of each other are not."""
+    """Yield the comparisons among the repertoires of a subject; exact copies are not compared."""
     if len(set(label)) < 2:
         return
     pairs_of: list[dict[int, Pair]] = [{} for _ in members]
@@ -134,23 +134,23 @@ def _comparisons(
         own = [pair for j, pair in mine.items() if label[j] == label[i]]
         others = [j for j in mine if label[j] != label[i]]
         if own and others:
-            j = max(others, key=lambda other: _likeness(mine[other]))
+            j = max(others, key=lambda other: _similarity(mine[other]))
             names = (member.repertoire_id, members[j].repertoire_id)
             classes = (task.class_names[int(label[i])], task.class_names[int(label[j])])
-            within = max(own, key=_likeness)
+            within = max(own, key=_similarity)
             yield ClassComparison(task.name, subject, names, classes, within, mine[j], len(others))
 
 
 def _go_with_clones(subjects: Sequence[Sequence[ClassComparison]]) -> bool:
-    """Say whether more subjects are in order than by chance."""
+    """Return whether a sign test shows that subjects are in order more often than by chance."""
     n = sum(_is_in_order(compared) for compared in subjects)
     return n > 0 and float(binom.sf(n - 1, len(subjects), 0.5)) <= _LEVEL_OF_COHORT
 
 
 def _is_in_order(compared: Sequence[ClassComparison]) -> bool:
-    """Say whether in two classes or more, and in each, most of a subject's repertoires are nearest to their own class.
+    """Return whether most repertoires of each class of a subject, at least two, are most similar to their own class.
 
-    Where one class is large and the other small, the nearest one is of the large class whatever clones do.
+    One class is not enough: if it is larger than the others, its repertoires are most similar to it by chance.
     """
     order: dict[str, list[bool]] = {}
     for each in compared:
@@ -159,7 +159,7 @@ def _is_in_order(compared: Sequence[ClassComparison]) -> bool:
 
 
 def _finding(task: Task, strange: Sequence[ClassComparison], profile_of: Mapping[str, RepertoireProfile]) -> Finding:
-    """Return one finding on all subjects with repertoires that are nearer to another class, with one of them."""
+    """Return one finding about all subjects with such repertoires; its message shows the clearest case."""
     subjects = list(dict.fromkeys(each.subject for each in strange))
     ids = tuple(dict.fromkeys(name for each in strange for name in each.names))
     clearest = max(strange, key=lambda each: each.across.overlap)
@@ -167,7 +167,7 @@ def _finding(task: Task, strange: Sequence[ClassComparison], profile_of: Mapping
         "warning",
         "closer-to-other-class",
         f"target {task.name!r}: repertoires share more with another class of their subject than with their own, of "
-        f"{named(subjects, 'subject', 'subjects')}; {clearest.text}",
+        f"{name_few(subjects, 'subject', 'subjects')}; {clearest.text}",
         "look for swapped or contaminated samples, and leave out those whose class is in doubt; samples of one day may "
         "share more for good reasons",
         tuple(dict.fromkeys(str(profile_of[name].path) for name in ids)),

@@ -1,4 +1,4 @@
-"""The same repertoire under several names, and repertoires of different subjects that share too much.
+"""Find the same repertoire under several names, and repertoires of different subjects that share too much.
 
 Letters: B repertoires.
 """
@@ -13,18 +13,16 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from deeprc.checks.findings import Finding, Severity, named
-from deeprc.checks.overlaps import Overlaps, Pair, overlap_blocks, sketches_of
+from deeprc.checks.findings import Finding, Severity, name_few
+from deeprc.checks.overlaps import MIN_SHARED, Overlaps, Pair, overlap_blocks, sketches_of
 from deeprc.checks.profile import RepertoireProfile
 
 __all__ = ["SimilarPair", "check_twins"]
 
-_CHANCE = 10  # fewer sequences may be the same by chance
-_SHARED = 10  # fewer in common are no sign
-_OVERLAP = 0.1
-_TOP_OVERLAP = 0.25
-_ODDS = 10.0
-_USUAL_OF = 2000  # repertoires, at most, whose pairs say what is usual
+_MIN_SEQUENCES = 10  # two repertoires with fewer sequences may be equal by chance
+_MIN_OVERLAP, _MIN_TOP_OVERLAP = 0.1, 0.25  # of two samples, and of the sequences with the largest counts
+_MIN_ODDS_RATIO = 10.0  # of a pair's overlap to the median pair's
+_MAX_COMPARED = 2000  # repertoires whose pairs give the median overlap
 
 _SAMPLED, _LARGEST = "sequences", "largest sequences"
 
@@ -33,17 +31,17 @@ SameSubject = Callable[[str, str], bool]
 
 @dataclass(frozen=True)
 class SimilarPair:
-    """Two repertoires of different subjects that share far more than the usual pair, by one measure.
+    """Two repertoires of different subjects that share far more sequences than the median pair, by one measure.
 
     Attributes
     ----------
     names
-        The two.
+        The ids of the two repertoires.
     measure
-        "sequences": a fair sample of the (junction, V, J) of both; "largest sequences": the hundred of each with the
-        largest counts.
+        The sequences (junction, V gene, J gene) that are compared: "sequences" is a fair sample of both repertoires,
+        "largest sequences" the hundred of each with the largest counts.
     pair
-        How many were compared of each, and how many both have.
+        The numbers of sequences that were compared, and the number that both have.
     usual
         The overlap of the median pair of the cohort.
     """
@@ -55,24 +53,24 @@ class SimilarPair:
 
     @property
     def expected(self) -> float:
-        """How many they would share as the median pair."""
+        """The number of sequences that the two would share with the overlap of the median pair."""
         return self.usual * min(self.pair.sizes)
 
 
 def check_twins(
     profiles: Sequence[RepertoireProfile], same_subject: SameSubject, *, subjects_known: bool = True
 ) -> tuple[list[Finding], list[SimilarPair]]:
-    """Return what is found about repertoires with the same content and with a suspiciously similar one, and the pairs.
+    """Return findings about repertoires with the same content or a suspiciously similar one, and the similar pairs.
 
-    The overlap of two repertoires is the share of the smaller one's (junction, genes) that the other has too,
-    estimated from the sketches, and the same among their hundred largest. Pairs of one subject are expected to share;
-    `subjects_known` says whether any column tells whose a repertoire is.
+    The overlap of two repertoires is the share of the smaller one's sequences (junction and genes) that the other one
+    also has. It is estimated from the sketches, and again for the hundred sequences with the largest counts. Two
+    repertoires of one subject are expected to share sequences. `subjects_known` says whether a column names subjects.
     """
     filled = [each for each in profiles if each.kept]
     largest = [each.prints.top for each in filled], [False] * len(filled)
     similar = [
-        *_similar_pairs(filled, sketches_of(filled), _SAMPLED, _OVERLAP, same_subject),
-        *_similar_pairs(filled, largest, _LARGEST, _TOP_OVERLAP, same_subject),
+        *_similar_pairs(filled, sketches_of(filled), _SAMPLED, _MIN_OVERLAP, same_subject),
+        *_similar_pairs(filled, largest, _LARGEST, _MIN_TOP_OVERLAP, same_subject),
     ]
     return [*_same(filled), *_similar(filled, similar, subjects_known)], similar
 
@@ -81,20 +79,24 @@ def _similar_pairs(
     profiles: Sequence[RepertoireProfile],
     sketches: tuple[Sequence[NDArray[np.uint64]], Sequence[bool]],
     measure: str,
-    least: float,
+    min_overlap: float,
     same_subject: SameSubject,
 ) -> Iterator[SimilarPair]:
-    """Yield the pairs that share enough to ask why: more than `least`, and ten times the odds of the usual pair."""
+    """Yield the pairs with an overlap above `min_overlap` and with ten times the odds of the median pair."""
     blocks: Iterable[Overlaps] = overlap_blocks(*sketches)
-    if len(profiles) <= _USUAL_OF:
+    if len(profiles) <= _MAX_COMPARED:
         blocks = list(blocks)
         usual = _median_overlap(blocks, len(profiles))
     else:
-        chosen = np.linspace(0, len(profiles) - 1, _USUAL_OF).astype(int).tolist()
+        chosen = np.linspace(0, len(profiles) - 1, _MAX_COMPARED).astype(int).tolist()
         evenly = overlap_blocks([sketches[0][i] for i in chosen], [sketches[1][i] for i in chosen])
         usual = _median_overlap(evenly, len(chosen))
     for block in blocks:
-        enough = (block.shared >= _SHARED) & (block.overlap > least) & (_odds(block.overlap) > _ODDS * _odds(usual))
+        enough = (
+            (block.shared >= MIN_SHARED)
+            & (block.overlap > min_overlap)
+            & (_odds(block.overlap) > _MIN_ODDS_RATIO * _odds(usual))
+        )
         for pair in block.pairs(np.asarray(enough)):
             first, second = profiles[pair.first], profiles[pair.second]
             names = (first.repertoire_id, second.repertoire_id)
@@ -103,7 +105,7 @@ def _similar_pairs(
 
 
 def _median_overlap(blocks: Iterable[Overlaps], n: int) -> float:
-    """Return the median overlap of all pairs of n repertoires; those that are not listed share nothing."""
+    """Return the median overlap of all pairs of n repertoires; pairs that are in no block share nothing."""
     found = np.concatenate([*(block.overlap for block in blocks), np.empty(0)])
     values = np.zeros(max(n * (n - 1) // 2, 1))
     values[: len(found)] = found
@@ -120,10 +122,10 @@ def _same(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     for each in profiles:
         by_digest.setdefault(each.prints.digest, []).append(each)
     several = [group for group in by_digest.values() if len(group) > 1]
-    certain = [group for group in several if group[0].kept >= _CHANCE]
+    certain = [group for group in several if group[0].kept >= _MIN_SEQUENCES]
     severities: tuple[tuple[Severity, list[list[RepertoireProfile]]], ...] = (
         ("error", certain),
-        ("warning", [group for group in several if group[0].kept < _CHANCE]),
+        ("warning", [group for group in several if group[0].kept < _MIN_SEQUENCES]),
     )
     for severity, found in severities:
         if not found:
@@ -188,10 +190,10 @@ def _grouped(
     profiles: Sequence[RepertoireProfile],
     figures: Mapping[str, int | float] | None = None,
 ) -> Finding:
-    """Return a finding on groups of repertoires, the largest of which is named."""
+    """Return a finding about groups of repertoires; its message names the largest group."""
     path_of = {each.repertoire_id: str(each.path) for each in profiles}
     members = tuple(name for group in groups for name in group)
-    largest = named(groups[0], "repertoire", "repertoires").partition(": ")[2]
+    largest = name_few(groups[0], "repertoire", "repertoires").partition(": ")[2]
     return Finding(
         severity,
         code,
@@ -205,7 +207,7 @@ def _grouped(
 
 
 def _components(pairs: Sequence[tuple[str, str]], ids: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return which repertoires hang together by pairs, the largest group first."""
+    """Return the groups of repertoires that are connected by pairs, the largest group first."""
     place = {name: i for i, name in enumerate(ids)}
     ends = np.array([[place[name] for name in pair] for pair in pairs]).T  # (2, pairs)
     graph = coo_array((np.ones(len(pairs)), (ends[0], ends[1])), shape=(len(ids), len(ids)))

@@ -23,7 +23,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 
 
 class _Group(click.Group):
-    """Imports a command only when it is asked for, and turns `InputError` into one line and exit code 2."""
+    """Imports a command only when it is called, and prints an `InputError` in one line with exit code 2."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -92,9 +92,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def prepare_process() -> None:
-    """Set what makes computing faster, but is a whole process's and so not for a library to set.
+    """Change settings of the process that make computing faster; a library must leave them alone.
 
-    It must come before anything computes.
+    This must be called before anything is computed.
     """
     prepare_caches()
     # Threads that wait sleep instead of spinning: as fast alone, and twice as fast beside another busy process.

@@ -10,7 +10,7 @@ _SEVERAL = "--test_dirs"
 
 
 class _Command(click.Command):
-    """Takes several values after one `--test_dirs`, as the challenge's template does."""
+    """A command that takes several values after one `--test_dirs`, as the template of the challenge does."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         repeated: list[str] = []
@@ -35,22 +35,38 @@ class _Command(click.Command):
 
 
 @click.command("airr-ml", cls=_Command)
-@click.option("--train_dir", required=True, metavar="DIR", help="One TSV per repertoire, and metadata.csv with labels.")
 @click.option(
-    _SEVERAL, "test_dirs", required=True, multiple=True, metavar="DIR...", help="Folders to predict; one or several."
+    "--train_dir",
+    required=True,
+    metavar="DIR",
+    help="The training folder: one TSV file per repertoire, and metadata.csv with the labels.",
 )
-@click.option("--out_dir", required=True, metavar="DIR", help="Where the two tables go; made if need be.")
-@click.option("--n_jobs", type=int, default=1, show_default=True, help="Cores to use; -1: all.")
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Of DeepRC.")
+@click.option(
+    _SEVERAL,
+    "test_dirs",
+    required=True,
+    multiple=True,
+    metavar="DIR...",
+    help="One or several folders with repertoires to predict.",
+)
+@click.option(
+    "--out_dir", required=True, metavar="DIR", help="The folder for the two tables; it is made if it does not exist."
+)
+@click.option("--n_jobs", type=int, default=1, show_default=True, help="Number of cores to use; -1: all cores.")
+@click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Where DeepRC computes."
+)
 @click.option(
     "--method",
     type=click.Choice(["auto", "gapped-logistic", "logistic", "public-clones", "deeprc"]),
     default="auto",
     show_default=True,
-    help="auto: the best by cross-validation in the training folder.",
+    help="The method; auto takes the best one by cross-validation in the training folder.",
 )
-@click.option("--locus", help="The chain to keep (TRB, IGH ...), where files hold several.")
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of all random choices.")
+@click.option("--locus", help="The chain to keep (TRB, IGH, ...) if files hold several.")
+@click.option(
+    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Seed of every random choice."
+)
 def airr_ml(
     train_dir: str,
     test_dirs: tuple[str, ...],
@@ -63,8 +79,8 @@ def airr_ml(
 ) -> None:
     """Predict with the interface of the AIRR-ML-25 challenge.
 
-    Trains on one folder, predicts others, and writes TRAIN_test_predictions.tsv and TRAIN_important_sequences.tsv, the
-    50,000 sequences that go most with the positive label.
+    The command trains on one folder, predicts others, and writes two tables: TRAIN_test_predictions.tsv, and
+    TRAIN_important_sequences.tsv with the 50,000 sequences that are most associated with the positive label.
 
     \b
     Example:

@@ -42,21 +42,41 @@ def _list(context: click.Context, _: click.Parameter, value: bool) -> None:
     "methods",
     multiple=True,
     metavar="NAME,...",
-    help="What to compare: names, see --list, `module:Class` for your own, or all. May be given several times."
-    "  [default: all]",
+    help="The methods to compare: names from --list, `module:Class` for a class of your own, or all. The option may be"
+    " given several times.  [default: all]",
 )
-@click.option("--output", "-o", metavar="FOLDER", help="The folder to write; must not exist, unless with --resume.")
+@click.option(
+    "--output", "-o", metavar="FOLDER", help="The folder to write. It must not exist yet, except with --resume."
+)
 @click.option(
     "--preset",
-    help="The search spaces: paper, quick, or a YAML file like theirs.  [default: quick, or what --resume continues]",
+    help="The search spaces of the methods' settings: paper, quick, or a YAML file like these.  [default: quick; with"
+    " --resume that of the folder]",
 )
-@click.option("--folds", default="5", show_default=True, help="Their number, or a TSV of repertoire_id and fold.")
-@click.option("--group-by", metavar="COLUMN", help="Repertoires with the same value are in one fold.")
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of every random choice.")
-@click.option("--jobs", type=click.IntRange(0), default=1, show_default=True, help="Processes; 0 is one for each core.")
-@click.option("--scheduler", metavar="ADDRESS", help="Run on a Dask cluster, tcp://host:8786, that can read CONTAINER.")
-@click.option("--resume", is_flag=True, help="Continue what --output holds; other methods may be added.")
-@click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="Show the methods.")
+@click.option(
+    "--folds",
+    default="5",
+    show_default=True,
+    help="The number of folds, or a TSV file with the columns repertoire_id and fold.",
+)
+@click.option(
+    "--group-by",
+    metavar="COLUMN",
+    help="Keep repertoires with the same value in this column, such as one subject's, in one fold.",
+)
+@click.option(
+    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Seed of every random choice."
+)
+@click.option(
+    "--jobs", type=click.IntRange(0), default=1, show_default=True, help="Number of processes; 0: one per core."
+)
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Address of the scheduler of a Dask cluster that can read CONTAINER, such as tcp://host:8786.",
+)
+@click.option("--resume", is_flag=True, help="Continue the benchmark in --output; methods may be added.")
+@click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List the methods.")
 def benchmark(
     container: str,
     target: str,
@@ -67,10 +87,10 @@ def benchmark(
     jobs: int,
     **others: Any,
 ) -> None:
-    """Compare methods on CONTAINER: same folds, same search of settings, same metrics, one table.
+    """Compare methods on CONTAINER with the same folds, the same search of settings and the same metrics.
 
-    Each fold tests once; settings are chosen by their AUC on the fold after it; the others train. An interrupted call
-    continues with --resume.
+    Each fold is once the test fold. The settings of a method are chosen by their AUC on the fold after it, and the
+    other folds are for training. An interrupted call continues with --resume.
 
     \b
     Examples:
@@ -113,7 +133,7 @@ def benchmark(
 
 @contextmanager
 def _progress() -> Iterator[Any]:
-    """Give a callback that shows how many jobs have ended and the time left; lines now and then without a terminal."""
+    """Yield a callback that shows the number of ended jobs and the time left: a bar on a terminal, else lines."""
     terminal = sys.stderr.isatty()
     bar: tqdm[Any] | None = None
     said = time.monotonic()

@@ -30,17 +30,21 @@ _OF_CONTAINERS = {"sources", "targets", "group_by", "as_json", "output", "debug"
 @click.option(
     "--metadata",
     type=click.Path(path_type=Path),
-    help="The metadata sheet (TSV, CSV or XLSX): one row per repertoire. A container has its own.",
+    help="The metadata sheet (TSV, CSV or XLSX) with one row per repertoire. A container needs none.",
 )
 @click.option(
     "--target",
     "targets",
     multiple=True,
     metavar="TARGET",
-    help="What is to be predicted, as in `deeprc train`; may be given several times."
+    help="What is to be predicted, as in `deeprc train`. The option may be given several times."
     "  [default: the columns that look like labels]",
 )
-@click.option("--group-by", metavar="COLUMN", help="Whose a repertoire is.  [default: found by its name]")
+@click.option(
+    "--group-by",
+    metavar="COLUMN",
+    help="The column that names the subject of each repertoire.  [default: found by its name]",
+)
 @reading_options
 @click.option(
     "--jobs", type=click.IntRange(1), help="Number of worker processes.  [default: one per core, fewer for few files]"
@@ -49,7 +53,8 @@ _OF_CONTAINERS = {"sources", "targets", "group_by", "as_json", "output", "debug"
     "--output",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
-    help="Write all findings, groups and pairs as tables and one JSON document; an earlier check's folder is replaced.",
+    help="Write all findings, groups and pairs to this folder as tables and one JSON document. The folder of an earlier"
+    " check is replaced.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 def check(
@@ -62,18 +67,18 @@ def check(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Read a cohort as preprocess does, or a container, and list everything that is wrong or suspicious.
+    """List everything that is wrong or suspicious about a cohort: repertoire files with a sheet, or a container.
 
-    Prints what preprocess would do, how well the label can be told without reading a receptor (from the size of the
-    repertoire, gene usage, file names, other columns), and every finding with its code and what to do.
+    The command prints what preprocess would do, how well the label can be predicted without any receptor sequence (from
+    the size of the repertoire, gene usage, file names or other columns), and every finding with its code and advice.
 
     An error is what preprocess or train would refuse, or what makes results wrong: files that cannot be read, rows
-    without files, mixed chains or species, the same repertoire under two names. A warning may be a trap or may be
-    meant; a note is good to know. All problems are listed, not only the first.
+    without files, mixed chains or species, the same repertoire under two names. A warning may make results wrong, or
+    may be intended. A note is for information. All problems are listed, not only the first.
 
     Exit code: 0 without errors, 1 with errors, 2 for wrong usage.
 
-    Each finding is one line with the first few names; --output FOLDER has all of them.
+    Each finding is one line with the first few names; --output FOLDER writes all of them.
 
     \b
     Examples:

@@ -10,12 +10,12 @@ __all__ = ["config"]
 @click.command()
 @click.argument("name", default="deeprc", metavar="[NAME]")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--yaml", "as_yaml", is_flag=True, help="Print a YAML file to start from.")
+@click.option("--yaml", "as_yaml", is_flag=True, help="Print the settings as a YAML file for `deeprc train --config`.")
 def config(name: str, overrides: tuple[str, ...], as_yaml: bool) -> None:
-    """List the settings of network and training: value, default, which values they take, and what they mean.
+    """List the settings of network and training with their values, defaults, allowed values and meaning.
 
-    NAME is a configuration that comes with deeprc (cmv, deeprc, paper) or a YAML file; without it, the default
-    one is shown. KEY=VALUE changes a setting, as in `deeprc train`.
+    NAME is a configuration that comes with deeprc (cmv, deeprc, paper) or a YAML file; without NAME the default
+    configuration is shown. KEY=VALUE changes a setting, as in `deeprc train`.
 
     \b
     Examples:

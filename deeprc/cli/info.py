@@ -12,7 +12,7 @@ __all__ = ["info"]
 
 @click.command()
 @click.argument("container", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 def info(container: Path, as_json: bool) -> None:
     """Show what CONTAINER holds: repertoires, sequences, counts, metadata, and what was dropped.
 

@@ -19,11 +19,15 @@ __all__ = ["preprocess"]
     "--metadata",
     required=True,
     type=click.Path(path_type=Path),
-    help="The metadata sheet (TSV, CSV or XLSX): one row per repertoire.",
+    help="The metadata sheet (TSV, CSV or XLSX) with one row per repertoire.",
 )
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The container to write.")
 @reading_options
-@click.option("--skip-bad-files", is_flag=True, help="Leave out files that cannot be read, and list them.")
+@click.option(
+    "--skip-bad-files",
+    is_flag=True,
+    help="Leave out files that cannot be read, with a warning.  [default: they are an error]",
+)
 @click.option("--jobs", type=int, help="Number of worker processes.  [default: one per core, fewer for few files]")
 def preprocess(
     sources: tuple[Path, ...],
@@ -35,9 +39,10 @@ def preprocess(
 ) -> None:
     """Read repertoire files and write them, in the order of the metadata sheet, to one container.
 
-    SOURCE is a file or a folder (searched with all folders in it), gzip, bzip2, xz, zip or plain: AIRR, immunoSEQ,
-    MiXCR, 10x, BD Rhapsody, VDJtools, immunarch, TCRex, the original DeepRC's tables and HDF5 files, or any table with
-    --sequence-column. After an interrupt the same command goes on where it was.
+    SOURCE is a file, or a folder that is searched with all its subfolders. Files may be plain or packed (gzip, bzip2,
+    xz, zip). Known formats are AIRR, immunoSEQ, MiXCR, 10x, BD Rhapsody, VDJtools, immunarch, TCRex, and the tables and
+    HDF5 files of the original DeepRC; --sequence-column reads any other table. After an interruption, the same command
+    continues where it stopped.
 
     \b
     Example:

@@ -13,7 +13,7 @@ from tqdm import tqdm
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from deeprc.training.trainer import TrainingState
+    from deeprc.training.state import TrainingState
 
 __all__ = ["bar", "training_bar"]
 
@@ -28,7 +28,7 @@ def bar(items: Iterable[_Item], unit: str) -> Iterable[_Item]:
 
 @contextmanager
 def training_bar(n_updates: int) -> Iterator[Callable[[TrainingState, Tensor], None]]:
-    """Give a callback that shows loss, validation AUC and the time left; lines instead of a bar without a terminal."""
+    """Yield a callback that shows loss, validation AUC and the time left: a bar on a terminal, else lines."""
     terminal = sys.stderr.isatty()
     with ExitStack() as stack:
         progress: tqdm[NoReturn] | None = None

@@ -10,12 +10,14 @@ __all__ = ["quickstart"]
 
 
 @click.command()
-@click.option("--output", default="quickstart", show_default=True, metavar="FOLDER", help="A new or empty folder.")
+@click.option(
+    "--output", default="quickstart", show_default=True, metavar="FOLDER", help="The folder to write, new or empty."
+)
 def quickstart(output: str) -> None:
     """Run the whole job once, offline: simulate a cohort with an implanted motif, preprocess, train, evaluate.
 
-    Takes a minute and a half on two cores the first time, when it also compiles, and less than a minute later. Every
-    file is left for you to look at.
+    The first call takes a minute and a half on two cores, since it also compiles; later calls take less than a minute.
+    All files stay for you to look at.
     """
     from deeprc.quickstart import N_UPDATES, TOP, run_quickstart
 

@@ -95,7 +95,7 @@ def reading_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def file_bar() -> Iterator[Callable[[int, int], None]]:
-    """Give a function that shows how many files of all are done, on a terminal."""
+    """Yield a function that shows on a terminal how many of all files are done."""
     from tqdm import tqdm
 
     with tqdm(unit="file", disable=not sys.stderr.isatty()) as bar:

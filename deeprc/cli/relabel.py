@@ -15,15 +15,16 @@ __all__ = ["relabel"]
     "--metadata",
     required=True,
     type=click.Path(path_type=Path),
-    help="The new metadata sheet (TSV, CSV or XLSX): one row per repertoire.",
+    help="The new metadata sheet (TSV, CSV or XLSX) with one row per repertoire.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The container to write.  [default: CONTAINER]")
-@click.option("--id-column", help="Column of the sheet with the repertoire ids.  [default: found by its name]")
-@click.option("--keep-columns", is_flag=True, help="Keep the old sheet's columns that the new one does not have.")
+@click.option("--id-column", help="The sheet's column with the repertoire ids.  [default: found by its name]")
+@click.option("--keep-columns", is_flag=True, help="Keep columns of the old sheet that the new sheet does not have.")
 @click.option(
     "--allow-missing",
     is_flag=True,
-    help="Leave out rows without a repertoire; the labels of repertoires without a row are missing.",
+    help="Leave out rows without a repertoire, and keep repertoires without a row, whose labels are then missing, with"
+    " a warning.  [default: each is an error]",
 )
 def relabel(
     container: Path,
@@ -35,7 +36,7 @@ def relabel(
 ) -> None:
     """Give CONTAINER the columns of another metadata sheet, without reading the repertoire files again.
 
-    The sequences stay as they are, so trained runs still know which repertoires they have seen.
+    The sequences do not change, so trained runs still recognise the repertoires that they were trained on.
 
     \b
     Example:

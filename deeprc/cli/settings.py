@@ -15,7 +15,7 @@ _TITLES = {"network": "Settings of the network", "training": "Settings of the tr
 
 
 def help_sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Yield a title and the settings of each section: with its default, and its meaning."""
+    """Yield for each section its title and its settings, each with default and meaning."""
     for section, group in _by_section():
         yield (
             f"{_TITLES[section]} (KEY=VALUE; here with the defaults)",
@@ -24,7 +24,7 @@ def help_sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
 
 
 def settings_text(config: Config) -> str:
-    """Return all settings with value, default where it differs, the values that they take, and their meaning."""
+    """Return all settings as text: value, default where it differs, allowed values, and meaning."""
     lines = []
     for section, group in _by_section():
         lines += [_TITLES[section], ""]
@@ -38,7 +38,7 @@ def settings_text(config: Config) -> str:
 
 
 def settings_yaml(config: Config) -> str:
-    """Return a YAML file for `--config` with all settings, each below a comment that says what it means."""
+    """Return all settings as a YAML file for `--config`, each below a comment with its meaning."""
     lines = ["# For `deeprc train --config FILE`. A setting that is left out has its default."]
     for section, group in _by_section():
         lines += ["", f"{section}:"]

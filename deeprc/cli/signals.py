@@ -20,14 +20,14 @@ from deeprc.errors import Terminated
 
 __all__ = ["ending_by_signals"]
 
-_SECONDS = 0.1
-"""Until the timer looks whether the exception is on its way."""
+_TIMER_SECONDS = 0.1
+"""The time after which the timer checks whether the exception is on its way."""
 
 _Ending = Terminated | KeyboardInterrupt
 
 
 class _Endings:
-    """What the handlers of the signals share: the exception that is to end the command."""
+    """The handlers of the signals, and the exception that is to end the command."""
 
     def __init__(self) -> None:
         self.asked: _Ending | None = None
@@ -42,8 +42,8 @@ class _Endings:
         """Handle Ctrl-C; a second one ends a clean-up that hangs."""
         self._raise(KeyboardInterrupt())
 
-    def look(self, _number: int, _: FrameType | None) -> None:
-        """Handle the timer: raise again what was thrown away."""
+    def raise_again(self, _number: int, _: FrameType | None) -> None:
+        """Handle the timer: raise the exception again if Python threw it away."""
         if self.asked is None:
             return
         if _is_handled(self.asked):
@@ -56,8 +56,8 @@ class _Endings:
         _set_timer()
         raise ending
 
-    def be_quiet(self, unraisable: Any) -> None:
-        """Handle what Python throws away: of what is raised again, nothing is said."""
+    def print_unraisable(self, unraisable: Any) -> None:
+        """Handle an exception that Python throws away: print nothing about one that will be raised again."""
         if unraisable.exc_value is None or unraisable.exc_value is not self.asked:
             self.hook(unraisable)
 
@@ -77,7 +77,7 @@ def _is_handled(ending: BaseException) -> bool:
 
 def _set_timer() -> None:
     if hasattr(signal, "setitimer"):
-        signal.setitimer(signal.ITIMER_REAL, _SECONDS)
+        signal.setitimer(signal.ITIMER_REAL, _TIMER_SECONDS)
 
 
 @contextmanager
@@ -91,9 +91,9 @@ def ending_by_signals() -> Iterator[None]:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         handlers[signal.SIGINT] = endings.interrupt
     if hasattr(signal, "setitimer"):
-        handlers[signal.SIGALRM] = endings.look
+        handlers[signal.SIGALRM] = endings.raise_again
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    sys.unraisablehook = endings.be_quiet
+    sys.unraisablehook = endings.print_unraisable
     try:
         yield
     finally:

@@ -35,8 +35,8 @@ class _Group(click.Group):
 def simulate() -> None:
     """Simulate a cohort whose repertoires of one class carry an implanted signal.
 
-    RECIPE is one of the paper's cohorts (--list) or a YAML file like theirs; KEY=VALUE changes it. The truth, which
-    sequences carry the signal, is stored in the container.
+    RECIPE is the name of a recipe (--list shows them, among them the cohorts of the paper) or a YAML file like theirs;
+    KEY=VALUE changes a value of it. The container also stores which sequences carry the signal.
 
     \b
     Examples:
@@ -50,12 +50,21 @@ def simulate() -> None:
 @click.argument("recipe", required=False, metavar="RECIPE|FILE.yaml")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The container to write.")
-@click.option("--as-airr", type=click.Path(path_type=Path), metavar="FOLDER", help="Write AIRR files and a sheet, too.")
-@click.option("--seed", type=int, help="Of every random choice.  [default: the recipe's, 0]")
-@click.option("--scale", type=float, default=1.0, show_default=True, help="Of the number of repertoires.")
-@click.option("--background", type=click.Path(path_type=Path), help="Real sequences: a container, a table, a list.")
+@click.option(
+    "--as-airr",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Also write the cohort as AIRR files with a metadata sheet.",
+)
+@click.option("--seed", type=int, help="Seed of every random choice.  [default: that of the recipe, or 0]")
+@click.option("--scale", type=float, default=1.0, show_default=True, help="Factor for the number of repertoires.")
+@click.option(
+    "--background",
+    type=click.Path(path_type=Path),
+    help="Real sequences for a recipe that needs them: a container, a table or a list of sequences.",
+)
 @click.option("--carriers", type=click.Path(path_type=Path), help="A table of who carries which clone (cmv-like).")
-@click.option("--list", "show", is_flag=True, help="Show the recipes that come with deeprc.")
+@click.option("--list", "show", is_flag=True, help="List the recipes that come with deeprc.")
 def cohort(
     recipe: str | None,
     overrides: tuple[str, ...],
@@ -71,7 +80,7 @@ def cohort(
     from deeprc.datasets.container import is_container
     from deeprc.datasets.simulation import load_recipe, recipes, write_airr, write_container
     from deeprc.datasets.simulation.write import check_airr_folder
-    from deeprc.files import check_place
+    from deeprc.files import check_output_path
 
     if show:
         for name, what in recipes().items():
@@ -80,7 +89,7 @@ def cohort(
     if recipe is None or (output is None and as_airr is None):
         raise InputError("expected a recipe (`deeprc simulate --list` shows them) and --output, or --as-airr, or both")
     if output is not None:
-        check_place(output)
+        check_output_path(output)
         if output.exists() and not is_container(output):
             raise InputError(f"{output}: exists and is no container; choose another --output")
     if as_airr is not None:
@@ -102,10 +111,10 @@ def cohort(
 @simulate.command("train-lstm")
 @click.argument("background", type=click.Path(path_type=Path))
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The model to write.")
-@click.option("--hidden", type=int, default=96, show_default=True, help="Units, a multiple of 16.")
-@click.option("--epochs", type=int, default=3, show_default=True, help="Passes over the sequences.")
-@click.option("--limit", type=int, help="Learn only from the first so many sequences.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of every random choice.")
+@click.option("--hidden", type=int, default=96, show_default=True, help="Number of hidden units, a multiple of 16.")
+@click.option("--epochs", type=int, default=3, show_default=True, help="Number of passes over the sequences.")
+@click.option("--limit", type=int, help="Number of sequences to learn from, the first ones.  [default: all]")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of every random choice.")
 def train_lstm(background: Path, output: Path, hidden: int, epochs: int, limit: int | None, seed: int) -> None:
     """Train an LSTM to make sequences like those of BACKGROUND: a container, a table or a list.
 

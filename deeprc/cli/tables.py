@@ -31,7 +31,7 @@ _COLUMNS = (
 
 
 def metrics_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
-    """Return a table with one line per side and target from the content of `metrics.json`, and one of the controls."""
+    """Return the content of `metrics.json` as text: a table of sides and targets, and a table of the controls."""
     import pandas as pd  # takes half a second, which --help need not wait for
 
     rows = [
@@ -70,13 +70,13 @@ def _control(side: str, target: str, values: Mapping[str, Any]) -> dict[str, str
 
 
 def caution_lines(cautions: Sequence[Caution]) -> Iterator[str]:
-    """Say each warning in a line."""
+    """Yield each warning as a line of text."""
     for each in cautions:
         yield f"{'Warning' if each.level == 'warning' else 'Note'}: {name_flags(each.text)}"
 
 
 def head_lines(heads: Sequence[HeadSummary]) -> Iterator[str]:
-    """Say of each head, in a line, over how many sequences it averages."""
+    """Yield for each head a line that says over how many sequences it averages."""
     for head in heads:
         size, low, high = (f"{value:,.0f}" for value in (head.median_size, head.lower_quartile, head.upper_quartile))
         yield (

@@ -18,8 +18,8 @@ __all__ = ["train"]
 
 
 @contextmanager
-def _told_how_to_resume(folder: str) -> Iterator[None]:
-    """Tell, where the user, the system or a full disk ends the training early, how to go on."""
+def _say_how_to_resume(folder: str) -> Iterator[None]:
+    """Say how to continue if the user, the system or a full disk ends the training early."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit, WriteError):
@@ -29,7 +29,7 @@ def _told_how_to_resume(folder: str) -> Iterator[None]:
 
 
 class _Command(click.Command):
-    """Lists the settings below its help."""
+    """A command whose help also lists the settings of network and training."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, rows in help_sections():
@@ -47,32 +47,48 @@ class _Command(click.Command):
     "targets",
     multiple=True,
     metavar="TARGET",
-    help="What to predict: COLUMN, COLUMN=POSITIVE_CLASS, 'COLUMN=A,B vs C', 'COLUMN>50', COLUMN:multiclass or"
-    " COLUMN:regression; @WEIGHT may follow."
-    " Give it several times to train several targets at once.",
+    help="What to predict, by a column of the metadata: COLUMN, COLUMN=POSITIVE_CLASS, 'COLUMN=A,B vs C', 'COLUMN>50',"
+    " COLUMN:multiclass or COLUMN:regression. @WEIGHT at the end weights its loss. Give the option several times to"
+    " train several targets at once.",
 )
-@click.option("--output", metavar="FOLDER", help="The run directory to write; must not exist.")
+@click.option("--output", metavar="FOLDER", help="The run directory to write. It must not exist yet.")
 @click.option(
-    "--config", default="deeprc", show_default=True, help="A configuration's name or a YAML file, see `deeprc config`."
+    "--config",
+    default="deeprc",
+    show_default=True,
+    help="The name of a configuration, or a YAML file; see `deeprc config`.",
 )
-@click.option("--folds", default=5, show_default=True, help="Number of folds.")
-@click.option("--fold", default=0, show_default=True, help="The fold to test on.")
-@click.option("--validation-fold", type=int, help="The fold to validate on.  [default: the next one after --fold]")
-@click.option("--group-by", metavar="COLUMN", help="Repertoires with the same value stay on one side of the split.")
+@click.option("--folds", default=5, show_default=True, help="Number of folds for splitting the repertoires.")
+@click.option("--fold", default=0, show_default=True, help="Index of the fold for testing, from 0.")
+@click.option("--validation-fold", type=int, help="Index of the fold for validation.  [default: the fold after --fold]")
+@click.option(
+    "--group-by",
+    metavar="COLUMN",
+    help="Keep repertoires with the same value in this column, such as one subject's, on one side of the split.",
+)
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**32 - 1),
     default=0,
     show_default=True,
-    help="Of the split, the network's start and the sampling.",
+    help="Seed of every random choice: the split, the initial weights and the sampling.",
 )
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
+@click.option(
+    "--device",
+    default="auto",
+    show_default=True,
+    help="Where to compute: auto (CUDA if there is a GPU), cpu, cuda, cuda:1, ...",
+)
 @click.option(
     "--logger",
     type=click.Choice(["tensorboard"]),
-    help="Write losses, AUC and histograms of the attention at each evaluation, into OUTPUT/tensorboard.",
+    help="Write losses, AUC and histograms of the attention to OUTPUT/tensorboard at each evaluation.",
 )
-@click.option("--resume", metavar="RUN", help="Continue an interrupted run; give CONTAINER if it moved.")
+@click.option(
+    "--resume",
+    metavar="RUN",
+    help="Continue the interrupted training in this run directory. Give CONTAINER only if it has moved.",
+)
 @click.pass_context
 def train(
     ctx: click.Context,
@@ -92,7 +108,8 @@ def train(
 ) -> None:
     """Train a classifier on CONTAINER and write a run directory.
 
-    KEY=VALUE changes a setting of the configuration, as in `n_updates=5000 n_kernels=64`; all are listed below.
+    KEY=VALUE changes a setting of the configuration, as in `n_updates=5000 n_kernels=64`. All settings are listed
+    below.
 
     \b
     Example:
@@ -113,7 +130,7 @@ def train(
                 "--resume continues a run as it was started; it takes a CONTAINER that has moved and --logger, no more"
             )
         with (
-            _told_how_to_resume(resume),
+            _say_how_to_resume(resume),
             training_bar(read_settings(Path(resume)).config.training.n_updates) as progress,
         ):
             run = resume_run(resume, cohort=container, logger=logger, progress=progress)
@@ -123,7 +140,7 @@ def train(
         if "=" in container:
             raise InputError(f"expected a CONTAINER before the KEY=VALUE settings, found {container!r}")
         settings = load_config(config, overrides)
-        with _told_how_to_resume(output), training_bar(settings.training.n_updates) as progress:
+        with _say_how_to_resume(output), training_bar(settings.training.n_updates) as progress:
             run = train_run(
                 container,
                 output,

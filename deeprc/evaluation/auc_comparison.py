@@ -1,4 +1,4 @@
-"""Whether two methods are equally good on the same repertoires: DeLong's test, permutations, signs, Holm's method.
+"""Paired tests of whether two methods are equally good on the same repertoires; Holm's correction.
 
 Letters: B repertoires of a fold, F folds, M methods, P permutations, m positives, n negatives.
 """
@@ -23,12 +23,22 @@ __all__ = [
 ]
 
 _PERMUTATIONS = 2000
-_SIGNS = 10_000
+_SIGNS = 10_000  # draws of random signs
 _CHUNK = 4_000_000  # scores that are permuted at a time
 
 
 class PairedTest(NamedTuple):
-    """One method's measure less another's, two-sided p-value, and the test: "DeLong", "permutation" or "signs"."""
+    """The result of a paired test.
+
+    Attributes
+    ----------
+    difference
+        The measure of the first method minus that of the second.
+    p_value
+        The two-sided p-value.
+    test
+        The name of the test: "DeLong", "permutation" or "signs".
+    """
 
     difference: float
     p_value: float
@@ -46,9 +56,9 @@ def delong_covariance(
     Parameters
     ----------
     label
-        0 or 1, of both at least one, (B,).
+        The class of each repertoire, 0 or 1, each at least once, (B,).
     scores
-        Of M methods, (M, B).
+        The scores of M methods, (M, B).
 
     Returns
     -------
@@ -82,16 +92,17 @@ def paired_auc_test(
     (Bandos, Rockette and Gur, Statistics in Medicine 2005, 24:2873-2893), 2,000 times.
 
     Both tests take the trained models as given: they tell whether the difference would show on other repertoires, not
-    whether it would after training on others. Both take repertoires as independent, which several of one donor are not.
+    whether it would after training on others. Both take repertoires as independent, which several repertoires of one
+    donor are not.
 
     Parameters
     ----------
     labels
-        0 or 1, of both at least one, per fold, each (B,).
+        For each fold the class of each repertoire, 0 or 1, each at least once, (B,).
     first, second
-        The scores of each method, as `labels`.
+        For each fold the scores of the first and of the second method, (B,).
     seed
-        Of the permutations.
+        Decides the random permutations.
     """
     parts = [delong_covariance(label, np.stack([a, b])) for label, a, b in zip(labels, first, second, strict=True)]
     difference = float(np.mean([auc[0] - auc[1] for auc, _ in parts]))
@@ -133,17 +144,17 @@ def paired_macro_auc_test(
 ) -> PairedTest:
     """Test whether two methods have the same mean macro AUC over folds, on the same repertoires.
 
-    A permutation test as that of `paired_auc_test`: for random repertoires, the ranks that the two methods give them
-    are exchanged, for all classes at once, as the classes' AUCs are not independent.
+    This is the permutation test of `paired_auc_test`: for random repertoires, the ranks that the two methods give them
+    are exchanged. They are exchanged for all classes at once, since the AUCs of the classes are not independent.
 
     Parameters
     ----------
     indices
-        The number of each repertoire's class, every one at least once, per fold, each (B,).
+        For each fold the index of the class of each repertoire, every class at least once, (B,).
     first, second
-        The ranks by each method's scores of each class, per fold, each (B, C).
+        For each fold the ranks of the repertoires by the method's scores for each class, (B, C).
     seed
-        Of the permutations.
+        Decides the random permutations.
     """
     rng = np.random.default_rng(seed)
     difference, total = 0.0, np.zeros(_PERMUTATIONS)
@@ -167,17 +178,18 @@ def paired_error_test(
 ) -> PairedTest:
     """Test whether two methods predict numbers equally well, on the same repertoires.
 
-    The difference is that of r2. If the methods were alike, a repertoire's two squared errors could be exchanged, so
-    that each difference of them is as likely to have the other sign: the p-value is the share of random signs that
-    give a mean as far from 0 (Fisher's randomisation test of paired differences, 1935; 10,000 draws and the observed
-    signs). It takes repertoires as independent, which several of one donor are not.
+    The difference is that of r2. If the methods are equally good, the two squared errors of a repertoire can be
+    exchanged, so their difference is as likely to have the other sign. The p-value is the share of random signs whose
+    mean difference is at least as far from 0 as the observed one (Fisher's randomisation test of paired differences,
+    1935; 10,000 draws and the observed signs). The test takes repertoires as independent, which several repertoires of
+    one donor are not.
 
     Parameters
     ----------
     label, first, second
-        True values and those that each method predicts, (B,).
+        True values, and the values that the first and the second method predict, (B,).
     seed
-        Of the signs.
+        Decides the random signs.
     """
     errors = (label - second) ** 2 - (label - first) ** 2
     spread = float(((label - label.mean()) ** 2).sum())
@@ -194,7 +206,15 @@ def paired_error_test(
 
 
 def midrank_aucs(label: NDArray[np.int64], scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the AUC of each row of scores, (P, B), given labels of 0 and 1, of both at least one, (B,)."""
+    """Return the AUC of each row of scores, (P,).
+
+    Parameters
+    ----------
+    label
+        The class of each repertoire, 0 or 1, each at least once, (B,).
+    scores
+        P rows of scores, (P, B).
+    """
     positive = label == 1
     m, n = int(positive.sum()), int((~positive).sum())
     aucs: NDArray[np.float64] = (rankdata(scores, axis=1)[:, positive].sum(axis=1) - m * (m + 1) / 2) / (m * n)

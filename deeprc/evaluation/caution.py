@@ -15,7 +15,7 @@ from deeprc.files import write_text
 __all__ = ["CAUTIONS_FILE", "Caution", "read_cautions", "write_cautions"]
 
 CAUTIONS_FILE = "warnings.json"
-"""Its name in the folder of a run or a benchmark."""
+"""The name of the file in the folder of a run or a benchmark."""
 
 _FORMAT, _VERSION = "deeprc-warnings", 1
 
@@ -29,13 +29,13 @@ class Caution:
     level
         "warning" where it may change what a reader concludes, "note" otherwise.
     text
-        In sentences.
+        The warning in sentences.
     section
-        The id of the report's section that shows more.
+        The id of the section of the report that shows more.
     name
-        Its kind, as "subjects-apart".
+        The kind of the warning, such as "subjects-apart".
     details
-        The numbers and names in the text, for programs.
+        The numbers and names that the text mentions, for programs.
     """
 
     level: Literal["warning", "note"]
@@ -46,13 +46,13 @@ class Caution:
 
 
 def write_cautions(folder: Path, cautions: Iterable[Caution]) -> None:
-    """Write `warnings.json`, aside first, then renamed."""
+    """Write `warnings.json`; an earlier file stays until the new one is complete."""
     body = {"format": _FORMAT, "version": _VERSION, "warnings": [asdict(each) for each in cautions]}
     write_text(folder / CAUTIONS_FILE, json.dumps(body, indent=1, ensure_ascii=False) + "\n")
 
 
 def read_cautions(folder: Path) -> Sequence[Caution]:
-    """Return what `write_cautions` wrote; nothing where a folder of an earlier version has no such file.
+    """Read `warnings.json`; a folder of an earlier version without this file has no warnings.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def read_cautions(folder: Path) -> Sequence[Caution]:
 
 @dataclass(frozen=True)
 class _Stored:
-    """What the file holds."""
+    """The content of `warnings.json`."""
 
     format: str
     version: int

@@ -25,18 +25,19 @@ _WHERE = {"folds": "in more than one fold", "sides": "on more than one side of t
 def subject_cautions(
     metadata: pd.DataFrame, part_of: NDArray[np.int64], *, apart: Literal["folds", "sides"]
 ) -> list[Caution]:
-    """Return a warning of subjects that are trained with and tested, for the coarsest column that names them.
+    """Return a warning where repertoires of one subject are both trained on and tested.
 
-    A second warning is for a further column only where its subjects are no parts of the first one's.
+    There is one warning for the column with the fewest subjects. Another column gets a second warning only where its
+    values are no subdivisions of the first column's values.
 
     Parameters
     ----------
     metadata
-        One row per repertoire.
+        The metadata, with one row per repertoire.
     part_of
-        The fold or side of each, (B,); -1 where it takes no part.
+        The index of the fold or side of each repertoire, (B,); -1 where it is in none.
     apart
-        What the parts are.
+        Whether the parts are folds or the sides of a split.
     """
     straddling = subjects_in_several(metadata, part_of)
     told: list[str] = []
@@ -64,18 +65,18 @@ def _is_part_of(metadata: pd.DataFrame, column: str, coarser: str) -> bool:
 def people_cautions(
     person: NDArray[np.int64], column: str, classes: Mapping[str, NDArray[np.bool_]], *, kind: TaskKind, where: str
 ) -> list[Caution]:
-    """Return a warning where repertoires that judge are of few people, a note where some people have several.
+    """Return a warning if the repertoires come from few people, a note if some people have several repertoires.
 
     Parameters
     ----------
     person, column
-        Whose each repertoire is, (B,), and the column of the sheet that says so.
+        The index of the person of each repertoire, (B,), and the column of the sheet that says so.
     classes
-        The repertoires of each class, (B,), by its name; of a number all that have one, by "".
+        Which repertoires belong to each class, (B,), by its name; for regression those with a number, by "".
     kind
-        What is predicted.
+        The kind of the target.
     where
-        Whose repertoires they are, such as "test ".
+        The part that the repertoires are from, as the text begins, such as "test ".
     """
     sizes = {name: (int(rows.sum()), len(np.unique(person[rows]))) for name, rows in classes.items()}
     if all(n_people == n for n, n_people in sizes.values()):
@@ -107,10 +108,10 @@ def people_cautions(
 
 
 def part_of_split(split: Split, n: int) -> NDArray[np.int64]:
-    """Return the number of each repertoire's side, (B,), -1 where it is on none."""
+    """Return the index of the side of each of n repertoires in `SPLITS`, (B,); -1 where it is on none."""
     part = np.full(n, -1, np.int64)
-    for number, name in enumerate(SPLITS):
-        part[getattr(split, name)] = number
+    for index, name in enumerate(SPLITS):
+        part[getattr(split, name)] = index
     return part
 
 

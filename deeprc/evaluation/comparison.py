@@ -1,4 +1,4 @@
-"""Which of several methods predicts best, and what the test folds can tell: measure, interval, test, controls.
+"""Compare methods on the same test folds: measure, interval, paired test against the best method, controls.
 
 Letters: B repertoires of a fold, F folds, M methods.
 """
@@ -30,14 +30,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class MethodInfo:
-    """A method as the tables know it.
+    """A method as it appears in tables.
 
     Attributes
     ----------
     name
-        The key in the data frames, as "svm-minmax".
+        The name in data frames, such as "svm-minmax".
     label
-        What tables print, as "SVM (MinMax)".
+        The name that tables print, such as "SVM (MinMax)".
     kind
         "method"; "control" (reads no receptor sequence); or "truth" (uses the ground truth of a simulation). Only a
         "method" can be the best.
@@ -56,18 +56,18 @@ def checked_predictions(
     Parameters
     ----------
     predictions
-        The columns method, fold, repertoire_id, label, and those that the kind of target has, see
-        `deeprc.evaluation.scoring`: of two classes score (the higher, the likelier 1) and probability (of 1). Each
-        repertoire is in one fold; a method may lack folds, but no repertoire of a fold that it has.
+        A table with the columns method, fold, repertoire_id, label and those of the target's kind, see
+        `deeprc.evaluation.scoring`; for two classes they are score (higher for class 1) and probability (of class 1).
+        Each repertoire is in one fold. A method may lack folds, but it has all repertoires of a fold that it has.
     methods
-        All methods that may occur; any by default.
+        All methods that may occur; by default any.
     scoring
-        Of the kind of target.
+        How the kind of target is scored.
 
     Raises
     ------
     InputError
-        If that is not so.
+        If the table is not as described.
     """
     missing = [name for name in scoring.columns if name not in predictions]
     if missing:
@@ -89,12 +89,12 @@ def checked_predictions(
 
 
 def fold_metrics(predictions: pd.DataFrame, scoring: Scoring = BINARY) -> pd.DataFrame:
-    """Return method, fold, metric and value, see `Scoring.of_fold`; NaN where undefined.
+    """Return a table of method, fold, metric and value, see `Scoring.of_fold`; an undefined value is NaN.
 
     Raises
     ------
     InputError
-        As `checked_predictions`.
+        As in `checked_predictions`.
     """
     rows = []
     for (method, fold), part in checked_predictions(predictions, scoring=scoring).groupby(["method", "fold"]):
@@ -106,7 +106,7 @@ _Folds = dict[int, pd.DataFrame]
 
 
 def _by_fold(part: pd.DataFrame, scoring: Scoring) -> _Folds:
-    """Return the predictions of one method by fold, without the folds that cannot be measured, as of one class."""
+    """Return the predictions of one method by fold, without folds that cannot be measured (with one class, say)."""
     return {int(str(fold)): rows for fold, rows in part.groupby("fold") if scoring.is_measured(rows)}
 
 
@@ -118,44 +118,46 @@ def compare(
     seed: int = 0,
     scoring: Scoring = BINARY,
 ) -> pd.DataFrame:
-    """Return how good each method is, and how it differs from the best one.
+    """Return the measure of each method with its interval, and its difference to the best method with a p-value.
 
-    The best method is the one of kind "method" with the highest AUC (or macro AUC, or r2), among those that have the
-    most folds. It is chosen on the test folds themselves, so it looks a little better, and the others' p-values
-    smaller, than they are.
+    The best method has the kind "method" and the highest AUC (or macro AUC, or r2) among those with the most folds. It
+    is chosen on the test folds themselves; therefore its measure is a little too high, and the p-values of the others
+    are a little too small.
 
     Parameters
     ----------
     predictions
-        As `checked_predictions` describes.
+        The predictions, as in `checked_predictions`.
     methods
-        In the order of the rows.
+        The methods, in the order of the rows.
     n_folds
-        How many folds a complete method has; by default as many as occur.
+        The number of folds of a complete method; by default the number that occurs.
     seed
-        Of permutation tests.
+        Decides random permutations.
     scoring
-        Of the kind of target.
+        How the kind of target is scored.
 
     Returns
     -------
     One row per method:
 
     - `method`, `kind`, `best`;
-    - the measure, `auc_mean` or `r2`, and its standard deviation over folds, `auc_sd` or `r2_sd`, with F - 1 in the
-      denominator; of the folds that have both, or all, classes; `ci_low`, `ci_high`: 95%, see `Scoring.over_folds`;
-    - `difference` to the best method, `p_value` and `test`: see `Scoring.test`; on the folds that both have;
-    - `p_holm`: the p-value corrected for the number of methods and controls that are compared with the best;
-    - `n_folds`: those that are measured; `n_wanted`: of a complete method; `complete`: whether this one is;
-    - `n_repertoires` in the counted folds, `n_smallest` of the smallest class (or all, of numbers); of two classes also
-      `n_positive` and `n_negative`.
+    - the measure, `auc_mean` or `r2`, over the folds that have all classes, and its standard deviation over folds,
+      `auc_sd` or `r2_sd`, with F - 1 in the denominator; the limits of its 95% interval, `ci_low` and `ci_high`, see
+      `Scoring.over_folds`;
+    - `difference` to the best method, `p_value` and `test`, see `Scoring.test`, on the folds that both methods have;
+    - `p_holm`: the p-value corrected for the number of methods and controls that are compared with the best method;
+    - `n_folds`: the number of folds that are measured; `n_wanted`: that of a complete method; `complete`: whether this
+      method has all of them;
+    - `n_repertoires` in the measured folds; `n_smallest`, those of the smallest class (for numbers: all); for two
+      classes also `n_positive` and `n_negative`.
 
-    What does not exist, as the AUC of a method without predictions, is NaN.
+    A value that does not exist, such as the AUC of a method without predictions, is NaN.
 
     Raises
     ------
     InputError
-        As `checked_predictions`.
+        As in `checked_predictions`.
     """
     table = checked_predictions(predictions, methods, scoring)
     wanted = table["fold"].nunique() if n_folds is None else n_folds
@@ -207,19 +209,19 @@ def _against(folds: _Folds, best: _Folds, scoring: Scoring, *, is_best: bool, se
 def control_verdict(
     comparison: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY, *, few_people: bool = False
 ) -> list[Caution]:
-    """Return what the controls say of the best method, and whether the cohort can tell anything, in plain sentences.
+    """Return warnings: whether the best method beats chance and the controls, and whether repertoires are few.
 
-    It is for the method to show that it is better than a control: with a p-value below `LEVEL`, not corrected for their
-    number. What the controls say has the section "controls".
+    A method beats a control if it is better with a p-value below `LEVEL`, which is not corrected for the number of
+    controls. Warnings about the controls have the section "controls".
 
     Parameters
     ----------
     comparison
-        Of `compare`.
+        The table that `compare` returns.
     methods, scoring
-        As it was given them.
+        The same as for `compare`.
     few_people
-        Whether the repertoires are of few people with several each, so that no p-value can be relied on.
+        Whether the repertoires come from few people with several repertoires each: p-values are then too small.
     """
     label = {each.name: each.label for each in methods}
     if not comparison["best"].any():
@@ -232,7 +234,7 @@ def control_verdict(
     if np.isnan(best["ci_low"]):
         text = f"The best method, {name}, has {scoring.heading} {value:.3f}, of which there is no interval."
         lines.append(Caution("warning", text, "table", "no-interval", values))
-    elif best["ci_low"] <= scoring.chance:
+    elif best["ci_low"] <= scoring.chance_level:
         limits = float(best["ci_low"]), float(best["ci_high"])
         found = f"{scoring.heading} {value:.3f}, 95% interval {limits[0]:.3f} to {limits[1]:.3f}"
         text = f"No method is shown to be better than chance: the best, {name}, has {found}."
@@ -257,7 +259,7 @@ _VERDICTS = {"better": "is better than", "equal": "cannot be told from", "worse"
 def _control_lines(
     controls: pd.DataFrame, best: pd.Series[Any], label: Mapping[str, str], scoring: Scoring, few_people: bool
 ) -> list[Caution]:
-    """Return one line for every control that is not worse than the best method, or one for all where all are."""
+    """Return a warning for each control that is not worse than the best method, or one note where all are worse."""
     what = scoring.heading
     if controls.empty:
         text = f"No control was run: whether this {what} needs receptor sequences is not known."

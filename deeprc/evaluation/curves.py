@@ -1,4 +1,4 @@
-"""ROC and precision-recall curves of a benchmark, or predicted against true numbers: points, and pictures of them.
+"""ROC and precision-recall curves of a benchmark: their points, and figures of them.
 
 The mean curve averages the folds' curves vertically, at every x at which one of them has a corner, so the area under
 it is the mean of the folds' areas: the AUC and the average precision of the tables. Precision is not interpolated
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 from sklearn.metrics import precision_recall_curve, roc_curve
 
-from deeprc.drawing import COLOURS, DASHES, INK, MARKERS, MUTED, save_figure, uses_matplotlib
+from deeprc.drawing import COLOURS, DASHES, INK, MARKERS, MUTED, SCREEN_DPI, save_figure, uses_matplotlib
 from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo, checked_predictions, fold_metrics
 from deeprc.evaluation.scatter import draw_scatter, scatter_figure, scatter_table
@@ -36,46 +36,21 @@ __all__ = [
     "curves_figure",
     "curves_table",
     "draw_curves",
-    "pr_points",
     "precision_recall_corners",
     "roc_corners",
-    "roc_points",
 ]
 
 MEAN = "mean"
-"""In place of the fold, in tables of points."""
+"""The value of the column `fold` for the mean curve, in tables of points."""
 
-_DPI = 150
 _Curve = tuple[NDArray[np.float64], NDArray[np.float64]]  # x and y of the corners, in the order they are drawn
 
 
-def roc_points(predictions: pd.DataFrame) -> pd.DataFrame:
-    """Return the ROC curve of one method: fold, x (false positive rate), y (true positive rate).
-
-    Parameters
-    ----------
-    predictions
-        Of one method, see `checked_predictions`. Folds of one class have no curve.
-
-    Returns
-    -------
-    The corners of each fold's curve and, as the fold `MEAN`, of their vertical average; straight lines join them.
-    """
-    return _points(checked_predictions(predictions), roc_corners)
-
-
-def pr_points(predictions: pd.DataFrame) -> pd.DataFrame:
-    """Return the precision-recall curve of one method: fold, x (recall), y (precision); see `roc_points`.
-
-    The precision at a recall is that of the strictest threshold that reaches it.
-    """
-    return _points(checked_predictions(predictions), precision_recall_corners)
-
-
 def _against_others(predictions: pd.DataFrame, scoring: Scoring) -> pd.DataFrame:
-    """Return predictions of two classes: of several, each fold once for each class, which is told from all others.
+    """Return predictions of two classes, made from predictions of several classes where necessary.
 
-    So the mean of the curves is that over folds and classes, whose area is the macro AUC.
+    Each fold then occurs once for each class, which is told from all others. So the mean curve is the mean over folds
+    and classes, and its area is the macro AUC.
     """
     if not isinstance(scoring, MulticlassScoring):
         return predictions
@@ -90,9 +65,10 @@ def _against_others(predictions: pd.DataFrame, scoring: Scoring) -> pd.DataFrame
 
 
 def curves_table(predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY) -> pd.DataFrame:
-    """Return all points: method, fold, curve ("roc", "precision-recall", or of numbers "predicted"), x, y.
+    """Return all points: method, fold, curve ("roc" or "precision-recall"; for numbers "predicted"), x, y.
 
-    Of several classes, a fold stands for a fold and a class, which is told from all others: fold x classes + class.
+    With several classes there is a curve for each fold and class (against all others); its `fold` is the index
+    fold * number of classes + class.
     """
     if scoring.kind == "regression":
         return scatter_table(predictions)
@@ -119,13 +95,21 @@ def _points(checked: pd.DataFrame, curve_of: Callable[[NDArray[Any], NDArray[Any
 
 
 def roc_corners(label: NDArray[Any], score: NDArray[Any]) -> _Curve:
-    """Return false and true positive rates, (C,) each, from labels (0 or 1) and scores, (B,), with both classes."""
+    """Return the false and the true positive rates at the corners of the ROC curve, one array each.
+
+    Parameters
+    ----------
+    label
+        The class of each repertoire, 0 or 1, each at least once, (B,).
+    score
+        The score of each repertoire, (B,).
+    """
     x, y, _ = roc_curve(label, score)
     return x, y
 
 
 def precision_recall_corners(label: NDArray[Any], score: NDArray[Any]) -> _Curve:
-    """Return recall and precision, (C,) each: the corners of steps; parameters as of `roc_corners`."""
+    """Return recall and precision at the corners of the steps, one array each; parameters as in `roc_corners`."""
     precision, recall, _ = precision_recall_curve(label, score)
     precision, recall = precision[-2::-1], recall[-2::-1]  # strictest threshold first, without the point at no recall
     reaches = np.diff(recall, prepend=0.0) > 0
@@ -135,7 +119,7 @@ def precision_recall_corners(label: NDArray[Any], score: NDArray[Any]) -> _Curve
 
 
 def _vertical_mean(curves: Sequence[_Curve]) -> _Curve:
-    """Return the mean of y over curves, from the left and from the right of every x at which one has a corner."""
+    """Return the mean of y over curves, left and right of every x at which a curve has a corner."""
     at = np.unique(np.concatenate([x for x, _ in curves]))
     # where x repeats, numpy.interp takes the last of its y, so the first if all is mirrored
     before = np.mean([np.interp(-at, -x[::-1], y[::-1]) for x, y in curves], axis=0)
@@ -149,12 +133,12 @@ def _vertical_mean(curves: Sequence[_Curve]) -> _Curve:
 def curves_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY) -> Figure:
     """Return the mean curves of all methods as one figure, with a legend in the order of their AUC.
 
-    Of numbers, a panel for each method with predicted against true ones.
+    If numbers are predicted, a panel for each method shows predicted against true numbers.
 
     Parameters
     ----------
     predictions, methods, scoring
-        As `compare`. A method without a fold of two classes is left out.
+        As in `compare`. A method without a fold that has both classes is left out.
 
     Raises
     ------
@@ -179,10 +163,10 @@ def draw_curves(
     Parameters
     ----------
     predictions, methods, scoring
-        As `compare`. A method without a fold of two classes has no picture.
+        As in `compare`. A method without a fold that has both classes gets no figure.
     folder
-        Gets `<name>.png` and `<name>.svg` for each method (letters that a file's name cannot have become "-"),
-        `all.png`, `all.svg` and `curves.tsv`; files of these names are replaced.
+        The folder that gets `<name>.png` and `<name>.svg` for each method (letters that a file's name cannot have
+        become "-"), `all.png`, `all.svg` and `curves.tsv`; files of these names are replaced.
 
     Returns
     -------
@@ -212,7 +196,7 @@ def draw_curves(
 
 @dataclass(frozen=True)
 class _Drawn:
-    """A method as it is drawn: its curves' points, what they sum up to, and how it looks."""
+    """A method as it is drawn: the points of its curves, its metrics by fold, and the style of its lines."""
 
     label: str
     stem: str
@@ -248,7 +232,7 @@ def _drawn(predictions: pd.DataFrame, methods: Sequence[MethodInfo], table: pd.D
 
 
 def _styles(methods: Sequence[MethodInfo]) -> dict[str, dict[str, Any]]:
-    """Return how each method's line looks; no two have the same dashes and marker."""
+    """Return the style of each method's line; no two methods have the same dashes and marker."""
     styles = {}
     for i, each in enumerate(methods):
         cycle, place = divmod(i, len(DASHES))
@@ -259,22 +243,22 @@ def _styles(methods: Sequence[MethodInfo]) -> dict[str, dict[str, Any]]:
 
 
 def _stems(names: Sequence[str]) -> list[str]:
-    """Return names for files, also on file systems that ignore case, none of them taken twice or by another file."""
+    """Return a different file name for each method, without the ending; names differ by more than case."""
     taken, stems = {"all", "curves"}, []
     for name in names:
         plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:100] or "method"
         if re.fullmatch(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?", plain):  # devices, on Windows
             plain = f"method-{plain}"
-        stem, number = plain, 2
+        stem, count = plain, 2
         while stem.lower() in taken:
-            stem, number = f"{plain}-{number}", number + 1
+            stem, count = f"{plain}-{count}", count + 1
         taken.add(stem.lower())
         stems.append(stem)
     return stems
 
 
 def _draw_one(one: _Drawn) -> Figure:
-    """Draw a line for every fold, thin, and their mean."""
+    """Draw a thin line for every fold, and a thick one for their mean."""
     figure, (left, right) = _panels()
     figure.suptitle(one.label, y=1.02, fontsize=11)
     for axis, points, metric, name in (
@@ -320,7 +304,7 @@ def _draw_all(drawn: Sequence[_Drawn]) -> Figure:
 
 
 def _panels() -> tuple[Figure, tuple[Axes, Axes]]:
-    """Return two square panels; what stands around them widens the picture when it is saved."""
+    """Return a figure with two square panels; a legend beside them widens the figure when it is saved."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.6, 4))
@@ -341,5 +325,5 @@ def _chance(axis: Axes, prevalence: float, *, is_roc: bool) -> Any:
 def _save(figure: Figure, path: Path) -> list[Path]:
     made = [path.with_name(f"{path.name}.{kind}") for kind in ("png", "svg")]
     for target in made:
-        save_figure(figure, target, dpi=_DPI)
+        save_figure(figure, target, dpi=SCREEN_DPI)
     return made

@@ -1,4 +1,4 @@
-"""Confidence intervals of what measures the prediction of numbers: r2, mean absolute error, rank correlation.
+"""Confidence intervals for predicted numbers: of r2, the mean absolute error and the rank correlation.
 
 All take repertoires as independent. The coverage of each, by simulation, is in its docstring and in the tests.
 
@@ -16,14 +16,17 @@ __all__ = ["Interval", "mean_error_interval", "r2_interval", "r2_of", "rank_corr
 
 Interval = tuple[float, float]
 
-_FEWEST = 4  # repertoires, below which there is no interval
+_MIN_REPERTOIRES = 4  # with fewer there is no interval
 _ROUNDING = 1e-12
 
 Floats = NDArray[np.float64]
 
 
 def r2_of(label: Floats, predicted: Floats) -> float:
-    """Return r2 of predicted values, (B,); NaN where the true values are fewer than two, or all the same."""
+    """Return r2 of predicted values; NaN where there are fewer than two true values, or all are the same.
+
+    Both arrays are (B,).
+    """
     if len(label) < 2 or np.ptp(label) == 0:
         return float("nan")
     return float(r2_score(label, predicted))
@@ -43,15 +46,15 @@ def r2_interval(label: Floats, predicted: Floats, *, level: float = 0.95) -> Int
     label, predicted
         True and predicted values, (B,).
     level
-        Of confidence.
+        The level of confidence.
 
     Returns
     -------
-    The lower and upper limit; None of fewer than 4 repertoires, of labels that (but for one) are all the same, and of
-    predictions without any error.
+    The lower and upper limit; None for fewer than 4 repertoires, for labels that are all the same
+    (except one), and for predictions without any error.
     """
     n = len(label)
-    if n < _FEWEST:
+    if n < _MIN_REPERTOIRES:
         return None
     squares, around = (label - predicted) ** 2, (label - label.mean()) ** 2
     # without repertoire i, the mean of the labels moves, and their sum of squares falls by n / (n - 1) of its own
@@ -69,10 +72,10 @@ def mean_error_interval(label: Floats, predicted: Floats, *, level: float = 0.95
     The logarithm of the mean is jackknifed, as in `r2_interval`, so that the interval is not symmetric and never below
     0. It covers the true value in 94 to 96%, for 6 to 30 repertoires, with normal and with heavy-tailed errors.
 
-    Parameters and returned value as of `r2_interval`.
+    Parameters and returned value are those of `r2_interval`.
     """
     n = len(label)
-    if n < _FEWEST:
+    if n < _MIN_REPERTOIRES:
         return None
     errors = np.abs(label - predicted)
     with np.errstate(divide="ignore"):
@@ -81,7 +84,7 @@ def mean_error_interval(label: Floats, predicted: Floats, *, level: float = 0.95
 
 
 def rank_correlation(label: Floats, predicted: Floats) -> float:
-    """Return Spearman's correlation between true and predicted values, (B,); NaN where either has one value only."""
+    """Return Spearman's correlation of true and predicted values, (B,) each; NaN if all values of one are the same."""
     a, b = rankdata(label), rankdata(predicted)
     if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return float("nan")
@@ -95,15 +98,15 @@ def rank_correlation_interval(label: Floats, predicted: Floats, *, level: float 
     the true value in 93 to 99% for 6 to 30 repertoires, with normal and with heavy-tailed errors. Pearson's
     correlation, whose interval by Fisher's z covers as little as 82% there, is not reported for this reason.
 
-    Parameters as of `r2_interval`.
+    Parameters are those of `r2_interval`.
 
     Returns
     -------
-    The lower and upper limit; None of fewer than 4 repertoires, where true or predicted values are all the same, and of
-    a perfect order, of which z is infinite.
+    The lower and upper limit; None for fewer than 4 repertoires, where the true or the predicted values are all the
+    same, and for a perfect order, whose z is infinite.
     """
     r = rank_correlation(label, predicted)
-    if len(label) < _FEWEST or np.isnan(r) or abs(r) > 1 - _ROUNDING:
+    if len(label) < _MIN_REPERTOIRES or np.isnan(r) or abs(r) > 1 - _ROUNDING:
         return None
     z = np.arctanh(r)
     half = norm.ppf(0.5 + level / 2) * np.sqrt((1 + r**2 / 2) / (len(label) - 3))
@@ -111,7 +114,11 @@ def rank_correlation_interval(label: Floats, predicted: Floats, *, level: float 
 
 
 def _jackknifed(whole: Floats, without: Floats, level: float) -> Interval | None:
-    """Return a statistic, (), less and plus Student's quantile of its standard error, from those without each, (B,)."""
+    """Return the jackknife interval of a statistic.
+
+    `whole` is the statistic of all repertoires, `without` (B,) that of all repertoires except one. The interval is the
+    statistic plus and minus its standard error times Student's quantile.
+    """
     n = len(without)
     if not (np.isfinite(whole) and np.isfinite(without).all()):
         return None
@@ -121,5 +128,5 @@ def _jackknifed(whole: Floats, without: Floats, level: float) -> Interval | None
 
 
 def _without_each(values: Floats) -> Floats:
-    """Return the sum of the others, (B,); never below 0, where rounding would give that."""
+    """Return for each value the sum of all others, (B,), at least 0 (rounding could give less)."""
     return np.asarray(np.maximum(values.sum() - values, 0.0))

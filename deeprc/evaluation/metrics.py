@@ -1,10 +1,11 @@
-"""How good predictions are: AUC with its interval, F1, balanced accuracy, accuracy, loss; r2 and mean error.
+"""Metrics of predictions: of classes AUC with its interval, F1, accuracies and loss; of numbers r2 and errors.
 
 Letters: B repertoires, C classes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,17 +42,17 @@ def auc_interval(
 
     Newcombe's score-like interval (Statistics in Medicine 2006, 25:559-573, method 5): all AUCs θ whose distance to the
     observed one is at most z standard errors *at θ*, with Hanley and McNeil's variance. Unlike a bootstrap or
-    DeLong's, it does not shrink to a point where a small test fold is separated perfectly. Of F folds, which share no
-    repertoire, the mean has the sum of their variances over F squared.
+    DeLong's, it does not shrink to a point where a small test fold is separated perfectly. F folds share no repertoire,
+    so the variance of the mean of their AUCs is the sum of their variances divided by F squared.
 
     Parameters
     ----------
     auc
-        Observed, in [0, 1].
+        The observed AUC, in [0, 1].
     n_positive, n_negative
-        Repertoires in each class, at least 1; one number, or one per fold, (F,).
+        Number of repertoires in each class, at least 1: one number, or one per fold, (F,).
     level
-        Of confidence.
+        The level of confidence.
 
     Returns
     -------
@@ -78,22 +79,22 @@ def auc_interval(
 def binary_metrics(
     label: NDArray[Any], probability: NDArray[np.float64], *, score: NDArray[np.float64] | None = None
 ) -> dict[str, float]:
-    """Return how good the predictions of two classes are.
+    """Return the metrics of predictions of two classes.
 
     Parameters
     ----------
     label
-        0 or 1, (B,).
+        The class of each repertoire, 0 or 1, (B,).
     probability
-        Of class 1, (B,); from 0.5 up the decision is class 1.
+        The predicted probability of class 1, (B,); class 1 is predicted where it is at least 0.5.
     score
-        What ranks the repertoires, (B,); the probability by default.
+        The scores that rank the repertoires, (B,); by default the probability.
 
     Returns
     -------
-    auc, average_precision (both of the score), f1, balanced_accuracy, accuracy (of the decision), log_loss (natural
-    logarithm), brier (mean squared error of the probability). NaN where undefined: auc, average_precision and
-    balanced_accuracy of one class, f1 without a positive.
+    auc and average_precision of the scores; f1, balanced_accuracy and accuracy of the predicted classes; log_loss
+    (natural logarithm) and brier (mean squared error) of the probability. A metric that is undefined is NaN: auc,
+    average_precision and balanced_accuracy if there is one class only, f1 if no repertoire is positive.
     """
     n_positive = int(label.sum())
     both = 0 < n_positive < len(label)
@@ -110,25 +111,25 @@ def binary_metrics(
     }
 
 
-def task_metrics(outputs: Tensor, targets: Tensor, tasks: list[Task]) -> dict[str, dict[str, Any]]:
+def task_metrics(outputs: Tensor, targets: Tensor, tasks: Sequence[Task]) -> dict[str, dict[str, Any]]:
     """Return the metrics of every task by its name, over the repertoires whose label is known.
 
     Parameters
     ----------
     outputs
-        Before their activation, (B, T).
+        The outputs of the network before their activation, (B, T).
     targets
-        From `deeprc.tasks.labels`, (B, number of tasks).
+        The labels from `deeprc.tasks.labels`, (B, number of tasks).
     tasks
-        In the order of both.
+        The tasks in the order of outputs and labels.
 
     Returns
     -------
-    Binary: auc, auc_ci, f1, balanced_accuracy, accuracy, loss, n, n_positive, positive_class. Multiclass: macro
-    averages, with auc_by_class (each class against the rest, in the order of the classes), auc, its mean, and auc_ci,
-    the mean of the limits of their intervals. Regression: r2, spearman (rank correlation), mae (mean absolute error),
-    each with its 95% interval, r2_ci ..., see `deeprc.evaluation.intervals`; loss, n. What is not defined, as an AUC of
-    one class, is None.
+    For two classes: auc, auc_ci, f1, balanced_accuracy, accuracy, loss, n, n_positive, positive_class. For several
+    classes: macro averages; auc_by_class (each class against the rest, in the order of the classes), auc (their mean)
+    and auc_ci (the mean of the limits of their intervals). For numbers: r2, spearman (rank correlation) and mae (mean
+    absolute error), each with its 95% interval (r2_ci, ...; see `deeprc.evaluation.intervals`); loss and n. A metric
+    that is not defined, such as the AUC where there is one class only, is None.
     """
     from deeprc.outputs import activate, task_losses  # torch, which the comparison of methods does not need
 
@@ -179,14 +180,14 @@ def _multiclass(label: NDArray[np.float64], probability: NDArray[np.float64]) ->
 
 
 def macro_metrics(label: NDArray[Any], probability: NDArray[np.float64]) -> dict[str, float]:
-    """Return f1, balanced_accuracy (means over the classes that occur) and accuracy, of the likeliest class.
+    """Return f1 and balanced_accuracy (means over the classes that occur) and accuracy of the likeliest class.
 
     Parameters
     ----------
     label
-        The number of each repertoire's class, (B,).
+        The index of the class of each repertoire, (B,).
     probability
-        Of each class, (B, C).
+        The predicted probability of each class, (B, C).
     """
     decision, present = probability.argmax(axis=1), np.unique(label)
     return {
@@ -197,14 +198,14 @@ def macro_metrics(label: NDArray[Any], probability: NDArray[np.float64]) -> dict
 
 
 def macro_auc(label: NDArray[Any], scores: NDArray[np.float64]) -> float:
-    """Return the mean over classes of the AUC of each against all others; NaN where there is but one class.
+    """Return the mean over classes of the AUC of each class against all others; NaN where there is one class only.
 
     Parameters
     ----------
     label
-        The number of each repertoire's class, (B,).
+        The index of the class of each repertoire, (B,).
     scores
-        Of each class, (B, C).
+        The score for each class, (B, C).
     """
     defined = [auc for auc in _aucs_by_class(label, scores) if auc is not None]
     return float(np.mean(defined)) if defined else float("nan")

@@ -1,4 +1,4 @@
-"""Predicted against true numbers of a benchmark: points, and pictures of them."""
+"""Predicted against true numbers of a benchmark: points, and figures of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from deeprc.drawing import COLOURS, MUTED, save_figure, uses_matplotlib
+from deeprc.drawing import COLOURS, MUTED, SCREEN_DPI, save_figure, uses_matplotlib
 from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo, checked_predictions
 from deeprc.evaluation.scoring import RegressionScoring
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_scatter", "scatter_figure", "scatter_table"]
 
-_DPI = 150
 _PANEL = 2.6  # inches
-_MOST_COLUMNS = 4
+_MAX_COLUMNS = 4
 _SCORING = RegressionScoring()
 
 
@@ -49,7 +48,7 @@ def scatter_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo]) -> 
     ranked = sorted(((_r2(part), each) for each, part in parts.items() if len(part)), key=lambda pair: -pair[0])
     if not ranked:
         raise InputError("predictions: no method has a fold, so there is no curve")
-    n_columns = min(len(ranked), _MOST_COLUMNS)
+    n_columns = min(len(ranked), _MAX_COLUMNS)
     n_rows = -(-len(ranked) // n_columns)
     figure = Figure(figsize=(_PANEL * n_columns, (_PANEL + 0.3) * n_rows), layout="constrained")
     axes = figure.subplots(n_rows, n_columns, squeeze=False)
@@ -70,16 +69,16 @@ def scatter_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo]) -> 
 
 @uses_matplotlib
 def draw_scatter(predictions: pd.DataFrame, stems: Mapping[MethodInfo, str], folder: Path) -> list[Path]:
-    """Draw a picture for each method and one of all; write `curves.tsv`. Return the paths of all files.
+    """Draw a figure for each method and one of all methods; write `curves.tsv`. Return the paths of all files.
 
     Parameters
     ----------
     predictions
-        Of numbers, see `deeprc.evaluation.scoring`.
+        Predictions of numbers, see `deeprc.evaluation.scoring`.
     stems
-        What each method's file is called.
+        The name of each method's files without their ending.
     folder
-        Where to write.
+        The folder to write to.
     """
     table = scatter_table(predictions)
     write_text(folder / "curves.tsv", table.to_csv(sep="\t", index=False, float_format="%.8g", lineterminator="\n"))
@@ -92,7 +91,7 @@ def draw_scatter(predictions: pd.DataFrame, stems: Mapping[MethodInfo, str], fol
         figure = scatter_figure(predictions[predictions["method"].isin(names)], methods)
         for kind in ("png", "svg"):
             paths.append(folder / f"{stem}.{kind}")
-            save_figure(figure, paths[-1], dpi=_DPI)
+            save_figure(figure, paths[-1], dpi=SCREEN_DPI)
     return paths
 
 
@@ -101,7 +100,7 @@ def _r2(part: pd.DataFrame) -> float:
 
 
 def _limits(table: pd.DataFrame) -> tuple[float, float]:
-    """Return the range of true values and of most predictions, with a margin; a wild prediction is cut off."""
+    """Return limits of the axes: all true values and 96% of the predictions, with a margin."""
     low, high = float(table["label"].min()), float(table["label"].max())
     low = min(low, float(np.quantile(table["prediction"], 0.02)))
     high = max(high, float(np.quantile(table["prediction"], 0.98)))
@@ -112,7 +111,7 @@ def _limits(table: pd.DataFrame) -> tuple[float, float]:
 def _draw(axis: Axes, part: pd.DataFrame, limits: tuple[float, float], *, is_control: bool) -> None:
     axis.plot(limits, limits, color=MUTED, linewidth=0.8, linestyle="--", zorder=0)
     colour = MUTED if is_control else COLOURS[0]
-    predicted = part["prediction"].clip(*limits)  # on the border, where it lies outside
+    predicted = part["prediction"].clip(*limits)  # a prediction outside of the limits is drawn on the border
     axis.scatter(part["label"], predicted, s=12, color=colour, alpha=0.7, linewidths=0, clip_on=False)
     axis.set(xlim=limits, ylim=limits, aspect="equal")
 

@@ -1,8 +1,8 @@
-"""What is measured of predictions for each kind of target: measures, their intervals, and the test of two methods.
+"""Scoring of predictions for each kind of target: measures, their intervals, and the paired test of two methods.
 
-Two classes are judged by the AUC, several by the mean of the AUCs of each class against all others (macro), numbers by
-r2. A fold here is a data frame of one method's predictions for the repertoires of one test fold, in the order of their
-ids. Letters: B repertoires of a fold, C classes, F folds.
+The measure of two classes is the AUC; that of several classes the mean of the AUCs of each class against all others
+(macro AUC); that of numbers r2. A fold is here a data frame with one method's predictions for the repertoires of one
+test fold, in the order of their ids. Letters: B repertoires of a fold, C classes, F folds.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ class Estimate(NamedTuple):
 
 
 class Scoring(ABC):
-    """How the predictions of one kind of target are judged.
+    """How predictions of one kind of target are scored.
 
     Attributes
     ----------
     kind
-        Of the target.
+        The kind of the target.
     measure, heading
-        By which methods are ranked: its name in tables of numbers, and in tables for readers. Higher is better.
+        The measure by which methods are ranked (higher is better): its name in data frames and its heading in tables.
     estimate, sd
-        The columns of a comparison that hold it.
-    chance
-        Its value for predictions that know nothing.
+        The columns of a comparison with the measure and with its standard deviation.
+    chance_level
+        The measure of predictions that know nothing.
     headings
-        All measures that are shown, and their headings; `measure` is the first.
+        The names of all measures in tables, and their headings; `measure` is the first.
     lower_is_better
-        Those of them of which less is better.
+        The measures that are better when they are lower.
     interval_note, test_note, means_note
-        What the interval, the test and the columns are, in words.
+        Sentences that describe the interval, the test and the columns.
     """
 
     kind: ClassVar[TaskKind]
@@ -69,7 +69,7 @@ class Scoring(ABC):
     heading: ClassVar[str]
     estimate: ClassVar[str]
     sd: ClassVar[str]
-    chance: ClassVar[float]
+    chance_level: ClassVar[float]
     headings: ClassVar[Mapping[str, str]]
     lower_is_better: ClassVar[frozenset[str]] = frozenset()
     interval_note: ClassVar[str]
@@ -79,27 +79,27 @@ class Scoring(ABC):
     @property
     @abstractmethod
     def columns(self) -> tuple[str, ...]:
-        """The columns of predictions."""
+        """The columns of a table of predictions."""
 
     @abstractmethod
     def checked(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Return the table with its columns' types set; raise InputError at the first value that cannot be."""
+        """Return the table with the types of its columns set; raise InputError at the first value that is wrong."""
 
     @abstractmethod
     def is_measured(self, fold: pd.DataFrame) -> bool:
-        """Return whether a fold has what the measure needs, as both classes."""
+        """Return whether the measure of a fold is defined, for which both classes must occur, say."""
 
     @abstractmethod
     def of_fold(self, fold: pd.DataFrame) -> dict[str, float]:
-        """Return every metric of one fold; NaN where undefined."""
+        """Return every metric of one fold; an undefined metric is NaN."""
 
     @abstractmethod
     def over_folds(self, folds: Sequence[pd.DataFrame]) -> Estimate:
-        """Return the measure over at least one fold that can be measured."""
+        """Return the measure over folds, at least one, all of which are measured."""
 
     @abstractmethod
     def sizes(self, folds: Sequence[pd.DataFrame]) -> dict[str, int]:
-        """Return `n_repertoires` and `n_smallest`, of the smallest class (or as many), and others."""
+        """Return the numbers `n_repertoires` and `n_smallest` (of the smallest class; for numbers all), and others."""
 
     @abstractmethod
     def test(self, own: Sequence[pd.DataFrame], other: Sequence[pd.DataFrame], *, seed: int = 0) -> PairedTest:
@@ -126,12 +126,12 @@ def _spread(values: NDArray[np.float64]) -> float:
 
 
 class BinaryScoring(Scoring):
-    """Two classes: label 0 or 1, score (the higher, the likelier 1) and probability of 1."""
+    """Two classes: the columns label (0 or 1), score (higher for class 1) and probability (of class 1)."""
 
     kind = "binary"
     measure, heading = "auc", "AUC"
     estimate, sd = "auc_mean", "auc_sd"
-    chance = 0.5
+    chance_level = 0.5
     headings: ClassVar[Mapping[str, str]] = {
         "auc": "AUC",
         "f1": "F1",
@@ -144,11 +144,11 @@ class BinaryScoring(Scoring):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of predictions."""
+        """The columns of a table of predictions."""
         return (*_PLACE, "label", "score", "probability")
 
     def checked(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Return the table with its columns' types set; raise InputError at the first value that cannot be."""
+        """Return the table with the types of its columns set; raise InputError at the first value that is wrong."""
         table = _numbers(table, ("label", "score", "probability"))
         refuse(table, ~table["label"].isin([0, 1]), "expected a label of 0 or 1")
         refuse(table, table["score"].isna(), "expected a score, found none")
@@ -175,7 +175,7 @@ class BinaryScoring(Scoring):
         return Estimate(float(auc.mean()), _spread(auc), *auc_interval(float(auc.mean()), *sizes))
 
     def sizes(self, folds: Sequence[pd.DataFrame]) -> dict[str, int]:
-        """Return how many repertoires of each class the folds have."""
+        """Return the number of repertoires in the folds, in all and of each class."""
         positive = sum(int(fold["label"].sum()) for fold in folds)
         negative = sum(map(len, folds)) - positive
         smallest = min(positive, negative)
@@ -190,18 +190,18 @@ class BinaryScoring(Scoring):
 
 
 class MulticlassScoring(Scoring):
-    """Several classes: label (its name), and for each class `score=CLASS` and `probability=CLASS`.
+    """Several classes: the columns label (the name of the class) and `score=CLASS`, `probability=CLASS` of each class.
 
     Parameters
     ----------
     classes
-        Their names.
+        The names of the classes.
     """
 
     kind = "multiclass"
     measure, heading = "auc", "Macro AUC"
     estimate, sd = "auc_mean", "auc_sd"
-    chance = 0.5
+    chance_level = 0.5
     headings: ClassVar[Mapping[str, str]] = {
         "auc": "Macro AUC",
         "balanced_accuracy": "Balanced acc.",
@@ -220,12 +220,12 @@ class MulticlassScoring(Scoring):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of predictions."""
+        """The columns of a table of predictions."""
         scores, probabilities = ([f"{what}={name}" for name in self.classes] for what in ("score", "probability"))
         return (*_PLACE, "label", *scores, *probabilities)
 
     def checked(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Return the table with its columns' types set; raise InputError at the first value that cannot be."""
+        """Return the table with the types of its columns set; raise InputError at the first value that is wrong."""
         table = _numbers(table, self.columns[len(_PLACE) + 1 :])
         table["label"] = table["label"].astype(str)
         refuse(table, ~table["label"].isin(self.classes), f"expected a label of {', '.join(self.classes)}")
@@ -236,7 +236,7 @@ class MulticlassScoring(Scoring):
         return table
 
     def one_against_others(self, fold: pd.DataFrame, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return whether each repertoire is of a class, and its score for that class, (B,) each."""
+        """Return whether each repertoire belongs to a class (0 or 1), and its score for that class, (B,) each."""
         member: NDArray[np.int64] = np.array([label == name for label in fold["label"]], np.int64)
         return member, np.asarray(fold[f"score={name}"], np.float64)
 
@@ -251,7 +251,7 @@ class MulticlassScoring(Scoring):
         return {"auc": macro_auc(index, scores), **macro_metrics(index, probability)}
 
     def _arrays(self, fold: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return the number of each repertoire's class, (B,), and the ranks of the scores of each class, (B, C)."""
+        """Return the index of each repertoire's class, (B,), and the ranks of the scores for each class, (B, C)."""
         index: NDArray[np.int64] = np.array([self.classes.index(label) for label in fold["label"]], np.int64)
         scores = fold[[f"score={name}" for name in self.classes]].to_numpy(np.float64)
         return index, np.asarray(rankdata(scores, axis=0), np.float64)
@@ -270,7 +270,7 @@ class MulticlassScoring(Scoring):
         return Estimate(float(each.mean()), _spread(each), low, high)
 
     def sizes(self, folds: Sequence[pd.DataFrame]) -> dict[str, int]:
-        """Return how many repertoires the folds have, and how many of the smallest class."""
+        """Return the number of repertoires in the folds, and of those in the smallest class."""
         labels = pd.concat([fold["label"] for fold in folds]) if folds else pd.Series([], dtype=object)
         smallest = min((int((labels == name).sum()) for name in self.classes), default=0)
         return {"n_repertoires": len(labels), "n_smallest": smallest}
@@ -283,16 +283,16 @@ class MulticlassScoring(Scoring):
 
 
 class RegressionScoring(Scoring):
-    """Numbers: label and prediction, in the target's units.
+    """Numbers: the columns label and prediction, in the units of the target.
 
-    r2 is that of all test repertoires together, each predicted by the model of its fold: of a fold alone, whose labels
-    vary by chance, it is too low in the mean, and the more so the smaller the fold.
+    r2 is measured over all test repertoires together, each predicted by the model of its fold. In a single fold the
+    labels vary by chance, so r2 is too low on average, and lower in smaller folds.
     """
 
     kind = "regression"
     measure, heading = "r2", "r²"
     estimate, sd = "r2", "r2_sd"
-    chance = 0.0
+    chance_level = 0.0
     headings: ClassVar[Mapping[str, str]] = {"r2": "r²", "spearman": "Spearman", "mae": "Mean abs. error"}
     lower_is_better = frozenset({"mae"})
     interval_note = "95% interval: of r² by the jackknife of log(1 - r²) over repertoires (Miller 1968)."
@@ -301,18 +301,18 @@ class RegressionScoring(Scoring):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of predictions."""
+        """The columns of a table of predictions."""
         return (*_PLACE, "label", "prediction")
 
     def checked(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Return the table with its columns' types set; raise InputError at the first value that cannot be."""
+        """Return the table with the types of its columns set; raise InputError at the first value that is wrong."""
         table = _numbers(table, ("label", "prediction"))
         for column in ("label", "prediction"):
             refuse(table, ~np.isfinite(table[column]), f"expected a number as {column}")
         return table
 
     def is_measured(self, fold: pd.DataFrame) -> bool:
-        """Return whether a fold has a repertoire: all are measured together."""
+        """Return whether a fold has a repertoire; all folds are measured together."""
         return len(fold) > 0
 
     def of_fold(self, fold: pd.DataFrame) -> dict[str, float]:
@@ -333,7 +333,7 @@ class RegressionScoring(Scoring):
         return Estimate(self.of_fold(together)["r2"], _spread(each), *limits)
 
     def sizes(self, folds: Sequence[pd.DataFrame]) -> dict[str, int]:
-        """Return how many repertoires the folds have."""
+        """Return the number of repertoires in the folds."""
         n = sum(map(len, folds))
         return {"n_repertoires": n, "n_smallest": n}
 
@@ -345,11 +345,11 @@ class RegressionScoring(Scoring):
 
 
 BINARY = BinaryScoring()
-"""Of two classes."""
+"""The scoring of two classes."""
 
 
 def scoring_for(kind: str, classes: Sequence[Any] = ()) -> Scoring:
-    """Return how a kind of target is judged; classes are those of a multiclass target.
+    """Return the scoring of a kind of target; `classes` are those of a multiclass target.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Which columns of the sheet a control may read: none that is the target in other words, or names single repertoires.
+"""Choose the columns of the sheet that a control reads: none that repeats the target or identifies repertoires.
 
 Letters: B repertoires.
 """
@@ -23,15 +23,20 @@ __all__ = ["SheetColumns", "columns_for_control", "columns_left_out", "shown_col
 _SHOWN = 3  # names
 _NAMES = ("repertoire_id", "sample_id", "filename", "file_name", "file", "sample_name")
 _ID = re.compile(r"(?<![a-z])(id|code|number|no|nr|index|barcode)(?![a-z])", re.IGNORECASE)
-_OWN_VALUE = 0.9  # different values per repertoire, or per person, from which a column names each
+_OWN_VALUE = 0.9  # a column with at least so many different values per repertoire, or per person, identifies them
 
 
 class SheetColumns(NamedTuple):
-    """Columns of a sheet.
+    """The columns of a sheet by what a control does with them.
 
-    `read` are those that a control reads. `target_like` determine a target among the labelled repertoires, value by
-    value or by a threshold; `identifying`, of text or called an id, have a value of their own for nearly each
-    repertoire or person.
+    Attributes
+    ----------
+    read
+        The columns that the control reads.
+    target_like
+        Columns that determine a target among the labelled repertoires, value by value or by a threshold.
+    identifying
+        Columns of text, or called an id, with a different value for nearly each repertoire or person.
     """
 
     read: list[str]
@@ -40,7 +45,7 @@ class SheetColumns(NamedTuple):
 
 
 def columns_for_control(metadata: pd.DataFrame, tasks: Sequence[Task]) -> SheetColumns:
-    """Return the columns that a control reads, and those that it leaves out although it could read them."""
+    """Return the columns that a control reads, and the columns that it leaves out although it could read them."""
     able = control_columns(metadata, left_out={*(task.column for task in tasks), *_NAMES, *subject_columns(metadata)})
     known = [labels([task], metadata)[:, 0] for task in tasks if task.column in metadata]
     person = people(metadata, subject_column(metadata, None))
@@ -74,7 +79,7 @@ def shown_columns(columns: Sequence[str]) -> str:
 
 
 def _says(values: pd.Series[Any], label: NDArray[np.float64]) -> bool:
-    """Return whether a column determines the labels, (B,): value by value, or, of two classes, by a threshold."""
+    """Return whether a column determines the labels, (B,): value by value, or by a threshold for two classes."""
     pairs = pd.DataFrame({"value": values.to_numpy(), "label": label}).dropna()
     n_labels = len(np.unique(label[~np.isnan(label)]))
     if n_labels < 2 or pairs["label"].nunique() < n_labels:
@@ -88,9 +93,9 @@ def _says(values: pd.Series[Any], label: NDArray[np.float64]) -> bool:
 
 
 def _names_each(values: pd.Series[Any], person: NDArray[np.int64]) -> bool:
-    """Return whether nearly each repertoire, or person with several, has a value of its own.
+    """Return whether nearly each repertoire, or each person, has a different value in a column.
 
-    Numbers do so only in a column that is called an id: ages and measurements differ from person to person, too.
+    A column of numbers counts only if it is called an id: ages and measurements differ between people, too.
     """
     if pd.api.types.is_numeric_dtype(values) and not _ID.search(str(values.name)):
         return False

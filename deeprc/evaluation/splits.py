@@ -1,4 +1,4 @@
-"""Which repertoires train, validate and test: stratified, grouped, seeded.
+"""Assign repertoires to folds, and to the sides train, validation and test: stratified, grouped, seeded.
 
 Letters: B repertoires.
 """
@@ -21,6 +21,7 @@ from deeprc.tasks import Task, labels
 
 __all__ = [
     "NEW",
+    "N_FOLDS",
     "SPLITS",
     "Split",
     "assign_folds",
@@ -33,19 +34,22 @@ __all__ = [
 ]
 
 SPLITS = ("train", "validation", "test")
+N_FOLDS = 5
+"""The number of folds of a training or a benchmark, unless the user says another."""
+
 NEW = "new"
-"""The split of a repertoire that training has never seen."""
+"""The name of the side of a repertoire that was not in the training cohort."""
 
 _SUBJECT_COLUMNS = {"subject", "subjectid", "patient", "patientid", "donor", "donorid", "participant", "participantid"}
 _REGRESSION_BINS = 4
-_MOST_BYTES = 64 << 20
+_MAX_BYTES = 64 << 20
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Split:
-    """Positions of the repertoires on the three sides; every repertoire is on exactly one."""
+    """The positions of the repertoires on each of the three sides; no repertoire is on two sides."""
 
     train: NDArray[np.int64]
     validation: NDArray[np.int64]
@@ -60,31 +64,31 @@ def make_split(
     metadata: pd.DataFrame,
     tasks: list[Task],
     *,
-    n_folds: int = 5,
+    n_folds: int = N_FOLDS,
     fold: int = 0,
     validation_fold: int | None = None,
     group_by: str | None = None,
     seed: int = 0,
     source: str = "the cohort",
 ) -> Split:
-    """Split a cohort into folds: one tests, one validates, the others train.
+    """Split a cohort into folds: one fold is for testing, one for validation, the others for training.
 
-    Folds are stratified by the first target (numbers by quartile); repertoires whose label is missing train only.
+    Folds are stratified by the first target (numbers by quartile). Repertoires without a label are on the train side.
 
     Parameters
     ----------
     metadata
-        One row per repertoire.
+        The metadata, with one row per repertoire.
     tasks
-        What is predicted.
+        The targets that are predicted.
     n_folds, fold
-        The number of folds, at least 3, and the one to test on.
+        The number of folds, at least 3, and the index of the fold for testing.
     validation_fold
-        The one to validate on; the next after `fold` if None. The folds are the same whichever it is.
+        The index of the fold for validation; None: the fold after `fold`. It does not change the folds.
     group_by
-        A metadata column; repertoires with the same value stay on one side. A missing value is a group of its own.
+        A column of the metadata; repertoires with the same value stay on one side. Each missing value is a group.
     seed
-        Of the shuffling.
+        Decides the shuffling.
     source
         Names the cohort in error messages.
 
@@ -125,12 +129,14 @@ def assign_folds(
     metadata: pd.DataFrame,
     tasks: list[Task],
     *,
-    n_folds: int = 5,
+    n_folds: int = N_FOLDS,
     group_by: str | None = None,
     seed: int = 0,
     source: str = "the cohort",
 ) -> NDArray[np.int64]:
-    """Return the fold of each repertoire, (B,), from 0; -1 where its label is missing. Parameters as in `make_split`.
+    """Return the index of the fold of each repertoire, (B,); -1 where its label is missing.
+
+    Parameters are those of `make_split`.
 
     Raises
     ------
@@ -156,7 +162,9 @@ def assign_folds(
 
 
 def read_folds(path: Path, repertoire_ids: NDArray[np.object_]) -> NDArray[np.int64]:
-    """Read the folds of repertoires, (B,), -1 for those that are not listed, from a TSV of `repertoire_id` and `fold`.
+    """Return the index of the fold of each repertoire, (B,), from a TSV file with `repertoire_id` and `fold`.
+
+    A repertoire that the file does not list has -1.
 
     Raises
     ------
@@ -164,7 +172,7 @@ def read_folds(path: Path, repertoire_ids: NDArray[np.object_]) -> NDArray[np.in
         If the file cannot be read, lists an id twice or one that the cohort lacks, or its folds are not 0, 1, 2, ...
     """
     try:
-        content = read_limited(path, limit=_MOST_BYTES, expected="a table of folds")
+        content = read_limited(path, limit=_MAX_BYTES, expected="a table of folds")
         table = pd.read_csv(io.BytesIO(content), sep="\t", dtype=str, keep_default_na=False)
     except InputError:
         raise
@@ -219,15 +227,15 @@ def _folds(
         )
     splitter = (StratifiedKFold if groups is None else StratifiedGroupKFold)(n_folds, shuffle=True, random_state=seed)
     fold_of = np.zeros(len(strata), np.int64)
-    for number, (_, rows) in enumerate(splitter.split(strata, strata, groups)):
-        fold_of[rows] = number
+    for fold, (_, rows) in enumerate(splitter.split(strata, strata, groups)):
+        fold_of[rows] = fold
     return fold_of
 
 
 def subjects_in_several(metadata: pd.DataFrame, part_of: NDArray[np.int64]) -> dict[str, int]:
-    """Return how many values of each column that names a subject lie in more than one part.
+    """Return for each column that names subjects the number of subjects with repertoires in several parts.
 
-    `part_of` (B,) numbers the parts, sides or folds; a repertoire of -1 is in none.
+    Parts are sides or folds. `part_of` (B,) holds the index of the part of each repertoire, -1 where it is in none.
     """
     inside = part_of >= 0
     found = {}
@@ -239,14 +247,14 @@ def subjects_in_several(metadata: pd.DataFrame, part_of: NDArray[np.int64]) -> d
 
 
 def subject_columns(metadata: pd.DataFrame) -> list[str]:
-    """Return the columns that by their name identify the subject, as `subject_id`, `Patient ID` or `donor`."""
+    """Return the columns whose names say that they hold the subject, such as `subject_id`, `Patient ID` or `donor`."""
     names = {str(column): "".join(filter(str.isalnum, str(column).lower())) for column in metadata.columns}
     ends = ("subjectid", "patientid", "donorid")
     return [column for column, name in names.items() if name in _SUBJECT_COLUMNS or name.endswith(ends)]
 
 
 def subject_column(metadata: pd.DataFrame, group_by: str | None) -> str | None:
-    """Return the column that says whose a repertoire is: the one given, else the one with the fewest subjects."""
+    """Return the column that names the subject: the given one, else the subject column with the fewest subjects."""
     if group_by is not None and group_by in metadata:
         return group_by
     known = [name for name in subject_columns(metadata) if metadata[name].notna().any()]
@@ -254,7 +262,7 @@ def subject_column(metadata: pd.DataFrame, group_by: str | None) -> str | None:
 
 
 def people(metadata: pd.DataFrame, column: str | None) -> NDArray[np.int64]:
-    """Return a number for whose each repertoire is, (B,); where that is not known, each is somebody else's."""
+    """Return the index of the person of each repertoire, (B,); an unknown person counts as one of their own."""
     if column is None:
         return np.arange(len(metadata))
     codes = pd.factorize(metadata[column])[0].astype(np.int64)

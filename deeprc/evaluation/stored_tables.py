@@ -1,4 +1,4 @@
-"""The tables of run directories and of benchmark folders as they are read back: their columns, and what must hold."""
+"""Read the tables of run directories and benchmark folders; their columns, and what their values must fulfil."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def read_run_predictions(path: Path) -> pd.DataFrame:
     Raises
     ------
     InputError
-        As `read_table`; or where a repertoire has two predictions of a target, or a class's label is not 0 or 1.
+        As in `read_table`; or if a repertoire has two predictions of a target, or a label beside a probability is not
+        0 or 1.
     """
     table = read_table(path, _RUN_PREDICTIONS)
     _refuse(table, table.duplicated(["repertoire_id", "target"]), path, "a second prediction of the same target")
@@ -75,7 +76,7 @@ def read_history(path: Path) -> pd.DataFrame:
     Raises
     ------
     InputError
-        As `read_table`; or where it is empty, its updates do not rise, or the best one is none of them.
+        As in `read_table`; or if it is empty, its updates do not rise, or the best update is none of them.
     """
     table = read_table(path, _HISTORY)
     if table.empty:

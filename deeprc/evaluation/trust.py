@@ -1,4 +1,4 @@
-"""When a result can be believed: the one place for thresholds, and for the words that a comparison deserves."""
+"""The thresholds by which results are called significant or few, and the words for it; they are nowhere else."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ __all__ = [
 ]
 
 LEVEL = 0.05
-"""A difference with a smaller p-value is told from chance."""
+"""A difference is significant if its p-value is smaller."""
 
 FEW_IN_CLASS = 15
-"""Repertoires of the smaller class among those that judge, below which an AUC says little (width of its interval at 0.8
-with 15 in each class: 0.3)."""
+"""With fewer repertoires in the smallest class an AUC says little: with 15 in each of two classes, the 95% interval of
+an AUC of 0.8 is 0.3 wide."""
 
 FEW_NUMBERS = 30
-"""Repertoires among those that judge a predicted number, below which r2 says little (see `r2_interval`)."""
+"""With fewer repertoires the r2 of a predicted number says little (see `r2_interval`)."""
 
 HOW_TO_LEAVE_OUT = (
     " If one of these columns says the same as the target in other words, it is no control: give the container a sheet "
     "without it (`deeprc relabel`)."
 )
-"""What to add where a control of the sheet does as well as a method."""
+"""The sentence that is added where the control of the sheet's columns does as well as a method."""
 
 Relation = Literal["better", "worse", "equal"]
 
 
 def relation(difference: float, p_value: float) -> Relation:
-    """Return what a method is to another: better, worse, or equal where the two cannot be told apart.
+    """Return whether a method is significantly better or worse than another; "equal" where it is neither.
 
     Parameters
     ----------
     difference
-        Its measure less the other's; higher is better.
+        The measure of the method minus that of the other; a higher measure is better.
     p_value
-        Of a two-sided paired test; NaN where there is none, so that nothing can be told.
+        The p-value of a two-sided paired test; NaN where there is none, which gives "equal".
     """
     if np.isnan(p_value) or p_value >= LEVEL or difference == 0:
         return "equal"
@@ -54,17 +54,25 @@ def relation(difference: float, p_value: float) -> Relation:
 
 
 def is_few(kind: str, n_smallest: int) -> bool:
-    """Return whether so many repertoires (of the smallest class, or with a known number) are too few to judge by."""
+    """Return whether a measure over so few repertoires says little.
+
+    Parameters
+    ----------
+    kind
+        The kind of the target.
+    n_smallest
+        Number of repertoires in the smallest class, or with a known number (regression).
+    """
     return n_smallest < (FEW_NUMBERS if kind == "regression" else FEW_IN_CLASS)
 
 
 def few_people(kind: str, n_repertoires: int, n_people: int) -> bool:
-    """Return whether people with several repertoires are too few to judge by, or far fewer than their repertoires."""
+    """Return whether people have several repertoires, and are few or at most half as many as the repertoires."""
     return n_people < n_repertoires and (is_few(kind, n_people) or 2 * n_people <= n_repertoires)
 
 
 def p_text(p_value: float) -> str:
-    """Return a p-value as a reader wants it, as "<0.001", "0.032" or "0.41"; "-" where there is none."""
+    """Return a p-value as text, such as "<0.001", "0.032" or "0.41"; "-" where there is none."""
     if np.isnan(p_value):
         return "-"
     if p_value < 0.001:

@@ -1,4 +1,4 @@
-"""How many patterns a head averages, and the operating class of the head (paper lines 935-955).
+"""Number of patterns that a head averages, and the operating class of the head (paper lines 935-955).
 
 The size k of a metastable state is the smallest number of patterns that together have 90% of the softmax weight.
 Letters: N patterns of all sets end to end, B sets, H heads, k size of a metastable state.
@@ -20,7 +20,7 @@ _MAX_SUM_ERROR = 0.01  # of a sum of weights, which should be 1: bfloat16 stays 
 
 
 class HeadSummary(NamedTuple):
-    """How one head operates over many sets, from `summarise_heads`.
+    """Summary of one head over many sets, from `summarise_heads`.
 
     Attributes
     ----------

@@ -32,8 +32,11 @@ Normalisation = Literal["inputs", "projected", "none"]
 (`inputs`), after it (`projected`), or not at all (`none`)."""
 
 Values = Literal["projected", "raw", "associated"]
-"""What is averaged: `projected`, the raw patterns mapped by W_V as in a transformer; `raw`, the raw patterns, the same
-for all heads; `associated`, the stored patterns in the associative space, so that the result is the retrieved state."""
+"""Values that are averaged.
+
+`projected`: the raw patterns, mapped by W_V as in a transformer. `raw`: the raw patterns, the same for all heads.
+`associated`: the stored patterns in the associative space, so that the result is the retrieved state.
+"""
 
 
 class PatternMap(nn.Module):

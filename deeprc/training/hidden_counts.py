@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.plan import listed
+from deeprc.datasets.plan import list_names
 from deeprc.errors import InputError
 from deeprc.nn.features import AbundanceMode
 
@@ -40,7 +40,8 @@ def with_visible_residues(config: Config, sides: Sequence[RepertoireDataset]) ->
     if len(hidden) < sum(int((side.n_sequences > 0).sum()) for side in sides):
         raise InputError(
             "abundance=log hides every residue of repertoires whose counts are all 1: "
-            f"{listed(hidden, 'repertoire', 'repertoires')}; leave them out, or use abundance=log1p or abundance=none"
+            f"{list_names(hidden, 'repertoire', 'repertoires')}; leave them out, or use abundance=log1p or "
+            "abundance=none"
         )
     logger.warning("no sequence has a count above 1: abundance=none in the place of log, which hides those")
     return replace(config, network=replace(config.network, abundance="none"))
@@ -52,5 +53,5 @@ def warn_of_hidden(dataset: RepertoireDataset, abundance: AbundanceMode) -> None
     if hidden:
         logger.warning(
             "the counts are all 1 and abundance=log hides the residues: the prediction says nothing of %s",
-            listed(hidden, "repertoire", "repertoires"),
+            list_names(hidden, "repertoire", "repertoires"),
         )

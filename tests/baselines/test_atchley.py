@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from deeprc.baselines.atchley import ATCHLEY_FACTORS, kmer_factors
+from deeprc.baselines.atchley import ATCHLEY_FACTORS
 from deeprc.datasets.alphabet import AMINO_ACIDS
-from deeprc.datasets.kmers import kmer_names
 
 # Table 2 of Atchley et al. 2005, in thousandths; alanine, arginine, asparagine, aspartate, cysteine, glutamate,
 # glutamine, glycine, histidine, isoleucine, leucine, lysine, methionine, phenylalanine, proline, serine, threonine,
@@ -45,15 +44,6 @@ def test_the_factors_say_what_they_are_named_after() -> None:
     assert max(AMINO_ACIDS, key=lambda letter: by_letter[letter][1]) == "P"  # breaks helices
     assert max(AMINO_ACIDS, key=lambda letter: by_letter[letter][4]) == "R"  # positive charge
     assert min(AMINO_ACIDS, key=lambda letter: by_letter[letter][4]) == "D"  # negative charge
-
-
-@pytest.mark.parametrize("k", [1, 2, 4])
-def test_a_kmer_has_the_factors_of_its_residues(k: int) -> None:
-    names, factors = kmer_names(k), kmer_factors(k)
-    assert factors.shape == (20**k, 5 * k)
-    for row in np.random.default_rng(k).integers(0, 20**k, 200):
-        naive = [value for letter in names[row] for value in ATCHLEY_FACTORS[AMINO_ACIDS.index(letter)]]
-        np.testing.assert_array_equal(factors[row], naive)
 
 
 def test_the_table_cannot_be_changed() -> None:

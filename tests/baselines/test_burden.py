@@ -211,7 +211,7 @@ def test_a_simulated_cohort_on_no_disk(tmp_path: Path) -> None:
 
 def test_settings_that_cannot_be(public: RepertoireDataset) -> None:
     for settings, message in (
-        ({"feature": "3mer"}, "feature: expected 4mer or sequence, found '3mer'"),
+        ({"feature": "3mer"}, "feature: expected one of 4mer, sequence, found '3mer'"),
         ({"n_features": 0}, "n_features: expected a whole number of at least 1, found 0"),
         ({"n_folds": 1}, "folds: expected a whole number of at least 2, found 1"),
     ):

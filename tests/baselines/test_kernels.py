@@ -160,29 +160,29 @@ def test_two_repertoires_by_hand(tmp_path: Path) -> None:
     assert gram(dataset, "minmax")[2].tolist() == [1, 1, 1]  # no 4-mers anywhere
 
 
-@pytest.mark.parametrize("places", [(0, 1, 2), (0, 1, 3, 4), (0, 1, 2, 3, 4)])
+@pytest.mark.parametrize("kmer_offsets", [(0, 1, 2), (0, 1, 3, 4), (0, 1, 2, 3, 4)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_gram_is_the_kernel_of_the_representations(
     cohort_factory: Callable[..., RepertoireDataset],
     kind: str,
-    places: tuple[int, ...],
+    kmer_offsets: tuple[int, ...],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(kernels, "_rows_at_a_time", lambda whole, n_kmers: 4)
     cohort = cohort_factory(6, 40)
-    counts = np.array([count_kmers(r.residues, r.lengths, places) for r in cohort])
+    counts = np.array([count_kmers(r.residues, r.lengths, kmer_offsets) for r in cohort])
     rows = (counts / cohort.n_sequences[:, None]).astype(np.float32)
-    u = kmer_frequencies(cohort, places)
+    u = kmer_frequencies(cohort, kmer_offsets)
     np.testing.assert_allclose(u if isinstance(u, np.ndarray) else u.toarray(), rows, rtol=1e-6)
-    found = gram(cohort, kind, places)
+    found = gram(cohort, kind, kmer_offsets)
     some = rows[:, (counts > 0).any(axis=0)]
     np.testing.assert_allclose(found, by_loop(some, some, kind), rtol=1e-6)
     assert np.array_equal(found, cross_kernel(u, u, kind))
     assert np.array_equal(found, found.T)
     view = cohort[[4, 2, 2, 5]]
-    assert np.array_equal(gram(view, kind, places), found[np.ix_(view.rows, view.rows)])
-    assert np.array_equal(gram(open_dataset(cohort.container.path), kind, places), found)  # from the disk
-    assert gram(cohort[:0], kind, places).shape == (0, 0)
+    assert np.array_equal(gram(view, kind, kmer_offsets), found[np.ix_(view.rows, view.rows)])
+    assert np.array_equal(gram(open_dataset(cohort.container.path), kind, kmer_offsets), found)  # from the disk
+    assert gram(cohort[:0], kind, kmer_offsets).shape == (0, 0)
 
 
 def test_weights_are_the_counts(cohort: RepertoireDataset) -> None:

@@ -184,5 +184,5 @@ def test_a_cohort_without_a_motif_is_refused(cohort: RepertoireDataset, tmp_path
 
 
 def test_overlap_is_checked(dataset: RepertoireDataset) -> None:
-    with pytest.raises(InputError, match="overlap: expected binary or continuous, found 'whole'"):
+    with pytest.raises(InputError, match="overlap: expected one of binary, continuous, found 'whole'"):
         KnownMotif(overlap="whole").fit(dataset, status(dataset))

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.metrics import log_loss, roc_auc_score
 
-from deeprc.baselines.atchley import ATCHLEY_FACTORS, kmer_factors
+from deeprc.baselines.atchley import ATCHLEY_FACTORS
 from deeprc.baselines.kmer_abundance import kmer_abundances
 from deeprc.baselines.logistic_mil import LogisticMIL
 from deeprc.baselines.logistic_mil_kernel import _highest
@@ -216,7 +216,8 @@ def test_a_planted_4mer_is_found(cohort_factory: Callable[..., RepertoireDataset
     assert model.training_loss_.shape == (48,)
     probability = model.predict_proba(dataset[40:])[:, model.carrier_]
     assert roc_auc_score(carries[40:], probability) > 0.95
-    best = {NAMES[code] for code in np.argsort(kmer_factors() @ model.weights_[:20])[-800:]}
+    factors = ATCHLEY_FACTORS[np.indices([20] * 4).reshape(4, -1).T].reshape(-1, 20)  # of every 4-mer
+    best = {NAMES[code] for code in np.argsort(factors @ model.weights_[:20])[-800:]}
     assert "WWHW" in best
 
 
@@ -270,8 +271,8 @@ def test_a_feature_that_does_not_vary_does_no_harm(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("parameter", "value", "message"),
     [
-        ("abundance", "8mer", "abundance: expected 4mer or tcrb, found '8mer'"),
-        ("carrier", "third", "carrier: expected either, first or second, found 'third'"),
+        ("abundance", "8mer", "abundance: expected one of 4mer, tcrb, found '8mer'"),
+        ("carrier", "third", "carrier: expected one of either, first, second, found 'third'"),
         ("learning_rate", 0.0, "learning_rate: expected a number above 0, found 0.0"),
         ("batch_size", 0, "batch_size: expected a whole number of at least 1, found 0"),
         ("n_epochs", 1.5, "n_epochs: expected a whole number of at least 1, found 1.5"),

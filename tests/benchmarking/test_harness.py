@@ -715,7 +715,7 @@ def test_methods_that_a_cohort_cannot_serve_are_left_out_of_all(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     classes = {"moon": "NeedsMore", "noise": "Noise"}
-    known = {name: methods._Known(name, f"toy_methods:{kind}") for name, kind in classes.items()}
+    known = {name: methods._Entry(name, f"toy_methods:{kind}") for name, kind in classes.items()}
     monkeypatch.setattr(methods, "METHODS", known)
     with caplog.at_level(logging.WARNING):
         result = run(["all"], {})

@@ -41,9 +41,9 @@ EXPECTED = [
 def few(monkeypatch: pytest.MonkeyPatch, toys: ModuleType) -> None:
     """As if deeprc had three methods: one whose parameter is fixed, a control, and one that no cohort can serve."""
     known = {
-        "noise": methods._Known("Noise", "toy_methods:Noise", {"salt": 3}),
-        "motif": methods._Known("Motif", "toy_methods:Motif", kind="control"),
-        "moon": methods._Known("Moon", "toy_methods:NeedsMore"),
+        "noise": methods._Entry("Noise", "toy_methods:Noise", {"salt": 3}),
+        "motif": methods._Entry("Motif", "toy_methods:Motif", kind="control"),
+        "moon": methods._Entry("Moon", "toy_methods:NeedsMore"),
     }
     monkeypatch.setattr(methods, "METHODS", known)
 

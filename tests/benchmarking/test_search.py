@@ -9,7 +9,7 @@ import yaml
 from scipy.stats import kstest
 from sklearn.base import BaseEstimator
 
-from deeprc.benchmarking.search import Search, parse_search, read_number, with_setting
+from deeprc.benchmarking.search import Search, parse_search, with_setting
 from deeprc.config import load_config
 from deeprc.errors import InputError
 
@@ -46,7 +46,6 @@ def test_from_and_to_are_both_included() -> None:
 def test_numbers_that_yaml_takes_for_text() -> None:
     found = [each["C"] for each in parsed("C: [1e-3, 1.0e-3, 2E5, -.5e3, 1e, e3, 4mer, 1e-3x, '7']").settings([0])]
     assert found == [0.001, 0.001, 200000.0, -500.0, "1e", "e3", "4mer", "1e-3x", "7"]
-    assert read_number(3) == 3
     assert parsed("C: {integer: [1, 1e1]}").ranges["C"] == ("integer", 1, 10.0)
 
 

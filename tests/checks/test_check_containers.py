@@ -22,7 +22,7 @@ from deeprc.checks.overlaps import overlaps
 from deeprc.checks.profile import SKETCH_SIZE, TOP_SIZE, Fingerprints, hash_sequences
 from deeprc.config import load_config
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.container_writer import seal_container
+from deeprc.datasets.container_file import seal_container
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.datasets.sequences import Sequences
@@ -134,8 +134,8 @@ def test_a_report_that_makes_no_sense_is_left_out(tmp_path: Path, preprocessing:
 
 def test_a_cohort_without_genes_reports_or_a_sheet(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    metadata = pd.DataFrame({"status": ["a", "b"] * 10})
-    dataset = write_cohort(tmp_path / "c.h5", [random_sequences(rng, 30 + i) for i in range(20)], metadata)
+    metadata = pd.DataFrame({"status": ["a", "b"] * 15})
+    dataset = write_cohort(tmp_path / "c.h5", [random_sequences(rng, 30 + i) for i in range(30)], metadata)
     found = check_dataset(dataset, targets=["status"])
     assert codes(found) == []
     assert {each.property for each in found.shortcuts} >= {"number of sequences", "V-gene usage"}

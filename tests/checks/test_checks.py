@@ -184,7 +184,7 @@ def test_rows_that_are_left_out_do_not_count(tmp_path, cohort):
     for number in range(3):
         (tmp_path / "files" / f"hd{number}.tsv").unlink()
     message = only(cohort.check(allow_missing=True), "small-class").message
-    assert message == "target 'status': fewer than 10 repertoires in 2 classes: 'control' (9), 'case' (0)"
+    assert message == "target 'status': fewer than 15 repertoires in 2 classes: 'control' (9), 'case' (0)"
 
 
 def test_not_one_file_that_matches_is_an_error_in_any_case(tmp_path, cohort):
@@ -535,7 +535,7 @@ def test_labels_that_are_missing_or_few(tmp_path, cohort):
     assert only(found, "missing-labels").repertoires == ("hd10", "hd11")
     assert only(found, "missing-labels").severity == "note"
     small = only(found, "small-class")
-    assert small.message == "target 'status': fewer than 10 repertoires in 2 classes: 'control' (8), 'case' (2)"
+    assert small.message == "target 'status': fewer than 15 repertoires in 2 classes: 'control' (8), 'case' (2)"
     assert small.figures == {"repertoires of control": 8, "repertoires of case": 2}
     assert only(found, "too-few").severity == "note"
 

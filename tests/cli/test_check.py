@@ -115,7 +115,7 @@ def test_a_container_is_a_source(container: Path) -> None:
     result = CliRunner().invoke(check, [str(container), "--target", "status"])
     assert result.exit_code == 0, result.output
     assert (
-        "small-class: target 'status': fewer than 10 repertoires in 2 classes: 'control' (3), 'case' (3)"
+        "small-class: target 'status': fewer than 15 repertoires in 2 classes: 'control' (3), 'case' (3)"
         in result.output
     )
 

@@ -221,7 +221,7 @@ def write_case(cohort: Path, target: Path, kind: str, number: int) -> str:
 
     Every second time that a field is set the file gets a checksum that fits.
     """
-    from deeprc.datasets.container_writer import seal_container
+    from deeprc.datasets.container_file import seal_container
 
     if kind == "flip":
         target.write_bytes(flip_bits(cohort.read_bytes(), number))

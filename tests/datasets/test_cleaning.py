@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.cleaning import DROP_REASONS, Cleaning, cdr3s_are_junctions, clean, split
-from deeprc.datasets.readers import Rows, SequenceKind, Status
+from deeprc.datasets.raw_texts import RawTexts
+from deeprc.datasets.readers import RawRows, SequenceKind, Status
 from deeprc.errors import InputError
 
 
@@ -20,9 +21,8 @@ def coded(names):
 def rows_of(texts, status=Status.UNKNOWN, counts=None, kind=SequenceKind.JUNCTION_AA, **columns):
     n = len(texts)
     encoded = [text.encode("latin-1", "replace") for text in texts]
-    return Rows(
-        letters=np.frombuffer(b"".join(encoded), np.uint8),
-        offsets=np.cumsum([0, *map(len, encoded)]),
+    return RawRows(
+        RawTexts(np.frombuffer(b"".join(encoded), np.uint8), np.cumsum([0, *map(len, encoded)])),
         kinds=np.full(n, kind, np.uint8),
         counts=np.ones(n, np.uint32) if counts is None else np.asarray(counts, np.uint32),
         count_sources=("templates", "reads", "(one)"),

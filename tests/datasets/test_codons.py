@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deeprc.datasets.codons import translate
+from deeprc.datasets.raw_texts import RawTexts
 
 CODE = {
     "A": "GCT GCC GCA GCG",
@@ -36,11 +37,10 @@ AMINO_ACID = {codon: letter for letter, codons in CODE.items() for codon in codo
 def translated(*sequences):
     letters = np.frombuffer("".join(sequences).encode("latin-1"), np.uint8)
     offsets = np.cumsum([0, *map(len, sequences)])
-    result, ends = translate(letters, offsets)
-    text = result.tobytes().decode()
-    assert ends[0] == 0
-    assert ends[-1] == len(text)
-    return [text[start:stop] for start, stop in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)]
+    result = translate(RawTexts(letters, offsets))
+    assert result.offsets[0] == 0
+    assert result.offsets[-1] == len(result.letters)
+    return [result.bytes_at(row).decode() for row in range(len(result))]
 
 
 def slowly(sequence):
@@ -81,9 +81,9 @@ def test_what_is_no_codon(sequence, expected):
 
 
 def test_nothing():
-    letters, offsets = translate(np.empty(0, np.uint8), np.zeros(1, np.int64))
-    assert len(letters) == 0
-    assert offsets.tolist() == [0]
+    result = translate(RawTexts(np.empty(0, np.uint8), np.zeros(1, np.int64)))
+    assert len(result.letters) == 0
+    assert result.offsets.tolist() == [0]
 
 
 @given(st.lists(st.text("ACGTUNacgtun-", max_size=20), max_size=12))

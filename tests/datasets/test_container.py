@@ -16,7 +16,8 @@ from deeprc.datasets import container_writer
 from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container import Container
-from deeprc.datasets.container_writer import ContainerWriter, seal_container
+from deeprc.datasets.container_file import seal_container
+from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError

@@ -13,7 +13,8 @@ from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold, cross_
 from sklearn.utils import _safe_indexing
 
 from deeprc.datasets.alphabet import encode_many
-from deeprc.datasets.container_writer import ContainerWriter, seal_container
+from deeprc.datasets.container_file import seal_container
+from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError

@@ -150,7 +150,7 @@ def test_a_heap_that_never_ends_is_refused(victim, tmp_path, monkeypatch):
 
 def test_a_text_that_is_told_many_times_is_refused(victim, tmp_path, monkeypatch):
     """Many ids that refer to one object of a heap: a small file would become gigabytes of text."""
-    monkeypatch.setattr("deeprc.datasets.legacy_texts._MOST_BYTES", 1 << 20)
+    monkeypatch.setattr("deeprc.datasets.legacy_texts._MAX_BYTES", 1 << 20)
     path = as_version_1(victim[0], tmp_path / "old.h5")
     with h5py.File(path, "r+") as file:
         del file["repertoire_ids"]

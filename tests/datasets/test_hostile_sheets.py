@@ -17,7 +17,7 @@ from deeprc.datasets.emerson2017 import read_associated_sequences
 from deeprc.datasets.matching import find_files
 from deeprc.datasets.metadata import read_metadata
 from deeprc.datasets.readers import read_repertoire
-from deeprc.datasets.readers.text import LONGEST_LINE
+from deeprc.datasets.readers.text import MAX_LINE_BYTES
 from deeprc.errors import InputError
 from deeprc.files import check_regular_file
 
@@ -134,7 +134,7 @@ def test_a_row_that_no_sheet_has(tmp_path):
         read_metadata(path)
 
 
-@pytest.mark.parametrize("limit", ["MOST_ROWS", "MOST_CELLS", "_MOST_PLACES"])
+@pytest.mark.parametrize("limit", ["MAX_ROWS", "MAX_CELLS", "_MAX_FORMATTED_CELLS"])
 def test_too_many_rows_and_cells(tmp_path, monkeypatch, limit):
     monkeypatch.setattr(workbook_module, limit, 2)
     with pytest.raises(InputError, match=r"m\.xlsx: too large; expected at most"):
@@ -142,7 +142,7 @@ def test_too_many_rows_and_cells(tmp_path, monkeypatch, limit):
 
 
 def test_a_workbook_that_unpacks_to_too_much(tmp_path):
-    path = workbook(tmp_path / "m.xlsx", extra=[("xl/media/zeros.bin", bytes(workbook_module.LARGEST_SHEET))])
+    path = workbook(tmp_path / "m.xlsx", extra=[("xl/media/zeros.bin", bytes(workbook_module.MAX_SHEET_BYTES))])
     assert path.stat().st_size < 1 << 20
     with pytest.raises(InputError, match=r"m\.xlsx: more than 128 MiB unpacked"):
         read_metadata(path)
@@ -253,8 +253,8 @@ def test_a_binary_file_as_a_sheet(tmp_path, data):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"ID\tx\na\t" + b"A" * (2 * LONGEST_LINE), "a line or a field in quotes is longer than 16 MiB"),
-        (b"ID\tx\n" + b"a\tb\n" * (workbook_module.LARGEST_SHEET // 4), "more than 128 MiB of text"),
+        (b"ID\tx\na\t" + b"A" * (2 * MAX_LINE_BYTES), "a line or a field in quotes is longer than 16 MiB"),
+        (b"ID\tx\n" + b"a\tb\n" * (workbook_module.MAX_SHEET_BYTES // 4), "more than 128 MiB of text"),
         (bytes(1 << 25), r"not a text table \(no header in its first 4 MiB\)"),
         (b"\t".join(b"c%d" % i for i in range(100_000)) + b"\na\n", "100,000 columns; expected at most 16,384"),
         (b"ID\tx\na\t" + b"\t" * 20_000 + b"\n", "row 2: too large; expected at most"),
@@ -268,7 +268,7 @@ def test_packed_sheets_without_end(tmp_path, data, message):
         read_text_sheet(tmp_path / "m.tsv", gzip.compress(data, 1))
 
 
-@pytest.mark.parametrize("limit", ["MOST_ROWS", "MOST_CELLS"])
+@pytest.mark.parametrize("limit", ["MAX_ROWS", "MAX_CELLS"])
 def test_too_many_rows_and_cells_of_text(tmp_path, monkeypatch, limit):
     monkeypatch.setattr(metadata_module, limit, 2)
     with pytest.raises(InputError, match=r"m\.tsv: row \d: too large; expected at most"):

@@ -6,6 +6,7 @@ import pytest
 from deeprc.datasets import alphabet, merging
 from deeprc.datasets.alphabet import encode_many, take
 from deeprc.datasets.merging import group_rows
+from deeprc.datasets.sequences import Sequences
 
 LETTERS = np.array(list("ACDE"))
 
@@ -26,7 +27,7 @@ def test_groups_are_those_of_a_dictionary(monkeypatch: pytest.MonkeyPatch, at_on
         key = (texts[row], *(int(codes[place]) for codes in by))
         first, total = expected.get(key, (place, 0))
         expected[key] = (first, total + int(counts[place]))
-    first, total = group_rows(*encode_many(texts), rows, by, counts)
+    first, total = group_rows(Sequences.encode(texts), rows, by, counts)
     assert list(zip(first.tolist(), total.tolist(), strict=True)) == list(expected.values())
     assert len(first) < len(rows)
 
@@ -35,8 +36,7 @@ def test_equal_rows_are_in_one_part_and_parts_are_small(monkeypatch: pytest.Monk
     monkeypatch.setattr(merging, "_ROWS_AT_ONCE", 500)
     rng = np.random.default_rng(0)
     texts = ["".join(rng.choice(list(alphabet.AMINO_ACIDS), 12)) for _ in range(4500)]
-    residues, offsets = encode_many(texts + texts[:500])
-    parts = list(merging._parts(residues, offsets, np.arange(5000)))
+    parts = list(merging._split_by_hash(Sequences.encode(texts + texts[:500]), np.arange(5000)))
     part_of = np.empty(5000, int)
     for number, part in enumerate(parts):
         assert (np.diff(part) > 0).all()

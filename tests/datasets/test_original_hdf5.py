@@ -88,9 +88,13 @@ def test_rows_are_junctions_of_which_nothing_else_is_known(tmp_path):
     _, rows = next(iter(read_original_container(write(tmp_path / "d.h5"))))
     assert rows.kinds.tolist() == [SequenceKind.JUNCTION_AA] * 2
     assert rows.status.tolist() == [Status.UNKNOWN] * 2
-    assert rows.letters.tobytes() == b"CASSFCATTTF"
-    assert rows.offsets.tolist() == [0, 5, 11]
-    assert (rows.letters.dtype, rows.offsets.dtype, rows.counts.dtype) == (np.uint8, np.int64, np.uint32)
+    assert rows.sequences.letters.tobytes() == b"CASSFCATTTF"
+    assert rows.sequences.offsets.tolist() == [0, 5, 11]
+    assert (rows.sequences.letters.dtype, rows.sequences.offsets.dtype, rows.counts.dtype) == (
+        np.uint8,
+        np.int64,
+        np.uint32,
+    )
     assert rows.v_call is rows.j_call is rows.repertoire is rows.locus is rows.cell is None
 
 

@@ -333,7 +333,7 @@ def test_the_header_may_begin_with_a_number_sign(tmp_path, text, columns):
 @pytest.mark.parametrize("start", [b"amino_acid\ttemplates\nCASSF\t1\n", b'amino_acid\ttemplates\nCASSF\t"1\t2\n"'])
 def test_a_line_that_does_not_end(tmp_path, pack, start):
     path = tmp_path / "r.tsv"
-    path.write_bytes(pack(start + b"A" * (3 * text_module.LONGEST_LINE)))
+    path.write_bytes(pack(start + b"A" * (3 * text_module.MAX_LINE_BYTES)))
     with pytest.raises(InputError, match=r"r\.tsv: a line or a field in quotes is longer than 16 MiB"):
         read_repertoire(path)
 

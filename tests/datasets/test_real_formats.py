@@ -132,5 +132,5 @@ def test_four_million_unquoted_rows_of_one_column(real_data):
     name, rows = read(path)
     lines = gzip.decompress(path.read_bytes()).split(b"\n")
     assert name == "airr"
-    assert rows.letters.tobytes() == b"".join(lines[1:])
+    assert rows.sequences.letters.tobytes() == b"".join(lines[1:])
     assert len(rows) == len(lines) - 2

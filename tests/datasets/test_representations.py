@@ -105,7 +105,7 @@ def test_the_sparse_form_holds_the_same(
 ) -> None:
     dataset = cohort_factory(9, 0, seed=1)
     dense = kmer_matrix(dataset, (0, 2, 3), weighted=weighted)
-    monkeypatch.setattr(representations, "_LARGEST_DENSE", 400)
+    monkeypatch.setattr(representations, "_MAX_DENSE", 400)
     again = cohort_factory(9, 0, seed=1)  # written anew: nothing of the dense form is known
     sparse = kmer_matrix(again, (0, 2, 3), weighted=weighted)
     assert isinstance(sparse, csr_matrix)

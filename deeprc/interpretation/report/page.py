@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from deeprc.drawing import CLASS_COLOURS
 from deeprc.errors import InputError
-from deeprc.files import check_place, write_text
+from deeprc.files import check_output_path, write_text
 from deeprc.versions import package_version
 
 __all__ = [
@@ -151,7 +151,7 @@ def check_report_output(path: Path) -> None:
     InputError
         If no file can be written at `path`, or there is anything but a report.
     """
-    check_place(path)
+    check_output_path(path)
     if path.exists():
         try:
             with path.open(encoding="utf-8") as file:

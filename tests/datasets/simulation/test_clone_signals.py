@@ -327,9 +327,9 @@ def test_the_command_line_takes_the_table(table: CarrierTable, tmp_path: Path) -
     assert witness is not None
     assert int((witness == 1).sum()) == 2
     without = CliRunner().invoke(simulate, ["cmv-like", "-o", str(output)])
-    assert "this recipe needs a table of who carries which clone: --carriers FILE" in str(without.exception)
+    assert "this recipe needs a table of who carries which clone: `carriers=FILE`" in str(without.exception)
     wrong = CliRunner().invoke(simulate, ["quickstart", "-o", str(output), "--carriers", str(table.path)])
-    assert "--carriers: the recipe has no signal of kind carriers" in str(wrong.exception)
+    assert "`carriers`: the recipe has no signal of kind carriers" in str(wrong.exception)
 
 
 def test_files_tell_the_clones(tmp_path: Path) -> None:

@@ -1,0 +1,180 @@
+"""What a container's file holds besides its sequences, how it is written, and how it is sealed.
+
+`container_writer.py` writes new containers; here another metadata sheet is put into one that exists.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas as pd
+
+from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.datasets.container import FORMAT, VERSION, Container
+from deeprc.datasets.hdf5 import fixed_texts, naming_damage, seal
+from deeprc.documents import CONTROL_CHARACTERS
+
+__all__ = [
+    "HDF5_LAYOUT",
+    "HDF5Target",
+    "rewrite_metadata",
+    "seal_container",
+    "seal_file",
+    "write_metadata",
+    "write_origin",
+    "write_text_list",
+    "write_texts",
+]
+
+_ARRAYS = frozenset({"residues", "sequence_offsets", "counts", "v_call", "j_call", "witness", "repertoire_offsets"})
+HDF5_LAYOUT = ("v108", "v108")
+"""The versions of HDF5's own format; older ones limit attributes to 64 KB."""
+
+
+class HDF5Target(io.FileIO):
+    """A file that HDF5 writes to, and that keeps errors for `check`.
+
+    HDF5 crashes if it closes a file that it could not write, so it is told that everything was written.
+    """
+
+    error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        """Write bytes and return their number, also where they could not be written."""
+        rest = memoryview(data)
+        size = rest.nbytes
+        try:
+            while rest.nbytes:
+                rest = rest[super().write(rest) :]
+        except OSError as error:
+            self.error = self.error or error
+        return size
+
+    def truncate(self, size: int | None = None) -> int:
+        """Set the file's size and return it; where that is not possible, return the position in the file."""
+        try:
+            return super().truncate(size)
+        except OSError as error:
+            self.error = self.error or error
+            return self.tell()
+
+    def check(self) -> None:
+        """Raise the first error, if there was one; what was written after it is lost."""
+        if self.error is not None:
+            raise OSError(self.error.errno, self.error.strerror, self.name)
+
+
+def write_metadata(group: h5py.Group, metadata: pd.DataFrame) -> None:
+    """Write a table of metadata: one dataset for each column, and the order of the columns as an attribute."""
+    write_text_list(group, "columns", [str(name) for name in metadata.columns])
+    for index, name in enumerate(metadata.columns):
+        values = metadata[name]
+        key = str(name).replace("/", "_").replace("\0", "")  # HDF5 reserves the slash, and ends names at a zero
+        if key in ("", ".") or key in group:
+            key = f"column {index}"
+        if pd.api.types.is_bool_dtype(values):
+            values = values.astype(str)
+        if pd.api.types.is_numeric_dtype(values):
+            numbers = values.to_numpy(np.float64, na_value=np.nan) if values.hasnans else values.to_numpy()
+            group.create_dataset(key, data=numbers)
+        else:
+            write_texts(group, key, ["" if pd.isna(value) else str(value) for value in values])
+        _write_text(group[key], "name", str(name))
+
+
+def rewrite_metadata(
+    path: Path, container: Container, metadata: pd.DataFrame, *, source: str, preprocessing: Mapping[str, Any]
+) -> None:
+    """Put another table, one row per repertoire, and another origin into a copy of a container, of whatever version.
+
+    Parameters
+    ----------
+    path
+        The copy, which is changed in its place.
+    container
+        What was copied.
+    metadata
+        The new table.
+    source, preprocessing
+        As in `ContainerWriter.finish`.
+    """
+    with HDF5Target(path, "r+") as target, h5py.File(target, "r+", libver=HDF5_LAYOUT) as file:
+        with naming_damage(container.path):
+            _delete_all_but_arrays(file)
+            write_origin(file, container.created_by, source, preprocessing, container.simulation)
+            write_texts(file, "repertoire_ids", list(container.repertoire_ids))
+            for name, genes in container.sequences.genes.items():
+                write_text_list(file[name], "vocabulary", list(genes.vocabulary))
+            write_metadata(file.create_group("metadata"), metadata)
+        seal_file(file, target, path)
+    target.check()
+
+
+def _delete_all_but_arrays(file: h5py.File) -> None:
+    """Delete all attributes and all objects but the arrays: version 1 was not sealed, and may hold anything."""
+    for name in list(file):
+        if name not in _ARRAYS:
+            del file[name]
+    for thing in (file, *file.values()):
+        for name in list(thing.attrs):
+            del thing.attrs[name]
+
+
+def seal_container(path: Path) -> None:
+    """Write a container's checksum into it; whoever changes a container must seal it again.
+
+    Raises
+    ------
+    ValueError
+        If the file holds anything that no container has.
+    """
+    with HDF5Target(path, "r+") as target, h5py.File(target, "r+") as file:
+        seal_file(file, target, path)
+    target.check()
+
+
+def seal_file(file: h5py.File, target: HDF5Target, path: Path) -> None:
+    """Write the checksum into an open container, which is written through `target` to the file at `path`."""
+    file.attrs.pop("checksum", None)
+    file.flush()
+    target.check()
+    _write_text(file, "checksum", seal(file, path))
+
+
+def write_origin(
+    file: h5py.File,
+    created_by: str,
+    source: str,
+    preprocessing: Mapping[str, Any],
+    simulation: Mapping[str, Any] | None,
+) -> None:
+    """Write the format's name and version, and what the container was made from and by; see `ContainerWriter`."""
+    file.attrs["version"] = VERSION
+    _write_text(file, "format", FORMAT)
+    _write_text(file, "alphabet", AMINO_ACIDS)
+    _write_text(file, "created_by", created_by)
+    _write_text(file, "source", CONTROL_CHARACTERS.sub("?", source))  # which names files
+    _write_text(file, "preprocessing", json.dumps(dict(preprocessing)))
+    if simulation is not None:
+        _write_text(file, "simulation", json.dumps(dict(simulation)))
+
+
+def _write_text(thing: h5py.Group | h5py.Dataset, name: str, text: str) -> None:
+    texts = fixed_texts([text], name)
+    thing.attrs.create(name, texts[0], dtype=texts.dtype)
+
+
+def write_text_list(thing: h5py.Group | h5py.Dataset, name: str, texts: list[str]) -> None:
+    """Write several texts as one attribute."""
+    thing.attrs.create(name, fixed_texts(texts, f"{thing.name}: {name}"))
+
+
+def write_texts(group: h5py.Group, name: str, texts: list[str]) -> None:
+    """Write several texts as one dataset."""
+    group.create_dataset(name, data=fixed_texts(texts, f"{group.name}/{name}"))

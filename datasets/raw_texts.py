@@ -1,0 +1,58 @@
+"""`RawTexts`: a column of texts as a file has them, before cleaning decides what they are.
+
+Letters: N texts, R letters of all of them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.datasets.alphabet import offsets_of, take
+
+__all__ = ["RawTexts"]
+
+
+@dataclass(frozen=True, eq=False)
+class RawTexts:
+    """N texts that lie end to end.
+
+    Attributes
+    ----------
+    letters
+        The bytes of all texts, (R,) uint8; those of sequences are ASCII, of whatever letters the file has.
+    offsets
+        Text n has the letters from offsets[n] to offsets[n + 1], (N + 1,) int64.
+    """
+
+    letters: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """The number of letters of each text, (N,)."""
+        return np.diff(self.offsets)
+
+    def take(self, rows: NDArray[np.int64]) -> RawTexts:
+        """Return the texts at some rows, (n,), in this order."""
+        return RawTexts(*take(self.letters, self.offsets, rows))
+
+    def rows_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the row of the text in which each of these positions among all letters lies, (n,)."""
+        return np.searchsorted(self.offsets, positions, side="right") - 1
+
+    def bytes_at(self, row: int) -> bytes:
+        """Return one text."""
+        return self.letters[self.offsets[row] : self.offsets[row + 1]].tobytes()
+
+    @staticmethod
+    def concatenate(parts: Sequence[RawTexts]) -> RawTexts:
+        """Return the texts of all parts, one part after the other."""
+        letters = np.concatenate([np.empty(0, np.uint8), *(part.letters for part in parts)])
+        return RawTexts(letters, offsets_of(np.concatenate([np.empty(0, np.int64), *(part.lengths for part in parts)])))
