@@ -38,7 +38,8 @@ from deeprc.interpretation.ranking import BestRows, ranking_of
 from deeprc.nn.batch import Collator
 from deeprc.nn.contributions import score_sequences
 from deeprc.nn.inference import Inference
-from deeprc.training.trainer import Fold, Trainer, TrainingState
+from deeprc.training.state import TrainingState
+from deeprc.training.trainer import Fold, Trainer
 from deeprc.versions import package_version
 
 __all__ = ["METHODS", "Entry", "Results", "count_kmers", "entries_of", "measure"]
@@ -237,7 +238,7 @@ def _trained_alone(
         "validation_loss": state.best_loss,
         "updates": state.update,
         "best_update": state.best_update,
-        "seeded_kernels": len(trainer.seeds),
+        "seeded_kernels": len(trainer.start_motifs),
         "seconds": trained.seconds,
         "test_seconds": trained.test_seconds,
     }

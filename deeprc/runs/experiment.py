@@ -43,11 +43,12 @@ from deeprc.runs.run import (
     write_splits,
 )
 from deeprc.tasks import Task, describe_classes, labels, parse_tasks, scaled_to
-from deeprc.training.enrichment import Motif
+from deeprc.training.enrichment import EnrichedMotif
 from deeprc.training.hidden_counts import with_visible_residues
 from deeprc.training.loggers import attention_histograms, check_logger, open_logger
 from deeprc.training.model import TrainedModel
-from deeprc.training.trainer import Fold, Trainer, TrainingState
+from deeprc.training.state import TrainingState
+from deeprc.training.trainer import Fold, Trainer
 
 __all__ = ["describe_end", "resume_run", "seeds_table", "train_run"]
 
@@ -298,7 +299,7 @@ def _locked(folder: Path) -> Iterator[Path]:
 def _fit(trainer: Trainer, folder: Path, settings: RunSettings, logger: str | None, progress: Progress | None) -> None:
     """Train, and write what is known of the training while it goes on and at its end."""
     trainer.start()
-    write_text(folder / "seeds.tsv", seeds_table(trainer.seeds, settings.tasks).to_csv(sep="\t", index=False))
+    write_text(folder / "seeds.tsv", seeds_table(trainer.start_motifs, settings.tasks).to_csv(sep="\t", index=False))
     with open_logger(logger, folder, update=trainer.state.update) as log:
 
         def report(state: TrainingState, loss: Tensor) -> None:
@@ -328,7 +329,7 @@ def describe_end(state: TrainingState, settings: TrainingConfig) -> str:
     return f"stopped early at {state.update} of {settings.n_updates} updates, best at {state.best_update}: {why}"
 
 
-def seeds_table(seeds: Sequence[Motif], tasks: Sequence[Task]) -> pd.DataFrame:
+def seeds_table(seeds: Sequence[EnrichedMotif], tasks: Sequence[Task]) -> pd.DataFrame:
     """Return the motifs that kernels started from, as a run's `seeds.tsv` has them.
 
     Columns: kernel, from 1; motif, a point for any residue; output, its name; correlation of the motif's frequency in a

@@ -24,7 +24,7 @@ from deeprc.interpretation.attention import attention_of, attention_table
 from deeprc.runs import experiment
 from deeprc.runs.experiment import describe_end, resume_run, train_run
 from deeprc.runs.run import Run, load_run, write_splits
-from deeprc.training.trainer import TrainingState
+from deeprc.training.state import TrainingState
 from tests.conftest import Killed, killing
 
 SMALL = load_config(

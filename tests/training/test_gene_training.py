@@ -22,7 +22,7 @@ from deeprc.errors import InputError
 from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import Inference
 from deeprc.tasks import Task
-from deeprc.training.enrichment import Motif
+from deeprc.training.enrichment import EnrichedMotif
 from deeprc.training.trainer import Fold, Trainer
 from tests.conftest import Killed, killing, random_sequences
 
@@ -151,7 +151,9 @@ def test_every_embedding_learns(cohort: RepertoireDataset) -> None:
 def test_a_start_from_motifs_reads_the_kernels_alone(
     cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deeprc.training.trainer.find_seeds", lambda *_, **__: [Motif((0, 1, 2), 0, 0.5, 0.01)])
+    monkeypatch.setattr(
+        "deeprc.training.trainer.find_start_motifs", lambda *_, **__: [EnrichedMotif((0, 1, 2), 0, 0.5, 0.01)]
+    )
     trainer = make(cohort, config(seeded_start=0.5), n=240)
     trainer.start()
     first, linear = trainer.network.key_network[0].weight[0], trainer.network.output_network[-1].weight[0]

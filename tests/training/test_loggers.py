@@ -18,7 +18,8 @@ from deeprc.tasks import Task
 from deeprc.training import loggers
 from deeprc.training.checkpoint import load_tensors
 from deeprc.training.loggers import attention_histograms
-from deeprc.training.trainer import Fold, Trainer, TrainingState
+from deeprc.training.state import TrainingState
+from deeprc.training.trainer import Fold, Trainer
 from tests.conftest import Killed
 
 tensorboard = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")

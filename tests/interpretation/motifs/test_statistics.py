@@ -22,9 +22,9 @@ from deeprc.interpretation.motifs.matrices import (
     information_of,
     windows_of,
 )
-from deeprc.interpretation.motifs.patterns import pattern_of
 from deeprc.interpretation.motifs.seeds import ComparedSequences, attended_residues, find_seeds
 from tests.conftest import random_sequences
+from tests.interpretation.motifs.parsing import pattern_of
 
 
 @pytest.mark.parametrize(("n", "others"), [(1, 1), (7, 13), (40, 900), (500, 20)])
