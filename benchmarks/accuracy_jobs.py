@@ -34,11 +34,12 @@ from deeprc.evaluation.auc_comparison import midrank_aucs
 from deeprc.evaluation.metrics import auc_interval
 from deeprc.evaluation.splits import Split
 from deeprc.files import write_text
-from deeprc.interpretation.contributions import network_scores
 from deeprc.interpretation.ranking import BestRows, ranking_of
 from deeprc.nn.batch import Collator
-from deeprc.nn.inference import cohort_outputs
-from deeprc.training.trainer import Fold, Trainer, TrainingState
+from deeprc.nn.contributions import score_sequences
+from deeprc.nn.inference import Inference
+from deeprc.training.state import TrainingState
+from deeprc.training.trainer import Fold, Trainer
 from deeprc.versions import package_version
 
 __all__ = ["METHODS", "Entry", "Results", "count_kmers", "entries_of", "measure"]
@@ -204,7 +205,7 @@ class _Trained:
 
     trainer: Trainer
     state: TrainingState
-    collator: Collator
+    inference: Inference
     scores: NDArray[np.float64]
     seconds: float
     test_seconds: float
@@ -220,9 +221,9 @@ def _trained(
     seconds = time.perf_counter() - started
     collator = Collator(dataset[split.test], config.network.abundance, genes=trainer.network.gene_names)
     started = time.perf_counter()
-    outputs = cohort_outputs(trainer.network, collator, top_fraction=config.training.averaged_fraction)
-    scores = outputs[:, 0].double().numpy()
-    return _Trained(trainer, state, collator, scores, seconds, time.perf_counter() - started)
+    inference = Inference(trainer.network, collator, config.training.averaged_fraction)
+    scores = inference.outputs()[:, 0].double().numpy()
+    return _Trained(trainer, state, inference, scores, seconds, time.perf_counter() - started)
 
 
 def _trained_alone(
@@ -237,12 +238,12 @@ def _trained_alone(
         "validation_loss": state.best_loss,
         "updates": state.update,
         "best_update": state.best_update,
-        "seeded_kernels": len(trainer.seeds),
+        "seeded_kernels": len(trainer.start_motifs),
         "seconds": trained.seconds,
         "test_seconds": trained.test_seconds,
     }
-    signals, top_fraction = () if cohort is None else cohort.signals, config.training.averaged_fraction
-    return trained.scores, {**found, **_precision(trainer, trained.collator, top_fraction, signals)}
+    signals = () if cohort is None else cohort.signals
+    return trained.scores, {**found, **_precision(trained.inference, signals)}
 
 
 def _trained_together(
@@ -260,20 +261,21 @@ def _validation_auc(outputs: Tensor, known: Tensor) -> dict[str, float]:
     return {"validation_auc": float(roc_auc_score(label, outputs[:, 0].cpu()))} if len(label.unique()) == 2 else {}
 
 
-def _precision(trainer: Trainer, collator: Collator, top_fraction: float, signals: Sequence[MotifSignal]) -> Outcome:
+def _precision(inference: Inference, signals: Sequence[MotifSignal]) -> Outcome:
     """Return which share of the 100 sequences that speak most for the positive class was given a signal (witnesses).
 
     And which share holds a complete motif of the positive class, which some sequences of all classes do by chance.
     """
     motifs = [motif for signal in signals if signal.status == "positive" for motif in signal.motifs]
     best, total = BestRows(_TOP), 0
-    for position in range(len(collator.dataset)):
-        repertoire = collator.dataset[position]
+    dataset = inference.collator.dataset
+    for position in range(len(dataset)):
+        repertoire = dataset[position]
         if repertoire.witness is None:
             return {}
         carrier = np.asarray(repertoire.witness) > 0
         holds = match_motifs(motifs, repertoire.residues, repertoire.lengths).whole
-        scores = network_scores(trainer.network, collator, position, top_fraction=top_fraction)
+        scores = score_sequences(inference, position)
         best.offer(
             ranking_of(scores, "contribution"),
             lambda rows, carrier=carrier, holds=holds: pd.DataFrame(  # type: ignore[misc]

@@ -15,8 +15,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import click
 import torch
@@ -25,44 +23,40 @@ from common import cohort, report
 from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.device import resolve_device
-from deeprc.interpretation.attention import iterate_attention, write_attention
-from deeprc.nn.batch import Collator
+from deeprc.interpretation.attention import iterate_attention
+from deeprc.interpretation.attention_files import write_attention
 from deeprc.nn.network import DeepRC
 from deeprc.tasks import Task
+from deeprc.training.model import TrainedModel
 
 
-def _run(device: torch.device) -> Any:
-    """Return what the tables need of a run, with random weights."""
+def _model(device: torch.device) -> TrainedModel:
+    """Return a model with random weights."""
     torch.manual_seed(0)
-    return SimpleNamespace(
-        network=DeepRC().eval().to(device),
-        settings=SimpleNamespace(config=Config()),
-        tasks=[Task("status", "status", "binary", ("no", "yes"))],
-        collator=lambda dataset: Collator(dataset, "none"),
-        check_finite=lambda *_: None,
-    )
+    task = Task("status", "status", "binary", ("no", "yes"))
+    return TrainedModel((task,), DeepRC().eval().to(device), Config())
 
 
-def _streamed(run: Any, dataset: RepertoireDataset, path: Path) -> None:
-    write_attention(path, iterate_attention(run, dataset))
+def _streamed(model: TrainedModel, dataset: RepertoireDataset, path: Path) -> None:
+    write_attention(path, iterate_attention(model, dataset))
 
 
-def _at_once(run: Any, dataset: RepertoireDataset, path: Path) -> None:
-    for one in iterate_attention(run, dataset):
+def _at_once(model: TrainedModel, dataset: RepertoireDataset, path: Path) -> None:
+    for one in iterate_attention(model, dataset):
         one.sequences.to_csv(path, sep="\t", index=False, float_format="%.9g")
 
 
-_WAYS: dict[str, Callable[[Any, RepertoireDataset, Path], None]] = {"streamed": _streamed, "at once": _at_once}
+_WAYS: dict[str, Callable[[TrainedModel, RepertoireDataset, Path], None]] = {"streamed": _streamed, "at once": _at_once}
 
 
 def _measure(way: str, container: str, device: str) -> tuple[float, float]:
     """Return the seconds and the peak of memory of this process, which does nothing else."""
     where = resolve_device(device)
-    run, dataset = _run(where), open_dataset(container)
+    model, dataset = _model(where), open_dataset(container)
     with tempfile.TemporaryDirectory() as folder:
-        _WAYS[way](run, dataset[:1], Path(folder) / "small.tsv")  # compiles
+        _WAYS[way](model, dataset[:1], Path(folder) / "small.tsv")  # compiles
         started = time.perf_counter()
-        _WAYS[way](run, dataset[1:], Path(folder) / "table.tsv")
+        _WAYS[way](model, dataset[1:], Path(folder) / "table.tsv")
         return time.perf_counter() - started, _peak_mb()
 
 

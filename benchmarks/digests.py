@@ -22,7 +22,8 @@ import torch
 
 import deeprc
 from deeprc.datasets.simulation import load_recipe, write_airr
-from deeprc.interpretation.attention import iterate_attention, write_attention
+from deeprc.interpretation.attention import iterate_attention
+from deeprc.interpretation.attention_files import write_attention
 
 _COHORT = ["n_repertoires=120", "sizes.mean=400"]
 _SETTINGS = ["n_updates=60", "evaluate_every=20", "n_sequences=300", "gene_units=2"]
@@ -57,9 +58,9 @@ def digests(folder: Path) -> dict[str, str]:
     for name in ("predictions.tsv", "history.tsv", "seeds.tsv"):
         table = pd.read_csv(folder / "run" / name, sep="\t", dtype=str)
         found[f"train {name}"] = _digest(table.drop(columns="seconds", errors="ignore").to_csv())
-    state = run.network.state_dict()
+    state = run.model.network.state_dict()
     found["train weights"] = _digest(*(state[name].numpy().tobytes().hex() for name in sorted(state)))
-    write_attention(folder / "attention.tsv", iterate_attention(run, dataset), most=200)
+    write_attention(folder / "attention.tsv", iterate_attention(run.model, dataset), max_sequences=200)
     found["attention"] = _digest((folder / "attention.tsv").read_text())
     deeprc.benchmark(
         folder / "c.h5",

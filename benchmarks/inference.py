@@ -13,7 +13,7 @@ from common import alternate, cohort, copy_bandwidth, options, report, seconds_o
 
 from deeprc.device import resolve_device
 from deeprc.nn.batch import Collator
-from deeprc.nn.inference import repertoire_outputs
+from deeprc.nn.inference import Inference
 from deeprc.nn.motif_convolution import Implementation
 from deeprc.nn.network import DeepRC
 
@@ -53,7 +53,8 @@ def _run(
 ) -> Callable[[], object]:
     torch.manual_seed(0)
     network = DeepRC(n_kernels=n_kernels, implementation=implementation).eval().to(device)
-    return lambda: repertoire_outputs(network, collator, 0, top_fraction=fraction)
+    inference = Inference(network, collator, fraction)
+    return lambda: inference.outputs([0])
 
 
 if __name__ == "__main__":

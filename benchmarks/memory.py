@@ -31,7 +31,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.device import resolve_device
 from deeprc.nn.batch import Collator
-from deeprc.nn.inference import repertoire_outputs
+from deeprc.nn.inference import Inference
 from deeprc.nn.motif_convolution import Implementation
 from deeprc.nn.network import DeepRC
 
@@ -145,7 +145,8 @@ def _score(
 ) -> Callable[[], object]:
     network = DeepRC(n_kernels=n_kernels, implementation=implementation).eval().to(device)
     collator = Collator(dataset, "none")
-    return lambda: repertoire_outputs(network, collator, 0, top_fraction=fraction)
+    inference = Inference(network, collator, fraction)
+    return lambda: inference.outputs([0])
 
 
 def _read_all(dataset: RepertoireDataset) -> None:

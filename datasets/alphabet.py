@@ -1,4 +1,4 @@
-"""Amino acids as bytes: the alphabet of the container and the two directions between text and indices."""
+"""Amino acids as bytes: the alphabet of the container, encoding, decoding, and rows that lie end to end."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def encode_letters(letters: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def offsets_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return where each of N things that lie end to end begins, and where the last ends: (N,) gives (N + 1,)."""
+    """Return where each of N rows that lie end to end begins, and where the last ends, (N + 1,), from lengths (N,)."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
@@ -53,9 +53,9 @@ def offsets_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
 def take(
     values: NDArray[np.uint8], offsets: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return some of the sequences that lie end to end, (R,) with offsets (N + 1,), at rows (n,), and their offsets.
+    """Return the values and the offsets, (n + 1,), of some rows, (n,), of values that lie end to end, (R,).
 
-    Beside the result this takes some megabytes, however many rows there are.
+    Besides the result this takes some megabytes of memory, however many rows there are.
     """
     new = offsets_of(offsets[rows + 1] - offsets[rows])
     result = np.empty(new[-1], values.dtype)

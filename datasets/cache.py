@@ -1,8 +1,8 @@
-"""What is computed once from a container and kept beside it, in the folder `<container>.cache`.
+"""A cache of arrays that are computed from a container, in the folder `<container>.cache` beside it.
 
-A file's name says what it holds, and a digest of the container's content, of the settings and of deeprc's version; a
-container that was made anew finds nothing of the old one. The folder may be deleted at any time. Only what was written
-here is read: an entry names the inodes and times of change of its files, which nobody can choose who sends a folder.
+The name of an entry has a digest of the container's content, of the settings and of deeprc's version, so the entries of
+an older container are never used for a newer one. The folder may be deleted at any time. An entry is read only if it
+was written here: it names the inodes and times of change of its files, which nobody who sends a folder can choose.
 """
 
 from __future__ import annotations

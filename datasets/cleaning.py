@@ -1,4 +1,6 @@
-"""From a file's rows to the sequences that are kept: productive, in frame, of one chain, made of the 20 amino acids.
+"""Cleaning: which rows of a file are kept as sequences, and which of them are merged.
+
+Kept are rows that are productive, in frame, of one chain and made of the 20 amino acids.
 
 Letters: N rows, R residues.
 """
@@ -46,10 +48,11 @@ DROP_REASONS = (
     "too_long",
     "other_locus",
 )
-"""Why a row is dropped.
+"""The reasons for which a row is dropped.
 
-A row that several apply to has the first of: what the file says, empty, out of frame, stop codon, ambiguous
-residue, length, locus. A row that the file calls unproductive without a reason has the one that its residues show.
+Where several reasons apply, the first of these counts: what the file says, empty, out of frame, stop codon, ambiguous
+residue, length, locus. If the file calls a row unproductive and gives no reason, the reason that its residues show
+counts.
 """
 
 Merge = Literal["genes", "junction", "none"]
@@ -68,7 +71,7 @@ _MARKS = tuple(
     (np.isin(np.arange(256), list(marks)), DROP_REASONS.index(name))
     for marks, name in ((b"*", "stop_codon"), (b"_~#", "out_of_frame"))
 )
-"""Letters that say why a row is dropped, as a mask of all bytes; the last one that a row has is its reason."""
+"""Letters that give a reason, as a mask of all bytes, with the reason; of several in a row the last one counts."""
 
 _MAX_COUNT = int(np.iinfo(np.uint32).max)
 _MAX_GENES = int(np.iinfo(np.uint16).max)
@@ -80,7 +83,7 @@ _C, _F, _W = b"CFW"
 
 @dataclass(frozen=True)
 class Cleaning:
-    """What is kept.
+    """Which sequences are kept and merged.
 
     Attributes
     ----------
@@ -100,26 +103,33 @@ class Cleaning:
 
 @dataclass(frozen=True)
 class CleanedTable:
-    """The kept sequences of one repertoire and what was done; rows read = kept + merged + all dropped.
+    """The kept sequences of one repertoire, and how many rows were dropped and merged.
+
+    The rows read are those kept, those merged and those dropped for any reason.
 
     Attributes
     ----------
     sequences
-        In the order of the rows, a merged one at its first row.
-    rows_read, dropped, merged
-        Rows of the file, those dropped by reason, and those that were added to another.
-    counts_from, counts_rounded
-        Of the rows that were not dropped: how many have their count from which column, and how many counts were no
-        whole number of at least 1.
+        The kept sequences in the order of the rows; a merged one stands at its first row.
+    rows_read
+        The number of rows of the file.
+    dropped
+        The number of dropped rows, by reason.
+    merged
+        The number of rows whose counts were added to another row.
+    counts_from
+        The number of rows that were not dropped, by the column that their count is from.
+    counts_rounded
+        The number of rows that were not dropped and whose count was not a whole number of at least 1.
     counts_capped
-        How many sequences have a sum of counts that is too large to be stored; they get the largest number there is.
+        The number of sequences whose sum of counts exceeds 32 bits; they get the largest number of 32 bits.
     sequences_from
-        Of the same rows: how many sequences were read from what, `junction_aa`, `cdr3_aa` (completed to junctions),
-        `cdr3_aa as junction_aa` (the column holds junctions) or `junction` (translated).
+        The number of rows that were not dropped, by what their sequence was read from: `junction_aa`, `cdr3_aa`
+        (completed to junctions), `cdr3_aa as junction_aa` (the column holds junctions) or `junction` (translated).
     loci
-        Of the same rows and those of another locus: how many are of which locus, "" unknown.
+        The number of rows that were not dropped, or only for their locus, by locus; "" is unknown.
     genes
-        For `v_call` and `j_call`: the names as found and as stored.
+        What became of the names of `v_call` and `j_call`.
     """
 
     sequences: Sequences
@@ -140,7 +150,7 @@ class CleanedTable:
 
 
 def split(rows: RawRows) -> Iterator[tuple[str, RawRows]]:
-    """Yield the rows of each repertoire that the file names, in the order of their first rows; "" is one too."""
+    """Yield the name and the rows of each repertoire of a file, in the order of their first rows; "" is a name too."""
     column = rows.repertoire
     if column is None or len(column.vocabulary) <= 1:
         yield column.vocabulary[0] if column is not None and column.vocabulary else "", rows
@@ -149,29 +159,29 @@ def split(rows: RawRows) -> Iterator[tuple[str, RawRows]]:
     bounds = offsets_of(np.bincount(column.codes, minlength=len(column.vocabulary)))
     for row in first_of_each(factorize(column.codes.astype(np.int64))):
         code = column.codes[row]
-        yield column.vocabulary[code], _taken(rows, order[bounds[code] : bounds[code + 1]])
+        yield column.vocabulary[code], _take(rows, order[bounds[code] : bounds[code + 1]])
 
 
 def cdr3s_are_junctions(rows: RawRows, path: Path | str = "") -> bool:
     """Tell whether a file's column of CDR3s holds junctions, as many exports have it.
 
-    It does where at least nine tenths of its productive CDR3s of valid letters begin with C and end with F or W; of
-    CDR3s proper hardly any do.
+    The column holds junctions if at least nine tenths of its productive CDR3s of valid letters begin with C and end
+    with F or W. Hardly any true CDR3 does.
 
     Raises
     ------
     InputError
-        If there are both, more than a tenth of each among ten or more.
+        If there are at least ten such CDR3s, and more than a tenth of them are of either kind.
     """
     is_cdr3 = rows.kinds == SequenceKind.CDR3_AA
     if np.count_nonzero(is_cdr3) < _MIN_CDR3S:
         return False
-    judged = is_cdr3 & (rows.sequences.lengths > 0) & ~_IS_BAD[rows.status]
-    judged[rows.sequences.rows_of(np.flatnonzero(encode_letters(rows.sequences.letters) == INVALID))] = False
-    n = int(judged.sum())
+    counted = is_cdr3 & (rows.sequences.lengths > 0) & ~_IS_BAD[rows.status]
+    counted[rows.sequences.rows_of(np.flatnonzero(encode_letters(rows.sequences.letters) == INVALID))] = False
+    n = int(counted.sum())
     if n < _MIN_CDR3S:
         return False
-    first, last = rows.sequences.offsets[:-1][judged], rows.sequences.offsets[1:][judged] - 1
+    first, last = rows.sequences.offsets[:-1][counted], rows.sequences.offsets[1:][counted] - 1
     first, last = (
         rows.sequences.letters[first] & 0xDF,
         rows.sequences.letters[last] & 0xDF,
@@ -186,7 +196,7 @@ def cdr3s_are_junctions(rows: RawRows, path: Path | str = "") -> bool:
 
 
 def columns_of_mice(rows: RawRows) -> frozenset[str]:
-    """Return which of a file's columns of genes, `v_call` and `j_call`, have genes that only mice have."""
+    """Return which of `v_call` and `j_call` name genes that only mice have, in the rows of a whole file."""
     return frozenset(name for name, column in _gene_columns(rows).items() if mouse_genes(column.vocabulary))
 
 
@@ -199,9 +209,17 @@ def clean(
 ) -> CleanedTable:
     """Keep the productive, in-frame rows made of the 20 amino acids; lower-case residues become upper case.
 
-    CDR3s, which lack the two conserved residues of the junction, are completed: C before, and after the residue of the
-    J gene (W in IGH and a few TRAJ, else F), unless `cdr3s_are_junctions`, which the function of that name tells of the
-    whole file, as `columns_of_mice` tells `of_mice`; None: these rows are the file.
+    Parameters
+    ----------
+    rows
+        The rows of a file, or those of one repertoire of it.
+    how
+        Which sequences are kept and merged; the defaults of `Cleaning` when None.
+    cdr3s_are_junctions
+        What the function of that name says of the whole file. If False, CDR3s are completed to junctions by the two
+        conserved residues that they lack: C before, and behind it W in IGH and in a few J genes of TRA, else F.
+    of_mice
+        What `columns_of_mice` says of the whole file; None if these rows are the whole file.
     """
     how = Cleaning() if how is None else how
     genes = {
@@ -209,9 +227,9 @@ def clean(
         for name, column in _gene_columns(rows).items()
     }
     loci, locus_codes = _loci(rows)
-    rows, sequences_from = _junctions(rows, genes, loci, locus_codes, cdr3s_are_junctions)
+    rows, sequences_from = _complete_junctions(rows, genes, loci, locus_codes, cdr3s_are_junctions)
     residues = encode_letters(rows.sequences.letters)
-    reason = _reasons(rows, residues, how)
+    reason = _find_drop_reasons(rows, residues, how)
     fit = reason == _KEPT
     if how.locus is not None:
         others = [code for code, name in enumerate(loci) if name not in ("", how.locus)]
@@ -228,8 +246,8 @@ def clean(
         counts_from={name: int(n) for name, n in zip(rows.count_sources, sources, strict=True) if n},
         counts_rounded=int(rows.count_rounded[keep].sum()),
         counts_capped=n_capped,
-        sequences_from=_counted(sequences_from, rows.kinds[keep]),
-        loci=_counted(loci, locus_codes[fit]),
+        sequences_from=_count_names(sequences_from, rows.kinds[keep]),
+        loci=_count_names(loci, locus_codes[fit]),
         genes=genes,
     )
 
@@ -239,7 +257,7 @@ def _gene_columns(rows: RawRows) -> dict[str, Categorical]:
     return {name: column for name, column in columns.items() if column is not None}
 
 
-def _taken(rows: RawRows, index: NDArray[np.int64]) -> RawRows:
+def _take(rows: RawRows, index: NDArray[np.int64]) -> RawRows:
     """Return some of the rows."""
     changed: dict[str, Any] = {"sequences": rows.sequences.take(index)}
     for name in ("kinds", "counts", "count_source", "count_rounded", "status"):
@@ -251,9 +269,9 @@ def _taken(rows: RawRows, index: NDArray[np.int64]) -> RawRows:
 
 
 def _loci(rows: RawRows) -> tuple[list[str], NDArray[np.int32]]:
-    """Return locus names, "" the first, and the index of each row's: as the file says, else that of its J or V gene.
+    """Return the names of loci, "" the first, and the index of each row's locus among them, (N,).
 
-    J genes go first: TRA and TRD share V genes.
+    It is the locus that the file says, else that of the J gene, else that of the V gene: TRA and TRD share V genes.
     """
     names = [""]
     codes = np.zeros(len(rows), np.int32)
@@ -271,10 +289,10 @@ def _loci(rows: RawRows) -> tuple[list[str], NDArray[np.int32]]:
     return names, codes
 
 
-def _junctions(
+def _complete_junctions(
     rows: RawRows, genes: dict[str, GeneMapping], loci: list[str], locus_codes: NDArray[np.int32], are_junctions: bool
 ) -> tuple[RawRows, list[str]]:
-    """Complete CDR3s to junctions; return what the report calls each `SequenceKind`."""
+    """Return the rows with CDR3s completed to junctions, and what the report calls each `SequenceKind`."""
     names = [kind.name.lower() for kind in SequenceKind]
     lengths = rows.sequences.lengths
     is_cdr3 = (rows.kinds == SequenceKind.CDR3_AA) & (lengths > 0)
@@ -298,7 +316,7 @@ def _junctions(
     return replace(rows, sequences=RawTexts(letters, offsets)), names
 
 
-def _reasons(rows: RawRows, residues: NDArray[np.uint8], how: Cleaning) -> NDArray[np.uint8]:
+def _find_drop_reasons(rows: RawRows, residues: NDArray[np.uint8], how: Cleaning) -> NDArray[np.uint8]:
     """Return each row's reason, (N,) uint8 index of `DROP_REASONS` or `_KEPT`; the last assignment wins."""
     lengths = rows.sequences.lengths
     reason = np.full(len(lengths), _KEPT, np.uint8)
@@ -345,7 +363,7 @@ def _merge(
 
 
 def _cells(column: Categorical, index: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return a number per cell, 0 the least; a row without a name is a cell of its own."""
+    """Return a code of each row's cell, (n,), not negative; a row without a name of a cell is a cell of its own."""
     codes = column.codes[index].astype(np.int64)
     unnamed = np.array([not name for name in column.vocabulary], bool)[codes]
     return np.where(unnamed, len(column.vocabulary) + np.arange(len(codes)), codes)
@@ -363,7 +381,7 @@ def _gene_calls(column: Categorical, mapping: GeneMapping, index: NDArray[np.int
     return Categorical(calls.codes.astype(np.uint16), calls.vocabulary)
 
 
-def _counted(names: list[str], codes: NDArray[np.integer[Any]]) -> dict[str, int]:
+def _count_names(names: list[str], codes: NDArray[np.integer[Any]]) -> dict[str, int]:
     counter: Counter[str] = Counter()
     for name, n in zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True):
         if n:

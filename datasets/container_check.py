@@ -178,7 +178,7 @@ def is_checked(path: Path, stamp: FileStamp) -> bool:
 
 
 def trust(path: Path) -> None:
-    """Remember, for this process, that a container need not be checked: this process has written it."""
+    """Remember, in this process, that a container need not be checked since this process has written it."""
     _CHECKED.add((path.absolute(), FileStamp.of(path)))
 
 

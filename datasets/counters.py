@@ -1,7 +1,7 @@
-"""Random numbers that are functions of where they are used, not of what was drawn before.
+"""Counter-based random numbers: each is a function of a key and a counter, not of the numbers drawn before it.
 
-A number is the hash of a key and a counter: splitmix64's (Steele et al. 2014), which passes the usual test batteries. A
-key is made of a seed and of what it is for (the repertoire, the stream), so anything can be drawn alone, in any order
+A number is the hash of a key and a counter by splitmix64 (Steele et al. 2014), which passes the usual test batteries. A
+key is made of a seed and of the purpose (the repertoire, the stream). So any number can be drawn alone, in any order
 and on any number of threads, and is always the same.
 """
 

@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 Level = Literal["gene", "family", "tie", "unknown", "unrecognised"]
-"""What a name tells: one gene, one family, several of these, nothing at all, or nothing that we understand."""
+"""What a name stands for: one gene, one family, several of these (a tie), no gene, or a name that is not recognised."""
 
 LEVELS: tuple[Level, ...] = get_args(Level)
 
@@ -57,7 +57,7 @@ LOCI = ("TRA", "TRB", "TRG", "TRD", "IGH", "IGK", "IGL")
 
 
 class GeneName(NamedTuple):
-    """A gene name understood.
+    """What a gene name stands for.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class GeneRow(NamedTuple):
 
 @dataclass(frozen=True)
 class GeneMapping:
-    """What became of the N names of a vocabulary.
+    """What became of N different gene names.
 
     Attributes
     ----------

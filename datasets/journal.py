@@ -1,4 +1,4 @@
-"""What a writer that was stopped had done: a line of JSON per step, beside the files that it appended to."""
+"""A journal of the steps that a writer has done, one line of JSON each, from which it goes on after it was stopped."""
 
 from __future__ import annotations
 

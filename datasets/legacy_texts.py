@@ -26,10 +26,10 @@ __all__ = ["read_legacy_texts"]
 
 _SECONDS = 60
 _MAX_BYTES = 64 << 20
-"""Of texts, beside four times the file's size: many texts of a file may be one and the same piece of it."""
+"""The largest size of all texts, beside four times the file's size: a text may be stored once and named many times."""
 
 _TOGETHER = 32
-"""Texts of a dataset that are read together."""
+"""The number of texts of a dataset that are read at a time."""
 
 _LAST_WORDS = 4000
 """Bytes of what the process says at its end that are looked at."""

@@ -57,7 +57,7 @@ _MAX_DIGITS = 20
 _EXACT_IN_FLOAT = 2**53
 _SHOWN_COLUMNS, _SHOWN_LETTERS = 20, 60
 _MAX_LETTERS = 32_767
-"""Of a cell, as in a spreadsheet: the container gives all cells of a column the room of the longest."""
+"""The longest cell, as in a spreadsheet: in a container all cells of a column take as many bytes as the longest."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ _WORDS = "; relabelled with the metadata sheet "
 
 @dataclass(frozen=True)
 class Relabelling:
-    """What relabelling did.
+    """The result of giving a container new labels.
 
     Attributes
     ----------
@@ -41,9 +41,9 @@ class Relabelling:
     n_repertoires
         Number of its repertoires.
     columns
-        Of the metadata now.
+        The columns of the new metadata.
     dropped_columns
-        Of the metadata before, which are gone.
+        The columns of the old metadata that the new one lacks.
     rows_without_repertoire, repertoires_without_row
         Ids of the sheet that were left out, and of repertoires whose labels are now missing.
     """

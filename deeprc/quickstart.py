@@ -18,7 +18,8 @@ from deeprc.datasets.preprocessing import preprocess
 from deeprc.datasets.simulation import Cohort, load_recipe, write_airr
 from deeprc.documents import read_json
 from deeprc.files import check_new_folder, write_text
-from deeprc.interpretation.attention import best_sequences, heads_path, iterate_attention, write_attention
+from deeprc.interpretation.attention import best_sequences, iterate_attention
+from deeprc.interpretation.attention_files import heads_path, write_attention
 from deeprc.interpretation.report import REPORT_NEEDS, write_report
 from deeprc.runs.experiment import Progress, train_run
 from deeprc.runs.run import Run
@@ -113,6 +114,6 @@ def run_quickstart(
 def _best_sequences(run: Run, container: Path, table: Path) -> pd.DataFrame:
     """Write the top sequences of every repertoire; return the `TOP` test sequences with the largest contribution."""
     dataset = open_dataset(container)
-    write_attention(table, iterate_attention(run, dataset, top=TOP))
+    write_attention(table, iterate_attention(run.model, dataset, top=TOP))
     test = [i for i, side in enumerate(run.split_of(dataset)) if side == "test"]
-    return best_sequences(iterate_attention(run, dataset, test), TOP, by="contribution")
+    return best_sequences(iterate_attention(run.model, dataset, test), TOP, by="contribution")

@@ -26,8 +26,8 @@ from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import Sequences
-from deeprc.training.enrichment import Motif
-from deeprc.training.trainer import TrainingState
+from deeprc.training.enrichment import EnrichedMotif
+from deeprc.training.state import TrainingState
 
 TOYS = Path(__file__).parent / "toys"
 
@@ -56,10 +56,10 @@ def killing(update: int) -> Callable[[TrainingState, Tensor], None]:
     return kill
 
 
-def motif(pattern: str, sign: float = 1.0, output: int = 0, p_value: float = 0.01) -> Motif:
+def motif(pattern: str, sign: float = 1.0, output: int = 0, p_value: float = 0.01) -> EnrichedMotif:
     """Return a motif as a search finds it; a point is any residue."""
     letters = tuple(-1 if letter == "." else AMINO_ACIDS.index(letter) for letter in pattern)
-    return Motif(letters, output, 0.5 * sign, p_value)
+    return EnrichedMotif(letters, output, 0.5 * sign, p_value)
 
 
 def random_sequences(rng: np.random.Generator, n: int, low: int = 5, high: int = 20) -> list[str]:

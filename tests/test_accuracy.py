@@ -18,9 +18,7 @@ from deeprc.datasets.dataset import open_dataset
 from deeprc.datasets.simulation import load_recipe
 from deeprc.datasets.simulation.write import write_container
 from deeprc.evaluation.splits import make_split
-from deeprc.interpretation.contributions import network_scores
-from deeprc.nn.batch import Collator
-from deeprc.runs.ensemble import Ensemble
+from deeprc.runs.ensemble import RunEnsemble
 from deeprc.runs.experiment import train_run
 from deeprc.tasks import parse_tasks
 
@@ -120,7 +118,7 @@ def test_deeprc_is_trained_as_by_deeprc_train(call: Call, tmp_path: Path) -> Non
     told = []  # of every test sequence: contribution, whether it is a witness, whether it holds the motif
     test_side = open_dataset(tmp_path / "own.h5").select(run.splits["test"])
     for position, repertoire in enumerate(test_side):
-        scores = network_scores(run.network, Collator(test_side, "none"), position, top_fraction=1.0)
+        scores = run.model.score_sequences(test_side, position)
         holds = ["SFEN" in text for text in repertoire.sequences.decode()]
         told += list(zip(scores.contributions[:, 0], repertoire.witness, holds, strict=True))
     best_100 = sorted(told, key=lambda row: -row[0])[:100]
@@ -154,7 +152,7 @@ def test_an_ensemble_is_four_trainings_with_another_fold_to_validate_on(call: Ca
     aucs = [json.loads((run.path / "metrics.json").read_text())["test"]["status"]["auc"] for run in runs]
     assert json.loads(together["member_aucs"]) == pytest.approx(aucs, abs=1e-12)
     assert alone["auc"] == pytest.approx(aucs[1], abs=1e-12)  # fold 2 is the next one
-    found = Ensemble(tuple(runs)).evaluate(open_dataset(tmp_path / "own.h5"))["test"]["status"]
+    found = RunEnsemble(tuple(runs)).evaluate(open_dataset(tmp_path / "own.h5"))["test"]["status"]
     assert together["auc"] == pytest.approx(found["auc"], abs=1e-12)
 
 

@@ -14,14 +14,15 @@ from deeprc.airr_ml import COLUMNS, ImmuneStatePredictor, predict_immune_states
 from deeprc.airr_ml.folders import convert, read_folder
 from deeprc.airr_ml.ranking import _Best, ranked_sequences, sequence_scores
 from deeprc.baselines.association import fisher_p_values
-from deeprc.baselines.gapped import GappedKmerLogisticRegression, gapped_places
+from deeprc.baselines.gapped import GappedKmerLogisticRegression, gapped_offsets
 from deeprc.baselines.logistic import LogisticRegression
 from deeprc.baselines.public_clones import PublicClones
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import kmer_names
 from deeprc.errors import InputError
-from deeprc.interpretation.contributions import network_scores
 from deeprc.nn.batch import Collator
+from deeprc.nn.contributions import score_sequences
+from deeprc.nn.inference import Inference
 from deeprc.training.estimator import DeepRCClassifier
 
 MOTIF = "WWHW"
@@ -296,7 +297,7 @@ def test_scores_of_logistic_regression_are_its_coefficients(
     X, y = training
     model = GappedKmerLogisticRegression(k=3, C=10.0) if gapped else LogisticRegression(C=10.0)
     model.fit(X, y)
-    patterns = gapped_places(3, 1) if gapped else [(0, 1, 2, 3)]
+    patterns = gapped_offsets(3, 1) if gapped else [(0, 1, 2, 3)]
     names = kmer_names(len(patterns[0]))
     every = [(places, name) for places in patterns for name in names]
     genes = [*model.v_names_, *model.j_names_] if gapped else []
@@ -326,7 +327,7 @@ def test_scores_of_logistic_regression_add_up_to_a_decision(
 def test_scores_of_deeprc_are_its_responses(training: tuple[RepertoireDataset, np.ndarray]) -> None:
     X, y = training
     model = DeepRCClassifier(overrides=SMALL, device="cpu").fit(X, y)
-    expected = network_scores(model.network_, Collator(X, "none"), 2, top_fraction=1.0).responses[:, 0]
+    expected = score_sequences(Inference(model.model_.network, Collator(X, "none")), 2).responses[:, 0]
     assert sequence_scores(model, X, 2).tolist() == expected.tolist()
 
 

@@ -265,7 +265,7 @@ DOORS = {
     "deeprc/benchmarking/jobs.py": "Linux's own /proc",
     "deeprc/benchmarking/methods.py": "the package's own presets",
     "deeprc/files.py": "the doors",
-    "deeprc/interpretation/attention.py": "writes",
+    "deeprc/interpretation/attention_files.py": "writes",
     "deeprc/interpretation/report/page.py": "as drawing.py, and the package's own templates",
     "deeprc/training/checkpoint.py": "after `check_regular_file`",
     "datasets/cache.py": "after `check_regular_file`",

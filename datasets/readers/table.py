@@ -34,7 +34,7 @@ COUNT_CELLS = "(cells)"
 _MAX_COUNT = int(np.iinfo(np.uint32).max)
 _NO_COUNT, _INVALID = -1.0, -2.0
 _MAX_LETTERS = 1_000
-"""Of a gene's name or a repertoire's: the container gives all of them the room of the longest."""
+"""The longest name of a gene or a repertoire: in a container all names take as many bytes as the longest."""
 
 _MAX_MISSING_LETTERS = max(map(len, MISSING_IN_TABLES))
 _FIRST_OF_MISSING = np.array([ord(word[0]) for each in MISSING_IN_TABLES if each for word in (each, each.upper())])
@@ -188,18 +188,18 @@ def _strip_missing(texts: RawTexts) -> RawTexts:
 
 
 def repertoire_names(coded: Mapping[str, Categorical], columns: Sequence[str]) -> tuple[str, Categorical]:
-    """Return the first of the columns that is not empty (if all are, the first), and each row's repertoire by it.
+    """Return which column names the repertoires, and each row's name in it.
 
-    It may be `NA`: no word stands for a missing name.
+    It is the first column that is not empty, else the first. No word stands for a missing name: `NA` is one.
     """
     column = next((name for name in columns if any(value.strip() for value in coded[name].vocabulary)), columns[0])
     return column, _names([coded[column]], "repertoire")
 
 
 def _names(columns: Sequence[Categorical], what: str) -> Categorical:
-    """Return each row's name, the first that is not missing; cells without one share no code.
+    """Return each row's name: the first of the columns that is not missing, else "".
 
-    Of genes with scores, which make every name another, the best are the name.
+    `what` is the field of `RawRows`. Where genes have scores, the name is that of the best genes, without scores.
     """
 
     def clean(value: str) -> str:

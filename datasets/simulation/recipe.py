@@ -1,4 +1,4 @@
-"""Recipes: cohorts as YAML files, the ones that come with the package and anyone's own."""
+"""Recipes: YAML files that describe simulated cohorts, those of the package and those of its users."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ BACKGROUNDS: Mapping[str, type[Any]] = {
     "sequences": SequencePool,
     "recombination": RecombinationBackground,
 }
-"""The kinds of background, by what a recipe calls them."""
+"""The kinds of background, by their names in a recipe."""
 
 SIGNALS: Mapping[str, type[Any]] = {
     "motifs": MotifSignal,
@@ -50,20 +50,20 @@ SIGNALS: Mapping[str, type[Any]] = {
     "carriers": CarrierTable,
     "diffuse": DiffuseSignal,
 }
-"""The kinds of signal, by what a recipe calls them; a signal without a kind is of the first."""
+"""The kinds of signal, by their names in a recipe; a signal without a kind is of the first kind."""
 
 _FOLDER = "simulated"
 _SUGGESTIONS = 3
 
 
 def recipes() -> dict[str, str]:
-    """Return the recipes that come with the package: what each is, by its name."""
+    """Return the names and descriptions of the recipes that come with the package."""
     found = {}
     for path in files("deeprc.configs").joinpath(_FOLDER).iterdir():
         if path.name.endswith(".yaml"):
             first = path.read_text(encoding="utf-8").partition("\n")[0]
             found[path.name.removesuffix(".yaml")] = first.removeprefix("#").strip()
-    return dict(sorted(found.items(), key=lambda item: _natural(item[0])))
+    return dict(sorted(found.items(), key=lambda item: _sort_key(item[0])))
 
 
 def load_recipe(
@@ -75,12 +75,12 @@ def load_recipe(
     background: Path | None = None,
     carriers: Path | None = None,
 ) -> tuple[Cohort, dict[str, Any]]:
-    """Return a cohort, and the mapping that describes it wholly.
+    """Return a cohort and the mapping that describes it completely.
 
     Parameters
     ----------
     name
-        A recipe that comes with the package, or a YAML file.
+        Name of a recipe of the package, or path of a YAML file.
     overrides
         `key=value`, where the key is a path of names and numbers, `sizes.mean`, `signals.0.witness_rate`; with a single
         signal `witness_rate` says the same.
@@ -140,59 +140,59 @@ def read_recipe(name: str) -> dict[str, Any]:
     elif name.endswith((".yaml", ".yml")):
         mapping = read_yaml(Path(name))
     else:
-        raise InputError(f"no recipe {name!r}{_suggestion(name, known)}; `deeprc simulate --list` shows all")
+        raise InputError(f"no recipe {name!r}{_suggest(name, known)}; `deeprc simulate --list` shows all")
     if not isinstance(mapping, dict):
         raise InputError(f"{name}: expected a mapping of names to values")
     return mapping
 
 
 def cohort_from_mapping(mapping: Mapping[str, Any]) -> Cohort:
-    """Return the cohort that a mapping, as YAML gives it, describes.
+    """Return the cohort that a mapping from YAML describes.
 
     Raises
     ------
     InputError
-        If a key is unknown or a value has another type than expected.
+        If a key is unknown or missing, or a value has another type than expected; the message lists all such keys.
     """
-    cohort = _built(Cohort, mapping, "")
+    cohort = _build(Cohort, mapping, "")
     assert isinstance(cohort, Cohort)
     return cohort
 
 
 def cohort_to_mapping(cohort: Cohort) -> dict[str, Any]:
-    """Return what describes a cohort wholly, its seed and everything else that was left to the defaults."""
-    mapping: dict[str, Any] = _plain(cohort)
+    """Return the mapping that describes a cohort completely, with its seed and all defaults."""
+    mapping: dict[str, Any] = _describe(cohort)
     return mapping
 
 
-def _plain(value: Any) -> Any:
-    """Return a value as YAML and JSON know it; backgrounds and signals say of which kind they are."""
+def _describe(value: Any) -> Any:
+    """Return a value in the types of YAML and JSON; backgrounds and signals get the key `kind`."""
     if is_dataclass(value):
         kinds = {each: name for name, each in (*BACKGROUNDS.items(), *SIGNALS.items())}
         kind = {"kind": kinds[type(value)]} if type(value) in kinds else {}
-        return kind | {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return kind | {field.name: _describe(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, tuple):
-        return [_plain(each) for each in value]
+        return [_describe(each) for each in value]
     if isinstance(value, Mapping):
-        return {str(name): _plain(each) for name, each in value.items()}
+        return {str(name): _describe(each) for name, each in value.items()}
     return str(value) if isinstance(value, Path) else to_plain(value)
 
 
-def _built(kind: Any, value: Any, key: str) -> Any:
-    """Return a value of a type from what YAML gives for it; the key says where it stands, for messages."""
+def _build(kind: Any, value: Any, key: str) -> Any:
+    """Return a value of a type, made from a value from YAML; messages name its key."""
     if kind is Background:
-        return _background(value, key)
+        return _build_background(value, key)
     if kind == Signal:
-        return _signal(value, key)
+        return _build_signal(value, key)
     if kind is Motif and isinstance(value, str):
         return Motif(value)
     if is_dataclass(kind):
-        return _dataclass(kind, value, key)
+        return _build_dataclass(kind, value, key)
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         if value is None and type(None) in arguments:
             return None
-        return _built(next(each for each in arguments if each is not type(None)), value, key)
+        return _build(next(each for each in arguments if each is not type(None)), value, key)
     if origin is Literal:
         if value not in arguments:
             raise InputError(f"{key}: expected one of {', '.join(arguments)}, found {value!r}")
@@ -200,15 +200,17 @@ def _built(kind: Any, value: Any, key: str) -> Any:
     if origin is tuple:
         if not isinstance(value, list | tuple):
             raise InputError(f"{key}: expected a list, found {value!r}")
-        return tuple(_built(arguments[0], each, f"{key}.{place}") for place, each in enumerate(value))
+        return tuple(_build_all((arguments[0], each, f"{key}.{index}") for index, each in enumerate(value)))
     if origin is not None:  # a mapping
         if not isinstance(value, Mapping):
             raise InputError(f"{key}: expected names and values, found {value!r}")
-        return {str(name): _built(arguments[1], each, f"{key}.{name}") for name, each in value.items()}
-    return _scalar(kind, value, key)
+        names = [str(name) for name in value]
+        built = _build_all((arguments[1], each, f"{key}.{name}") for name, each in value.items())
+        return dict(zip(names, built, strict=True))
+    return _convert(kind, value, key)
 
 
-def _scalar(kind: type, value: Any, key: str) -> Any:
+def _convert(kind: type, value: Any, key: str) -> Any:
     value = to_plain(value)
     value = read_exponent(value) if kind is float else value
     fits = isinstance(value, int | float) if kind is float else isinstance(value, str if kind is Path else kind)
@@ -220,37 +222,50 @@ def _scalar(kind: type, value: Any, key: str) -> Any:
     return kind(value)
 
 
-def _dataclass(kind: Any, value: Any, key: str) -> Any:
+def _build_dataclass(kind: Any, value: Any, key: str) -> Any:
     if not isinstance(value, Mapping):
         raise InputError(f"{key or 'recipe'}: expected names and values, found {value!r}")
     types_of = get_type_hints(kind)
     known = {field.name: field for field in fields(kind)}
-    for name in value:
-        if name not in known:
-            names = [*known, "witness_rate"] if kind is Cohort else list(known)  # which an override may say
-            raise InputError(f"{_joined(key, name)}: no such key{_suggestion(str(name), names)}")
+    names = [*known, "witness_rate"] if kind is Cohort else list(known)  # an override may have this name
+    problems = [f"{_join(key, name)}: no such key{_suggest(str(name), names)}" for name in value if name not in known]
     for name, each in known.items():
         if name not in value and each.default is MISSING and each.default_factory is MISSING:
-            raise InputError(f"{_joined(key, name)}: is missing")
-    return kind(**{name: _built(types_of[name], each, _joined(key, name)) for name, each in value.items()})
+            problems.append(f"{_join(key, name)}: is missing")
+    given = [name for name in value if name in known]
+    built = _build_all(((types_of[name], value[name], _join(key, name)) for name in given), problems)
+    return kind(**dict(zip(given, built, strict=True)))
 
 
-def _background(value: Any, key: str) -> Any:
+def _build_all(parts: Iterable[tuple[Any, Any, str]], problems: Sequence[str] = ()) -> list[Any]:
+    """Return the values made from (type, value, key); one error lists these and all earlier problems."""
+    built, found = [], list(problems)
+    for kind, value, key in parts:
+        try:
+            built.append(_build(kind, value, key))
+        except InputError as error:  # noqa: PERF203 (all problems are wanted, not the first)
+            found.append(str(error))
+    if found:
+        raise InputError("; ".join(found))
+    return built
+
+
+def _build_background(value: Any, key: str) -> Any:
     if not isinstance(value, Mapping) or value.get("kind") not in list(BACKGROUNDS):
         raise InputError(f"{key}.kind: expected one of {', '.join(BACKGROUNDS)}, found {value!r}")
     options = {name: each for name, each in value.items() if name != "kind"}
     if value["kind"] == "sequences" and options.get("path") is None:
         raise InputError(f"{key}.path: this recipe needs real sequences: `background=FILE`")
-    return _dataclass(BACKGROUNDS[value["kind"]], options, key)
+    return _build_dataclass(BACKGROUNDS[value["kind"]], options, key)
 
 
-def _signal(value: Any, key: str) -> Any:
+def _build_signal(value: Any, key: str) -> Any:
     if not isinstance(value, Mapping) or value.get("kind", "motifs") not in list(SIGNALS):
         raise InputError(f"{key}: expected names and values, with a kind of {', '.join(SIGNALS)}, found {value!r}")
     options = {name: each for name, each in value.items() if name != "kind"}
     if value.get("kind") == "carriers" and options.get("path") is None:
         raise InputError(f"{key}.path: this recipe needs a table of who carries which clone: `carriers=FILE`")
-    return _dataclass(SIGNALS[value.get("kind", "motifs")], options, key)
+    return _build_dataclass(SIGNALS[value.get("kind", "motifs")], options, key)
 
 
 def _override(mapping: dict[str, Any], override: str) -> None:
@@ -286,14 +301,14 @@ def _override(mapping: dict[str, Any], override: str) -> None:
         raise InputError(f"{key}: there is no {last!r}")
 
 
-def _joined(key: str, name: object) -> str:
+def _join(key: str, name: object) -> str:
     return f"{key}.{name}" if key else str(name)
 
 
-def _suggestion(name: str, known: Iterable[str]) -> str:
+def _suggest(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(known), _SUGGESTIONS)
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
+def _sort_key(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in name.replace(".", "-").split("-")]

@@ -1,7 +1,7 @@
 """Which sequences of a training cohort go most with the positive label, by what a trained method learned.
 
 A sequence's score is what it says for the positive class: by DeepRC its response, see
-`deeprc.interpretation.contributions`, which unlike its contribution does not ask what else is in its repertoire; by a
+`deeprc.nn.contributions`, which unlike its contribution does not ask what else is in its repertoire; by a
 logistic regression the sum of the coefficients of its k-mers and genes; by public clones minus the logarithm of its
 p-value. Of one that several repertoires have, the highest counts. Those that no
 positive repertoire has come last: what is implanted, or selected, is in positive repertoires only, and half of what
@@ -28,7 +28,6 @@ from deeprc.datasets.clones import gene_fields, shared_clones, take_sequences
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.sequence_hash import hash_rows
 from deeprc.estimators import RepertoireClassifier
-from deeprc.interpretation.contributions import network_scores
 from deeprc.training.estimator import DeepRCClassifier
 
 __all__ = ["ranked_sequences", "sequence_scores"]
@@ -117,9 +116,7 @@ class _Best:
 def sequence_scores(estimator: RepertoireClassifier, X: RepertoireDataset, position: int) -> Floats:
     """Return what each sequence of X[position] says for the positive class, (N,); see `ranked_sequences`."""
     if isinstance(estimator, DeepRCClassifier):
-        collator = estimator.collator(X)
-        top_fraction = estimator.config_.training.averaged_fraction
-        return network_scores(estimator.network_, collator, position, top_fraction=top_fraction).responses[:, 0]
+        return estimator.model_.score_sequences(X, position).responses[:, 0]
     if isinstance(estimator, LogisticRegression | GappedKmerLogisticRegression):
         return _coefficient_sums(estimator, X[position])
     return np.zeros(len(X[position]))  # public clones: a sequence that no other repertoire has

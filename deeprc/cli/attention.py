@@ -11,7 +11,7 @@ __all__ = ["attention"]
 
 
 @click.command()
-@click.argument("run")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.argument("container")
 @click.option("-o", "--output", required=True, metavar="FILE", help="The table to write (TSV; gzip if it ends in .gz).")
 @click.option("--top", type=click.IntRange(1), help="Only the N sequences of highest weight of each repertoire.")
@@ -24,22 +24,21 @@ __all__ = ["attention"]
     help="How --top-overall ranks: where the network looks (default); what adds most to a class; what would, alone.",
 )
 @click.option(
-    "--class", "side", metavar="NAME", help="The class for --by; the (first) target's positive one by default."
+    "--class", "class_name", metavar="NAME", help="The class for --by; the (first) target's positive one by default."
 )
 @click.option("--repertoire", "repertoires", multiple=True, metavar="ID", help="Only this repertoire; repeatable.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
 def attention(
-    run: str,
+    runs: tuple[str, ...],
     container: str,
     output: str,
     top: int | None,
     top_overall: int | None,
-    by: str | None,
-    side: str | None,
     repertoires: tuple[str, ...],
     device: str,
+    **ranking: str | None,
 ) -> None:
-    """Write the attention of RUN on every sequence of CONTAINER.
+    """Write the attention of RUN on every sequence of CONTAINER; of several runs the mean, as they predict together.
 
     FILE is an AIRR Rearrangement table with attention_weight (by which the prediction averages: it sums to 1 over the
     repertoire), attention_rank, attention_logit (comparable between repertoires), head (the one that looks most), and
@@ -53,29 +52,32 @@ def attention(
     \b
     Example:
       deeprc attention runs/cmv cohort.h5 -o attention.tsv.gz
+      deeprc attention runs/cmv-1 runs/cmv-2 cohort.h5 -o attention.tsv.gz
       deeprc attention runs/cmv cohort.h5 -o cmv.tsv --top-overall 1000 --by contribution
     """
     from deeprc.datasets.dataset import open_dataset
     from deeprc.errors import InputError
-    from deeprc.interpretation.attention import check_attention_outputs, heads_path, iterate_attention, write_attention
-    from deeprc.interpretation.survey import find_side
-    from deeprc.runs.run import load_run
+    from deeprc.interpretation.attention import iterate_attention
+    from deeprc.interpretation.attention_files import check_attention_outputs, heads_path, write_attention
+    from deeprc.interpretation.survey import find_direction
+    from deeprc.runs.ensemble import load_ensemble
 
+    by, class_name = ranking["by"], ranking["class_name"]
     if top is not None and top_overall is not None:
         raise InputError("--top keeps sequences of each repertoire, --top-overall of all together: give one of them")
-    if top_overall is None and (by or side):
+    if top_overall is None and (by or class_name):
         raise InputError("--by and --class say how --top-overall ranks; it is not given")
-    if side is not None and by in (None, "attention"):
+    if class_name is not None and by in (None, "attention"):
         raise InputError("--class goes with --by contribution or --by response: attention is the same for all classes")
     check_attention_outputs(output)
-    trained = load_run(run, device=device)
+    model = load_ensemble(runs, device=device).model
     dataset = open_dataset(container)
     if repertoires:
         dataset = dataset.select(list(dict.fromkeys(repertoires)))
-    tables = iterate_attention(trained, dataset, bar(range(len(dataset)), "repertoire"), top=top)
-    chosen = find_side(trained.tasks, side)
+    tables = iterate_attention(model, dataset, bar(range(len(dataset)), "repertoire"), top=top)
+    chosen = find_direction(model.tasks, class_name)
     written = write_attention(
-        output, tables, most=top_overall, by=by or "attention", output=chosen.output, sign=chosen.sign
+        output, tables, max_sequences=top_overall, by=by or "attention", output=chosen.output, sign=chosen.sign
     )
     for line in head_lines(written.heads):
         click.echo(line)

@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import click
 
+from deeprc.cli.paths import runs_and_container
 from deeprc.cli.progress import bar
-from deeprc.interpretation.plotting import KINDS, figure_of
+from deeprc.interpretation.plotting import KINDS, FigureOptions, figure_of
 
 __all__ = ["plot"]
 
 
 @click.command()
 @click.argument("kind", type=click.Choice(KINDS), metavar="KIND")
-@click.argument("run")
-@click.argument("container", required=False)
+@click.argument("paths", nargs=-1, required=True, metavar="RUN... [CONTAINER]")
 @click.option("-o", "--output", required=True, metavar="FILE", help="The picture to write: .png, .svg or .pdf.")
 @click.option("--target", help="The target (COLUMN=CLASS for one of several classes), where there are several.")
 @click.option("--repertoire", metavar="ID", help="Only this repertoire.")
-@click.option("--class", "side", metavar="NAME", help="Whose sequences to show.  [default: of the positive class]")
+@click.option(
+    "--class", "class_name", metavar="NAME", help="Whose sequences to show.  [default: of the positive class]"
+)
 @click.option("--field", type=click.Choice(["v_call", "j_call"]), help="Which genes.  [default: v_call]")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
 def plot(
     kind: str,
-    run: str,
-    container: str | None,
+    paths: tuple[str, ...],
     output: str,
-    target: str | None,
-    repertoire: str | None,
-    side: str | None,
-    field: str | None,
     device: str,
+    **options: str | None,
 ) -> None:
     """Draw one figure of RUN as PNG, SVG or PDF.
 
@@ -48,6 +46,8 @@ def plot(
       kernels      what each kernel adds
       sequences    the top sequences, residues coloured by what they add
 
+    Several runs predict together, as in `deeprc predict`; their history and kernels are drawn one by one.
+
     \b
     Examples:
       deeprc plot roc runs/cmv -o roc.pdf
@@ -56,14 +56,12 @@ def plot(
     from deeprc.drawing import check_figure_path, save_figure
 
     check_figure_path(output)
+    runs, container = runs_and_container(paths)
     figure = figure_of(
         kind,
-        run,
+        runs,
         container,
-        target=target,
-        repertoire=repertoire,
-        side=side,
-        field=field,
+        FigureOptions(**options),
         device=device,
         progress=lambda positions: bar(positions, "repertoire"),
     )

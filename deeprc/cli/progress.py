@@ -13,7 +13,7 @@ from tqdm import tqdm
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from deeprc.training.trainer import TrainingState
+    from deeprc.training.state import TrainingState
 
 __all__ = ["bar", "training_bar"]
 

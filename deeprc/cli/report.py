@@ -4,35 +4,39 @@ from __future__ import annotations
 
 import click
 
+from deeprc.cli.paths import runs_and_container
 from deeprc.cli.progress import bar
 
 __all__ = ["report"]
 
 
 @click.command()
-@click.argument("folder", metavar="RUN|BENCHMARK")
-@click.argument("container", required=False)
+@click.argument("paths", nargs=-1, required=True, metavar="RUN... CONTAINER | BENCHMARK")
 @click.option("-o", "--output", required=True, metavar="FILE", help="The HTML file to write.")
 @click.option(
     "--top", type=click.IntRange(1), default=1000, show_default=True, help="Sequences to keep for each class."
 )
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
-def report(folder: str, container: str | None, output: str, top: int, device: str) -> None:
+def report(paths: tuple[str, ...], output: str, top: int, device: str) -> None:
     """Write what RUN found in CONTAINER, or what a BENCHMARK found, as one HTML file.
 
     The file holds everything: it opens in any browser without a network, and can be sent on. A run's report shows how
     good the network is, warnings, controls, attention, the sequences and motifs that speak for each class, and how to
     make it all again; it needs deeprc[interpret]. A benchmark's shows all methods in one table, and their curves.
 
+    Several runs predict together, as in `deeprc predict`: their report shows what they are and see together.
+
     \b
     Examples:
       deeprc report runs/cmv cohort.h5 -o report.html
+      deeprc report runs/cmv-1 runs/cmv-2 runs/cmv-3 cohort.h5 -o report.html
       deeprc report results -o report.html
     """
     from deeprc.interpretation.report import write_any_report
 
+    folders, container = runs_and_container(paths)
     write_any_report(
-        folder,
+        folders,
         container,
         output=output,
         top=top,

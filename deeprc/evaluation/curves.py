@@ -36,40 +36,14 @@ __all__ = [
     "curves_figure",
     "curves_table",
     "draw_curves",
-    "pr_points",
     "precision_recall_corners",
     "roc_corners",
-    "roc_points",
 ]
 
 MEAN = "mean"
 """The value of the column `fold` for the mean curve, in tables of points."""
 
 _Curve = tuple[NDArray[np.float64], NDArray[np.float64]]  # x and y of the corners, in the order they are drawn
-
-
-def roc_points(predictions: pd.DataFrame) -> pd.DataFrame:
-    """Return the ROC curve of one method: fold, x (false positive rate), y (true positive rate).
-
-    Parameters
-    ----------
-    predictions
-        The predictions of one method, see `checked_predictions`. A fold with one class only has no curve.
-
-    Returns
-    -------
-    The corners of the curve of each fold and, with the fold `MEAN`, of their vertical average. Straight lines join the
-    corners.
-    """
-    return _points(checked_predictions(predictions), roc_corners)
-
-
-def pr_points(predictions: pd.DataFrame) -> pd.DataFrame:
-    """Return the precision-recall curve of one method: fold, x (recall), y (precision); see `roc_points`.
-
-    The precision at a recall is the precision of the strictest threshold that reaches this recall.
-    """
-    return _points(checked_predictions(predictions), precision_recall_corners)
 
 
 def _against_others(predictions: pd.DataFrame, scoring: Scoring) -> pd.DataFrame:

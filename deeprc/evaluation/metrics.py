@@ -5,6 +5,7 @@ Letters: B repertoires, C classes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -110,7 +111,7 @@ def binary_metrics(
     }
 
 
-def task_metrics(outputs: Tensor, targets: Tensor, tasks: list[Task]) -> dict[str, dict[str, Any]]:
+def task_metrics(outputs: Tensor, targets: Tensor, tasks: Sequence[Task]) -> dict[str, dict[str, Any]]:
     """Return the metrics of every task by its name, over the repertoires whose label is known.
 
     Parameters

@@ -4,7 +4,7 @@ One sequence changes, all others of its repertoire stay. Its attention weights a
 a_h = sigmoid(l_h(z) - λ_h), where λ_h is the log of the sum of the others' exponentiated logits. Two things can be
 shared out among its residues:
 
-- its contribution Σ_h a_h r_h(z) to the output (see `contributions`): what the repertoire's output is made of;
+- its contribution Σ_h a_h r_h(z) to the output (`deeprc.nn.contributions`): what the repertoire's output is made of;
 - the output itself, o(p_1 + a_1 (z - p_1), ..., p_H + a_H (z - p_H)), where p_h is the average of the other sequences'
   representations: what would change without the sequence. In a repertoire that has many like it, that is next to
   nothing, however much they contribute together.
@@ -37,15 +37,16 @@ from torch import Tensor
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.interpretation.contributions import tangent
-from deeprc.nn.batch import Collator, RepertoireBatch
+from deeprc.interpretation.residue_counts import residue_frequencies
+from deeprc.interpretation.sequence_index import SequenceIndex
+from deeprc.nn.batch import RepertoireBatch
+from deeprc.nn.contributions import tangent
 from deeprc.nn.features import N_AMINO_ACIDS
-from deeprc.nn.inference import chunks_of, kept_rows, pooled_representation
+from deeprc.nn.inference import Inference, kept_rows
 from deeprc.nn.motif_convolution.reference import dense_features
-from deeprc.nn.network import DeepRC, chunk_size
-from deeprc.runs.run import Run
+from deeprc.training.model import Model
 
-__all__ = ["Attributions", "Progress", "attribute", "residue_frequencies"]
+__all__ = ["Attributions", "Progress", "attribute"]
 
 Of = Literal["contribution", "output"]
 
@@ -64,16 +65,23 @@ class Attributions:
 
     Attributes
     ----------
+    index
+        The n sequences, by their places in the dataset.
+    output
+        Which of the outputs was asked about, from 0.
     residues
         What each residue adds, against an average one in its place, (n, L); NaN beyond a sequence's end.
     kernels
         The same difference shared out among the kernels' dimensions of the sequence's representation, (n, D). Genes are
-        the same at both ends, so their dimensions have no part in it.
+        the same at both ends, so their dimensions have no part in it. Several models have the kernels of all, one
+        model's after the other's.
     change
         The contribution of the sequence (or the output of its repertoire) as it is, less that with the baseline in the
         sequence's place, (n,). The residues and the kernels of a sequence both sum to it, but for the integral's error.
     """
 
+    index: SequenceIndex
+    output: int
     residues: NDArray[np.float64]
     kernels: NDArray[np.float64]
     change: NDArray[np.float64]
@@ -88,9 +96,9 @@ class Attributions:
 
 
 def attribute(
-    run: Run,
+    model: Model,
     dataset: RepertoireDataset,
-    sequences: pd.DataFrame,
+    sequences: pd.DataFrame | SequenceIndex,
     *,
     output: int = 0,
     of: Of = "contribution",
@@ -109,13 +117,12 @@ def attribute(
 
     Parameters
     ----------
-    run
-        A trained model.
+    model
+        A trained model, or several together: what the residues add is then the mean over the models, in common units.
     dataset
         Holds the repertoires.
     sequences
-        The n sequences: columns repertoire_id and sequence_id (the place in the repertoire, from 1); others are not
-        looked at. A sequence may come more than once.
+        The n sequences, see `SequenceIndex.of`. A sequence may come more than once.
     output
         Which of the T outputs, from 0; see `deeprc.outputs.output_names`.
     of
@@ -134,69 +141,28 @@ def attribute(
     InputError
         If a column is missing, the dataset has no such repertoire or sequence, or another parameter is out of range.
     """
-    n_outputs = sum(task.n_outputs for task in run.tasks)
-    if not 0 <= output < n_outputs:
-        raise InputError(f"output: expected 0 to {n_outputs - 1}, found {output}")
+    if not 0 <= output < model.n_outputs:
+        raise InputError(f"output: expected 0 to {model.n_outputs - 1}, found {output}")
     if of not in get_args(Of):
         raise InputError(f"of: expected {' or '.join(get_args(Of))}, found {of!r}")
     if steps < 1:
         raise InputError(f"steps: expected at least 1, found {steps}")
-    positions, rows = _places(dataset, sequences)
+    index = SequenceIndex.of(dataset, sequences)
     frequencies = residue_frequencies(dataset) if background is None else _checked_background(background)
-    network, collator = run.network, run.collator(dataset)
-    explained = _Explained(network, torch.from_numpy(frequencies), output=output, of=of, steps=steps)
+    explained = [
+        _Explained(member.inference(dataset), torch.from_numpy(frequencies), _Question(output, of, steps, scale, shift))
+        for member, scale, shift in zip(
+            model.members, *(units[:, output].tolist() for units in model.units), strict=True
+        )
+    ]
     parts = []
-    for position in np.unique(positions).tolist():
-        at = np.flatnonzero(positions == position)
-        chosen, place = np.unique(rows[at], return_inverse=True)
-        top_fraction = run.settings.config.training.averaged_fraction
-        pooled, logits = pooled_representation(network, collator, position, top_fraction=top_fraction)
-        kept = np.zeros(len(logits), np.bool_)
-        kept[kept_rows(logits, top_fraction).numpy()] = True
-        if of == "contribution":
-            explained.take_tangent(pooled)
-        parts.append((at, place, _of_repertoire(explained, collator, position, chosen, kept)))
+    for position, at in index.by_repertoire():
+        chosen, place = np.unique(index.rows[at], return_inverse=True)
+        parts.append((at, place, _mean([_of_repertoire(each, position, chosen) for each in explained])))
         if progress is not None:
             progress(len(at))
-    return _joined(parts, len(rows), network.embedding.out_features)
-
-
-def residue_frequencies(dataset: RepertoireDataset) -> NDArray[np.float64]:
-    """Return how frequent each amino acid is among all residues of a dataset, (20,), in the order of `AMINO_ACIDS`.
-
-    Every sequence counts once, whatever its abundance. The residues are read in pieces; a dataset without any has
-    1 / 20 of each.
-    """
-    collator, size = Collator(dataset, "none"), chunk_size(torch.device("cpu"))
-    counts = np.zeros(N_AMINO_ACIDS, np.int64)
-    for position, n in enumerate(dataset.n_sequences.tolist()):
-        for first in range(0, n, size):
-            residues = collator.take(position, slice(first, first + size)).sequences.compact().residues
-            counts += np.bincount(residues.numpy(), minlength=N_AMINO_ACIDS)
-    return counts / counts.sum() if counts.any() else np.full(N_AMINO_ACIDS, 1 / N_AMINO_ACIDS)
-
-
-def _places(dataset: RepertoireDataset, sequences: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return each sequence's repertoire, as its position in the dataset, and its row there; both (n,) from 0."""
-    for column in ("repertoire_id", "sequence_id"):
-        if column not in sequences:
-            raise InputError(f"sequences: expected the columns repertoire_id and sequence_id, {column} is missing")
-    position_of = {str(repertoire_id): i for i, repertoire_id in enumerate(dataset.repertoire_ids)}
-    sizes = dataset.n_sequences.tolist()
-    positions, rows = np.zeros((2, len(sequences)), np.int64)
-    numbers = pd.to_numeric(sequences["sequence_id"], errors="coerce")
-    for i, (repertoire_id, number) in enumerate(zip(sequences["repertoire_id"], numbers, strict=True)):
-        position = position_of.get(str(repertoire_id))
-        if position is None:
-            where = f"{dataset.container.path}: no repertoire {repertoire_id!r}"
-            raise InputError(f"{where}; row {i + 1} of the sequences names it")
-        if not (1 <= number <= sizes[position] and number == int(number)):
-            raise InputError(
-                f"sequences, row {i + 1}: sequence_id: expected a place among the {sizes[position]} sequences of "
-                f"{repertoire_id!r}, from 1, found {sequences['sequence_id'].iloc[i]}"
-            )
-        positions[i], rows[i] = position, number - 1
-    return positions, rows
+    n_kernels = sum(member.network.embedding.out_features for member in model.members)
+    return Attributions(index, output, *_joined(parts, len(index), n_kernels))
 
 
 def _checked_background(background: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -209,10 +175,18 @@ def _checked_background(background: NDArray[np.float64]) -> NDArray[np.float64]:
     return frequencies
 
 
-def _joined(parts: list[tuple[NDArray[np.int64], NDArray[np.int64], Attributions]], n: int, D: int) -> Attributions:
+class _Shares(NamedTuple):
+    """Residues (n, L), kernels (n, D) and change (n,) of some sequences, see `Attributions`."""
+
+    residues: NDArray[np.float64]
+    kernels: NDArray[np.float64]
+    change: NDArray[np.float64]
+
+
+def _joined(parts: list[tuple[NDArray[np.int64], NDArray[np.int64], _Shares]], n: int, D: int) -> _Shares:
     """Put the parts together: each says at which of the n sequences (m,) which of its rows (m,) belongs."""
     longest = max((part.residues.shape[1] for _, _, part in parts), default=0)
-    joined = Attributions(np.full((n, longest), np.nan), np.zeros((n, D)), np.zeros(n))
+    joined = _Shares(np.full((n, longest), np.nan), np.zeros((n, D)), np.zeros(n))
     for at, rows, part in parts:
         joined.residues[at, : part.residues.shape[1]] = part.residues[rows]
         joined.kernels[at] = part.kernels[rows]
@@ -220,17 +194,33 @@ def _joined(parts: list[tuple[NDArray[np.int64], NDArray[np.int64], Attributions
     return joined
 
 
-def _of_repertoire(
-    explained: _Explained, collator: Collator, position: int, chosen: NDArray[np.int64], kept: NDArray[np.bool_]
-) -> Attributions:
-    """Return the attributions of n different sequences of one repertoire, rows (n,); of those not kept, 0."""
+def _mean(parts: Sequence[_Shares]) -> _Shares:
+    """Return the mean over models of the attributions of the same sequences; the kernels of all are kept apart."""
+    if len(parts) == 1:
+        return parts[0]
+    return _Shares(
+        np.mean([part.residues for part in parts], axis=0),
+        np.concatenate([part.kernels for part in parts], axis=1) / len(parts),
+        np.mean([part.change for part in parts], axis=0),
+    )
+
+
+def _of_repertoire(explained: _Explained, position: int, chosen: NDArray[np.int64]) -> _Shares:
+    """Return the attributions of n different sequences of one repertoire, rows (n,); 0 for those that are not kept."""
+    inference = explained.inference
+    collator = inference.collator
+    ((pooled, logits),) = inference.pooled([position])
+    kept = np.zeros(len(logits), np.bool_)
+    kept[kept_rows(logits, inference.top_fraction).numpy()] = True
+    if explained.question.of == "contribution":
+        explained.take_tangent(pooled)
     lengths = collator.take(position, chosen).sequences.lengths.numpy()
     inside = np.arange(lengths.max()) < lengths[:, None]  # (n, L)
-    D = explained.network.embedding.out_features
-    whole = Attributions(np.where(inside, 0.0, np.nan), np.zeros((len(chosen), D)), np.zeros(len(chosen)))
+    D = inference.network.embedding.out_features
+    whole = _Shares(np.where(inside, 0.0, np.nan), np.zeros((len(chosen), D)), np.zeros(len(chosen)))
     scored = np.flatnonzero(kept[chosen])
-    others = _others(explained.network, collator, position, chosen[scored], kept) if len(scored) else None
-    size = max(1, _AT_A_TIME // (explained.steps * inside.shape[1] * D))
+    others = _others(inference, position, chosen[scored], kept) if len(scored) else None
+    size = max(1, _AT_A_TIME // (explained.question.steps * inside.shape[1] * D))
     for first in range(0, len(scored), size):
         assert others is not None
         piece = slice(first, first + size)
@@ -254,9 +244,7 @@ class _Others(NamedTuple):
 
 
 @torch.no_grad()
-def _others(
-    network: DeepRC, collator: Collator, position: int, chosen: NDArray[np.int64], kept: NDArray[np.bool_]
-) -> _Others:
+def _others(inference: Inference, position: int, chosen: NDArray[np.int64], kept: NDArray[np.bool_]) -> _Others:
     """Return the sums over the kept sequences without each of the chosen ones, (n,).
 
     Nothing is subtracted, which would leave noise where one sequence has nearly all the attention: the sums over the
@@ -264,8 +252,8 @@ def _others(
     """
     rest = kept.copy()
     rest[chosen] = False
-    average, level = _averages(network, collator, position, np.flatnonzero(rest))
-    pieces = [network.attend(batch) for batch in chunks_of(network, collator, position, chosen)]
+    average, level = _averages(inference, position, np.flatnonzero(rest))
+    pieces = [inference.network.attend(batch) for batch in inference.batches(position, chosen)]
     values, logits = (torch.cat(column).double() for column in zip(*pieces, strict=True))  # (n, S), (n, H)
     highest = torch.maximum(level, logits.amax(dim=0))  # (H,)
     share = torch.exp(logits - highest)  # (n, H)
@@ -276,12 +264,13 @@ def _others(
     return _Others(total / weight.clamp_min(tiny)[:, :, None], highest + weight.log())
 
 
-def _averages(network: DeepRC, collator: Collator, position: int, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+def _averages(inference: Inference, position: int, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
     """Return each head's average over the given sequences, (H, S), and the log of their summed exponentials, (H,)."""
+    network = inference.network
     H, S = len(network.pooling.queries), network.n_values
-    level = torch.full((H,), -torch.inf, dtype=torch.float64, device=network.pooling.queries.device)
+    level = torch.full((H,), -torch.inf, dtype=torch.float64, device=inference.device)
     average = level.new_zeros((H, S))
-    for batch in chunks_of(network, collator, position, rows):
+    for batch in inference.batches(position, rows):
         values, logits = (result.double() for result in network.attend(batch))
         together = torch.logaddexp(level, torch.logsumexp(logits, dim=0))
         average = torch.exp(level - together)[:, None] * average + torch.exp(logits - together).T @ values  # (H, S)
@@ -297,6 +286,16 @@ def _without_own(terms: Tensor) -> Tensor:
     return before + after
 
 
+class _Question(NamedTuple):
+    """What is asked of a network: which output, see `attribute`, times `scale` plus `shift`."""
+
+    output: int
+    of: Of
+    steps: int
+    scale: float
+    shift: float
+
+
 class _Explained:
     """The network in float64, as a function of one sequence, and its integrated gradients.
 
@@ -305,20 +304,21 @@ class _Explained:
     computed at both ends only, and the mean gradient is then taken back through it.
     """
 
-    def __init__(self, network: DeepRC, frequencies: Tensor, *, output: int, of: Of, steps: int) -> None:
-        self.network = network
-        self.frequencies = frequencies.to(network.pooling.queries.device)  # (20,)
-        self.output, self.of, self.steps = output, of, steps
-        self._exact = deepcopy(network).double().requires_grad_(False)
+    def __init__(self, inference: Inference, frequencies: Tensor, question: _Question) -> None:
+        self.inference, self.question = inference, question
+        self.frequencies = frequencies.to(inference.device)  # (20,)
+        self._exact = deepcopy(inference.network).double().requires_grad_(False)
         self._exact.embedding.train()  # cuDNN's LSTM has gradients in this mode only; no embedding differs in it
 
     def take_tangent(self, pooled: Tensor) -> None:
         """Explain contributions to the output of a repertoire with this representation, (H, S)."""
-        gradient, offset, _ = tangent(self.network, pooled)
-        device = self.network.pooling.queries.device
-        self._gradient, self._offset = gradient[self.output].to(device), offset[self.output].to(device)  # (H, S), ()
+        output, _, _, scale, shift = self.question
+        gradient, offset, _ = tangent(self.inference.network, pooled)
+        device = self.inference.device
+        self._gradient = (scale * gradient[output]).to(device)  # (H, S)
+        self._offset = (scale * offset[output] + shift / len(pooled)).to(device)  # ()
 
-    def __call__(self, batch: RepertoireBatch, others: _Others) -> Attributions:
+    def __call__(self, batch: RepertoireBatch, others: _Others) -> _Shares:
         """Return the attributions of the n sequences of a batch."""
         lengths = batch.sequences.lengths
         features = dense_features(batch.sequences).double().requires_grad_()  # (n, L, 23)
@@ -336,13 +336,13 @@ class _Explained:
             baseline_windows.detach(),
             windows.detach(),
             (lengths, *fixed),
-            steps=self.steps,
+            steps=self.question.steps,
         )
         (gradient,) = torch.autograd.grad(windows, features, gradient)  # (n, L, 23)
         residues = (gradient * (features.detach() - baseline)).sum(dim=2)
-        mean = _mean_gradient(self._explained, baseline_values, values, fixed, steps=self.steps)  # (n, D)
+        mean = _mean_gradient(self._explained, baseline_values, values, fixed, steps=self.question.steps)  # (n, D)
         kernels = mean * (values - baseline_values)
-        return Attributions(*(result.detach().cpu().numpy() for result in (residues, kernels, change)))
+        return _Shares(*(result.detach().cpu().numpy() for result in (residues, kernels, change)))
 
     def _baseline(self, features: Tensor) -> Tensor:
         """Return the features (n, L, 23) of an average residue at every position."""
@@ -354,11 +354,11 @@ class _Explained:
         values = torch.cat([values, genes], dim=1)  # (n, D), (n, 2 G) -> (n, S)
         logits = self._exact.key_network(values) @ self._exact.pooling.scaled_queries()[:, 0].T  # (n, d_k) @ (d_k, H)
         attention = torch.sigmoid(logits - level)[:, :, None]  # (n, H, 1)
-        if self.of == "contribution":
+        if self.question.of == "contribution":
             return (attention[:, :, 0] * (values @ self._gradient.T + self._offset)).sum(dim=1)  # (n, S) @ (S, H)
         pooled = average + attention * (values[:, None] - average)  # (n, H, S)
         outputs: Tensor = self._exact.output_network(pooled.flatten(1))  # (n, H * S) -> (n, T)
-        return outputs[:, self.output]
+        return self.question.scale * outputs[:, self.question.output]
 
 
 def _mean_gradient(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
     from deeprc.datasets.dataset import RepertoireDataset
     from deeprc.interpretation.attributions import Attributions
-    from deeprc.interpretation.survey import Side, Survey
-    from deeprc.runs.run import Run
+    from deeprc.interpretation.survey import Direction, Survey, TopSequences
+    from deeprc.runs.ensemble import RunEnsemble
+    from deeprc.training.model import Model
 
-__all__ = ["KINDS", "benchmark_curves", "class_names", "figure_of"]
+__all__ = ["KINDS", "FigureOptions", "benchmark_curves", "class_names", "figure_of"]
 
 Progress = Callable[[Iterable[int]], Iterable[int]]
 
@@ -34,56 +35,95 @@ _N_LOGOS = 6  # logos, in a figure
 
 
 @dataclass(frozen=True)
+class FigureOptions:
+    """What a figure shows, where there is a choice.
+
+    Attributes
+    ----------
+    target
+        The target: the run's first by default; where predictions are of several, it must be said.
+    repertoire
+        Only this one, by its id.
+    class_name
+        A class of the target: whose sequences `logos`, `kernels` and `sequences` show; the positive one by default.
+    field
+        The genes of `genes`: v_call (the default) or j_call.
+    """
+
+    target: str | None = None
+    repertoire: str | None = None
+    class_name: str | None = None
+    field: str | None = None
+
+
+@dataclass(frozen=True)
 class _Request:
     """What a figure is asked of."""
 
-    path: Path
+    paths: tuple[Path, ...]
     cohort: str | os.PathLike[str] | None
-    target: str | None
-    repertoire: str | None
-    side: str | None
-    field: str
+    options: FigureOptions
     device: str
     progress: Progress
 
-    @cached_property
-    def run(self) -> Run:
-        from deeprc.runs.run import load_run
+    @property
+    def path(self) -> Path:
+        """The folder, where there is but one; the first for messages."""
+        return self.paths[0]
 
-        return load_run(self.path, device=self.device)
+    @property
+    def target(self) -> str | None:
+        return self.options.target
+
+    @cached_property
+    def runs(self) -> RunEnsemble:
+        from deeprc.runs.ensemble import load_ensemble
+
+        return load_ensemble(self.paths, device=self.device)
+
+    @property
+    def model(self) -> Model:
+        return self.runs.model
 
     @cached_property
     def dataset(self) -> RepertoireDataset:
         from deeprc.datasets.dataset import open_dataset
 
         assert self.cohort is not None
-        dataset = open_dataset(self.cohort)
-        return dataset if self.repertoire is None else dataset.select([self.repertoire])
+        dataset, repertoire = open_dataset(self.cohort), self.options.repertoire
+        return dataset if repertoire is None else dataset.select([repertoire])
 
     @cached_property
     def task(self) -> Task:
         """The target that is asked for; the first by default."""
-        names = [task.name for task in self.run.tasks]
+        names = [task.name for task in self.model.tasks]
         if self.target is not None and self.target not in names:
             raise InputError(f"{self.path}: no target {self.target!r}; its targets: {', '.join(names)}")
-        return self.run.tasks[0 if self.target is None else names.index(self.target)]
+        return self.model.tasks[0 if self.target is None else names.index(self.target)]
 
     def survey(self, top: int = 1) -> Survey:
         from deeprc.interpretation.survey import survey
 
         if not self.dataset.n_sequences.any():
-            where = "the cohort" if self.repertoire is None else f"the repertoire {self.repertoire!r}"
+            repertoire = self.options.repertoire
+            where = "the cohort" if repertoire is None else f"the repertoire {repertoire!r}"
             raise InputError(f"{self.cohort}: {where} has no sequences, so there is nothing to draw")
-        return survey(self.run, self.dataset, top=top, positions=self.progress(range(len(self.dataset))))
+        return survey(self.model, self.dataset, top=top, positions=self.progress(range(len(self.dataset))))
 
     def predictions(self) -> pd.DataFrame:
         if self.cohort is not None:
-            return self.run.predict(self.dataset, self.progress(range(len(self.dataset))))
+            return self.runs.predict(self.dataset, self.progress(range(len(self.dataset))))
         from deeprc.evaluation.stored_tables import read_run_predictions
         from deeprc.runs.run import read_settings
 
+        self.check_alone("what several predict together is not stored: give a CONTAINER")
         read_settings(self.path)  # says so where the folder is no run
         return read_run_predictions(self.path / "predictions.tsv")
+
+    def check_alone(self, reason: str) -> None:
+        """Raise InputError where several runs are given."""
+        if len(self.paths) > 1:
+            raise InputError(f"{len(self.paths)} runs: {reason}")
 
 
 def _roc(request: _Request) -> Figure:
@@ -115,6 +155,7 @@ def _history(request: _Request) -> Figure:
     from deeprc.interpretation.figures import history_figure
     from deeprc.runs.run import read_settings
 
+    request.check_alone("each has a history of its own; give one")
     read_settings(request.path)
     return history_figure(read_history(request.path / "history.tsv"))
 
@@ -133,61 +174,67 @@ def _attention(request: _Request) -> Figure:
 
 def _classes(request: _Request) -> tuple[dict[str, str], dict[str, int]]:
     """Return the class of each repertoire and the places of the classes; see `drawn_classes` and `drawn_places`."""
-    run, dataset, task = request.run, request.dataset, request.task
-    labels = run.labels(dataset)[:, run.tasks.index(task)]
-    return class_names(run, dataset, task), drawn_places(run.tasks, task, labels)
+    model, dataset, task = request.model, request.dataset, request.task
+    labels = model.labels(dataset)[:, model.tasks.index(task)]
+    return class_names(model, dataset, task), drawn_places(model.tasks, task, labels)
 
 
 def _genes(request: _Request) -> Figure:
     from deeprc.interpretation.figures import gene_figure
 
-    return gene_figure(request.survey().genes, request.field)
+    return gene_figure(request.survey().genes, request.options.field or "v_call")
 
 
 def _logos(request: _Request) -> Figure:
     from deeprc.interpretation.figures import logos_figure
     from deeprc.interpretation.motifs import find_motifs
 
-    side, top, found = _attributed(request, _N_TOP)
-    motifs = find_motifs(request.run, request.dataset, top, found, output=side.output, most=_N_LOGOS)
-    return logos_figure(motifs)
+    _, _, found = _attributed(request, _N_TOP)
+    group_by = request.runs.group_by
+    return logos_figure(find_motifs(request.model, request.dataset, found, max_motifs=_N_LOGOS, group_by=group_by))
 
 
 def _kernels(request: _Request) -> Figure:
     from deeprc.interpretation.figures import kernels_figure
 
-    side, _, found = _attributed(request, _N_TOP)
-    place = class_places(request.run.tasks)[side.target][side.label]
-    return kernels_figure(side.sign * found.kernels, output=side.name, place=place)
+    request.check_alone("each has kernels of its own; give one")
+    direction, _, found = _attributed(request, _N_TOP)
+    place = class_places(request.model.tasks)[direction.target][direction.label]
+    return kernels_figure(direction.sign * found.kernels, output=direction.name, place=place)
 
 
 def _sequences(request: _Request) -> Figure:
     from deeprc.interpretation.figures import sequence_figure
 
-    side, top, found = _attributed(request, _N_SHOWN)
-    return sequence_figure(top["junction_aa"].tolist(), side.sign * found.residues, output=side.name)
+    direction, top, found = _attributed(request, _N_SHOWN)
+    return sequence_figure(top.table["junction_aa"].tolist(), direction.sign * found.residues, output=direction.name)
 
 
-def _attributed(request: _Request, n: int) -> tuple[Side, pd.DataFrame, Attributions]:
-    """Return the side that is asked for, its top sequences, and their attributions."""
+def _attributed(request: _Request, n: int) -> tuple[Direction, TopSequences, Attributions]:
+    """Return the direction that is asked for, its top sequences, and their attributions."""
     from deeprc.interpretation.attributions import attribute
-    from deeprc.interpretation.survey import sides_of
+    from deeprc.interpretation.survey import directions_of
 
-    of_target = [side for side in sides_of(request.run.tasks) if side.target == request.task.name]
-    chosen = [side for side in of_target if request.side in (None, side.name, side.label)]
+    wanted = request.options.class_name
+    of_target = [each for each in directions_of(request.model.tasks) if each.target == request.task.name]
+    chosen = [each for each in of_target if wanted in (None, each.name, each.label)]
     if not chosen:
-        names = ", ".join(side.name for side in of_target)
-        raise InputError(
-            f"{request.path}: no class {request.side!r} of the target {request.task.name!r}; one of {names}"
-        )
-    side = chosen[0]
-    top = request.survey(n).top[side.name]
-    if top.empty:
-        raise InputError(f"{request.cohort}: no sequence speaks for {side.name!r}, so there is none to draw")
-    return side, top, attribute(request.run, request.dataset, top, output=side.output)
+        names = ", ".join(each.name for each in of_target)
+        raise InputError(f"{request.path}: no class {wanted!r} of the target {request.task.name!r}; one of {names}")
+    direction, found = chosen[0], request.survey(n)
+    top = found.top[direction.name]
+    if not len(top):
+        raise InputError(f"{request.cohort}: no sequence speaks for {direction.name!r}, so there is none to draw")
+    background = found.residue_frequencies
+    return (
+        direction,
+        top,
+        attribute(request.model, request.dataset, top.index, output=direction.output, background=background),
+    )
 
 
 def _curves(request: _Request) -> Figure:
+    request.check_alone("curves are of one folder of a benchmark; give one")
     return benchmark_curves(request.path)
 
 
@@ -219,37 +266,28 @@ KINDS = tuple(_KINDS)
 
 def figure_of(
     kind: str,
-    path: str | os.PathLike[str],
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     cohort: str | os.PathLike[str] | None = None,
+    options: FigureOptions = FigureOptions(),
     *,
-    target: str | None = None,
-    repertoire: str | None = None,
-    side: str | None = None,
-    field: str | None = None,
     device: str = "auto",
     progress: Progress = lambda positions: positions,
 ) -> Figure:
-    """Return a figure of a run, or of a benchmark.
+    """Return a figure of a run, of several together, or of a benchmark.
 
     Parameters
     ----------
     kind
-        One of `KINDS`. `curves` is of a benchmark's folder, the others are of a run's.
-    path
-        The folder.
+        One of `KINDS`. `curves` is of a benchmark's folder, the others are of runs.
+    source
+        The folder, or those of several runs that predict together.
     cohort
         The container. `roc`, `precision-recall`, `calibration` and `regression` read the run's predictions without one,
         and predict with one; `history` and `curves` take none; the others need it.
-    target
-        By default the run's first; where predictions are of several, it must be said.
-    repertoire
-        Only this one, by its id.
-    side
-        A class of the target: whose sequences `logos`, `kernels` and `sequences` show; the positive one by default.
-    field
-        Of `genes`: v_call (the default) or j_call.
+    options
+        What the figure shows.
     device
-        As of `load_run`.
+        As that of `load_run`.
     progress
         Wraps the positions of the repertoires while they are read.
 
@@ -262,18 +300,19 @@ def figure_of(
     if kind not in _KINDS:
         raise InputError(f"no figure {kind!r}; one of {', '.join(KINDS)}")
     how = _KINDS[kind]
+    paths = tuple(Path(path) for path in ([source] if isinstance(source, str | os.PathLike) else source))
     if how.cohort == "needed" and cohort is None:
-        raise InputError(f"{kind} needs the cohort: deeprc plot {kind} {path} COHORT")
+        raise InputError(f"{kind} needs the cohort: deeprc plot {kind} {' '.join(map(str, paths))} COHORT")
     if how.cohort == "unused" and cohort is not None:
         raise InputError(f"{kind} needs no cohort, found {os.fspath(cohort)}")
-    given = {"target": target, "repertoire": repertoire, "class": side, "field": field}
+    given = {"class" if name == "class_name" else name: value for name, value in vars(options).items()}
     stray = [name for name, value in given.items() if value is not None and name not in how.options]
     if stray:
         raise InputError(f"{kind} has no --{stray[0]}")
-    return how.draw(_Request(Path(path), cohort, target, repertoire, side, field or "v_call", device, progress))
+    return how.draw(_Request(paths, cohort, options, device, progress))
 
 
-def class_names(run: Run, dataset: RepertoireDataset, task: Task) -> dict[str, str]:
+def class_names(model: Model, dataset: RepertoireDataset, task: Task) -> dict[str, str]:
     """Return the class of each repertoire by its id, as `drawn_classes` does.
 
     Raises
@@ -281,7 +320,7 @@ def class_names(run: Run, dataset: RepertoireDataset, task: Task) -> dict[str, s
     InputError
         If no repertoire has a label.
     """
-    labels = run.labels(dataset)[:, run.tasks.index(task)]
+    labels = model.labels(dataset)[:, model.tasks.index(task)]
     if np.isnan(labels).all():
         raise InputError(f"{dataset.container.path}: no repertoire has a label for {task.name}")
     return drawn_classes(task, dataset.repertoire_ids.tolist(), labels)

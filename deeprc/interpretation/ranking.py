@@ -5,7 +5,7 @@ Letters: N sequences of one repertoire.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,16 +15,16 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.interpretation.contributions import SequenceScores, score_sequences
-from deeprc.runs.run import Run
+from deeprc.nn.contributions import SequenceScores
+from deeprc.training.model import Model
 
-__all__ = ["RANKINGS", "BestRows", "ranking_of", "witness_ranking"]
+__all__ = ["RANKINGS", "BestRows", "WitnessRanking", "ranking_of", "witness_ranking"]
 
 RANKINGS = ("attention", "contribution", "response")
 """By what sequences can be ranked over repertoires; see `ranking_of`."""
 
 _AT = (100, 1000)
-_MOST_OTHERS = 5_000_000
+_MAX_OTHERS = 5_000_000
 
 
 def ranking_of(scores: SequenceScores, by: str, *, output: int = 0, sign: int = 1) -> NDArray[np.float64]:
@@ -54,12 +54,12 @@ class BestRows:
 
     Parameters
     ----------
-    most
-        How many rows to keep.
+    max_rows
+        How many rows to keep, at most.
     """
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, max_rows: int) -> None:
+        self.max_rows = max_rows
         self._keys: NDArray[np.float64] = np.zeros(0)
         self._frames: list[pd.DataFrame] = []
         self._bar = -np.inf
@@ -75,20 +75,20 @@ class BestRows:
             Makes the table of the rows of given numbers, (n,).
         """
         rows = np.flatnonzero(keys > self._bar)
-        if len(rows) > self.most:
-            rows = np.sort(rows[np.argsort(-keys[rows], kind="stable")[: self.most]])
+        if len(rows) > self.max_rows:
+            rows = np.sort(rows[np.argsort(-keys[rows], kind="stable")[: self.max_rows]])
         if len(rows) == 0:
             return
         self._keys = np.concatenate([self._keys, keys[rows]])
         self._frames.append(frame_of(rows))
-        if len(self._keys) > 2 * self.most:
+        if len(self._keys) > 2 * self.max_rows:
             self._shrink()
 
     def _shrink(self) -> None:
-        best = np.argsort(-self._keys, kind="stable")[: self.most]
+        best = np.argsort(-self._keys, kind="stable")[: self.max_rows]
         self._frames = [pd.concat(self._frames, ignore_index=True).iloc[best]]
         self._keys = self._keys[best]
-        if len(best) == self.most:
+        if len(best) == self.max_rows:
             self._bar = float(self._keys[-1])
 
     def table(self) -> pd.DataFrame:
@@ -100,14 +100,14 @@ class BestRows:
 
 
 def witness_ranking(
-    run: Run, dataset: RepertoireDataset, positions: Iterable[int] | None = None, *, output: int = 0, sign: int = 1
+    model: Model, dataset: RepertoireDataset, positions: Iterable[int] | None = None, *, output: int = 0, sign: int = 1
 ) -> pd.DataFrame:
     """Return how well attention and contribution find the sequences that carry a simulated signal.
 
     Parameters
     ----------
-    run
-        A trained model.
+    model
+        A trained model, or several together.
     dataset
         A simulated cohort, which knows the carriers (`/witness`).
     positions
@@ -128,16 +128,51 @@ def witness_ranking(
         If the container does not know which sequences carry the signal.
     """
     chosen = list(range(len(dataset)) if positions is None else positions)
-    step = max(1, -(-int(dataset.n_sequences[chosen].sum()) // _MOST_OTHERS))
-    rankings = {name: _Tally(step) for name in RANKINGS}
+    ranking = WitnessRanking(dataset, chosen, output=output, sign=sign)
     for position in chosen:
-        known = dataset[position].witness
-        if known is None:
-            raise InputError(f"{dataset.container.path}: does not say which sequences carry a signal (/witness)")
-        scores = score_sequences(run, dataset, position)
-        for name, tally in rankings.items():
-            tally.add(np.asarray(known) > 0, ranking_of(scores, name, output=output, sign=sign))
-    return pd.DataFrame([{"score": name, **tally.found()} for name, tally in rankings.items() if chosen])
+        ranking.add(position, model.score_sequences(dataset, position))
+    return ranking.table()
+
+
+class WitnessRanking:
+    """How well the scores of sequences find those that carry a signal, from repertoires one by one.
+
+    Parameters
+    ----------
+    dataset, positions
+        A simulated cohort, and the repertoires of it to look at.
+    output, sign
+        As those of `witness_ranking`.
+    """
+
+    def __init__(self, dataset: RepertoireDataset, positions: Sequence[int], *, output: int = 0, sign: int = 1) -> None:
+        self._dataset, self._output, self._sign = dataset, output, sign
+        self._positions = frozenset(positions)
+        n_sequences = int(dataset.n_sequences[list(positions)].sum())
+        step = max(1, -(-n_sequences // _MAX_OTHERS))
+        self._tallies = {name: _Tally(step) for name in RANKINGS}
+
+    def add(self, position: int, scores: SequenceScores) -> None:
+        """Take in the scores of a repertoire's sequences, if it is one of those to look at.
+
+        Raises
+        ------
+        InputError
+            If the container does not know which sequences carry the signal.
+        """
+        if position not in self._positions:
+            return
+        witness = self._dataset[position].witness
+        if witness is None:
+            raise InputError(f"{self._dataset.container.path}: does not say which sequences carry a signal (/witness)")
+        for name, tally in self._tallies.items():
+            tally.add(np.asarray(witness) > 0, ranking_of(scores, name, output=self._output, sign=self._sign))
+
+    def table(self) -> pd.DataFrame:
+        """Return the table of `witness_ranking`."""
+        return pd.DataFrame(
+            [{"score": name, **tally.found()} for name, tally in self._tallies.items() if self._positions]
+        )
 
 
 class _Tally:
@@ -172,12 +207,12 @@ class _Tally:
         carrier, key = np.concatenate(self._carriers), np.concatenate(self._keys)
         weight = np.where(carrier, 1.0, (n - total) / max(1, len(carrier) - total))
         first = self._best.table()
-        hits = {most: int(first["carrier"].head(most).sum()) if len(first) else 0 for most in _AT}
+        hits = {at: int(first["carrier"].head(at).sum()) if len(first) else 0 for at in _AT}
         return {
             "n_sequences": n,
             "n_witnesses": total,
             "auc": float(roc_auc_score(carrier, key)) if both else np.nan,
             "average_precision": float(average_precision_score(carrier, key, sample_weight=weight)) if both else np.nan,
-            **{f"precision_at_{most}": hits[most] / min(most, n) if both else np.nan for most in _AT},
-            **{f"recall_at_{most}": hits[most] / total if both else np.nan for most in _AT},
+            **{f"precision_at_{at}": hits[at] / min(at, n) if both else np.nan for at in _AT},
+            **{f"recall_at_{at}": hits[at] / total if both else np.nan for at in _AT},
         }

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import tee
 
 import numpy as np
 import pandas as pd
@@ -16,25 +17,28 @@ from numpy.typing import NDArray
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.interpretation.attention import HEADS_COLUMNS, RepertoireAttention, iterate_attention
-from deeprc.interpretation.ranking import BestRows, ranking_of
-from deeprc.runs.run import Run
+from deeprc.interpretation.ranking import BestRows, WitnessRanking, ranking_of
+from deeprc.interpretation.residue_counts import ResidueCounts
+from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.tasks import Task
+from deeprc.training.model import Model
 
-__all__ = ["Side", "Survey", "find_side", "sides_of", "survey"]
+__all__ = ["Direction", "Survey", "TopSequences", "directions_of", "find_direction", "survey"]
 
 _SHARES = np.logspace(-6, 0, 61)
 _UNKNOWN = "unknown"
 _FIELDS = ("v_call", "j_call")
+_POSITION, _ROW = "position in the dataset", "row in the repertoire"  # columns for a while
 
 
 @dataclass(frozen=True)
-class Side:
+class Direction:
     """A direction of an output: the sequences that raise it, or those that lower it.
 
     Attributes
     ----------
     name
-        What they speak for, in words that no other side has: the label, with its target where there are several.
+        What they speak for, in words that no other direction has: the label, with its target where there are several.
     label
         A class, or "higher" and "lower" of a number.
     output
@@ -53,13 +57,35 @@ class Side:
 
 
 @dataclass(frozen=True)
+class TopSequences:
+    """The sequences that contribute most to a direction over all repertoires, the best first.
+
+    Only sequences that speak for the direction at all.
+
+    Attributes
+    ----------
+    table
+        The columns of `attention_table`, with `contribution` and `response` of this direction's output only; and
+        `split` where the splits are known.
+    index
+        Their places in the dataset.
+    """
+
+    table: pd.DataFrame
+    index: SequenceIndex
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
+@dataclass(frozen=True)
 class Survey:
     """What `survey` found.
 
     Attributes
     ----------
     outputs
-        Of the repertoires, before their activation, (B, T).
+        The repertoires' outputs before their activation, (B, T).
     heads
         One row per repertoire and head; see `RepertoireAttention.head_rows`.
     curves
@@ -68,25 +94,30 @@ class Survey:
     genes
         field ("v_call", "j_call"), name, all (mean over repertoires of the share of sequences with the gene), attended
         (of the attention on them). Empty where the container has no genes.
-    sides
+    residue_frequencies
+        How frequent each amino acid is among all residues, (20,), in the order of `AMINO_ACIDS`.
+    directions
         The directions of the outputs.
     top
-        For each side, by its name: the sequences that contribute most to it over all repertoires, the best first; the
-        columns of `attention_table`, with `contribution` and `response` of this side's output only, and `split`. Only
-        sequences that speak for the side at all.
+        The sequences that contribute most to each direction, by the direction's name.
+    witnesses
+        How well sequences with an implanted signal are found, see `witness_ranking`: a table for each direction; none
+        where it was not asked for.
     """
 
     outputs: NDArray[np.float64]
     heads: pd.DataFrame
     curves: pd.DataFrame
     genes: pd.DataFrame
-    sides: list[Side]
-    top: dict[str, pd.DataFrame]
+    residue_frequencies: NDArray[np.float64]
+    directions: list[Direction]
+    top: dict[str, TopSequences]
+    witnesses: list[pd.DataFrame]
 
 
-def sides_of(tasks: Sequence[Task]) -> list[Side]:
-    """Return the sides of all targets' outputs; no two have one name."""
-    sides, output = [], 0
+def directions_of(tasks: Sequence[Task]) -> list[Direction]:
+    """Return the directions of all targets' outputs; no two have one name."""
+    directions, output = [], 0
     columns = Counter(task.column for task in tasks)
     for task in tasks:
         if task.kind == "binary":
@@ -97,82 +128,118 @@ def sides_of(tasks: Sequence[Task]) -> list[Side]:
             labelled = [("higher", 0, 1), ("lower", 0, -1)]
         target = task.column if columns[task.column] == 1 else task.name
         prefix = f"{target}: " if len(tasks) > 1 or task.kind == "regression" else ""
-        sides += [Side(prefix + label, label, output + shift, sign, task.name) for label, shift, sign in labelled]
+        directions += [
+            Direction(prefix + label, label, output + shift, sign, task.name) for label, shift, sign in labelled
+        ]
         output += task.n_outputs
-    return sides
+    return directions
 
 
-def find_side(tasks: Sequence[Task], name: str | None) -> Side:
-    """Return the side of a name, of the first target's where None: its positive class, or first class, or "higher".
+def find_direction(tasks: Sequence[Task], name: str | None) -> Direction:
+    """Return the direction of this name; where None, the first target's positive class, first class, or "higher".
 
     Raises
     ------
     InputError
-        If there is no side of this name.
+        If there is no direction of this name.
     """
-    sides = sides_of(tasks)
-    chosen = sides[0] if name is None else next((side for side in sides if side.name == name), None)
+    directions = directions_of(tasks)
+    chosen = (
+        directions[0] if name is None else next((direction for direction in directions if direction.name == name), None)
+    )
     if chosen is None:
-        raise InputError(f"expected one of {', '.join(side.name for side in sides)}, found {name!r}")
+        raise InputError(f"expected one of {', '.join(direction.name for direction in directions)}, found {name!r}")
     return chosen
 
 
-def survey(run: Run, dataset: RepertoireDataset, *, top: int = 1000, positions: Iterable[int] | None = None) -> Survey:
+def survey(
+    model: Model,
+    dataset: RepertoireDataset,
+    *,
+    top: int = 1000,
+    splits: Sequence[str] | None = None,
+    witnesses_among: Sequence[int] = (),
+    positions: Iterable[int] | None = None,
+) -> Survey:
     """Look at every repertoire once.
 
     Parameters
     ----------
-    run
-        A trained model.
+    model
+        A trained model, or several together.
     dataset
         The cohort.
     top
-        Sequences to keep for each side.
+        Sequences to keep for each direction.
+    splits
+        The part of the split that each repertoire was in in training, (B,); None where it is not to be told.
+    witnesses_among
+        The repertoires of a simulated cohort in which witnesses are to be looked for.
     positions
         All positions in order, wrapped in a progress bar, if one is wanted; or some of them.
     """
-    sides = sides_of(run.tasks)
-    best = [BestRows(top) for _ in sides]
-    usage = {field: _Usage() for field in _FIELDS}
+    directions = directions_of(model.tasks)
+    best = [BestRows(top) for _ in directions]
+    rankings = [
+        WitnessRanking(dataset, witnesses_among, output=direction.output, sign=direction.sign)
+        for direction in (directions if len(witnesses_among) else ())
+    ]
+    usage, residues = {field: _GeneUsage() for field in _FIELDS}, ResidueCounts()
     outputs, curves = [], []
     heads: list[tuple[str, int, int, int, str]] = []
-    chosen = list(range(len(dataset))) if positions is None else positions
-    splits = run.split_of(dataset)
-    number = {str(name): i for i, name in enumerate(dataset.repertoire_ids)}
-    for one in iterate_attention(run, dataset, chosen):
+    chosen, again = tee(range(len(dataset)) if positions is None else positions)
+    for position, one in zip(again, iterate_attention(model, dataset, chosen), strict=True):
         outputs.append(one.scores.outputs)
         heads += one.head_rows
         curves.append(_curve(one))
+        residues.add(one.repertoire)
         for field, genes in usage.items():
             genes.add(one.repertoire, field, one.scores.weight)
-        split = splits[number[one.scores.repertoire_id]]
-        for side, rows in zip(sides, best, strict=True):
-            keys = ranking_of(one.scores, "contribution", output=side.output, sign=side.sign)
-            rows.offer(np.where(keys > 0, keys, -np.inf), _Rows(one, side, split))
+        for ranking in rankings:
+            ranking.add(position, one.scores)
+        split = None if splits is None else splits[position]
+        for direction, rows in zip(directions, best, strict=True):
+            keys = ranking_of(one.scores, "contribution", output=direction.output, sign=direction.sign)
+            rows.offer(np.where(keys > 0, keys, -np.inf), _Rows(one, direction, position, split))
     return Survey(
-        np.stack(outputs) if outputs else np.zeros((0, sum(task.n_outputs for task in run.tasks))),
+        np.stack(outputs) if outputs else np.zeros((0, model.n_outputs)),
         pd.DataFrame(heads, columns=HEADS_COLUMNS),
         _joined(curves, ["repertoire_id", "share", "attention"]),
         _joined([usage[field].table(field) for field in _FIELDS], ["field", "name", "all", "attended"]),
-        sides,
-        {side.name: rows.table() for side, rows in zip(sides, best, strict=True)},
+        residues.frequencies(),
+        directions,
+        {direction.name: _top_sequences(rows) for direction, rows in zip(directions, best, strict=True)},
+        [ranking.table() for ranking in rankings],
     )
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """Makes the table of some sequences of a repertoire for one side."""
+    """Makes the table of some sequences of a repertoire for one direction, with their places in the dataset."""
 
     attention: RepertoireAttention
-    side: Side
-    split: str
+    direction: Direction
+    position: int
+    split: str | None
 
     def __call__(self, rows: NDArray[np.int64]) -> pd.DataFrame:
         frame = self.attention.frame(rows)
-        scores, t = self.attention.scores, self.side.output
+        scores, t = self.attention.scores, self.direction.output
         of_all = [name for name in frame if str(name).startswith(("contribution", "response"))]
         own = {"contribution": scores.contributions[rows, t], "response": scores.responses[rows, t]}
-        return frame.drop(columns=of_all).assign(**own, split=self.split)
+        found = frame.drop(columns=of_all).assign(**own)
+        if self.split is not None:
+            found["split"] = self.split
+        found[_POSITION], found[_ROW] = self.position, self.attention.rows[rows]
+        return found
+
+
+def _top_sequences(best: BestRows) -> TopSequences:
+    table = best.table()
+    if table.empty:
+        return TopSequences(table, SequenceIndex(np.zeros(0, np.int64), np.zeros(0, np.int64)))
+    positions, rows = (table.pop(name).to_numpy(np.int64) for name in (_POSITION, _ROW))
+    return TopSequences(table, SequenceIndex(positions, rows))
 
 
 def _curve(one: RepertoireAttention) -> pd.DataFrame:
@@ -186,7 +253,7 @@ def _curve(one: RepertoireAttention) -> pd.DataFrame:
     return pd.DataFrame({"repertoire_id": one.scores.repertoire_id, "share": shares, "attention": attention})
 
 
-class _Usage:
+class _GeneUsage:
     """Shares of genes among all sequences and in the attention, averaged over repertoires that have sequences."""
 
     def __init__(self) -> None:

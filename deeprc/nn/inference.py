@@ -9,6 +9,7 @@ Letters: N sequences of one repertoire, S dimensions of their representation, H 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,46 +20,7 @@ from deeprc.nn.batch import Collator, RepertoireBatch
 from deeprc.nn.network import DeepRC, chunk_size
 from deeprc.nn.sampling import top_rows
 
-__all__ = [
-    "RepertoireOutputs",
-    "attention_logits",
-    "attention_weights",
-    "chunks_of",
-    "cohort_outputs",
-    "groups_of_small",
-    "kept_rows",
-    "pooled_representation",
-    "pooled_representations",
-    "repertoire_outputs",
-]
-
-
-@torch.no_grad()
-def attention_logits(
-    network: DeepRC,
-    collator: Collator,
-    position: int,
-    *,
-    rows: NDArray[np.int64] | None = None,
-    chunk: int | None = None,
-) -> Tensor:
-    """Return the attention logits of the sequences of one repertoire, (N, H) float32, on the CPU.
-
-    Parameters
-    ----------
-    network
-        In the mode and on the device that it is to be used.
-    collator
-        Serves the sequences.
-    position
-        Of the repertoire in the collator's dataset.
-    rows
-        Positions of the sequences to score within the repertoire; all when None.
-    chunk
-        Sequences in work at a time; None chooses by the device.
-    """
-    parts = [network.score(batch).cpu() for batch in chunks_of(network, collator, position, rows, chunk)]
-    return torch.cat(parts) if parts else torch.zeros(0, network.pooling.queries.shape[0])
+__all__ = ["Inference", "attention_weights", "kept_rows"]
 
 
 def kept_rows(logits: Tensor, top_fraction: float) -> Tensor:
@@ -80,58 +42,154 @@ def attention_weights(logits: Tensor, top_fraction: float) -> Tensor:
     return weights
 
 
-@torch.no_grad()
-def repertoire_outputs(
-    network: DeepRC,
-    collator: Collator,
-    position: int,
-    *,
-    top_fraction: float,
-    rows: NDArray[np.int64] | None = None,
-    chunk: int | None = None,
-) -> Tensor:
-    """Return the outputs of one repertoire before their activation, (T,), on the CPU.
+@dataclass(frozen=True)
+class Inference:
+    """A network that reads the whole repertoires of one dataset.
 
-    All sequences (or the given rows) are scored; the top fraction of them is pooled with a softmax that is
-    accumulated chunk by chunk.
-    Parameters as in `attention_logits`, `top_fraction` as in `DeepRC.forward`.
+    Repertoires that follow each other and fit into one chunk together share one pass over their sequences. Each is then
+    pooled alone, so its numbers are those that it has alone, to the last bit.
+
+    Attributes
+    ----------
+    network
+        The network, in the mode and on the device that it is to be used.
+    collator
+        Serves the sequences of the dataset.
+    top_fraction
+        Share of a repertoire's sequences that the prediction averages over, see `DeepRC.forward`.
+    chunk
+        Sequences in work at a time; None chooses by the device.
     """
-    if top_fraction < 1:
-        logits = attention_logits(network, collator, position, rows=rows, chunk=chunk)
-        kept = kept_rows(logits, top_fraction).numpy()
-        rows = kept if rows is None else rows[kept]
-    mean, _ = _pooled(network, collator, position, rows, chunk)
-    outputs: Tensor = network.output_network(mean.float().flatten()[None])  # (1, H * S) -> (1, T)
-    return outputs[0].cpu()
 
+    network: DeepRC
+    collator: Collator
+    top_fraction: float = 1.0
+    chunk: int | None = None
 
-@torch.no_grad()
-def pooled_representation(
-    network: DeepRC, collator: Collator, position: int, *, top_fraction: float, chunk: int | None = None
-) -> tuple[Tensor, Tensor]:
-    """Return the heads' averages over one repertoire, (H, S) float64, and all its logits, (N, H), on the CPU.
+    @property
+    def device(self) -> torch.device:
+        """The device that the network is on."""
+        return self.network.pooling.queries.device
 
-    Parameters as in `repertoire_outputs`.
-    """
-    if top_fraction < 1:
-        logits = attention_logits(network, collator, position, chunk=chunk)
-        kept = kept_rows(logits, top_fraction).numpy()
-        return _pooled(network, collator, position, kept, chunk)[0].cpu(), logits
-    mean, logits = _pooled(network, collator, position, None, chunk)
-    return mean.cpu(), logits
+    def batches(self, position: int, rows: NDArray[np.int64] | None = None) -> Iterator[RepertoireBatch]:
+        """Yield the sequences of one repertoire in chunks, on the network's device; all, or those at `rows`, (n,)."""
+        n, size = self.collator.size(position) if rows is None else len(rows), self._chunk
+        for start in range(0, n, size):
+            part = slice(start, min(start + size, n))
+            yield self.collator.take(position, part if rows is None else rows[part]).to(self.device)
 
+    @torch.no_grad()
+    def logits(self, position: int, rows: NDArray[np.int64] | None = None) -> Tensor:
+        """Return the attention logits of one repertoire's sequences, (N, H) float32, on the CPU.
 
-def _pooled(
-    network: DeepRC, collator: Collator, position: int, rows: NDArray[np.int64] | None, chunk: int | None
-) -> tuple[Tensor, Tensor]:
-    """Return the heads' averages over the given sequences, (H, S) float64, and their logits, (n, H), on the CPU."""
-    average = _Average(network)
-    seen = [torch.zeros(0, len(network.pooling.queries))]
-    for batch in chunks_of(network, collator, position, rows, chunk):
-        values, logits = network.attend(batch)
-        average.add(values, logits)
-        seen.append(logits.cpu())
-    return average.mean(), torch.cat(seen)
+        Those of all sequences, or of the ones at `rows` within the repertoire, (n,).
+        """
+        parts = [self.network.score(batch).cpu() for batch in self.batches(position, rows)]
+        return torch.cat(parts) if parts else torch.zeros(0, len(self.network.pooling.queries))
+
+    def outputs(
+        self, positions: Iterable[int] | None = None, *, rows: Sequence[NDArray[np.int64]] | None = None
+    ) -> Tensor:
+        """Return the outputs of repertoires, at least one, before their activation, (B, T), on the CPU.
+
+        The parameters are those of `iterate_outputs`.
+        """
+        return torch.stack([*self.iterate_outputs(positions, rows=rows)])
+
+    def iterate_outputs(
+        self, positions: Iterable[int] | None = None, *, rows: Sequence[NDArray[np.int64]] | None = None
+    ) -> Iterator[Tensor]:
+        """Yield the outputs of one repertoire after the other before their activation, (T,), on the CPU.
+
+        Parameters
+        ----------
+        positions
+            The repertoires, by their positions in the collator's dataset; all in order when None.
+        rows
+            The sequences of each repertoire of the dataset to use; all when None.
+        """
+        for group in self.groups(positions, rows=rows):
+            for mean, _ in self._pool(group, rows):
+                yield self._output(mean)
+
+    def pooled(self, positions: Iterable[int] | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the heads' averages over each repertoire, (H, S) float64, and all its logits, (N, H), on the CPU.
+
+        The parameter is that of `iterate_outputs`.
+        """
+        for group in self.groups(positions):
+            for mean, logits in self._pool(group, None):
+                yield mean.cpu(), logits
+
+    def groups(
+        self, positions: Iterable[int] | None = None, *, rows: Sequence[NDArray[np.int64]] | None = None
+    ) -> Iterator[list[int]]:
+        """Yield the positions in lists: those that follow each other and whose sequences fit into one chunk together.
+
+        The parameters are those of `iterate_outputs`.
+        """
+        n = 0
+        group: list[int] = []
+        for position in range(len(self.collator.dataset)) if positions is None else positions:
+            size = self.collator.size(position) if rows is None else len(rows[position])
+            if group and n + size > self._chunk:
+                yield group
+                group, n = [], 0
+            group.append(position)
+            n += size
+        if group:
+            yield group
+
+    @property
+    def _chunk(self) -> int:
+        return chunk_size(self.device) if self.chunk is None else self.chunk
+
+    @torch.no_grad()
+    def _output(self, mean: Tensor) -> Tensor:
+        outputs: Tensor = self.network.output_network(mean.float().flatten()[None])  # (1, H * S) -> (1, T)
+        return outputs[0].cpu()
+
+    @torch.no_grad()
+    def _pool(self, group: Sequence[int], rows: Sequence[NDArray[np.int64]] | None) -> list[tuple[Tensor, Tensor]]:
+        """Return the averages, (H, S) float64, and the logits on the CPU, (n, H), of each repertoire of a group."""
+        if len(group) == 1:
+            return [self._pool_alone(group[0], None if rows is None else rows[group[0]])]
+        every = [np.arange(self.collator.size(i)) if rows is None else rows[i] for i in group]
+        return self._pool_together(group, every)
+
+    def _pool_alone(self, position: int, rows: NDArray[np.int64] | None) -> tuple[Tensor, Tensor]:
+        """Pool one repertoire of any size: a softmax that is accumulated chunk by chunk."""
+        scored = None
+        if self.top_fraction < 1:
+            scored = self.logits(position, rows)
+            kept = kept_rows(scored, self.top_fraction).numpy()
+            rows = kept if rows is None else rows[kept]
+        average, seen = _Average(self.network), [torch.zeros(0, len(self.network.pooling.queries))]
+        for batch in self.batches(position, rows):
+            values, logits = self.network.attend(batch)
+            average.add(values, logits)
+            seen.append(logits.cpu())
+        return average.mean(), torch.cat(seen) if scored is None else scored
+
+    def _pool_together(
+        self, positions: Sequence[int], rows: Sequence[NDArray[np.int64]]
+    ) -> list[tuple[Tensor, Tensor]]:
+        """Pool several small repertoires, whose sequences are read in one pass."""
+        sizes = [len(each) for each in rows]
+        scored: Sequence[Tensor] = []
+        if self.top_fraction < 1:
+            batch = self.collator.take_together(positions, rows).to(self.device)
+            scored = self.network.score(batch).cpu().split(sizes)
+            rows = [each[kept_rows(part, self.top_fraction).numpy()] for each, part in zip(rows, scored, strict=True)]
+            sizes = [len(each) for each in rows]
+        values, logits = self.network.attend(self.collator.take_together(positions, rows).to(self.device))
+        means = []
+        for own_values, own_logits in zip(values.split(sizes), logits.split(sizes), strict=True):
+            average = _Average(self.network)
+            if len(own_logits):
+                average.add(own_values, own_logits)
+            means.append(average.mean())
+        return list(zip(means, scored or logits.cpu().split(sizes), strict=True))
 
 
 class _Average:
@@ -160,140 +218,3 @@ class _Average:
             return torch.zeros(self._shape, dtype=torch.float64, device=self._device)
         _, weight, pooled = self._added
         return pooled / weight.clamp_min(torch.finfo(torch.float64).tiny)[:, None]
-
-
-class RepertoireOutputs:
-    """The outputs of a dataset's repertoires, one after the other; small ones that follow each other share their work.
-
-    Called with a position, it returns the outputs of this repertoire before their activation, (T,), on the CPU: the
-    same numbers as `repertoire_outputs`, whatever was asked for before.
-
-    Parameters
-    ----------
-    network, collator, top_fraction
-        As in `repertoire_outputs`.
-    rows
-        The sequences of each repertoire to use; all when None.
-    """
-
-    def __init__(
-        self,
-        network: DeepRC,
-        collator: Collator,
-        *,
-        top_fraction: float,
-        rows: Sequence[NDArray[np.int64]] | None = None,
-    ) -> None:
-        self._network, self._collator, self._top_fraction, self._rows = network, collator, top_fraction, rows
-        sizes = collator.dataset.n_sequences if rows is None else np.array([len(each) for each in rows], np.int64)
-        self._ends = np.cumsum(sizes)
-        self._sizes = sizes
-        self._known: dict[int, Tensor] = {}
-
-    def __call__(self, position: int) -> Tensor:
-        """Return the outputs of one repertoire, (T,)."""
-        if position not in self._known:
-            most = int(self._ends[position] - self._sizes[position]) + chunk_size(self._network.pooling.queries.device)
-            stop = int(np.searchsorted(self._ends, most, side="right"))  # those before it fit into one chunk
-            if stop <= position + 1:
-                return self._of_one(position)
-            self._known = dict(zip(range(position, stop), self._of_many(range(position, stop)), strict=True))
-        return self._known[position]
-
-    def _of_one(self, position: int) -> Tensor:
-        rows = None if self._rows is None else self._rows[position]
-        return repertoire_outputs(self._network, self._collator, position, top_fraction=self._top_fraction, rows=rows)
-
-    @torch.no_grad()
-    def _of_many(self, positions: range) -> list[Tensor]:
-        rows = [np.arange(self._sizes[i]) if self._rows is None else self._rows[i] for i in positions]
-        pooled = _pooled_together(self._network, self._collator, positions, rows, self._top_fraction)
-        return [self._network.output_network(mean.float().flatten()[None])[0].cpu() for mean, _ in pooled]
-
-
-def groups_of_small(network: DeepRC, collator: Collator, positions: Iterable[int]) -> Iterator[list[int]]:
-    """Yield the positions in lists: those that follow each other and whose sequences fit into one chunk together."""
-    most, n = chunk_size(network.pooling.queries.device), 0
-    group: list[int] = []
-    for position in positions:
-        size = collator.size(position)
-        if group and n + size > most:
-            yield group
-            group, n = [], 0
-        group.append(position)
-        n += size
-    if group:
-        yield group
-
-
-@torch.no_grad()
-def pooled_representations(
-    network: DeepRC, collator: Collator, positions: Iterable[int], *, top_fraction: float
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield `pooled_representation` of each repertoire; small ones that follow each other share their work."""
-    for group in groups_of_small(network, collator, positions):
-        if len(group) == 1:
-            yield pooled_representation(network, collator, group[0], top_fraction=top_fraction)
-        else:
-            rows = [np.arange(collator.size(i)) for i in group]
-            for mean, logits in _pooled_together(network, collator, group, rows, top_fraction):
-                yield mean.cpu(), logits
-
-
-def _pooled_together(
-    network: DeepRC,
-    collator: Collator,
-    positions: Sequence[int],
-    rows: Sequence[NDArray[np.int64]],
-    top_fraction: float,
-) -> list[tuple[Tensor, Tensor]]:
-    """Return the heads' averages, (H, S) float64, and all logits, (n, H), of sequences of some small repertoires.
-
-    The logits are on the CPU.
-    """
-    device = network.pooling.queries.device
-    sizes = [len(each) for each in rows]
-    scored: Sequence[Tensor] = []
-    if top_fraction < 1:
-        scored = network.score(collator.take_together(positions, rows).to(device)).cpu().split(sizes)
-        rows = [each[kept_rows(part, top_fraction).numpy()] for each, part in zip(rows, scored, strict=True)]
-        sizes = [len(each) for each in rows]
-    values, logits = network.attend(collator.take_together(positions, rows).to(device))
-    means = []
-    for own_values, own_logits in zip(values.split(sizes), logits.split(sizes), strict=True):
-        average = _Average(network)
-        if len(own_logits):
-            average.add(own_values, own_logits)
-        means.append(average.mean())
-    return list(zip(means, scored or logits.cpu().split(sizes), strict=True))
-
-
-def cohort_outputs(
-    network: DeepRC,
-    collator: Collator,
-    *,
-    top_fraction: float,
-    rows: Sequence[NDArray[np.int64]] | None = None,
-) -> Tensor:
-    """Return the outputs of every repertoire of the collator's dataset, (B, T), in the dataset's order.
-
-    `rows` names the sequences of each repertoire to use; all when None.
-    """
-    outputs = RepertoireOutputs(network, collator, top_fraction=top_fraction, rows=rows)
-    return torch.stack([outputs(i) for i in range(len(collator.dataset))])
-
-
-def chunks_of(
-    network: DeepRC,
-    collator: Collator,
-    position: int,
-    rows: NDArray[np.int64] | None = None,
-    chunk: int | None = None,
-) -> Iterator[RepertoireBatch]:
-    """Yield the sequences of one repertoire in pieces, on the network's device; see `attention_logits`."""
-    device = network.pooling.queries.device
-    chunk = chunk_size(device) if chunk is None else chunk
-    n = collator.size(position) if rows is None else len(rows)
-    for start in range(0, n, chunk):
-        part = slice(start, min(start + chunk, n))
-        yield collator.take(position, part if rows is None else rows[part]).to(device)

@@ -24,9 +24,9 @@ from deeprc.nn.batch import RepertoireBatch
 from deeprc.nn.encoders import EncoderSettings, SequenceEncoder
 from deeprc.nn.genes import GeneEmbedding, GeneNames
 from deeprc.nn.motif_convolution import Implementation, Precision
-from deeprc.nn.rest import Rest, rest_of
 from deeprc.nn.sampling import top_rows
 from deeprc.nn.sequences import SequenceBatch
+from deeprc.nn.unattended import UnattendedSequences, summarise_unattended
 
 __all__ = ["DeepRC", "Unattended", "chunk_size"]
 
@@ -44,9 +44,9 @@ class RunningStandardisation(nn.Module):
     Parameters
     ----------
     n_features
-        Of the representation.
+        Number of features of the representation.
     memory
-        Updates over which the moments are averaged.
+        Number of updates over which the moments are averaged.
     """
 
     def __init__(self, n_features: int, *, memory: int = 100) -> None:
@@ -61,23 +61,23 @@ class RunningStandardisation(nn.Module):
 
     @torch.no_grad()
     def start(self, representation: Tensor) -> None:
-        """Take the moments of (B, n_features), as if so many updates had been made as the moments remember."""
+        """Take over the moments of a representation (B, n_features), as if `memory` updates had been made."""
         self.mean.copy_(representation.mean(dim=0))
         self.variance.copy_(representation.var(dim=0, correction=0))
         self.updates.fill_(self.memory)
 
     def forward(self, representation: Tensor) -> Tensor:
-        """Standardise (B, n_features); in training mode the moments first take in this batch."""
+        """Standardise a representation (B, n_features); in training mode, this batch first updates the moments."""
         if self.training:
-            self._take_in(representation.detach())
+            self._update_moments(representation.detach())
         return (representation - self.mean) * self.scale
 
     @property
     def scale(self) -> Tensor:
-        """By which each feature is multiplied, (n_features,)."""
+        """Factor by which each feature is multiplied, (n_features,)."""
         return (self.variance + _SMALLEST_VARIANCE).rsqrt()
 
-    def _take_in(self, representation: Tensor) -> None:
+    def _update_moments(self, representation: Tensor) -> None:
         self.updates.add_(1)
         share = 1.0 / self.updates.clamp(max=self.memory)
         before = self.mean.clone()
@@ -96,20 +96,21 @@ class DeepRC(nn.Module):
     embedding
         The sequence encoder: `convolution` (the paper's), `lstm`, or a registered one, see `deeprc.encoders`.
     n_kernels, kernel_size, convolution_gain
-        Of the encoder, see `EncoderSettings`: `n_kernels` is D.
+        Settings of the encoder, see `EncoderSettings`: `n_kernels` is D.
     gene_units, gene_names
-        G, and the V and J genes that are told apart; see `GeneEmbedding`. Without units the network reads no genes.
+        G, and the V and J genes that the network knows; see `GeneEmbedding`. With G = 0 the network reads no genes.
     n_key_layers, key_units
-        Of the key network h2: SELU layers and d_k units in each. Without layers the values are the keys, so `key_units`
-        must be S, `n_kernels` + 2 `gene_units`.
+        Number of SELU layers of the key network h2, and d_k, the units of each layer. Without layers the values are the
+        keys, so `key_units` must be S, `n_kernels` + 2 `gene_units`.
     n_heads, beta, learn_beta
-        Of the attention; see `HopfieldPooling`.
+        H, the inverse temperature of the attention, and whether it is learned; see `HopfieldPooling`.
     standardise
         Bring the repertoire representation to mean 0 and variance 1 before o; see `RunningStandardisation`.
     n_output_layers, output_units
-        Of the output network o; one layer is linear, further SELU layers come before it.
+        Number of layers of the output network o, and units of each but the last. The last layer is linear, those before
+        it are SELU layers.
     implementation, precision
-        Of the motif convolution.
+        How the motif convolution is computed, see `motif_convolution`.
     """
 
     def __init__(
@@ -171,7 +172,7 @@ class DeepRC(nn.Module):
         return None if self.gene_embedding is None else self.gene_embedding.names
 
     def embed_genes(self, batch: RepertoireBatch) -> Tensor:
-        """Return what comes after h1's part of the sequence representations, (N, 2 G).
+        """Return the embeddings of the V and J genes, which follow h1's part of the representations, (N, 2 G).
 
         Raises
         ------
@@ -241,42 +242,43 @@ class DeepRC(nn.Module):
         Parameters
         ----------
         batch
-            The sequences.
+            The sequences of B repertoires.
         top_fraction, top_number
-            Attention-based subsampling: all sequences are scored without gradients, and only this fraction of each
-            repertoire's, and at most this number, those with the highest attention, is learned from.
+            Attention-based subsampling: all sequences are scored without gradients. Gradients flow through those with
+            the highest attention only, this fraction of each repertoire and at most this number.
         unattended
-            What becomes of the others: `dropped` from the softmax, as in the paper, or a `constant` part of it, so that
-            the outputs are those of all sequences. Then N S numbers are in memory.
+            What happens to the others. `dropped` leaves them out of the softmax, as in the paper. `constant` keeps them
+            as a part of it without gradients, so that the outputs are those of all sequences; this takes N S numbers of
+            memory.
         logit_noise
             Standard deviation of normal noise added to the attention logits, a regulariser.
         generator
-            Of the noise; on the batch's device.
+            Source of the noise; on the batch's device.
         """
-        rest = None
+        constant = None
         if top_fraction < 1 or top_number is not None:
-            batch, rest = self._reduced(batch, top_fraction, top_number, unattended)
+            batch, constant = self._reduce(batch, top_fraction, top_number, unattended)
         values, logits = self.attend(batch)
         if logit_noise:
             noise = torch.randn(logits.shape, generator=generator, device=logits.device)
             logits = logits + logit_noise * noise
         pooled = segment_attention(logits, values, batch.offsets)  # (B, H, S)
-        if rest is not None:
-            pooled = rest.joined(pooled, logits, batch.offsets)
+        if constant is not None:
+            pooled = constant.add_to(pooled, logits, batch.offsets)
         outputs: Tensor = self.output_network(pooled.flatten(1))  # (B, H * S) -> (B, T)
         return outputs
 
     @torch.no_grad()
-    def _reduced(
-        self, batch: RepertoireBatch, fraction: float, number: int | None, unattended: Unattended
-    ) -> tuple[RepertoireBatch, Rest | None]:
-        """Return the sequences that attention keeps, and the rest if it counts."""
+    def _reduce(
+        self, batch: RepertoireBatch, fraction: float, max_rows: int | None, unattended: Unattended
+    ) -> tuple[RepertoireBatch, UnattendedSequences | None]:
+        """Return the sequences that attention keeps, and the others if they are a constant part."""
         if unattended == "dropped":
-            rows, bounds = top_rows(self.score(batch), batch.offsets, fraction, number)
+            rows, bounds = top_rows(self.score(batch), batch.offsets, fraction, max_rows)
             return batch.take(rows, bounds), None
         values, logits = self.attend(batch)
-        rows, bounds = top_rows(logits, batch.offsets, fraction, number)
-        return batch.take(rows, bounds), rest_of(values, logits, batch.offsets, rows, bounds)
+        rows, bounds = top_rows(logits, batch.offsets, fraction, max_rows)
+        return batch.take(rows, bounds), summarise_unattended(values, logits, batch.offsets, rows, bounds)
 
 
 def chunk_size(device: torch.device) -> int:

@@ -28,10 +28,10 @@ COMPILED_CODE = threading.Lock()
 _ROUNDING = 1e-6  # keeps the end of the last stratum at the repertoire's
 
 
-def draw_rows(sizes: Tensor, most: int, keys: Tensor, *, total: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw up to `most` sequences of each repertoire at random, without replacement.
+def draw_rows(sizes: Tensor, max_rows: int, keys: Tensor, *, total: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw up to `max_rows` sequences of each repertoire at random, without replacement.
 
-    A repertoire, taken as a ring, is cut at a random place into `most` strata of consecutive sequences, and one
+    A repertoire, taken as a ring, is cut at a random place into `max_rows` strata of consecutive sequences, and one
     sequence is drawn from each. So every sequence has the same chance, and a file sorted by abundance gives samples
     that vary less than simple random ones. The draw is a function of the key alone, the same on every device.
 
@@ -39,7 +39,7 @@ def draw_rows(sizes: Tensor, most: int, keys: Tensor, *, total: int | None = Non
     ----------
     sizes
         Sequences of each repertoire, (B,) int64.
-    most
+    max_rows
         Sequences to draw from each; a smaller repertoire gives all it has.
     keys
         Random numbers, one per repertoire, (B,) int64.
@@ -51,7 +51,7 @@ def draw_rows(sizes: Tensor, most: int, keys: Tensor, *, total: int | None = Non
     The rows, counted within their repertoires, (n,) int64; the repertoire of each row, (n,) int64; the offsets of the
     repertoires in them, (B + 1,) int64.
     """
-    drawn = sizes.clamp(max=most)
+    drawn = sizes.clamp(max=max_rows)
     offsets = torch.cat([drawn.new_zeros(1), drawn.cumsum(0)])
     if sizes.device.type == "cpu":
         rows, owners = np.empty((2, int(offsets[-1])), np.int64)
@@ -111,7 +111,7 @@ def _shifted(values: Tensor, bits: int) -> Tensor:
     return (values >> bits) & ((1 << (64 - bits)) - 1)
 
 
-def top_rows(logits: Tensor, offsets: Tensor, fraction: float, most: int | None = None) -> tuple[Tensor, Tensor]:
+def top_rows(logits: Tensor, offsets: Tensor, fraction: float, max_rows: int | None = None) -> tuple[Tensor, Tensor]:
     """Choose the sequences with the highest attention in each repertoire.
 
     With several heads a sequence ranks by its highest logit, each head's counted from its repertoire's maximum. Among
@@ -125,7 +125,7 @@ def top_rows(logits: Tensor, offsets: Tensor, fraction: float, most: int | None 
         Of the repertoires, (B + 1,).
     fraction
         What to keep of each repertoire, in (0, 1]; rounded up, so at least one sequence remains.
-    most
+    max_rows
         Sequences of each repertoire that are kept at most; None sets no limit.
 
     Returns
@@ -133,17 +133,17 @@ def top_rows(logits: Tensor, offsets: Tensor, fraction: float, most: int | None 
     The chosen rows, (n,) int64, in repertoire order, and their offsets, (B + 1,).
     """
     if logits.device.type == "cpu":
-        kept = _kept(offsets.diff(), fraction, most)
+        kept = _kept(offsets.diff(), fraction, max_rows)
         bounds = torch.cat([kept.new_zeros(1), kept.cumsum(0)])
         rows = np.empty(int(bounds[-1]), np.int64)
         with COMPILED_CODE:
             _top_rows(logits.detach().double().numpy(), offsets.numpy(), bounds.numpy(), rows)
         return torch.from_numpy(rows), bounds
-    return _top_rows_by_tensors(logits.detach(), offsets, fraction, most)
+    return _top_rows_by_tensors(logits.detach(), offsets, fraction, max_rows)
 
 
-def _kept(sizes: Tensor, fraction: float, most: int | None) -> Tensor:
-    return (sizes.double() * fraction - 1e-9).ceil().clamp(min=1, max=most).minimum(sizes).long()
+def _kept(sizes: Tensor, fraction: float, max_rows: int | None) -> Tensor:
+    return (sizes.double() * fraction - 1e-9).ceil().clamp(min=1, max=max_rows).minimum(sizes).long()
 
 
 @njit(nogil=True)
@@ -203,7 +203,7 @@ def _top_rows(
 
 
 def _top_rows_by_tensors(
-    logits: Tensor, offsets: Tensor, fraction: float, most: int | None = None
+    logits: Tensor, offsets: Tensor, fraction: float, max_rows: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """Choose the top rows without a look at the numbers: the result's size follows from the shapes alone."""
     N, B = len(logits), len(offsets) - 1
@@ -218,9 +218,9 @@ def _top_rows_by_tensors(
         ceiling = torch.cat([ceiling, ceiling.new_zeros(1, logits.shape[1])])  # for rows beyond the last offset
         score = (logits - ceiling.index_select(0, owner)).amax(dim=1)
     order = _descending(score, owner)
-    kept = _kept(offsets.diff(), fraction, most)
+    kept = _kept(offsets.diff(), fraction, max_rows)
     bounds = torch.cat([kept.new_zeros(1), kept.cumsum(0)])
-    total = min(N, int(N * fraction) + B, N if most is None else B * most)
+    total = min(N, int(N * fraction) + B, N if max_rows is None else B * max_rows)
     kept_owner = segment_ids(bounds, total).clamp_(max=B - 1)
     rank = torch.arange(total, device=offsets.device) - bounds.index_select(0, kept_owner)
     at = offsets.index_select(0, kept_owner) + rank

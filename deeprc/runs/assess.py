@@ -17,8 +17,8 @@ from deeprc.errors import InputError
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.sheet_control import columns_for_control, columns_left_out
 from deeprc.runs.controls import Controls, compare_controls
-from deeprc.runs.judged import Judged, judge
-from deeprc.runs.predictor import Predictor, outputs
+from deeprc.runs.performance import Performance, measure_performance
+from deeprc.runs.predictor import Predictor
 from deeprc.runs.run_cautions import run_cautions
 
 __all__ = ["Assessment", "assess", "assess_outputs"]
@@ -30,20 +30,20 @@ class Assessment:
 
     Attributes
     ----------
-    judged, controls, cautions
+    performance, controls, cautions
         How good it is, what does as well without a sequence, and what to know first.
     """
 
-    judged: Judged
+    performance: Performance
     controls: Sequence[Controls]
     cautions: Sequence[Caution]
 
     @property
     def metrics(self) -> dict[str, Any]:
-        """Metrics by side and target, see `task_metrics`; those of the side that judges with `controls`, a list."""
-        found = {side: {name: dict(own) for name, own in of.items()} for side, of in self.judged.metrics.items()}
+        """Metrics by split and target, see `task_metrics`; those of the split that judges with `controls`, a list."""
+        found = {split: {name: dict(own) for name, own in of.items()} for split, of in self.performance.metrics.items()}
         for each in self.controls:
-            target = found.get(self.judged.side or "", {}).get(each.contrast.target)
+            target = found.get(self.performance.held_out or "", {}).get(each.contrast.target)
             if target is not None:
                 target["controls"] = [*target.get("controls", []), *each.to_list()]
         return found
@@ -54,25 +54,26 @@ class Assessment:
 
 
 def assess(predictor: Predictor, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> Assessment:
-    """Judge a run, or several together, on a cohort; parameters as of `deeprc.runs.predictor.outputs`.
+    """Judge a run, or several together, on a cohort; parameters as of `Model.outputs`.
 
     Raises
     ------
     InputError
         If no repertoire of the dataset has a label.
     """
-    found = assess_outputs(predictor, dataset, outputs(predictor, dataset, positions).numpy())
-    if not found.judged.metrics:
-        names = ", ".join(task.name for task in predictor.tasks)
+    found = assess_outputs(predictor, dataset, predictor.model.outputs(dataset, positions).numpy())
+    if not found.performance.metrics:
+        names = ", ".join(task.name for task in predictor.model.tasks)
         raise InputError(f"{dataset.container.path}: no repertoire has a label for {names}")
     return found
 
 
 def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, found: NDArray[np.floating[Any]]) -> Assessment:
     """Judge a run by its outputs for a cohort, (B, T)."""
-    judged = judge(predictor, dataset, found)
-    controls = compare_controls(dataset, judged, predictor.tasks)
-    cautions = run_cautions(judged, controls, metadata=dataset.metadata)
+    performance = measure_performance(predictor, dataset, found)
+    columns = columns_for_control(dataset.metadata, predictor.model.tasks)
+    controls = compare_controls(dataset, performance, predictor.model.tasks, columns=columns.read)
+    cautions = run_cautions(performance, controls, metadata=dataset.metadata)
     if any(each.measures for each in controls):
-        cautions += columns_left_out(columns_for_control(dataset.metadata, predictor.tasks))
-    return Assessment(judged, controls, cautions)
+        cautions += columns_left_out(columns)
+    return Assessment(performance, controls, cautions)

@@ -21,9 +21,9 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo, compare
 from deeprc.evaluation.scoring import BINARY, MulticlassScoring, RegressionScoring, Scoring
-from deeprc.evaluation.sheet_control import columns_for_control, shown_columns
+from deeprc.evaluation.sheet_control import shown_columns
 from deeprc.evaluation.trust import HOW_TO_LEAVE_OUT, Relation, p_in_words, relation
-from deeprc.runs.judged import SIDE_NAMES, AllClasses, Contrast, Judged, Numbers
+from deeprc.runs.performance import SPLIT_NAMES, AllClasses, Contrast, Numbers, Performance
 from deeprc.tasks import Task
 
 __all__ = ["LABELS", "SHORT", "Controls", "compare_controls"]
@@ -60,7 +60,7 @@ class Controls:
     reasons
         Why a control is missing, in sentences.
     scoring
-        How it is judged.
+        The measure by which it is compared.
     columns
         Of the sheet, that the control of this name reads.
     answers
@@ -149,7 +149,9 @@ def _plain(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-def compare_controls(dataset: RepertoireDataset, judged: Judged, tasks: Sequence[Task]) -> list[Controls]:
+def compare_controls(
+    dataset: RepertoireDataset, performance: Performance, tasks: Sequence[Task], *, columns: Sequence[str]
+) -> list[Controls]:
     """Fit every control for every contrast and number on the labelled training repertoires; test where the network is.
 
     The controls of several classes together come before those of each of them.
@@ -159,24 +161,25 @@ def compare_controls(dataset: RepertoireDataset, judged: Judged, tasks: Sequence
     dataset, judged
         The cohort, and how the network does on it.
     tasks
-        All targets, whose columns no control reads.
+        All targets.
+    columns
+        The columns of the metadata sheet that a control may read, see `columns_for_control`.
     """
-    columns = columns_for_control(dataset.metadata, tasks).read
-    every: list[Contrast | Numbers] = [*judged.contrasts, *judged.numbers]
+    every: list[Contrast | Numbers] = [*performance.contrasts, *performance.numbers]
     found = []
     for task in tasks:
-        own = [_controls(dataset, judged, each, columns) for each in every if each.target == task.name]
+        own = [_controls(dataset, performance, each, columns) for each in every if each.target == task.name]
         if task.kind == "multiclass":
             own = [replace(each, is_of_class=True) for each in own]
-            own.insert(0, _together(judged, AllClasses(task.name, task.name if len(tasks) > 1 else ""), own))
+            own.insert(0, _together(performance, AllClasses(task.name, task.name if len(tasks) > 1 else ""), own))
         found += own
     return found
 
 
-def _together(judged: Judged, target: AllClasses, of_classes: Sequence[Controls]) -> Controls:
+def _together(performance: Performance, target: AllClasses, of_classes: Sequence[Controls]) -> Controls:
     """Return the controls of all classes together: each has the scores of its models of the single classes."""
     contrasts = [each.contrast for each in of_classes if isinstance(each.contrast, Contrast)]
-    tested = np.flatnonzero(~np.isnan(contrasts[0].label) & judged.rows(judged.side))
+    tested = np.flatnonzero(~np.isnan(contrasts[0].label) & performance.rows(performance.held_out))
     present = [i for i, each in enumerate(contrasts) if each.label[tested].any()]
     names = [name for name in SHORT if any(name in each.answers for each in of_classes)]
     if len(present) < 2 or not names:
@@ -191,7 +194,7 @@ def _together(judged: Judged, target: AllClasses, of_classes: Sequence[Controls]
             else of_classes[i].answers.get(name, np.zeros(len(tested)))  # a class that no model could be fitted for
             for i in present
         }
-        known = {"method": name, "fold": 0, "repertoire_id": judged.ids[tested]}
+        known = {"method": name, "fold": 0, "repertoire_id": performance.ids[tested]}
         parts.append(pd.DataFrame({**known, "label": np.array(scoring.classes, object)[label], **scores}))
     table = pd.concat(parts, ignore_index=True).assign(**{f"probability={name}": 0.5 for name in scoring.classes})
     comparison = compare(table, _methods(["network", *names]), n_folds=1, scoring=scoring)
@@ -214,13 +217,16 @@ def _made(is_number: bool, columns: Sequence[str]) -> dict[str, Callable[[], Any
 
 
 def _controls(
-    dataset: RepertoireDataset, judged: Judged, contrast: Contrast | Numbers, columns: Sequence[str]
+    dataset: RepertoireDataset, performance: Performance, contrast: Contrast | Numbers, columns: Sequence[str]
 ) -> Controls:
     is_number = isinstance(contrast, Numbers)
     scoring = RegressionScoring() if is_number else BINARY
     known = ~np.isnan(contrast.label)
-    training, tested = np.flatnonzero(known & judged.rows("train")), np.flatnonzero(known & judged.rows(judged.side))
-    problem = _problem(contrast, training, tested, judged.side)
+    training, tested = (
+        np.flatnonzero(known & performance.rows("train")),
+        np.flatnonzero(known & performance.rows(performance.held_out)),
+    )
+    problem = _problem(contrast, training, tested, performance.held_out)
     if problem:
         return Controls(contrast, pd.DataFrame(), [problem], scoring)
     answers = {"network": contrast.predicted[tested] if isinstance(contrast, Numbers) else contrast.score[tested]}
@@ -232,7 +238,7 @@ def _controls(
             reasons.append(f"{LABELS[name]} could not be compared{contrast.named}: {found}.")
         else:
             answers[name] = found
-    table = _predictions(judged.ids[tested], labels[tested], answers, is_number=is_number)
+    table = _predictions(performance.ids[tested], labels[tested], answers, is_number=is_number)
     comparison = compare(table, _methods(answers), n_folds=1, scoring=scoring)
     return Controls(contrast, comparison, reasons, scoring, columns, answers)
 
@@ -252,12 +258,12 @@ def _answers(
 
 
 def _problem(
-    contrast: Contrast | Numbers, training: NDArray[np.int64], tested: NDArray[np.int64], side: str | None
+    contrast: Contrast | Numbers, training: NDArray[np.int64], tested: NDArray[np.int64], split: str | None
 ) -> str | None:
     """Return why no control can be fitted or tested."""
     none = f"No control could be compared{contrast.named}"
     one = "have one value" if isinstance(contrast, Numbers) else "are of one class"
-    for rows, name in ((training, "training"), (tested, SIDE_NAMES[side] if side else "test")):
+    for rows, name in ((training, "training"), (tested, SPLIT_NAMES[split] if split else "test")):
         if len(rows) == 0:
             return f"{none}: the cohort has no labelled {name} repertoire of this run."
         if len(np.unique(contrast.label[rows])) < 2:

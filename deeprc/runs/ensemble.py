@@ -9,13 +9,11 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import pandas as pd
-import torch
-from torch import Tensor
 
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
@@ -25,8 +23,9 @@ from deeprc.runs.assess import Assessment, assess
 from deeprc.runs.run import Run, load_run
 from deeprc.runs.run_text import describe_ensemble
 from deeprc.tasks import Task
+from deeprc.training.model import Ensemble, Model
 
-__all__ = ["Ensemble", "assess_runs", "evaluate_runs", "load_ensemble"]
+__all__ = ["RunEnsemble", "assess_runs", "evaluate_runs", "load_ensemble"]
 
 Progress = Callable[[Iterable[int]], Iterable[int]]
 """Takes all positions of a dataset and gives them back, as a progress bar does."""
@@ -35,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, repr=False)
-class Ensemble:
+class RunEnsemble:
     """Runs that predict the same targets together: log-odds, logits and numbers are the means of theirs.
 
     Attributes
@@ -49,13 +48,16 @@ class Ensemble:
     def __repr__(self) -> str:
         return describe_ensemble(self.runs)
 
+    @cached_property
+    def model(self) -> Model:
+        """The runs' models, as one."""
+        models = [run.model for run in self.runs]
+        return models[0] if len(models) == 1 else Ensemble.of(models)
+
     @property
-    def tasks(self) -> list[Task]:
-        """What is predicted; numbers are scaled by the mean of what the runs scale by."""
-        return [
-            replace(same[0], mean=fmean(task.mean for task in same), scale=fmean(task.scale for task in same))
-            for same in zip(*(run.tasks for run in self.runs), strict=True)
-        ]
+    def tasks(self) -> tuple[Task, ...]:
+        """What is predicted."""
+        return self.model.tasks
 
     @property
     def group_by(self) -> str | None:
@@ -63,43 +65,33 @@ class Ensemble:
         columns = {run.group_by for run in self.runs}
         return columns.pop() if len(columns) == 1 else None
 
-    def output_of(self, dataset: RepertoireDataset) -> Callable[[int], Tensor]:
-        """Return the function of a position that gives a repertoire's outputs before their activation, (T,)."""
-        tasks = self.tasks
-        members = [(run.output_of(dataset), *_units(run.tasks, tasks)) for run in self.runs]
-
-        def output(position: int) -> Tensor:
-            return torch.stack([own(position) * scale + shift for own, scale, shift in members]).mean(dim=0)
-
-        return output
+    def histories(self) -> dict[str, pd.DataFrame]:
+        """Return each run's history by its name."""
+        return {run.model.name: run.history() for run in self.runs}
 
     def split_of(self, dataset: RepertoireDataset) -> list[str]:
-        """Return the side each repertoire was on, (B,): "train" if any run learned from it, else "validation" ...
+        """Return each repertoire's part of the split, (B,): "train" if any run learned from it, else "validation" ...
 
         So "test" and "new" are what no run has looked at in training.
         """
         of_runs = [run.split_of(dataset) for run in self.runs]
-        found = [next(side for side in (*SPLITS, NEW) if side in sides) for sides in zip(*of_runs, strict=True)]
-        if "test" not in found and all("test" in sides for sides in of_runs):
+        found = [next(split for split in (*SPLITS, NEW) if split in splits) for splits in zip(*of_runs, strict=True)]
+        if "test" not in found and all("test" in splits for splits in of_runs):
             logger.warning("no repertoire is on the test side of all runs; train them with the same `fold` and `seed`")
         return found
-
-    def outputs(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> Tensor:
-        """Return the outputs before their activation, (B, T); see `deeprc.runs.predictor.outputs`."""
-        return predictor.outputs(self, dataset, positions)
 
     def predict(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> pd.DataFrame:
         """Return the predictions as a table; see `deeprc.runs.predictor.predict`."""
         return predictor.predict(self, dataset, positions)
 
     def evaluate(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> dict[str, Any]:
-        """Return metrics by side and target; see `deeprc.runs.predictor.evaluate`."""
+        """Return metrics by split and target; see `deeprc.runs.predictor.evaluate`."""
         return predictor.evaluate(self, dataset, positions)
 
 
 def load_ensemble(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, device: str = "auto"
-) -> Ensemble:
+) -> RunEnsemble:
     """Open run directories that predict the same targets; one is enough.
 
     Raises
@@ -117,7 +109,7 @@ def load_ensemble(
     for run in runs[1:]:
         if _meaning(run) != _meaning(runs[0]):
             raise InputError(f"{run.path}: predicts {_named(run)}; expected {_named(runs[0])}, as {runs[0].path} does")
-    return Ensemble(tuple(runs))
+    return RunEnsemble(tuple(runs))
 
 
 def evaluate_runs(
@@ -142,8 +134,8 @@ def evaluate_runs(
 
     Returns
     -------
-    Metrics by side ("train", "validation", "test", "new") and target, see `deeprc.evaluation.metrics.task_metrics`; and
-    "warnings", a list of what to know before they are believed, each as `deeprc.evaluation.caution.Caution` has it.
+    Metrics by split ("train", "validation", "test", "new") and target, see `deeprc.evaluation.metrics.task_metrics`;
+    and "warnings", a list of what to know before they are believed, each as `deeprc.evaluation.caution.Caution` has it.
 
     Raises
     ------
@@ -165,17 +157,6 @@ def assess_runs(
     dataset = cohort if isinstance(cohort, RepertoireDataset) else open_dataset(cohort)
     positions = range(len(dataset))
     return assess(trained, dataset, positions if progress is None else progress(positions))
-
-
-def _units(own: Sequence[Task], common: Sequence[Task]) -> tuple[Tensor, Tensor]:
-    """Return by what a run's outputs are multiplied, (T,), and what is added, (T,), to be in common units.
-
-    Each run scales numbers as they are in its own training fold.
-    """
-    pairs = [pair for pair in zip(own, common, strict=True) for _ in range(pair[0].n_outputs)]
-    scale = [mine.scale / ours.scale for mine, ours in pairs]
-    shift = [(mine.mean - ours.mean) / ours.scale for mine, ours in pairs]
-    return torch.tensor(scale), torch.tensor(shift)
 
 
 def _meaning(run: Run) -> list[Task]:

@@ -39,15 +39,16 @@ from deeprc.runs.run import (
     load_run,
     read_settings,
     read_splits,
-    save_network,
     save_predictions,
     write_splits,
 )
 from deeprc.tasks import Task, describe_classes, labels, parse_tasks, scaled_to
-from deeprc.training.enrichment import Motif
+from deeprc.training.enrichment import EnrichedMotif
 from deeprc.training.hidden_counts import with_visible_residues
 from deeprc.training.loggers import attention_histograms, check_logger, open_logger
-from deeprc.training.trainer import Fold, Trainer, TrainingState
+from deeprc.training.model import TrainedModel
+from deeprc.training.state import TrainingState
+from deeprc.training.trainer import Fold, Trainer
 
 __all__ = ["describe_end", "resume_run", "seeds_table", "train_run"]
 
@@ -213,12 +214,12 @@ def resume_run(
     dataset = open_dataset(cohort or settings.cohort)
     ids, _ = read_splits(folder)
     position = {str(repertoire_id): i for i, repertoire_id in enumerate(dataset.repertoire_ids)}
-    missing = [i for side in SPLITS for i in ids[side] if i not in position]
+    missing = [i for split in SPLITS for i in ids[split] if i not in position]
     if missing:
         raise InputError(f"{dataset.container.path}: no repertoire {missing[0]!r}, which {folder}/splits.json names")
     if _fingerprint(dataset, settings.tasks, settings.config) != settings.fingerprint:
         raise InputError(f"{dataset.container.path}: its repertoires or labels are not those that {folder} began with")
-    split = Split(**{side: np.array([position[i] for i in ids[side]], np.int64) for side in SPLITS})
+    split = Split(**{split: np.array([position[i] for i in ids[split]], np.int64) for split in SPLITS})
     return _train(folder, settings, dataset, split, resolve_device(settings.device), logger, progress)
 
 
@@ -298,7 +299,7 @@ def _locked(folder: Path) -> Iterator[Path]:
 def _fit(trainer: Trainer, folder: Path, settings: RunSettings, logger: str | None, progress: Progress | None) -> None:
     """Train, and write what is known of the training while it goes on and at its end."""
     trainer.start()
-    write_text(folder / "seeds.tsv", seeds_table(trainer.seeds, settings.tasks).to_csv(sep="\t", index=False))
+    write_text(folder / "seeds.tsv", seeds_table(trainer.start_motifs, settings.tasks).to_csv(sep="\t", index=False))
     with open_logger(logger, folder, update=trainer.state.update) as log:
 
         def report(state: TrainingState, loss: Tensor) -> None:
@@ -313,7 +314,8 @@ def _fit(trainer: Trainer, folder: Path, settings: RunSettings, logger: str | No
         state = trainer.fit(report)
     _logger.info("%s", describe_end(state, settings.config.training))
     write_text(folder / "history.tsv", pd.DataFrame(state.history).to_csv(sep="\t", index=False))
-    save_network(folder / "model.safetensors", trainer.network, update=state.best_update)
+    trained = TrainedModel(settings.tasks, trainer.network, settings.config)
+    trained.save(folder / "model.safetensors", update=state.best_update)
 
 
 def describe_end(state: TrainingState, settings: TrainingConfig) -> str:
@@ -327,7 +329,7 @@ def describe_end(state: TrainingState, settings: TrainingConfig) -> str:
     return f"stopped early at {state.update} of {settings.n_updates} updates, best at {state.best_update}: {why}"
 
 
-def seeds_table(seeds: Sequence[Motif], tasks: Sequence[Task]) -> pd.DataFrame:
+def seeds_table(seeds: Sequence[EnrichedMotif], tasks: Sequence[Task]) -> pd.DataFrame:
     """Return the motifs that kernels started from, as a run's `seeds.tsv` has them.
 
     Columns: kernel, from 1; motif, a point for any residue; output, its name; correlation of the motif's frequency in a
@@ -339,7 +341,7 @@ def seeds_table(seeds: Sequence[Motif], tasks: Sequence[Task]) -> pd.DataFrame:
 
 
 def _write_results(run: Run, dataset: RepertoireDataset) -> None:
-    outputs, target, splits = run.outputs(dataset), run.labels(dataset), run.split_of(dataset)
+    outputs, target, splits = run.model.outputs(dataset), run.model.labels(dataset), run.split_of(dataset)
     table = predictions_table(dataset.repertoire_ids, splits, outputs, target, run.tasks)
     save_predictions(run.path / "predictions.tsv", table)
     found = assess_outputs(run, dataset, outputs.numpy())

@@ -13,18 +13,14 @@ import logging
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 import yaml
-from numpy.typing import NDArray
-from torch import Tensor
 
 from deeprc.config import Config, config_from_mapping
 from deeprc.datasets.dataset import RepertoireDataset
@@ -32,17 +28,12 @@ from deeprc.device import resolve_device
 from deeprc.documents import abbreviate, read_json, read_yaml, to_plain, validate
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import NEW, SPLITS, Split
+from deeprc.evaluation.stored_tables import read_history, read_seeds
 from deeprc.files import write_text
-from deeprc.nn.batch import Collator
-from deeprc.nn.genes import GeneNames
-from deeprc.nn.inference import RepertoireOutputs
-from deeprc.nn.network import DeepRC
 from deeprc.runs import predictor
 from deeprc.runs.run_text import describe_run
 from deeprc.tasks import Task
-from deeprc.training.checkpoint import load_tensors, save_tensors
-from deeprc.training.hidden_counts import warn_of_hidden
-from deeprc.training.trainer import build_network
+from deeprc.training.model import TrainedModel
 from deeprc.versions import package_version
 
 __all__ = [
@@ -54,7 +45,6 @@ __all__ = [
     "load_run",
     "read_settings",
     "read_splits",
-    "save_network",
     "save_predictions",
     "write_splits",
 ]
@@ -176,7 +166,7 @@ def _check_tasks(tasks: Sequence[Task], where: str) -> None:
 
 @dataclass(frozen=True, repr=False)
 class Run:
-    """A trained model: predicts, is evaluated, and shows its attention.
+    """A trained model with what is known of its training.
 
     Attributes
     ----------
@@ -185,63 +175,58 @@ class Run:
     settings
         Its `config.yaml`.
     splits, digests
-        The repertoire ids of each side, and the digest of each repertoire's content.
-    network
-        Ready for inference.
+        The repertoire ids of each split, and the digest of each repertoire's content.
+    model
+        The trained model.
     """
 
     path: Path
     settings: RunSettings
     splits: dict[str, list[str]]
     digests: dict[str, str]
-    network: DeepRC
+    model: TrainedModel
 
     def __repr__(self) -> str:
         return describe_run(self)
 
     @property
-    def tasks(self) -> list[Task]:
+    def tasks(self) -> tuple[Task, ...]:
         """What the run predicts."""
-        return list(self.settings.tasks)
+        return self.model.tasks
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """The run itself: several predict together in a `RunEnsemble`."""
+        return (self,)
 
     @property
     def group_by(self) -> str | None:
         """The metadata column by which the split was made."""
         return self.settings.group_by
 
-    def collator(self, dataset: RepertoireDataset) -> Collator:
-        """Return a collator that presents a dataset as the network was trained to see it."""
-        return Collator(dataset, self.settings.config.network.abundance, genes=self.network.gene_names)
+    def history(self) -> pd.DataFrame:
+        """Return `history.tsv`, one row per look at the validation fold; empty where there is none."""
+        file = self.path / "history.tsv"
+        return read_history(file) if file.exists() else pd.DataFrame()
 
-    def output_of(self, dataset: RepertoireDataset) -> Callable[[int], Tensor]:
-        """Return the function of a position that gives a repertoire's outputs before their activation, (T,)."""
-        fraction = self.settings.config.training.averaged_fraction
-        warn_of_hidden(dataset, self.settings.config.network.abundance)
-        outputs = RepertoireOutputs(self.network, self.collator(dataset), top_fraction=fraction)
+    def histories(self) -> dict[str, pd.DataFrame]:
+        """Return `history` by the run's name."""
+        return {self.model.name: self.history()}
 
-        def output(position: int) -> Tensor:
-            found = outputs(position)
-            self.check_finite(found.numpy(), dataset[position].repertoire_id)
-            return found
-
-        return output
-
-    def check_finite(self, numbers: NDArray[np.floating[Any]], repertoire_id: str) -> None:
-        """Raise InputError where the network gave numbers for a repertoire that are infinite or NaN."""
-        if not np.isfinite(numbers).all():
-            raise InputError(
-                f"{self.path}: the network's weights give no finite numbers for {abbreviate(repertoire_id)}"
-            )
+    def seeds(self) -> pd.DataFrame:
+        """Return `seeds.tsv`, the motifs that kernels started from; empty for a run of a version that lacks it."""
+        file = self.path / "seeds.tsv"
+        return read_seeds(file) if file.exists() else pd.DataFrame()
 
     def split_of(self, dataset: RepertoireDataset) -> list[str]:
-        """Return the side each repertoire was on when the run was trained, or "new", (B,).
+        """Return the part of the split that each repertoire was in when the run was trained, or "new", (B,).
 
         A repertoire is known by its id and its content: another cohort's repertoire of the same id is new.
         """
-        side = {i: name for name in SPLITS for i in self.splits[name]}
+        split = {i: name for name in SPLITS for i in self.splits[name]}
         found, strangers = [], 0
         for repertoire in dataset:
-            known = side.get(repertoire.repertoire_id, NEW)
+            known = split.get(repertoire.repertoire_id, NEW)
             if known != NEW and self.digests[repertoire.repertoire_id] != repertoire.digest():
                 known, strangers = NEW, strangers + 1
             found.append(known)
@@ -253,20 +238,12 @@ class Run:
             )
         return found
 
-    def outputs(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> Tensor:
-        """Return the outputs before their activation, (B, T); see `deeprc.runs.predictor.outputs`."""
-        return predictor.outputs(self, dataset, positions)
-
-    def labels(self, dataset: RepertoireDataset) -> NDArray[np.float64]:
-        """Return the labels, (B, number of tasks); all missing where the dataset lacks a target's column."""
-        return predictor.labels_of(self.tasks, dataset)
-
     def predict(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> pd.DataFrame:
         """Return the predictions as a table; see `deeprc.runs.predictor.predict`."""
         return predictor.predict(self, dataset, positions)
 
     def evaluate(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> dict[str, Any]:
-        """Return metrics by side and target; see `deeprc.runs.predictor.evaluate`."""
+        """Return metrics by split and target; see `deeprc.runs.predictor.evaluate`."""
         return predictor.evaluate(self, dataset, positions)
 
 
@@ -282,47 +259,14 @@ def load_run(path: str | os.PathLike[str], *, device: str = "auto") -> Run:
     settings = read_settings(folder)
     if not (folder / "model.safetensors").exists():
         raise InputError(f"{folder}: training has not ended; continue it with `deeprc train --resume {folder}`")
-    network = _load_network(folder / "model.safetensors", settings, resolve_device(device))
+    file, where = folder / "model.safetensors", resolve_device(device)
+    model = TrainedModel.load(file, settings.config, settings.tasks, device=where, name=str(folder))
     splits, digests = read_splits(folder)
-    return Run(folder, settings, splits, digests, network)
-
-
-def save_network(path: Path, network: DeepRC, *, update: int) -> None:
-    """Write a network's weights with the names of its genes, and the update after which they were its weights."""
-    genes = {} if network.gene_names is None else {"genes": network.gene_names.to_mapping()}
-    save_tensors(path, network.state_dict(), {"update": update, **genes})
-
-
-def _load_network(file: Path, settings: RunSettings, device: torch.device) -> DeepRC:
-    build = partial(build_network, settings.config, settings.tasks, seed=settings.seed)
-
-    def expected(state: dict[str, Any], _: object) -> dict[str, Tensor]:
-        return build(device=torch.device("meta"), genes=_gene_names(file, settings, state)).state_dict()
-
-    try:
-        tensors, state = load_tensors(file, expected)
-        network = build(device=device, genes=_gene_names(file, settings, state))
-    except RuntimeError as error:  # torch has no memory for it
-        raise InputError(f"{file}: the network cannot be made: {str(error).splitlines()[0]}") from error
-    network.load_state_dict(tensors)
-    return network.eval()
-
-
-def _gene_names(file: Path, settings: RunSettings, state: dict[str, Any]) -> GeneNames | None:
-    """Return the names of the genes that a network knows; None where it reads none."""
-    if not settings.config.network.gene_units:
-        return None
-    if "genes" not in state:
-        raise InputError(f"{file}: does not fit config.yaml: has no names of genes")
-    names: GeneNames = validate(state["genes"], GeneNames, f"{file}: genes")
-    for field_, known in names.to_mapping().items():
-        if len(set(known)) < len(known) or "" in known:
-            raise InputError(f"{file}: genes: {field_}: expected different names, found {abbreviate(known)}")
-    return names
+    return Run(folder, settings, splits, digests, model)
 
 
 def write_splits(folder: Path, split: Split, dataset: RepertoireDataset) -> None:
-    """Write `splits.json`: the repertoire ids of each side, and the digest of each repertoire's content."""
+    """Write `splits.json`: the repertoire ids of each split, and the digest of each repertoire's content."""
     ids = split.ids(dataset.repertoire_ids)
     digests = {repertoire.repertoire_id: repertoire.digest() for repertoire in dataset}
     write_text(folder / "splits.json", json.dumps({**ids, "digests": digests}, indent=1) + "\n")
@@ -340,15 +284,15 @@ def read_splits(folder: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
     if not file.exists():
         raise InputError(f"{file}: no such file; the run directory is not complete")
     found: _Splits = validate(read_json(file), _Splits, str(file))
-    sides = {side: getattr(found, side) for side in SPLITS}
+    splits = {split: getattr(found, split) for split in SPLITS}
     seen: set[str] = set()
-    for repertoire_id in (i for ids in sides.values() for i in ids):
+    for repertoire_id in (i for ids in splits.values() for i in ids):
         if repertoire_id in seen:
             raise InputError(f"{file}: the repertoire {abbreviate(repertoire_id)} is listed twice")
         if repertoire_id not in found.digests:
             raise InputError(f"{file}: digests: the repertoire {abbreviate(repertoire_id)} is missing")
         seen.add(repertoire_id)
-    return sides, found.digests
+    return splits, found.digests
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from deeprc.evaluation.cohort_cautions import part_of_split, people_cautions, su
 from deeprc.evaluation.splits import SPLITS, Split
 from deeprc.evaluation.trust import is_few
 from deeprc.runs.controls import SHORT, Controls
-from deeprc.runs.judged import SIDE_NAMES, Auc, Contrast, Judged, Numbers
+from deeprc.runs.performance import SPLIT_NAMES, Auc, Contrast, Numbers, Performance
 from deeprc.tasks import TaskKind
 
 __all__ = ["run_cautions"]
@@ -20,74 +20,75 @@ __all__ = ["run_cautions"]
 _GAP, _GAP_R2 = 0.1, 0.2  # AUC and r2 on the training side above that on the validation side
 
 
-def run_cautions(judged: Judged, controls: Sequence[Controls], *, metadata: pd.DataFrame) -> list[Caution]:
+def run_cautions(performance: Performance, controls: Sequence[Controls], *, metadata: pd.DataFrame) -> list[Caution]:
     """Return the cautions about how good a run is, the most important first.
 
     Parameters
     ----------
-    judged, controls
+    performance, controls
         How good it is, and its controls.
     metadata
         Of the cohort, one row per repertoire.
     """
     return [
-        *_judging(judged),
-        *_chance(judged),
-        *_subjects(metadata, judged),
+        *_judging(performance),
+        *_chance(performance),
+        *_subjects(metadata, performance),
         *_confounding(controls),
-        *_few(judged),
-        *_overfitting(judged),
+        *_few(performance),
+        *_overfitting(performance),
     ]
 
 
-def _by_target(judged: Judged) -> Iterator[tuple[str, list[Contrast]]]:
+def _by_target(performance: Performance) -> Iterator[tuple[str, list[Contrast]]]:
     """Yield the contrasts of each target: one of two classes, one per class of several."""
-    for target in dict.fromkeys(each.target for each in judged.contrasts):
-        yield target, [each for each in judged.contrasts if each.target == target]
+    for target in dict.fromkeys(each.target for each in performance.contrasts):
+        yield target, [each for each in performance.contrasts if each.target == target]
 
 
-def _aucs(judged: Judged) -> Iterator[tuple[str, Sequence[tuple[Contrast, Auc]]]]:
-    """Yield the AUCs of each target's contrasts on the side that judges."""
-    rows = judged.rows(judged.side)
-    for target, contrasts in _by_target(judged):
+def _aucs(performance: Performance) -> Iterator[tuple[str, Sequence[tuple[Contrast, Auc]]]]:
+    """Yield the AUCs of each target's contrasts on the split that judges."""
+    rows = performance.rows(performance.held_out)
+    for target, contrasts in _by_target(performance):
         found = [(each, each.auc(rows)) for each in contrasts]
         yield target, [(each, auc) for each, auc in found if auc is not None]
 
 
-def _judging(judged: Judged) -> Iterator[Caution]:
-    if judged.side is None:
+def _judging(performance: Performance) -> Iterator[Caution]:
+    if performance.held_out is None:
         text = (
             "This cohort has no labelled repertoire that the network has not been trained or selected on: nothing here "
             "says how good it is. The sequences and motifs may be those of these repertoires only."
         )
         yield Caution("warning", text, "performance", "nothing-to-judge-by")
         return
-    for target, contrasts in _by_target(judged):
-        without = [each for each in contrasts if each.auc(judged.rows(judged.side)) is None]
+    for target, contrasts in _by_target(performance):
+        without = [each for each in contrasts if each.auc(performance.rows(performance.held_out)) is None]
         if not without:
             continue
-        side, names = SIDE_NAMES[judged.side], [each.positive for each in without]
+        split, names = SPLIT_NAMES[performance.held_out], [each.positive for each in without]
         if len(contrasts) == 1 or len(without) == len(contrasts):
             named = contrasts[0].named if len(contrasts) == 1 else f" of {target}"
             text = (
-                f"The {side} repertoires are of one class{named}: there is no AUC, and how good the network is is not "
+                f"The {split} repertoires are of one class{named}: there is no AUC, and how good the network is is not "
                 "known."
             )
         else:
-            text = f"No {side} repertoire of {target} is {' or '.join(names)}: there is no AUC of {_these(names)}."
+            text = f"No {split} repertoire of {target} is {' or '.join(names)}: there is no AUC of {_these(names)}."
         yield Caution("warning", text, "performance", "one-class", {"target": target, "classes": names})
-    for numbers in judged.numbers:
-        found = numbers.r2(judged.rows(judged.side))
+    for numbers in performance.numbers:
+        found = numbers.r2(performance.rows(performance.held_out))
         if found is None or found.interval is None:
+            split = SPLIT_NAMES[performance.held_out]
             text = (
-                f"The {SIDE_NAMES[judged.side]} repertoires are too few, or too alike in {numbers.target}, for an "
+                f"The {split} repertoires are too few, or too alike in {numbers.target}, for an "
                 "interval of r²: how good the network is is not known."
             )
             yield Caution("warning", text, "performance", "no-interval", {"target": numbers.target})
 
 
-def _chance(judged: Judged) -> Iterator[Caution]:
-    for target, aucs in _aucs(judged):
+def _chance(performance: Performance) -> Iterator[Caution]:
+    for target, aucs in _aucs(performance):
         poor = [(each, auc) for each, auc in aucs if auc.low <= 0.5]
         if len(aucs) == 1 and poor:
             ((contrast, auc),) = poor
@@ -107,8 +108,8 @@ def _chance(judged: Judged) -> Iterator[Caution]:
             )
             by_class = {each.positive: [auc.value, auc.low, auc.high] for each, auc in poor}
             yield Caution("warning", text, "performance", "chance", {"target": target, "aucs": by_class})
-    for numbers in judged.numbers:
-        found = numbers.r2(judged.rows(judged.side))
+    for numbers in performance.numbers:
+        found = numbers.r2(performance.rows(performance.held_out))
         if found is not None and (found.value <= 0 or (found.interval is not None and found.interval[0] <= 0)):
             low, high = found.interval or (np.nan, np.nan)
             limits = f", with a 95% interval from {low:.3f} to {high:.3f}" if found.interval else ""
@@ -120,24 +121,28 @@ def _chance(judged: Judged) -> Iterator[Caution]:
             yield Caution("warning", text, "performance", "chance", values)
 
 
-def _subjects(metadata: pd.DataFrame, judged: Judged) -> list[Caution]:
-    labelled = ~np.isnan(judged.labels).all(axis=1)
-    split = Split(**{side: np.flatnonzero(judged.rows(side) & labelled) for side in SPLITS})
-    found = subject_cautions(metadata, part_of_split(split, len(metadata)), apart="sides")
-    if judged.person is None or judged.side is None or judged.subject_column in [f.details["column"] for f in found]:
+def _subjects(metadata: pd.DataFrame, performance: Performance) -> list[Caution]:
+    labelled = ~np.isnan(performance.labels).all(axis=1)
+    rows = Split(**{split: np.flatnonzero(performance.rows(split) & labelled) for split in SPLITS})
+    found = subject_cautions(metadata, part_of_split(rows, len(metadata)), apart="sides")
+    if (
+        performance.person is None
+        or performance.held_out is None
+        or performance.subject_column in [f.details["column"] for f in found]
+    ):
         return found
-    targets = _targets(judged)
+    targets = _targets(performance)
     for target, kind in targets.items():
-        where = f"{SIDE_NAMES[judged.side]} repertoires{f' for {target}' * (len(targets) > 1)}: "
-        classes = judged.classes(target)
-        found += people_cautions(judged.person, str(judged.subject_column), classes, kind=kind, where=where)
+        where = f"{SPLIT_NAMES[performance.held_out]} repertoires{f' for {target}' * (len(targets) > 1)}: "
+        classes = performance.classes(target)
+        found += people_cautions(performance.person, str(performance.subject_column), classes, kind=kind, where=where)
     return found
 
 
-def _targets(judged: Judged) -> dict[str, TaskKind]:
+def _targets(performance: Performance) -> dict[str, TaskKind]:
     """Return the kinds of all targets by their names; several classes are judged one by one, as two are."""
-    found: dict[str, TaskKind] = {each.target: "binary" for each in judged.contrasts}
-    return {**found, **{each.target: "regression" for each in judged.numbers}}
+    found: dict[str, TaskKind] = {each.target: "binary" for each in performance.contrasts}
+    return {**found, **{each.target: "regression" for each in performance.numbers}}
 
 
 def _confounding(controls: Sequence[Controls]) -> Iterator[Caution]:
@@ -154,36 +159,38 @@ def _confounding(controls: Sequence[Controls]) -> Iterator[Caution]:
             yield Caution("note", text, "controls", "no-control")
 
 
-def _few(judged: Judged) -> Iterator[Caution]:
-    side = SIDE_NAMES[judged.side or "test"]
-    for target, aucs in _aucs(judged):
+def _few(performance: Performance) -> Iterator[Caution]:
+    split = SPLIT_NAMES[performance.held_out or "test"]
+    for target, aucs in _aucs(performance):
         sizes = {each.positive: min(auc.n_positive, auc.n_negative) for each, auc in aucs}
         few = {name: n for name, n in sizes.items() if is_few("binary", n)}
         if len(aucs) == 1 and few:
             ((contrast, auc),) = aucs
             (n,) = few.values()
             text = (
-                f"Only {n:,} {side} {_plural(n, 'repertoire')} of the smaller "
+                f"Only {n:,} {split} {_plural(n, 'repertoire')} of the smaller "
                 f"class{contrast.named}: the AUC may be anything from {auc.low:.3f} to {auc.high:.3f}."
             )
             yield Caution("warning", text, "performance", "few-repertoires", {"n": n})
         elif few:
             told = ", ".join(f"{name} ({n:,})" for name, n in few.items())
-            text = f"Few {side} repertoires of {target}, so that the AUC of {_these(list(few))} says little: {told}."
+            text = f"Few {split} repertoires of {target}, so that the AUC of {_these(list(few))} says little: {told}."
             yield Caution("warning", text, "performance", "few-repertoires", {"n": min(few.values()), "sizes": few})
-    for numbers in judged.numbers:
-        found = numbers.r2(judged.rows(judged.side))
+    for numbers in performance.numbers:
+        found = numbers.r2(performance.rows(performance.held_out))
         if found is not None and is_few("regression", found.n):
-            text = f"Only {found.n:,} {side} {_plural(found.n, 'repertoire')}{numbers.named}"
+            text = f"Only {found.n:,} {split} {_plural(found.n, 'repertoire')}{numbers.named}"
             if found.interval is not None:
                 text += f": r² may be anything from {found.interval[0]:.3f} to {found.interval[1]:.3f}"
             yield Caution("warning", f"{text}.", "performance", "few-repertoires", {"n": found.n})
 
 
-def _overfitting(judged: Judged) -> Iterator[Caution]:
+def _overfitting(performance: Performance) -> Iterator[Caution]:
     told = "the network has learned some of the former by heart. Their sequences may stand out for no other reason."
-    for target, contrasts in _by_target(judged):
-        pairs = [(each, each.auc(judged.rows("train")), each.auc(judged.rows("validation"))) for each in contrasts]
+    for target, contrasts in _by_target(performance):
+        pairs = [
+            (each, each.auc(performance.rows("train")), each.auc(performance.rows("validation"))) for each in contrasts
+        ]
         learned = {
             each.positive: (training.value, validation.value)
             for each, training, validation in pairs
@@ -196,8 +203,8 @@ def _overfitting(judged: Judged) -> Iterator[Caution]:
             text = f"The AUC{named} is {first} on training and {second} on validation repertoires: {told}"
             told_of = {"target": target, "classes": list(learned)}
             yield Caution("warning", text, "history", "learned-by-heart", told_of)
-    for numbers in judged.numbers:
-        yield from _overfitted(numbers, judged, told)
+    for numbers in performance.numbers:
+        yield from _overfitted(numbers, performance, told)
 
 
 def _is_learned_by_heart(training: float, validation: float, low: float, chance: float, gap: float) -> bool:
@@ -205,8 +212,8 @@ def _is_learned_by_heart(training: float, validation: float, low: float, chance:
     return low > chance and validation < low and training - validation > gap
 
 
-def _overfitted(numbers: Numbers, judged: Judged, told: str) -> Iterator[Caution]:
-    training, validation = numbers.r2(judged.rows("train")), numbers.r2(judged.rows("validation"))
+def _overfitted(numbers: Numbers, performance: Performance, told: str) -> Iterator[Caution]:
+    training, validation = numbers.r2(performance.rows("train")), numbers.r2(performance.rows("validation"))
     low = training.interval[0] if training and training.interval else np.nan
     if training and validation and _is_learned_by_heart(training.value, validation.value, low, 0.0, _GAP_R2):
         text = (

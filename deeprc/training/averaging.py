@@ -1,4 +1,4 @@
-"""Weights averaged over the updates: what is validated and kept, while the weights themselves go on learning."""
+"""Weights averaged over the updates, which are validated and kept while training changes the weights themselves."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["AveragedNetwork"]
 class AveragedNetwork:
     """A network whose weights follow another one's as an exponential moving average.
 
-    After t updates the average keeps min(memory, (1 + t) / (10 + t)) of itself, so that it leaves the start fast.
+    After t updates the average keeps min(memory, (1 + t) / (10 + t)) of itself, so that it soon forgets the start.
 
     Parameters
     ----------
     network
-        What learns.
+        The network that is trained.
     memory
-        Share of itself that the average keeps in each update; 0 follows at once, and then there is no second network.
+        Share of itself that the average keeps in each update. With 0 the average is the network itself.
     """
 
     def __init__(self, network: DeepRC, memory: float) -> None:
@@ -34,14 +34,14 @@ class AveragedNetwork:
 
     @torch.no_grad()
     def restart(self) -> None:
-        """Take over the weights as they are."""
+        """Set the average to the weights as they are."""
         if self.memory:
             self.network.load_state_dict(self._learning.state_dict())
             self._updates.zero_()
 
     @torch.no_grad()
-    def take_in(self) -> None:
-        """Move towards the weights after an update."""
+    def update(self) -> None:
+        """Move the average towards the weights after an update."""
         if not self.memory:
             return
         share = 1 - ((1 + self._updates) / (10 + self._updates)).clamp(max=self.memory)
@@ -54,11 +54,11 @@ class AveragedNetwork:
                 average.copy_(learning[name])
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return what a checkpoint must hold; nothing where there is no second network."""
+        """Return the tensors that a checkpoint must hold; none if the average is the network itself."""
         return {"updates": self._updates, **self.network.state_dict()} if self.memory else {}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over what `tensors` returned."""
+        """Set the average to what `tensors` returned."""
         if self.memory:
             self._updates.copy_(tensors["updates"])
             self.network.load_state_dict({name: tensor for name, tensor in tensors.items() if name != "updates"})

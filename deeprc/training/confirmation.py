@@ -1,4 +1,4 @@
-"""Whether motifs that were found in some repertoires go with the label in others, too.
+"""A test of motifs in repertoires other than those in which they were found.
 
 Letters: B repertoires, n of them with a label, P permutations.
 """
@@ -14,9 +14,11 @@ from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.outputs import output_slices
 from deeprc.tasks import Task
-from deeprc.training.enrichment import Motif, output_columns
-from deeprc.training.kmer_correlations import carriers, flagged, size_weights, standardised
-from deeprc.training.permutations import label_permutations
+from deeprc.training.enrichment import EnrichedMotif, output_columns
+from deeprc.training.kmer_correlations import standardise, weigh_by_size
+from deeprc.training.kmer_frequencies import count_flagged
+from deeprc.training.kmer_occurrences import find_carriers
+from deeprc.training.permutations import permute_labels
 
 __all__ = ["confirm_motifs"]
 
@@ -27,22 +29,22 @@ _LEVEL = 0.05
 
 
 def confirm_motifs(
-    motifs: Sequence[Motif], dataset: RepertoireDataset, labels: Floats, tasks: Sequence[Task], *, seed: int
-) -> list[Motif]:
-    """Return the motifs that go with the label, and in the same direction, in repertoires they were not found in.
+    motifs: Sequence[EnrichedMotif], dataset: RepertoireDataset, labels: Floats, tasks: Sequence[Task], *, seed: int
+) -> list[EnrichedMotif]:
+    """Return the motifs that go with the label, in the same direction, in other repertoires too.
 
-    The share of sequences that hold a motif is correlated with the label as in `enriched_motifs`, and with 999
-    permutations of the labels among repertoires of about the same size. A motif is confirmed if at most 5% of them,
-    divided by the number of motifs, reach as far.
+    The share of sequences that hold a motif is correlated with the label as in `find_enriched_motifs`, and with 999
+    permutations of the labels among repertoires of about the same size. A motif is confirmed if the correlation with
+    permuted labels is as large in at most 5% of the permutations, divided by the number of motifs (Bonferroni).
 
     Parameters
     ----------
     motifs
-        Each is judged by itself.
+        The motifs; each is tested by itself.
     dataset, labels, tasks
-        The other repertoires; labels (B, number of tasks), NaN where missing.
+        The other repertoires, their labels, (B, number of tasks), NaN where missing, and the tasks.
     seed
-        Of the permutations.
+        Seed of the permutations.
     """
     rng = np.random.default_rng(seed)
     p_values = [_p_value(motif, dataset, labels, tasks, rng) for motif in motifs]
@@ -50,26 +52,29 @@ def confirm_motifs(
 
 
 def _p_value(
-    motif: Motif, dataset: RepertoireDataset, labels: Floats, tasks: Sequence[Task], rng: np.random.Generator
+    motif: EnrichedMotif, dataset: RepertoireDataset, labels: Floats, tasks: Sequence[Task], rng: np.random.Generator
 ) -> float:
-    """Return the share of permutations that reach as far in the motif's direction, the labels as they are included."""
+    """Return the share of permutations in which the correlation is at least as large, in the motif's direction.
+
+    The labels as they are count as one of the permutations.
+    """
     slices = output_slices(tasks)
-    number = next(i for i, part in enumerate(slices) if motif.output < part.stop)
-    known = np.flatnonzero(~np.isnan(labels[:, number]) & (dataset.n_sequences > 0))
+    index = next(i for i, part in enumerate(slices) if motif.output < part.stop)
+    known = np.flatnonzero(~np.isnan(labels[:, index]) & (dataset.n_sequences > 0))
     if len(known) < 2:
         return 1.0
-    values = output_columns(tasks[number], labels[known, number])[:, motif.output - slices[number].start]
+    values = output_columns(tasks[index], labels[known, index])[:, motif.output - slices[index].start]
     sizes = dataset.n_sequences[known]
-    weights = size_weights(sizes, sizes)
-    permutations = label_permutations(sizes, _N_PERMUTATIONS, rng)
-    targets = np.stack([values[permutation] for permutation in permutations], axis=1)  # (n, 1 + P)
+    weights = weigh_by_size(sizes, sizes)
+    orders = permute_labels(sizes, _N_PERMUTATIONS, rng)
+    targets = np.stack([values[order] for order in orders], axis=1)  # (n, 1 + P)
     share = _share(motif, dataset[known])
-    r = (weights * standardised(share[:, None], weights)[:, 0]) @ standardised(targets, weights)
+    r = (weights * standardise(share[:, None], weights)[:, 0]) @ standardise(targets, weights)
     reach = np.sign(motif.correlation) * r
     return float(np.mean(reach >= reach[0] - 1e-12)) if reach[0] > 0 else 1.0
 
 
-def _share(motif: Motif, dataset: RepertoireDataset) -> Floats:
+def _share(motif: EnrichedMotif, dataset: RepertoireDataset) -> Floats:
     """Return the share of each repertoire's sequences that hold a motif, (n,); none may be empty."""
-    carrying = carriers(dataset, motif.places, motif.code)
-    return np.asarray(flagged(carrying, offsets_of(dataset.n_sequences)) / dataset.n_sequences)
+    carrying = find_carriers(dataset, motif.kmer_offsets, motif.code)
+    return np.asarray(count_flagged(carrying, offsets_of(dataset.n_sequences)) / dataset.n_sequences)

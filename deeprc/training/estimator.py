@@ -26,12 +26,11 @@ from deeprc.estimators import (
     validate_dataset,
     validate_numbers,
 )
-from deeprc.nn.batch import Collator
 from deeprc.nn.genes import GeneNames
-from deeprc.nn.inference import attention_logits, cohort_outputs
 from deeprc.outputs import activate
 from deeprc.tasks import Task
-from deeprc.training.hidden_counts import warn_of_hidden, with_visible_residues
+from deeprc.training.hidden_counts import with_visible_residues
+from deeprc.training.model import TrainedModel
 from deeprc.training.trainer import Fold, Trainer, build_network
 
 __all__ = ["DeepRCClassifier", "DeepRCRegressor"]
@@ -71,8 +70,10 @@ class DeepRCEstimator(RepertoireEstimator):
         config = with_visible_residues(config, [train.dataset, validation.dataset])
         trainer = Trainer(config, [self._task()], train, validation, seed=self.seed, device=resolve_device(self.device))
         self.history_ = trainer.fit().history
-        self.network_ = trainer.network
-        self.config_ = config
+        self.model_ = TrainedModel((self._task(),), trainer.network, config)
+        self.train_ids_, self.validation_ids_ = (
+            np.array(fold.dataset.repertoire_ids, dtype=str) for fold in (train, validation)
+        )
 
     def _checked_share(self) -> float:
         """Return the share of the repertoires that early stopping watches."""
@@ -95,44 +96,33 @@ class DeepRCEstimator(RepertoireEstimator):
 
     def _outputs(self, X: RepertoireDataset) -> torch.Tensor:
         check_is_fitted(self)
-        if len(validate_dataset(X)) == 0:
-            return torch.zeros(0, self._task().n_outputs)
-        warn_of_hidden(X, self.config_.network.abundance)
-        return cohort_outputs(self.network_, self.collator(X), top_fraction=self.config_.training.averaged_fraction)
-
-    def collator(self, X: RepertoireDataset) -> Collator:
-        """Return a collator that presents repertoires as the network was trained to see them."""
-        return Collator(X, self.config_.network.abundance, genes=self.network_.gene_names)
+        return self.model_.outputs(validate_dataset(X))
 
     def attention(self, X: RepertoireDataset) -> list[NDArray[np.float64]]:
         """Return the attention weights of each repertoire's sequences, (N, H), which sum to 1 per head."""
         check_is_fitted(self)
-        collator = self.collator(X)
-        return [
-            torch.softmax(attention_logits(self.network_, collator, i).double(), dim=0).numpy() for i in range(len(X))
-        ]
+        inference = self.model_.inference(X)
+        return [torch.softmax(inference.logits(i).double(), dim=0).numpy() for i in range(len(X))]
 
     def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        own = {name: value for name, value in vars(self).items() if name not in ("network_", "config_")}
-        arrays, values = collect_fitted_state(own)
-        weights = self.network_.state_dict()
-        tensors = {f"network.{name}": tensor.detach().cpu().numpy() for name, tensor in weights.items()}
-        genes = self.network_.gene_names
+        arrays, values = collect_fitted_state({name: value for name, value in vars(self).items() if name != "model_"})
+        network = self.model_.network
+        tensors = {f"network.{name}": each.detach().cpu().numpy() for name, each in network.state_dict().items()}
+        genes = network.gene_names
         named = {} if genes is None else {"genes_": {"value": genes.to_mapping()}}
-        return {**arrays, **tensors}, {**values, **named, "config_": {"value": self.config_.to_mapping()}}
+        return {**arrays, **tensors}, {**values, **named, "config_": {"value": self.model_.config.to_mapping()}}
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
         weights = {name: array for name, array in arrays.items() if name.startswith("network.")}
-        values = dict(values)
-        named = values.pop("genes_", None)
-        super()._restore({name: arrays[name] for name in arrays.keys() - weights}, values)
-        self.config_ = config_from_mapping(values["config_"]["value"], source="the estimator's file")
-        device = resolve_device(self.device)
-        genes = None if named is None else GeneNames.from_mapping(named["value"])
-        self.network_ = build_network(self.config_, [self._task()], seed=self.seed, device=device, genes=genes)
+        own = {name: value for name, value in values.items() if name not in ("genes_", "config_")}
+        super()._restore({name: arrays[name] for name in arrays.keys() - weights}, own)
+        config = config_from_mapping(values["config_"]["value"], source="the estimator's file")
+        genes = GeneNames.from_mapping(values["genes_"]["value"]) if "genes_" in values else None
+        tasks, device = (self._task(),), resolve_device(self.device)
+        network = build_network(config, tasks, seed=self.seed, device=device, genes=genes)
         tensors = {name.removeprefix("network."): torch.from_numpy(array) for name, array in weights.items()}
-        self.network_.load_state_dict(tensors)
-        self.network_.eval()
+        network.load_state_dict(tensors)
+        self.model_ = TrainedModel(tasks, network.eval(), config)
 
 
 class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
@@ -155,10 +145,12 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
     ----------
     classes_
         (C,) labels in sorted order.
-    network_
-        The trained `deeprc.nn.DeepRC`.
+    model_
+        The trained `deeprc.training.model.TrainedModel`, which `deeprc.interpretation` explains.
     history_
         One row per evaluation.
+    train_ids_, validation_ids_
+        The ids of the repertoires that were learned from, and of those that early stopping watched.
     """
 
     def fit(
@@ -227,8 +219,8 @@ class DeepRCRegressor(RepertoireRegressor, DeepRCEstimator):
     ----------
     mean_, scale_
         Of the training repertoires' numbers.
-    network_, history_
-        As of `DeepRCClassifier`.
+    model_, history_, train_ids_, validation_ids_
+        As those of `DeepRCClassifier`.
     """
 
     def fit(

@@ -1,7 +1,7 @@
-"""What chance gives a search for motifs: labels permuted, and how strong the strongest motif is then.
+"""Permuted labels, and how strong the strongest k-mer is with them: the null distribution of a search for motifs.
 
-Letters: B repertoires, M k-mers of a pattern of places, P permutations, n k-mers. The strength of a k-mer is |r| times
-the square root of the number of repertoires.
+Letters: B repertoires, M k-mers of one pattern, P permutations, n k-mers. The strength of a k-mer is |r| times the
+square root of the number of repertoires, where r is its correlation with the label.
 """
 
 from __future__ import annotations
@@ -11,63 +11,64 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["N_PERMUTATIONS", "PermutationNull", "label_permutations", "permutation"]
+__all__ = ["N_PERMUTATIONS", "PermutationNull", "permute_labels", "permute_within_sizes"]
 
 Floats = NDArray[np.float64]
 Sizes = NDArray[np.int64]
 
 N_PERMUTATIONS = 100
-_NARROWEST = 1e-6  # spread of the highest strengths, of their mean, below which it is rounding
-_N_STRATA = 6  # by size, within which labels are permuted
-_SMALLEST_STRATUM = 10
+_MIN_SPREAD = 1e-6  # a smaller spread of the highest strengths, as a share of their mean, is rounding
+_MAX_STRATA = 6  # of repertoires of about the same size, within which labels are permuted
+_MIN_STRATUM = 10
 
 
-def permutation(sizes: Sizes, rng: np.random.Generator) -> Sizes:
-    """Return a random order of repertoires in which each place has one of about the same number of sequences, (B,).
+def permute_within_sizes(sizes: Sizes, rng: np.random.Generator) -> Sizes:
+    """Return a random order of the repertoires, (B,), in which each is replaced by one of about the same size.
 
     Rare k-mers are in large repertoires only: where labels go with size, free permutations would call them significant.
     """
     by_size = np.lexsort((rng.random(len(sizes)), sizes))
     order = np.empty(len(sizes), np.int64)
-    for stratum in np.array_split(by_size, max(1, min(_N_STRATA, len(sizes) // _SMALLEST_STRATUM))):
+    for stratum in np.array_split(by_size, max(1, min(_MAX_STRATA, len(sizes) // _MIN_STRATUM))):
         order[stratum] = rng.permutation(stratum)
     return order
 
 
-def label_permutations(sizes: Sizes, n_permutations: int, rng: np.random.Generator) -> list[Sizes]:
-    """Return the order of the repertoires as it is, and so many random ones, each (B,); see `permutation`."""
-    return [np.arange(len(sizes)), *(permutation(sizes, rng) for _ in range(n_permutations))]
+def permute_labels(sizes: Sizes, n_permutations: int, rng: np.random.Generator) -> list[Sizes]:
+    """Return the order of the labels as it is, and so many random orders, each (B,); see `permute_within_sizes`."""
+    return [np.arange(len(sizes)), *(permute_within_sizes(sizes, rng) for _ in range(n_permutations))]
 
 
 class PermutationNull:
-    """How strong the strongest k-mer is where labels tell nothing, for each number of residues by itself.
+    """How strong the strongest k-mer is if labels have nothing to do with sequences, for each k separately.
 
     Parameters
     ----------
     sizes
-        The numbers of residues.
+        The values of k, the number of residues of a k-mer.
     n
-        Repertoires.
+        The number of repertoires.
     """
 
     def __init__(self, sizes: Iterable[int], n: int) -> None:
         self._root = n**0.5
         self.highest = {k: np.zeros(N_PERMUTATIONS) for k in sizes}
 
-    def note(self, size: int, permuted: Sequence[NDArray[np.float32]]) -> None:
-        """Take in the correlations, (M,), of k-mers of a size with each order of the labels."""
+    def add(self, size: int, permuted: Sequence[NDArray[np.float32]]) -> None:
+        """Add the correlations of k-mers of `size` residues with each of the P permuted labels, (M,) each."""
         highest = [self._root * max(r.max(), -r.min()) for r in permuted]
         self.highest[size] = np.maximum(self.highest[size], highest)
 
     def p_value(self, size: int, correlation: Floats) -> Floats:
-        """Return how likely the strongest k-mer of all is as strong as each of this size, (n,).
+        """Return the probability that the strongest of all k-mers is as strong as each of these, (n,).
 
-        From a Gumbel distribution with the moments of the highest, and not below the share of them that is as strong;
-        times the number of sizes.
+        It is computed from a Gumbel distribution with the mean and the variance of the highest strengths in the
+        permutations, is at least the share of permutations that reach the strength, and is multiplied by the number of
+        sizes (Bonferroni).
         """
         highest, strength = self.highest[size], np.abs(correlation) * self._root
-        scale = max(highest.std(ddof=1) * 6**0.5 / np.pi, _NARROWEST * highest.mean())
-        beyond = (strength - highest.mean()) / max(scale, _NARROWEST) + np.euler_gamma
+        scale = max(highest.std(ddof=1) * 6**0.5 / np.pi, _MIN_SPREAD * highest.mean())
+        beyond = (strength - highest.mean()) / max(scale, _MIN_SPREAD) + np.euler_gamma
         gumbel = -np.expm1(-np.exp(np.clip(-beyond, -700, 700)))
         seen = 1 - np.searchsorted(np.sort(highest), strength) / len(highest)
         return np.asarray(np.minimum(len(self.highest) * np.maximum(gumbel, seen), 1))

@@ -31,16 +31,16 @@ _EAGER_UPDATES = 3  # CUDA libraries set themselves up in the first updates, whi
 
 
 class Step:
-    """Learn from a batch.
+    """One update of a network from one batch.
 
     Parameters
     ----------
     network
-        What learns.
+        The network, whose weights change.
     tasks
-        What is predicted.
+        The tasks that the targets belong to.
     settings
-        Optimiser, penalties and attention-based subsampling.
+        Settings of optimiser, penalties and attention-based subsampling.
     """
 
     def __init__(self, network: DeepRC, tasks: Sequence[Task], settings: TrainingConfig) -> None:
@@ -56,7 +56,7 @@ class Step:
         self.average = AveragedNetwork(network, settings.weight_average)
 
     def __call__(self, batch: RepertoireBatch, targets: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Make one update and return its loss; targets (B, number of tasks), the generator gives the logits' noise."""
+        """Make one update and return its loss; targets are (B, number of tasks), the generator makes the noise."""
         outputs = self.network(
             batch,
             top_fraction=self.settings.top_fraction,
@@ -69,7 +69,7 @@ class Step:
         self.optimizer.zero_grad()
         (loss + self._penalty()).backward()
         self.optimizer.step()
-        self.average.take_in()
+        self.average.update()
         return loss.detach()
 
     def _penalty(self) -> Tensor:
@@ -83,17 +83,17 @@ class Step:
 class CapturedStep:
     """Sampling and update on the device, recorded in a CUDA graph.
 
-    The host only names the repertoires and the keys of their draws. The first updates run as they are, then the graph
-    is recorded. On the CPU nothing is recorded: all updates run as they are, with the same results.
+    The host only sends the indices of the repertoires and the keys of their draws. The first updates run without a
+    graph, then the graph is recorded. On the CPU nothing is recorded, and the results are the same.
 
     Parameters
     ----------
     step
-        The update.
+        The update that is recorded.
     collator
-        Serves the sequences from the device.
+        The collator, which reads the sequences on the device.
     labels
-        Of all repertoires of the collator's dataset, (number of repertoires, number of tasks).
+        Labels of all repertoires of the collator's dataset, (number of repertoires, number of tasks).
     batch_size
         B.
     """
@@ -102,10 +102,10 @@ class CapturedStep:
         self._step, self._collator = step, collator
         self._labels = torch.from_numpy(labels).to(collator.device)
         self._inputs = torch.zeros((2, batch_size), dtype=torch.int64, device=collator.device)  # positions and keys
-        self._most = int(collator.dataset.n_sequences.max())
+        self._max_rows = int(collator.dataset.n_sequences.max())
         if step.settings.n_sequences is not None:
-            self._most = min(step.settings.n_sequences, self._most)
-        self._total = batch_size * self._most
+            self._max_rows = min(step.settings.n_sequences, self._max_rows)
+        self._total = batch_size * self._max_rows
         self._graph: torch.cuda.CUDAGraph | None = None
         self._loss = torch.zeros(())
         self._eager_updates = _EAGER_UPDATES if collator.device.type == "cuda" else None
@@ -132,7 +132,7 @@ class CapturedStep:
 
     def _update(self) -> Tensor:
         positions, keys = self._inputs
-        batch = self._collator.draw(positions, self._most, keys, total=self._total)
+        batch = self._collator.draw(positions, self._max_rows, keys, total=self._total)
         return self._step(batch, self._labels[positions])
 
     def _on_side_stream(self) -> Tensor:
@@ -168,9 +168,9 @@ class Prefetcher:
     Parameters
     ----------
     make
-        Returns the batch of an update, by its number; a function of the number alone.
+        Function that returns the batch of an update, given the index of the update and nothing else.
     device
-        Where batches go. On the CPU nothing is made ahead: its cores are needed for the update.
+        Device of the batches. On the CPU no batch is made ahead, because its cores are needed for the update.
     """
 
     def __init__(self, make: Callable[[int], RepertoireBatch], device: torch.device) -> None:
@@ -179,20 +179,20 @@ class Prefetcher:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._ahead: dict[int, Future[RepertoireBatch]] = {}
 
-    def __call__(self, number: int) -> RepertoireBatch:
-        """Return the batch of update `number`, and have the next one made."""
+    def __call__(self, update: int) -> RepertoireBatch:
+        """Return the batch of an update, given its index, and start making the next one."""
         if self._worker is None:
-            return self._make(number).to(self._device)
-        waiting = self._ahead.pop(number, None) or self._worker.submit(self._on_side_stream, number)
+            return self._make(update).to(self._device)
+        waiting = self._ahead.pop(update, None) or self._worker.submit(self._on_side_stream, update)
         batch = waiting.result()
-        self._ahead = {number + 1: self._worker.submit(self._on_side_stream, number + 1)}
+        self._ahead = {update + 1: self._worker.submit(self._on_side_stream, update + 1)}
         for tensor in batch.tensors():
             tensor.record_stream(torch.cuda.current_stream(self._device))
         return batch
 
-    def _on_side_stream(self, number: int) -> RepertoireBatch:
+    def _on_side_stream(self, update: int) -> RepertoireBatch:
         assert self._stream is not None
         with torch.cuda.stream(self._stream):
-            batch = self._make(number).to(self._device)
+            batch = self._make(update).to(self._device)
         self._stream.synchronize()  # the worker waits, not the host's main thread
         return batch

@@ -1,16 +1,15 @@
 """The training loop: sampled updates, early stopping on the validation loss, checkpoints.
 
-Every random choice of an update is derived from the seed and the update's number, so a run that was killed and
-resumed makes the same choices as one that was not. Letters: B repertoires, T outputs.
+Every random choice of an update follows from the seed and the index of the update, so a run that was killed and resumed
+makes the same choices as one that was not. Letters: B repertoires, T outputs, H heads.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,14 +22,12 @@ from torch import Tensor
 from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_precision
-from deeprc.documents import AnyFloat, abbreviate, validate
 from deeprc.errors import InputError
 from deeprc.estimators import canonical_order
 from deeprc.files import name_write_errors
 from deeprc.nn.batch import Collator, RepertoireBatch, cache_device
-from deeprc.nn.features import N_AMINO_ACIDS
 from deeprc.nn.genes import GeneNames
-from deeprc.nn.inference import attention_logits, attention_weights, cohort_outputs
+from deeprc.nn.inference import Inference, attention_weights
 from deeprc.nn.motif_convolution import has_compiled_form
 from deeprc.nn.network import DeepRC
 from deeprc.nn.sampling import draw_rows
@@ -39,24 +36,23 @@ from deeprc.tasks import Task
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
 from deeprc.training.checkpoint import load_tensors, optimizer_tensors, restore_optimizer, save_tensors
 from deeprc.training.confirmation import confirm_motifs
-from deeprc.training.enrichment import LEVEL, Motif
-from deeprc.training.seeding import describe_start, find_seeds, seed_network
+from deeprc.training.enrichment import LEVEL, EnrichedMotif
+from deeprc.training.motif_start import describe_start, find_start_motifs, start_from_motifs
+from deeprc.training.state import TrainingState, parse_state
 from deeprc.training.step import CapturedStep, Prefetcher, Step
 
-__all__ = ["MOST_WEIGHTS", "SAVE_SECONDS", "Fold", "Trainer", "TrainingState", "build_network"]
+__all__ = ["MAX_WEIGHTS", "SAVE_SECONDS", "Fold", "Trainer", "build_network"]
 
 logger = logging.getLogger(__name__)
 
 SAVE_SECONDS = 60.0
-"""A checkpoint is written at every evaluation, and between two of them when this time has passed."""
+"""Seconds after which a checkpoint is written between two evaluations; at each evaluation one is written."""
 
-MOST_WEIGHTS = 500_000_000
-"""Of a network; training keeps about six numbers of 32 bits for each."""
-
-_COUNT = {"low": 0, "high": 2**53}  # limits where a checkpoint is read
+MAX_WEIGHTS = 500_000_000
+"""Largest number of weights of a network; training keeps about six numbers of 32 bits for each."""
 
 # streams of randomness derived from one seed
-_EPOCHS, _SAMPLES, _NOISE, _START, _VALIDATION, _AUGMENTATION, _SEEDS = range(7)
+_EPOCHS, _SAMPLES, _NOISE, _START, _VALIDATION, _AUGMENTATION, _MOTIFS = range(7)
 
 
 @dataclass(frozen=True)
@@ -74,46 +70,18 @@ class Fold:
         return Fold(self.dataset[rows], self.labels[rows])
 
 
-@dataclass
-class TrainingState:
-    """Where training stands; everything but the tensors of a checkpoint.
-
-    Attributes
-    ----------
-    update
-        Updates made.
-    best_loss, best_update
-        The best validation loss so far (see `TrainingConfig.least_gain`), and after which update.
-    history
-        One row per evaluation; its `best_update` is the best one so far.
-    finished
-        Whether training has ended.
-    started
-        Whether the motifs to start from have been sought.
-    seeds
-        Those that kernels started from, as mappings.
-    """
-
-    update: int = field(default=0, metadata=_COUNT)
-    best_loss: AnyFloat = float("inf")
-    best_update: int = field(default=0, metadata=_COUNT)
-    history: list[dict[str, AnyFloat]] = field(default_factory=list)
-    finished: bool = False
-    started: bool = False
-    seeds: list[dict[str, Any]] = field(default_factory=list)
-
-
 def build_network(
     config: Config, tasks: Sequence[Task], *, seed: int, device: torch.device, genes: GeneNames | None = None
 ) -> DeepRC:
-    """Return a new network for these tasks, its start drawn from the seed; on the device `meta` shapes without numbers.
+    """Return a new network for these tasks, with random weights that follow from the seed.
 
-    `genes` are those that it knows, needed where `gene_units` is not 0.
+    On the device `meta` the network has shapes without numbers. `genes` are those that the network knows; they are
+    needed where `gene_units` is not 0.
 
     Raises
     ------
     InputError
-        If it would have more than `MOST_WEIGHTS` weights.
+        If the network would have more than `MAX_WEIGHTS` weights.
     """
     shape = dict(vars(config.network))
     shape.pop("abundance")
@@ -121,8 +89,8 @@ def build_network(
     form = partial(DeepRC, n_outputs=sum(task.n_outputs for task in tasks), gene_names=genes, **shape)
     with torch.device("meta"):
         n_weights = sum(parameter.numel() for parameter in form().parameters())
-        if n_weights > MOST_WEIGHTS:
-            raise InputError(f"the network would have {n_weights:,} weights; expected at most {MOST_WEIGHTS:,}")
+        if n_weights > MAX_WEIGHTS:
+            raise InputError(f"the network would have {n_weights:,} weights; expected at most {MAX_WEIGHTS:,}")
     if device.type == "meta":
         with device:
             return form()
@@ -134,26 +102,26 @@ def build_network(
 class Trainer:
     """Train a DeepRC network on one fold and stop early on another.
 
-    What is drawn and summed over repertoires follows their content: in which order the folds list them, and which
-    others without a label they hold, changes nothing, to the last bit. So `deeprc train`, `DeepRCClassifier` and
-    `deeprc benchmark` are one training.
+    The order of the repertoires in training follows from their content. So neither their order in the folds nor
+    repertoires without a label change a single bit of the result, and `deeprc train`, `DeepRCClassifier` and
+    `deeprc benchmark` train the same network.
 
     Parameters
     ----------
     config
-        Network and training.
+        Settings of network and training.
     tasks
-        What is predicted.
+        The tasks that the labels belong to.
     train, validation
         The two folds; repertoires without any label are left out.
     seed
-        Of every random choice.
+        Seed of all random choices.
     device
-        Where to compute.
+        Device of the network.
     monitor
-        Further numbers for the history, from the validation outputs (B, T) and labels.
+        Function of the validation outputs (B, T) and labels that returns more numbers for the history.
     checkpoint
-        The checkpoint file; None keeps none. An existing one is continued.
+        The checkpoint file. If it exists, training goes on from it; with None no checkpoint is written.
     """
 
     def __init__(
@@ -204,11 +172,11 @@ class Trainer:
             raise InputError("shuffle_negatives: expected a binary first target")
 
     def _draw_validation_rows(self) -> list[NDArray[np.int64]]:
-        """Choose the sequences that every look at the validation fold sees, (n,) positions per repertoire."""
+        """Choose the sequences that every evaluation of the validation fold reads, (n,) rows of each repertoire."""
         sizes = torch.from_numpy(self.validation.dataset.n_sequences)
-        most = self.config.training.validation_sequences or int(self.validation.dataset.n_sequences.max(initial=0))
+        max_rows = self.config.training.validation_sequences or int(self.validation.dataset.n_sequences.max(initial=0))
         keys = torch.from_numpy(_generator(self.seed, _VALIDATION).integers(2**63, size=len(sizes)))
-        rows, _, offsets = draw_rows(sizes, most, keys)
+        rows, _, offsets = draw_rows(sizes, max_rows, keys)
         return np.split(rows.numpy(), offsets[1:-1].numpy())
 
     def fit(self, progress: Callable[[TrainingState, Tensor], None] | None = None) -> TrainingState:
@@ -217,13 +185,13 @@ class Trainer:
         Parameters
         ----------
         progress
-            Called after every update with the state and the update's loss, which is on the device: to look at it is to
-            wait for the update.
+            Function that is called after every update with the state and the loss of the update. The loss is on the
+            device, so reading it waits for the update.
         """
         started = time.monotonic() - (self.state.history[-1]["seconds"] if self.state.history else 0.0)
         self.start()
         if self.state.seeds and not self.state.history:
-            self._evaluate(time.monotonic() - started)  # the start may be as good as it gets
+            self._evaluate(time.monotonic() - started)  # no update may be better than the start
         update = self.updates()
         while not self.state.finished:
             self.network.train()
@@ -239,16 +207,16 @@ class Trainer:
         return self.state
 
     @property
-    def seeds(self) -> list[Motif]:
-        """The motifs that kernels started from, in the kernels' order; known once training has begun."""
-        return [Motif(**{**seed, "letters": tuple(seed["letters"])}) for seed in self.state.seeds]
+    def start_motifs(self) -> list[EnrichedMotif]:
+        """The motifs from which kernels started, in the order of the kernels; known once training has begun."""
+        return [EnrichedMotif(**{**motif, "letters": tuple(motif["letters"])}) for motif in self.state.seeds]
 
     def start(self) -> None:
-        """Look for motifs that go with a label in the training fold, and start the network from them.
+        """Search the training fold for motifs that go with a label, and start the network from them.
 
-        `fit` does it before the first update; a second call changes nothing. A doubtful motif is taken if the
-        validation fold confirms it. Where counts scale the residues (`abundance`), or there are no kernels, nothing is
-        sought.
+        `fit` calls this before the first update; a second call changes nothing. A doubtful motif is used if the
+        validation fold confirms it. There is no search where counts scale the residues (`abundance`) or the encoder
+        cannot start from motifs.
         """
         if self.state.started or self.state.update > 0:
             return
@@ -259,21 +227,21 @@ class Trainer:
         self._save()
 
     def _start_from_motifs(self) -> None:
-        seed = int(_generator(self.seed, _SEEDS).integers(2**62))
-        seeds = find_seeds(self.config, self.tasks, self.train.dataset, self.train.labels, seed=seed)
-        if any(motif.p_value > LEVEL for motif in seeds):
-            found, (elsewhere, labels) = seeds, (self.validation.dataset, self.validation.labels)
-            seeds = confirm_motifs(found, elsewhere, labels, self.tasks, seed=seed)
-            refused = [motif for motif in found if motif not in seeds]
+        seed = int(_generator(self.seed, _MOTIFS).integers(2**62))
+        motifs = find_start_motifs(self.config, self.tasks, self.train.dataset, self.train.labels, seed=seed)
+        if any(motif.p_value > LEVEL for motif in motifs):
+            found, (elsewhere, labels) = motifs, (self.validation.dataset, self.validation.labels)
+            motifs = confirm_motifs(found, elsewhere, labels, self.tasks, seed=seed)
+            refused = [motif for motif in found if motif not in motifs]
             if refused:
                 names = ", ".join(motif.pattern for motif in refused)
-                logger.info("not taken, since doubtful and not confirmed by the validation repertoires: %s", names)
+                logger.info("not used, since doubtful and not confirmed by the validation repertoires: %s", names)
         fraction = self.config.training.averaged_fraction
-        seed_network(self.network, seeds, self._batches, self.train.labels, self.tasks, top_fraction=fraction)
+        start_from_motifs(self.network, motifs, self._batches, self.train.labels, self.tasks, top_fraction=fraction)
         self.step.average.restart()
         self._best = _copied(self.network)
-        self.state.seeds = [asdict(motif) for motif in seeds]
-        logger.info("%s", describe_start(seeds, self.train.labels, self.config.network.n_kernels))
+        self.state.seeds = [asdict(motif) for motif in motifs]
+        logger.info("%s", describe_start(motifs, self.train.labels, self.config.network.n_kernels))
 
     def _evaluate_if_due(self, seconds: float) -> None:
         """Evaluate, save and stop where it is time to."""
@@ -281,13 +249,13 @@ class Trainer:
         last = self.state.update >= settings.n_updates
         if self.state.update % settings.evaluate_every == 0 or last:
             self._evaluate(seconds)
-            self.state.finished = last or self._has_waited()
+            self.state.finished = last or self._is_out_of_patience()
             self._save()
         elif time.monotonic() - self._saved >= SAVE_SECONDS:
             self._save()
 
-    def _has_waited(self) -> bool:
-        """Say whether nothing better has come for long enough, or nothing better can come."""
+    def _is_out_of_patience(self) -> bool:
+        """Return whether the loss has not improved for `patience` evaluations, or cannot improve any more."""
         settings = self.config.training
         if settings.patience is None:
             return False
@@ -295,13 +263,13 @@ class Trainer:
         return waited >= settings.patience or self.state.best_loss <= settings.least_gain
 
     def updates(self, *, capture: bool = True) -> Callable[[int], Tensor]:
-        """Return the function that makes an update, by its number, and returns its loss.
+        """Return a function that makes an update, given its index, and returns its loss.
 
         Unless `capture` is False, updates that are a fixed sequence of work on a CUDA device are recorded and replayed.
         """
         if capture and self._is_capturable():
             step = CapturedStep(self.step, self._batches, self.train.labels, self.config.training.batch_size)
-            return lambda number: step(self._positions(number), self._keys(number))
+            return lambda update: step(self._positions(update), self._keys(update))
         return partial(self._update, Prefetcher(self.sample, self.device))
 
     def _is_capturable(self) -> bool:
@@ -309,30 +277,30 @@ class Trainer:
             return False
         return self.network.embedding.has_fixed_work and has_compiled_form("cuda")
 
-    def _update(self, batches: Prefetcher, number: int) -> Tensor:
-        batch = batches(number)
-        targets = torch.from_numpy(self.train.labels[self._positions(number)]).to(self.device)
-        noise = torch.Generator(self.device).manual_seed(int(_generator(self.seed, _NOISE, number).integers(2**62)))
+    def _update(self, batches: Prefetcher, update: int) -> Tensor:
+        batch = batches(update)
+        targets = torch.from_numpy(self.train.labels[self._positions(update)]).to(self.device)
+        noise = torch.Generator(self.device).manual_seed(int(_generator(self.seed, _NOISE, update).integers(2**62)))
         return self.step(batch, targets, noise)
 
-    def _positions(self, number: int) -> NDArray[np.int64]:
-        """Return which training repertoires update `number` sees: epochs in random order, end to end."""
+    def _positions(self, update: int) -> NDArray[np.int64]:
+        """Return the indices of an update's training repertoires, (batch_size,): epochs in random order, end to end."""
         n, size = len(self.train.labels), self.config.training.batch_size
-        at = np.arange(number * size, (number + 1) * size)
+        at = np.arange(update * size, (update + 1) * size)
         orders = {int(epoch): _generator(self.seed, _EPOCHS, int(epoch)).permutation(n) for epoch in np.unique(at // n)}
         return np.array([orders[int(i // n)][i % n] for i in at], np.int64)
 
-    def _keys(self, number: int) -> NDArray[np.int64]:
-        """Return the keys of update `number`'s draws, (batch_size,)."""
-        return _generator(self.seed, _SAMPLES, number).integers(2**63, size=self.config.training.batch_size)
+    def _keys(self, update: int) -> NDArray[np.int64]:
+        """Return the keys from which an update draws its sequences, (batch_size,)."""
+        return _generator(self.seed, _SAMPLES, update).integers(2**63, size=self.config.training.batch_size)
 
-    def sample(self, number: int) -> RepertoireBatch:
-        """Return the batch of update `number`, where the sequences are read from."""
+    def sample(self, update: int) -> RepertoireBatch:
+        """Return the batch of an update, given its index, on the device from which sequences are read."""
         settings, collator = self.config.training, self._batches
-        positions = self._positions(number)
-        at, keys = (torch.from_numpy(values).to(collator.device) for values in (positions, self._keys(number)))
+        positions = self._positions(update)
+        at, keys = (torch.from_numpy(values).to(collator.device) for values in (positions, self._keys(update)))
         batch = collator.draw(at, settings.n_sequences or int(collator.dataset.n_sequences.max()), keys)
-        rng = _generator(self.seed, _AUGMENTATION, number)
+        rng = _generator(self.seed, _AUGMENTATION, update)
         if settings.shuffle_negatives:
             batch = shuffle_negatives(batch, self.train.labels[positions, 0] == 0, rng)
         if settings.residue_permutation:
@@ -342,12 +310,8 @@ class Trainer:
     def validate(self) -> tuple[float, dict[str, float]]:
         """Return the loss of the averaged weights on the validation repertoires, and the monitor's numbers."""
         network = self.step.average.network.eval()
-        outputs = cohort_outputs(
-            network,
-            self._held_out,
-            top_fraction=self.config.training.averaged_fraction,
-            rows=self._validation_rows,
-        )
+        inference = Inference(network, self._held_out, self.config.training.averaged_fraction)
+        outputs = inference.outputs(rows=self._validation_rows)
         targets = torch.from_numpy(self.validation.labels).to(outputs.device)
         loss = float(multitask_loss(outputs, targets, self.tasks))
         if not np.isfinite(loss):
@@ -355,14 +319,14 @@ class Trainer:
         return loss, {} if self.monitor is None else self.monitor(outputs, targets)
 
     def validation_attention(self) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-        """Return the attention logits and weights of the sequences of `validation`'s repertoires, in its order.
+        """Return the attention logits and attention weights of the validation sequences, (n, H) each.
 
-        Both (n, H), of the averaged weights and the sequences that every look sees. Weights sum to 1 per repertoire and
-        head; those of sequences that the top fraction leaves out are 0.
+        They are those of the averaged network and of the sequences that every evaluation reads, repertoire by
+        repertoire. The weights of each repertoire and head sum to 1; a sequence beyond the top fraction has weight 0.
         """
-        network = self.step.average.network
-        logits = [attention_logits(network, self._held_out, i, rows=r) for i, r in enumerate(self._validation_rows)]
-        weights = [attention_weights(part, self.config.training.averaged_fraction) for part in logits]
+        inference = Inference(self.step.average.network, self._held_out, self.config.training.averaged_fraction)
+        logits = [inference.logits(i, rows) for i, rows in enumerate(self._validation_rows)]
+        weights = [attention_weights(part, inference.top_fraction) for part in logits]
         return torch.cat(logits).numpy(), torch.cat(weights).numpy()
 
     def _evaluate(self, seconds: float) -> None:
@@ -395,7 +359,7 @@ class Trainer:
 
     def _restore(self, path: Path) -> None:
         tensors, state = load_tensors(path, self._expected)
-        self.state = _training_state(state, len(output_names(self.tasks)), f"{path}: state")
+        self.state = parse_state(state, len(output_names(self.tasks)), f"{path}: state")
         parts: dict[str, dict[str, Any]] = {"network": {}, "average": {}, "best": {}, "losses": {}, "optimizer": {}}
         for key, tensor in tensors.items():
             part, name = key.split(".", 1)
@@ -414,25 +378,11 @@ class Trainer:
         expected = {f"{part}.{name}": tensor for part in ("network", "best") for name, tensor in network.items()}
         expected |= {f"average.{name}": tensor for name, tensor in self.step.average.tensors().items()}
         expected["losses.since_evaluation"] = torch.zeros(0)
-        for number, parameter in enumerate(self.network.parameters()):
-            if f"optimizer.{number}.step" in names:
+        for index, parameter in enumerate(self.network.parameters()):
+            if f"optimizer.{index}.step" in names:
                 like = {"step": torch.zeros(()), "exp_avg": parameter, "exp_avg_sq": parameter}
-                expected |= {f"optimizer.{number}.{name}": tensor for name, tensor in like.items()}
+                expected |= {f"optimizer.{index}.{name}": tensor for name, tensor in like.items()}
         return expected
-
-
-def _training_state(body: Any, n_outputs: int, where: str) -> TrainingState:
-    """Return the state of a checkpoint, if it is one of a network with so many outputs."""
-    state: TrainingState = validate(body, TrainingState, where)
-    state.history = list(body.get("history", []))  # as it was written, updates as whole numbers
-    for row in state.history:
-        for name in ("update", "seconds"):
-            if not math.isfinite(row.get(name, math.nan)):
-                raise InputError(f"{where}: history: expected a number {name!r} in each row, found {abbreviate(row)}")
-    for motif in (validate(seed, Motif, f"{where}: seeds") for seed in state.seeds):
-        if not (0 <= motif.output < n_outputs and all(-1 <= letter < N_AMINO_ACIDS for letter in motif.letters)):
-            raise InputError(f"{where}: seeds: expected letters and an output that exist, found {abbreviate(motif)}")
-    return state
 
 
 def _copied(network: DeepRC) -> dict[str, Tensor]:

@@ -24,7 +24,7 @@ from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.estimators import RepertoireRegressor, canonical_order
-from deeprc.nn.inference import cohort_outputs
+from deeprc.nn.inference import Inference
 from deeprc.outputs import activate
 from deeprc.tasks import Task
 from deeprc.training.estimator import DeepRCRegressor
@@ -180,7 +180,7 @@ def test_deeprc_is_trained_as_a_run_for_a_number_is(cohort: RepertoireDataset, n
     task = Task("y", "y", "regression", mean=float(numbers[:16].mean()), scale=float(numbers[:16].std()))
     trainer = Trainer(load_config("deeprc", _QUICK), [task], *folds, seed=0, device=torch.device("cpu"))
     trainer.fit()
-    outputs = cohort_outputs(trainer.network, model.collator(cohort[24:]), top_fraction=1.0)
+    outputs = Inference(trainer.network, model.model_.inference(cohort[24:]).collator).outputs()
     np.testing.assert_allclose(model.predict(cohort[24:]), activate(outputs, [task])[0], rtol=1e-6)
     with pytest.raises(ValueError, match="y_validation: expected 8 numbers"):
         model.fit(cohort[:16], numbers[:16], X_validation=cohort[16:24], y_validation=numbers[16:20])

@@ -12,7 +12,7 @@ import pytest
 from deeprc.cli import main
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.interpretation.plotting import KINDS, class_names, figure_of
+from deeprc.interpretation.plotting import KINDS, FigureOptions, class_names, figure_of
 from deeprc.runs.run import Run, load_run
 from tests.conftest import write_cohort
 
@@ -67,8 +67,13 @@ def test_figures_of_a_cohort(
 
 
 def test_predictions_are_the_runs_or_made_anew(folder: Path, cohort: RepertoireDataset) -> None:
-    kept = figure_of("roc", folder, target="status").axes[0].get_legend().get_texts()
-    anew = figure_of("roc", folder, cohort.container.path, target="status", device="cpu").axes[0].get_legend()
+    options = FigureOptions(target="status")
+    kept = figure_of("roc", folder, options=options).axes[0].get_legend().get_texts()
+    anew = (
+        figure_of("roc", folder, cohort.container.path, FigureOptions(target="status"), device="cpu")
+        .axes[0]
+        .get_legend()
+    )
     assert [text.get_text() for text in anew.get_texts()] == [text.get_text() for text in kept]
     auc = json.loads((folder / "metrics.json").read_text())["test"]["status"]["auc"]
     assert f"AUC {auc:.3f}" in kept[0].get_text()
@@ -76,21 +81,21 @@ def test_predictions_are_the_runs_or_made_anew(folder: Path, cohort: RepertoireD
 
 def test_a_repertoire_alone(folder: Path, cohort: RepertoireDataset) -> None:
     path = cohort.container.path
-    figure = figure_of("attention", folder, path, repertoire="rep.1", device="cpu")
+    figure = figure_of("attention", folder, path, FigureOptions(repertoire="rep.1"), device="cpu")
     assert next(iter(figure.axes[0].get_legend().get_texts())).get_text() == "case (1 repertoires)"
     with pytest.raises(InputError, match=r"cohort\.h5: no repertoire 'rep\.99'"):
-        figure_of("attention", folder, path, repertoire="rep.99", device="cpu")
+        figure_of("attention", folder, path, FigureOptions(repertoire="rep.99"), device="cpu")
 
 
 def test_classes_of_each_kind_of_target(run: Run, cohort: RepertoireDataset) -> None:
     status, grade, age = run.tasks
     metadata = cohort.metadata.set_index(pd.Index(cohort.repertoire_ids))
-    found = class_names(run, cohort, status)
+    found = class_names(run.model, cohort, status)
     assert found == metadata["status"].to_dict()
     assert list(dict.fromkeys(found.values())) == ["healthy", "case"]  # in their order, as in the report
-    assert class_names(run, cohort, grade) == metadata["grade"].to_dict()
-    assert list(dict.fromkeys(class_names(run, cohort, grade).values())) == ["high", "low", "mid"]
-    halves = class_names(run, cohort, age)
+    assert class_names(run.model, cohort, grade) == metadata["grade"].to_dict()
+    assert list(dict.fromkeys(class_names(run.model, cohort, grade).values())) == ["high", "low", "mid"]
+    halves = class_names(run.model, cohort, age)
     known = metadata["age"].dropna()
     assert set(halves) == set(known.index)
     middle = float(np.median(known))
@@ -98,7 +103,7 @@ def test_classes_of_each_kind_of_target(run: Run, cohort: RepertoireDataset) -> 
 
 
 def test_metastable_sizes_by_another_target(folder: Path, cohort: RepertoireDataset) -> None:
-    figure = figure_of("metastable", folder, cohort.container.path, target="grade", device="cpu")
+    figure = figure_of("metastable", folder, cohort.container.path, FigureOptions(target="grade"), device="cpu")
     assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["high", "low", "mid"]
 
 
@@ -106,24 +111,24 @@ def test_metastable_sizes_by_another_target(folder: Path, cohort: RepertoireData
 def test_a_repertoire_without_sequences(folder: Path, cohort: RepertoireDataset, tmp_path: Path, kind: str) -> None:
     other = write_cohort(tmp_path / "other.h5", [[], ["CAWWHWF"]], cohort.metadata.head(2)).container.path
     with pytest.raises(InputError, match=r"other\.h5: the repertoire 'rep\.0' has no sequences"):
-        figure_of(kind, folder, other, repertoire="rep.0", device="cpu")
+        figure_of(kind, folder, other, FigureOptions(repertoire="rep.0"), device="cpu")
 
 
 def test_top_sequences_of_a_class(run: Run, folder: Path, cohort: RepertoireDataset) -> None:
     from deeprc.interpretation.attributions import attribute
     from deeprc.interpretation.survey import survey
 
-    arguments = {"target": "status", "side": "healthy", "device": "cpu"}
-    figure = figure_of("sequences", folder, cohort.container.path, **arguments)
-    top = survey(run, cohort, top=20).top["status: healthy"]
+    options = FigureOptions(target="status", class_name="healthy")
+    figure = figure_of("sequences", folder, cohort.container.path, options, device="cpu")
+    top = survey(run.model, cohort, top=20).top["status: healthy"].table
     rows: dict[int, str] = {}
     for text in figure.axes[0].texts:
         rows[int(text.get_position()[1])] = rows.get(int(text.get_position()[1]), "") + text.get_text()
     assert list(rows.values()) == top["junction_aa"].tolist()
-    found = attribute(run, cohort, top, output=0)
+    found = attribute(run.model, cohort, top, output=0)
     strongest = np.nanmax(np.abs(found.residues))
     assert figure.axes[1].texts[0].get_text() == f"\u2212{strongest:.2g}"
-    axis = figure_of("kernels", folder, cohort.container.path, **arguments).axes[0]
+    axis = figure_of("kernels", folder, cohort.container.path, options, device="cpu").axes[0]
     assert axis.get_ylabel() == "mean contribution to status: healthy"
     assert len(axis.patches) == 8
 

@@ -12,8 +12,8 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from deeprc.errors import InputError
 from deeprc.evaluation import curves
-from deeprc.evaluation.comparison import MethodInfo, fold_metrics
-from deeprc.evaluation.curves import MEAN, curves_figure, curves_table, draw_curves, pr_points, roc_points
+from deeprc.evaluation.comparison import MethodInfo, checked_predictions, fold_metrics
+from deeprc.evaluation.curves import MEAN, curves_figure, curves_table, draw_curves
 
 needs_matplotlib = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is missing")
 A, B = MethodInfo("a", "Method A"), MethodInfo("b", "Method $B$ | _x_")
@@ -35,6 +35,14 @@ def random_predictions(methods: tuple[str, ...] = ("a",), folds: int = 4, seed: 
         scores = {method: (rng.normal(size=len(label)) + label).round(1) for method in methods}
         parts += [one_fold(fold, list(label), list(score), method) for method, score in scores.items()]
     return pd.concat(parts, ignore_index=True)
+
+
+def roc_points(predictions: pd.DataFrame) -> pd.DataFrame:
+    return curves._points(checked_predictions(predictions), curves.roc_corners)
+
+
+def pr_points(predictions: pd.DataFrame) -> pd.DataFrame:
+    return curves._points(checked_predictions(predictions), curves.precision_recall_corners)
 
 
 def corners(points: pd.DataFrame, fold: str) -> list[tuple[float, float]]:

@@ -28,7 +28,7 @@ def run_factory(tmp_path_factory: pytest.TempPathFactory) -> RunFactory:
         if stir:
             generator = torch.Generator().manual_seed(1)
             with torch.no_grad():
-                for parameter in run.network.parameters():
+                for parameter in run.model.network.parameters():
                     parameter.add_(stir * torch.randn(parameter.shape, generator=generator))
         return run
 

@@ -12,8 +12,9 @@ import pytest
 
 from deeprc.cli import main
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.interpretation import attention
-from deeprc.interpretation.attention import attention_of, iterate_attention, write_attention
+from deeprc.interpretation import attention, attention_files
+from deeprc.interpretation.attention import attention_of, iterate_attention
+from deeprc.interpretation.attention_files import write_attention
 from deeprc.runs.run import Run, load_run
 
 REQUIRED = "sequence sequence_alignment germline_alignment junction v_cigar d_cigar j_cigar d_call rev_comp productive"
@@ -41,11 +42,12 @@ def airr() -> Any:
 def test_the_file_holds_all_tables_and_is_valid_airr(
     name: str, airr: Any, two_heads: Run, cohort: RepertoireDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "_PIECE", 17)  # so that a repertoire takes several
+    for module in (attention, attention_files):
+        monkeypatch.setattr(module, "PIECE", 17)  # so that a repertoire takes several
     some = cohort[:6]
     path = tmp_path / name
-    summary = write_attention(path, iterate_attention(two_heads, some))
-    tables = [attention_of(two_heads, some, i).sequences for i in range(len(some))]
+    summary = write_attention(path, iterate_attention(two_heads.model, some))
+    tables = [attention_of(two_heads.model, some, i).sequences for i in range(len(some))]
     expected = pd.concat(tables, ignore_index=True)
     assert summary.n_sequences == len(expected)
     found = written(path)
@@ -62,19 +64,19 @@ def test_the_file_holds_all_tables_and_is_valid_airr(
     plain.write_bytes(gzip.decompress(path.read_bytes()) if name.endswith(".gz") else path.read_bytes())
     assert airr.validate_rearrangement(str(plain))
     again = tmp_path / f"again.{name}"
-    write_attention(again, iterate_attention(two_heads, some))
+    write_attention(again, iterate_attention(two_heads.model, some))
     assert again.read_bytes() == path.read_bytes()
 
 
 def test_the_validator_would_notice(airr: Any, two_heads: Run, cohort: RepertoireDataset, tmp_path: Path) -> None:
     path = tmp_path / "attention.tsv"
-    write_attention(path, iterate_attention(two_heads, cohort, [0]))
+    write_attention(path, iterate_attention(two_heads.model, cohort, [0]))
     path.write_text(path.read_text().replace("sequence_alignment", "alignment"))
     assert not airr.validate_rearrangement(str(path))
 
 
 def test_the_head_is_the_one_that_looks_most(two_heads: Run, cohort: RepertoireDataset) -> None:
-    table = attention_of(two_heads, cohort, 2).sequences
+    table = attention_of(two_heads.model, cohort, 2).sequences
     weights = table[["attention_weight_1", "attention_weight_2"]].to_numpy()
     assert table["head"].tolist() == (weights.argmax(axis=1) + 1).tolist()
     np.testing.assert_allclose(table["attention_weight"], weights.mean(axis=1))
@@ -88,7 +90,7 @@ def test_the_best_of_all_repertoires(two_heads: Run, cohort: RepertoireDataset, 
     found = written(path)
     assert len(found) == 30
     saved = load_run(two_heads.path)  # whose weights are not stirred
-    whole = pd.concat([attention_of(saved, cohort, i).sequences for i in range(len(cohort))])
+    whole = pd.concat([attention_of(saved.model, cohort, i).sequences for i in range(len(cohort))])
     np.testing.assert_allclose(found["response"], whole["response"].nlargest(30), rtol=1e-6)
     heads = pd.read_csv(tmp_path / "top.heads.tsv", sep="\t")
     assert len(heads) == 2 * len(cohort)  # of all repertoires, whatever was kept
@@ -110,14 +112,14 @@ def test_ids_with_quotation_marks_are_kept(
     dataset = cohort_factory(15, 12, seed=6)
     run = run_factory(dataset, "n_updates=1")
     dataset.container.repertoire_ids[0] = 'the "first"'
-    write_attention(tmp_path / "a.tsv", iterate_attention(run, dataset, [0, 1]))
+    write_attention(tmp_path / "a.tsv", iterate_attention(run.model, dataset, [0, 1]))
     assert set(written(tmp_path / "a.tsv")["repertoire_id"]) == {'the "first"', "rep.1"}
 
 
 def test_a_table_of_nothing_has_its_header(two_heads: Run, cohort: RepertoireDataset, tmp_path: Path) -> None:
     dataset = cohort[:1]
     dataset.container = cohort.container
-    one = next(iter(iterate_attention(two_heads, dataset)))
+    one = next(iter(iterate_attention(two_heads.model, dataset)))
     empty = replace(one, rows=np.zeros(0, np.int64))
     summary = write_attention(tmp_path / "a.tsv", [empty])
     assert summary.n_sequences == 0
@@ -136,7 +138,7 @@ def test_the_best_rows_are_those_of_a_sort(n: int) -> None:
 
 @pytest.mark.parametrize("top", [1, 7, 10_000])
 def test_the_top_is_that_of_the_whole_table(two_heads: Run, cohort: RepertoireDataset, top: int) -> None:
-    whole, some = attention_of(two_heads, cohort, 2), attention_of(two_heads, cohort, 2, top=top)
+    whole, some = attention_of(two_heads.model, cohort, 2), attention_of(two_heads.model, cohort, 2, top=top)
     expected = whole.sequences.sort_values("attention_rank")[:top].reset_index(drop=True)
     pd.testing.assert_frame_equal(some.sequences, expected, rtol=1e-12)
     pd.testing.assert_frame_equal(some.heads, whole.heads)

@@ -15,8 +15,8 @@ from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.interpretation import attributions
-from deeprc.interpretation.attributions import Attributions, Of, attribute, residue_frequencies
-from deeprc.interpretation.contributions import score_sequences
+from deeprc.interpretation.attributions import Attributions, Of, attribute
+from deeprc.interpretation.residue_counts import residue_frequencies
 from deeprc.nn.sampling import top_rows
 from deeprc.runs.run import Run
 from tests.conftest import write_cohort
@@ -51,13 +51,13 @@ def close(found: Attributions, expected: Attributions, rows: list[int]) -> None:
 def asked_of_the_network(run: Run, dataset: RepertoireDataset, position: int, row: int) -> torch.Tensor:
     """Return the outputs of a repertoire less those with only A in the place of one kept sequence, (T,) float64."""
     kept = np.flatnonzero(kept_of(run, dataset, position))
-    batch = run.collator(dataset).take(position, kept)
+    batch = run.model.inference(dataset).collator.take(position, kept)
     own = batch.sequences.compact()
     own = own._replace(residue_scale=own.residue_scale.double(), position_scale=own.position_scale.double())
     at = int(np.flatnonzero(kept == row)[0])
     residues = own.residues.clone()
     residues[int(own.starts[at]) : int(own.starts[at] + own.lengths[at])] = AMINO_ACIDS.index("A")
-    network = deepcopy(run.network).double()
+    network = deepcopy(run.model.network).double()
     with torch.no_grad():
         changed = replace(batch, sequences=own._replace(residues=residues))
         difference: torch.Tensor = network(replace(batch, sequences=own)) - network(changed)
@@ -65,7 +65,7 @@ def asked_of_the_network(run: Run, dataset: RepertoireDataset, position: int, ro
 
 
 def kept_of(run: Run, dataset: RepertoireDataset, position: int) -> NDArray[np.bool_]:
-    logits = torch.from_numpy(score_sequences(run, dataset, position).logits)
+    logits = torch.from_numpy(run.model.score_sequences(dataset, position).logits)
     kept = np.zeros(len(logits), np.bool_)
     fraction = run.settings.config.training.top_fraction
     kept[top_rows(logits, torch.tensor([0, len(logits)]), fraction)[0].numpy()] = True
@@ -79,7 +79,7 @@ def test_the_change_is_that_of_the_networks_output(
     """With a background of one amino acid the baseline is a sequence: the network itself is asked for its output."""
     run = run_factory(cohort, "n_updates=2", *SETTINGS[name], targets=TARGETS, stir=0.2)
     rows = {position: np.flatnonzero(kept_of(run, cohort, position))[[0, 5, -1]].tolist() for position in (1, 4)}
-    found = attribute(run, cohort, chosen(cohort, rows), output=2, of="output", background=ONLY_A)
+    found = attribute(run.model, cohort, chosen(cohort, rows), output=2, of="output", background=ONLY_A)
     expected = [asked_of_the_network(run, cohort, position, row)[2] for position, of in rows.items() for row in of]
     assert np.abs(expected).max() > 1e-3
     np.testing.assert_allclose(found.change, expected, rtol=1e-4, atol=1e-6)
@@ -91,14 +91,14 @@ def test_the_change_of_a_contribution_is_that_of_the_tables(
     """Of a linear output: the contribution in the repertoire, less that of the baseline in the sequence's place."""
     run = run_factory(cohort, "n_updates=3", "n_heads=2", "top_fraction=1", stir=0.2)
     sequences = cohort[1].sequences.decode()[:20]
-    row = max(range(20), key=lambda i: score_sequences(run, cohort, 1).weight[i])
+    row = max(range(20), key=lambda i: run.model.score_sequences(cohort, 1).weight[i])
     others = [*sequences[:row], "A" * len(sequences[row]), *sequences[row + 1 :]]
     metadata = pd.DataFrame({"status": ["case"]})
     with_it, without = (
         write_cohort(tmp_path / f"{i}.h5", [repertoire], metadata) for i, repertoire in enumerate((sequences, others))
     )
-    found = attribute(run, with_it, chosen(with_it, {0: [row]}), background=ONLY_A)
-    expected, baseline = (score_sequences(run, one, 0).contributions[row] for one in (with_it, without))
+    found = attribute(run.model, with_it, chosen(with_it, {0: [row]}), background=ONLY_A)
+    expected, baseline = (run.model.score_sequences(one, 0).contributions[row] for one in (with_it, without))
     np.testing.assert_allclose(found.change, expected - baseline, rtol=1e-4, atol=1e-7)
     assert abs(found.convergence_delta[0]) < 0.02 * abs(found.change[0])
 
@@ -111,7 +111,7 @@ def test_residues_and_kernels_sum_to_the_change(
     run = run_factory(cohort, "n_updates=2", *SETTINGS[name], targets=TARGETS, stir=0.2)
     rows = {position: np.flatnonzero(kept_of(run, cohort, position))[:10] for position in (0, 3)}
     sequences = chosen(cohort, {position: of.tolist() for position, of in rows.items()})
-    found, fine = (attribute(run, cohort, sequences, output=1, of=of, steps=steps) for steps in (16, 256))
+    found, fine = (attribute(run.model, cohort, sequences, output=1, of=of, steps=steps) for steps in (16, 256))
     size = np.abs(found.change).mean()
     assert found.residues.shape[0] == found.kernels.shape[0] == len(found) == 20
     np.testing.assert_array_equal(found.change, fine.change)
@@ -123,7 +123,7 @@ def test_residues_and_kernels_sum_to_the_change(
 
 def test_of_a_trained_network_both_sums_hold(trained: Run, motif_cohort: RepertoireDataset) -> None:
     sequences = chosen(motif_cohort, {position: list(range(0, 60, 10)) for position in range(1, 21, 2)})
-    found = attribute(trained, motif_cohort, sequences)
+    found = attribute(trained.model, motif_cohort, sequences)
     assert np.abs(found.change).max() > 0.01
     assert np.abs(found.convergence_delta).sum() < 0.01 * np.abs(found.change).sum()
     assert np.abs(found.change - found.kernels.sum(axis=1)).sum() < 0.01 * np.abs(found.change).sum()
@@ -136,7 +136,7 @@ def test_by_hand(run_factory: Callable[..., Run], cohort: RepertoireDataset) -> 
     sequence without W all positions fall alike, and the first is the maximum.
     """
     run = run_factory(cohort, "n_updates=1", "n_kernels=1", "kernel_size=1", "standardise=false")
-    network, f, weight, slope = run.network, 0.1, 2.0, -3.0
+    network, f, weight, slope = run.model.network, 0.1, 2.0, -3.0
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.zero_()
@@ -146,8 +146,8 @@ def test_by_hand(run_factory: Callable[..., Run], cohort: RepertoireDataset) -> 
     background[AMINO_ACIDS.index("W")] = f
     sequences = cohort[1].sequences.decode()
     rows = [0, 10, next(i for i, sequence in enumerate(sequences) if "W" not in sequence)]
-    found = attribute(run, cohort, chosen(cohort, {1: rows}), background=background)
-    unit = slope * 1.0507009873554805 * weight * run.collator(cohort).inverse_std(1) / len(cohort[1])
+    found = attribute(run.model, cohort, chosen(cohort, {1: rows}), background=background)
+    unit = slope * 1.0507009873554805 * weight * run.model.inference(cohort).collator.inverse_std(1) / len(cohort[1])
     expected = np.zeros((3, max(len(sequences[row]) for row in rows)))
     for i, row in enumerate(rows):
         expected[i, max(sequences[row].find("W"), 0)] = unit * (1 - f if "W" in sequences[row] else -f)
@@ -163,14 +163,14 @@ def test_kernels_of_uniform_attention_and_a_linear_output(
     """By hand: a kernel's value is its slope times the difference of the representations, over N."""
     run = run_factory(cohort, "n_updates=1", "n_kernels=6", "standardise=false", stir=0.2)
     with torch.no_grad():
-        run.network.pooling.queries.zero_()
-        batch = run.collator(cohort).take(3, np.array([2, 8]))
+        run.model.network.pooling.queries.zero_()
+        batch = run.model.inference(cohort).collator.take(3, np.array([2, 8]))
         sequences = batch.sequences.compact()
         only_a = sequences._replace(residues=torch.zeros_like(sequences.residues))
         baseline = replace(batch, sequences=only_a)
-        difference = (run.network.attend(batch)[0] - run.network.attend(baseline)[0]).double()
-        expected = difference * run.network.output_network[-1].weight.double() / len(cohort[3])
-    found = attribute(run, cohort, chosen(cohort, {3: [2, 8]}), background=ONLY_A, steps=2)
+        difference = (run.model.network.attend(batch)[0] - run.model.network.attend(baseline)[0]).double()
+        expected = difference * run.model.network.output_network[-1].weight.double() / len(cohort[3])
+    found = attribute(run.model, cohort, chosen(cohort, {3: [2, 8]}), background=ONLY_A, steps=2)
     np.testing.assert_allclose(found.kernels, expected.numpy(), rtol=1e-4, atol=1e-8)
 
 
@@ -181,20 +181,20 @@ def test_a_row_is_its_own(
     """Neither other rows, nor their order, nor a row's repetition, nor the size of pieces matters."""
     run = run_factory(cohort, "n_updates=2", *SETTINGS[name], stir=0.2)
     sequences = chosen(cohort, {2: [0, 7, 30], 9: [4, 5], 0: [1]})
-    whole = attribute(run, cohort, sequences, steps=8)
+    whole = attribute(run.model, cohort, sequences, steps=8)
     rows = [5, 1, 4, 1, 0]
     frame = sequences.iloc[rows].assign(junction_aa="others are not looked at")
-    close(attribute(run, cohort, frame, steps=8), whole, rows)
-    close(attribute(run, cohort, sequences.iloc[[4]], steps=8), whole, [4])
+    close(attribute(run.model, cohort, frame, steps=8), whole, rows)
+    close(attribute(run.model, cohort, sequences.iloc[[4]], steps=8), whole, [4])
     monkeypatch.setattr(attributions, "_AT_A_TIME", 1)
-    close(attribute(run, cohort, sequences, steps=8), whole, list(range(6)))
+    close(attribute(run.model, cohort, sequences, steps=8), whole, list(range(6)))
 
 
 def test_a_dataset_may_be_a_part(trained: Run, motif_cohort: RepertoireDataset) -> None:
     sequences = chosen(motif_cohort, {5: [3], 2: [1]})
     background = residue_frequencies(motif_cohort)
-    whole = attribute(trained, motif_cohort, sequences)
-    close(attribute(trained, motif_cohort[[5, 1, 2]], sequences, background=background), whole, [0, 1])
+    whole = attribute(trained.model, motif_cohort, sequences)
+    close(attribute(trained.model, motif_cohort[[5, 1, 2]], sequences, background=background), whole, [0, 1])
 
 
 @pytest.mark.parametrize("gap", [20.0, 1000.0])
@@ -204,11 +204,11 @@ def test_one_sequence_with_all_the_attention(
     """The others' sums are not what is left of a difference, so a sequence that takes all leaves them as they are."""
     run = run_factory(cohort, "n_updates=1", "n_kernels=4", "n_heads=2", stir=0.2)
     with torch.no_grad():
-        run.network.pooling.queries.mul_(gap / np.ptp(score_sequences(run, cohort, 1).logits))
-    top = int(np.argmax(score_sequences(run, cohort, 1).weights[:, 0]))
+        run.model.network.pooling.queries.mul_(gap / np.ptp(run.model.score_sequences(cohort, 1).logits))
+    top = int(np.argmax(run.model.score_sequences(cohort, 1).weights[:, 0]))
     sequences = chosen(cohort, {1: [top, 0, 1], 2: [0]})
-    found = attribute(run, cohort, sequences, of="output", background=ONLY_A)
-    close(attribute(run, cohort, sequences[:1], of="output", background=ONLY_A), found, [0])
+    found = attribute(run.model, cohort, sequences, of="output", background=ONLY_A)
+    close(attribute(run.model, cohort, sequences[:1], of="output", background=ONLY_A), found, [0])
     assert np.isfinite(found.kernels).all()
     expected = [asked_of_the_network(run, cohort, 1, row)[0] for row in (top, 0, 1)]
     np.testing.assert_allclose(found.change[:3], expected, rtol=1e-3, atol=1e-6)
@@ -220,14 +220,14 @@ def test_the_only_sequence_of_a_repertoire(
     run = run_factory(cohort, "n_updates=1", stir=0.2)
     metadata = pd.DataFrame({"status": ["case", "healthy"]})
     lonely = write_cohort(tmp_path / "lonely.h5", [["CASSLDRWF"], ["CASSF", "CAF"]], metadata)
-    found = attribute(run, lonely, chosen(lonely, {0: [0]}), of="output", background=ONLY_A)
+    found = attribute(run.model, lonely, chosen(lonely, {0: [0]}), of="output", background=ONLY_A)
     np.testing.assert_allclose(found.change, asked_of_the_network(run, lonely, 0, 0), rtol=1e-4, atol=1e-6)
     assert abs(found.convergence_delta[0]) < 0.02 * abs(found.change[0])
 
 
 def test_beyond_the_end_there_is_nothing(trained: Run, motif_cohort: RepertoireDataset) -> None:
     sequences = chosen(motif_cohort, {1: [0, 1, 2], 8: [4]})
-    found = attribute(trained, motif_cohort, sequences)
+    found = attribute(trained.model, motif_cohort, sequences)
     lengths = np.concatenate([motif_cohort[1].lengths[:3], motif_cohort[8].lengths[[4]]])
     assert found.residues.shape == (4, lengths.max())
     np.testing.assert_array_equal(np.isnan(found.residues), np.arange(lengths.max()) >= lengths[:, None])
@@ -236,7 +236,7 @@ def test_beyond_the_end_there_is_nothing(trained: Run, motif_cohort: RepertoireD
 def test_the_planted_motif_gets_most(trained: Run, motif_cohort: RepertoireDataset) -> None:
     """WWHW stands at the residues 2 to 5 of every tenth sequence of a positive repertoire."""
     sequences = chosen(motif_cohort, {position: list(range(0, 90, 10)) for position in range(1, 41, 2)})
-    found = attribute(trained, motif_cohort, sequences)
+    found = attribute(trained.model, motif_cohort, sequences)
     of_motif = found.residues[:, 2:6].sum(axis=1)
     assert of_motif.sum() > 0.7 * found.change.sum() > 0
     seen = found.change > np.median(found.change)
@@ -253,13 +253,13 @@ def test_what_the_top_fraction_leaves_out_adds_nothing(
 ) -> None:
     run = run_factory(cohort, "n_updates=2", "top_fraction=0.3", "n_heads=2", stir=0.2)
     scored = kept_of(run, cohort, 1)
-    found = attribute(run, cohort, chosen(cohort, {1: list(range(len(scored)))}))
+    found = attribute(run.model, cohort, chosen(cohort, {1: list(range(len(scored)))}))
     beyond = np.arange(found.residues.shape[1]) >= cohort[1].lengths[:, None]
     np.testing.assert_array_equal(np.isnan(found.residues), beyond)
     np.testing.assert_array_equal(np.nansum(np.abs(found.residues), axis=1) > 0, scored)
     np.testing.assert_array_equal(np.abs(found.kernels).sum(axis=1) > 0, scored)
     np.testing.assert_array_equal(found.change != 0, scored)
-    none = attribute(run, cohort, chosen(cohort, {1: np.flatnonzero(~scored)[:2].tolist()}))
+    none = attribute(run.model, cohort, chosen(cohort, {1: np.flatnonzero(~scored)[:2].tolist()}))
     assert none.change.tolist() == [0.0, 0.0]
 
 
@@ -268,29 +268,29 @@ def test_hidden_residues_add_nothing(run_factory: Callable[..., Run], cohort: Re
     run = run_factory(cohort, "n_updates=1", "abundance=log", stir=0.2)
     counts = cohort[0].counts
     once, twice = int(np.flatnonzero(counts == 1)[0]), int(np.flatnonzero(counts == 2)[0])
-    found = attribute(run, cohort, chosen(cohort, {0: [once, twice]}))
+    found = attribute(run.model, cohort, chosen(cohort, {0: [once, twice]}))
     assert found.change[0] == np.nansum(np.abs(found.residues[0])) == 0
     assert found.change[1] != 0
 
 
 def test_no_sequences(trained: Run, motif_cohort: RepertoireDataset) -> None:
-    found = attribute(trained, motif_cohort, chosen(motif_cohort, {}))
+    found = attribute(trained.model, motif_cohort, chosen(motif_cohort, {}))
     assert found.residues.shape == (0, 0)
     assert found.kernels.shape == (0, 16)
     assert found.change.shape == found.convergence_delta.shape == (0,)
 
 
 def test_the_network_stays_as_it_is(trained: Run, motif_cohort: RepertoireDataset) -> None:
-    before = {name: tensor.clone() for name, tensor in trained.network.state_dict().items()}
-    attribute(trained, motif_cohort, chosen(motif_cohort, {1: [0]}), steps=2)
-    assert all(torch.equal(before[name], tensor) for name, tensor in trained.network.state_dict().items())
-    assert all(parameter.requires_grad and parameter.grad is None for parameter in trained.network.parameters())
-    assert not trained.network.training
+    before = {name: tensor.clone() for name, tensor in trained.model.network.state_dict().items()}
+    attribute(trained.model, motif_cohort, chosen(motif_cohort, {1: [0]}), steps=2)
+    assert all(torch.equal(before[name], tensor) for name, tensor in trained.model.network.state_dict().items())
+    assert all(parameter.requires_grad and parameter.grad is None for parameter in trained.model.network.parameters())
+    assert not trained.model.network.training
 
 
 def test_progress_counts_the_rows(trained: Run, motif_cohort: RepertoireDataset) -> None:
     done: list[int] = []
-    attribute(trained, motif_cohort, chosen(motif_cohort, {7: [0, 0, 3], 2: [5]}), steps=2, progress=done.append)
+    attribute(trained.model, motif_cohort, chosen(motif_cohort, {7: [0, 0, 3], 2: [5]}), steps=2, progress=done.append)
     assert done == [1, 3]
 
 
@@ -317,7 +317,7 @@ def test_sequences_that_are_not_there(
 ) -> None:
     sequences = pd.DataFrame({"repertoire_id": ["rep.0", repertoire_id], "sequence_id": [1, sequence_id]})
     with pytest.raises(InputError, match=message):
-        attribute(trained, motif_cohort, sequences)
+        attribute(trained.model, motif_cohort, sequences)
 
 
 def test_the_mean_gradient_of_a_cubic_is_exact_with_two_points() -> None:
@@ -331,16 +331,16 @@ def test_the_mean_gradient_of_a_cubic_is_exact_with_two_points() -> None:
 def test_what_cannot_be_used(trained: Run, motif_cohort: RepertoireDataset) -> None:
     sequences = chosen(motif_cohort, {0: [0]})
     with pytest.raises(InputError, match="expected the columns repertoire_id and sequence_id, sequence_id is missing"):
-        attribute(trained, motif_cohort, sequences[["repertoire_id"]])
+        attribute(trained.model, motif_cohort, sequences[["repertoire_id"]])
     with pytest.raises(InputError, match="output: expected 0 to 0, found 1"):
-        attribute(trained, motif_cohort, sequences, output=1)
+        attribute(trained.model, motif_cohort, sequences, output=1)
     with pytest.raises(InputError, match="of: expected contribution or output, found 'weight'"):
-        attribute(trained, motif_cohort, sequences, of="weight")  # type: ignore[arg-type]
+        attribute(trained.model, motif_cohort, sequences, of="weight")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="steps: expected at least 1, found 0"):
-        attribute(trained, motif_cohort, sequences, steps=0)
+        attribute(trained.model, motif_cohort, sequences, steps=0)
     for background in (np.ones(20), np.full(19, 1 / 19), np.full(20, np.nan), np.eye(20)[0] * 2 - np.eye(20)[1]):
         with pytest.raises(InputError, match="background: expected 20 frequencies that sum to 1"):
-            attribute(trained, motif_cohort, sequences, background=background)
+            attribute(trained.model, motif_cohort, sequences, background=background)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
@@ -348,7 +348,7 @@ def test_what_cannot_be_used(trained: Run, motif_cohort: RepertoireDataset) -> N
 def test_cuda_and_the_cpu_agree(name: str, run_factory: Callable[..., Run], cohort: RepertoireDataset) -> None:
     run = run_factory(cohort, "n_updates=2", *SETTINGS[name], stir=0.2)
     sequences = chosen(cohort, {2: [0, 7, 30], 9: [4, 5]})
-    on_cpu = attribute(run, cohort, sequences)
-    on_cuda = attribute(replace(run, network=run.network.cuda()), cohort, sequences)
-    for found, expected in zip(vars(on_cuda).values(), vars(on_cpu).values(), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-6)
+    on_cpu = attribute(run.model, cohort, sequences)
+    on_cuda = attribute(replace(run.model, network=run.model.network.cuda()), cohort, sequences)
+    for name in ("residues", "kernels", "change"):
+        np.testing.assert_allclose(getattr(on_cuda, name), getattr(on_cpu, name), rtol=1e-3, atol=1e-6)

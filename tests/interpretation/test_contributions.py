@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.interpretation.contributions import score_sequences
 from deeprc.nn.sampling import top_rows
 from deeprc.outputs import output_names
 from deeprc.runs.run import Run
@@ -28,8 +27,8 @@ SETTINGS: dict[str, list[str]] = {
 def test_contributions_sum_to_the_output(name: str, run_factory: Callable[..., Run], cohort: RepertoireDataset) -> None:
     run = run_factory(cohort, "n_updates=2", *SETTINGS[name], stir=0.3)
     for position in (0, 1, 5):
-        scores = score_sequences(run, cohort, position)
-        (output,) = run.outputs(cohort[[position]]).double().numpy()
+        scores = run.model.score_sequences(cohort, position)
+        (output,) = run.model.outputs(cohort[[position]]).double().numpy()
         np.testing.assert_allclose(scores.outputs, output, rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(scores.contributions.sum(axis=0), output, rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(scores.weights.sum(axis=0), 1, rtol=1e-12)
@@ -39,7 +38,7 @@ def test_weights_are_those_of_the_sequences_that_the_top_fraction_keeps(
     run_factory: Callable[..., Run], cohort: RepertoireDataset
 ) -> None:
     run = run_factory(cohort, "n_updates=2", "top_fraction=0.3", stir=0.3)
-    scores = score_sequences(run, cohort, 1)
+    scores = run.model.score_sequences(cohort, 1)
     kept, _ = top_rows(torch.from_numpy(scores.logits), torch.tensor([0, len(scores)]), 0.3)
     assert len(kept) == np.ceil(0.3 * len(cohort[1]))
     assert np.flatnonzero(scores.weights[:, 0]).tolist() == sorted(kept.tolist())
@@ -53,10 +52,10 @@ def test_of_a_linear_output_contributions_are_exact_and_responses_know_no_repert
     """By hand: the standardisation and the linear layer written out on z, for two heads and two targets."""
     run = run_factory(cohort, "n_updates=3", "n_heads=2", targets=("status=case", "age:regression"), stir=0.3)
     assert output_names(run.tasks) == ["status=case", "age"]
-    standardise, linear = run.network.output_network
-    scores = score_sequences(run, cohort, 2)
+    standardise, linear = run.model.network.output_network
+    scores = run.model.score_sequences(cohort, 2)
     with torch.no_grad():
-        values, logits = run.network.attend(run.collator(cohort).take(2, slice(None)))
+        values, logits = run.model.network.attend(run.model.inference(cohort).collator.take(2, slice(None)))
         scale = (standardise.variance + 1e-8).rsqrt().double()
         slope = (linear.weight.double() * scale).view(2, 2, -1)  # (T, H, D)
         offset = linear.bias.double() - (linear.weight.double() * scale) @ standardise.mean.double()
@@ -71,22 +70,22 @@ def test_a_response_is_the_output_of_the_sequence_alone(
     run_factory: Callable[..., Run], cohort: RepertoireDataset
 ) -> None:
     run = run_factory(cohort, "n_updates=3", "n_heads=2", "abundance=none", stir=0.3)
-    scores, collator = score_sequences(run, cohort, 4), run.collator(cohort)
+    scores, collator = run.model.score_sequences(cohort, 4), run.model.inference(cohort).collator
     for row in (0, 7):
         with torch.no_grad():
-            alone = run.network(collator.take(4, np.array([row])))
+            alone = run.model.network(collator.take(4, np.array([row])))
         np.testing.assert_allclose(scores.responses[row], alone[0].numpy(), rtol=1e-4, atol=1e-5)
 
 
 def test_classes_are_outputs_of_their_own(run_factory: Callable[..., Run], cohort: RepertoireDataset) -> None:
     run = run_factory(cohort, "n_updates=2", targets=("grade:multiclass", "status=case"))
     assert output_names(run.tasks) == ["grade:high", "grade:low", "grade:mid", "status=case"]
-    assert score_sequences(run, cohort, 0).contributions.shape == (len(cohort[0]), 4)
+    assert run.model.score_sequences(cohort, 0).contributions.shape == (len(cohort[0]), 4)
 
 
 def test_carriers_of_the_motif_contribute_to_the_positive_class(trained: Run, motif_cohort: RepertoireDataset) -> None:
     for position in (1, 3, 5, 7, 9):
-        scores = score_sequences(trained, motif_cohort, position)
+        scores = trained.model.score_sequences(motif_cohort, position)
         carries = np.array(["WWHW" in sequence for sequence in motif_cohort[position].sequences.decode()])
         best = np.argsort(-scores.contributions[:, 0])[: carries.sum()]
         assert carries[best].mean() >= 0.7

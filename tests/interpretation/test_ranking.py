@@ -11,7 +11,6 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.interpretation import ranking
 from deeprc.interpretation.attention import attention_of, best_sequences, iterate_attention
-from deeprc.interpretation.contributions import score_sequences
 from deeprc.interpretation.ranking import BestRows, ranking_of, witness_ranking
 from deeprc.runs.run import Run
 
@@ -39,20 +38,20 @@ def test_best_sequences_are_the_first_of_all_tables_together(
     by: str, trained: Run, motif_cohort: RepertoireDataset
 ) -> None:
     some = motif_cohort[:20]
-    tables = [attention_of(trained, some, i).sequences for i in range(len(some))]
+    tables = [attention_of(trained.model, some, i).sequences for i in range(len(some))]
     whole = pd.concat(tables, ignore_index=True)
     column = "attention_logit" if by == "attention" else by
     expected = whole.sort_values(column, ascending=False, kind="stable").head(25).reset_index(drop=True)
-    found = best_sequences(iterate_attention(trained, some), 25, by=by)
+    found = best_sequences(iterate_attention(trained.model, some), 25, by=by)
     pd.testing.assert_frame_equal(found, expected)
     if by != "attention":
-        lowest = best_sequences(iterate_attention(trained, some), 5, by=by, sign=-1)
+        lowest = best_sequences(iterate_attention(trained.model, some), 5, by=by, sign=-1)
         assert lowest[column].tolist() == sorted(whole[column])[:5]
 
 
 def test_an_unknown_ranking_is_refused(trained: Run, motif_cohort: RepertoireDataset) -> None:
     with pytest.raises(InputError, match="expected a ranking by attention or contribution or response, found 'size'"):
-        ranking_of(score_sequences(trained, motif_cohort, 0), "size")
+        ranking_of(trained.model.score_sequences(motif_cohort, 0), "size")
 
 
 def test_witness_ranking_by_hand(trained: Run, cohort_factory: Callable[..., RepertoireDataset]) -> None:
@@ -61,10 +60,10 @@ def test_witness_ranking_by_hand(trained: Run, cohort_factory: Callable[..., Rep
     known = np.concatenate(carries).astype(np.uint8)
     dataset.container.sequences = replace(dataset.container.sequences, witness=known)
     positions = [1, 2, 5]
-    table = witness_ranking(trained, dataset, positions).set_index("score")
+    table = witness_ranking(trained.model, dataset, positions).set_index("score")
     known = np.concatenate([carries[i] for i in positions])
     for name in ("attention", "contribution", "response"):
-        key = np.concatenate([ranking_of(score_sequences(trained, dataset, i), name) for i in positions])
+        key = np.concatenate([ranking_of(trained.model.score_sequences(dataset, i), name) for i in positions])
         key = key.astype(np.float32)
         wins = (key[known][:, None] > key[~known]) + 0.5 * (key[known][:, None] == key[~known])
         assert table.loc[name, "auc"] == pytest.approx(wins.mean())
@@ -81,9 +80,9 @@ def test_a_share_of_the_others_gives_about_the_same(
     carries = [np.array(["WWHW" in s for s in repertoire.sequences.decode()]) for repertoire in dataset]
     known = np.concatenate(carries).astype(np.uint8)
     dataset.container.sequences = replace(dataset.container.sequences, witness=known)
-    whole = witness_ranking(trained, dataset).set_index("score")
-    monkeypatch.setattr(ranking, "_MOST_OTHERS", 500)
-    some = witness_ranking(trained, dataset).set_index("score")
+    whole = witness_ranking(trained.model, dataset).set_index("score")
+    monkeypatch.setattr(ranking, "_MAX_OTHERS", 500)
+    some = witness_ranking(trained.model, dataset).set_index("score")
     exact = ["n_sequences", "n_witnesses", "precision_at_100", "precision_at_1000", "recall_at_100", "recall_at_1000"]
     pd.testing.assert_frame_equal(some[exact], whole[exact])
     assert some.loc["contribution", "auc"] != whole.loc["contribution", "auc"]
@@ -93,4 +92,4 @@ def test_a_share_of_the_others_gives_about_the_same(
 
 def test_without_witnesses_there_is_nothing_to_compare_with(trained: Run, motif_cohort: RepertoireDataset) -> None:
     with pytest.raises(InputError, match="does not say which sequences carry a signal"):
-        witness_ranking(trained, motif_cohort)
+        witness_ranking(trained.model, motif_cohort)

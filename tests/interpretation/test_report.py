@@ -186,16 +186,17 @@ def _sizes(run: Run, dataset: RepertoireDataset) -> list[tuple[str, list[int], i
 
 
 def test_sequences_are_those_of_the_survey(page: Page, trained: Run, motif_cohort: RepertoireDataset) -> None:
-    found = survey(trained, motif_cohort, top=TOP)
-    for place, side in enumerate(found.sides, start=1):
-        top = found.top[side.name]
+    found = survey(trained.model, motif_cohort, top=TOP)
+    for place, direction in enumerate(found.directions, start=1):
+        top = found.top[direction.name].table
         rows = page.rows[f"sequences-{place}"]
         assert rows[0][:4] == ["Sequence", "Contribution", "Response", "V gene"]
         assert [row[0] for row in rows[1:]] == top["junction_aa"].tolist()
         shown = [float(row[1].replace(",", "")) for row in rows[1:]]
-        assert shown == pytest.approx((side.sign * top["contribution"]).tolist(), abs=0.006)
-        assert [row[2] for row in rows[1:]] == [number(side.sign * value, ",.2f").text for value in top["response"]]
-        links = [link for link in page.of("a") if link.get("download") == f"sequences-{side.name}.tsv"]
+        assert shown == pytest.approx((direction.sign * top["contribution"]).tolist(), abs=0.006)
+        responses = direction.sign * top["response"]
+        assert [row[2] for row in rows[1:]] == [number(value, ",.2f").text for value in responses]
+        links = [link for link in page.of("a") if link.get("download") == f"sequences-{direction.name}.tsv"]
         saved = base64.b64decode(str(links[0]["href"]).partition("base64,")[2]).decode()
         table = pd.read_csv(io.StringIO(saved), sep="\t", keep_default_na=False)
         assert table["junction_aa"].tolist() == top["junction_aa"].tolist()
@@ -296,8 +297,8 @@ def test_several_targets(tmp_path: Path, cohort: RepertoireDataset, run_factory:
     assert page.rows["controls-5"][0][1] == "r²"
     assert page.rows["sequences-4"][0].count("age") == 1
     assert page.rows["sequences-1"][0].count("Class") == 1
-    sides = [text for level, text in page.headings if level == 3 and text.startswith("For ")]
-    assert sides[:5] == ["For grade: high", "For grade: low", "For grade: mid", "For age: higher", "For age: lower"]
+    headings = [text for level, text in page.headings if level == 3 and text.startswith("For ")]
+    assert headings[:5] == ["For grade: high", "For grade: low", "For grade: mid", "For age: higher", "For age: lower"]
     check_classes(page, cohort)
     source = (tmp_path / "report.html").read_text(encoding="utf-8")
     terms, items = (re.findall(rf"<{tag}(?: class=.*?)?>(.*?)</{tag}>", source, re.DOTALL) for tag in ("dt", "li"))
@@ -346,7 +347,7 @@ def test_a_page_about_a_number_does_not_speak_of_classes(
 
 
 def check_classes(page: Page, cohort: RepertoireDataset) -> None:
-    """A column holds the labels of the side's own target: Class of grade (three sides), age of age (two)."""
+    """A column holds the labels of the direction's own target: Class of grade (three directions), age of age (two)."""
     metadata = cohort.metadata.set_index(pd.Index(cohort.repertoire_ids))
     labels = {"grade": metadata["grade"], "age": metadata["age"].map("{:g}".format, na_action="ignore")}
     seen = 0

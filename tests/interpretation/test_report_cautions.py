@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +17,7 @@ from deeprc.interpretation.report.cautions import _broad, cautions
 from deeprc.interpretation.report.summary import _answer, _question
 from deeprc.runs.assess import Assessment, assess_outputs
 from deeprc.runs.controls import compare_controls
-from deeprc.runs.judged import AllClasses, Contrast, Judged, Numbers, judge
+from deeprc.runs.performance import AllClasses, Contrast, Numbers, Performance, measure_performance
 from deeprc.runs.run import Run
 from deeprc.runs.run_cautions import run_cautions
 from deeprc.tasks import Task, parse_tasks
@@ -25,62 +27,69 @@ def test_cohort_that_the_run_has_not_seen(
     tmp_path: Path, trained: Run, cohort_factory: Callable[..., RepertoireDataset]
 ) -> None:
     other = cohort_factory(20, 60, seed=77)
-    outputs = trained.outputs(other).double().numpy()
-    judged = judge(trained, other, outputs)
-    assert judged.side == "new"
-    assert compare_controls(other, judged, trained.tasks)[0].reasons == [
+    outputs = trained.model.outputs(other).double().numpy()
+    performance = measure_performance(trained, other, outputs)
+    assert performance.held_out == "new"
+    assert compare_controls(other, performance, trained.tasks, columns=[])[0].reasons == [
         "No control could be compared: the cohort has no labelled training repertoire of this run."
     ]
-    texts = _texts(trained, judged, metadata=other.metadata)
+    texts = _texts(trained, performance, metadata=other.metadata)
     assert any(
         "None of this cohort's repertoires took part" in text and "20 of them have the id" in text for text in texts
     )
 
 
-def _texts(run: Run, judged: Judged, **changed: pd.DataFrame) -> list[str]:
+def _texts(run: Run, performance: Performance, **changed: pd.DataFrame) -> list[str]:
     tables = {
-        "metadata": pd.DataFrame({"x": np.zeros(len(judged.ids))}),
+        "metadata": pd.DataFrame({"x": np.zeros(len(performance.ids))}),
         "heads": pd.DataFrame({"repertoire_id": ["r0"], "head": [1], "n_sequences": [1000], "metastable_size": [3]}),
         "history": pd.DataFrame({"update": [10, 20, 30], "validation_loss": [0.5, 0.4, 0.6]}),
         "seeds": pd.DataFrame(),
     }
     every = {**tables, **changed}
-    found = run_cautions(judged, [], metadata=every.pop("metadata"))
-    alone = replace(run, path=Path("nowhere"))  # without what was noted when it was trained
-    return [each.text for each in cautions(alone, Assessment(judged, [], found), **every)]
+    found = run_cautions(performance, [], metadata=every["metadata"])
+    own: Any = SimpleNamespace(
+        path=Path("nowhere"),  # without what was noted when it was trained
+        splits=run.splits,
+        settings=run.settings,
+        history=lambda: every["history"],
+        seeds=lambda: every["seeds"],
+    )
+    alone: Any = SimpleNamespace(runs=(own,), model=run.model)
+    return [each.text for each in cautions(alone, Assessment(performance, [], found), heads=every["heads"])]
 
 
-def _judged(split: list[str], label: list[float], score: list[float]) -> Judged:
-    """Return a judgement of one contrast from its scores."""
+def _performance(split: list[str], label: list[float], score: list[float]) -> Performance:
+    """Return the performance of one contrast from its scores."""
     known, scores = np.array(label), np.array(score)
-    side = "test" if "test" in split else None
+    held_out = "test" if "test" in split else None
     contrast = Contrast("t", "t", "ill", "well", 0, known, scores, 1 / (1 + np.exp(-scores)))
     ids = np.array([f"r{i}" for i in range(len(split))], dtype=object)
-    return Judged(ids, np.array(split, dtype=object), known[:, None], {}, pd.DataFrame(), [contrast], [], side)
+    return Performance(ids, np.array(split, dtype=object), known[:, None], {}, pd.DataFrame(), [contrast], [], held_out)
 
 
-def _sides(n: int, *, train: float = 1, validation: float = 1, test: float = 1) -> Judged:
+def _splits(n: int, *, train: float = 1, validation: float = 1, test: float = 1) -> Performance:
     """Return n repertoires of each class on each side, of which this share is ranked right; the others are tied."""
     split, label, score = [], [], []
     for side, right in (("train", train), ("validation", validation), ("test", test)):
         split += [side] * (2 * n)
         label += [1.0] * n + [0.0] * n
         score += [1.0 if i < right * n else 0.0 for i in range(n)] + [0.0] * n
-    return _judged(split, label, score)
+    return _performance(split, label, score)
 
 
 def test_nothing_to_warn_of(trained: Run) -> None:
-    assert _texts(trained, _sides(20)) == []
+    assert _texts(trained, _splits(20)) == []
 
 
 def test_few_repertoires(trained: Run) -> None:
-    (text,) = _texts(trained, _sides(8))
+    (text,) = _texts(trained, _splits(8))
     low, _ = auc_interval(1.0, 8, 8)
     assert text == f"Only 8 test repertoires of the smaller class: the AUC may be anything from {low:.3f} to 1.000."
 
 
 def test_chance_comes_first(trained: Run) -> None:
-    texts = _texts(trained, _sides(8, validation=0.25, test=0))
+    texts = _texts(trained, _splits(8, validation=0.25, test=0))
     assert texts[0].startswith("The network cannot be told from chance: its AUC is 0.500, with a 95% interval from")
     assert texts[1].startswith("Only 8 test repertoires")
     assert texts[2].startswith("The AUC is 1.000 on training and 0.625 on validation repertoires")
@@ -88,43 +97,50 @@ def test_chance_comes_first(trained: Run) -> None:
 
 def test_what_has_learned_nothing_has_learned_nothing_by_heart(trained: Run) -> None:
     """The AUC of training is 0.625, but its interval holds 0.5; or validation lies within it."""
-    for judged in (_sides(8, train=0.25, validation=0, test=1), _sides(40, train=0.4, validation=0.15)):
-        assert not any("by heart" in text for text in _texts(trained, judged))
-    assert any("by heart" in text for text in _texts(trained, _sides(40, train=0.8, validation=0.15)))
-    judged = _number_judged(9, 7.0, seed=3)
-    assert not any(each.name == "learned-by-heart" for each in run_cautions(judged, [], metadata=_NOBODY))
+    for performance in (
+        _splits(8, train=0.25, validation=0, test=1),
+        _splits(40, train=0.4, validation=0.15),
+    ):
+        assert not any("by heart" in text for text in _texts(trained, performance))
+    assert any("by heart" in text for text in _texts(trained, _splits(40, train=0.8, validation=0.15)))
+    performance = _number_performance(9, 7.0, seed=3)
+    assert not any(each.name == "learned-by-heart" for each in run_cautions(performance, [], metadata=_NOBODY))
 
 
 def test_nothing_to_judge_by(trained: Run) -> None:
-    judged = _judged(["train"] * 4, [1.0, 1, 0, 0], [1.0, 1, 0, 0])
-    assert _texts(trained, judged)[0].startswith("This cohort has no labelled repertoire that the network has not")
-    judged = _judged(["train"] * 4 + ["test"] * 2, [1.0, 1, 0, 0, 1, 1], [1.0, 1, 0, 0, 1, 1])
-    assert _texts(trained, judged)[0].startswith("The test repertoires are of one class: there is no AUC")
+    performance = _performance(["train"] * 4, [1.0, 1, 0, 0], [1.0, 1, 0, 0])
+    assert _texts(trained, performance)[0].startswith("This cohort has no labelled repertoire that the network has not")
+    performance = _performance(["train"] * 4 + ["test"] * 2, [1.0, 1, 0, 0, 1, 1], [1.0, 1, 0, 0, 1, 1])
+    assert _texts(trained, performance)[0].startswith("The test repertoires are of one class: there is no AUC")
 
 
-def test_subjects_on_several_sides(trained: Run) -> None:
-    judged = _sides(20)
+def test_subjects_on_several_splits(trained: Run) -> None:
+    performance = _splits(20)
     metadata = pd.DataFrame({"donor": ["same"] * 120})
-    (text,) = _texts(trained, judged, metadata=metadata)
+    (text,) = _texts(trained, performance, metadata=metadata)
     assert text.startswith("1 value of 'donor' has repertoires on more than one side of the split")
-    unlabelled = replace(judged, labels=np.where(np.arange(120)[:, None] < 80, np.nan, judged.labels))
+    unlabelled = replace(performance, labels=np.where(np.arange(120)[:, None] < 80, np.nan, performance.labels))
     assert _texts(trained, unlabelled, metadata=metadata) == []  # the others have no label that could be learned
 
 
 def test_few_people_are_no_evidence(trained: Run) -> None:
     """Twenty test repertoires of each class, those of one class of one person; forty without a label do not count."""
-    label = np.where(np.arange(120) < 40, np.nan, _sides(20).labels[:, 0])
-    judged = _sides(20)
-    judged = replace(judged, labels=label[:, None], contrasts=[replace(judged.contrasts[0], label=label)])
+    label = np.where(np.arange(120) < 40, np.nan, _splits(20).labels[:, 0])
+    performance = _splits(20)
+    performance = replace(
+        performance, labels=label[:, None], contrasts=[replace(performance.contrasts[0], label=label)]
+    )
     person = np.where(label == 1, np.arange(120), 0)
-    judged = replace(judged, subject_column="donor", person=person)
-    (text,) = _texts(trained, judged)
+    performance = replace(performance, subject_column="donor", person=person)
+    (text,) = _texts(trained, performance)
     assert text.startswith(
         "Test repertoires: 20 ill repertoires are of 20 people, 20 well repertoires are of 1 person ('donor'). What "
     )
-    assert "The network cannot be shown to tell ill from well: its AUC is 1.000" in _answer(judged.contrasts[0], judged)
-    each_its_own = replace(judged, person=np.arange(120))
-    assert _answer(judged.contrasts[0], each_its_own).startswith("The network tells ill from well")
+    assert "The network cannot be shown to tell ill from well: its AUC is 1.000" in _answer(
+        performance.contrasts[0], performance
+    )
+    each_its_own = replace(performance, person=np.arange(120))
+    assert _answer(performance.contrasts[0], each_its_own).startswith("The network tells ill from well")
     assert _texts(trained, each_its_own) == []
 
 
@@ -143,7 +159,7 @@ def test_several_classes_are_warned_of_together(cohort: RepertoireDataset, run_f
     together = found.controls[0]
     assert together.measures["network"] == 0.5
     label = np.array([{"high": 0, "low": 1, "mid": 2}[name] for name in cohort.metadata["grade"]])
-    tested = np.flatnonzero(found.judged.rows("test"))
+    tested = np.flatnonzero(found.performance.rows("test"))
     scores = np.stack([each.answers["v-genes"] for each in found.controls[1:]], axis=1)
     assert together.measures["v-genes"] == pytest.approx(macro_auc(label[tested], scores))
     told = [each for each in found.cautions if each.name == "control-not-worse"]
@@ -157,68 +173,70 @@ def test_merged_classes_are_in_brackets() -> None:
 
 
 def _heads(positive: float, negative: float, head: int = 1) -> pd.DataFrame:
-    """Return what share of 1,000 sequences holds 90% of the attention in each repertoire of `_sides(20)`, by class."""
-    positives = _sides(20).labels[:, 0] == 1
+    """Return what share of 1,000 sequences holds 90% of the attention in each repertoire of `_splits(20)`, by class."""
+    positives = _splits(20).labels[:, 0] == 1
     sizes = np.where(positives, 1000 * positive, 1000 * negative)
     ids = [f"r{i}" for i in range(len(sizes))]
     return pd.DataFrame({"repertoire_id": ids, "head": head, "n_sequences": 1000, "metastable_size": sizes})
 
 
 def test_broad_attention_counts_where_evidence_is_sought(trained: Run) -> None:
-    (text,) = _texts(trained, _sides(20), heads=_heads(0.2, 0.3))
+    (text,) = _texts(trained, _splits(20), heads=_heads(0.2, 0.3))
     assert text.startswith(
         "Attention is broad: half of the case repertoires need more than 20% and half of the healthy repertoires need "
         "more than 30% of their sequences to collect 90% of it."
     )
-    (text,) = _texts(trained, _sides(20), heads=_heads(0.6, 0.9))
+    (text,) = _texts(trained, _splits(20), heads=_heads(0.6, 0.9))
     assert text.startswith("Attention is very broad: half of the case repertoires need more than 60% and half of ")
-    (text,) = _texts(trained, _sides(20), heads=_heads(0.2, 0.001))
+    (text,) = _texts(trained, _splits(20), heads=_heads(0.2, 0.001))
     assert text.startswith("Attention is broad: half of the case repertoires need more than 20% of their sequences")
-    assert _texts(trained, _sides(20), heads=_heads(0.003, 0.52)) == []  # negatives have nothing to gather on
+    assert _texts(trained, _splits(20), heads=_heads(0.003, 0.52)) == []  # negatives have nothing to gather on
     two_heads = pd.concat([_heads(0.9, 0.9), _heads(0.01, 0.9, head=2)])  # one of them is focused
-    assert _texts(trained, _sides(20), heads=two_heads) == []
+    assert _texts(trained, _splits(20), heads=two_heads) == []
 
 
 def test_broad_attention_of_several_classes_and_of_numbers() -> None:
-    judged, three = _sides(20), Task("t", "t", "multiclass", ("a", "b", "c"))
-    labels = np.where(np.arange(120) < 40, 2.0, judged.labels[:, 0])[:, None]
-    judged = replace(judged, labels=labels)
+    performance, three = _splits(20), Task("t", "t", "multiclass", ("a", "b", "c"))
+    labels = np.where(np.arange(120) < 40, 2.0, performance.labels[:, 0])[:, None]
+    performance = replace(performance, labels=labels)
     heads = _heads(0.3, 0.3)
-    (caution,) = _broad(heads, judged, [three])
+    (caution,) = _broad(heads, performance, [three])
     assert caution.text.startswith(
         "Attention is broad: half of the a repertoires need more than 30% and half of the b repertoires need more than "
         "30% and half of the c repertoires need more than 30% of their sequences"
     )
     narrow = heads.assign(metastable_size=np.where(labels[:, 0] == 2, 3, 300))
-    assert list(_broad(narrow, judged, [three])) == []
+    assert list(_broad(narrow, performance, [three])) == []
     number = Task("t", "t", "regression")
-    (caution,) = _broad(heads, judged, [number])
+    (caution,) = _broad(heads, performance, [number])
     assert caution.text.startswith("Attention is broad: half of the repertoires need more than 30% of their sequences")
-    both = replace(judged, labels=np.hstack([labels, labels]))
+    both = replace(performance, labels=np.hstack([labels, labels]))
     assert list(_broad(narrow, both, [number, three])) == []  # attention is one for all targets
-    (caution,) = _broad(heads.assign(repertoire_id="unknown"), judged, [three])
+    (caution,) = _broad(heads.assign(repertoire_id="unknown"), performance, [three])
     assert caution.text.startswith("Attention is broad: half of the repertoires need")
 
 
 def test_training_that_was_cut_off(trained: Run) -> None:
     last = trained.settings.config.training.n_updates
     history = pd.DataFrame({"update": [last // 2, last], "validation_loss": [0.5, 0.4]})
-    (text,) = _texts(trained, _sides(20), history=history)
+    (text,) = _texts(trained, _splits(20), history=history)
     assert text.startswith(f"Training ended at its limit of {last:,} updates")
     history["validation_loss"] = [0.4, 0.5]
-    assert _texts(trained, _sides(20), history=history) == []
+    assert _texts(trained, _splits(20), history=history) == []
 
 
 def test_control_that_is_as_good(trained: Run, motif_cohort: RepertoireDataset) -> None:
-    judged = judge(trained, motif_cohort, trained.outputs(motif_cohort).double().numpy())
-    (controls,) = compare_controls(motif_cohort, judged, trained.tasks)
+    performance = measure_performance(trained, motif_cohort, trained.model.outputs(motif_cohort).double().numpy())
+    (controls,) = compare_controls(motif_cohort, performance, trained.tasks, columns=["grade"])
     assert list(controls.measures) == ["network", "size", "v-genes", "sheet"]
-    assert controls.measures["network"] == pytest.approx(judged.metrics["test"]["status=case"]["auc"])
+    assert controls.measures["network"] == pytest.approx(performance.metrics["test"]["status=case"]["auc"])
     assert controls.reaching == ["sheet"]  # whose grade says more than the status; the age is the status
     assert controls.columns == ["grade"]
     assert controls.sentence("sheet").endswith("(`deeprc relabel`).")
-    contrast = replace(judged.contrasts[0], score=np.zeros(len(motif_cohort)))
-    (controls,) = compare_controls(motif_cohort, replace(judged, contrasts=[contrast]), trained.tasks)
+    contrast = replace(performance.contrasts[0], score=np.zeros(len(motif_cohort)))
+    (controls,) = compare_controls(
+        motif_cohort, replace(performance, contrasts=[contrast]), trained.tasks, columns=["grade"]
+    )
     assert set(controls.reaching) <= {"size", "v-genes", "sheet"}
     assert controls.measures["network"] == 0.5
     reached = [name for name, auc in controls.measures.items() if auc >= 0.5 and name != "network"]
@@ -232,45 +250,50 @@ def test_of_several_contrasts_each_line_names_its_own(
 ) -> None:
     targets = ("status=case", "grade:multiclass")
     run = run_factory(cohort, "n_updates=20", "n_kernels=4", "kernel_size=4", targets=targets)
-    judged = judge(run, cohort, run.outputs(cohort).double().numpy())
+    performance = measure_performance(run, cohort, run.model.outputs(cohort).double().numpy())
     about = [f"grade: {name} against not {name}" for name in ("high", "low", "mid")]
     about.insert(0, "status: case against healthy")
-    assert [each.about for each in judged.contrasts] == about
-    controls = compare_controls(cohort, judged, run.tasks)
+    assert [each.about for each in performance.contrasts] == about
+    controls = compare_controls(cohort, performance, run.tasks, columns=["age"])
     for each in controls:
         for name in (*each.reaching, *each.others):
             assert f"he network for {each.contrast.about} " in each.sentence(name)
     alone = compare_controls(
-        cohort[:3], replace(judged, split=np.full(len(cohort), "new", dtype=object), side="new"), run.tasks
+        cohort[:3],
+        replace(performance, splits=np.full(len(cohort), "new", dtype=object), held_out="new"),
+        run.tasks,
+        columns=[],
     )
     assert [
         each.reasons[0].split(": the cohort")[0] for each in alone if not isinstance(each.contrast, AllClasses)
     ] == [f"No control could be compared for {each}" for each in about]
     targets = ("status=case", "age:regression")
-    (one,) = judge(
-        replace(run, settings=replace(run.settings, tasks=tuple(parse_tasks(targets, cohort.metadata)))),
+    (one,) = measure_performance(
+        replace(run, model=replace(run.model, tasks=tuple(parse_tasks(targets, cohort.metadata)))),
         cohort,
-        run.outputs(cohort)[:, :2].double().numpy(),
+        run.model.outputs(cohort)[:, :2].double().numpy(),
     ).contrasts
     assert one.named == " for status: case against healthy"  # beside a number, it has to be named
-    single = judge(run_factory(cohort, "n_updates=10"), cohort, run.outputs(cohort)[:, :1].double().numpy())
+    single = measure_performance(
+        run_factory(cohort, "n_updates=10"), cohort, run.model.outputs(cohort)[:, :1].double().numpy()
+    )
     assert [each.named for each in single.contrasts] == [""]
 
 
 def test_doubtful_motifs_to_start_from(trained: Run) -> None:
-    judged = _sides(40)
+    performance = _splits(40)
     seeds = pd.DataFrame({"motif": ["SFEN", "S.EN", "KR"], "p_value": [0.2, 0.01, 0.4]})
-    (text,) = (each for each in _texts(trained, judged, seeds=seeds) if "did not stand out" in each)
+    (text,) = (each for each in _texts(trained, performance, seeds=seeds) if "did not stand out" in each)
     assert "Training started from 2 motifs that" in text
     assert "validation repertoires: SFEN, KR." in text
     for nothing in (seeds[1:2], seeds[:0], pd.DataFrame()):
-        assert not any("did not stand out" in each for each in _texts(trained, judged, seeds=nothing))
+        assert not any("did not stand out" in each for each in _texts(trained, performance, seeds=nothing))
 
 
 _NOBODY = pd.DataFrame(index=range(27))
 
 
-def _number_judged(n: int, error: float, *, seed: int = 0) -> Judged:
+def _number_performance(n: int, error: float, *, seed: int = 0) -> Performance:
     """Return n repertoires on each side, whose number is predicted with this error."""
     rng = np.random.default_rng(seed)
     split = np.repeat(np.array(["train", "validation", "test"], dtype=object), n)
@@ -278,30 +301,30 @@ def _number_judged(n: int, error: float, *, seed: int = 0) -> Judged:
     predicted = label + error * rng.normal(size=3 * n)
     ids = np.array([f"r{i}" for i in range(3 * n)], dtype=object)
     numbers = Numbers("age", label, predicted)
-    return Judged(ids, split, label[:, None], {}, pd.DataFrame(), [], [numbers], "test")
+    return Performance(ids, split, label[:, None], {}, pd.DataFrame(), [], [numbers], "test")
 
 
 def test_a_number_on_few_repertoires_is_warned_of() -> None:
-    judged = _number_judged(9, 7.0, seed=3)
-    found = judged.numbers[0].r2(judged.rows("test"))
+    performance = _number_performance(9, 7.0, seed=3)
+    found = performance.numbers[0].r2(performance.rows("test"))
     assert found is not None
     assert found.interval is not None
     low, high = found.interval
-    names = {each.name: each.text for each in run_cautions(judged, [], metadata=pd.DataFrame(index=range(27)))}
+    names = {each.name: each.text for each in run_cautions(performance, [], metadata=pd.DataFrame(index=range(27)))}
     assert low <= 0
     assert names["chance"].startswith(
         f"The network is not shown to predict age better than the mean does: r² is {found.value:.3f}, with a 95% "
         f"interval from {low:.3f} to {high:.3f}."
     )
     assert names["few-repertoires"] == f"Only 9 test repertoires: r² may be anything from {low:.3f} to {high:.3f}."
-    assert run_cautions(_number_judged(40, 3.0), [], metadata=pd.DataFrame(index=range(120))) == []
-    alone = run_cautions(_number_judged(3, 3.0), [], metadata=pd.DataFrame(index=range(9)))
+    assert run_cautions(_number_performance(40, 3.0), [], metadata=pd.DataFrame(index=range(120))) == []
+    alone = run_cautions(_number_performance(3, 3.0), [], metadata=pd.DataFrame(index=range(9)))
     assert "no-interval" in [each.name for each in alone]
 
 
 def test_controls_of_a_number(cohort: RepertoireDataset, run_factory: Callable[..., Run]) -> None:
     run = run_factory(cohort, "n_updates=10", "n_kernels=4", targets=("age:regression",))
-    found = assess_outputs(run, cohort, run.outputs(cohort).numpy())
+    found = assess_outputs(run, cohort, run.model.outputs(cohort).numpy())
     (controls,) = found.controls
     assert list(controls.measures) == ["network", "size", "v-genes", "sheet"]
     assert controls.columns == ["grade"]
@@ -309,7 +332,7 @@ def test_controls_of_a_number(cohort: RepertoireDataset, run_factory: Callable[.
     assert left_out.details == {"columns": ["status"]}  # which is the age, in other words
     assert controls.measures["sheet"] > 0.9  # the grade says the age
     assert controls.relation("sheet") in ("better", "equal")
-    assert controls.measures["network"] == pytest.approx(found.judged.metrics["test"]["age"]["r2"], abs=1e-6)
+    assert controls.measures["network"] == pytest.approx(found.performance.metrics["test"]["age"]["r2"], abs=1e-6)
     names = [each["control"] for each in found.metrics["test"]["age"]["controls"]]
     assert names == ["size", "v-genes", "sheet"]
     text = controls.sentence("sheet")

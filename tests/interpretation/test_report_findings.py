@@ -33,6 +33,8 @@ from deeprc.interpretation.report.findings import (
     shared_by,
     shortcut_table,
 )
+from deeprc.interpretation.sequence_index import SequenceIndex
+from deeprc.interpretation.survey import TopSequences
 from deeprc.runs.run import Run
 from tests.conftest import random_sequences, write_cohort
 
@@ -60,17 +62,17 @@ def contaminated(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
 
 def test_who_carries_a_sequence(contaminated: RepertoireDataset) -> None:
     group = Group("group 1", "similar-content", ("rep.1", "rep.3", "rep.5"))
-    fifth = contaminated[1].sequences.decode()[50]
-    top = {"case": pd.DataFrame({"junction_aa": [CLONE, fifth, "CAWWWF"], "v_call": ["TRBV1"] * 3})}
+    index = SequenceIndex(np.array([1, 1]), np.array([contaminated[1].sequences.decode().index(CLONE), 50]))
+    top = {"case": TopSequences(index.frame(contaminated), index)}
     found = shared_by(contaminated, top, [group], "donor")["case"]
     assert found == [
         SharedBy(4, 4, group, 3),  # the fourth is no member
         SharedBy(2, 1, None),  # two repertoires of one person
-        SharedBy(0, 0, None),
     ]
-    other_gene = {"case": top["case"].assign(v_call="TRBV2")}
-    assert [each.n_repertoires for each in shared_by(contaminated, other_gene, [group], None)["case"]] == [0, 0, 0]
-    assert shared_by(contaminated, {"case": pd.DataFrame()}, [group], None) == {"case": []}
+    assert [each.n_people for each in shared_by(contaminated, top, [group], None)["case"]] == [None, None]
+    nothing = index.take(np.zeros(0, np.int64))
+    empty = {"case": TopSequences(nothing.frame(contaminated), nothing)}
+    assert shared_by(contaminated, empty, [group], None) == {"case": []}
 
 
 def test_half_of_the_carriers_is_not_most() -> None:
@@ -101,17 +103,17 @@ def test_cautions_are_the_warnings() -> None:
 
 
 def test_tables_of_groups_and_shortcuts(contaminated: RepertoireDataset) -> None:
-    judged: Any = SimpleNamespace(
-        ids=contaminated.repertoire_ids, split=np.array(["train"] * 23 + ["test"], dtype=object)
+    performance: Any = SimpleNamespace(
+        ids=contaminated.repertoire_ids, splits=np.array(["train"] * 23 + ["test"], dtype=object)
     )
     groups = [Group("group 1", "similar-content", ("rep.1", "rep.23", "of another cohort"))]
-    table = group_table(groups, contaminated, judged, "donor")
+    table = group_table(groups, contaminated, performance, "donor")
     assert table is not None
     assert [[cell.text for cell in row] for row in table.rows] == [
         ["rep.1", "group 1", "3", "similar content", "p1", "train"],
         ["rep.23", "group 1", "3", "similar content", "p23", "test"],
     ]
-    assert group_table([], contaminated, judged, None) is None
+    assert group_table([], contaminated, performance, None) is None
     shortcut = Shortcut("t", "a from b", "V-gene usage", None, "label-from-genes", "auc", 0.93, (0.8, 0.99), "note", "")
     told = shortcut_table(RunChecks((), (shortcut,)))
     assert told is not None
@@ -122,16 +124,16 @@ def test_tables_of_groups_and_shortcuts(contaminated: RepertoireDataset) -> None
 def test_a_run_without_checks_is_checked_now(
     tmp_path: Path, contaminated: RepertoireDataset, motif_cohort: RepertoireDataset, trained: Run
 ) -> None:
-    known: Any = SimpleNamespace(split=np.array(["train", "test"], dtype=object))
+    known: Any = SimpleNamespace(splits=np.array(["train", "test"], dtype=object))
     assert checks_of(trained, motif_cohort, known) == read_checks(trained.path)
     assert not is_relabelled(trained, motif_cohort)
     assert is_relabelled(trained, contaminated)
-    new: Any = SimpleNamespace(split=np.array(["train", "new"], dtype=object))
+    new: Any = SimpleNamespace(splits=np.array(["train", "new"], dtype=object))
     now = check_for_training(contaminated, trained.tasks, None)
     assert checks_of(trained, contaminated, new) == now
     similar = next(each for each in now.findings if each.code == "similar-content")
     assert similar.groups == (("rep.1", "rep.3", "rep.5"),)
-    older: Any = SimpleNamespace(path=tmp_path, tasks=trained.tasks, settings=trained.settings)
+    older: Any = SimpleNamespace(runs=(SimpleNamespace(path=tmp_path),), model=trained.model, group_by=None)
     assert checks_of(older, contaminated, known) == now
 
 
@@ -143,8 +145,8 @@ def test_a_cohort_with_new_labels_is_checked_anew(
     metadata.to_csv(tmp_path / "new.tsv", sep="\t", index=False)
     relabel(motif_cohort.container.path, tmp_path / "new.tsv", tmp_path / "relabelled.h5")
     dataset = open_dataset(tmp_path / "relabelled.h5")
-    known: Any = SimpleNamespace(split=np.array(trained.split_of(dataset), dtype=object))
-    assert "new" not in known.split
+    known: Any = SimpleNamespace(splits=np.array(trained.split_of(dataset), dtype=object))
+    assert "new" not in known.splits
     kept = read_checks(trained.path)
     assert kept is not None
     assert "repeated-subject" in [each.code for each in kept.findings]
@@ -165,7 +167,7 @@ def test_the_page_shows_them(
     assert [row[0].text for row in shown["groups"].rows] == ["rep.1", "rep.3", "rep.5"]
     common = set(contaminated[1].sequences.decode()[1:31])
     n_marked = 0
-    for page in shown["sides"]:
+    for page in shown["directions"]:
         labels = [column.label for column in page.table.columns]
         place = labels.index("Carried by")
         for row in page.table.rows:

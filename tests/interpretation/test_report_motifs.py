@@ -13,14 +13,14 @@ import pandas as pd
 import pytest
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.interpretation import attributions
+from deeprc.interpretation.attributions import attribute
 from deeprc.interpretation.motifs import find_motifs
 from deeprc.interpretation.ranking import witness_ranking
-from deeprc.interpretation.report import run_report, sides
+from deeprc.interpretation.report import directions, run_report
 from deeprc.interpretation.report.findings import shared_by
 from deeprc.interpretation.report.motif_genes import CommonGene, common_genes, gene_cell, gene_sentence
 from deeprc.interpretation.survey import survey
-from deeprc.runs.judged import judge
+from deeprc.runs.performance import measure_performance
 from deeprc.runs.run import Run
 
 GENES = pd.DataFrame(
@@ -74,17 +74,14 @@ def test_a_gene_stands_out_in_most_carriers_at_thrice_its_share(share: float, of
     assert ("(<0.1% of all)" in str(gene_cell([gene]).value)) == (of_all < 0.001)
 
 
-def test_pages_of_sides(monkeypatch: pytest.MonkeyPatch, trained: Run, motif_cohort: RepertoireDataset) -> None:
-    read, reads = attributions.residue_frequencies, []
-    monkeypatch.setattr(attributions, "residue_frequencies", lambda dataset: reads.append(dataset) or read(dataset))
-    found = survey(trained, motif_cohort, top=60)
+def test_pages_of_directions(trained: Run, motif_cohort: RepertoireDataset) -> None:
+    found = survey(trained.model, motif_cohort, top=60, splits=trained.split_of(motif_cohort))
     shared = shared_by(motif_cohort, found.top, [], "patient_id")
-    pages = sides.side_pages(trained, motif_cohort, found, {"status=case": {}}, shared)
-    assert len(reads) == 1  # for all sides
-    side, page = found.sides[0], pages[0]
-    top = found.top[side.name]
-    own = attributions.attribute(trained, motif_cohort, top, output=side.output)
-    motifs = find_motifs(trained, motif_cohort, top, own, output=side.output, most=10)
+    pages = directions.direction_pages(trained, motif_cohort, found, {"status=case": {}}, shared)
+    direction, page = found.directions[0], pages[0]
+    top = found.top[direction.name].table
+    own = attribute(trained.model, motif_cohort, top, output=direction.output)
+    motifs = find_motifs(trained.model, motif_cohort, own, max_motifs=10)
     assert page.motifs is not None
     labels = [column.label for column in page.motifs.columns]
     assert labels[4] == "p, corrected"
@@ -96,22 +93,25 @@ def test_pages_of_sides(monkeypatch: pytest.MonkeyPatch, trained: Run, motif_coh
     text = page.motifs.rows[0][labels.index("Most common genes")].value
     assert text in [f"{name} in {most.iloc[0]:.0%} ({genes[name]:.0%} of all)" for name in most.index]
     without = replace(found, genes=found.genes.iloc[:0])
-    page = sides.side_pages(trained, motif_cohort, without, {"status=case": {}}, shared)[0]
+    page = directions.direction_pages(trained, motif_cohort, without, {"status=case": {}}, shared)[0]
     assert page.motifs is not None
     assert "Most common genes" not in [column.label for column in page.motifs.columns]
 
 
-def test_implanted_sequences_are_looked_for_on_each_side(
+def test_implanted_sequences_are_looked_for_in_each_direction(
     trained: Run, cohort_factory: Callable[..., RepertoireDataset]
 ) -> None:
     dataset = cohort_factory(20, 60, seed=5)
-    judged = judge(trained, dataset, trained.outputs(dataset).double().numpy())
-    found = survey(trained, dataset, top=5)
-    assert run_report._witnesses(trained, dataset, judged, found.sides) is None
+    performance = measure_performance(trained, dataset, trained.model.outputs(dataset).double().numpy())
+    splits = trained.split_of(dataset)
+    assert run_report._witnesses_among(dataset, splits, performance.labels) == []
+    assert run_report._witnesses(survey(trained.model, dataset, top=5)) is None
     carries = [["WWHW" in junction for junction in repertoire.sequences.decode()] for repertoire in dataset]
     known = np.concatenate(carries).astype(np.uint8)
     dataset.container.sequences = replace(dataset.container.sequences, witness=known)
-    table = run_report._witnesses(trained, dataset, judged, found.sides)
+    places = run_report._witnesses_among(dataset, splits, performance.labels)
+    assert places == np.flatnonzero(performance.rows(performance.held_out)).tolist()
+    table = run_report._witnesses(survey(trained.model, dataset, top=5, witnesses_among=places))
     assert table is not None
     assert [column.label for column in table.columns[:2]] == ["Ranked by", "For"]
     assert [[cell.text for cell in row[:2]] for row in table.rows] == [
@@ -121,7 +121,6 @@ def test_implanted_sequences_are_looked_for_on_each_side(
         ["contribution", "healthy"],
         ["response", "healthy"],
     ]
-    places = np.flatnonzero(judged.rows(judged.side)).tolist()
-    case, healthy = (witness_ranking(trained, dataset, places, sign=sign) for sign in (1, -1))
+    case, healthy = (witness_ranking(trained.model, dataset, places, sign=sign) for sign in (1, -1))
     auc = [column.label for column in table.columns].index("AUC")
     assert [row[auc].value for row in table.rows] == [*case["auc"], *healthy["auc"][1:]]

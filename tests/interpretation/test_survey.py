@@ -10,33 +10,39 @@ import pytest
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.interpretation.attention import attention_of, best_sequences, iterate_attention
-from deeprc.interpretation.survey import Survey, find_side, sides_of, survey
+from deeprc.interpretation.survey import Survey, directions_of, find_direction, survey
 from deeprc.runs.run import Run
 from deeprc.tasks import Task, parse_tasks
 
 
 @pytest.fixture(scope="module")
 def found(trained: Run, motif_cohort: RepertoireDataset) -> Survey:
-    return survey(trained, motif_cohort, top=40)
+    return survey(trained.model, motif_cohort, top=40, splits=trained.split_of(motif_cohort))
 
 
 def test_outputs_and_heads_are_those_of_the_repertoires(
     found: Survey, trained: Run, motif_cohort: RepertoireDataset
 ) -> None:
-    np.testing.assert_allclose(found.outputs, trained.outputs(motif_cohort).numpy(), rtol=1e-5, atol=1e-6)
-    one = attention_of(trained, motif_cohort, 3).heads
+    np.testing.assert_allclose(found.outputs, trained.model.outputs(motif_cohort).numpy(), rtol=1e-5, atol=1e-6)
+    one = attention_of(trained.model, motif_cohort, 3).heads
     pd.testing.assert_frame_equal(
         found.heads[found.heads["repertoire_id"] == "rep.3"].reset_index(drop=True), one, check_dtype=False
     )
 
 
-def test_the_top_of_each_side(found: Survey, trained: Run, motif_cohort: RepertoireDataset) -> None:
-    assert [(side.name, side.sign) for side in found.sides] == [("case", 1), ("healthy", -1)]
-    for side in found.sides:
-        best = best_sequences(iterate_attention(trained, motif_cohort), 40, by="contribution", sign=side.sign)
-        best = best[side.sign * best["contribution"] > 0]
-        pd.testing.assert_frame_equal(found.top[side.name].drop(columns="split"), best, check_dtype=False)
-    top = found.top["case"]
+def test_the_top_of_each_direction(found: Survey, trained: Run, motif_cohort: RepertoireDataset) -> None:
+    assert [(direction.name, direction.sign) for direction in found.directions] == [("case", 1), ("healthy", -1)]
+    for direction in found.directions:
+        best = best_sequences(
+            iterate_attention(trained.model, motif_cohort), 40, by="contribution", sign=direction.sign
+        )
+        best = best[direction.sign * best["contribution"] > 0]
+        top = found.top[direction.name]
+        pd.testing.assert_frame_equal(top.table.drop(columns="split"), best, check_dtype=False)
+        named = top.index.frame(motif_cohort)
+        assert named["junction_aa"].tolist() == top.table["junction_aa"].tolist()
+        assert named["sequence_id"].tolist() == top.table["sequence_id"].tolist()
+    top = found.top["case"].table
     assert top["junction_aa"].str.contains("WWHW").mean() >= 0.75
     split = dict(zip(motif_cohort.repertoire_ids, trained.split_of(motif_cohort), strict=True))
     assert top["split"].tolist() == [split[i] for i in top["repertoire_id"]]
@@ -45,7 +51,7 @@ def test_the_top_of_each_side(found: Survey, trained: Run, motif_cohort: Reperto
 def test_curves_cumulate_the_attention_from_the_most_attended(
     found: Survey, trained: Run, motif_cohort: RepertoireDataset
 ) -> None:
-    weights = np.sort(attention_of(trained, motif_cohort, 5).sequences["attention_weight"].to_numpy())[::-1]
+    weights = np.sort(attention_of(trained.model, motif_cohort, 5).sequences["attention_weight"].to_numpy())[::-1]
     curve = found.curves[found.curves["repertoire_id"] == "rep.5"]
     assert curve["share"].iloc[0] == 1 / len(weights)
     assert curve["attention"].iloc[0] == pytest.approx(weights[0])
@@ -56,7 +62,7 @@ def test_curves_cumulate_the_attention_from_the_most_attended(
 
 
 def test_gene_usage_of_all_and_of_the_attention(found: Survey, trained: Run, motif_cohort: RepertoireDataset) -> None:
-    tables = [attention_of(trained, motif_cohort, i).sequences for i in range(len(motif_cohort))]
+    tables = [attention_of(trained.model, motif_cohort, i).sequences for i in range(len(motif_cohort))]
     genes = found.genes[found.genes["field"] == "v_call"].set_index("name")
     for gene in ("TRBV1", "TRBV2"):
         shares = [(table["v_call"] == gene).mean() for table in tables]
@@ -68,13 +74,13 @@ def test_gene_usage_of_all_and_of_the_attention(found: Survey, trained: Run, mot
     assert not (found.genes["field"] == "j_call").any()
 
 
-def test_sides_of_all_kinds_of_targets() -> None:
+def test_directions_of_all_kinds_of_targets() -> None:
     tasks = [
         Task("CMV=+", "CMV", "binary", ("-", "?", "+")),
         Task("grade", "grade", "multiclass", ("a", "b")),
         Task("age", "age", "regression"),
     ]
-    found = [(side.name, side.output, side.sign, side.target) for side in sides_of(tasks)]
+    found = [(direction.name, direction.output, direction.sign, direction.target) for direction in directions_of(tasks)]
     assert found == [
         ("CMV: +", 0, 1, "CMV=+"),
         ("CMV: not +", 0, -1, "CMV=+"),
@@ -83,16 +89,16 @@ def test_sides_of_all_kinds_of_targets() -> None:
         ("age: higher", 3, 1, "age"),
         ("age: lower", 3, -1, "age"),
     ]
-    assert [side.name for side in sides_of(tasks[:1])] == ["+", "not +"]
-    assert find_side(tasks, None).name == "CMV: +"
-    assert find_side(tasks, "age: lower").sign == -1
+    assert [direction.name for direction in directions_of(tasks[:1])] == ["+", "not +"]
+    assert find_direction(tasks, None).name == "CMV: +"
+    assert find_direction(tasks, "age: lower").sign == -1
     with pytest.raises(InputError, match=r"expected one of CMV: \+, CMV: not \+, .*, found 'old'"):
-        find_side(tasks, "old")
+        find_direction(tasks, "old")
 
 
 def test_two_targets_of_one_column() -> None:
     tasks = parse_tasks(["grade=low", "grade:multiclass"], pd.DataFrame({"grade": ["high", "mid", "low"]}))
-    names = [side.name for side in sides_of(tasks)]
+    names = [direction.name for direction in directions_of(tasks)]
     assert names == ["grade=low: low", "grade=low: not low", "grade: high", "grade: low", "grade: mid"]
 
 
@@ -105,7 +111,7 @@ def test_a_container_without_genes_and_an_empty_repertoire(
     other.container.repertoire_offsets = np.insert(other.container.repertoire_offsets[1:-1], 0, [0, 0])
     other.container.repertoire_ids = np.array([f"new.{i}" for i in range(4)], object)[: len(other)]
     other.rows = np.arange(len(other.container.repertoire_offsets) - 1)
-    found = survey(run, other)
+    found = survey(run.model, other)
     assert found.genes.empty
     assert found.heads["n_sequences"].tolist()[0] == 0
     assert "new.0" not in set(found.curves["repertoire_id"])

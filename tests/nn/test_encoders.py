@@ -80,9 +80,9 @@ def test_an_encoder_of_another_package(installed: Path, cohort: RepertoireDatase
         )
     assert not end.value.code
     run = load_run(out, device="cpu")
-    assert type(run.network.embedding).__name__ == "Composition"
-    table = attention_table(run, cohort, 0, top=5)
-    found = attribute(run, cohort, table, steps=20)
+    assert type(run.model.network.embedding).__name__ == "Composition"
+    table = attention_table(run.model, cohort, 0, top=5)
+    found = attribute(run.model, cohort, table, steps=20)
     torch.testing.assert_close(
         torch.from_numpy(found.residues).nansum(dim=1), torch.from_numpy(found.change), atol=1e-4, rtol=1e-3
     )

@@ -22,7 +22,7 @@ from deeprc.datasets.simulation.write import write_container
 from deeprc.errors import InputError
 from deeprc.nn import Collator, DeepRC, GeneNames
 from deeprc.nn.batch import RepertoireBatch, cache_device
-from deeprc.nn.inference import attention_logits, cohort_outputs
+from deeprc.nn.inference import Inference
 from deeprc.nn.motif_convolution import motif_convolution
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
 from tests.conftest import random_sequences
@@ -126,7 +126,7 @@ def test_forward_equals_its_formula(genes: RepertoireDataset, shape: dict[str, o
     outputs = network(collator.sample(np.arange(5), 1000, np.random.default_rng(0)))
     expected = torch.stack([dense_outputs(network, genes, i) for i in range(5)])
     torch.testing.assert_close(outputs, expected, atol=1e-5, rtol=1e-5)
-    streamed = cohort_outputs(network, collator, top_fraction=1.0)
+    streamed = Inference(network, collator).outputs()
     torch.testing.assert_close(streamed, expected.detach(), atol=1e-5, rtol=1e-5)
 
 
@@ -162,24 +162,24 @@ def test_one_pass_equals_the_operations(genes: RepertoireDataset, shape: dict[st
 def test_scoring_in_chunks_is_scoring(genes: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     network = network_of(GeneNames.of(genes))
     collator = Collator(genes, "none", genes=network.gene_names)
-    whole = attention_logits(network, collator, 1)
+    whole = Inference(network, collator).logits(1)
     monkeypatch.setattr("deeprc.nn.network.chunk_size", lambda _: 7)
     assert torch.equal(network.score(collator.take(1, slice(None))), whole)
-    assert torch.equal(attention_logits(network, collator, 1, chunk=9), whole)
+    assert torch.equal(Inference(network, collator, chunk=9).logits(1), whole)
 
 
 def test_a_prediction_depends_neither_on_its_batch_nor_on_the_vocabulary(
     genes: RepertoireDataset, tmp_path: Path
 ) -> None:
     network = network_of(GeneNames.of(genes[:2]))
-    expected = cohort_outputs(network, Collator(genes, "none", genes=network.gene_names), top_fraction=1.0)
+    expected = Inference(network, Collator(genes, "none", genes=network.gene_names)).outputs()
     among = network(
         Collator(genes, "none", genes=network.gene_names).sample(np.array([1, 4, 2]), 1000, np.random.default_rng(0))
     )
     torch.testing.assert_close(among.detach(), expected[[1, 4, 2]], atol=1e-6, rtol=1e-5)
     other = write(tmp_path / "other.h5", v=("TRBV6-2,TRBV6-3", "TRBV1", "", "TRBV20-1", "TRBV5-1"), j=J_GENES[::-1])
     assert other.container.sequences.v_call.vocabulary != genes.container.sequences.v_call.vocabulary
-    again = cohort_outputs(network, Collator(other, "none", genes=network.gene_names), top_fraction=1.0)
+    again = Inference(network, Collator(other, "none", genes=network.gene_names)).outputs()
     assert torch.equal(again, expected)
 
 

@@ -4,14 +4,7 @@ import torch
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn import Collator, DeepRC, inference
-from deeprc.nn.inference import (
-    RepertoireOutputs,
-    attention_logits,
-    cohort_outputs,
-    pooled_representation,
-    pooled_representations,
-    repertoire_outputs,
-)
+from deeprc.nn.inference import Inference
 from deeprc.nn.motif_convolution import motif_convolution
 from deeprc.nn.network import RunningStandardisation
 from deeprc.nn.sampling import top_rows
@@ -66,7 +59,7 @@ def test_streamed_inference_equals_forward(
     collator = Collator(cohort, "log1p")
     batch = collator.sample(np.arange(6), 10_000, rng())
     expected = network(batch, top_fraction=top_fraction)
-    found = [repertoire_outputs(network, collator, i, top_fraction=top_fraction, chunk=chunk) for i in range(6)]
+    found = [Inference(network, collator, top_fraction, chunk).outputs([i])[0] for i in range(6)]
     torch.testing.assert_close(torch.stack(found), expected.detach(), atol=1e-5, rtol=1e-5)
 
 
@@ -76,41 +69,42 @@ def test_small_repertoires_together_have_the_numbers_that_they_have_alone(
     cohort: RepertoireDataset, network: DeepRC, monkeypatch: pytest.MonkeyPatch, top_fraction: float, chunk: int
 ) -> None:
     monkeypatch.setattr(inference, "chunk_size", lambda device: chunk)
-    alone = [repertoire_outputs(network, Collator(cohort, "log1p"), i, top_fraction=top_fraction) for i in range(30)]
+    alone = [Inference(network, Collator(cohort, "log1p"), top_fraction).outputs([i])[0] for i in range(30)]
     collator = Collator(cohort, "log1p")
-    together = RepertoireOutputs(network, collator, top_fraction=top_fraction)
-    for i in (*range(30), 17, 3, 29):  # one after the other, and then not
-        torch.testing.assert_close(together(i), alone[i], rtol=0, atol=0)
+    together = Inference(network, collator, top_fraction)
+    for positions in (list(range(30)), [17, 3, 29]):  # one after the other, and then not
+        found = together.outputs(positions)
+        torch.testing.assert_close(found, torch.stack([alone[i] for i in positions]), rtol=0, atol=0)
     positions = [21, 0, 1, 2, 7]
-    expected = [pooled_representation(network, collator, i, top_fraction=top_fraction) for i in positions]
-    found = list(pooled_representations(network, collator, positions, top_fraction=top_fraction))
+    expected = [next(together.pooled([i])) for i in positions]
+    found = list(together.pooled(positions))
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
 def test_chosen_rows_of_small_repertoires(cohort: RepertoireDataset, network: DeepRC) -> None:
     collator = Collator(cohort, "log1p")
     rows = [np.arange(i % 5) * 2 for i in range(len(cohort))]  # of some none
-    found = cohort_outputs(network, collator, top_fraction=0.5, rows=rows)
-    for i, own in enumerate(rows):
-        alone = repertoire_outputs(network, collator, i, top_fraction=0.5, rows=own)
+    found = Inference(network, collator, 0.5).outputs(rows=rows)
+    for i in range(len(rows)):
+        alone = Inference(network, collator, 0.5).outputs([i], rows=rows)[0]
         torch.testing.assert_close(found[i], alone, rtol=0, atol=0)
 
 
 def test_streamed_attention_equals_attend(cohort: RepertoireDataset, network: DeepRC) -> None:
     collator = Collator(cohort, "log1p")
-    logits = attention_logits(network, collator, 3, chunk=10)
+    logits = Inference(network, collator, chunk=10).logits(3)
     torch.testing.assert_close(logits, network.attend(collator.take(3, np.arange(len(cohort[3]))))[1].detach())
 
 
 def test_outputs_come_in_the_order_of_the_dataset(cohort: RepertoireDataset, network: DeepRC) -> None:
     order = np.array([7, 0, 21])
-    whole = cohort_outputs(network, Collator(cohort, "log1p"), top_fraction=0.5)
-    part = cohort_outputs(network, Collator(cohort[order], "log1p"), top_fraction=0.5)
+    whole = Inference(network, Collator(cohort, "log1p"), 0.5).outputs()
+    part = Inference(network, Collator(cohort[order], "log1p"), 0.5).outputs()
     torch.testing.assert_close(part, whole[order])
 
 
 def test_distinct_repertoires_give_distinct_outputs(cohort: RepertoireDataset, network: DeepRC) -> None:
-    outputs = cohort_outputs(network, Collator(cohort, "log1p"), top_fraction=1.0)
+    outputs = Inference(network, Collator(cohort, "log1p")).outputs()
     assert len({tuple(row) for row in outputs.tolist()}) == len(cohort)
 
 

@@ -14,10 +14,10 @@ def keys(n: int, seed: int = 0) -> torch.Tensor:
 
 
 @settings(deadline=None, max_examples=60)
-@given(sizes=SIZES, most=st.integers(1, 120), seed=st.integers(0, 1000))
-def test_rows_are_drawn_without_replacement_from_their_repertoire(sizes: list[int], most: int, seed: int) -> None:
-    rows, owner, offsets = draw_rows(torch.tensor(sizes), most, keys(len(sizes), seed))
-    assert offsets.tolist() == np.concatenate([[0], np.cumsum(np.minimum(sizes, most))]).tolist()
+@given(sizes=SIZES, max_rows=st.integers(1, 120), seed=st.integers(0, 1000))
+def test_rows_are_drawn_without_replacement_from_their_repertoire(sizes: list[int], max_rows: int, seed: int) -> None:
+    rows, owner, offsets = draw_rows(torch.tensor(sizes), max_rows, keys(len(sizes), seed))
+    assert offsets.tolist() == np.concatenate([[0], np.cumsum(np.minimum(sizes, max_rows))]).tolist()
     for b, size in enumerate(sizes):
         own = rows[offsets[b] : offsets[b + 1]].tolist()
         assert len(set(own)) == len(own)
@@ -26,10 +26,10 @@ def test_rows_are_drawn_without_replacement_from_their_repertoire(sizes: list[in
 
 
 @settings(deadline=None, max_examples=60)
-@given(sizes=SIZES, most=st.integers(1, 120), seed=st.integers(0, 1000), extra=st.integers(0, 9))
-def test_both_forms_draw_the_same_rows(sizes: list[int], most: int, seed: int, extra: int) -> None:
+@given(sizes=SIZES, max_rows=st.integers(1, 120), seed=st.integers(0, 1000), extra=st.integers(0, 9))
+def test_both_forms_draw_the_same_rows(sizes: list[int], max_rows: int, seed: int, extra: int) -> None:
     size, key = torch.tensor(sizes), keys(len(sizes), seed)
-    rows, owner, offsets = draw_rows(size, most, key)
+    rows, owner, offsets = draw_rows(size, max_rows, key)
     filled, filled_owner = _draw_rows_by_tensors(size, offsets, key, len(rows) + extra)
     assert len(filled) == len(rows) + extra
     assert torch.equal(filled[: len(rows)], rows)
@@ -38,14 +38,14 @@ def test_both_forms_draw_the_same_rows(sizes: list[int], most: int, seed: int, e
 
 
 def test_every_sequence_has_the_same_chance_and_follows_no_pattern() -> None:
-    n, most, draws = 50, 20, 20_000
-    rows, owner, _ = draw_rows(torch.full((draws,), n), most, keys(draws))
+    n, max_rows, draws = 50, 20, 20_000
+    rows, owner, _ = draw_rows(torch.full((draws,), n), max_rows, keys(draws))
     drawn = np.zeros((draws, n))
     drawn[owner, rows] = 1
-    deviation = (drawn.mean(axis=0) - most / n) / np.sqrt(0.4 * 0.6 / draws)
+    deviation = (drawn.mean(axis=0) - max_rows / n) / np.sqrt(0.4 * 0.6 / draws)
     assert np.abs(deviation).max() < 4.5
     apart = drawn[:, 0] * drawn[:, n // 2]  # far apart: as if drawn independently
-    assert apart.mean() == pytest.approx((most / n) ** 2, abs=0.02)
+    assert apart.mean() == pytest.approx((max_rows / n) ** 2, abs=0.02)
 
 
 def test_a_draw_is_a_function_of_its_key() -> None:
@@ -122,14 +122,14 @@ def test_both_forms_choose_the_same_top_rows(
     assert ((by_score >= 0) & (by_score < n + tail)).all()
 
 
-@pytest.mark.parametrize("most", [1, 3, 50])
-def test_at_most_so_many_rows_in_both_forms(most: int) -> None:
-    generator = torch.Generator().manual_seed(most)
+@pytest.mark.parametrize("max_rows", [1, 3, 50])
+def test_at_most_so_many_rows_in_both_forms(max_rows: int) -> None:
+    generator = torch.Generator().manual_seed(max_rows)
     logits = torch.randn(40, 2, generator=generator)
     offsets = torch.tensor([0, 10, 10, 12, 40])
-    rows, bounds = top_rows(logits, offsets, 0.5, most)
-    assert bounds.diff().tolist() == [min(5, most), 0, 1, min(14, most)]
-    others, same_bounds = _top_rows_by_tensors(logits, offsets, 0.5, most)
+    rows, bounds = top_rows(logits, offsets, 0.5, max_rows)
+    assert bounds.diff().tolist() == [min(5, max_rows), 0, 1, min(14, max_rows)]
+    others, same_bounds = _top_rows_by_tensors(logits, offsets, 0.5, max_rows)
     assert same_bounds.tolist() == bounds.tolist()
     for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         assert sorted(others[first:last].tolist()) == rows[first:last].tolist()

@@ -15,7 +15,7 @@ import torch
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.runs.ensemble import Ensemble, load_ensemble
+from deeprc.runs.ensemble import RunEnsemble, load_ensemble
 from deeprc.runs.experiment import train_run
 from deeprc.runs.run import Run, load_run
 
@@ -56,7 +56,7 @@ def test_the_runs_share_their_test_side_and_rotate_the_others(runs: list[Run], c
 
 
 def test_log_odds_and_numbers_are_the_means_of_the_runs(runs: list[Run], cohort: RepertoireDataset) -> None:
-    table = Ensemble(tuple(runs)).predict(cohort)
+    table = RunEnsemble(tuple(runs)).predict(cohort)
     members = [run.predict(cohort) for run in runs]
     odds = np.mean([np.log(p / (1 - p)) for p in (values(m, "status=case") for m in members)], axis=0)
     np.testing.assert_allclose(values(table, "status=case"), 1 / (1 + np.exp(-odds)), rtol=1e-5)
@@ -72,11 +72,11 @@ def test_log_odds_and_numbers_are_the_means_of_the_runs(runs: list[Run], cohort:
 
 
 def test_a_repertoire_that_any_run_learned_from_is_no_test(runs: list[Run], cohort: RepertoireDataset) -> None:
-    known = dict(zip(cohort.repertoire_ids, Ensemble(tuple(runs)).split_of(cohort), strict=True))
+    known = dict(zip(cohort.repertoire_ids, RunEnsemble(tuple(runs)).split_of(cohort), strict=True))
     test = set(runs[0].splits["test"])
     assert {i for i, side in known.items() if side == "test"} == test
     assert {side for i, side in known.items() if i not in test} == {"train"}
-    sides = Ensemble((runs[0], runs[0])).split_of(cohort)
+    sides = RunEnsemble((runs[0], runs[0])).split_of(cohort)
     assert sides == runs[0].split_of(cohort)
 
 
@@ -93,13 +93,13 @@ def test_metrics_are_of_the_mean(runs: list[Run], cohort: RepertoireDataset) -> 
 
 
 def test_the_order_of_the_runs_is_nothing(runs: list[Run], cohort: RepertoireDataset) -> None:
-    found = Ensemble(tuple(runs)).evaluate(cohort)["test"]["age"]
-    again = Ensemble(tuple(runs[::-1])).evaluate(cohort)["test"]["age"]
+    found = RunEnsemble(tuple(runs)).evaluate(cohort)["test"]["age"]
+    again = RunEnsemble(tuple(runs[::-1])).evaluate(cohort)["test"]["age"]
     assert found.keys() == again.keys()
     for name, value in found.items():
         assert value == pytest.approx(again[name], rel=1e-4)
     scale = np.mean([run.tasks[2].scale for run in runs])
-    table = Ensemble(tuple(runs)).predict(cohort)
+    table = RunEnsemble(tuple(runs)).predict(cohort)
     rows = table[(table["target"] == "age") & (table["split"] == "test")].dropna(subset="label")
     errors = (rows["prediction"] - rows["label"].astype(float)) / scale
     assert found["loss"] == pytest.approx(np.mean(errors**2) / 2, rel=1e-5)
@@ -113,17 +113,17 @@ def test_runs_without_a_common_test_side_are_told(
     )
     caplog.clear()
     with caplog.at_level(logging.WARNING):
-        assert "test" in Ensemble(tuple(runs)).split_of(cohort)
+        assert "test" in RunEnsemble(tuple(runs)).split_of(cohort)
         assert caplog.text == ""
-        assert set(Ensemble((runs[1], another)).split_of(cohort)) == {"train", "validation"}
+        assert set(RunEnsemble((runs[1], another)).split_of(cohort)) == {"train", "validation"}
     assert "no repertoire is on the test side of all runs; train them with the same `fold` and `seed`" in caplog.text
 
 
 def test_one_run_is_itself(runs: list[Run], cohort: RepertoireDataset) -> None:
     alone = load_ensemble([runs[1].path], device="cpu")
-    assert torch.equal(alone.outputs(cohort), runs[1].outputs(cohort))
+    assert torch.equal(alone.model.outputs(cohort), runs[1].model.outputs(cohort))
     assert alone.tasks == runs[1].tasks
-    assert load_ensemble(runs[1].path, device="cpu").outputs(cohort[:2]).equal(runs[1].outputs(cohort[:2]))
+    assert load_ensemble(runs[1].path, device="cpu").model.outputs(cohort[:2]).equal(runs[1].model.outputs(cohort[:2]))
     assert alone.split_of(cohort) == runs[1].split_of(cohort)
 
 
@@ -153,7 +153,7 @@ def test_runs_that_do_not_go_together(
 def test_a_run_of_before_validates_on_the_next_fold(runs: list[Run], cohort: RepertoireDataset, tmp_path: Path) -> None:
     usual = train_run(cohort.container.path, tmp_path / "usual", targets=TARGETS, config=SMALL, folds=4, device="cpu")
     assert usual.splits == runs[0].splits
-    assert torch.equal(usual.outputs(cohort), runs[0].outputs(cohort))
+    assert torch.equal(usual.model.outputs(cohort), runs[0].model.outputs(cohort))
     shutil.copytree(usual.path, tmp_path / "old")
     file = tmp_path / "old" / "config.yaml"
     text = file.read_text()

@@ -24,7 +24,7 @@ from deeprc.interpretation.attention import attention_of, attention_table
 from deeprc.runs import experiment
 from deeprc.runs.experiment import describe_end, resume_run, train_run
 from deeprc.runs.run import Run, load_run, write_splits
-from deeprc.training.trainer import TrainingState
+from deeprc.training.state import TrainingState
 from tests.conftest import Killed, killing
 
 SMALL = load_config(
@@ -100,7 +100,7 @@ def test_metrics_json_equals_evaluate(run: Run, cohort: RepertoireDataset) -> No
 
 
 def test_attention_sums_to_one_and_ranks(run: Run, cohort: RepertoireDataset) -> None:
-    table = attention_table(run, cohort, 3)
+    table = attention_table(run.model, cohort, 3)
     assert table.columns.tolist()[:5] == ["repertoire_id", "sequence_id", "junction_aa", "duplicate_count", "v_call"]
     assert len(table) == len(cohort[3])
     assert table["junction_aa"].tolist() == cohort[3].sequences.decode()
@@ -109,9 +109,9 @@ def test_attention_sums_to_one_and_ranks(run: Run, cohort: RepertoireDataset) ->
     by_rank = table.sort_values("attention_rank")
     assert by_rank["attention_rank"].tolist() == list(range(1, len(table) + 1))
     assert by_rank["attention_weight"].is_monotonic_decreasing
-    top = attention_table(run, cohort, 3, top=5)
+    top = attention_table(run.model, cohort, 3, top=5)
     pd.testing.assert_frame_equal(top, by_rank.head(5).reset_index(drop=True))
-    heads = attention_of(run, cohort, 3, top=5).heads
+    heads = attention_of(run.model, cohort, 3, top=5).heads
     assert heads["head"].tolist() == [1, 2]
     for head, size in zip(heads["head"], heads["metastable_size"], strict=True):
         largest = table[f"attention_weight_{head}"].sort_values(ascending=False).cumsum()

@@ -51,11 +51,11 @@ def train(dataset: RepertoireDataset, folder: Path, **options: object) -> Run:
 def run(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
     run = train(cohort, tmp_path_factory.mktemp("runs") / "run")
     with torch.no_grad():
-        run.network.gene_embedding.v_weight[0] = 0.5  # so that an unknown gene is not the others' mean
+        run.model.network.gene_embedding.v_weight[0] = 0.5  # so that an unknown gene is not the others' mean
         save_tensors(
             run.path / "model.safetensors",
-            run.network.state_dict(),
-            {"genes": run.network.gene_names.to_mapping()},
+            run.model.network.state_dict(),
+            {"genes": run.model.network.gene_names.to_mapping()},
         )
     return load_run(run.path, device="cpu")
 
@@ -63,20 +63,20 @@ def run(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_the_names_are_saved_with_the_weights(run: Run) -> None:
     _, saved = load_tensors(run.path / "model.safetensors")
     assert saved["genes"] == {"v_call": ["TRBV1", "TRBV2"], "j_call": []}
-    assert run.network.gene_names == GeneNames(("TRBV1", "TRBV2"), ())
+    assert run.model.network.gene_names == GeneNames(("TRBV1", "TRBV2"), ())
     assert yaml.safe_load((run.path / "config.yaml").read_text())["network"]["gene_units"] == 4
 
 
 def test_genes_are_told_by_their_names(run: Run, cohort: RepertoireDataset, tmp_path: Path) -> None:
     other = rewritten(cohort, tmp_path / "other.h5")
     assert other.container.sequences.v_call.vocabulary != cohort.container.sequences.v_call.vocabulary
-    expected = run.outputs(cohort)
-    assert torch.equal(run.outputs(other), expected)
-    pd.testing.assert_frame_equal(attention_table(run, other, 3), attention_table(run, cohort, 3))
+    expected = run.model.outputs(cohort)
+    assert torch.equal(run.model.outputs(other), expected)
+    pd.testing.assert_frame_equal(attention_table(run.model, other, 3), attention_table(run.model, cohort, 3))
     renamed = rewritten(cohort, tmp_path / "renamed.h5", new_names={"TRBV1": "TRBV30"})
     missing = rewritten(cohort, tmp_path / "missing.h5", new_names={"TRBV1": ""})
-    assert not torch.equal(run.outputs(renamed), expected)
-    assert torch.equal(run.outputs(renamed), run.outputs(missing))
+    assert not torch.equal(run.model.outputs(renamed), expected)
+    assert torch.equal(run.model.outputs(renamed), run.model.outputs(missing))
 
 
 def test_a_cohort_without_genes_is_refused_before_anything_is_written(
@@ -104,7 +104,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(cohort: RepertoireDataset, tm
     resumed = resume_run(tmp_path / "killed")
     for name in ("predictions.tsv", "metrics.json"):
         assert (resumed.path / name).read_bytes() == (whole.path / name).read_bytes()
-    assert resumed.network.gene_names == whole.network.gene_names
+    assert resumed.model.network.gene_names == whole.model.network.gene_names
 
 
 def test_runs_of_earlier_versions_load(cohort: RepertoireDataset, tmp_path: Path) -> None:
@@ -113,12 +113,12 @@ def test_runs_of_earlier_versions_load(cohort: RepertoireDataset, tmp_path: Path
     body = yaml.safe_load((run.path / "config.yaml").read_text())
     del body["network"]["gene_units"]
     (run.path / "config.yaml").write_text(yaml.safe_dump(body))
-    assert torch.equal(load_run(run.path, device="cpu").outputs(cohort), run.outputs(cohort))
+    assert torch.equal(load_run(run.path, device="cpu").model.outputs(cohort), run.model.outputs(cohort))
 
 
 def test_weights_without_names_are_damaged(run: Run, tmp_path: Path) -> None:
     for file in run.path.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
-    save_tensors(tmp_path / "model.safetensors", run.network.state_dict(), {"update": 1})
+    save_tensors(tmp_path / "model.safetensors", run.model.network.state_dict(), {"update": 1})
     with pytest.raises(InputError, match=r"model.safetensors: does not fit config.yaml: has no names of genes"):
         load_run(tmp_path)

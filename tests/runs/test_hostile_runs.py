@@ -29,7 +29,7 @@ from deeprc.cli import main
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.runs.experiment import train_run
-from deeprc.training.trainer import TrainingState
+from deeprc.training.state import TrainingState
 
 DRIVER = Path(__file__).parents[1] / "toys" / "run_commands.py"
 SECONDS = 540  # for all commands of one child

@@ -22,7 +22,7 @@ def test_the_average_by_hand(memory: float) -> None:
     for t in range(30):
         kept = min(memory, (1 + t) / (10 + t))
         expected = kept * expected + (1 - kept) * shifted(network)
-        average.take_in()
+        average.update()
     np.testing.assert_allclose(average.network.pooling.queries.numpy(), expected, rtol=1e-5)
     assert not np.allclose(expected, network.pooling.queries.detach().numpy())
 
@@ -32,7 +32,7 @@ def test_moments_are_averaged_and_counts_copied() -> None:
     average = AveragedNetwork(network, 0.99)
     standardisation, averaged = network.output_network[0], average.network.output_network[0]
     standardisation.start(torch.full((3, 4), 2.0))
-    average.take_in()
+    average.update()
     torch.testing.assert_close(averaged.mean, torch.full((4,), 1.8))  # 0.9 of the way from 0
     assert int(averaged.updates) == int(standardisation.updates) == standardisation.memory
 
@@ -40,7 +40,7 @@ def test_moments_are_averaged_and_counts_copied() -> None:
 def test_without_memory_there_is_one_network() -> None:
     network = DeepRC(n_kernels=4)
     average = AveragedNetwork(network, 0.0)
-    average.take_in()
+    average.update()
     assert average.network is network
     assert average.tensors() == {}
 
@@ -50,11 +50,11 @@ def test_a_restored_average_goes_on_as_before() -> None:
     averages = [AveragedNetwork(network, 0.99) for _ in range(2)]
     for t in range(6):
         shifted(network)
-        averages[0].take_in()
+        averages[0].update()
         if t == 2:
             averages[1].restore({name: tensor.clone() for name, tensor in averages[0].tensors().items()})
         elif t > 2:
-            averages[1].take_in()
+            averages[1].update()
     for name, tensor in averages[0].tensors().items():
         assert torch.equal(averages[1].tensors()[name], tensor), name
 

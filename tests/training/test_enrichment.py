@@ -10,12 +10,18 @@ from numpy.typing import NDArray
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.tasks import Task
-from deeprc.training import kmer_correlations
-from deeprc.training.enrichment import LEVEL, Motif, enriched_motifs, places_within
+from deeprc.training import kmer_occurrences
+from deeprc.training.enrichment import (
+    LEVEL,
+    EnrichedMotif,
+    MotifLimits,
+    enumerate_kmer_offsets,
+    find_enriched_motifs,
+)
 from tests.conftest import random_sequences, write_cohort
 
 BINARY = [Task("status", "status", "binary", ("no", "yes"))]
-PATTERNS = places_within(3, 4)
+PATTERNS = enumerate_kmer_offsets(3, 4)
 
 
 def implanted(
@@ -37,15 +43,30 @@ def column(values: Sequence[float]) -> NDArray[np.float64]:
     return np.array(values, np.float64)[:, None]
 
 
-def test_places_within() -> None:
-    assert places_within(3, 4) == [(0, 1, 2), (0, 1, 3), (0, 2, 3)]
-    assert len(places_within(4, 6)) == 10
+def find_motifs(
+    dataset: RepertoireDataset,
+    labels: NDArray[np.float64],
+    tasks: Sequence[Task],
+    *,
+    patterns: Sequence[Sequence[int]],
+    max_motifs: int,
+    seed: int = 0,
+    **limits: float,
+) -> list[EnrichedMotif]:
+    """Call `find_enriched_motifs` with its limits one by one."""
+    own = MotifLimits(max_motifs, **limits)  # type: ignore[arg-type]
+    return find_enriched_motifs(dataset, labels, tasks, patterns=patterns, limits=own, seed=seed)
+
+
+def test_enumerate_kmer_offsets() -> None:
+    assert enumerate_kmer_offsets(3, 4) == [(0, 1, 2), (0, 1, 3), (0, 2, 3)]
+    assert len(enumerate_kmer_offsets(4, 6)) == 10
 
 
 def test_motifs_of_both_classes_each_once(tmp_path: Path) -> None:
     y = [b % 2 for b in range(40)]
     cohort = implanted(tmp_path, [["WHWM"] if label else ["CYFC"] for label in y])
-    found = enriched_motifs(cohort, column(y), BINARY, patterns=[(0, 1, 2, 3)], most=8)
+    found = find_motifs(cohort, column(y), BINARY, patterns=[(0, 1, 2, 3)], max_motifs=8)
     assert {motif.pattern: np.sign(motif.correlation) for motif in found} == {"WHWM": 1, "CYFC": -1}
     assert all(motif.output == 0 and motif.n_residues == 4 and motif.p_value <= 0.01 for motif in found)
 
@@ -54,7 +75,7 @@ def test_a_motif_with_a_gap(tmp_path: Path) -> None:
     y = [b % 2 for b in range(40)]
     rng = np.random.default_rng(1)
     cohort = implanted(tmp_path, [[f"W{AMINO_ACIDS[rng.integers(20)]}HW"] if label else [] for label in y])
-    found = enriched_motifs(cohort, column(y), BINARY, patterns=PATTERNS, most=1)
+    found = find_motifs(cohort, column(y), BINARY, patterns=PATTERNS, max_motifs=1)
     assert [motif.pattern for motif in found] == ["W.HW"]
 
 
@@ -64,14 +85,14 @@ def test_classes_and_numbers_and_several_tasks(tmp_path: Path) -> None:
     cohort = implanted(tmp_path, [[motifs[g]] for g in grade])
     classes = Task("grade", "grade", "multiclass", ("a", "b", "c"))
     number = Task("age", "age", "regression", mean=1.0, scale=2.0)
-    found = enriched_motifs(cohort, column(grade), [classes], patterns=[(0, 1, 2, 3)], most=3)
+    found = find_motifs(cohort, column(grade), [classes], patterns=[(0, 1, 2, 3)], max_motifs=3)
     assert {motif.pattern: motif.output for motif in found} == {"WHWM": 0, "CYFC": 1, "MMWW": 2}
     age = np.array(grade, np.float64) == 2
     age[:6] = np.nan
     table = np.stack([np.array(grade, np.float64), np.where(np.arange(48) < 6, np.nan, 30 + 5.0 * age)], axis=1)
-    both = enriched_motifs(cohort, table, [classes, number], patterns=[(0, 1, 2, 3)], most=4)
+    both = find_motifs(cohort, table, [classes, number], patterns=[(0, 1, 2, 3)], max_motifs=4)
     assert {motif.pattern for motif in both} >= set(motifs)
-    alone = enriched_motifs(cohort, table[:, 1:], [number], patterns=[(0, 1, 2, 3)], most=4)
+    alone = find_motifs(cohort, table[:, 1:], [number], patterns=[(0, 1, 2, 3)], max_motifs=4)
     assert [(motif.pattern, motif.output) for motif in alone[:1]] == [("MMWW", 0)]
 
 
@@ -81,8 +102,8 @@ def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     numbers = [
         len(
-            enriched_motifs(
-                cohort, column(rng.permutation(40) % 2), BINARY, patterns=PATTERNS, most=8, level=0.05, seed=seed
+            find_motifs(
+                cohort, column(rng.permutation(40) % 2), BINARY, patterns=PATTERNS, max_motifs=8, level=0.05, seed=seed
             )
         )
         for seed in range(20)
@@ -94,7 +115,7 @@ def test_forms_in_the_same_sequences_count_once(tmp_path: Path) -> None:
     """The carriers of WHWMF hold WHWM, HWMF, WH.M ...; a second motif is in other sequences."""
     y = [b % 2 for b in range(40)]
     cohort = implanted(tmp_path, [["WHWMF", "CYFC"] if label else [] for label in y])
-    found = enriched_motifs(cohort, column(y), BINARY, patterns=[*PATTERNS, (0, 1, 2, 3)], most=16)
+    found = find_motifs(cohort, column(y), BINARY, patterns=[*PATTERNS, (0, 1, 2, 3)], max_motifs=16)
     of_first = [motif.pattern for motif in found if set(motif.pattern) <= set("WHMF.")]
     of_second = [motif.pattern for motif in found if set(motif.pattern) <= set("CYF.")]
     assert (len(of_first), len(of_second), len(found)) == (1, 1, 2)
@@ -103,7 +124,9 @@ def test_forms_in_the_same_sequences_count_once(tmp_path: Path) -> None:
 def test_a_form_with_sequences_of_its_own_is_found_beside_the_other(tmp_path: Path) -> None:
     y = [b % 2 for b in range(40)]
     cohort = implanted(tmp_path, [["WHWM", "WHM"] if label else [] for label in y])  # a residue is left out in half
-    found = enriched_motifs(cohort, column(y), BINARY, patterns=[*places_within(3, 3), (0, 1, 2, 3)], most=16)
+    found = find_motifs(
+        cohort, column(y), BINARY, patterns=[*enumerate_kmer_offsets(3, 3), (0, 1, 2, 3)], max_motifs=16
+    )
     patterns = {motif.pattern for motif in found}
     assert "WHM" in patterns
     assert len(patterns) == 2
@@ -111,13 +134,13 @@ def test_a_form_with_sequences_of_its_own_is_found_beside_the_other(tmp_path: Pa
 
 @pytest.mark.parametrize("labels", [[np.nan] * 30, [1.0] * 30, [1.0, 0.0, *[np.nan] * 28]])
 def test_too_few_labels_find_nothing(cohort: RepertoireDataset, labels: list[float]) -> None:
-    assert enriched_motifs(cohort, column(labels), BINARY, patterns=PATTERNS, most=8) == []
+    assert find_motifs(cohort, column(labels), BINARY, patterns=PATTERNS, max_motifs=8) == []
 
 
 def test_the_same_seed_finds_the_same(cohort_factory: Callable[..., RepertoireDataset]) -> None:
     cohort = cohort_factory(24)
     y = column([b % 2 for b in range(24)])
-    first, again = (enriched_motifs(cohort, y, BINARY, patterns=PATTERNS, most=8, seed=3) for _ in range(2))
+    first, again = (find_motifs(cohort, y, BINARY, patterns=PATTERNS, max_motifs=8, seed=3) for _ in range(2))
     assert first == again
     assert first[0].pattern in ("WWH", "WHW", "WW.W", "W.HW")
 
@@ -131,7 +154,7 @@ def test_the_level_holds_over_all_outputs_together(tmp_path: Path) -> None:
     shown = 0
     for seed in range(10):
         table = np.stack([rng.permutation(40) % 4, rng.normal(size=40)], axis=1)
-        shown += bool(enriched_motifs(cohort, table, [task, other], patterns=PATTERNS, most=8, level=0.05, seed=seed))
+        shown += bool(find_motifs(cohort, table, [task, other], patterns=PATTERNS, max_motifs=8, level=0.05, seed=seed))
     assert shown <= 2
 
 
@@ -153,12 +176,12 @@ def test_p_values_are_of_all_outputs_together(tmp_path: Path) -> None:
     others = [Task("age", "age", "regression", mean=0.0, scale=1.0), Task("b", "b", "multiclass", ("a", "b"))]
     table = np.column_stack([y, rng.normal(size=40), rng.permutation(40) % 2])
 
-    def found(tasks: list[Task], **limits: float) -> list[Motif]:
-        return enriched_motifs(cohort, table[:, : len(tasks)], tasks, patterns=[(0, 1, 2, 3)], most=8, **limits)
+    def found(tasks: list[Task], **limits: float) -> list[EnrichedMotif]:
+        return find_motifs(cohort, table[:, : len(tasks)], tasks, patterns=[(0, 1, 2, 3)], max_motifs=8, **limits)
 
-    (alone,) = found(BINARY, doubtful=1.0)
+    (alone,) = found(BINARY, doubtful_level=1.0)
     for n_outputs, tasks in ((2, [*BINARY, others[0]]), (4, [*BINARY, *others])):
-        together = [motif for motif in found(tasks, doubtful=4.0) if motif.output == 0]
+        together = [motif for motif in found(tasks, doubtful_level=4.0) if motif.output == 0]
         assert together == [replace(alone, p_value=pytest.approx(n_outputs * alone.p_value))]
         assert found(tasks, level=0.99 * n_outputs * alone.p_value) == []
         assert [m.pattern for m in found(tasks, level=1.01 * n_outputs * alone.p_value)] == [alone.pattern]
@@ -167,25 +190,25 @@ def test_p_values_are_of_all_outputs_together(tmp_path: Path) -> None:
 def test_the_strongest_is_doubtful_where_nothing_stands_out(tmp_path: Path) -> None:
     cohort, y = with_a_weak_motif(tmp_path)
 
-    def found(**limits: float) -> list[Motif]:
-        return enriched_motifs(cohort, y, BINARY, patterns=[(0, 1, 2, 3)], most=8, **limits)
+    def found(**limits: float) -> list[EnrichedMotif]:
+        return find_motifs(cohort, y, BINARY, patterns=[(0, 1, 2, 3)], max_motifs=8, **limits)
 
-    (doubtful,) = found(doubtful=0.5)
+    (doubtful,) = found(doubtful_level=0.5)
     assert doubtful.pattern == "WHWM"
     assert LEVEL < doubtful.p_value < 0.5
     assert found() == []
-    assert found(doubtful=0.99 * doubtful.p_value) == []
-    assert [motif.pattern for motif in found(level=1.01 * doubtful.p_value, doubtful=1.0)] == ["WHWM"]
+    assert found(doubtful_level=0.99 * doubtful.p_value) == []
+    assert [motif.pattern for motif in found(level=1.01 * doubtful.p_value, doubtful_level=1.0)] == ["WHWM"]
 
 
 def test_each_output_may_have_a_doubtful_motif_unless_one_has_a_better(tmp_path: Path) -> None:
     grade = [b % 4 for b in range(80)]
     cohort = implanted(tmp_path, [["WHWM"] if g == 0 else [] for g in grade])
     task = Task("grade", "grade", "multiclass", tuple("abcd"))
-    every = enriched_motifs(cohort, column(grade), [task], patterns=[(0, 1, 2, 3)], most=8, doubtful=4.0)
+    every = find_motifs(cohort, column(grade), [task], patterns=[(0, 1, 2, 3)], max_motifs=8, doubtful_level=4.0)
     assert {motif.output for motif in every if motif.p_value <= LEVEL} == {motif.output for motif in every}
     nobody = np.random.default_rng(2).permutation(grade)
-    doubtful = enriched_motifs(cohort, column(nobody), [task], patterns=[(0, 1, 2, 3)], most=8, doubtful=4.0)
+    doubtful = find_motifs(cohort, column(nobody), [task], patterns=[(0, 1, 2, 3)], max_motifs=8, doubtful_level=4.0)
     assert sorted(motif.output for motif in doubtful) == [0, 1, 2, 3]
     assert all(motif.p_value > LEVEL for motif in doubtful)
 
@@ -194,7 +217,7 @@ def test_a_class_that_nobody_has_changes_nothing(tmp_path: Path) -> None:
     y = [b % 2 for b in range(40)]
     cohort = implanted(tmp_path, [["WHWM"] if label else [] for label in y])
     found = [
-        enriched_motifs(cohort, column(y), [Task("x", "x", "multiclass", classes)], patterns=[(0, 1, 2, 3)], most=1)
+        find_motifs(cohort, column(y), [Task("x", "x", "multiclass", classes)], patterns=[(0, 1, 2, 3)], max_motifs=1)
         for classes in (("a", "b"), ("a", "b", "nobody"))
     ]
     assert [motif.pattern for motif in found[0]] == ["WHWM"]
@@ -202,7 +225,7 @@ def test_a_class_that_nobody_has_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_without_patterns_nothing_is_found(cohort: RepertoireDataset) -> None:
-    assert enriched_motifs(cohort, column([b % 2 for b in range(len(cohort))]), BINARY, patterns=[], most=8) == []
+    assert find_motifs(cohort, column([b % 2 for b in range(len(cohort))]), BINARY, patterns=[], max_motifs=8) == []
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.2])
@@ -218,7 +241,7 @@ def test_what_a_motif_displaces_is_not_taken_for_a_motif(tmp_path: Path, rate: f
         repertoires.append(sequences)
     cohort = write_cohort(tmp_path / "cohort.h5", repertoires, pd.DataFrame({"x": range(60)}), 0)
     y = [b % 2 for b in range(60)]
-    found = enriched_motifs(cohort, column(y), BINARY, patterns=[(0, 1, 2, 3)], most=16)
+    found = find_motifs(cohort, column(y), BINARY, patterns=[(0, 1, 2, 3)], max_motifs=16)
     assert [motif.pattern for motif in found] == ["WHWM"]
 
 
@@ -240,8 +263,8 @@ def weak(folder: Path, *, strong: float = 0.0, common: float = 0.0) -> Repertoir
 
 def test_a_weak_motif_behind_the_forms_of_a_strong_one(tmp_path: Path) -> None:
     cohort, y = weak(tmp_path, strong=0.2), column([b % 2 for b in range(160)])
-    patterns = [places for k in (2, 3, 4) for places in places_within(k, 6)]
-    found = [motif.pattern for motif in enriched_motifs(cohort, y, BINARY, patterns=patterns, most=16)]
+    patterns = [places for k in (2, 3, 4) for places in enumerate_kmer_offsets(k, 6)]
+    found = [motif.pattern for motif in find_motifs(cohort, y, BINARY, patterns=patterns, max_motifs=16)]
     assert found[0] == "WHWM"
     assert found[1] in ("CYFC", "CYF", "YFC", "CY.C", "C.FC")
     assert len(found) == 2
@@ -252,8 +275,8 @@ def test_motifs_too_common_to_compare_are_taken_alone(tmp_path: Path, monkeypatc
     cohort, y = weak(tmp_path, common=0.5), column([b % 2 for b in range(160)])
     found = []
     for room in (10_000, 10_000_000):
-        monkeypatch.setattr(kmer_correlations, "_MOST_OCCURRENCES", room)
-        found.append(enriched_motifs(cohort, y, BINARY, patterns=[(0, 2), (0, 1, 2, 3)], most=8))
+        monkeypatch.setattr(kmer_occurrences, "_MAX_OCCURRENCES", room)
+        found.append(find_motifs(cohort, y, BINARY, patterns=[(0, 2), (0, 1, 2, 3)], max_motifs=8))
     for motifs in found:
         assert {motif.pattern for motif in motifs} >= {"CYFC"}
         assert {motif.pattern for motif in motifs[:2]} <= {"K.A", "K.G", "CYFC"}
@@ -263,7 +286,7 @@ def test_motifs_too_common_to_compare_are_taken_alone(tmp_path: Path, monkeypatc
 
 def test_another_outputs_rare_class_or_outlier_costs_no_power(tmp_path: Path) -> None:
     cohort, y = weak(tmp_path), np.array([b % 2 for b in range(160)], np.float64)
-    alone = enriched_motifs(cohort, y[:, None], BINARY, patterns=[(0, 1, 2, 3)], most=4)
+    alone = find_motifs(cohort, y[:, None], BINARY, patterns=[(0, 1, 2, 3)], max_motifs=4)
     assert [motif.pattern for motif in alone] == ["CYFC"]
     outlier = np.random.default_rng(0).normal(size=160)
     outlier[5] = 1000
@@ -276,7 +299,7 @@ def test_another_outputs_rare_class_or_outlier_costs_no_power(tmp_path: Path) ->
         (np.stack([y, single.astype(float)], axis=1), [*BINARY, *BINARY]),
         (three[:, None], [classes]),
     ):
-        found = enriched_motifs(cohort, table, tasks, patterns=[(0, 1, 2, 3)], most=4)
+        found = find_motifs(cohort, table, tasks, patterns=[(0, 1, 2, 3)], max_motifs=4)
         assert [motif.pattern for motif in found] == ["CYFC"], tasks
         assert found[0].correlation == pytest.approx(alone[0].correlation, abs=0.02) or tasks == [classes]
 
@@ -285,8 +308,12 @@ def test_one_outlying_number_does_not_rule_the_ranks(tmp_path: Path) -> None:
     cohort = weak(tmp_path)
     age = 50 + 10.0 * (np.arange(160) % 2) + np.random.default_rng(0).normal(size=160)
     age[0] = 1e9
-    found = enriched_motifs(
-        cohort, age[:, None], [Task("age", "age", "regression", mean=0.0, scale=1.0)], patterns=[(0, 1, 2, 3)], most=4
+    found = find_motifs(
+        cohort,
+        age[:, None],
+        [Task("age", "age", "regression", mean=0.0, scale=1.0)],
+        patterns=[(0, 1, 2, 3)],
+        max_motifs=4,
     )
     assert [motif.pattern for motif in found] == ["CYFC"]
 
@@ -297,7 +324,7 @@ def test_empty_repertoires_tell_nothing(tmp_path: Path) -> None:
     repertoires = [[] if b < 15 else random_sequences(rng, 100) for b in range(60)]
     cohort = write_cohort(tmp_path / "cohort.h5", repertoires, pd.DataFrame({"x": range(60)}), 0)
     y = [0.0 if b < 15 else b % 2 for b in range(60)]
-    assert enriched_motifs(cohort, column(y), BINARY, patterns=PATTERNS, most=8) == []
+    assert find_motifs(cohort, column(y), BINARY, patterns=PATTERNS, max_motifs=8) == []
 
 
 def test_small_repertoires_count_less(tmp_path: Path) -> None:
@@ -311,7 +338,7 @@ def test_small_repertoires_count_less(tmp_path: Path) -> None:
         repertoires.append(sequences)
     cohort = write_cohort(tmp_path / "cohort.h5", repertoires, pd.DataFrame({"x": range(60)}), 0)
     y = column([b % 2 for b in range(60)])
-    found = enriched_motifs(cohort, y, BINARY, patterns=[(0, 1, 2, 3)], most=4)
+    found = find_motifs(cohort, y, BINARY, patterns=[(0, 1, 2, 3)], max_motifs=4)
     values = y[:, 0]
     frequency = np.array([sum("WHWM" in text for text in each) / len(each) for each in repertoires])
     sizes = np.array([len(each) for each in repertoires])
@@ -334,8 +361,8 @@ def test_what_nearly_all_sequences_carry_leaves_nothing_to_judge_by(tmp_path: Pa
             [f"KWKMHWC{text}" if i < share * 200 * (b % 2) else text for i, text in enumerate(sequences)]
         )
     cohort = write_cohort(tmp_path / "cohort.h5", repertoires, pd.DataFrame({"x": range(60)}), 0)
-    patterns = [places for k in (2, 3) for places in places_within(k, 6)]
-    found = enriched_motifs(cohort, column([b % 2 for b in range(60)]), BINARY, patterns=patterns, most=16)
+    patterns = [places for k in (2, 3) for places in enumerate_kmer_offsets(k, 6)]
+    found = find_motifs(cohort, column([b % 2 for b in range(60)]), BINARY, patterns=patterns, max_motifs=16)
     assert len(found) == 1
     assert found[0].correlation > 0.9
 
@@ -351,7 +378,7 @@ def test_larger_repertoires_of_one_class_are_no_signal(tmp_path: Path) -> None:
         folder = tmp_path / str(seed)
         folder.mkdir()
         cohort = write_cohort(folder / "cohort.h5", repertoires, pd.DataFrame({"x": range(120)}), 0)
-        patterns = [places for k in (2, 3) for places in places_within(k, 5)]
-        found = enriched_motifs(cohort, column(y.astype(float)), BINARY, patterns=patterns, most=16, seed=seed)
+        patterns = [places for k in (2, 3) for places in enumerate_kmer_offsets(k, 5)]
+        found = find_motifs(cohort, column(y.astype(float)), BINARY, patterns=patterns, max_motifs=16, seed=seed)
         shown += len(found) > 0
     assert shown <= 1

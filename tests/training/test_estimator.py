@@ -77,7 +77,7 @@ def test_log_counts_of_ones_hide_nothing(tmp_path: Path, caplog: pytest.LogCaptu
     cohort = open_dataset(tmp_path / "ones.h5")
     changes = {"n_updates": 2, "evaluate_every": 1, "n_sequences": 10, "abundance": "log"}
     model = DeepRCClassifier(overrides=changes).fit(cohort, cohort.metadata["y"])
-    assert model.config_.network.abundance == "none"
+    assert model.model_.config.network.abundance == "none"
     assert "abundance=none in the place of log" in caplog.text
 
 

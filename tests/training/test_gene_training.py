@@ -20,9 +20,9 @@ from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.nn.genes import GeneNames
-from deeprc.nn.inference import cohort_outputs
+from deeprc.nn.inference import Inference
 from deeprc.tasks import Task
-from deeprc.training.enrichment import Motif
+from deeprc.training.enrichment import EnrichedMotif
 from deeprc.training.trainer import Fold, Trainer
 from tests.conftest import Killed, killing, random_sequences
 
@@ -81,7 +81,7 @@ def make(dataset: RepertoireDataset, settings: Config, *, n: int, checkpoint: Pa
 
 def auc_of(trainer: Trainer, dataset: RepertoireDataset) -> float:
     test = dataset[len(dataset) - N_TEST :]
-    outputs = cohort_outputs(trainer.network, trainer._make_collator(test), top_fraction=1.0)[:, 0]
+    outputs = Inference(trainer.network, trainer._make_collator(test)).outputs()[:, 0]
     return float(roc_auc_score(label(test)[:, 0], outputs))
 
 
@@ -151,7 +151,9 @@ def test_every_embedding_learns(cohort: RepertoireDataset) -> None:
 def test_a_start_from_motifs_reads_the_kernels_alone(
     cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deeprc.training.trainer.find_seeds", lambda *_, **__: [Motif((0, 1, 2), 0, 0.5, 0.01)])
+    monkeypatch.setattr(
+        "deeprc.training.trainer.find_start_motifs", lambda *_, **__: [EnrichedMotif((0, 1, 2), 0, 0.5, 0.01)]
+    )
     trainer = make(cohort, config(seeded_start=0.5), n=240)
     trainer.start()
     first, linear = trainer.network.key_network[0].weight[0], trainer.network.output_network[-1].weight[0]
@@ -176,9 +178,9 @@ def test_a_saved_estimator_knows_its_genes(cohort: RepertoireDataset, tmp_path: 
     model.save(tmp_path / "model.safetensors")
     loaded = DeepRCClassifier.load(tmp_path / "model.safetensors")
     other = write(tmp_path / "other.h5", 110, test_genes=GENES[::-1])
-    assert loaded.network_.gene_names == model.network_.gene_names == GeneNames(GENES, ())
+    assert loaded.model_.network.gene_names == model.model_.network.gene_names == GeneNames(GENES, ())
     assert np.array_equal(loaded.predict_proba(other), model.predict_proba(other))
     assert not hasattr(loaded, "genes_")
     plain = DeepRCClassifier(overrides={**overrides, "gene_units": 0}).fit(train, y)
     plain.save(tmp_path / "plain.safetensors")
-    assert DeepRCClassifier.load(tmp_path / "plain.safetensors").network_.gene_names is None
+    assert DeepRCClassifier.load(tmp_path / "plain.safetensors").model_.network.gene_names is None

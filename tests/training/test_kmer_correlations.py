@@ -6,15 +6,10 @@ import pytest
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import count_kmers
-from deeprc.training import kmer_correlations
-from deeprc.training.kmer_correlations import (
-    SparseFrequencies,
-    carriers,
-    correlations,
-    frequencies,
-    occurrences,
-    standardised,
-)
+from deeprc.training import kmer_correlations, kmer_frequencies
+from deeprc.training.kmer_correlations import correlate, standardise
+from deeprc.training.kmer_frequencies import SparseFrequencies, iterate_frequencies
+from deeprc.training.kmer_occurrences import find_carriers, find_occurrences
 
 PATTERNS = [(0, 1), (0, 2), (0, 1, 3)]
 
@@ -27,25 +22,25 @@ def _dense(counted: np.ndarray | SparseFrequencies, shape: tuple[int, ...]) -> n
     return dense
 
 
-@pytest.mark.parametrize("places", [(0, 1), (0, 2)])
-def test_correlations_are_those_of_the_frequencies(cohort: RepertoireDataset, places: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("kmer_offsets", [(0, 1), (0, 2)])
+def test_correlations_are_those_of_the_frequencies(cohort: RepertoireDataset, kmer_offsets: tuple[int, ...]) -> None:
     """Whole numbers as weights stand for so many repertoires each."""
     rng = np.random.default_rng(0)
     target = rng.normal(size=(len(cohort), 2))
-    frequencies = np.stack([count_kmers(r.residues, r.lengths, places) / len(r) for r in cohort])
+    frequencies = np.stack([count_kmers(r.residues, r.lengths, kmer_offsets) / len(r) for r in cohort])
     for weights in (np.ones(len(cohort)), rng.integers(1, 4, len(cohort)).astype(np.float64)):
         times = np.repeat(np.arange(len(cohort)), weights.astype(int))
         with np.errstate(invalid="ignore"):
-            expected = np.corrcoef(frequencies[times].T, target[times].T)[: 20 ** len(places), -2:]
-        ((number, found),) = correlations(cohort, [places], target, weights / 2)
-        assert number == 0
+            expected = np.corrcoef(frequencies[times].T, target[times].T)[: 20 ** len(kmer_offsets), -2:]
+        ((index, found),) = correlate(cohort, [kmer_offsets], target, weights / 2)
+        assert index == 0
         np.testing.assert_allclose(found.T, np.nan_to_num(expected), atol=1e-5)
 
 
-def test_standardised_by_hand() -> None:
+def test_standardise_by_hand() -> None:
     columns, weights = np.array([[1.0, 2.0], [3.0, 2.0]]), np.array([3.0, 1.0])
     expected = [[-0.5 / 3**0.5, 0.0], [1.5 / 3**0.5, 0.0]]  # the mean is 1.5; 3 x 0.5^2 + 1 x 1.5^2 = 3
-    np.testing.assert_allclose(standardised(columns, weights), expected)
+    np.testing.assert_allclose(standardise(columns, weights), expected)
 
 
 @pytest.mark.parametrize(
@@ -66,20 +61,20 @@ def test_passes_and_blocks_change_nothing(
     memory: int,
     sparse: int,
 ) -> None:
-    values = {"_BLOCK": block, "_SEQUENCES": sequences, "_MEMORY": memory, "_SPARSE": sparse}
-    for name, value in values.items():
-        monkeypatch.setattr(kmer_correlations, name, value)
+    monkeypatch.setattr(kmer_correlations, "_MEMORY", memory)
+    for name, value in {"_MAX_REPERTOIRES": block, "_MAX_SEQUENCES": sequences, "_SPARSE": sparse}.items():
+        monkeypatch.setattr(kmer_frequencies, name, value)
     expected = [np.stack([count_kmers(r.residues, r.lengths, p) / len(r) for r in cohort]) for p in PATTERNS]
     seen = [np.zeros_like(each) for each in expected]
-    for rows, number, counted in frequencies(cohort, PATTERNS):
-        seen[number][rows] += _dense(counted, seen[number][rows].shape)
+    for rows, index, counted in iterate_frequencies(cohort, PATTERNS):
+        seen[index][rows] += _dense(counted, seen[index][rows].shape)
     for one, other in zip(seen, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
     target = np.linspace(-1, 1, len(cohort))[:, None]
-    found = dict(correlations(cohort, PATTERNS, target, np.ones(len(cohort))))
+    found = dict(correlate(cohort, PATTERNS, target, np.ones(len(cohort))))
     assert sorted(found) == [0, 1, 2]
-    for number, each in found.items():
-        centred = expected[number] - expected[number].mean(axis=0)
+    for index, each in found.items():
+        centred = expected[index] - expected[index].mean(axis=0)
         length = np.linalg.norm(centred, axis=0)
         r = centred.T @ target[:, 0] / np.linalg.norm(target) / np.where(length > 0, length, 1)
         np.testing.assert_allclose(each[0], r, atol=1e-5)
@@ -87,11 +82,11 @@ def test_passes_and_blocks_change_nothing(
 
 @pytest.mark.parametrize("block", [128, 3])
 def test_occurrences_by_text(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    monkeypatch.setattr(kmer_correlations, "_BLOCK", block)
+    monkeypatch.setattr(kmer_frequencies, "_MAX_REPERTOIRES", block)
     patterns = [(0, 1), (0, 2)]
     pattern, texts = np.array([1, 0, 0]), ["W.W", "WH", "HW"]
     code = np.array([AMINO_ACIDS.index(text[0]) * 20 + AMINO_ACIDS.index(text[-1]) for text in texts])
-    found = occurrences(cohort, patterns, pattern, code)
+    found = find_occurrences(cohort, patterns, pattern, code)
     seen = sorted(zip(found.repertoire.tolist(), found.sequence.tolist(), found.which.tolist(), strict=True))
     expected, number = [], 0
     for b, repertoire in enumerate(cohort):
@@ -107,35 +102,35 @@ def test_occurrences_by_text(cohort: RepertoireDataset, monkeypatch: pytest.Monk
     room = [sum(k == which for _, _, k in expected) for which in range(3)]
     first_and_last = (room[0] + room[2], [True, False, True])  # the second alone does not fit
     assert room[1] > room[2] > 0
-    for most, which in ((sum(room), [True] * 3), first_and_last, (0, [False] * 3)):
-        some = occurrences(cohort, patterns, pattern, code, most=most)
+    for room_left, which in ((sum(room), [True] * 3), first_and_last, (0, [False] * 3)):
+        some = find_occurrences(cohort, patterns, pattern, code, max_occurrences=room_left)
         assert some.looked_for.tolist() == which
         seen = sorted(zip(some.repertoire.tolist(), some.sequence.tolist(), some.which.tolist(), strict=True))
         assert seen == sorted(each for each in expected if which[each[2]])
 
 
 def test_sequences_that_are_left_out_do_not_count(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kmer_correlations, "_BLOCK", 3)
+    monkeypatch.setattr(kmer_frequencies, "_MAX_REPERTOIRES", 3)
     rng = np.random.default_rng(0)
     left_out = rng.random(int(cohort.n_sequences.sum())) < 0.3
     left_out[: int(cohort.n_sequences[0])] = True  # all of the first repertoire's
     starts = np.concatenate([[0], np.cumsum(cohort.n_sequences)])
-    for rows, number, counted in frequencies(cohort, PATTERNS, left_out):
-        whole = _dense(counted, (rows.stop - rows.start, 20 ** len(PATTERNS[number])))
+    for rows, index, counted in iterate_frequencies(cohort, PATTERNS, left_out):
+        whole = _dense(counted, (rows.stop - rows.start, 20 ** len(PATTERNS[index])))
         for b, row in zip(range(rows.start, rows.stop), whole, strict=True):
             kept = ~left_out[starts[b] : starts[b + 1]]
             texts = [text for text, keep in zip(cohort[b].sequences.decode(), kept, strict=True) if keep]
-            expected = np.zeros(20 ** len(PATTERNS[number]))
+            expected = np.zeros(20 ** len(PATTERNS[index]))
             for text in texts:
-                for at in range(len(text) - PATTERNS[number][-1]):
-                    letters = [AMINO_ACIDS.index(text[at + place]) for place in PATTERNS[number]]
+                for at in range(len(text) - PATTERNS[index][-1]):
+                    letters = [AMINO_ACIDS.index(text[at + offset]) for offset in PATTERNS[index]]
                     expected[np.ravel_multi_index(letters, [20] * len(letters))] += 1 / len(texts)
             np.testing.assert_allclose(row, expected, atol=1e-6)
 
 
 def test_carriers_by_text(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kmer_correlations, "_BLOCK", 3)
+    monkeypatch.setattr(kmer_frequencies, "_MAX_REPERTOIRES", 3)
     expected = [bool(re.search("W.W", text)) for repertoire in cohort for text in repertoire.sequences.decode()]
     code = AMINO_ACIDS.index("W") * 21
-    assert carriers(cohort, (0, 2), code).tolist() == expected
+    assert find_carriers(cohort, (0, 2), code).tolist() == expected
     assert any(expected)

@@ -12,14 +12,14 @@ from deeprc.cli import main
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.nn.inference import attention_logits
 from deeprc.runs.experiment import resume_run, train_run
 from deeprc.runs.run import load_run
 from deeprc.tasks import Task
 from deeprc.training import loggers
 from deeprc.training.checkpoint import load_tensors
 from deeprc.training.loggers import attention_histograms
-from deeprc.training.trainer import Fold, Trainer, TrainingState
+from deeprc.training.state import TrainingState
+from deeprc.training.trainer import Fold, Trainer
 from tests.conftest import Killed
 
 tensorboard = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
@@ -80,7 +80,7 @@ def test_a_histogram_is_of_the_weights_of_its_update(run: Path, cohort: Repertoi
     best = load_run(run, device="cpu")
     place = pd.read_csv(run / "history.tsv", sep="\t")["validation_loss"].idxmin()
     held_out = cohort[np.array(best.split_of(cohort)) == "validation"]
-    logits = [attention_logits(best.network, best.collator(held_out), i) for i in range(len(held_out))]
+    logits = [best.model.inference(held_out).logits(i) for i in range(len(held_out))]
     for head in (0, 1):
         found = events(run).Histograms(f"attention_logit/head_{head + 1}")[place].histogram_value
         values = torch.cat(logits)[:, head].double()

@@ -8,9 +8,9 @@ from sklearn.metrics import roc_auc_score
 from deeprc.config import load_config
 from deeprc.datasets.simulation import SimulatedDataset, load_recipe
 from deeprc.nn.batch import Collator
-from deeprc.nn.inference import cohort_outputs
+from deeprc.nn.inference import Inference
 from deeprc.tasks import Task
-from deeprc.training import seeding
+from deeprc.training import motif_start
 from deeprc.training.trainer import Fold, Trainer
 
 TASKS = [Task("status", "status", "binary", ("negative", "positive"))]
@@ -30,13 +30,13 @@ def auc_without_signal(seed: int) -> float:
     folds = (Fold(dataset[part], labels[part]) for part in (TRAIN, VALIDATION))
     trainer = Trainer(config, TASKS, *folds, seed=seed, device=torch.device("cpu"))
     trainer.fit()
-    outputs = cohort_outputs(trainer.network, Collator(dataset[TEST], "none"), top_fraction=1.0)
+    outputs = Inference(trainer.network, Collator(dataset[TEST], "none")).outputs()
     return float(roc_auc_score(labels[TEST, 0], outputs[:, 0]))
 
 
 def test_without_a_signal_the_auc_is_a_half() -> None:
     """The standard error of one AUC is 0.041, that of the mean of five 0.018."""
-    assert TRAIN.stop > seeding._FEWEST_LABELS  # motifs are sought
+    assert TRAIN.stop > motif_start._MIN_LABELS  # motifs are sought
     aucs = [auc_without_signal(seed) for seed in range(5)]
     assert np.mean(aucs) == pytest.approx(0.5, abs=0.06), aucs
     assert max(aucs) < 0.65, aucs

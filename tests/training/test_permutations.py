@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import gumbel_r
 
-from deeprc.training.permutations import PermutationNull, permutation
+from deeprc.training.permutations import PermutationNull, permute_within_sizes
 
 
 def test_p_values_are_those_of_the_strongest_by_chance() -> None:
@@ -33,7 +33,7 @@ def test_orders_of_labels_that_give_the_same_strength_and_rounding() -> None:
 def test_labels_are_permuted_among_repertoires_of_about_the_same_size() -> None:
     rng = np.random.default_rng(0)
     sizes = rng.permutation(np.arange(60))
-    orders = np.stack([permutation(sizes, rng) for _ in range(200)])
+    orders = np.stack([permute_within_sizes(sizes, rng) for _ in range(200)])
     assert (np.sort(orders, axis=1) == np.arange(60)).all()
     assert (sizes[orders] // 10 == sizes // 10).all()  # six strata of ten
     seen = {int(sizes[order[0]]) for order in orders}
@@ -42,7 +42,7 @@ def test_labels_are_permuted_among_repertoires_of_about_the_same_size() -> None:
 
 def test_equal_sizes_are_permuted_freely() -> None:
     rng = np.random.default_rng(0)
-    orders = np.stack([permutation(np.full(60, 100), rng) for _ in range(400)])
+    orders = np.stack([permute_within_sizes(np.full(60, 100), rng) for _ in range(400)])
     assert len(set(orders[:, 0].tolist())) > 55
-    few = np.stack([permutation(np.arange(12), rng) for _ in range(400)])
+    few = np.stack([permute_within_sizes(np.arange(12), rng) for _ in range(400)])
     assert len(set(few[:, 0].tolist())) == 12  # too few for strata

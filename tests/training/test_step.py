@@ -60,8 +60,8 @@ def test_the_tensor_forms_and_filled_batches_learn_the_same(
     expected_losses, expected = six_updates(cohort)
     totals = []
 
-    def draw(sizes: Tensor, most: int, keys: Tensor, *, total: int) -> tuple[Tensor, Tensor, Tensor]:
-        drawn = sizes.clamp(max=most)
+    def draw(sizes: Tensor, max_rows: int, keys: Tensor, *, total: int) -> tuple[Tensor, Tensor, Tensor]:
+        drawn = sizes.clamp(max=max_rows)
         offsets = torch.cat([drawn.new_zeros(1), drawn.cumsum(0)])
         totals.append((total, int(offsets[-1])))
         return *_draw_rows_by_tensors(sizes, offsets, keys, total), offsets

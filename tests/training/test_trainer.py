@@ -12,7 +12,8 @@ from deeprc.errors import InputError
 from deeprc.tasks import Task
 from deeprc.training import trainer as trainer_module
 from deeprc.training.checkpoint import load_tensors, save_tensors
-from deeprc.training.trainer import Fold, Trainer, TrainingState
+from deeprc.training.state import TrainingState
+from deeprc.training.trainer import Fold, Trainer
 from tests.conftest import Killed, killing
 
 CPU = torch.device("cpu")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from deeprc.interpretation.motifs import Motif
+    from deeprc.interpretation.motifs import AttendedMotif
 
 __all__ = ["CHEMISTRY", "kernels_figure", "logo_figure", "logo_top", "logos_figure", "sequence_figure"]
 
@@ -41,7 +41,7 @@ _STRONGEST = 0.75  # opacity of the strongest colour behind a letter
 
 
 @uses_matplotlib
-def logo_figure(motif: Motif, *, top: float | None = None) -> Figure:
+def logo_figure(motif: AttendedMotif, *, top: float | None = None) -> Figure:
     """Draw a motif as a sequence logo.
 
     Parameters
@@ -65,7 +65,7 @@ def logo_figure(motif: Motif, *, top: float | None = None) -> Figure:
 
 
 @uses_matplotlib
-def logos_figure(motifs: Sequence[Motif], *, columns: int = 3) -> Figure:
+def logos_figure(motifs: Sequence[AttendedMotif], *, columns: int = 3) -> Figure:
     """Draw several motifs as sequence logos of one scale, with their patterns, and a legend of the colours.
 
     Parameters
@@ -121,14 +121,14 @@ def _chemistry_legend(figure: Figure, x: float, y: float) -> None:
     )
 
 
-def _heights(motif: Motif) -> NDArray[np.float64]:
+def _heights(motif: AttendedMotif) -> NDArray[np.float64]:
     heights = np.asarray(motif.information, np.float64)
     if heights.ndim != 2 or heights.shape[1] != len(AMINO_ACIDS) or len(heights) == 0:
         raise InputError(f"motif {motif.pattern!r}: expected information of (W, 20), found {heights.shape}")
     return heights
 
 
-def logo_top(motifs: Sequence[Motif]) -> float:
+def logo_top(motifs: Sequence[AttendedMotif]) -> float:
     """Return the upper end of an axis in bits that holds all these motifs; at least one."""
     return _top([_heights(motif) for motif in motifs])
 

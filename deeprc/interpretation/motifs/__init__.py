@@ -6,6 +6,6 @@ joins what is alike, `enrichment.py` tests, `carriers.py` counts over the cohort
 what a pattern is.
 """
 
-from deeprc.interpretation.motifs.find import Motif, find_motifs, motif_table, write_meme
+from deeprc.interpretation.motifs.find import AttendedMotif, find_all_motifs, find_motifs, motif_table, write_meme
 
-__all__ = ["Motif", "find_motifs", "motif_table", "write_meme"]
+__all__ = ["AttendedMotif", "find_all_motifs", "find_motifs", "motif_table", "write_meme"]

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.interpretation.motifs.seeds import Samples
+from deeprc.interpretation.motifs.seeds import ComparedSequences
 
-__all__ = ["draw_background", "draw_samples", "matched", "unique_rows"]
+__all__ = ["draw_background", "draw_compared", "matched", "unique_rows"]
 
 _POOL = 4  # times as many sequences as wanted are drawn, from which those of the right lengths are kept
 _MATCHED = 0.9  # of the background must have the lengths of the attended sequences, where there are enough at all
@@ -25,31 +25,31 @@ def unique_rows(sequences: pd.DataFrame, change: NDArray[np.float64]) -> NDArray
     return np.asarray(ordered.index[~ordered["junction_aa"].duplicated()], np.int64)
 
 
-def draw_samples(attended: list[str], dataset: RepertoireDataset, *, background: int, seed: int) -> Samples:
+def draw_compared(attended: list[str], dataset: RepertoireDataset, *, background: int, seed: int) -> ComparedSequences:
     """Return the attended sequences and up to `background` others of the cohort; see `draw_background`."""
-    others = draw_background(dataset, attended, most=background, seed=seed)
+    others = draw_background(dataset, attended, max_sequences=background, seed=seed)
     residues, offsets = encode_many([*attended, *others])
-    return Samples(residues, offsets, len(attended))
+    return ComparedSequences(residues, offsets, len(attended))
 
 
-def draw_background(dataset: RepertoireDataset, attended: list[str], *, most: int, seed: int) -> list[str]:
+def draw_background(dataset: RepertoireDataset, attended: list[str], *, max_sequences: int, seed: int) -> list[str]:
     """Draw different sequences evenly from the repertoires: other than the attended ones, of lengths like theirs."""
     rng = np.random.default_rng(seed)
-    each = -(-_POOL * most // max(1, len(dataset)))
+    each = -(-_POOL * max_sequences // max(1, len(dataset)))
     pool: set[str] = set()
     for position in range(len(dataset)):
         repertoire = dataset[position]
         rows = rng.choice(len(repertoire), min(each, len(repertoire)), replace=False, shuffle=False)
         pool.update(repertoire.to_frame(np.sort(rows))["junction_aa"])
     others = sorted(pool - set(attended))
-    chosen = matched(np.array([*map(len, attended)]), np.array([*map(len, others)]), most=most, rng=rng)
+    chosen = matched(np.array([*map(len, attended)]), np.array([*map(len, others)]), max_rows=max_sequences, rng=rng)
     return [others[row] for row in chosen]
 
 
 def matched(
-    wanted: NDArray[np.int64], available: NDArray[np.int64], *, most: int, rng: np.random.Generator
+    wanted: NDArray[np.int64], available: NDArray[np.int64], *, max_rows: int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Return rows of the available lengths so that they are shared out like the wanted ones, up to `most`, in order.
+    """Return up to `max_rows` rows of the available lengths, in order, shared out like the wanted ones.
 
     Where some lengths are rare, fewer are taken of the others too, as long as there are 5 for each wanted one.
     """
@@ -59,10 +59,10 @@ def matched(
     lengths = np.flatnonzero(want)
     if not len(lengths) or not len(available):
         return np.zeros(0, np.int64)
-    factors = np.unique(np.append(have[lengths] / want[lengths], most / len(wanted)))
-    factors = factors[factors <= most / len(wanted)]
+    factors = np.unique(np.append(have[lengths] / want[lengths], max_rows / len(wanted)))
+    factors = factors[factors <= max_rows / len(wanted)]
     filled = np.array([np.minimum(have, factor * want).sum() / max(factor * want.sum(), 1) for factor in factors])
-    factor = max(factors[filled >= _MATCHED].max(initial=0.0), min(_FEWEST_EACH, most / len(wanted)))
+    factor = max(factors[filled >= _MATCHED].max(initial=0.0), min(_FEWEST_EACH, max_rows / len(wanted)))
     number = np.minimum(have, np.floor(factor * want + 1e-9).astype(np.int64))
     keys = rng.random(len(available))
     order = np.lexsort((keys, available))

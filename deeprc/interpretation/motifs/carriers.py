@@ -5,7 +5,7 @@ Letters: B repertoires, M patterns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -17,40 +17,47 @@ from deeprc.evaluation.splits import people, subject_column
 from deeprc.interpretation.motifs.enrichment import fisher_log_p, p_of
 from deeprc.interpretation.motifs.matching import count_carriers
 from deeprc.interpretation.motifs.patterns import Masks
-from deeprc.runs.run import Run
 from deeprc.tasks import Task
+from deeprc.training.model import Model
 
 __all__ = ["carriers_by_class", "cohort_counts", "people_p_value"]
 
 
-def cohort_counts(
-    dataset: RepertoireDataset, patterns: Sequence[Masks], *, progress: Callable[[int], object] | None = None
-) -> NDArray[np.int64]:
+def cohort_counts(dataset: RepertoireDataset, patterns: Sequence[Masks]) -> NDArray[np.int64]:
     """Return how many sequences of each repertoire carry each pattern, (B, M); one repertoire is read at a time."""
     counts = np.zeros((len(dataset), len(patterns)), np.int64)
     for position in range(len(dataset)) if patterns else ():
         repertoire = dataset[position]
         counts[position] = count_carriers(repertoire.residues, repertoire.offsets, patterns)
-        if progress is not None:
-            progress(1)
     return counts
 
 
 def carriers_by_class(
-    run: Run,
-    dataset: RepertoireDataset,
-    patterns: Sequence[Masks],
-    *,
-    output: int,
-    progress: Callable[[int], object] | None = None,
+    model: Model, dataset: RepertoireDataset, counts: NDArray[np.int64], *, output: int, group_by: str | None
 ) -> list[pd.DataFrame]:
-    """Return for each pattern the table of its carriers by class of the output's target; see `Motif.carriers`."""
-    owners = [number for number, task in enumerate(run.tasks) for _ in range(task.n_outputs)]
-    number = owners[output]
-    classes = _classes(run.tasks[number], run.labels(dataset)[:, number])
-    person = people(dataset.metadata, subject_column(dataset.metadata, run.settings.group_by))
+    """Return for each pattern the table of its carriers by class of the output's target.
+
+    Parameters
+    ----------
+    model, dataset
+        The trained model, which knows the targets, and the cohort.
+    counts
+        How many sequences of each repertoire carry each pattern, (B, M), see `cohort_counts`.
+    output
+        The output whose target's classes are told apart.
+    group_by
+        The metadata column that says whose a repertoire is; None looks for one.
+
+    Returns
+    -------
+    Tables as in `AttendedMotif.carriers`.
+    """
+    targets = [i for i, task in enumerate(model.tasks) for _ in range(task.n_outputs)]
+    target = targets[output]
+    classes = _classes(model.tasks[target], model.labels(dataset)[:, target])
+    person = people(dataset.metadata, subject_column(dataset.metadata, group_by))
     is_repeated = len(np.unique(person)) < len(person)
-    counts, sizes = cohort_counts(dataset, patterns, progress=progress), dataset.n_sequences
+    sizes = dataset.n_sequences
     tables = []
     for of_pattern in counts.T:
         rows = []
@@ -121,4 +128,4 @@ def _classes(task: Task, labels: NDArray[np.float64]) -> dict[str, NDArray[np.bo
     """Return the repertoires of each class, by its name; a binary target's classes but the last are one."""
     if task.kind == "regression":
         return {"all": ~np.isnan(labels)}
-    return {name: labels == number for number, name in enumerate(task.class_names)}
+    return {name: labels == c for c, name in enumerate(task.class_names)}

@@ -13,11 +13,11 @@ Letters: n attended sequences, L positions of the longest, D kernels, W position
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -27,8 +27,9 @@ from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.files import write_text
-from deeprc.interpretation.motifs.background import draw_samples, unique_rows
-from deeprc.interpretation.motifs.carriers import carriers_by_class
+from deeprc.interpretation.attributions import Attributions
+from deeprc.interpretation.motifs.background import draw_compared, unique_rows
+from deeprc.interpretation.motifs.carriers import carriers_by_class, cohort_counts
 from deeprc.interpretation.motifs.clusters import cluster_motifs
 from deeprc.interpretation.motifs.enrichment import odds_ratio, p_of
 from deeprc.interpretation.motifs.kernels import search_kernels
@@ -43,10 +44,11 @@ from deeprc.interpretation.motifs.matrices import (
 )
 from deeprc.interpretation.motifs.patterns import ANY, Masks, pattern_cost, pattern_text
 from deeprc.interpretation.motifs.search import SIGNIFICANT, score_of, search_windows
-from deeprc.interpretation.motifs.seeds import Samples
-from deeprc.runs.run import Run
+from deeprc.interpretation.motifs.seeds import ComparedSequences
+from deeprc.interpretation.sequence_index import SequenceIndex
+from deeprc.training.model import Model
 
-__all__ = ["Motif", "find_motifs", "motif_table", "write_meme"]
+__all__ = ["AttendedMotif", "Source", "find_all_motifs", "find_motifs", "motif_table", "write_meme"]
 
 _SPAN = 9  # of a seed, where there is no kernel
 _SEARCHED = 2  # times as many patterns as wanted are searched for: some are alike
@@ -56,17 +58,28 @@ _FLANK = 3  # positions beside the pattern that a matrix may show
 _INFORMATIVE = 0.5  # bits that the outermost of them must have
 
 
-class _Attributions(Protocol):
-    @property
-    def residues(self) -> NDArray[np.float64]: ...
-    @property
-    def kernels(self) -> NDArray[np.float64]: ...
-    @property
-    def change(self) -> NDArray[np.float64]: ...
+class Source(NamedTuple):
+    """Where a pattern was found.
+
+    Attributes
+    ----------
+    kernel
+        The kernel whose best windows have it, from 1; 0 where it was found in the windows of the sequences.
+    member
+        The number of the kernel's model in an ensemble, from 1; 0 where there is but one model.
+    """
+
+    kernel: int = 0
+    member: int = 0
+
+    def __str__(self) -> str:
+        if self.kernel == 0:
+            return "windows"
+        return f"kernel {self.kernel}" + f" of model {self.member}" * (self.member > 0)
 
 
 @dataclass(frozen=True)
-class Motif:
+class AttendedMotif:
     """A pattern that attended sequences share.
 
     Attributes
@@ -86,8 +99,8 @@ class Motif:
         The position of the matrices where the pattern begins: informative positions beside it are shown too.
     background
         Frequencies of the residues at all places of the background, (20,).
-    source
-        Where it was found: "windows", "kernel 7" (from 1), several joined by ", ".
+    sources
+        Where it was found.
     n_attended, n_attended_with
         Different attended sequences, and how many carry the pattern anywhere.
     n_background, n_background_with
@@ -113,7 +126,7 @@ class Motif:
     information: NDArray[np.float64]
     start: int
     background: NDArray[np.float64]
-    source: str
+    sources: tuple[Source, ...]
     n_attended: int
     n_attended_with: int
     n_background: int
@@ -125,51 +138,68 @@ class Motif:
     p_adjusted: float
     carriers: pd.DataFrame
 
+    @property
+    def source(self) -> str:
+        """Where it was found, in words: "windows, kernel 7"."""
+        return ", ".join(map(str, self.sources))
+
 
 class _Found(NamedTuple):
     """A pattern, the logarithm of its corrected p-value, where it was found, and with the places its logo shows."""
 
     masks: Masks
     score: float
-    sources: tuple[str, ...]
+    sources: tuple[Source, ...]
     shown: Masks
 
 
+class _Evidence(NamedTuple):
+    """What motifs are searched in.
+
+    Attributes
+    ----------
+    samples
+        The attended sequences, each once, and those of the background.
+    composition
+        The background's residues.
+    residues
+        What the residues of the attended sequences add, (n, L), positive where the network looks.
+    """
+
+    samples: ComparedSequences
+    composition: Composition
+    residues: NDArray[np.float64]
+
+
 def find_motifs(
-    run: Run,
+    model: Model,
     dataset: RepertoireDataset,
-    sequences: pd.DataFrame,
-    attributions: _Attributions,
+    attributions: Attributions,
     *,
-    output: int = 0,
-    most: int = 10,
+    max_motifs: int = 10,
     background: int = 50_000,
     seed: int = 0,
-    progress: Callable[[int], object] | None = None,
-) -> list[Motif]:
-    """Return the motifs of the sequences that speak for one side of a target, the most significant first.
+    group_by: str | None = None,
+) -> list[AttendedMotif]:
+    """Return the motifs of the sequences that speak for one direction of an output, the most significant first.
 
     Parameters
     ----------
-    run, dataset
-        The network and the cohort.
-    sequences
-        The attended sequences, (n,) rows with repertoire_id, sequence_id and junction_aa, as in `Survey.top`. Equal
-        junctions count once; the order of the rows does not matter.
+    model, dataset
+        The trained model, or several together, and the cohort.
     attributions
-        Of these rows: residues (n, L), kernels (n, D), change (n,). They are taken in the direction of a row's change:
-        where a repertoire has a motif many times, one sequence more may take away from the output what the network
-        sees in all of them.
-    output
-        Which of the network's outputs they speak for or against; its target's classes are those of the `carriers`.
-    most
+        The attended sequences and what their residues add, see `attribute`. Equal junctions count once; the order of
+        the sequences does not matter. Attributions are taken in the direction of a sequence's change: where a
+        repertoire has a motif many times, one sequence more may take away from the output what the network sees in all
+        of them.
+    max_motifs
         Motifs to return, at most.
     background
         Sequences to compare with, at most: drawn evenly from the repertoires, of lengths like the attended ones'.
     seed
-        Of the background.
-    progress
-        Called with 1 for each repertoire whose carriers have been counted.
+        The seed of the background.
+    group_by
+        The metadata column that says whose a repertoire is; None looks for one.
 
     Returns
     -------
@@ -179,68 +209,97 @@ def find_motifs(
     Raises
     ------
     InputError
-        If a column is missing, or the attributions are those of other sequences.
+        If a parameter is out of range.
     """
-    _check(run, dataset, sequences, attributions, output, most, background)
-    if not len(sequences):
-        return []
-    rows = unique_rows(sequences, attributions.change)
-    chosen = sequences.iloc[rows].reset_index(drop=True)
-    direction = np.sign(attributions.change[rows])[:, None]
-    residues, kernels = attributions.residues[rows] * direction, attributions.kernels[rows] * direction
-    samples = draw_samples([*chosen["junction_aa"]], dataset, background=background, seed=seed)
-    composition = background_composition(samples)
-    span = run.network.embedding.span or _SPAN
-    windows = search_windows(samples, composition, residues, span=span, most=_SEARCHED * most)
-    found = [
-        _Found(candidate.masks, score_of(samples, candidate.masks), ("windows",), candidate.masks)
-        for candidate in windows
-    ]
-    for kernel, candidate in search_kernels(run, dataset, chosen, samples, composition, residues, kernels):
-        found.append(_Found(candidate.masks, candidate.score, (f"kernel {kernel}",), candidate.masks))
-    matrices = [_matrix(samples, composition, residues, one.masks) for one in found]
-    found = [one._replace(shown=_shown(one.masks, *place)) for one, place in zip(found, matrices, strict=True)]
-    kept = _independent(samples, _representatives(found, [matrix for matrix, _ in matrices]))[:most]
-    carriers = carriers_by_class(run, dataset, [one.masks for one in kept], output=output, progress=progress)
-    motifs = [_motif(samples, composition, residues, one, table) for one, table in zip(kept, carriers, strict=True)]
-    return sorted(motifs, key=lambda motif: (motif.log10_p, -motif.odds_ratio, motif.pattern))
+    return find_all_motifs(
+        model,
+        dataset,
+        [attributions],
+        max_motifs=max_motifs,
+        background=background,
+        seed=seed,
+        group_by=group_by,
+    )[0]
 
 
-def _check(
-    run: Run,
+def find_all_motifs(
+    model: Model,
     dataset: RepertoireDataset,
-    sequences: pd.DataFrame,
-    attributions: _Attributions,
-    output: int,
-    most: int,
-    background: int,
-) -> None:
-    missing = [name for name in ("repertoire_id", "sequence_id", "junction_aa") if name not in sequences]
-    if missing:
-        raise InputError(f"sequences: no column {missing[0]!r}; expected rows of a survey's top sequences")
-    n, longest = len(sequences), int(sequences["junction_aa"].str.len().max()) if len(sequences) else 0
-    for name in ("residues", "kernels", "change"):
-        if len(getattr(attributions, name)) != n:
-            raise InputError(f"attributions: {name} of {len(getattr(attributions, name))} sequences; expected {n}")
-    if attributions.residues.shape[1] < longest:
-        raise InputError(
-            f"attributions: of {attributions.residues.shape[1]} residues; expected {longest}, the longest sequence's"
-        )
-    unknown = set(sequences["repertoire_id"]) - set(dataset.repertoire_ids)
-    if unknown:
-        raise InputError(f"sequences: {dataset.container.path} has no repertoire {min(unknown)!r}")
-    n_outputs = sum(task.n_outputs for task in run.tasks)
-    if not 0 <= output < n_outputs:
-        raise InputError(f"output: expected 0 to {n_outputs - 1}, found {output}")
-    for name, value in (("most", most), ("background", background)):
+    attributions: Sequence[Attributions],
+    *,
+    max_motifs: int = 10,
+    background: int = 50_000,
+    seed: int = 0,
+    group_by: str | None = None,
+) -> list[list[AttendedMotif]]:
+    """Return what `find_motifs` returns for each of several sets of sequences; their carriers are counted in one pass.
+
+    The parameters are those of `find_motifs`.
+    """
+    for name, value in (("max_motifs", max_motifs), ("background", background)):
         if value < 1:
             raise InputError(f"{name}: expected at least 1, found {value}")
+    searched = []
+    for own in attributions:
+        prepared = _evidence(dataset, own, background, seed)
+        searched.append((prepared, [] if prepared is None else _search(model, dataset, *prepared, max_motifs)))
+    counts = cohort_counts(dataset, [one.masks for _, found in searched for one in found])
+    motifs, first = [], 0
+    for own, (prepared, found) in zip(attributions, searched, strict=True):
+        of_found = counts[:, first : first + len(found)]
+        first += len(found)
+        carriers = carriers_by_class(model, dataset, of_found, output=own.output, group_by=group_by)
+        made = [_motif(prepared[0], one, table) for one, table in zip(found, carriers, strict=True) if prepared]
+        motifs.append(sorted(made, key=lambda motif: (motif.log10_p, -motif.odds_ratio, motif.pattern)))
+    return motifs
 
 
-def _matrix(
-    samples: Samples, composition: Composition, residues: NDArray[np.float64], masks: Masks
-) -> tuple[Matrix, int]:
+class _Chosen(NamedTuple):
+    """The attended sequences, each once, in the order of `_Evidence`, and what the kernels add in them, (n, D)."""
+
+    sequences: SequenceIndex
+    kernels: NDArray[np.float64]
+
+
+def _evidence(
+    dataset: RepertoireDataset, attributions: Attributions, background: int, seed: int
+) -> tuple[_Evidence, _Chosen] | None:
+    """Return what motifs are searched in; None without a sequence."""
+    if not len(attributions):
+        return None
+    table = attributions.index.frame(dataset)
+    rows = unique_rows(table, attributions.change)
+    direction = np.sign(attributions.change[rows])[:, None]
+    junctions = table["junction_aa"].iloc[rows].tolist()
+    samples = draw_compared(junctions, dataset, background=background, seed=seed)
+    evidence = _Evidence(samples, background_composition(samples), attributions.residues[rows] * direction)
+    return evidence, _Chosen(attributions.index.take(rows), attributions.kernels[rows] * direction)
+
+
+def _search(
+    model: Model, dataset: RepertoireDataset, evidence: _Evidence, chosen: _Chosen, max_motifs: int
+) -> list[_Found]:
+    """Return the patterns that are motifs, before their carriers are counted."""
+    samples, composition, residues = evidence
+    spans = [member.network.embedding.span or _SPAN for member in model.members]
+    windows = search_windows(samples, composition, residues, span=max(spans), max_patterns=_SEARCHED * max_motifs)
+    found = [_Found(each.masks, score_of(samples, each.masks), (Source(),), each.masks) for each in windows]
+    first = 0
+    for number, member in enumerate(model.members, start=1):
+        stop = first + member.network.embedding.out_features
+        inference, kernels = member.inference(dataset), chosen.kernels[:, first:stop]
+        for kernel, each in search_kernels(inference, chosen.sequences, samples, composition, residues, kernels):
+            source = Source(kernel, number if len(model.members) > 1 else 0)
+            found.append(_Found(each.masks, each.score, (source,), each.masks))
+        first = stop
+    matrices = [_matrix(evidence, one.masks) for one in found]
+    found = [one._replace(shown=_shown(one.masks, *place)) for one, place in zip(found, matrices, strict=True)]
+    return _independent(samples, _representatives(found, [matrix for matrix, _ in matrices]))[:max_motifs]
+
+
+def _matrix(evidence: _Evidence, masks: Masks) -> tuple[Matrix, int]:
     """Return the matrix of a pattern's windows with informative positions beside it, and where the pattern begins."""
+    samples, composition, residues = evidence
     windows = windows_of(samples, masks, residues)
     matrix = aligned(samples, composition, windows, _FLANK, len(masks) + _FLANK)
     informative = information_of(matrix).sum(axis=1) >= _INFORMATIVE
@@ -265,16 +324,15 @@ def _representatives(found: Sequence[_Found], matrices: Sequence[Matrix]) -> lis
         members = [one for one, number in zip(found, clusters, strict=True) if number == cluster]
         sources = {source for member in members for source in member.sources}
         best = min(members, key=lambda member: (member.score, pattern_text(member.masks)))
-        chosen.append(best._replace(sources=tuple(sorted(sources, key=_source_order))))
+        chosen.append(
+            best._replace(
+                sources=tuple(sorted(sources, key=lambda source: (source.kernel > 0, source.member, source.kernel)))
+            )
+        )
     return sorted(chosen, key=lambda one: (one.score, pattern_text(one.masks)))
 
 
-def _source_order(source: str) -> tuple[bool, int]:
-    kind, _, number = source.partition(" ")
-    return kind != "windows", int(number or 0)
-
-
-def _independent(samples: Samples, found: Sequence[_Found]) -> list[_Found]:
+def _independent(samples: ComparedSequences, found: Sequence[_Found]) -> list[_Found]:
     """Return the patterns that are significant, also where those before them are erased, and not common anyway."""
     kept = []
     for one in found:
@@ -286,19 +344,18 @@ def _independent(samples: Samples, found: Sequence[_Found]) -> list[_Found]:
     return kept
 
 
-def _is_special(samples: Samples, masks: Masks) -> bool:
+def _is_special(samples: ComparedSequences, masks: Masks) -> bool:
     n_with, others_with = samples.counts([masks])[:, 0].tolist()
     odds = odds_ratio(n_with, samples.n, others_with, samples.others)
     return odds >= _LEAST_ODDS and others_with <= _MOST_COMMON * samples.others
 
 
-def _motif(
-    samples: Samples, composition: Composition, residues: NDArray[np.float64], found: _Found, carriers: pd.DataFrame
-) -> Motif:
-    matrix, start = _matrix(samples, composition, residues, found.masks)
+def _motif(evidence: _Evidence, found: _Found, carriers: pd.DataFrame) -> AttendedMotif:
+    samples, composition, _ = evidence
+    matrix, start = _matrix(evidence, found.masks)
     n_with, others_with = samples.counts([found.masks])[:, 0].tolist()
     log_p = float(samples.log_p([found.masks])[0])
-    return Motif(
+    return AttendedMotif(
         pattern=pattern_text(found.masks),
         counts=matrix.counts,
         expected=matrix.expected,
@@ -306,7 +363,7 @@ def _motif(
         information=information_of(matrix),
         start=start,
         background=composition.overall,
-        source=", ".join(found.sources),
+        sources=found.sources,
         n_attended=samples.n,
         n_attended_with=n_with,
         n_background=samples.others,
@@ -320,8 +377,8 @@ def _motif(
     )
 
 
-def motif_table(motifs: Sequence[Motif]) -> pd.DataFrame:
-    """Return the motifs as a table, one row each: rank (from 1), pattern, source, numbers and test as in `Motif`.
+def motif_table(motifs: Sequence[AttendedMotif]) -> pd.DataFrame:
+    """Return the motifs as a table, one row each: rank (from 1), and the attributes of `AttendedMotif`.
 
     The carriers' columns follow once per class, as n_repertoires:CLASS, n_repertoires_with:CLASS and so on.
     """
@@ -337,7 +394,7 @@ def motif_table(motifs: Sequence[Motif]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=None if rows else ["rank", *names, *tests])
 
 
-def write_meme(path: str | Path, motifs: Sequence[Motif]) -> None:
+def write_meme(path: str | Path, motifs: Sequence[AttendedMotif]) -> None:
     """Write the motifs in MEME's minimal format, which tools for motifs read (Tomtom, FIMO); E is the adjusted p-value.
 
     Raises

@@ -6,15 +6,14 @@ Letters: n attended sequences, D kernels, K kernel width, L positions of the lon
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.motifs.matrices import Composition, Windows, aligned, information_of
 from deeprc.interpretation.motifs.patterns import ANY, Masks, trimmed
 from deeprc.interpretation.motifs.search import SIGNIFICANT, Candidate, climb, common_residues, described
-from deeprc.interpretation.motifs.seeds import Samples
-from deeprc.runs.run import Run
+from deeprc.interpretation.motifs.seeds import ComparedSequences
+from deeprc.interpretation.sequence_index import SequenceIndex
+from deeprc.nn.inference import Inference
 
 __all__ = ["best_windows", "kernel_pattern", "kernel_shares", "search_kernels"]
 
@@ -23,10 +22,9 @@ _POSITIONS = 4  # of a kernel make its first pattern
 
 
 def search_kernels(
-    run: Run,
-    dataset: RepertoireDataset,
-    sequences: pd.DataFrame,
-    samples: Samples,
+    inference: Inference,
+    index: SequenceIndex,
+    samples: ComparedSequences,
     composition: Composition,
     residues: NDArray[np.float64],
     kernels: NDArray[np.float64],
@@ -35,21 +33,21 @@ def search_kernels(
 
     Parameters
     ----------
-    run, dataset
-        The network and what it reads.
-    sequences
-        The attended sequences, (n,) rows, in the order of `samples`.
+    inference
+        The network and the dataset that it reads.
+    index
+        The n attended sequences, in the order of `samples`.
     samples, composition
         The sequences, and the background's residues.
     residues, kernels
         Attributions of the attended sequences, (n, L) and (n, D), positive where the network looks.
     """
-    span = run.network.embedding.span
+    span = inference.network.embedding.span
     if span is None:
         return []
     shares = kernel_shares(kernels)
     chosen = np.flatnonzero(shares >= _LEAST_SHARE)
-    starts = best_windows(run, dataset, sequences, chosen) if len(chosen) else np.zeros((samples.n, 0), np.int64)
+    starts = best_windows(inference, index, chosen) if len(chosen) else np.zeros((samples.n, 0), np.int64)
     found = []
     for place, kernel in enumerate(chosen.tolist()):
         weights = np.clip(kernels[:, kernel], 0.0, None)
@@ -68,7 +66,7 @@ def kernel_shares(kernels: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(total / total.sum() if total.any() else total)
 
 
-def kernel_pattern(samples: Samples, composition: Composition, windows: Windows, width: int) -> Masks:
+def kernel_pattern(samples: ComparedSequences, composition: Composition, windows: Windows, width: int) -> Masks:
     """Return the first pattern to try of a kernel's windows of K residues: up to 4 residues that go together.
 
     One after the other the residue that adds most information is chosen, each in the windows that have those chosen
@@ -91,18 +89,13 @@ def kernel_pattern(samples: Samples, composition: Composition, windows: Windows,
     return trimmed(pattern)
 
 
-def best_windows(
-    run: Run, dataset: RepertoireDataset, sequences: pd.DataFrame, kernels: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def best_windows(inference: Inference, index: SequenceIndex, kernels: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return where each kernel's highest activation lies in each sequence, (n, number of kernels), from 0.
 
     A window may run over the sequence's end, as in the network.
     """
-    encoder, collator = run.network.embedding, run.collator(dataset)
-    position = {repertoire_id: i for i, repertoire_id in enumerate(dataset.repertoire_ids)}
-    starts = np.zeros((len(sequences), len(kernels)), np.int64)
-    row_of = sequences["sequence_id"].to_numpy(np.int64) - 1
-    for repertoire_id, places in sequences.reset_index(drop=True).groupby("repertoire_id").indices.items():
-        batch = collator.take(position[str(repertoire_id)], row_of[places])
-        starts[places] = encoder.best_windows(batch.sequences, kernels)
+    starts = np.zeros((len(index), len(kernels)), np.int64)
+    for position, at in index.by_repertoire():
+        batch = inference.collator.take(position, index.rows[at])
+        starts[at] = inference.network.embedding.best_windows(batch.sequences, kernels)
     return starts

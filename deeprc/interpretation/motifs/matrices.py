@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.interpretation.motifs.patterns import Masks
-from deeprc.interpretation.motifs.seeds import Samples
+from deeprc.interpretation.motifs.seeds import ComparedSequences
 
 __all__ = ["Composition", "Matrix", "Windows", "aligned", "background_composition", "information_of", "windows_of"]
 
@@ -51,7 +51,7 @@ class Matrix(NamedTuple):
         return np.asarray((self.counts + _PSEUDOCOUNT * self.expected) / total)
 
 
-def background_composition(samples: Samples) -> Composition:
+def background_composition(samples: ComparedSequences) -> Composition:
     """Return the residues of the background sequences; at each place a little of the overall frequencies is added."""
     offsets = samples.offsets[samples.n :]
     residues = samples.residues[offsets[0] :]
@@ -66,7 +66,7 @@ def background_composition(samples: Samples) -> Composition:
     return Composition(overall, by_place / by_place.sum(axis=2, keepdims=True))
 
 
-def windows_of(samples: Samples, masks: Masks, attributions: NDArray[np.float64]) -> Windows:
+def windows_of(samples: ComparedSequences, masks: Masks, attributions: NDArray[np.float64]) -> Windows:
     """Return the window of each attended sequence that matches a pattern: of several, the one with most attribution.
 
     Parameters
@@ -101,7 +101,7 @@ def windows_of(samples: Samples, masks: Masks, attributions: NDArray[np.float64]
     return Windows(np.array(rows, np.int64), np.array(starts, np.int64), weight if weight.any() else weight + 1.0)
 
 
-def aligned(samples: Samples, composition: Composition, windows: Windows, before: int, stop: int) -> Matrix:
+def aligned(samples: ComparedSequences, composition: Composition, windows: Windows, before: int, stop: int) -> Matrix:
     """Return the matrix of the places from `before` ahead of each window's first to `stop` - 1 behind it.
 
     Places outside a sequence, and erased residues, count nothing.

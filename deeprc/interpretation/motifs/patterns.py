@@ -5,16 +5,14 @@ Letters: W positions of a pattern, bit r of a position's mask says that residue 
 
 from __future__ import annotations
 
-import re
 from math import comb, log
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
-from deeprc.errors import InputError
 
-__all__ = ["ANY", "LONGEST", "Masks", "pattern_cost", "pattern_of", "pattern_text", "trimmed"]
+__all__ = ["ANY", "LONGEST", "Masks", "pattern_cost", "pattern_text", "trimmed"]
 
 Masks = NDArray[np.uint32]
 """A pattern: of each position the residues that it accepts, (W,) uint32."""
@@ -25,7 +23,6 @@ ANY = (1 << len(AMINO_ACIDS)) - 1
 LONGEST = 12
 """Positions of the longest pattern that is searched for."""
 
-_TOKEN = re.compile(r"\.|[A-Z]|\[(\^?)([A-Z]+)\]")
 _N = len(AMINO_ACIDS)
 
 
@@ -43,25 +40,6 @@ def _position_text(mask: int) -> str:
     if len(letters) > _N // 2:
         return f"[^{''.join(letter for letter in AMINO_ACIDS if letter not in letters)}]"
     return f"[{letters}]"
-
-
-def pattern_of(text: str) -> Masks:
-    """Return the pattern that a text like LDR[WY] stands for; see `pattern_text`.
-
-    Raises
-    ------
-    InputError
-        If the text is no such pattern.
-    """
-    tokens = list(_TOKEN.finditer(text))
-    letters = "".join(token[2] or token[0].strip(".") for token in tokens)
-    if not tokens or "".join(token[0] for token in tokens) != text or not set(letters) <= set(AMINO_ACIDS):
-        raise InputError(f"pattern {text!r}: expected amino acids, . for any, or some in brackets, as in LD.[WY]")
-    masks = []
-    for token in tokens:
-        accepted = sum(1 << AMINO_ACIDS.index(letter) for letter in set(token[2] or token[0].strip(".")))
-        masks.append(accepted if accepted and not token[1] else ANY ^ accepted)
-    return np.array(masks, np.uint32)
 
 
 def trimmed(masks: Masks) -> Masks:

@@ -19,7 +19,7 @@ from deeprc.interpretation.motifs.enrichment import fisher_log_p
 from deeprc.interpretation.motifs.matching import erased, freed_residues, prefix_counts, residue_counts
 from deeprc.interpretation.motifs.matrices import Composition, Matrix, aligned, windows_of
 from deeprc.interpretation.motifs.patterns import ANY, LONGEST, Masks, pattern_cost, trimmed
-from deeprc.interpretation.motifs.seeds import Samples, attended_residues, find_seeds
+from deeprc.interpretation.motifs.seeds import ComparedSequences, attended_residues, find_seeds
 
 __all__ = ["SIGNIFICANT", "Candidate", "climb", "common_residues", "described", "score_of", "search_windows"]
 
@@ -45,9 +45,14 @@ class Candidate(NamedTuple):
 
 
 def search_windows(
-    samples: Samples, composition: Composition, attributions: NDArray[np.float64], *, span: int, most: int
+    samples: ComparedSequences,
+    composition: Composition,
+    attributions: NDArray[np.float64],
+    *,
+    span: int,
+    max_patterns: int,
 ) -> list[Candidate]:
-    """Return up to `most` significant patterns, each found on what the ones before it left.
+    """Return up to `max_patterns` significant patterns, each found on what the ones before it left.
 
     Parameters
     ----------
@@ -57,12 +62,12 @@ def search_windows(
         Of the attended sequences' residues, (n, L), positive where the network looks.
     span
         Of a seed, at most.
-    most
-        How many patterns to return.
+    max_patterns
+        How many patterns to return, at most.
     """
     attended, found = attended_residues(attributions), list[Candidate]()
-    while len(found) < most:
-        seeds = find_seeds(samples, attended, span=span, most=_SEEDS)
+    while len(found) < max_patterns:
+        seeds = find_seeds(samples, attended, span=span, max_seeds=_SEEDS)
         climbed = [climb(samples, seed) for seed in seeds]
         best = min(climbed, key=lambda candidate: candidate.score, default=None)
         if best is None or best.score > SIGNIFICANT:
@@ -73,12 +78,12 @@ def search_windows(
     return found
 
 
-def score_of(samples: Samples, masks: Masks) -> float:
+def score_of(samples: ComparedSequences, masks: Masks) -> float:
     """Return the natural logarithm of a pattern's corrected p-value, not capped at 0."""
     return float(samples.log_p([masks])[0]) + pattern_cost(masks)
 
 
-def climb(samples: Samples, masks: Masks) -> Candidate:
+def climb(samples: ComparedSequences, masks: Masks) -> Candidate:
     """Change one position of a pattern after the other, inside or around it, as long as its corrected p-value falls."""
     best = Candidate(masks, score_of(samples, masks))
     while True:
@@ -91,7 +96,7 @@ def climb(samples: Samples, masks: Masks) -> Candidate:
             return best
 
 
-def _steps(samples: Samples, masks: Masks) -> list[tuple[float, Masks]]:
+def _steps(samples: ComparedSequences, masks: Masks) -> list[tuple[float, Masks]]:
     """Return the best change at every position with the score that it should have, the best first.
 
     The residues that a position may accept are taken in the order of their odds, as a decision tree takes the values of
@@ -122,7 +127,7 @@ def _steps(samples: Samples, masks: Masks) -> list[tuple[float, Masks]]:
 
 
 def described(
-    samples: Samples, composition: Composition, attributions: NDArray[np.float64], candidate: Candidate
+    samples: ComparedSequences, composition: Composition, attributions: NDArray[np.float64], candidate: Candidate
 ) -> Candidate:
     """Return the pattern that says what the windows of a pattern have in common, if that is about as significant.
 

@@ -17,7 +17,7 @@ from deeprc.interpretation.motifs.enrichment import fisher_log_p
 from deeprc.interpretation.motifs.matching import count_carriers
 from deeprc.interpretation.motifs.patterns import ANY, Masks, pattern_cost
 
-__all__ = ["Samples", "attended_residues", "find_seeds"]
+__all__ = ["ComparedSequences", "attended_residues", "find_seeds"]
 
 _SIZES = (3, 4)  # residues of a seed
 _FEWEST = 3  # sequences in which the attribution must be on a seed
@@ -25,7 +25,7 @@ _LEAST_SHARE = 0.25  # of the attended sequences that carry it; chance gives abo
 _ATTENDED = 8  # residues of a sequence that a seed may be made of
 
 
-class Samples(NamedTuple):
+class ComparedSequences(NamedTuple):
     """The attended sequences, then those of the background, end to end; the first `n` are the attended ones."""
 
     residues: NDArray[np.uint8]
@@ -55,7 +55,7 @@ def attended_residues(attributions: NDArray[np.float64]) -> NDArray[np.bool_]:
     return np.asarray((values > 0) & (values >= threshold))
 
 
-def find_seeds(samples: Samples, attended: NDArray[np.bool_], *, span: int, most: int) -> list[Masks]:
+def find_seeds(samples: ComparedSequences, attended: NDArray[np.bool_], *, span: int, max_seeds: int) -> list[Masks]:
     """Return the seeds that are most enriched among the attended sequences, the best first.
 
     Parameters
@@ -66,8 +66,8 @@ def find_seeds(samples: Samples, attended: NDArray[np.bool_], *, span: int, most
         Residues of the attended sequences where the attribution is, (n, L).
     span
         From a seed's first residue to its last, at most.
-    most
-        How many to return.
+    max_seeds
+        How many to return, at most.
 
     Returns
     -------
@@ -83,14 +83,14 @@ def find_seeds(samples: Samples, attended: NDArray[np.bool_], *, span: int, most
     log_p = fisher_log_p(n_with, samples.n, others_with, samples.others)
     score = log_p + np.array([pattern_cost(masks) for masks in patterns])
     score[n_on < _LEAST_SHARE * n_with] = np.inf
-    best = np.argsort(score, kind="stable")[:most]
+    best = np.argsort(score, kind="stable")[:max_seeds]
     return [patterns[i] for i in best if np.isfinite(score[i])]
 
 
 _Seed = tuple[tuple[int, int], ...]
 
 
-def _seeds_of(samples: Samples, attended: NDArray[np.bool_], row: int, span: int) -> set[_Seed]:
+def _seeds_of(samples: ComparedSequences, attended: NDArray[np.bool_], row: int, span: int) -> set[_Seed]:
     """Return the seeds of one sequence, each as its residues' places, from its first, and indices."""
     residues = samples.residues[samples.offsets[row] : samples.offsets[row + 1]].tolist()
     places = [at for at in np.flatnonzero(attended).tolist() if residues[at] != INVALID]

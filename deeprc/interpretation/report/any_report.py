@@ -1,44 +1,56 @@
-"""The report of whatever a folder holds: a run or a benchmark."""
+"""The report of whatever is given: a run, several together, a model that was fitted in Python, or a benchmark."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+
+from numpy.typing import ArrayLike
 
 from deeprc.benchmarking.store import holds_benchmark
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
 from deeprc.interpretation.report.benchmark_report import write_benchmark_report
 from deeprc.interpretation.report.run_report import write_report
-from deeprc.runs.run import load_run
+from deeprc.runs.ensemble import load_ensemble
+from deeprc.runs.fitted import FittedModel, with_labels
+from deeprc.runs.predictor import Predictor
+from deeprc.training.estimator import DeepRCEstimator
 
 __all__ = ["write_any_report"]
 
 Progress = Callable[[Iterable[int]], Iterable[int]]
+Folder = str | os.PathLike[str]
 
 
 def write_any_report(
-    folder: str | os.PathLike[str],
-    cohort: str | os.PathLike[str] | RepertoireDataset | None = None,
+    source: Folder | Sequence[Folder] | DeepRCEstimator,
+    cohort: Folder | RepertoireDataset | None = None,
     *,
-    output: str | os.PathLike[str],
+    output: Folder,
+    target: str | None = None,
+    labels: ArrayLike | None = None,
     top: int = 1000,
     device: str = "auto",
     progress: Progress | None = None,
 ) -> None:
-    """Write the report of a run on a cohort, or of a benchmark, as one HTML file; `deeprc.report` is this function.
+    """Write the report of a model on a cohort, or of a benchmark, as one HTML file; `deeprc.report` is this function.
 
     Parameters
     ----------
-    folder
-        A run directory, or the folder of a benchmark.
+    source
+        A run directory, several that predict together, a fitted `DeepRCClassifier` or `DeepRCRegressor`, or the folder
+        of a benchmark.
     cohort
-        For a run: a container, or a dataset, usually the one that it was trained on.
+        For a model: a container, or a dataset, usually the one that it was trained on.
     output
         The file to write; it is replaced only if it is a report.
+    target, labels
+        Of a model that was fitted in Python: what it predicts, and the known labels, one for each repertoire. Without
+        labels, they are the metadata column of this name; no control reads that column.
     top
-        How many sequences of a run's cohort to keep for each class.
+        How many sequences of the cohort to keep for each class.
     device
         `auto`, `cpu`, `cuda` ...
     progress
@@ -47,21 +59,53 @@ def write_any_report(
     Raises
     ------
     InputError
-        If the folder holds neither, a cohort is missing or one too many, or as `write_report` and
+        If a folder holds neither run nor benchmark, a cohort is missing or one too many, or as `write_report` and
         `write_benchmark_report`.
     """
-    path = Path(folder)
-    if holds_benchmark(path):
+    if isinstance(source, DeepRCEstimator):
+        if cohort is None:
+            raise InputError("expected a cohort to report on, found None")
+        predictor: Predictor = FittedModel.of(source, target)
+        dataset = _dataset(cohort)
+        if labels is not None:
+            dataset = with_labels(dataset, target or "y", labels)
+    else:
+        if target is not None or labels is not None:
+            raise InputError("target and labels are those of a model that was fitted in Python: a run knows its own")
+        folders = [Path(path) for path in ([source] if isinstance(source, str | os.PathLike) else source)]
+        if _is_benchmark(folders, cohort):
+            write_benchmark_report(folders[0], output)
+            return
+        assert cohort is not None
+        predictor, dataset = load_ensemble(folders, device=device), _dataset(cohort)
+    positions = range(len(dataset))
+    write_report(predictor, dataset, output, top=top, positions=positions if progress is None else progress(positions))
+
+
+def _dataset(cohort: Folder | RepertoireDataset) -> RepertoireDataset:
+    return cohort if isinstance(cohort, RepertoireDataset) else open_dataset(cohort)
+
+
+def _is_benchmark(folders: Sequence[Path], cohort: Folder | RepertoireDataset | None) -> bool:
+    """Return whether a benchmark is to be reported on.
+
+    Raises
+    ------
+    InputError
+        If a folder holds neither run nor benchmark, or a cohort is missing or one too many.
+    """
+    for folder in folders:
+        if not holds_benchmark(folder):
+            continue
+        if len(folders) > 1:
+            raise InputError(f"{folder}: holds a benchmark, whose report takes no other folder; found {len(folders)}")
         if cohort is not None:
             given = cohort.container.path if isinstance(cohort, RepertoireDataset) else cohort
             raise InputError(f"{folder}: holds a benchmark, whose report takes no CONTAINER; found {str(given)!r}")
-        write_benchmark_report(path, output)
-        return
-    if cohort is None and (path / "config.yaml").is_file():
-        raise InputError(f"{folder}: is a run, whose report needs a CONTAINER: deeprc report RUN CONTAINER -o FILE")
+        return True
     if cohort is None:
-        raise InputError(f"{folder}: is neither a run (no config.yaml) nor a benchmark (no benchmark.yaml)")
-    run = load_run(path, device=device)
-    dataset = cohort if isinstance(cohort, RepertoireDataset) else open_dataset(cohort)
-    positions = range(len(dataset))
-    write_report(run, dataset, output, top=top, positions=positions if progress is None else progress(positions))
+        for folder in folders:
+            if not (folder / "config.yaml").is_file():
+                raise InputError(f"{folder}: is neither a run (no config.yaml) nor a benchmark (no benchmark.yaml)")
+        raise InputError(f"{folders[0]}: is a run, whose report needs a CONTAINER: deeprc report RUN CONTAINER -o FILE")
+    return False

@@ -147,8 +147,10 @@ def _lead(found: _Found) -> str:
 
 
 def _comparison_table(found: _Found) -> Table:
-    judged = set(found.comparison.loc[(found.comparison["kind"] == "method") & found.comparison["complete"], "method"])
-    estimates = metric_estimates(found.results, found.comparison, judged, found.scoring)
+    performance = set(
+        found.comparison.loc[(found.comparison["kind"] == "method") & found.comparison["complete"], "method"]
+    )
+    estimates = metric_estimates(found.results, found.comparison, performance, found.scoring)
     rows = []
     label = {each.name: each.label for each in found.methods}
     for _, row in found.comparison.iterrows():

@@ -12,7 +12,8 @@ from deeprc.evaluation.caution import Caution, read_cautions
 from deeprc.evaluation.splits import NEW, SPLITS
 from deeprc.interpretation.figures.classes import class_texts
 from deeprc.runs.assess import Assessment
-from deeprc.runs.judged import Judged
+from deeprc.runs.performance import Performance
+from deeprc.runs.predictor import Predictor
 from deeprc.runs.run import Run
 from deeprc.tasks import Task
 from deeprc.training.enrichment import LEVEL
@@ -23,42 +24,36 @@ _BROAD, _VERY_BROAD = 1 / 8, 1 / 2  # of the sequences that hold 90% of the atte
 
 
 def cautions(
-    run: Run,
-    assessment: Assessment,
-    *,
-    heads: pd.DataFrame,
-    history: pd.DataFrame,
-    seeds: pd.DataFrame,
-    relabelled: bool = False,
+    predictor: Predictor, assessment: Assessment, *, heads: pd.DataFrame, relabelled: bool = False
 ) -> list[Caution]:
     """Return all cautions, the most important first.
 
     Parameters
     ----------
-    run, assessment
-        The run, and how good it is.
+    predictor, assessment
+        The run, or several together, and how good it is.
     heads
         See `deeprc.interpretation.survey.Survey`.
-    history, seeds
-        The run's `history.tsv` and `seeds.tsv`.
     relabelled
         Whether the metadata have changed since training, so that what was said of them then is out of date.
     """
-    judged = assessment.judged
-    found = [*assessment.cautions, *([] if relabelled else _stored(run, assessment.cautions))]
-    return [
-        *found,
-        *_doubtful(seeds),
-        *_strangers(run, judged),
-        *_broad(heads, judged, run.tasks),
-        *_unfinished(run, history),
+    performance = assessment.performance
+    found = [
+        *assessment.cautions,
+        *([] if relabelled else _stored(predictor.runs, assessment.cautions)),
+        *(caution for run in predictor.runs for caution in _doubtful(run.seeds())),
+        *_strangers(predictor.runs, performance),
+        *_broad(heads, performance, predictor.model.tasks),
+        *(caution for run in predictor.runs for caution in _unfinished(run, run.history())),
     ]
+    return list({each.text: each for each in found}.values())  # several runs may have the same to say
 
 
-def _stored(run: Run, known: Sequence[Caution]) -> list[Caution]:
-    """Return what was known of the cohort and the split when the run was trained, and this cohort does not show."""
+def _stored(runs: Sequence[Run], known: Sequence[Caution]) -> list[Caution]:
+    """Return what was known of the cohort and the split when the runs were trained, and this cohort does not show."""
     texts = {each.text for each in known}
-    return [each for each in read_cautions(run.path) if each.section == "setup" and each.text not in texts]
+    every = [each for run in runs for each in read_cautions(run.path)]
+    return [each for each in every if each.section == "setup" and each.text not in texts]
 
 
 def _doubtful(seeds: pd.DataFrame) -> Iterator[Caution]:
@@ -72,13 +67,13 @@ def _doubtful(seeds: pd.DataFrame) -> Iterator[Caution]:
         yield Caution("note", text, "performance")
 
 
-def _strangers(run: Run, judged: Judged) -> Iterator[Caution]:
-    new = judged.rows(NEW)
+def _strangers(runs: Sequence[Run], performance: Performance) -> Iterator[Caution]:
+    new = performance.rows(NEW)
     n = int(new.sum())
     if n == 0:
         return
-    known = {i for side in SPLITS for i in run.splits[side]}
-    changed = sum(str(name) in known for name in judged.ids[new])
+    known = {i for run in runs for split in SPLITS for i in run.splits[split]}
+    changed = sum(str(name) in known for name in performance.ids[new])
     if n == len(new):
         text = "None of this cohort's repertoires took part in training, validation or test: all are judged as “new”."
     else:
@@ -88,7 +83,7 @@ def _strangers(run: Run, judged: Judged) -> Iterator[Caution]:
     yield Caution("warning" if changed else "note", text, "setup")
 
 
-def _broad(heads: pd.DataFrame, judged: Judged, tasks: Sequence[Task]) -> Iterator[Caution]:
+def _broad(heads: pd.DataFrame, performance: Performance, tasks: Sequence[Task]) -> Iterator[Caution]:
     """Warn where attention is broad in the repertoires whose evidence is sought.
 
     Of two classes those are the positive ones: they have the sequences on which attention can gather, and the others
@@ -99,7 +94,7 @@ def _broad(heads: pd.DataFrame, judged: Judged, tasks: Sequence[Task]) -> Iterat
         return
     told: list[tuple[float, str]] = []
     for i, task in enumerate(tasks):
-        shares = _attended_shares(occupied, judged, task, judged.labels[:, i])
+        shares = _attended_shares(occupied, performance, task, performance.labels[:, i])
         sought = (
             shares.get(task.class_names[1], min(shares.values())) if task.kind == "binary" else min(shares.values())
         )
@@ -115,14 +110,14 @@ def _broad(heads: pd.DataFrame, judged: Judged, tasks: Sequence[Task]) -> Iterat
 
 
 def _attended_shares(
-    occupied: pd.DataFrame, judged: Judged, task: Task, labels: NDArray[np.float64]
+    occupied: pd.DataFrame, performance: Performance, task: Task, labels: NDArray[np.float64]
 ) -> dict[str, float]:
     """Return the share of the sequences that holds 90% of the attention: the median by class, of the narrowest head.
 
     All repertoires are one class, "", of a number, and where no attended repertoire has a label.
     """
     share = occupied["metastable_size"] / occupied["n_sequences"]
-    class_of = dict(zip(judged.ids, class_texts(task, labels), strict=True))
+    class_of = dict(zip(performance.ids, class_texts(task, labels), strict=True))
     names = occupied["repertoire_id"].map(class_of).fillna("")
     if task.kind == "regression" or (names == "").all():
         names = pd.Series("", index=occupied.index)

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from deeprc.checks.container import repertoire_hashes
 from deeprc.checks.of_run import RunChecks, check_for_training, metadata_digest, read_checks
 from deeprc.checks.profile import hash_sequences
-from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.splits import NEW, people
 from deeprc.interpretation.report.page import Column, Table, number, text
-from deeprc.runs.judged import Judged
-from deeprc.runs.run import Run
+from deeprc.interpretation.sequence_index import SequenceIndex
+from deeprc.interpretation.survey import TopSequences
+from deeprc.runs.performance import Performance
+from deeprc.runs.predictor import Predictor
 
 __all__ = [
     "Group",
@@ -37,7 +37,7 @@ __all__ = [
     "shortcut_table",
 ]
 
-_LOOKED_AT = 10  # of the top sequences of a side, for the warning
+_LOOKED_AT = 10  # of the top sequences of a direction, for the warning
 _SHOWN = 3  # names
 _ROWS = 50  # of a group's repertoires in the table
 
@@ -82,30 +82,31 @@ class SharedBy:
     n_in_group: int = 0
 
 
-def checks_of(run: Run, dataset: RepertoireDataset, judged: Judged) -> RunChecks:
+def checks_of(predictor: Predictor, dataset: RepertoireDataset, performance: Performance) -> RunChecks:
     """Return what the run directory holds, or what is found now: if it holds nothing, or the cohort has changed.
 
     Raises
     ------
     InputError
-        If the run's file is damaged.
+        If a run's file is damaged.
     """
-    kept = None if (judged.split == NEW).any() else read_checks(run.path)
-    if kept is not None and kept.metadata == metadata_digest(dataset):
-        return kept
-    return check_for_training(dataset, run.tasks, run.settings.group_by)
+    if predictor.runs and not (performance.splits == NEW).any():
+        kept = read_checks(predictor.runs[0].path)
+        if kept is not None and kept.metadata == metadata_digest(dataset):
+            return kept
+    return check_for_training(dataset, predictor.model.tasks, predictor.group_by)
 
 
-def is_relabelled(run: Run, dataset: RepertoireDataset) -> bool:
-    """Return whether the metadata are others than those that the run was trained with.
+def is_relabelled(predictor: Predictor, dataset: RepertoireDataset) -> bool:
+    """Return whether the metadata are others than those that a run was trained with.
 
     Raises
     ------
     InputError
-        If the run's file is damaged.
+        If a run's file is damaged.
     """
-    kept = read_checks(run.path)
-    return kept is not None and kept.metadata != metadata_digest(dataset)
+    every = [read_checks(run.path) for run in predictor.runs]
+    return any(kept is not None and kept.metadata != metadata_digest(dataset) for kept in every)
 
 
 def flagged_groups(checks: RunChecks) -> list[Group]:
@@ -123,9 +124,9 @@ def cautions_of_checks(checks: RunChecks, shared: Mapping[str, Sequence[SharedBy
     checks
         What was found.
     shared
-        By side, by its name, who carries each of its top sequences, the best first.
+        By direction, by its name, who carries each of its top sequences, the best first.
     """
-    for side, every in shared.items():
+    for direction, every in shared.items():
         first = every[:_LOOKED_AT]
         marked = [each for each in first if each.group is not None]
         if marked:
@@ -133,7 +134,7 @@ def cautions_of_checks(checks: RunChecks, shared: Mapping[str, Sequence[SharedBy
             named = "; ".join(f"{group.name} ({_names(group.members)})" for group in groups[:_SHOWN])
             more = f" and {len(groups) - _SHOWN} more groups" if len(groups) > _SHOWN else ""
             said = (
-                f"{len(marked)} of the first {len(first)} sequences that speak for {side} are shared "
+                f"{len(marked)} of the first {len(first)} sequences that speak for {direction} are shared "
                 f"mainly within {named}{more}, repertoires that have far more in common than chance: they may be there "
                 "by contamination, copies or a common origin, and not because of the target."
             )
@@ -149,14 +150,14 @@ def _names(members: Sequence[str]) -> str:
 
 
 def group_table(
-    groups: Sequence[Group], dataset: RepertoireDataset, judged: Judged, column: str | None
+    groups: Sequence[Group], dataset: RepertoireDataset, performance: Performance, column: str | None
 ) -> Table | None:
-    """Return the repertoires of all groups with whose they are and their side of the split; None without a group."""
+    """Return the repertoires of all groups, whose they are, and their part of the split; None without a group."""
     if not groups:
         return None
     row_of = {str(name): row for row, name in enumerate(dataset.repertoire_ids)}
     person = [] if column is None else dataset.metadata[column].tolist()
-    side = dict(zip(map(str, judged.ids), judged.split, strict=True))
+    split = dict(zip(map(str, performance.ids), performance.splits, strict=True))
     columns = [Column("Repertoire", False), Column("Group", False), Column("Of repertoires"), Column("What", False)]
     columns += [Column(str(column), False)] if column is not None else []
     columns.append(Column("Split", False, "the side on which it was: train, validation, test or new"))
@@ -164,13 +165,13 @@ def group_table(
     rows = []
     for group in groups:
         for name in group.members[:_ROWS]:
-            if name not in side:
+            if name not in split:
                 continue
             cells = [text(name), text(group.name), number(len(group.members), ",d"), text(what[group.code])]
             if column is not None:
                 value = person[row_of[name]]
                 cells.append(text(None if pd.isna(value) else value))
-            rows.append([*cells, text(side[name])])
+            rows.append([*cells, text(split[name])])
     caption = "Repertoires that have far more in common than chance"
     return Table("groups", caption, columns, rows, sortable=True, searchable="Search repertoires, groups")
 
@@ -193,24 +194,24 @@ def shortcut_table(checks: RunChecks) -> Table | None:
 
 def shared_by(
     dataset: RepertoireDataset,
-    top: Mapping[str, pd.DataFrame],
+    top: Mapping[str, TopSequences],
     groups: Sequence[Group],
     column: str | None,
 ) -> dict[str, list[SharedBy]]:
-    """Return by side who carries each of its top sequences, over all repertoires of the dataset.
+    """Return by direction who carries each of its top sequences, over all repertoires of the dataset.
 
     Parameters
     ----------
     dataset
         The cohort.
     top
-        By side: junction_aa, and v_call and j_call where they are known; see `deeprc.interpretation.survey.Survey`.
+        The top sequences of each direction, see `deeprc.interpretation.survey.Survey`.
     groups
         Repertoires that belong together.
     column
         The metadata column that says whose a repertoire is.
     """
-    hashes = {side: _hashes(table) for side, table in top.items()}
+    hashes = {direction: _hashes(dataset, own.index) for direction, own in top.items()}
     wanted = np.unique(np.concatenate([*hashes.values(), np.zeros(0, np.uint64)]))
     carriers = _carriers(dataset, wanted)
     person = people(dataset.metadata, column)
@@ -226,14 +227,14 @@ def shared_by(
         return SharedBy(len(rows), n_people, None)
 
     described = [describe(rows) for rows in carriers]
-    return {side: [described[i] for i in np.searchsorted(wanted, own).tolist()] for side, own in hashes.items()}
+    return {
+        direction: [described[i] for i in np.searchsorted(wanted, own).tolist()] for direction, own in hashes.items()
+    }
 
 
-def _hashes(top: pd.DataFrame) -> NDArray[np.uint64]:
+def _hashes(dataset: RepertoireDataset, index: SequenceIndex) -> NDArray[np.uint64]:
     """Return the hash of each of the sequences with its genes, (n,), as `repertoire_hashes` has it."""
-    sequences = Sequences.encode([str(junction) for junction in top.get("junction_aa", [])])
-    genes = {field: Categorical.encode(top[field].fillna("").map(str)) for field in GENE_FIELDS if field in top}
-    return hash_sequences(sequences.with_genes(genes))
+    return hash_sequences(dataset.container.sequences.take(index.in_container(dataset)))
 
 
 def _carriers(dataset: RepertoireDataset, wanted: NDArray[np.uint64]) -> list[list[int]]:

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from deeprc.interpretation.report.page import Cell
 
 if TYPE_CHECKING:
-    from deeprc.interpretation.motifs import Motif
+    from deeprc.interpretation.motifs import AttendedMotif
 
 __all__ = ["CommonGene", "common_genes", "gene_cell", "gene_sentence"]
 
@@ -45,7 +45,7 @@ class CommonGene:
         return self.share > _MOST and self.share >= _TIMES * self.of_all
 
 
-def common_genes(motif: Motif, top: pd.DataFrame, genes: pd.DataFrame) -> list[CommonGene]:
+def common_genes(motif: AttendedMotif, top: pd.DataFrame, genes: pd.DataFrame) -> list[CommonGene]:
     """Return the most common V and J gene of the attended sequences that carry a motif; those that are known.
 
     Parameters

@@ -1,4 +1,4 @@
-"""The tables of numbers: metrics by side, controls, and how well an implanted signal is found."""
+"""The tables of numbers: metrics by split, controls, and how well an implanted signal is found."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pandas as pd
 from deeprc.evaluation.splits import NEW
 from deeprc.evaluation.trust import p_text
 from deeprc.interpretation.report.page import DASH, Cell, Column, Table, number, percent, text
-from deeprc.interpretation.survey import Side
+from deeprc.interpretation.survey import Direction
 from deeprc.runs.controls import LABELS, Controls
-from deeprc.runs.judged import SIDE_NAMES, AllClasses, Judged, Numbers
+from deeprc.runs.performance import SPLIT_NAMES, AllClasses, Numbers, Performance
 from deeprc.tasks import Task
 
 __all__ = ["control_table", "metrics_table", "witness_table"]
@@ -26,11 +26,11 @@ _NOTES = {
 }
 
 
-def metrics_table(judged: Judged, task: Task, place: int) -> Table:
-    """Return a target's metrics, a row for each side, the one that judges first."""
+def metrics_table(performance: Performance, task: Task, place: int) -> Table:
+    """Return a target's metrics, a row for each split, the one that judges first."""
     if task.kind == "regression":
-        return _regression(judged, task, place)
-    contrasts = [each for each in judged.contrasts if each.target == task.name]
+        return _regression(performance, task, place)
+    contrasts = [each for each in performance.contrasts if each.target == task.name]
     columns = [Column("Side", False), Column("Repertoires")]
     for each in contrasts:
         name = "" if len(contrasts) == 1 else f" {each.positive}"
@@ -38,17 +38,17 @@ def metrics_table(judged: Judged, task: Task, place: int) -> Table:
     columns += [Column(heading, note=_NOTES[name]) for name, heading in _SHARES.items()]
     columns.append(Column("Loss", note="cross entropy in nats; lower is better"))
     rows = []
-    for side, found in _sides(judged, task):
-        cells = [text(SIDE_NAMES[side]), number(found["n"], ",d")]
+    for split, found in _splits(performance, task):
+        cells = [text(SPLIT_NAMES[split]), number(found["n"], ",d")]
         for each in contrasts:
-            auc = each.auc(judged.rows(side))
+            auc = each.auc(performance.rows(split))
             cells.append(number(auc and auc.value))
             cells.append(Cell(f"{auc.low:.3f} to {auc.high:.3f}", auc.low) if auc else number(None))
         rows.append([*cells, *(number(found.get(name)) for name in (*_SHARES, "loss"))])
     return Table(f"metrics-{place}", f"How well {task.name} is predicted", columns, rows)
 
 
-def _regression(judged: Judged, task: Task, place: int) -> Table:
+def _regression(performance: Performance, task: Task, place: int) -> Table:
     columns = [
         Column("Side", False),
         Column("Repertoires"),
@@ -61,13 +61,13 @@ def _regression(judged: Judged, task: Task, place: int) -> Table:
     ]
     rows = [
         [
-            text(SIDE_NAMES[side]),
+            text(SPLIT_NAMES[split]),
             number(found["n"], ",d"),
             *_with_interval(found, "r2", ".3f"),
             *_with_interval(found, "spearman", ".3f"),
             *_with_interval(found, "mae", ",.3g"),
         ]
-        for side, found in _sides(judged, task)
+        for split, found in _splits(performance, task)
     ]
     return Table(f"metrics-{place}", f"How well {task.name} is predicted", columns, rows)
 
@@ -80,9 +80,9 @@ def _with_interval(found: Mapping[str, Any], name: str, form: str) -> list[Cell]
     return [number(found.get(name), form), Cell(f"{low} to {high}", float(limits[0]))]
 
 
-def _sides(judged: Judged, task: Task) -> list[tuple[str, Mapping[str, Any]]]:
-    found = [(side, judged.metrics.get(side, {}).get(task.name, {})) for side in _ORDER]
-    return [(side, metrics) for side, metrics in found if metrics.get("n")]
+def _splits(performance: Performance, task: Task) -> list[tuple[str, Mapping[str, Any]]]:
+    found = [(split, performance.metrics.get(split, {}).get(task.name, {})) for split in _ORDER]
+    return [(split, metrics) for split, metrics in found if metrics.get("n")]
 
 
 def control_table(controls: Controls, place: int) -> Table:
@@ -131,10 +131,10 @@ def _interval(low: float, high: float) -> Cell:
     return Cell(f"{number(low).text} to {number(high).text}", float(low))
 
 
-def witness_table(rankings: Sequence[tuple[Side, pd.DataFrame]]) -> Table:
-    """Return how well each score finds the carriers of an implanted signal: for each side, see `witness_ranking`.
+def witness_table(rankings: Sequence[tuple[Direction, pd.DataFrame]]) -> Table:
+    """Return how well each score finds the carriers of an implanted signal: for each direction, see `witness_ranking`.
 
-    Attention is for no side, so the first ranking by it stands for all.
+    Attention is for no direction, so the first ranking by it stands for all.
     """
     columns = [
         Column(
@@ -155,7 +155,7 @@ def witness_table(rankings: Sequence[tuple[Side, pd.DataFrame]]) -> Table:
     rows = [
         [
             text(row["score"]),
-            text(DASH if row["score"] == "attention" else side.name),
+            text(DASH if row["score"] == "attention" else direction.name),
             number(int(row["n_sequences"]), ",d"),
             number(int(row["n_witnesses"]), ",d"),
             number(row["auc"]),
@@ -164,7 +164,7 @@ def witness_table(rankings: Sequence[tuple[Side, pd.DataFrame]]) -> Table:
             percent(row["precision_at_1000"]),
             percent(row["recall_at_1000"]),
         ]
-        for place, (side, ranking) in enumerate(rankings)
+        for place, (direction, ranking) in enumerate(rankings)
         for row in ranking.to_dict("records")
         if place == 0 or row["score"] != "attention"
     ]

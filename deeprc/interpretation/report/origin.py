@@ -10,25 +10,58 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import yaml
 
 from deeprc.config import Config, setting_text
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.documents import read_json, validate
+from deeprc.documents import MAX_YAML_BYTES, read_json, read_text, validate
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import NEW, SPLITS
 from deeprc.interpretation.report.page import DASH, Cell, Column, Table, number, swatch, text
-from deeprc.runs.judged import SIDE_NAMES, Judged
-from deeprc.runs.run import Run, RunSettings
+from deeprc.runs.performance import SPLIT_NAMES, Performance
+from deeprc.runs.predictor import Predictor
+from deeprc.runs.run import Run, RunSettings, environment
 from deeprc.tasks import Task
 
 __all__ = [
     "cohort_facts",
     "read_environment",
+    "reproduce",
     "settings_table",
     "split_table",
     "train_command",
     "versions_table",
 ]
+
+
+def reproduce(predictor: Predictor, dataset: RepertoireDataset, output: Path, top: int) -> dict[str, Any]:
+    """Return what the template shows of how model and report were made, and can be made again."""
+    runs = predictor.runs
+    several = len(runs) > 1
+    members = predictor.model.members
+    now = environment(members[0].device)
+    return {
+        "settings": [
+            table
+            for place, member in enumerate(members, start=1)
+            if (table := settings_table(member.config, place, member.name if several else ""))
+        ],
+        "train_commands": [train_command(run.settings, str(run.path)) for run in runs],
+        "report_command": _report_command(runs, dataset, output, top) if runs else "",
+        "fingerprints": list(dict.fromkeys(run.settings.fingerprint for run in runs)),
+        "versions": versions_table({run.model.name: read_environment(run) for run in runs}, now),
+        "configs": [
+            ("config.yaml" + f" of {run.path}" * several, read_text(run.path / "config.yaml", limit=MAX_YAML_BYTES))
+            for run in runs
+        ]
+        or [("The configuration", yaml.safe_dump(member.config.to_mapping(), sort_keys=False)) for member in members],
+    }
+
+
+def _report_command(runs: Sequence[Run], dataset: RepertoireDataset, output: Path, top: int) -> str:
+    folders = [str(run.path) for run in runs]
+    words = ["deeprc", "report", *folders, str(dataset.container.path), "-o", str(output), "--top", str(top)]
+    return shlex.join(words)
 
 
 def train_command(settings: RunSettings, output: str) -> str:
@@ -46,15 +79,27 @@ def train_command(settings: RunSettings, output: str) -> str:
     return shlex.join(words)
 
 
-def settings_table(settings: RunSettings) -> Table | None:
-    """Return the settings that differ from the default preset; None where none does."""
+def settings_table(config: Config, place: int = 1, name: str = "") -> Table | None:
+    """Return the settings that differ from the default preset; None where none does.
+
+    Parameters
+    ----------
+    config
+        The configuration of a model.
+    place
+        The place of the table among those of all models, from 1.
+    name
+        The model's name, where there are several.
+    """
     default = Config()
     rows = [
-        [text(name), text(setting_text(own)), text(setting_text(default.value(name)))]
-        for name, own in settings.config.changes().items()
+        [text(name_), text(setting_text(own)), text(setting_text(default.value(name_)))]
+        for name_, own in config.changes().items()
     ]
     columns = [Column("Setting", False), Column("This run", False), Column("Default", False)]
-    return Table("settings", "Settings that differ from the default", columns, rows) if rows else None
+    caption = "Settings that differ from the default" + f": {name}" * bool(name)
+    table_id = "settings" if place == 1 else f"settings-{place}"
+    return Table(table_id, caption, columns, rows) if rows else None
 
 
 def cohort_facts(dataset: RepertoireDataset) -> list[tuple[str, str]]:
@@ -80,12 +125,12 @@ def _spread(n: np.ndarray[Any, np.dtype[np.int64]]) -> str:
 
 
 def split_table(
-    judged: Judged,
+    performance: Performance,
     tasks: Sequence[Task],
     n_sequences: np.ndarray[Any, np.dtype[np.int64]],
     places: Mapping[str, Mapping[str, int]],
 ) -> Table:
-    """Return how many repertoires of each class, and sequences, are on each side; for `places` see `class_places`."""
+    """Return how many repertoires of each class, and sequences, are on each split; for `places` see `class_places`."""
     columns = [Column("Side", False), Column("Repertoires"), Column("Sequences")]
     several = len(tasks) > 1
     counted = []
@@ -93,19 +138,24 @@ def split_table(
         prefix = f"{task.column}: " if several else ""
         if task.kind == "regression":
             columns.append(Column(f"{prefix}with a value"))
-            counted.append(~np.isnan(judged.labels[:, i]))
+            counted.append(~np.isnan(performance.labels[:, i]))
             continue
         columns += [Column(swatch(places[task.name][name]) + (prefix + name)) for name in task.class_names]
-        counted += [judged.labels[:, i] == c for c in range(len(task.class_names))]
+        counted += [performance.labels[:, i] == c for c in range(len(task.class_names))]
         columns.append(Column(f"{prefix}no label"))
-        counted.append(np.isnan(judged.labels[:, i]))
+        counted.append(np.isnan(performance.labels[:, i]))
     rows = []
-    for side in (*SPLITS, NEW):
-        on = judged.rows(side)
-        if on.any() or side != NEW:
+    for split in (*SPLITS, NEW):
+        on = performance.rows(split)
+        if on.any() or split != NEW:
             counts: list[Cell] = [number(int((on & which).sum()), ",d") for which in counted]
             rows.append(
-                [text(SIDE_NAMES[side]), number(int(on.sum()), ",d"), number(int(n_sequences[on].sum()), ",d"), *counts]
+                [
+                    text(SPLIT_NAMES[split]),
+                    number(int(on.sum()), ",d"),
+                    number(int(n_sequences[on].sum()), ",d"),
+                    *counts,
+                ]
             )
     return Table("sizes", "Repertoires on each side of the split", columns, rows)
 
@@ -132,15 +182,16 @@ class _Environment:
     threads: int
 
 
-def versions_table(environment: dict[str, Any], now: dict[str, Any]) -> Table:
-    """Return versions and machine, when the run was trained and when the report was made."""
+def versions_table(trained: Mapping[str, dict[str, Any]], now: dict[str, Any]) -> Table:
+    """Return versions and machine, when each run was trained, by its name, and when the report was made."""
     flat = [
         {**{k: v for k, v in each.items() if k != "packages"}, **each.get("packages", {})}
-        for each in (environment, now)
+        for each in (*trained.values(), now)
     ]
-    names = list(dict.fromkeys([*flat[0], *flat[1]]))
+    names = list(dict.fromkeys(name for each in flat for name in each))
     rows = [[text(name), *(text(_shown(each.get(name))) for each in flat)] for name in names]
-    columns = [Column("What", False), Column("Training", False), Column("This report", False)]
+    of_runs = [f"Training of {name}" if len(trained) > 1 else "Training" for name in trained]
+    columns = [Column("What", False), *(Column(heading, False) for heading in (*of_runs, "This report"))]
     return Table("versions", "Versions and machine", columns, rows)
 
 

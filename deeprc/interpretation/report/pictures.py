@@ -13,13 +13,13 @@ from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo
 from deeprc.evaluation.scoring import BINARY, Scoring
 from deeprc.interpretation.report.page import Figure
-from deeprc.interpretation.survey import Side
-from deeprc.runs.judged import SIDE_NAMES, Contrast, Judged, Numbers
+from deeprc.interpretation.survey import Direction
+from deeprc.runs.performance import SPLIT_NAMES, Contrast, Numbers, Performance
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawn
 
-    from deeprc.interpretation.motifs import Motif
+    from deeprc.interpretation.motifs import AttendedMotif
 
 __all__ = [
     "attention_pictures",
@@ -27,7 +27,7 @@ __all__ = [
     "curves_picture",
     "gene_pictures",
     "history_picture",
-    "kernel_picture",
+    "kernel_pictures",
     "logo",
     "number_picture",
 ]
@@ -39,16 +39,16 @@ def _figure(drawn: Drawn, name: str, description: str, caption: str) -> Figure:
     return Figure(svg(drawn, name=name, description=description), caption)
 
 
-def contrast_pictures(judged: Judged, contrast: Contrast, places: Mapping[str, int]) -> list[Figure]:
+def contrast_pictures(performance: Performance, contrast: Contrast, places: Mapping[str, int]) -> list[Figure]:
     """Return ROC, precision-recall and calibration of a contrast; those that exist.
 
     `places` are those of its target's classes, see `class_places`.
     """
     from deeprc.interpretation.figures import calibration_figure, precision_recall_figure, roc_figure
 
-    table = judged.predictions
-    sides = {side: contrast.auc(judged.rows(side)) for side in SIDE_NAMES}
-    aucs = [f"{SIDE_NAMES[side]} {auc.value:.3f}" for side, auc in sides.items() if auc is not None]
+    table = performance.predictions
+    splits = {split: contrast.auc(performance.rows(split)) for split in SPLIT_NAMES}
+    aucs = [f"{SPLIT_NAMES[split]} {auc.value:.3f}" for split, auc in splits.items() if auc is not None]
     what = contrast.about or f"{contrast.positive} against {contrast.negative}"
     figures = []
     if aucs:
@@ -65,7 +65,7 @@ def contrast_pictures(judged: Judged, contrast: Contrast, places: Mapping[str, i
         )
         drawn = precision_recall_figure(table, target=contrast.key)
         figures.append(_figure(drawn, f"Precision and recall, {what}", says, caption))
-    judging = judged.rows(judged.side) & ~np.isnan(contrast.label)
+    judging = performance.rows(performance.held_out) & ~np.isnan(contrast.label)
     if judging.any():
         says = (
             f"How often {contrast.positive} came true against its predicted probability, and a histogram of the "
@@ -77,12 +77,12 @@ def contrast_pictures(judged: Judged, contrast: Contrast, places: Mapping[str, i
             "the probabilities of both classes."
         )
         classes = [(name, places.get(name)) for name in (contrast.negative, contrast.positive)]
-        drawn = calibration_figure(table, target=contrast.key, split=judged.side, classes=classes)
+        drawn = calibration_figure(table, target=contrast.key, split=performance.held_out, classes=classes)
         figures.append(_figure(drawn, f"Calibration, {what}", says, caption))
     return figures
 
 
-def number_picture(judged: Judged, numbers: Numbers) -> list[Figure]:
+def number_picture(performance: Performance, numbers: Numbers) -> list[Figure]:
     """Return predicted against true values; nothing where none is known."""
     from deeprc.interpretation.figures import regression_figure
 
@@ -90,23 +90,32 @@ def number_picture(judged: Judged, numbers: Numbers) -> list[Figure]:
         return []
     says = f"Predicted against true {numbers.target}, a point for each repertoire."
     caption = f"Each point is a repertoire; on the dashed line, the predicted {numbers.target} is the true one."
-    drawn = regression_figure(judged.predictions, target=numbers.target)
+    drawn = regression_figure(performance.predictions, target=numbers.target)
     return [_figure(drawn, f"Prediction of {numbers.target}", says, caption)]
 
 
-def history_picture(history: pd.DataFrame) -> list[Figure]:
-    """Return loss and AUC during training; nothing where there is no history."""
+def history_picture(history: pd.DataFrame, name: str = "") -> list[Figure]:
+    """Return loss and AUC during training; nothing where there is no history.
+
+    Parameters
+    ----------
+    history
+        The table of a run's `history.tsv`.
+    name
+        The run's name, where there are several.
+    """
     from deeprc.interpretation.figures import history_figure
 
     if history.empty:
         return []
-    last = int(history["update"].iloc[-1])
-    says = f"Training and validation loss over {last:,} updates; the lowest validation loss is marked."
+    last, of_run = int(history["update"].iloc[-1]), f" of {name}" * bool(name)
+    says = f"Training and validation loss{of_run} over {last:,} updates; the lowest validation loss is marked."
     caption = (
         "The loss says how wrong the predictions are; lower is better. The network of the marked update was kept. A "
         "validation loss that rises while the training loss falls is learning by heart."
     )
-    return [_figure(history_figure(history), "Training history", says, caption)]
+    drawn = history_figure(history)
+    return [_figure(drawn, f"Training history{of_run}", says, f"{name}: {caption}" if name else caption)]
 
 
 def attention_pictures(
@@ -175,32 +184,49 @@ def gene_pictures(genes: pd.DataFrame) -> list[Figure]:
     return figures
 
 
-def logo(motif: Motif, number: int, side: str, *, top: float) -> Figure:
+def logo(motif: AttendedMotif, index: int, direction: str, *, top: float) -> Figure:
     """Return a motif's logo, on an axis up to `top` bits."""
     from deeprc.interpretation.figures import logo_figure
 
     says = f"Sequence logo of the motif {motif.pattern}."
-    return _figure(logo_figure(motif, top=top), f"Logo {number} for {side}", says, f"{number}. {motif.pattern}")
+    return _figure(logo_figure(motif, top=top), f"Logo {index} for {direction}", says, f"{index}. {motif.pattern}")
 
 
-def kernel_picture(kernels: NDArray[np.float64], side: Side, place: int) -> list[Figure]:
-    """Return what each kernel adds to a side in the mean over its sequences, (n, D); nothing without sequences.
+def kernel_pictures(
+    kernels: NDArray[np.float64], members: Sequence[tuple[str, int]], direction: Direction, place: int
+) -> list[Figure]:
+    """Return what each kernel adds to a direction in the mean over its sequences; nothing without sequences.
 
-    `place` is that of the side's class, see `class_places`.
+    Parameters
+    ----------
+    kernels
+        What the kernels of all models add, (n, D), one model's after the other's.
+    members
+        The name of each model, "" where there is but one, and how many kernels it has.
+    direction
+        The direction of an output.
+    place
+        The place of the direction's class, see `class_places`.
     """
     from deeprc.interpretation.figures import kernels_figure
 
     if kernels.size == 0:
         return []
-    mean = side.sign * kernels.mean(axis=0)
-    best = [str(kernel + 1) for kernel in np.argsort(-mean)[:3] if mean[kernel] > 0]
-    says = f"What each kernel adds for {side.name}, in the mean; the strongest: {', '.join(best) or 'none'}."
-    caption = (
-        f"What each kernel (a detector of short patterns that the network learned) adds for {side.name}, in the mean "
-        "over the sequences that speak most for it."
-    )
-    drawn = kernels_figure(side.sign * kernels, output=side.name, place=place)
-    return [_figure(drawn, f"Kernels for {side.name}", says, caption)]
+    figures, first = [], 0
+    for name, size in members:
+        own, of_model = kernels[:, first : first + size], f" of {name}" * bool(name)
+        first += size
+        mean = direction.sign * own.mean(axis=0)
+        best = [str(kernel + 1) for kernel in np.argsort(-mean)[:3] if mean[kernel] > 0]
+        strongest = ", ".join(best) or "none"
+        says = f"What each kernel{of_model} adds for {direction.name}, in the mean; the strongest: {strongest}."
+        caption = (
+            f"What each kernel{of_model} (a detector of short patterns that the network learned) adds for "
+            f"{direction.name}, in the mean over the sequences that speak most for it."
+        )
+        drawn = kernels_figure(direction.sign * own, output=direction.name, place=place)
+        figures.append(_figure(drawn, f"Kernels{of_model} for {direction.name}", says, caption))
+    return figures
 
 
 def curves_picture(predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY) -> list[Figure]:

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
+from numpy.typing import NDArray
 
+from deeprc.checks.of_run import RunChecks
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.summary import render_summary, summarise
-from deeprc.documents import MAX_YAML_BYTES, read_text
 from deeprc.errors import InputError
-from deeprc.evaluation.stored_tables import read_history, read_seeds
+from deeprc.evaluation.caution import Caution
 from deeprc.interpretation.figures.classes import class_places, class_texts, drawn_classes, drawn_places
-from deeprc.interpretation.ranking import witness_ranking
 from deeprc.interpretation.report import origin, pictures
 from deeprc.interpretation.report.cautions import cautions
+from deeprc.interpretation.report.directions import DirectionPage, direction_pages
 from deeprc.interpretation.report.findings import (
+    Group,
     cautions_of_checks,
     checks_of,
     flagged_groups,
@@ -34,13 +35,13 @@ from deeprc.interpretation.report.findings import (
 from deeprc.interpretation.report.number_tables import control_table, metrics_table, witness_table
 from deeprc.interpretation.report.page import Figure, Table, check_report_output, today, write_page
 from deeprc.interpretation.report.sequences import legend
-from deeprc.interpretation.report.sides import side_pages
 from deeprc.interpretation.report.summary import summary
-from deeprc.interpretation.survey import Side, Survey, survey
-from deeprc.runs.assess import assess_outputs
+from deeprc.interpretation.survey import Survey, survey
+from deeprc.runs.assess import Assessment, assess_outputs
 from deeprc.runs.controls import Controls
-from deeprc.runs.judged import SIDE_NAMES, Judged
-from deeprc.runs.run import Run, environment
+from deeprc.runs.performance import SPLIT_NAMES, Performance, held_out_split
+from deeprc.runs.predictor import Predictor
+from deeprc.tasks import Task
 
 __all__ = ["REPORT_NEEDS", "write_report"]
 
@@ -68,25 +69,25 @@ logger = logging.getLogger(__name__)
 
 
 def write_report(
-    run: Run,
+    predictor: Predictor,
     dataset: RepertoireDataset,
     output: str | os.PathLike[str],
     *,
     top: int = 1000,
     positions: Iterable[int] | None = None,
 ) -> None:
-    """Write the report of a run on a cohort, usually the one it was trained on, as one HTML file.
+    """Write the report of a model on a cohort, usually the one it was trained on, as one HTML file.
 
     Parameters
     ----------
-    run
-        A trained model.
+    predictor
+        A run, several runs together, or a model that was fitted in Python.
     dataset
         The cohort.
     output
         The file to write; it is replaced only if it is a report.
     top
-        How many sequences to keep for each side.
+        How many sequences to keep for each direction of an output.
     positions
         All positions of the dataset in order, wrapped in a progress bar, if one is wanted.
 
@@ -101,99 +102,152 @@ def write_report(
             raise InputError(f"the report needs {package}: pip install 'deeprc[interpret]'")
     if len(dataset) == 0:
         raise InputError(f"{dataset.container.path}: has no repertoire to report on")
-    write_page(Path(output), "report.html.j2", **_content(run, dataset, Path(output), top, positions))
+    found = _find(predictor, dataset, top, positions)
+    reproduce = origin.reproduce(predictor, dataset, Path(output), top)
+    write_page(Path(output), "report.html.j2", **_content(found), **reproduce)
 
 
-def _content(
-    run: Run, dataset: RepertoireDataset, output: Path, top: int, positions: Iterable[int] | None
-) -> dict[str, Any]:
-    """Return all that the template shows."""
-    history, seeds = _table(read_history, run.path / "history.tsv"), _table(read_seeds, run.path / "seeds.tsv")
+@dataclass(frozen=True)
+class _Findings:
+    """All that a report says, before it is put into tables and pictures.
+
+    Attributes
+    ----------
+    predictor, dataset
+        What the report is about.
+    survey
+        What the model sees in the cohort.
+    assessment
+        How good it is.
+    checks, groups
+        What a check of the cohort says, and the groups of repertoires that have too much in common.
+    directions
+        What speaks for each direction of an output.
+    cautions
+        What to know first, warnings before notes.
+    """
+
+    predictor: Predictor
+    dataset: RepertoireDataset
+    survey: Survey
+    assessment: Assessment
+    checks: RunChecks
+    groups: Sequence[Group]
+    directions: Sequence[DirectionPage]
+    cautions: Sequence[Caution]
+
+    @property
+    def performance(self) -> Performance:
+        """How well the model predicts the cohort."""
+        return self.assessment.performance
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """What is predicted."""
+        return self.predictor.model.tasks
+
+
+def _find(predictor: Predictor, dataset: RepertoireDataset, top: int, positions: Iterable[int] | None) -> _Findings:
+    """Compute all that the report says: the cohort's sequences pass through the network once."""
+    model = predictor.model
     logger.info("reading %d repertoires", len(dataset))
-    found = survey(run, dataset, top=top, positions=positions)
+    splits = predictor.split_of(dataset)
+    witnesses_among = _witnesses_among(dataset, splits, model.labels(dataset))
+    found = survey(model, dataset, top=top, splits=splits, witnesses_among=witnesses_among, positions=positions)
     logger.info("comparing with controls")
-    assessment = assess_outputs(run, dataset, found.outputs)
-    judged, controls = assessment.judged, assessment.controls
+    assessment = assess_outputs(predictor, dataset, found.outputs)
+    performance = assessment.performance
     classes = {
-        task.name: dict(zip(judged.ids, class_texts(task, judged.labels[:, i]), strict=True))
-        for i, task in enumerate(run.tasks)
+        task.name: dict(zip(performance.ids, class_texts(task, performance.labels[:, i]), strict=True))
+        for i, task in enumerate(model.tasks)
     }
-    places = class_places(run.tasks)
-    checks = checks_of(run, dataset, judged)
+    checks = checks_of(predictor, dataset, performance)
     groups = flagged_groups(checks)
     shared = shared_by(dataset, found.top, groups, checks.subject_column)
-    sides = side_pages(run, dataset, found, classes, shared)
-    witnesses = _witnesses(run, dataset, judged, found.sides)
-    relabelled = is_relabelled(run, dataset)
-    known = cautions(run, assessment, heads=found.heads, history=history, seeds=seeds, relabelled=relabelled)
+    directions = direction_pages(predictor, dataset, found, classes, shared)
+    known = cautions(predictor, assessment, heads=found.heads, relabelled=is_relabelled(predictor, dataset))
     known += cautions_of_checks(checks, shared)
     known.sort(key=lambda each: each.level != "warning")
+    return _Findings(predictor, dataset, found, assessment, checks, groups, directions, known)
+
+
+def _content(found: _Findings) -> dict[str, Any]:
+    """Return what the template shows, but for how to make it again."""
+    performance, checks, dataset = found.performance, found.checks, found.dataset
+    witnesses = _witnesses(found.survey)
     return {
-        "title": f"DeepRC: {', '.join(task.title for task in run.tasks)}",
+        "title": f"DeepRC: {', '.join(task.title for task in found.tasks)}",
         "lead": "What a neural network learned from immune repertoires: how well it tells them apart, and by which "
         "receptor sequences.",
         "date": today(),
         "contents": [
-            (name, _FOR_NUMBERS.get(name, heading) if not judged.contrasts else heading)
+            (name, _FOR_NUMBERS.get(name, heading) if not performance.contrasts else heading)
             for name, heading in _CONTENTS
             if name != "witnesses" or witnesses is not None
         ],
-        "has_classes": bool(judged.contrasts),
-        "has_numbers": bool(judged.numbers),
-        "cautions": known,
-        "summary": summary(run, dataset, judged, controls, sides),
-        "auc_of": _auc_of(judged),
-        "judging": None if judged.side is None else SIDE_NAMES[judged.side],
+        "cautions": found.cautions,
+        "summary": summary(found.tasks, dataset, found.assessment, found.directions),
         "facts": origin.cohort_facts(dataset),
-        "split": origin.split_table(judged, run.tasks, dataset.n_sequences, places),
-        "settings": origin.settings_table(run.settings),
+        "split": origin.split_table(performance, found.tasks, dataset.n_sequences, class_places(found.tasks)),
         "about": render_summary(summarise(dataset)),
         "findings": checks.warnings,
-        "groups": group_table(groups, dataset, judged, checks.subject_column),
+        "groups": group_table(found.groups, dataset, performance, checks.subject_column),
         "shortcuts": shortcut_table(checks),
-        "metrics": [metrics_table(judged, task, place) for place, task in enumerate(run.tasks, start=1)],
-        "curves": [
-            *(
-                picture
-                for contrast in judged.contrasts
-                for picture in pictures.contrast_pictures(judged, contrast, places[contrast.target])
-            ),
-            *(picture for numbers in judged.numbers for picture in pictures.number_picture(judged, numbers)),
-        ],
-        "history": pictures.history_picture(history),
-        "controls": [(each, _control_table(each, place)) for place, each in enumerate(controls, start=1)],
-        "attention": _attention(run, judged, found),
-        "genes": pictures.gene_pictures(found.genes),
-        "sides": sides,
+        **_performance_parts(found),
+        "attention": _attention(found.tasks, performance, found.survey),
+        "genes": pictures.gene_pictures(found.survey.genes),
+        "directions": found.directions,
         "legend": legend(),
         "witnesses": witnesses,
-        "train_command": origin.train_command(run.settings, str(run.path)),
-        "report_command": _report_command(run, dataset, output, top),
-        "fingerprint": run.settings.fingerprint,
-        "versions": origin.versions_table(
-            origin.read_environment(run), environment(run.network.pooling.queries.device)
-        ),
-        "config": read_text(run.path / "config.yaml", limit=MAX_YAML_BYTES),
     }
 
 
-def _auc_of(judged: Judged) -> str:
+def _performance_parts(found: _Findings) -> dict[str, Any]:
+    """Return what the sections about performance, training and controls show."""
+    performance, places = found.performance, class_places(found.tasks)
+    curves = [
+        *(
+            picture
+            for contrast in performance.contrasts
+            for picture in pictures.contrast_pictures(performance, contrast, places[contrast.target])
+        ),
+        *(picture for numbers in performance.numbers for picture in pictures.number_picture(performance, numbers)),
+    ]
+    controls = enumerate(found.assessment.controls, start=1)
+    histories = found.predictor.histories()
+    return {
+        "has_classes": bool(performance.contrasts),
+        "has_numbers": bool(performance.numbers),
+        "auc_of": _auc_of(performance),
+        "judging": None if performance.held_out is None else SPLIT_NAMES[performance.held_out],
+        "metrics": [metrics_table(performance, task, place) for place, task in enumerate(found.tasks, start=1)],
+        "curves": curves,
+        "history": [
+            picture
+            for name, history in histories.items()
+            for picture in pictures.history_picture(history, name if len(histories) > 1 else "")
+        ],
+        "controls": [(each, _control_table(each, place)) for place, each in controls],
+    }
+
+
+def _auc_of(performance: Performance) -> str:
     """Return of what the AUC is the probability, by the names of the classes."""
-    if len(judged.contrasts) == 1:
-        (contrast,) = judged.contrasts
+    if len(performance.contrasts) == 1:
+        (contrast,) = performance.contrasts
         first, second = f"a random {contrast.positive} repertoire", f"a random {contrast.negative} one"
     else:
         first, second = "a random repertoire of the class that is named", "a random one of the others"
     return f"{first} gets a higher score than {second}"
 
 
-def _attention(run: Run, judged: Judged, found: Survey) -> list[Figure]:
+def _attention(tasks: Sequence[Task], performance: Performance, found: Survey) -> list[Figure]:
     """Return the figures of the attention by class, for each target."""
     figures = []
-    for i, task in enumerate(run.tasks):
-        classes = drawn_classes(task, judged.ids.tolist(), judged.labels[:, i])
-        named = task.name if len(run.tasks) > 1 else ""
-        places = drawn_places(run.tasks, task, judged.labels[:, i])
+    for i, task in enumerate(tasks):
+        classes = drawn_classes(task, performance.ids.tolist(), performance.labels[:, i])
+        named = task.name if len(tasks) > 1 else ""
+        places = drawn_places(tasks, task, performance.labels[:, i])
         by = f"by {task.column}" if task.kind == "regression" else f"by class{f' of {named}' * bool(named)}"
         figures += pictures.attention_pictures(found.heads, found.curves, classes, places, named, by)
     return figures
@@ -203,22 +257,16 @@ def _control_table(controls: Controls, place: int) -> Table | None:
     return None if controls.comparison.empty else control_table(controls, place)
 
 
-def _witnesses(run: Run, dataset: RepertoireDataset, judged: Judged, sides: Sequence[Side]) -> Table | None:
-    """Return how well the carriers of a simulated signal are found, among the repertoires that judge, or all."""
+def _witnesses_among(dataset: RepertoireDataset, splits: Sequence[str], labels: NDArray[np.float64]) -> list[int]:
+    """Return the held-out repertoires of a simulated cohort, or all; none where the cohort knows of no signal."""
     if dataset.container.sequences.witness is None:
-        return None
-    rows = (np.flatnonzero(judged.rows(judged.side)) if judged.side else np.arange(len(dataset))).tolist()
-    logger.info("looking for the implanted sequences in %d repertoires", len(rows))
-    return witness_table(
-        [(side, witness_ranking(run, dataset, rows, output=side.output, sign=side.sign)) for side in sides]
-    )
+        return []
+    parts = np.array(splits, dtype=object)
+    held_out = held_out_split(parts, labels)
+    chosen = np.flatnonzero(parts == held_out) if held_out else np.arange(len(dataset))
+    return chosen.tolist()
 
 
-def _table(read: Callable[[Path], pd.DataFrame], path: Path) -> pd.DataFrame:
-    """Return one of a run's tables; an empty one where a run of an earlier version lacks it."""
-    return read(path) if path.exists() else pd.DataFrame()
-
-
-def _report_command(run: Run, dataset: RepertoireDataset, output: Path, top: int) -> str:
-    words: Sequence[str] = ("deeprc", "report", str(run.path), str(dataset.container.path), "-o", str(output))
-    return shlex.join([*words, "--top", str(top)])
+def _witnesses(found: Survey) -> Table | None:
+    """Return how well the carriers of a simulated signal are found; None where it is not known which they are."""
+    return witness_table(list(zip(found.directions, found.witnesses, strict=True))) if found.witnesses else None

@@ -1,4 +1,4 @@
-"""The sequences that speak most for a side, as a table with coloured residues, and all of them to download."""
+"""The sequences that speak most for a direction, as a table with coloured residues, and all of them to download."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from deeprc.interpretation.report.findings import SharedBy
 from deeprc.interpretation.report.page import Cell, Column, Table, download, number, swatch, text
-from deeprc.interpretation.survey import Side
+from deeprc.interpretation.survey import Direction
 
 __all__ = ["SHOWN", "coloured", "legend", "sequence_table"]
 
 SHOWN = 200
-"""How many sequences of a side are in the table; the others are in the file that can be saved."""
+"""How many sequences of a direction are in the table; the others are in the file that can be saved."""
 
 _STEPS = (0.15, 0.4, 0.7)  # of the strongest residue of the sequence: where each of the three shades begins
 
@@ -61,8 +61,8 @@ def coloured(junction_aa: str, residues: NDArray[np.float64] | None) -> Markup:
 
 
 def sequence_table(
-    side: Side,
-    number_of_side: int,
+    direction: Direction,
+    index: int,
     top: pd.DataFrame,
     residues: NDArray[np.float64] | None,
     classes: Sequence[str],
@@ -71,16 +71,16 @@ def sequence_table(
     places: Mapping[str, int],
     heading: str = "Class",
 ) -> Table:
-    """Return the best sequences of a side.
+    """Return the best sequences of a direction.
 
     Parameters
     ----------
-    side, number_of_side
+    direction, index
         What they speak for, and its number in the page.
     top
         See `deeprc.interpretation.survey.Survey`, the best first.
     residues
-        What the residues of the first `SHOWN` add to their contribution to the side, (n, L).
+        What the residues of the first `SHOWN` add to their contribution to the direction, (n, L).
     classes
         The label of the repertoire of each, as text.
     shared
@@ -96,7 +96,7 @@ def sequence_table(
     columns = [
         Column("Sequence", False),
         Column("Contribution"),
-        Column("Response", note=f"what the output for {side.name} would be from this sequence alone"),
+        Column("Response", note=f"what the output for {direction.name} would be from this sequence alone"),
         *(Column(heading, False) for heading in genes.values()),
         Column("Repertoire", False),
         Column(heading, False, "of the repertoire it was found in"),
@@ -115,17 +115,17 @@ def sequence_table(
     for row, (one, label) in enumerate(zip(top[:shown].to_dict("records"), classes[:shown], strict=True)):
         own = None if residues is None else residues[row]
         carriers = _shared_cells(shared[row], has_groups)
-        rows.append(_row(one, side.sign, digits, own, _class_cell(label, places), list(genes), carriers))
+        rows.append(_row(one, direction.sign, digits, own, _class_cell(label, places), list(genes), carriers))
     which = "All" if shown == len(top) else f"The first {shown:,} of"
     return Table(
-        f"sequences-{number_of_side}",
-        f"{which} {len(top):,} sequences that speak most for {side.name}; press a heading to sort by it",
+        f"sequences-{index}",
+        f"{which} {len(top):,} sequences that speak most for {direction.name}; press a heading to sort by it",
         columns,
         rows,
         sortable=True,
         searchable="Search sequences, genes, repertoires",
         sorted_by=1,
-        download=_all(side, top, classes, shared),
+        download=_all(direction, top, classes, shared),
     )
 
 
@@ -179,7 +179,9 @@ def _shared_cells(shared: SharedBy, has_groups: bool) -> list[Cell]:
     return cells
 
 
-def _all(side: Side, top: pd.DataFrame, classes: Sequence[str], shared: Sequence[SharedBy]) -> tuple[str, str, str]:
+def _all(
+    direction: Direction, top: pd.DataFrame, classes: Sequence[str], shared: Sequence[SharedBy]
+) -> tuple[str, str, str]:
     described = top.assign(
         repertoire_class=list(classes),
         n_repertoires=[each.n_repertoires for each in shared],
@@ -187,5 +189,5 @@ def _all(side: Side, top: pd.DataFrame, classes: Sequence[str], shared: Sequence
         group=[each.group.name if each.group else "" for each in shared],
     )
     table = described.to_csv(sep="\t", index=False, float_format="%.9g")
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", side.name).strip("-.") or "side"
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", direction.name).strip("-.") or "direction"
     return download(table, f"sequences-{stem}.tsv", f"Save all {len(top):,} as a table (TSV)")

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.interpretation.report.sides import SidePage
+from deeprc.interpretation.report.directions import DirectionPage
+from deeprc.runs.assess import Assessment
 from deeprc.runs.controls import SHORT, Controls
-from deeprc.runs.judged import SIDE_NAMES, Contrast, Judged, Numbers
-from deeprc.runs.run import Run
+from deeprc.runs.performance import SPLIT_NAMES, Contrast, Numbers, Performance
 from deeprc.tasks import Task
 
 __all__ = ["summary"]
@@ -20,11 +20,12 @@ _FEW_PEOPLE = " These repertoires are of too few people to say more."
 
 
 def summary(
-    run: Run, dataset: RepertoireDataset, judged: Judged, controls: Sequence[Controls], sides: Sequence[SidePage]
+    tasks: Sequence[Task], dataset: RepertoireDataset, assessment: Assessment, directions: Sequence[DirectionPage]
 ) -> list[tuple[str, str]]:
     """Return the report in brief: terms and sentences."""
-    lines = [("Question", " ".join(_question(task) for task in run.tasks))]
-    n = {name: int(judged.rows(side).sum()) for side, name in SIDE_NAMES.items()}
+    lines = [("Question", " ".join(_question(task) for task in tasks))]
+    performance = assessment.performance
+    n = {name: int(performance.rows(split).sum()) for split, name in SPLIT_NAMES.items()}
     sizes = ", ".join(f"{count:,} {name}" for name, count in n.items() if count)
     name = Path(dataset.container.path).name
     lines.append(
@@ -33,16 +34,16 @@ def summary(
             f"{len(dataset):,} repertoires of {name} with {int(dataset.n_sequences.sum()):,} sequences: {sizes}.",
         )
     )
-    lines += [(f"Answer{contrast.named}", _answer(contrast, judged)) for contrast in judged.contrasts]
-    lines += [(f"Answer{numbers.named}", _number_answer(numbers, judged)) for numbers in judged.numbers]
-    shown = [each for each in controls if not (each.comparison.empty or each.is_of_class)]
+    lines += [(f"Answer{contrast.named}", _answer(contrast, performance)) for contrast in performance.contrasts]
+    lines += [(f"Answer{numbers.named}", _number_answer(numbers, performance)) for numbers in performance.numbers]
+    shown = [each for each in assessment.controls if not (each.comparison.empty or each.is_of_class)]
     lines += [(f"Controls{each.contrast.named}", _compared(each)) for each in shown]
-    for page in sides:
-        lines.append((f"First motif for {page.side.name}", page.first or _no_motif(page)))
+    for page in directions:
+        lines.append((f"First motif for {page.direction.name}", page.first or _no_motif(page)))
     return lines
 
 
-def _no_motif(page: SidePage) -> str:
+def _no_motif(page: DirectionPage) -> str:
     if page.n_sequences == 0:
         return "None: no sequence speaks for it."
     return f"None is more frequent among the {page.n_sequences:,} sequences that speak most for it than elsewhere."
@@ -57,27 +58,28 @@ def _question(task: Task) -> str:
     return f"Do receptor sequences tell whether “{task.column}” is {positive} rather than {negative}?"
 
 
-def _answer(contrast: Contrast, judged: Judged) -> str:
-    auc = contrast.auc(judged.rows(judged.side))
+def _answer(contrast: Contrast, performance: Performance) -> str:
+    auc = contrast.auc(performance.rows(performance.held_out))
     if auc is None:
         return "Not known: there are no repertoires of both classes that the network has not seen."
-    n = int((judged.rows(judged.side) & ~np.isnan(contrast.label)).sum())
-    few = judged.has_few_people(contrast.target)
+    n = int((performance.rows(performance.held_out) & ~np.isnan(contrast.label)).sum())
+    split = SPLIT_NAMES[performance.held_out or ""]
+    few = performance.has_few_people(contrast.target)
     verdict = "cannot be shown to tell" if auc.low <= 0.5 or few else "tells"
     return (
         f"The network {verdict} {contrast.positive} from {contrast.negative}: its AUC is {auc.value:.3f} (95% interval "
-        f"{auc.low:.3f} to {auc.high:.3f}; 1 is perfect, 0.5 is guessing) on {n:,} {SIDE_NAMES[judged.side or '']} "
+        f"{auc.low:.3f} to {auc.high:.3f}; 1 is perfect, 0.5 is guessing) on {n:,} {split} "
         f"repertoires that it had not seen, {auc.n_positive:,} of them {contrast.positive}.{_FEW_PEOPLE * few}"
     )
 
 
-def _number_answer(numbers: Numbers, judged: Judged) -> str:
-    found = numbers.r2(judged.rows(judged.side))
+def _number_answer(numbers: Numbers, performance: Performance) -> str:
+    found = numbers.r2(performance.rows(performance.held_out))
     if found is None:
         return "Not known: there are no repertoires with different values that the network has not seen."
-    side = SIDE_NAMES[judged.side or ""]
-    error = judged.metrics[judged.side or ""][numbers.target]["mae"]
-    few = judged.has_few_people(numbers.target)
+    split = SPLIT_NAMES[performance.held_out or ""]
+    error = performance.metrics[performance.held_out or ""][numbers.target]["mae"]
+    few = performance.has_few_people(numbers.target)
     limits = "of which there is no interval"
     verdict = "cannot be shown to predict"
     if found.interval is not None:
@@ -85,7 +87,7 @@ def _number_answer(numbers: Numbers, judged: Judged) -> str:
         verdict = "predicts" if found.interval[0] > 0 and not few else verdict
     return (
         f"The network {verdict} {numbers.target}: its r² is {found.value:.3f} ({limits}; 1 is perfect, 0 is no better "
-        f"than the mean) and its mean error {error:.3g}, on {found.n:,} {side} repertoires that it had not seen."
+        f"than the mean) and its mean error {error:.3g}, on {found.n:,} {split} repertoires that it had not seen."
         f"{_FEW_PEOPLE * few}"
     )
 

@@ -23,7 +23,7 @@ __all__ = ["forward", "scale_gradients", "weight_gradient"]
 
 # A row of 32 float32 kernels is one cache line of 128 bytes, and a tile's table of K times 21 such lines (24 KB for
 # K = 9) fits the L1 cache of an RTX 2080 Ti (64 KB) and of an H100 (up to 256 KB).
-_WIDEST_TILE = 32
+_MAX_TILE = 32
 # Two warps, each of whose threads sums as many numbers as it loads at once, 16 bytes: eight threads then read a whole
 # line, and K loads per thread are enough to wait for at once. A block of few sequences waits little for its longest.
 # Blocks of two warps still fill an H100's multiprocessor (64 warps, 32 blocks) and an RTX 2080 Ti's (32 and 16).
@@ -32,7 +32,7 @@ _THREADS = 32 * _WARPS
 _BYTES = 16
 # With fewer sequences than threads, Triton loads a residue in every thread that needs it; otherwise in one, which
 # shares it through shared memory at the cost of a barrier per residue.
-_MOST_SEQUENCES = 32
+_MAX_SEQUENCES = 32
 # Triton's default for the fusion of products and sums changes with its version.
 _OPTIONS = {"num_warps": _WARPS, "enable_fp_fusion": True}
 _COPIES = 16
@@ -103,8 +103,8 @@ def scale_gradients(
 
 def _tile(n_kernels: int, itemsize: int) -> tuple[int, int]:
     """Return how many sequences and kernels a program handles; the residue table's numbers have `itemsize` bytes."""
-    block_d = min(max(triton.next_power_of_2(n_kernels), 8), _WIDEST_TILE)
-    return min(_THREADS * _BYTES // (itemsize * block_d), _MOST_SEQUENCES), block_d
+    block_d = min(max(triton.next_power_of_2(n_kernels), 8), _MAX_TILE)
+    return min(_THREADS * _BYTES // (itemsize * block_d), _MAX_SEQUENCES), block_d
 
 
 def _tables(weight: Tensor, max_length: int, block_d: int) -> tuple[Tensor, Tensor]:

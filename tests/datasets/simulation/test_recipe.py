@@ -220,6 +220,16 @@ def test_what_is_wrong_is_said_in_one_line(override: str, message: str) -> None:
     assert "\n" not in str(error.value)
 
 
+def test_all_problems_are_said_at_once() -> None:
+    mapping = {"n_repertoires": "many", "sizes": {"mean": "big", "sd": 1}, "sedd": 3, "signals": [{"motifs": "LDR"}]}
+    with pytest.raises(InputError) as error:
+        cohort_from_mapping(mapping)
+    problems = ["sedd: no such key; did you mean seed", "n_repertoires: expected a whole number, found 'many'"]
+    problems += ["sizes.mean: expected a number, found 'big'", "signals.0.motifs: expected a list, found 'LDR'"]
+    assert [each for each in problems if each not in str(error.value)] == []
+    assert "\n" not in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

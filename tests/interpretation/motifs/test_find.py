@@ -4,47 +4,41 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from numpy.typing import NDArray
 
 from deeprc.config import Config
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.interpretation.motifs import Motif, find_motifs, motif_table, write_meme
+from deeprc.interpretation.attributions import Attributions
+from deeprc.interpretation.motifs import AttendedMotif, find_all_motifs, find_motifs, motif_table, write_meme
+from deeprc.interpretation.motifs.find import Source
 from deeprc.interpretation.motifs.kernels import best_windows
+from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.nn.encoders import ConvolutionEncoder
 from deeprc.nn.network import DeepRC
-from deeprc.runs.run import Run, RunSettings
 from deeprc.tasks import Task
+from deeprc.training.model import Ensemble, TrainedModel
 from tests.conftest import random_sequences, write_cohort
 
 TASK = Task("status", "status", "binary", ("healthy", "case"))
 N = 300
 
 
-@dataclass(frozen=True)
-class Attributions:
-    residues: NDArray[np.float64]
-    kernels: NDArray[np.float64]
-    change: NDArray[np.float64]
-
-
-def a_run(task: Task = TASK, **network: object) -> Run:
+def a_model(task: Task = TASK, **network: object) -> TrainedModel:
     torch.manual_seed(0)
-    settings = RunSettings("", "", (), (task,), 5, 0, None, None, 0, "cpu", Config())
     made = DeepRC(n_outputs=task.n_outputs, n_kernels=8, key_units=8, **network)  # type: ignore[arg-type]
-    return Run(Path(), settings, {}, {}, made.eval())
+    return TrainedModel((task,), made.eval(), Config())
 
 
-def planted(motifs: list[str], tmp_path: Path, seed: int = 0) -> tuple[RepertoireDataset, pd.DataFrame, Attributions]:
-    """Give a cohort whose cases have the motifs in a tenth of their sequences, these as table, and attributions."""
+def planted(motifs: list[str], tmp_path: Path, seed: int = 0) -> tuple[RepertoireDataset, Attributions]:
+    """Give a cohort whose cases have the motifs in a tenth of their sequences, and attributions of these."""
     rng = np.random.default_rng(seed)
     repertoires, rows, spans = [], [], []
     for number in range(10):
@@ -66,16 +60,17 @@ def planted(motifs: list[str], tmp_path: Path, seed: int = 0) -> tuple[Repertoir
     for row, (first, stop) in enumerate(spans):
         residues[row, first:stop] += 1.0
     residues[np.arange(lengths.max()) >= lengths[:, None]] = np.nan
-    return dataset, table, Attributions(residues, rng.random((N, 8)), np.nansum(residues, axis=1))
+    index = SequenceIndex.of(dataset, table)
+    return dataset, Attributions(index, 0, residues, rng.random((N, 8)), np.nansum(residues, axis=1))
 
 
-def found_in(motifs: list[str], tmp_path: Path, **options: object) -> list[Motif]:
-    return find_motifs(a_run(), *planted(motifs, tmp_path), background=4000, **options)  # type: ignore[arg-type]
+def found_in(motifs: list[str], tmp_path: Path, **options: object) -> list[AttendedMotif]:
+    return find_motifs(a_model(), *planted(motifs, tmp_path), background=4000, **options)  # type: ignore[arg-type]
 
 
 def test_a_planted_motif_is_found_first_and_once(tmp_path: Path) -> None:
-    dataset, table, attributions = planted(["LDRW"], tmp_path)
-    motifs = find_motifs(a_run(), dataset, table, attributions, background=4000)
+    dataset, attributions = planted(["LDRW"], tmp_path)
+    motifs = find_motifs(a_model(), dataset, attributions, background=4000)
     assert [motif.pattern for motif in motifs] == ["LDRW"]
     motif = motifs[0]
     assert "windows" in motif.source
@@ -93,7 +88,7 @@ def test_two_motifs_and_one_with_a_gap(tmp_path: Path) -> None:
     assert {motif.pattern for motif in found_in(["LDRW", "PEK"], tmp_path)[:2]} == {"LDRW", "PEK"}
     gapped = found_in(["LD..RW"], tmp_path)
     assert [motif.pattern for motif in gapped] == ["LD..RW"]
-    assert [motif.pattern for motif in found_in(["LDRW", "PEK"], tmp_path, most=1)] == ["LDRW"]
+    assert [motif.pattern for motif in found_in(["LDRW", "PEK"], tmp_path, max_motifs=1)] == ["LDRW"]
 
 
 def test_a_motif_with_substitutions_is_one_motif(tmp_path: Path) -> None:
@@ -104,14 +99,12 @@ def test_a_motif_with_substitutions_is_one_motif(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_nothing_is_found_in_random_sequences(tmp_path: Path, seed: int) -> None:
-    assert find_motifs(a_run(), *planted([], tmp_path, seed), background=4000) == []
+    assert find_motifs(a_model(), *planted([], tmp_path, seed), background=4000) == []
 
 
 def test_carriers_are_those_of_a_regular_expression(tmp_path: Path) -> None:
-    dataset, table, attributions = planted(["LD..RW"], tmp_path)
-    ticks: list[int] = []
-    motif = find_motifs(a_run(), dataset, table, attributions, progress=ticks.append)[0]
-    assert ticks == [1] * 10
+    dataset, attributions = planted(["LD..RW"], tmp_path)
+    motif = find_motifs(a_model(), dataset, attributions)[0]
     counts = np.array([sum(bool(re.search(motif.pattern, s)) for s in rep.sequences.decode()) for rep in dataset])
     expected = pd.DataFrame(
         {
@@ -135,33 +128,34 @@ def test_carriers_are_those_of_a_regular_expression(tmp_path: Path) -> None:
     ],
 )
 def test_carriers_by_the_kind_of_target(tmp_path: Path, task: Task, classes: list[str], numbers: list[int]) -> None:
-    motif = find_motifs(a_run(task), *planted(["LDRW"], tmp_path), background=1000)[0]
+    motif = find_motifs(a_model(task), *planted(["LDRW"], tmp_path), background=1000)[0]
     assert motif.carriers["class"].tolist() == classes
     assert motif.carriers["n_repertoires"].tolist() == numbers
 
 
 def test_the_order_of_the_rows_does_not_matter(tmp_path: Path) -> None:
-    dataset, table, attributions = planted(["LDRW", "PEK"], tmp_path)
+    dataset, attributions = planted(["LDRW", "PEK"], tmp_path)
     order = np.random.default_rng(1).permutation(np.repeat(np.arange(N), 2))  # and each of them twice
-    shuffled = Attributions(*(getattr(attributions, name)[order] for name in ("residues", "kernels", "change")))
-    one = find_motifs(a_run(), dataset, table, attributions, background=4000)
-    other = find_motifs(a_run(), dataset, table.iloc[order], shuffled, background=4000)
+    parts = (getattr(attributions, name)[order] for name in ("residues", "kernels", "change"))
+    shuffled = Attributions(attributions.index.take(order), 0, *parts)
+    one = find_motifs(a_model(), dataset, attributions, background=4000)
+    other = find_motifs(a_model(), dataset, shuffled, background=4000)
     pd.testing.assert_frame_equal(motif_table(one), motif_table(other))
     for a, b in zip(one, other, strict=True):
         np.testing.assert_array_equal(a.counts, b.counts)
 
 
 def test_attributions_count_in_the_direction_of_the_change(tmp_path: Path) -> None:
-    dataset, table, attributions = planted(["LDRW"], tmp_path)
-    turned = Attributions(-attributions.residues, -attributions.kernels, -attributions.change)
-    one, other = (find_motifs(a_run(), dataset, table, some, background=1000) for some in (attributions, turned))
+    dataset, attributions = planted(["LDRW"], tmp_path)
+    turned = Attributions(attributions.index, 0, -attributions.residues, -attributions.kernels, -attributions.change)
+    one, other = (find_motifs(a_model(), dataset, some, background=1000) for some in (attributions, turned))
     pd.testing.assert_frame_equal(motif_table(one), motif_table(other))
 
 
 def test_kernels_alone_find_the_motif(tmp_path: Path) -> None:
-    dataset, table, attributions = planted(["LDRW"], tmp_path)
-    run = a_run()
-    embedding = run.network.embedding
+    dataset, attributions = planted(["LDRW"], tmp_path)
+    model = a_model()
+    embedding = model.network.embedding
     assert isinstance(embedding, ConvolutionEncoder)
     with torch.no_grad():
         for position, letter in enumerate("LDRW", 2):
@@ -169,21 +163,21 @@ def test_kernels_alone_find_the_motif(tmp_path: Path) -> None:
     kernels = np.zeros((N, 8))
     kernels[:, 3] = 1.0
     nowhere = replace(attributions, residues=np.where(np.isnan(attributions.residues), np.nan, -1e-9), kernels=kernels)
-    motifs = find_motifs(run, dataset, table, nowhere, background=4000)
+    motifs = find_motifs(model, dataset, nowhere, background=4000)
     assert [(motif.pattern, motif.source) for motif in motifs] == [("LDRW", "kernel 4")]
-    starts = best_windows(run, dataset, table, np.array([3]))[:, 0]
-    at = table["junction_aa"].str.find("LDRW").to_numpy()
+    starts = best_windows(model.inference(dataset), attributions.index, np.array([3]))[:, 0]
+    at = attributions.index.frame(dataset)["junction_aa"].str.find("LDRW").to_numpy()
     assert (starts[at >= 2] == at[at >= 2] - 2).mean() > 0.99
 
 
 def test_kernels_without_attribution_are_left_out(tmp_path: Path) -> None:
-    dataset, table, attributions = planted(["LDRW"], tmp_path)
+    dataset, attributions = planted(["LDRW"], tmp_path)
     none = replace(attributions, kernels=np.zeros((N, 8)))
-    assert [motif.source for motif in find_motifs(a_run(), dataset, table, none, background=1000)] == ["windows"]
+    assert [motif.source for motif in find_motifs(a_model(), dataset, none, background=1000)] == ["windows"]
 
 
 def test_an_lstm_has_no_kernels(tmp_path: Path) -> None:
-    motifs = find_motifs(a_run(embedding="lstm"), *planted(["LDRW"], tmp_path), background=1000)
+    motifs = find_motifs(a_model(embedding="lstm"), *planted(["LDRW"], tmp_path), background=1000)
     assert [(motif.pattern, motif.source) for motif in motifs] == [("LDRW", "windows")]
 
 
@@ -218,23 +212,43 @@ def test_a_meme_file_says_what_the_motifs_are(tmp_path: Path) -> None:
 
 
 def test_no_sequences_no_motifs(tmp_path: Path) -> None:
-    dataset, table, _ = planted(["LDRW"], tmp_path)
-    nothing = Attributions(np.zeros((0, 0)), np.zeros((0, 8)), np.zeros(0))
-    assert find_motifs(a_run(), dataset, table[:0], nothing) == []
+    dataset, attributions = planted(["LDRW"], tmp_path)
+    nobody = attributions.index.take(np.zeros(0, np.int64))
+    nothing = Attributions(nobody, 0, np.zeros((0, 0)), np.zeros((0, 8)), np.zeros(0))
+    assert find_motifs(a_model(), dataset, nothing) == []
+
+
+def test_all_directions_together_are_each_alone(tmp_path: Path) -> None:
+    dataset, attributions = planted(["LDRW", "PEK"], tmp_path)
+    half = np.arange(0, N, 2)
+    parts = (getattr(attributions, name)[half] for name in ("residues", "kernels", "change"))
+    some = Attributions(attributions.index.take(half), 0, *parts)
+    together = find_all_motifs(a_model(), dataset, [attributions, some], background=1000)
+    for own, found in zip((attributions, some), together, strict=True):
+        alone = find_motifs(a_model(), dataset, own, background=1000)
+        pd.testing.assert_frame_equal(motif_table(found), motif_table(alone))
+
+
+def test_kernels_of_several_models_are_told_apart(tmp_path: Path) -> None:
+    dataset, attributions = planted(["LDRW"], tmp_path)
+    models = [a_model(), a_model()]
+    embedding = models[1].network.embedding
+    assert isinstance(embedding, ConvolutionEncoder)
+    with torch.no_grad():
+        for position, letter in enumerate("LDRW", 2):
+            embedding.weight[3, AMINO_ACIDS.index(letter), position] += 9.0
+    kernels = np.zeros((N, 16))
+    kernels[:, 11] = 1.0  # the fourth of the second model
+    found = find_motifs(Ensemble.of(models), dataset, replace(attributions, kernels=kernels), background=1000)
+    assert [(motif.pattern, motif.source) for motif in found] == [("LDRW", "windows, kernel 4 of model 2")]
+    assert found[0].sources == (Source(), Source(4, 2))
 
 
 def test_mistakes_are_named(tmp_path: Path) -> None:
-    dataset, table, attributions = planted(["LDRW"], tmp_path)
+    dataset, attributions = planted(["LDRW"], tmp_path)
     wrong: list[tuple[Callable[[], object], str]] = [
-        (lambda: find_motifs(a_run(), dataset, table[["junction_aa"]], attributions), "no column 'repertoire_id'"),
-        (lambda: find_motifs(a_run(), dataset, table[:9], attributions), "residues of 300 sequences; expected 9"),
-        (lambda: find_motifs(a_run(), dataset, table, attributions, most=0), "most: expected at least 1, found 0"),
-        (lambda: find_motifs(a_run(), dataset, table, attributions, output=1), "output: expected 0 to 0, found 1"),
-        (lambda: find_motifs(a_run(), dataset[:3], table, attributions), "has no repertoire 'rep.3'"),
-        (
-            lambda: find_motifs(a_run(), dataset, table, replace(attributions, residues=attributions.residues[:, :9])),
-            "of 9 residues; expected 1",
-        ),
+        (lambda: find_motifs(a_model(), dataset, attributions, max_motifs=0), "max_motifs: expected at least 1"),
+        (lambda: find_motifs(a_model(), dataset, attributions, background=0), "background: expected at least 1"),
     ]
     for call, message in wrong:
         with pytest.raises(InputError, match=message):

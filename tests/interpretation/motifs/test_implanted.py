@@ -6,19 +6,19 @@ import pytest
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.attributions import attribute
-from deeprc.interpretation.motifs import Motif, find_motifs
+from deeprc.interpretation.motifs import AttendedMotif, find_motifs
 from deeprc.interpretation.survey import survey
 from deeprc.runs.run import Run
 
 
 @pytest.fixture(scope="module")
-def motifs(trained: Run, motif_cohort: RepertoireDataset) -> list[Motif]:
-    top = survey(trained, motif_cohort, top=300).top["case"]
-    attributions = attribute(trained, motif_cohort, top, steps=16)
-    return find_motifs(trained, motif_cohort, top, attributions, background=5000)
+def motifs(trained: Run, motif_cohort: RepertoireDataset) -> list[AttendedMotif]:
+    top = survey(trained.model, motif_cohort, top=300).top["case"]
+    attributions = attribute(trained.model, motif_cohort, top.index, steps=16)
+    return find_motifs(trained.model, motif_cohort, attributions, background=5000)
 
 
-def test_the_first_motif_is_the_implanted_one(motifs: list[Motif]) -> None:
+def test_the_first_motif_is_the_implanted_one(motifs: list[AttendedMotif]) -> None:
     first = motifs[0]
     assert first.pattern == "WWHW"
     letters = "ACDEFGHIKLMNPQRSTVWY"
@@ -29,7 +29,7 @@ def test_the_first_motif_is_the_implanted_one(motifs: list[Motif]) -> None:
 
 
 def test_its_carriers_are_in_the_class_it_was_implanted_in(
-    motifs: list[Motif], motif_cohort: RepertoireDataset
+    motifs: list[AttendedMotif], motif_cohort: RepertoireDataset
 ) -> None:
     carriers = motifs[0].carriers.set_index("class")
     with_it = {"case": 0, "healthy": 0}

@@ -19,8 +19,9 @@ from deeprc.interpretation.motifs.matching import (
     prefix_counts,
     residue_counts,
 )
-from deeprc.interpretation.motifs.patterns import ANY, LONGEST, pattern_cost, pattern_of, pattern_text, trimmed
+from deeprc.interpretation.motifs.patterns import ANY, LONGEST, pattern_cost, pattern_text, trimmed
 from tests.conftest import random_sequences
+from tests.interpretation.motifs.parsing import pattern_of
 
 TEXTS = ["A", "LD", "L.R", "[AC][DE]", "[^CDEFGHI]A", "W..[KR]", "A........A", "[^A]", "Y[ACDEFGHIKL]Y"]
 
@@ -38,12 +39,6 @@ def test_masks_by_hand() -> None:
     assert pattern_of("A[CD].[^A]").tolist() == [1, 0b110, ANY, ANY - 1]
     assert pattern_text(trimmed(pattern_of("..L.R."))) == "L.R"
     assert pattern_text(trimmed(pattern_of("..."))) == ""
-
-
-@pytest.mark.parametrize("text", ["", "B", "a", "[]", "[A", "A*", "[^ACDEFGHIKLMNPQRSTVWYX]"])
-def test_a_text_that_is_no_pattern_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="expected amino acids"):
-        pattern_of(text)
 
 
 def test_the_cost_by_hand_and_that_all_patterns_share_at_most_one() -> None:

@@ -22,9 +22,9 @@ from deeprc.interpretation.motifs.matrices import (
     information_of,
     windows_of,
 )
-from deeprc.interpretation.motifs.patterns import pattern_of
-from deeprc.interpretation.motifs.seeds import Samples, attended_residues, find_seeds
+from deeprc.interpretation.motifs.seeds import ComparedSequences, attended_residues, find_seeds
 from tests.conftest import random_sequences
+from tests.interpretation.motifs.parsing import pattern_of
 
 
 @pytest.mark.parametrize(("n", "others"), [(1, 1), (7, 13), (40, 900), (500, 20)])
@@ -57,8 +57,8 @@ def test_odds_ratios() -> None:
     assert odds_ratio(8, 8, 0, 40) == 8.5 * 40.5 / (0.5 * 0.5)
 
 
-def samples_of(attended: list[str], others: list[str]) -> Samples:
-    return Samples(*encode_many([*attended, *others]), len(attended))
+def samples_of(attended: list[str], others: list[str]) -> ComparedSequences:
+    return ComparedSequences(*encode_many([*attended, *others]), len(attended))
 
 
 def test_the_window_with_most_attribution_is_taken_and_weighs_its_share() -> None:
@@ -131,12 +131,12 @@ def test_rows_of_equal_junctions_count_once() -> None:
 def test_lengths_are_matched() -> None:
     rng = np.random.default_rng(0)
     available = np.repeat([10, 11, 12, 13], [100, 1000, 1000, 5])
-    rows = matched(np.repeat([10, 11], [10, 30]), available, most=200, rng=rng)
+    rows = matched(np.repeat([10, 11], [10, 30]), available, max_rows=200, rng=rng)
     assert np.bincount(available[rows], minlength=14)[10:].tolist() == [50, 150, 0, 0]
-    rows = matched(np.repeat([10, 11], [10, 30]), available, most=4000, rng=rng)  # of length 10 there are 100
+    rows = matched(np.repeat([10, 11], [10, 30]), available, max_rows=4000, rng=rng)  # of length 10 there are 100
     assert np.bincount(available[rows], minlength=14)[10:].tolist() == [100, 300, 0, 0]
-    assert matched(np.array([30]), available, most=10, rng=rng).shape == (0,)
-    assert matched(np.array([10]), np.zeros(0, np.int64), most=10, rng=rng).shape == (0,)
+    assert matched(np.array([30]), available, max_rows=10, rng=rng).shape == (0,)
+    assert matched(np.array([10]), np.zeros(0, np.int64), max_rows=10, rng=rng).shape == (0,)
 
 
 def test_the_background_is_of_the_cohort_without_the_attended_sequences(
@@ -144,12 +144,12 @@ def test_the_background_is_of_the_cohort_without_the_attended_sequences(
 ) -> None:
     dataset = cohort_factory(n_repertoires=6, n_sequences=200)
     attended = dataset[1].sequences.decode()[::10]
-    others = draw_background(dataset, attended, most=100, seed=4)
+    others = draw_background(dataset, attended, max_sequences=100, seed=4)
     assert len(set(others)) == len(others) <= 100
     assert not set(others) & set(attended)
     assert set(others) <= {sequence for repertoire in dataset for sequence in repertoire.sequences.decode()}
-    assert draw_background(dataset, attended[::-1], most=100, seed=4) == others
-    assert draw_background(dataset, attended, most=100, seed=5) != others
+    assert draw_background(dataset, attended[::-1], max_sequences=100, seed=4) == others
+    assert draw_background(dataset, attended, max_sequences=100, seed=5) != others
 
 
 def test_seeds_lie_where_the_attribution_is() -> None:
@@ -159,11 +159,11 @@ def test_seeds_lie_where_the_attribution_is() -> None:
     attributions = np.full((len(attended), max(map(len, attended))), -0.1)
     for row, sequence in enumerate(attended):
         attributions[row, sequence.index("KWEW") : sequence.index("KWEW") + 4] = 1.0
-    seeds = find_seeds(samples, attended_residues(attributions), span=9, most=100)
+    seeds = find_seeds(samples, attended_residues(attributions), span=9, max_seeds=100)
     assert {tuple(seed) for seed in seeds} == {
         tuple(pattern_of(text)) for text in ("KWEW", "KWE", "WEW", "KW.W", "K.EW")
     }
-    assert not find_seeds(samples, attended_residues(-np.abs(attributions)), span=9, most=100)
+    assert not find_seeds(samples, attended_residues(-np.abs(attributions)), span=9, max_seeds=100)
 
 
 def test_at_most_eight_residues_of_a_sequence_are_attended() -> None:

@@ -1,6 +1,6 @@
-"""Start a network from motifs: some kernels match them, attention looks where they fire, outputs point to their class.
+"""The start of a network from enriched motifs: kernels match them, attention and outputs read those kernels.
 
-Letters: D kernels, K kernel width, H heads, T outputs, W places that a motif spans.
+Letters: B repertoires, D kernels, K kernel width, H heads, T outputs, S numbers that represent a sequence.
 """
 
 from __future__ import annotations
@@ -15,69 +15,68 @@ from torch import Tensor, nn
 from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn.batch import Collator
-from deeprc.nn.inference import pooled_representations
+from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC, RunningStandardisation
 from deeprc.outputs import multitask_loss
 from deeprc.tasks import Task
-from deeprc.training.enrichment import Motif, enriched_motifs, places_within
+from deeprc.training.enrichment import EnrichedMotif, MotifLimits, enumerate_kmer_offsets, find_enriched_motifs
 
-__all__ = ["describe_start", "find_seeds", "seed_network"]
+__all__ = ["describe_start", "find_start_motifs", "start_from_motifs"]
 
 _ATTENTION = 4.0  # what a whole match adds to the attention logit
 _FALL = 3.0  # by how much a match lowers the unit that attention looks at
 _PENALTY = 1.0  # of the squared output weights, beside the sum of the repertoires' losses
-_MOST_STEPS = 200
-_WIDEST = 6  # places that a motif spans at most
-_FEWEST_LABELS = 100  # with fewer, what stands out in the training fold need not hold elsewhere
-_RESIDUES = (2, 3, 4)  # that a motif names
-_DOUBTFUL = 0.5  # largest p-value of a motif that is to prove itself elsewhere
-_LOOK = 1000  # sequences of each repertoire that tell the features' scale
+_MAX_STEPS = 200  # of the optimiser of the output weights
+_MAX_SPAN = 6  # residues that a motif spans
+_MIN_LABELS = 100  # with fewer, a motif of the training fold often goes with the label by chance
+_RESIDUES = (2, 3, 4)  # numbers of residues that a motif names
+_DOUBTFUL_LEVEL = 0.5  # largest p-value of a motif that other repertoires have to confirm
+_SAMPLED = 1000  # sequences of each repertoire from which the features' scale is estimated
 
 
-def find_seeds(
+def find_start_motifs(
     config: Config, tasks: Sequence[Task], dataset: RepertoireDataset, labels: NDArray[np.float64], *, seed: int
-) -> list[Motif]:
-    """Return the motifs with which `seed_network` may start a network, best first; perhaps none.
+) -> list[EnrichedMotif]:
+    """Return the motifs with which `start_from_motifs` may start a network, best first; perhaps none.
 
-    They are 2 to 4 residues within 6 places, or within a kernel if that is narrower; see `enriched_motifs`. A target
-    with fewer than 100 labels has none. Where nothing stands out there may be one per output that is doubtful: its
-    p-value is above `LEVEL`, up to 0.5, and other repertoires have to confirm it.
+    Motifs name 2 to 4 residues within 6 positions, or within a kernel if that is narrower; see `find_enriched_motifs`.
+    A target with fewer than 100 labels has none. Where no motif stands out, each output may have a doubtful one: its
+    p-value is above `LEVEL` and at most 0.5, and other repertoires have to confirm it.
 
     Parameters
     ----------
     config
-        `seeded_start` is the largest share of the kernels.
+        Its `seeded_start` is the largest share of kernels that start from motifs.
     tasks, labels
-        What is predicted, and the labels, (B, number of tasks), NaN where missing.
+        The tasks, and the labels, (B, number of tasks), NaN where missing.
     dataset
         The training repertoires, and no others.
     seed
-        Of the permutations of labels.
+        Seed of the permutations of labels.
     """
-    span = min(_WIDEST, config.network.kernel_size)
-    patterns = [places for k in _RESIDUES if k <= span for places in places_within(k, span)]
-    most = int(config.training.seeded_start * config.network.n_kernels)
-    return enriched_motifs(
-        dataset, labels, tasks, patterns=patterns, most=most, fewest=_FEWEST_LABELS, doubtful=_DOUBTFUL, seed=seed
-    )
+    span = min(_MAX_SPAN, config.network.kernel_size)
+    patterns = [kmer_offsets for k in _RESIDUES if k <= span for kmer_offsets in enumerate_kmer_offsets(k, span)]
+    max_motifs = int(config.training.seeded_start * config.network.n_kernels)
+    limits = MotifLimits(max_motifs, min_labels=_MIN_LABELS, doubtful_level=_DOUBTFUL_LEVEL)
+    return find_enriched_motifs(dataset, labels, tasks, patterns=patterns, limits=limits, seed=seed)
 
 
-def describe_start(motifs: Sequence[Motif], labels: NDArray[np.float64], n_kernels: int) -> str:
-    """Say in a sentence from which motifs the kernels start, or why from none.
+def describe_start(motifs: Sequence[EnrichedMotif], labels: NDArray[np.float64], n_kernels: int) -> str:
+    """Return a sentence that names the motifs from which kernels start, or says why there are none.
 
     Parameters
     ----------
     motifs
-        That kernels start from.
+        The motifs from which kernels start.
     labels
-        Of the training repertoires, (B, number of tasks), NaN where missing.
+        Labels of the training repertoires, (B, number of tasks), NaN where missing.
     n_kernels
-        Of the network.
+        D.
     """
     n_labels = int((~np.isnan(labels)).sum(axis=0).max(initial=0))
-    if not motifs and n_labels < _FEWEST_LABELS:
+    if not motifs and n_labels < _MIN_LABELS:
         return (
-            f"Short motifs to start from are sought where at least {_FEWEST_LABELS} training repertoires have a label; "
+            f"Short motifs to start from are sought where at least {_MIN_LABELS} training repertoires have a label; "
             f"here {n_labels} have one, so the kernels start at random."
         )
     if not motifs:
@@ -94,9 +93,9 @@ def describe_start(motifs: Sequence[Motif], labels: NDArray[np.float64], n_kerne
 
 
 @torch.no_grad()
-def seed_network(
+def start_from_motifs(
     network: DeepRC,
-    motifs: Sequence[Motif],
+    motifs: Sequence[EnrichedMotif],
     collator: Collator,
     labels: NDArray[np.float64],
     tasks: Sequence[Task],
@@ -105,62 +104,62 @@ def seed_network(
 ) -> None:
     """Change a new network in place so that its first features match the motifs; the rest remains as it was.
 
-    How they do is the encoder's, see `SequenceEncoder.start_from_motifs`. The first unit of each key layer sums the
-    first features, and the first head's query looks at it. A linear output of a standardised representation begins as
-    the regression of the training labels on the first features alone.
+    The encoder sets its features, see `SequenceEncoder.start_from_motifs`. The first unit of each key layer sums the
+    first features, and the first head's query reads this unit. A linear output of a standardised representation starts
+    as the regression of the training labels on the first features alone.
 
     Parameters
     ----------
     network
-        Its encoder must have `starts_from_motifs`.
+        The network; its encoder must have `starts_from_motifs`.
     motifs
-        At most D.
+        At most D motifs.
     collator
-        Serves the training repertoires.
+        The collator of the training repertoires.
     labels, tasks
-        Their labels, (B, number of tasks), NaN where missing.
+        Labels of the training repertoires, (B, number of tasks), NaN where missing, and the tasks.
     top_fraction
-        Of the sequences that a prediction averages over.
+        Fraction of the sequences that a prediction averages over.
     """
     if not motifs:
         return
     letters = [motif.letters for motif in motifs]
     full, none = network.embedding.start_from_motifs(letters, _typical_scale(collator))
-    _seed_attention(network, len(motifs), full, none)
+    _start_attention(network, len(motifs), full, none)
     _fit_output(network, len(motifs), collator, torch.from_numpy(labels), tasks, top_fraction)
 
 
 def _typical_scale(collator: Collator) -> float:
-    """Return the median factor of the one-hot features, of sequences whose residues are seen."""
+    """Return the median factor of the one-hot features, among sequences whose factor is not 0."""
     every = np.arange(len(collator.dataset))
-    scales = collator.sample(every, _LOOK, np.random.default_rng(0)).sequences.residue_scale
+    scales = collator.sample(every, _SAMPLED, np.random.default_rng(0)).sequences.residue_scale
     seen = scales[scales > 0]
     return float(seen.median()) if len(seen) else 1.0
 
 
-def _seed_attention(network: DeepRC, n: int, full: float, none: float) -> None:
-    """Let one unit of each layer see the first n features, and the first head look at where any of them fires.
+def _start_attention(network: DeepRC, n: int, full: float, none: float) -> None:
+    """Let one unit of each key layer read the first n features, and the first head attend where any of them matches.
 
-    A feature has the value `full` where its motif is, `none` where nothing of it is.
+    A feature has the value `full` in a sequence with its motif, and `none` in a sequence with no part of it.
 
-    The unit falls with a match, towards SELU's floor: two matches count hardly more than one. If they added up, the few
-    sequences with two would have fifty times the weight of the others, and their number is chance. Without key layers
-    there is no such unit, and they do add up.
+    A match lowers the unit towards the lower bound of SELU, so that two matches count hardly more than one. If matches
+    added up, the few sequences with two would have fifty times the weight of the others, and their number is chance.
+    Without key layers there is no such unit, and matches do add up.
     """
     step = full - none  # what a match adds to its kernel
     layers = [layer for layer in network.key_network if isinstance(layer, nn.Linear)]
     query = network.pooling.queries[0, 0]  # (d_k,)
     beta = float(network.pooling.association.beta.flatten()[0])
-    query.zero_()  # what it saw by chance would be noise in every average
+    query.zero_()  # its random start would be noise in every average
     if not layers:
         query[:n] = _ATTENTION / (beta * step)
         return
-    first, *further = layers
+    first, *later = layers
     first.weight[0] = 0
     first.weight[0, :n] = -_FALL / step
     first.bias[0] = 1 + _FALL * n * none / step  # the unit is 1 without a match
     without, with_one = _selu(1.0), _selu(1.0 - _FALL)
-    for layer in further:
+    for layer in later:
         layer.weight[0] = 0
         layer.weight[0, 0] = 1
         without, with_one = _selu(without), _selu(with_one)
@@ -174,21 +173,21 @@ def _selu(value: float) -> float:
 def _fit_output(
     network: DeepRC, n: int, collator: Collator, labels: Tensor, tasks: Sequence[Task], top_fraction: float
 ) -> None:
-    """Let the outputs, where they are linear, begin with what the first n kernels say of the training labels.
+    """Start linear outputs as the regression of the training labels on the first n kernels.
 
-    The representations of whole repertoires give the moments of the standardisation, and a regression with an l2
-    penalty on the first head's share of the seeded kernels gives the weights; all others are 0.
+    The representations of whole repertoires give the moments of the standardisation. A regression with an l2 penalty on
+    the first head's averages of the kernels that start from motifs gives their weights; all other weights are 0.
     """
-    filled = np.flatnonzero(collator.dataset.n_sequences > 0)  # an empty one tells nothing
-    pooled = pooled_representations(network, collator, filled.tolist(), top_fraction=top_fraction)
+    filled = np.flatnonzero(collator.dataset.n_sequences > 0)  # an empty repertoire tells nothing
+    pooled = Inference(network, collator, top_fraction).pooled(filled.tolist())
     representation = torch.stack([mean for mean, _ in pooled]).flatten(start_dim=1)  # (B, H, S) -> (B, H * S) float64
     moments = RunningStandardisation(representation.shape[1]).double()
     moments.start(representation)
     standardisation = network.output_network[0]
     if isinstance(standardisation, RunningStandardisation):
         standardisation.load_state_dict(moments.state_dict())
-    output, *further = [layer for layer in network.output_network if isinstance(layer, nn.Linear)]
-    if further:
+    output, *later = [layer for layer in network.output_network if isinstance(layer, nn.Linear)]
+    if later:
         return
     weight, bias = _regression(moments.eval()(representation)[:, :n], labels[filled], tasks)
     if not isinstance(standardisation, RunningStandardisation):
@@ -201,14 +200,14 @@ def _fit_output(
 
 @torch.enable_grad()
 def _regression(x: Tensor, labels: Tensor, tasks: Sequence[Task]) -> tuple[Tensor, Tensor]:
-    """Return weights (T, n) and biases (T,) of the outputs for x (B, n), which is standardised."""
+    """Return weights (T, n) and biases (T,) of the outputs, fitted to standardised features x (B, n)."""
     weight = x.new_zeros(sum(task.n_outputs for task in tasks), x.shape[1], requires_grad=True)
     bias = x.new_zeros(len(weight), requires_grad=True)
     n_labels = (~labels.isnan()).sum(dim=0).clamp(min=1)
     share = torch.cat(
         [x.new_full((t.n_outputs,), _PENALTY * t.weight) / n for t, n in zip(tasks, n_labels, strict=True)]
     )
-    optimizer = torch.optim.LBFGS([weight, bias], max_iter=_MOST_STEPS, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS([weight, bias], max_iter=_MAX_STEPS, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimizer.zero_grad()

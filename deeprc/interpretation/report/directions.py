@@ -1,4 +1,4 @@
-"""What speaks for each side: its sequences, its motifs, and the kernels behind them."""
+"""What speaks for each direction: its sequences, its motifs, and the kernels behind them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 from markupsafe import Markup
-from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.drawing import CLASS_COLOURS
@@ -20,14 +20,17 @@ from deeprc.interpretation.report.findings import SharedBy
 from deeprc.interpretation.report.motif_genes import CommonGene, common_genes, gene_cell, gene_sentence
 from deeprc.interpretation.report.page import Cell, Column, Figure, Table, number, swatch, text
 from deeprc.interpretation.report.sequences import SHOWN, sequence_table
-from deeprc.interpretation.survey import Side, Survey
-from deeprc.runs.run import Run
+from deeprc.interpretation.survey import Direction, Survey, TopSequences
+from deeprc.runs.predictor import Predictor
+from deeprc.tasks import Task
 
 if TYPE_CHECKING:
     from deeprc.interpretation.attributions import Attributions
-    from deeprc.interpretation.motifs import Motif
+    from deeprc.interpretation.motifs import AttendedMotif
+    from deeprc.interpretation.motifs.find import Source
+    from deeprc.training.model import Model
 
-__all__ = ["SidePage", "side_pages"]
+__all__ = ["DirectionPage", "direction_pages"]
 
 _MOTIFS = 10  # in the table; the first of them as logos
 _LOGOS = 6
@@ -41,12 +44,12 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class SidePage:
-    """What the page says of a side.
+class DirectionPage:
+    """What the page says of a direction.
 
     Attributes
     ----------
-    side
+    direction
         The direction of an output.
     n_sequences
         How many sequences speak for it, of those that were kept.
@@ -61,10 +64,10 @@ class SidePage:
     kernels
         What the kernels add.
     place
-        Of the side's class among all, see `class_places`; modulo the number of colours.
+        Of the direction's class among all, see `class_places`; modulo the number of colours.
     """
 
-    side: Side
+    direction: Direction
     n_sequences: int
     table: Table | None
     logos: Sequence[Figure]
@@ -76,105 +79,144 @@ class SidePage:
 
 @dataclass(frozen=True)
 class _Found:
-    """What was found about a side: its attributions and motifs; None and [] where no sequence speaks for it.
+    """What was found about a direction.
 
-    `heading` is what heads the labels of repertoires.
+    Attributes
+    ----------
+    direction
+        The direction of an output.
+    index
+        The place of its page, from 1.
+    heading
+        What heads the labels of repertoires.
+    top, shared
+        The sequences that speak most for it, and who carries each.
+    attributions, motifs
+        Their attributions and motifs; None and [] where no sequence speaks for it.
     """
 
-    side: Side
+    direction: Direction
+    index: int
     heading: str
+    top: TopSequences
+    shared: Sequence[SharedBy]
     attributions: Attributions | None
-    motifs: Sequence[Motif]
+    motifs: Sequence[AttendedMotif]
 
 
-def side_pages(
-    run: Run,
+def direction_pages(
+    predictor: Predictor,
     dataset: RepertoireDataset,
     survey: Survey,
     classes: Mapping[str, Mapping[str, str]],
     shared: Mapping[str, Sequence[SharedBy]],
-) -> list[SidePage]:
-    """Return a page for each side of a survey.
+) -> list[DirectionPage]:
+    """Return a page for each direction of a survey.
 
     Parameters
     ----------
-    run, dataset, survey
-        The survey of the dataset by the run.
+    predictor, dataset, survey
+        The survey of the dataset by the run, or by several together.
     classes
         By target, the label of each repertoire as text, by its id; "" where it is not known.
     shared
-        By side, who carries each of its top sequences.
+        By direction, who carries each of its top sequences.
     """
-    from deeprc.interpretation.attributions import residue_frequencies
     from deeprc.interpretation.figures import logo_top
 
-    background = residue_frequencies(dataset)
-    every = [_found(run, dataset, survey, side, background) for side in survey.sides]
+    every = _explained(predictor, dataset, survey, shared)
     drawn = [motif for found in every for motif in found.motifs[:_LOGOS]]
-    top = logo_top(drawn) if drawn else 0.0
-    places = class_places(run.tasks)
+    logo_height = logo_top(drawn) if drawn else 0.0
+    places = class_places(predictor.model.tasks)
+    members = _members(predictor.model)
     return [
-        _side_page(
-            survey,
+        _direction_page(
             found,
-            number_,
-            classes[found.side.target],
-            places[found.side.target],
-            top,
-            shared[found.side.name],
+            survey.genes,
+            classes[found.direction.target],
+            places[found.direction.target],
+            members,
+            logo_height,
         )
-        for number_, found in enumerate(every, start=1)
+        for found in every
     ]
 
 
-def _found(run: Run, dataset: RepertoireDataset, survey: Survey, side: Side, background: NDArray[np.float64]) -> _Found:
+def _explained(
+    predictor: Predictor, dataset: RepertoireDataset, survey: Survey, shared: Mapping[str, Sequence[SharedBy]]
+) -> list[_Found]:
+    """Return attributions and motifs of the sequences that speak for each direction."""
     from deeprc.interpretation.attributions import attribute
-    from deeprc.interpretation.motifs import find_motifs
+    from deeprc.interpretation.motifs import find_all_motifs
 
-    top = survey.top[side.name]
-    if top.empty:
-        return _Found(side, _heading(run, side), None, [])
-    logger.info("%s: attributions and motifs of %d sequences", side.name, len(top))
-    attributions = attribute(run, dataset, top, output=side.output, background=background)
-    motifs = find_motifs(run, dataset, top, attributions, output=side.output, most=_MOTIFS)
-    return _Found(side, _heading(run, side), attributions, motifs)
+    model, attributions = predictor.model, {}
+    for direction in survey.directions:
+        top = survey.top[direction.name]
+        if len(top):
+            logger.info("%s: attributions and motifs of %d sequences", direction.name, len(top))
+            attributions[direction.name] = attribute(
+                model, dataset, top.index, output=direction.output, background=survey.residue_frequencies
+            )
+    found = find_all_motifs(
+        model, dataset, list(attributions.values()), max_motifs=_MOTIFS, group_by=predictor.group_by
+    )
+    motifs = dict(zip(attributions, found, strict=True))
+    return [
+        _Found(
+            direction,
+            index,
+            _heading(model.tasks, direction),
+            survey.top[direction.name],
+            shared[direction.name],
+            attributions.get(direction.name),
+            motifs.get(direction.name, []),
+        )
+        for index, direction in enumerate(survey.directions, start=1)
+    ]
 
 
-def _side_page(
-    survey: Survey,
+def _direction_page(
     found: _Found,
-    number_of_side: int,
+    genes_of_all: pd.DataFrame,
     classes: Mapping[str, str],
     places: Mapping[str, int],
+    members: Sequence[tuple[str, int]],
     logo_height: float,
-    shared: Sequence[SharedBy],
-) -> SidePage:
-    side, motifs, top = found.side, found.motifs, survey.top[found.side.name]
-    place = places[side.label] % len(CLASS_COLOURS)
+) -> DirectionPage:
+    direction, motifs, top = found.direction, found.motifs, found.top.table
+    place = places[direction.label] % len(CLASS_COLOURS)
     if found.attributions is None:
-        return SidePage(side, 0, None, [], None, "", [], place)
+        return DirectionPage(direction, 0, None, [], None, "", [], place)
     own = [classes.get(str(name), "") for name in top["repertoire_id"]]
-    genes = [common_genes(motif, top, survey.genes) for motif in motifs]
-    residues = side.sign * found.attributions.residues[:SHOWN]
-    return SidePage(
-        side,
+    genes = [common_genes(motif, top, genes_of_all) for motif in motifs]
+    residues = direction.sign * found.attributions.residues[:SHOWN]
+    logos = enumerate(motifs[:_LOGOS], start=1)
+    return DirectionPage(
+        direction,
         len(top),
-        sequence_table(side, number_of_side, top, residues, own, shared, places=places, heading=found.heading),
-        [pictures.logo(motif, i, side.name, top=logo_height) for i, motif in enumerate(motifs[:_LOGOS], start=1)],
-        _motif_table(motifs, genes, side, number_of_side, places) if motifs else None,
-        _first(motifs[0], genes[0], side) if motifs else "",
-        pictures.kernel_picture(found.attributions.kernels, side, place),
+        sequence_table(direction, found.index, top, residues, own, found.shared, places=places, heading=found.heading),
+        [pictures.logo(motif, i, direction.name, top=logo_height) for i, motif in logos],
+        _motif_table(motifs, genes, direction, found.index, places) if motifs else None,
+        _first(motifs[0], genes[0], direction) if motifs else "",
+        pictures.kernel_pictures(found.attributions.kernels, members, direction, place),
         place,
     )
 
 
-def _heading(run: Run, side: Side) -> str:
+def _members(model: Model) -> list[tuple[str, int]]:
+    """Return the name of each model that predicts, "" where it is but one, and how many kernels it has."""
+    sizes = [member.network.embedding.out_features for member in model.members]
+    names = [member.name for member in model.members] if len(sizes) > 1 else [""]
+    return list(zip(names, sizes, strict=True))
+
+
+def _heading(tasks: Sequence[Task], direction: Direction) -> str:
     """Return what heads the labels of repertoires: "Class", or the name of the number that is predicted."""
-    task = next(task for task in run.tasks if task.name == side.target)
+    task = next(task for task in tasks if task.name == direction.target)
     return task.column if task.kind == "regression" else "Class"
 
 
-def _first(motif: Motif, genes: Sequence[CommonGene], side: Side) -> str:
+def _first(motif: AttendedMotif, genes: Sequence[CommonGene], direction: Direction) -> str:
     text = (
         f"{motif.pattern}, in {motif.n_attended_with:,} of the {motif.n_attended:,} different sequences that speak for "
         f"it ({_percent(motif.n_attended_with, motif.n_attended)}) and {motif.n_background_with:,} of "
@@ -192,8 +234,8 @@ def _first(motif: Motif, genes: Sequence[CommonGene], side: Side) -> str:
             f"{row['n_people_with']:,} of {row['n_people']:,}" + several * f" in {row['class']}" for row in rows
         )
         text += f" So many people have a repertoire with it: {each}."
-    others = [share for name, share in shares.items() if name != side.label]
-    if side.label in shares and others and shares[side.label] < _MORE * max(others):
+    others = [share for name, share in shares.items() if name != direction.label]
+    if direction.label in shares and others and shares[direction.label] < _MORE * max(others):
         text += " So it does not go with the class, though the network looks at it."
     return text
 
@@ -203,16 +245,18 @@ def _percent(part: int, whole: int) -> str:
 
 
 def _motif_table(
-    motifs: Sequence[Motif],
+    motifs: Sequence[AttendedMotif],
     genes: Sequence[Sequence[CommonGene]],
-    side: Side,
-    number_of_side: int,
+    direction: Direction,
+    index: int,
     places: Mapping[str, int],
 ) -> Table:
     first = motifs[0]
     columns = [
         Column("Pattern", False),
-        Column("Carriers", note=f"so many of the {first.n_attended:,} different sequences that speak for {side.name}"),
+        Column(
+            "Carriers", note=f"so many of the {first.n_attended:,} different sequences that speak for {direction.name}"
+        ),
         Column("Others", note=f"so many of {first.n_background:,} sequences of like length from all repertoires"),
         Column("Odds ratio", note="how much more frequent it is among the former; 1 is alike"),
         Column("p, corrected", note="Fisher's exact test, corrected for all patterns that there are"),
@@ -227,29 +271,29 @@ def _motif_table(
         columns.append(Column(mark + f"{name}: repertoires", note=sizes))
         columns.append(Column(mark + f"{name}: sequences", note=note))
         note = ""
-    if _people_p(first, side) is not None:
-        columns.append(Column("p by people", note=_PEOPLE_NOTE.format(side.label)))
+    if _people_p(first, direction) is not None:
+        columns.append(Column("p by people", note=_PEOPLE_NOTE.format(direction.label)))
     if any(genes):
         note = "so many of the sequences that speak for it and carry it have the gene, and so many of all sequences"
         columns.append(Column("Most common genes", False, note))
     columns.append(Column("Found in", False, "windows are pieces of the sequences, kernels learned detectors"))
-    caption = f"Motifs of the sequences that speak for {side.name}; press a heading to sort by it"
+    caption = f"Motifs of the sequences that speak for {direction.name}; press a heading to sort by it"
     rows = [
-        _motif_row(motif, side, [gene_cell(own)] if any(genes) else [])
+        _motif_row(motif, direction, [gene_cell(own)] if any(genes) else [])
         for motif, own in zip(motifs, genes, strict=True)
     ]
-    return Table(f"motifs-{number_of_side}", caption, columns, rows, sortable=True)
+    return Table(f"motifs-{index}", caption, columns, rows, sortable=True)
 
 
-def _people_p(motif: Motif, side: Side) -> float | None:
-    """Return the p-value of the test by people for the side's class; None without a class or repeated people."""
+def _people_p(motif: AttendedMotif, direction: Direction) -> float | None:
+    """Return the p-value of the test by people for the direction's class; None without a class or repeated people."""
     if "p_people" not in motif.carriers:
         return None
-    own = motif.carriers.loc[motif.carriers["class"] == side.label, "p_people"].tolist()
+    own = motif.carriers.loc[motif.carriers["class"] == direction.label, "p_people"].tolist()
     return float(own[0]) if own else None
 
 
-def _motif_row(motif: Motif, side: Side, genes: Sequence[Cell]) -> list[Cell]:
+def _motif_row(motif: AttendedMotif, direction: Direction, genes: Sequence[Cell]) -> list[Cell]:
     cells = [
         Cell(Markup("<code>{}</code>").format(motif.pattern), motif.pattern),
         _share(motif.n_attended_with, motif.n_attended),
@@ -263,19 +307,20 @@ def _motif_row(motif: Motif, side: Side, genes: Sequence[Cell]) -> list[Cell]:
         people = f" ({int(row['n_people_with']):,})" if "n_people_with" in row else ""
         cells.append(Cell(f"{n_with:,}{people}", n_with))
         cells.append(_lines(f"{int(row['n_sequences_with']):,}", f"({share:.3%})", share))
-    p_people = _people_p(motif, side)
+    p_people = _people_p(motif, direction)
     if p_people is not None:
         cells.append(Cell(_p_text(p_people), p_people) if np.isfinite(p_people) else number(None))
-    return [*cells, *genes, text(_source(motif.source))]
+    return [*cells, *genes, text(_sources(motif.sources))]
 
 
-def _source(source: str) -> str:
-    """Return where a motif was found, in fewer words: windows, kernels 3, 7."""
-    parts = source.split(", ")
-    kernels = [part.removeprefix("kernel ") for part in parts if part.startswith("kernel ")]
-    others = [part for part in parts if not part.startswith("kernel ")]
-    named = [f"kernel{'s' * (len(kernels) > 1)} {', '.join(kernels)}"] if kernels else []
-    return ", ".join([*others, *named])
+def _sources(sources: Sequence[Source]) -> str:
+    """Return where a motif was found, in few words: windows, kernels 3, 7."""
+    parts = ["windows"] if any(source.kernel == 0 for source in sources) else []
+    for member in sorted({source.member for source in sources if source.kernel}):
+        kernels = [str(source.kernel) for source in sources if source.kernel and source.member == member]
+        named = f"kernel{'s' * (len(kernels) > 1)} {', '.join(kernels)}"
+        parts.append(named + f" of model {member}" * (member > 0))
+    return ", ".join(parts)
 
 
 def _share(part: int, whole: int) -> Cell:

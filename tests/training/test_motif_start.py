@@ -11,14 +11,14 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from deeprc.config import Config, NetworkConfig, TrainingConfig
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn.batch import Collator
-from deeprc.nn.inference import cohort_outputs, pooled_representation
+from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
 from deeprc.outputs import multitask_loss
 from deeprc.tasks import Task, TaskKind
-from deeprc.training import seeding
+from deeprc.training import motif_start
 from deeprc.training import trainer as trainer_module
-from deeprc.training.enrichment import LEVEL, Motif
-from deeprc.training.seeding import describe_start, seed_network
+from deeprc.training.enrichment import LEVEL, EnrichedMotif
+from deeprc.training.motif_start import describe_start, start_from_motifs
 from deeprc.training.trainer import Fold, Trainer, build_network
 from tests.conftest import Killed, killing, motif, random_sequences, write_cohort
 
@@ -28,7 +28,7 @@ TASKS = [Task("status", "status", "binary", ("healthy", "case"))]
 
 @pytest.fixture(autouse=True)
 def _few_labels_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seeding, "_FEWEST_LABELS", 8)
+    monkeypatch.setattr(motif_start, "_MIN_LABELS", 8)
 
 
 def config(**training: object) -> Config:
@@ -58,7 +58,7 @@ def test_a_kernel_fires_at_its_motif_alone_and_attention_follows(tmp_path: Path)
     network = build_network(config(), TASKS, seed=0, device=CPU)
     before = {name: value.clone() for name, value in network.state_dict().items()}
     collator = Collator(cohort, "none")
-    seed_network(network, [motif("SFEN"), motif("W.Y", -1.0)], collator, np.ones((1, 1)), TASKS)
+    start_from_motifs(network, [motif("SFEN"), motif("W.Y", -1.0)], collator, np.ones((1, 1)), TASKS)
     values, logits = (each.detach() for each in network.attend(collator.take(0, slice(None))))
     fires = values[:, 0] > 1
     assert fires.tolist() == [True] * 3 + [False] * (1 + len(rest))
@@ -77,7 +77,7 @@ def test_two_matches_hardly_count_more_than_one(tmp_path: Path, n_key_layers: in
     shape = NetworkConfig(n_kernels=8, kernel_size=4, n_key_layers=n_key_layers)
     network = build_network(Config(shape), TASKS, seed=0, device=CPU)
     collator = Collator(cohort, "none")
-    seed_network(network, [motif("SFEN"), motif("W.Y")], collator, np.ones((1, 1)), TASKS)
+    start_from_motifs(network, [motif("SFEN"), motif("W.Y")], collator, np.ones((1, 1)), TASKS)
     first, second, both, none = network.attend(collator.take(0, slice(None)))[1][:, 0].tolist()
     assert first - none == pytest.approx(4.0, abs=0.5)
     assert second - none == pytest.approx(4.0, abs=0.5)
@@ -87,7 +87,7 @@ def test_two_matches_hardly_count_more_than_one(tmp_path: Path, n_key_layers: in
 def test_without_motifs_the_start_is_the_plain_one(cohort: RepertoireDataset) -> None:
     network = build_network(config(), TASKS, seed=0, device=CPU)
     before = {name: value.clone() for name, value in network.state_dict().items()}
-    seed_network(network, [], Collator(cohort, "none"), label(cohort), TASKS)
+    start_from_motifs(network, [], Collator(cohort, "none"), label(cohort), TASKS)
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
 
 
@@ -96,7 +96,7 @@ def test_other_shapes(cohort: RepertoireDataset, shape: dict[str, int]) -> None:
     network_config = NetworkConfig(n_kernels=8, kernel_size=4, **shape)  # type: ignore[arg-type]
     network = build_network(Config(network_config), TASKS, seed=0, device=CPU)
     collator = Collator(cohort, "none")
-    seed_network(network, [motif("WWHW")], collator, label(cohort), TASKS)
+    start_from_motifs(network, [motif("WWHW")], collator, label(cohort), TASKS)
     values, logits = (each.detach() for each in network.attend(collator.take(1, slice(None))))
     fires = values[:, 0] > 1
     assert 0 < int(fires.sum()) < len(fires)
@@ -106,7 +106,7 @@ def test_other_shapes(cohort: RepertoireDataset, shape: dict[str, int]) -> None:
 def test_a_trainer_finds_the_motif_in_the_training_fold(cohort_factory: Callable[..., RepertoireDataset]) -> None:
     trainer = make(cohort_factory(40), config(n_updates=60, evaluate_every=20))
     state = trainer.fit()
-    assert set(trainer.seeds[0].pattern) <= set("WH.")
+    assert set(trainer.start_motifs[0].pattern) <= set("WH.")
     assert state.history[-1]["validation_loss"] < 0.6
 
 
@@ -128,8 +128,8 @@ def test_validation_and_test_repertoires_cannot_propose_or_change_motifs(tmp_pat
         if number:  # nor can their labels
             trainer.validation.labels[:] = 1 - trainer.validation.labels
         trainer.start()
-        assert trainer.seeds
-        weights.append((trainer.seeds, {k: v.clone() for k, v in trainer.network.state_dict().items()}))
+        assert trainer.start_motifs
+        weights.append((trainer.start_motifs, {k: v.clone() for k, v in trainer.network.state_dict().items()}))
     (seeds, first), (others_seeds, second) = weights
     assert seeds == others_seeds
     assert all(torch.equal(second[name], value) for name, value in first.items())
@@ -142,10 +142,10 @@ def test_a_doubtful_motif_must_be_confirmed_by_the_validation_fold(
     histories = {}
     for pattern, p_value in (("WWHW", 0.3), ("CYFC", 0.3), ("CYFC", 0.01), ("", 0.0)):
         found = [motif(pattern, p_value=p_value)] if pattern else []  # CYFC is in neither class
-        monkeypatch.setattr(trainer_module, "find_seeds", lambda *args, found=found, **options: found)
+        monkeypatch.setattr(trainer_module, "find_start_motifs", lambda *args, found=found, **options: found)
         trainer = make(cohort, config())
         history = trainer.fit().history
-        assert trainer.seeds == (found if (pattern, p_value) != ("CYFC", 0.3) else [])
+        assert trainer.start_motifs == (found if (pattern, p_value) != ("CYFC", 0.3) else [])
         histories[pattern, p_value] = [{k: v for k, v in row.items() if k != "seconds"} for row in history]
     assert histories["CYFC", 0.3] == histories["", 0.0]  # the plain start, to the number
     assert histories["WWHW", 0.3][0]["validation_loss"] < np.log(2)
@@ -170,10 +170,10 @@ def test_a_weak_motif_starts_a_network_if_the_validation_fold_knows_it(
         folds = Fold(train, label(train)), Fold(validation, known)
         trainer = Trainer(config(), TASKS, *folds, seed=0, device=CPU)
         trainer.start()
-        assert len(trainer.seeds) == expected
+        assert len(trainer.start_motifs) == expected
         if expected:
-            assert set(trainer.seeds[0].pattern) <= set("WHM.")
-            assert LEVEL < trainer.seeds[0].p_value < 0.5
+            assert set(trainer.start_motifs[0].pattern) <= set("WHM.")
+            assert LEVEL < trainer.start_motifs[0].p_value < 0.5
 
 
 def test_labels_of_nobody_leave_the_plain_training(cohort: RepertoireDataset) -> None:
@@ -184,7 +184,7 @@ def test_labels_of_nobody_leave_the_plain_training(cohort: RepertoireDataset) ->
     for share in (0.0, 0.5):
         trainer = Trainer(config(seeded_start=share), TASKS, *folds, seed=0, device=CPU)
         history = trainer.fit().history
-        assert trainer.seeds == []
+        assert trainer.start_motifs == []
         histories.append([{k: v for k, v in row.items() if k != "seconds"} for row in history])
     assert histories[0] == histories[1]
 
@@ -202,14 +202,14 @@ def test_a_resumed_training_equals_an_uninterrupted_one(
     resumed = make(cohort, settings, path)
     assert resumed.state.update == 4
     resumed.fit()
-    assert resumed.seeds == whole.seeds
+    assert resumed.start_motifs == whole.start_motifs
     for name, tensor in whole.network.state_dict().items():
         assert torch.equal(resumed.network.state_dict()[name], tensor), name
 
 
 def representations(network: DeepRC, cohort: RepertoireDataset) -> NDArray[np.float64]:
     collator = Collator(cohort, "none")
-    pooled = [pooled_representation(network, collator, i, top_fraction=1.0)[0].flatten() for i in range(len(cohort))]
+    pooled = [mean.flatten() for mean, _ in Inference(network, collator).pooled()]
     return np.asarray(torch.stack(pooled))
 
 
@@ -229,7 +229,7 @@ def test_outputs_start_as_a_regression_on_the_seeded_kernels(
     tasks = [Task("x", "x", kind, classes)]
     shape = NetworkConfig(n_kernels=8, kernel_size=4, standardise=standardise)
     network = build_network(Config(shape), tasks, seed=0, device=CPU)
-    seed_network(network, [motif("WWHW"), motif("A.C")], Collator(cohort, "none"), target, tasks)
+    start_from_motifs(network, [motif("WWHW"), motif("A.C")], Collator(cohort, "none"), target, tasks)
     x = representations(network, cohort)
     z = ((x - x.mean(axis=0)) / np.sqrt(x.var(axis=0) + 1e-8))[:, :2]
     if kind == "regression":
@@ -238,7 +238,7 @@ def test_outputs_start_as_a_regression_on_the_seeded_kernels(
         model = LogisticRegression(C=0.5, tol=1e-10, max_iter=10_000).fit(z, target[:, 0])
         expected = model.decision_function(z).reshape(len(z), -1)
     network.eval()
-    outputs = cohort_outputs(network, Collator(cohort, "none"), top_fraction=1.0).double().numpy()
+    outputs = Inference(network, Collator(cohort, "none")).outputs().double().numpy()
     if kind == "multiclass":
         outputs = outputs - outputs.mean(axis=1, keepdims=True)
         expected = expected - expected.mean(axis=1, keepdims=True)
@@ -262,17 +262,17 @@ def test_the_start_is_looked_at_and_kept_where_training_makes_it_worse(
 def test_few_labels_leave_the_plain_start(
     cohort_factory: Callable[..., RepertoireDataset], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(seeding, "_FEWEST_LABELS", 25)
+    monkeypatch.setattr(motif_start, "_MIN_LABELS", 25)
     trainer = make(cohort_factory(40), config())
     trainer.start()
-    assert trainer.seeds == []
+    assert trainer.start_motifs == []
 
 
 def test_an_lstm_has_no_kernels_to_start(cohort_factory: Callable[..., RepertoireDataset]) -> None:
     settings = Config(NetworkConfig(embedding="lstm", n_kernels=8), TrainingConfig(seeded_start=0.5))
     trainer = make(cohort_factory(40), settings)
     trainer.start()
-    assert trainer.seeds == []
+    assert trainer.start_motifs == []
 
 
 @pytest.mark.parametrize("network", [{"abundance": "log1p"}, {"kernel_size": 1}])
@@ -282,7 +282,7 @@ def test_where_kernels_cannot_hold_motifs_the_start_is_plain(
     shape = NetworkConfig(**{"n_kernels": 8, "kernel_size": 4, **network})  # type: ignore[arg-type]
     trainer = make(cohort_factory(40), Config(shape, TrainingConfig(seeded_start=0.5, n_updates=2)))
     trainer.fit()
-    assert trainer.seeds == []
+    assert trainer.start_motifs == []
 
 
 def test_repertoires_without_a_label_or_a_sequence_do_not_change_the_start(tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_repertoires_without_a_label_or_a_sequence_do_not_change_the_start(tmp_p
         cohort = write_cohort(folder / "c.h5", sequences + more, pd.DataFrame({"x": range(30 + len(more))}))
         target = np.array([b % 2 for b in range(30)] + [0.0, np.nan, np.nan][: len(more)])[:, None]
         network = build_network(config(), TASKS, seed=0, device=CPU)
-        seed_network(network, [motif("WWHW"), motif("A.C")], Collator(cohort, "none"), target, TASKS)
+        start_from_motifs(network, [motif("WWHW"), motif("A.C")], Collator(cohort, "none"), target, TASKS)
         z = representations(network, cohort)[:30, :2]
         output = next(layer for layer in network.output_network if isinstance(layer, torch.nn.Linear))
         weights.append(output.weight[0, :2].detach().numpy() / z.std(axis=0))
@@ -315,13 +315,13 @@ def test_a_kill_after_the_search_does_not_lose_it(
     whole.fit()
     make(cohort, config(), path).start()
 
-    def refuse(*arguments: object, **options: object) -> list[Motif]:
+    def refuse(*arguments: object, **options: object) -> list[EnrichedMotif]:
         raise AssertionError("sought again")
 
-    monkeypatch.setattr(trainer_module, "find_seeds", refuse)
+    monkeypatch.setattr(trainer_module, "find_start_motifs", refuse)
     resumed = make(cohort, config(), path)
     resumed.fit()
-    assert resumed.seeds == whole.seeds
+    assert resumed.start_motifs == whole.start_motifs
     for name, tensor in whole.network.state_dict().items():
         assert torch.equal(resumed.network.state_dict()[name], tensor), name
 
@@ -343,7 +343,7 @@ def test_updates_of_whole_repertoires_resume_to_the_same_numbers(
     for name, tensor in whole.network.state_dict().items():
         assert torch.equal(resumed.network.state_dict()[name], tensor), name
     assert settings.training.averaged_fraction == 1.0
-    outputs = cohort_outputs(whole.network, Collator(cohort[24:], "none"), top_fraction=1.0)
+    outputs = Inference(whole.network, Collator(cohort[24:], "none")).outputs()
     targets = torch.from_numpy(label(cohort[24:]))
     best = whole.state.history[-1]["best_update"]
     row = next(row for row in whole.state.history if row["update"] == best)
@@ -359,11 +359,11 @@ def test_the_start_is_said_in_plain_words(monkeypatch: pytest.MonkeyPatch) -> No
         f"WWHW ({found.correlation:+.2f}, p = 0.001)"
     )
     assert describe_start([found, motif("CYC")], labels, 8).startswith("2 of 8 kernels start from short motifs that go")
-    monkeypatch.setattr(seeding, "_FEWEST_LABELS", 3)
+    monkeypatch.setattr(motif_start, "_MIN_LABELS", 3)
     assert describe_start([], labels, 8) == (
         "No short motif goes with the label in the training repertoires beyond chance, so the kernels start at random."
     )
-    monkeypatch.setattr(seeding, "_FEWEST_LABELS", 4)
+    monkeypatch.setattr(motif_start, "_MIN_LABELS", 4)
     assert describe_start([], labels, 8) == (
         "Short motifs to start from are sought where at least 4 training repertoires have a label; here 3 have one, so "
         "the kernels start at random."

@@ -1,4 +1,4 @@
-"""How good the network is on each side of its split: metrics, and every class against the others.
+"""How well a model predicts a cohort: metrics, and every class against the others.
 
 Letters: B repertoires, T outputs.
 """
@@ -22,14 +22,24 @@ from deeprc.evaluation.metrics import auc_interval
 from deeprc.evaluation.splits import NEW, people, subject_column
 from deeprc.evaluation.trust import few_people
 from deeprc.outputs import activate, output_slices
-from deeprc.runs.predictor import Predictor, labels_of, metrics_by_split
+from deeprc.runs.predictor import Predictor, metrics_by_split
 from deeprc.runs.results import predictions_table
 from deeprc.tasks import Task
 
-__all__ = ["R2", "SIDE_NAMES", "AllClasses", "Auc", "Contrast", "Judged", "Numbers", "judge"]
+__all__ = [
+    "R2",
+    "SPLIT_NAMES",
+    "AllClasses",
+    "Auc",
+    "Contrast",
+    "Numbers",
+    "Performance",
+    "held_out_split",
+    "measure_performance",
+]
 
-SIDE_NAMES = {"train": "training", "validation": "validation", "test": "test", NEW: "new"}
-"""How the sides of the split are called in texts."""
+SPLIT_NAMES = {"train": "training", "validation": "validation", "test": "test", NEW: "new"}
+"""How the parts of the split are called in texts."""
 
 
 @dataclass(frozen=True)
@@ -136,48 +146,49 @@ class Numbers:
 
 
 @dataclass(frozen=True)
-class Judged:
-    """How the network does on a cohort.
+class Performance:
+    """How well a model predicts a cohort.
 
     Attributes
     ----------
     ids
-        Of the repertoires, (B,).
-    split
-        The side of each, (B,): train, validation, test or new.
+        The ids of the repertoires, (B,).
+    splits
+        The part of the split that each repertoire is in, (B,): train, validation, test or new.
     labels
-        (B, number of tasks).
+        The labels, (B, number of tasks); NaN where one is not known.
     metrics
-        By side and target, see `deeprc.evaluation.metrics.task_metrics`.
+        The metrics by split and target, see `deeprc.evaluation.metrics.task_metrics`.
     predictions
-        See `deeprc.runs.results.predictions_table`.
+        The table of predictions, see `deeprc.runs.results.predictions_table`.
     contrasts, numbers
         Classes to tell apart, and regression targets.
-    side
-        The side by which the network is to be judged: "test"; "new" where the cohort has no labelled repertoire of the
-        test side; None where it has neither.
+    held_out
+        The part of the split that says how good the model is: "test"; "new" where the cohort has no labelled test
+        repertoire; None where it has neither.
     subject_column, person
-        The column that says whose a repertoire is, and a number for whose each is, (B,); None where no column does.
+        The column that says whose a repertoire is, and the index of each repertoire's person, (B,); None where no
+        column does.
     """
 
     ids: NDArray[np.object_]
-    split: NDArray[np.object_]
+    splits: NDArray[np.object_]
     labels: NDArray[np.float64]
     metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]
     predictions: pd.DataFrame
     contrasts: Sequence[Contrast]
     numbers: Sequence[Numbers]
-    side: str | None
+    held_out: str | None
     subject_column: str | None = None
     person: NDArray[np.int64] | None = None
 
-    def rows(self, side: str | None) -> NDArray[np.bool_]:
-        """Return which repertoires are on a side, (B,)."""
-        return np.asarray(self.split == side)
+    def rows(self, split: str | None) -> NDArray[np.bool_]:
+        """Return which repertoires are in a part of the split, (B,)."""
+        return np.asarray(self.splits == split)
 
     def classes(self, target: str) -> dict[str, NDArray[np.bool_]]:
-        """Return the repertoires of each class of a target that judge, (B,); of a number all of them, by ""."""
-        rows = self.rows(self.side)
+        """Return the held-out repertoires of each class of a target, (B,), by its name; all, by "", of a number."""
+        rows = self.rows(self.held_out)
         for numbers in self.numbers:
             if numbers.target == target:
                 return {"": ~np.isnan(numbers.label) & rows}
@@ -188,7 +199,7 @@ class Judged:
         return found
 
     def has_few_people(self, target: str) -> bool:
-        """Return whether the repertoires that judge a target, of any of its classes, are of few people."""
+        """Return whether the held-out repertoires of any class of a target are of few people."""
         if self.person is None:
             return False
         kind = "regression" if any(each.target == target for each in self.numbers) else "binary"
@@ -196,31 +207,54 @@ class Judged:
         return any(few_people(kind, *size) for size in sizes)
 
 
-def judge(run: Predictor, dataset: RepertoireDataset, outputs: NDArray[np.floating[Any]]) -> Judged:
-    """Compare the outputs of a run, or of several together, for a cohort, (B, T), with its labels."""
-    split = np.array(run.split_of(dataset), dtype=object)
-    labels = labels_of(run.tasks, dataset)
+def measure_performance(
+    predictor: Predictor, dataset: RepertoireDataset, outputs: NDArray[np.floating[Any]]
+) -> Performance:
+    """Compare a model's outputs for a cohort, (B, T), with the labels."""
+    tasks = predictor.model.tasks
+    splits = np.array(predictor.split_of(dataset), dtype=object)
+    labels = predictor.model.labels(dataset)
     tensor = torch.from_numpy(np.ascontiguousarray(outputs))
-    metrics = {} if np.isnan(labels).all() else metrics_by_split(tensor, labels, split.tolist(), run.tasks)
+    contrasts, numbers = _contrasts_and_numbers(tasks, outputs, labels)
+    column = subject_column(dataset.metadata, predictor.group_by)
+    return Performance(
+        ids=dataset.repertoire_ids,
+        splits=splits,
+        labels=labels,
+        metrics=metrics_by_split(tensor, labels, splits.tolist(), tasks) if not np.isnan(labels).all() else {},
+        predictions=predictions_table(dataset.repertoire_ids, splits.tolist(), tensor, labels, tasks),
+        contrasts=contrasts,
+        numbers=numbers,
+        held_out=held_out_split(splits, labels),
+        subject_column=column,
+        person=None if column is None else people(dataset.metadata, column),
+    )
+
+
+def held_out_split(splits: NDArray[np.object_], labels: NDArray[np.float64]) -> str | None:
+    """Return the part of the split that says how good a model is, see `Performance`, from splits (B,) and labels."""
+    known = ~np.isnan(labels).all(axis=1)
+    return next((name for name in ("test", NEW) if (known & (splits == name)).any()), None)
+
+
+def _contrasts_and_numbers(
+    tasks: Sequence[Task], outputs: NDArray[np.floating[Any]], labels: NDArray[np.float64]
+) -> tuple[list[Contrast], list[Numbers]]:
+    """Return what is told apart, and the numbers that are predicted, from outputs (B, T) and labels of all tasks."""
     contrasts: list[Contrast] = []
     numbers: list[Numbers] = []
-    parts = zip(run.tasks, output_slices(run.tasks), activate(tensor, run.tasks), labels.T, strict=True)
-    for task, part, predicted, label in parts:
+    predictions = activate(torch.from_numpy(np.ascontiguousarray(outputs)), tasks)
+    for task, part, predicted, label in zip(tasks, output_slices(tasks), predictions, labels.T, strict=True):
         if task.kind == "regression":
-            numbers.append(Numbers(task.name, label, predicted, task.name if len(run.tasks) > 1 else ""))
+            numbers.append(Numbers(task.name, label, predicted, task.name if len(tasks) > 1 else ""))
         else:
             contrasts += _contrasts(task, part.start, outputs[:, part], predicted, label)
-    if len(contrasts) > 1 or len(run.tasks) > 1:
-        of = _prefixes(run.tasks)
+    if len(contrasts) > 1 or len(tasks) > 1:
+        of = _prefixes(tasks)
         contrasts = [
             replace(each, about=f"{of[each.target]}{each.positive} against {each.negative}") for each in contrasts
         ]
-    known = ~np.isnan(labels).all(axis=1)
-    side = next((name for name in ("test", NEW) if (known & (split == name)).any()), None)
-    table = predictions_table(dataset.repertoire_ids, split.tolist(), tensor, labels, run.tasks)
-    column = subject_column(dataset.metadata, run.group_by)
-    person = None if column is None else people(dataset.metadata, column)
-    return Judged(dataset.repertoire_ids, split, labels, metrics, table, contrasts, numbers, side, column, person)
+    return contrasts, numbers
 
 
 def _prefixes(tasks: Sequence[Task]) -> dict[str, str]:

@@ -17,41 +17,54 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.nn.batch import Collator
-from deeprc.nn.inference import attention_weights, chunks_of, pooled_representations
+from deeprc.nn.inference import Inference, attention_weights
 from deeprc.nn.network import DeepRC
-from deeprc.runs.run import Run
 
-__all__ = ["Attended", "SequenceScores", "attended", "network_scores", "score_sequences", "scores_at", "tangent"]
+__all__ = [
+    "Attended",
+    "SequenceScores",
+    "attended",
+    "combine_scores",
+    "mean_logit",
+    "mean_weight",
+    "score_sequences",
+    "scores_at",
+    "tangent",
+]
 
 
 @dataclass(frozen=True)
 class SequenceScores:
     """The attention on every sequence of a repertoire, and what each adds to the outputs.
 
+    Scores of several networks together have the heads of all, one network's after the other's.
+
     Attributes
     ----------
     repertoire_id
-        Whose sequences they are.
+        The repertoire that the sequences are of.
     logits
-        Of the attention, (N, H) float32.
+        The attention logits, (N, H) float32.
     weights
-        By which the prediction averages, (N, H) float64: the softmax over the sequences that the top fraction keeps,
-        which sums to 1 per head; 0 for the others.
+        The weights by which the prediction averages, (N, H) float64: the softmax over the sequences that the top
+        fraction keeps, which sums to 1 per head; 0 for the others.
     contributions
-        To the outputs before their activation, (N, T) float64. Their sum over the sequences is `outputs`.
+        What each sequence adds to the outputs before their activation, (N, T) float64. The sum over the sequences is
+        `outputs`.
     responses
         What the outputs would be if all attention were on one sequence, (N, T) float64. Unlike contributions they
         hardly depend on what else is in the repertoire: only through the features' standard deviation.
     outputs
-        Of the repertoire, before their activation, (T,) float64.
+        The repertoire's outputs before their activation, (T,) float64.
+    n_heads
+        The number of heads of each network.
     """
 
     repertoire_id: str
@@ -60,19 +73,20 @@ class SequenceScores:
     contributions: NDArray[np.float64]
     responses: NDArray[np.float64]
     outputs: NDArray[np.float64]
+    n_heads: tuple[int, ...]
 
     def __len__(self) -> int:
         return len(self.logits)
 
     @cached_property
     def weight(self) -> NDArray[np.float64]:
-        """The mean of the heads' weights, (N,), which sums to 1."""
-        return np.asarray(self.weights.mean(axis=1))
+        """The mean of the heads' weights, (N,), which sums to 1; see `mean_weight`."""
+        return mean_weight(self.weights, self.n_heads)
 
     @cached_property
     def logit(self) -> NDArray[np.float32]:
         """The highest of the heads' logits, (N,); unlike a weight it can be compared between repertoires."""
-        return np.asarray(self.logits.max(axis=1, initial=-np.inf))
+        return mean_logit(self.logits, self.n_heads)
 
     @cached_property
     def head(self) -> NDArray[np.int64]:
@@ -80,34 +94,79 @@ class SequenceScores:
         return np.asarray(self.weights.argmax(axis=1) + 1) if len(self) else np.zeros(0, np.int64)
 
 
-def score_sequences(run: Run, dataset: RepertoireDataset, position: int) -> SequenceScores:
-    """Return attention and contributions of the sequences of `dataset[position]`.
+def mean_weight(weights: NDArray[np.float64], n_heads: Sequence[int]) -> NDArray[np.float64]:
+    """Return the attention weight of each sequence, (N,): the mean over networks of the mean over their heads.
 
-    The repertoire is read twice, in pieces: for its representation, then for the sequences' responses to it. Memory
-    grows with 2 N (H + T) numbers, not with N S.
-
-    Raises
-    ------
-    InputError
-        If the weights are such that a number is not finite.
+    Parameters
+    ----------
+    weights
+        The weights of all heads, (N, H).
+    n_heads
+        The number of heads of each network.
     """
-    scores = network_scores(
-        run.network, run.collator(dataset), position, top_fraction=run.settings.config.training.averaged_fraction
+    return _mean([own[:, 0] if own.shape[1] == 1 else own.mean(axis=1) for own in _of_networks(weights, n_heads)])
+
+
+def mean_logit(logits: NDArray[np.float32], n_heads: Sequence[int]) -> NDArray[np.float32]:
+    """Return the attention logit of each sequence, (N,): the mean over networks of the highest of their heads.
+
+    Parameters are those of `mean_weight`.
+    """
+    highest = [
+        own[:, 0] if own.shape[1] == 1 else own.max(axis=1, initial=-np.inf) for own in _of_networks(logits, n_heads)
+    ]
+    return _mean(highest)
+
+
+def _of_networks(values: NDArray[Any], n_heads: Sequence[int]) -> list[NDArray[Any]]:
+    """Return each network's columns of values of all heads, (N, H)."""
+    return np.split(values, np.cumsum(n_heads)[:-1], axis=1)
+
+
+def _mean(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    return parts[0] if len(parts) == 1 else np.asarray(np.mean(parts, axis=0))
+
+
+def score_sequences(inference: Inference, position: int) -> SequenceScores:
+    """Return attention and contributions of the sequences of one repertoire.
+
+    The repertoire is read twice, in chunks: for its representation, then for the sequences' responses to it. Memory
+    grows with 2 N (H + T) numbers, not with N S.
+    """
+    attention = list(attended(inference, [position]))
+    return next(scores_at(inference, [position], attention, [None]))
+
+
+def combine_scores(
+    scores: Sequence[SequenceScores], scales: NDArray[np.float64], shifts: NDArray[np.float64]
+) -> SequenceScores:
+    """Return the scores of networks that predict together, by the mean of their outputs in common units.
+
+    Contributions and responses are the means of the networks' own in these units. The shift of an output is shared out
+    among the sequences by their weights, so contributions sum to the outputs of all networks together.
+
+    Parameters
+    ----------
+    scores
+        The scores of each network, of the same sequences of one repertoire.
+    scales, shifts
+        Each network's outputs times its scale plus its shift are in common units, (number of networks, T).
+    """
+    units = list(zip(scores, scales, shifts, strict=True))
+    return SequenceScores(
+        scores[0].repertoire_id,
+        np.concatenate([each.logits for each in scores], axis=1),
+        np.concatenate([each.weights for each in scores], axis=1),
+        _mean([each.contributions * scale + each.weight[:, None] * shift for each, scale, shift in units]),
+        _mean([each.responses * scale + shift for each, scale, shift in units]),
+        _mean([each.outputs * scale + shift for each, scale, shift in units]),
+        tuple(n for each in scores for n in each.n_heads),
     )
-    for numbers in (scores.logits, scores.contributions, scores.responses, scores.outputs):
-        run.check_finite(numbers, scores.repertoire_id)
-    return scores
-
-
-def network_scores(network: DeepRC, collator: Collator, position: int, *, top_fraction: float) -> SequenceScores:
-    """Return what `score_sequences` returns, of a network that is no run; parameters as in `repertoire_outputs`."""
-    attention = list(attended(network, collator, [position], top_fraction=top_fraction))
-    return next(scores_at(network, collator, [position], attention, [None]))
 
 
 @dataclass(frozen=True)
 class Attended:
-    """The attention on all sequences of a repertoire, from `attended`.
+    """The attention of a network on all sequences of a repertoire, from `attended`.
 
     Attributes
     ----------
@@ -122,41 +181,40 @@ class Attended:
     weights: Tensor
 
 
-def attended(
-    network: DeepRC, collator: Collator, positions: Iterable[int], *, top_fraction: float
-) -> Iterator[Attended]:
-    """Yield the attention on the sequences of each repertoire; parameters as in `repertoire_outputs`."""
-    for pooled, logits in pooled_representations(network, collator, positions, top_fraction=top_fraction):
-        yield Attended(pooled, logits, attention_weights(logits, top_fraction))
+def attended(inference: Inference, positions: Iterable[int]) -> Iterator[Attended]:
+    """Yield the attention on the sequences of each repertoire, by their positions in the dataset."""
+    for pooled, logits in inference.pooled(positions):
+        yield Attended(pooled, logits, attention_weights(logits, inference.top_fraction))
 
 
 @torch.no_grad()
 def scores_at(
-    network: DeepRC,
-    collator: Collator,
+    inference: Inference,
     positions: Sequence[int],
     attention: Sequence[Attended],
     rows: Sequence[NDArray[np.int64] | None],
 ) -> Iterator[SequenceScores]:
     """Yield the scores of the sequences at `rows` of each repertoire, (n,); of all in their order when None.
 
-    Of several repertoires, the sequences must fit into one chunk together; see `groups_of_small`. Memory grows with the
-    number of rows.
+    Of several repertoires, the sequences must fit into one chunk together; see `Inference.groups`. Memory grows with
+    the number of rows.
     """
-    pieces = _representations(network, collator, positions, rows)
+    pieces = _representations(inference, positions, rows)
     for position, own, chosen, values in zip(positions, attention, rows, pieces, strict=True):
-        yield _scores(network, collator.dataset[position].repertoire_id, own, chosen, values)
+        repertoire_id = inference.collator.dataset[position].repertoire_id
+        yield _scores(inference.network, repertoire_id, own, chosen, values)
 
 
 def _representations(
-    network: DeepRC, collator: Collator, positions: Sequence[int], rows: Sequence[NDArray[np.int64] | None]
+    inference: Inference, positions: Sequence[int], rows: Sequence[NDArray[np.int64] | None]
 ) -> Iterator[Iterable[Tensor]]:
     """Yield the representations of the given sequences of each repertoire, in pieces (n, S), on the CPU."""
+    network, collator = inference.network, inference.collator
     if len(positions) == 1:
-        yield (network.attend(batch)[0].cpu() for batch in chunks_of(network, collator, positions[0], rows[0]))
+        yield (network.attend(batch)[0].cpu() for batch in inference.batches(positions[0], rows[0]))
         return
     given = [np.arange(collator.size(i)) if own is None else own for i, own in zip(positions, rows, strict=True)]
-    batch = collator.take_together(positions, given).to(network.pooling.queries.device)
+    batch = collator.take_together(positions, given).to(inference.device)
     for values in network.attend(batch)[0].cpu().split([len(own) for own in given]):
         yield [values]
 
@@ -181,8 +239,15 @@ def _scores(
         contributions[part] = torch.einsum("nh,nht->nt", weights[part], of_heads)
         responses[part] = of_heads.sum(dim=1)
         done = part.stop
-    arrays = (part.numpy() for part in (logits, weights, contributions, responses, outputs))
-    return SequenceScores(repertoire_id, *arrays)
+    return SequenceScores(
+        repertoire_id,
+        logits.numpy(),
+        weights.numpy(),
+        contributions.numpy(),
+        responses.numpy(),
+        outputs.numpy(),
+        (len(attention.pooled),),
+    )
 
 
 def _responses(values: Tensor, gradient: Tensor) -> Tensor:

@@ -1,0 +1,180 @@
+"""The files of `deeprc attention`: a table of sequences, which is an AIRR Rearrangement file, and a table of heads."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, NamedTuple, cast
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+import torch
+
+from deeprc.files import check_table_output, write_atomically, write_text
+from deeprc.hopfield.analysis import HeadSummary, summarise_heads
+from deeprc.interpretation.attention import HEADS_COLUMNS, PIECE, Columns, RepertoireAttention, best_sequences
+
+__all__ = ["AttentionSummary", "check_attention_outputs", "heads_path", "write_attention"]
+
+_TABLES = 512  # small repertoires' tables that are written together
+_GZIP_LEVEL = 4  # gives a file at most a tenth larger than level 9 does, in a third of its time
+
+# What AIRR Rearrangement files must have; empty, because containers do not hold it
+_REQUIRED = (
+    *("v_call", "j_call", "sequence", "rev_comp", "productive", "d_call", "sequence_alignment", "germline_alignment"),
+    *("junction", "v_cigar", "d_cigar", "j_cigar"),
+)
+
+
+class AttentionSummary(NamedTuple):
+    """What `write_attention` wrote.
+
+    Attributes
+    ----------
+    n_sequences
+        Rows in the table of sequences.
+    heads
+        A summary of each head over all repertoires; empty if no repertoire has a sequence.
+    """
+
+    n_sequences: int
+    heads: list[HeadSummary]
+
+
+def heads_path(path: str | os.PathLike[str]) -> Path:
+    """Return where the table of heads goes, beside that of sequences: attention.tsv.gz gives attention.heads.tsv."""
+    name = Path(path).name
+    for ending in (".gz", ".tsv", ".txt", ".csv"):
+        name = name.removesuffix(ending)
+    return Path(path).with_name(f"{name}.heads.tsv")
+
+
+def check_attention_outputs(path: str | os.PathLike[str]) -> None:
+    """Refuse a path at which `write_attention` cannot write; see `deeprc.files.check_table_output`."""
+    check_table_output(Path(path), ["repertoire_id", "junction_aa", "attention_weight", "attention_rank"])
+    check_table_output(heads_path(path), HEADS_COLUMNS)
+
+
+def write_attention(
+    path: str | os.PathLike[str],
+    attention: Iterable[RepertoireAttention],
+    *,
+    max_sequences: int | None = None,
+    by: str = "attention",
+    output: int = 0,
+    sign: int = 1,
+) -> AttentionSummary:
+    """Write the sequences of all repertoires as TSV (gzip if the name ends in .gz), and the heads to `heads_path`.
+
+    Both are written aside first, then renamed. The table of sequences is an AIRR Rearrangement file: the fields that
+    the standard requires and containers do not hold are there, and empty. Memory does not grow with the number of
+    repertoires.
+
+    Parameters
+    ----------
+    path
+        The file.
+    attention
+        The attention on each repertoire, in the order of the file.
+    max_sequences, by, output, sign
+        Write only the sequences that rank highest over all repertoires, the best first; see `best_sequences`.
+    """
+    target = Path(path)
+    heads: list[tuple[str, int, int, int, str]] = []
+    with write_atomically(target) as aside:
+        with _TableWriter(aside, compress=target.suffix == ".gz") as table:
+            seen = _noting(attention, heads)
+            if max_sequences is None:
+                for frame in _together(piece for one in seen for piece in one.pieces()):
+                    table.write(frame)
+            else:
+                table.write(best_sequences(seen, max_sequences, by=by, output=output, sign=sign))
+        all_heads = pd.DataFrame(heads, columns=HEADS_COLUMNS)
+        write_text(heads_path(target), all_heads.to_csv(sep="\t", index=False))
+    return AttentionSummary(table.n_rows, _summary(all_heads))
+
+
+def _together(pieces: Iterable[Columns]) -> Iterator[pd.DataFrame]:
+    """Yield small tables that follow each other as one: to make a table takes its time, however short it is."""
+    some: list[Columns] = []
+    n = 0
+    for columns in pieces:
+        some.append(columns)
+        n += len(columns["sequence_id"])
+        if n >= PIECE or len(some) == _TABLES:
+            yield _joined(some)
+            some, n = [], 0
+    if some:
+        yield _joined(some)
+
+
+def _joined(tables: Sequence[Columns]) -> pd.DataFrame:
+    return pd.DataFrame({name: np.concatenate([columns[name] for columns in tables]) for name in tables[0]})
+
+
+def _noting(
+    attention: Iterable[RepertoireAttention], heads: list[tuple[str, int, int, int, str]]
+) -> Iterator[RepertoireAttention]:
+    for one in attention:
+        heads += one.head_rows
+        yield one
+
+
+class _TableWriter:
+    """Writes tables of the same columns one after the other as one AIRR Rearrangement file."""
+
+    def __init__(self, path: Path, *, compress: bool) -> None:
+        self.n_rows, self._begun = 0, False
+        self._path, self._compress = path, compress
+        self._stack = ExitStack()
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> _TableWriter:
+        file = self._stack.enter_context(open(self._path, "wb"))  # the stack closes it
+        if self._compress:
+            packed = gzip.GzipFile(filename="", mode="wb", compresslevel=_GZIP_LEVEL, fileobj=file, mtime=0)
+            self._file = cast(IO[bytes], self._stack.enter_context(packed))
+        else:
+            self._file = file
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def write(self, frame: pd.DataFrame) -> None:
+        assert self._file is not None
+        whole = frame.assign(**{name: "" for name in _REQUIRED if name not in frame})
+        if not self._begun:
+            self._file.write(("\t".join(whole.columns) + "\n").encode())
+            self._begun = True
+        self.n_rows += len(whole)
+        if len(whole) == 0:
+            return
+        floats = whole.select_dtypes("float64").columns
+        table = pa.Table.from_pandas(whole.astype(dict.fromkeys(floats, np.float32)), preserve_index=False)
+        try:
+            self._file.write(_tsv(table, "none"))
+        except pa.ArrowInvalid:  # an id with a quotation mark, say
+            self._file.write(_tsv(table, "needed"))
+
+
+def _tsv(table: pa.Table, quoting: str) -> pa.Buffer:
+    options = arrow_csv.WriteOptions(include_header=False, delimiter="\t", quoting_style=quoting)
+    text = pa.BufferOutputStream()
+    arrow_csv.write_csv(table, text, options)
+    return text.getvalue()
+
+
+def _summary(heads: pd.DataFrame) -> list[HeadSummary]:
+    occupied = heads[heads["n_sequences"] > 0]
+    if occupied.empty:
+        return []
+    n_heads = int(occupied["head"].max())
+    sizes = torch.tensor(occupied["metastable_size"].to_numpy(np.int64)).view(-1, n_heads)
+    n_sequences = torch.tensor(occupied["n_sequences"].to_numpy(np.int64)).view(-1, n_heads)[:, 0]
+    return summarise_heads(sizes, n_sequences)

@@ -1,0 +1,98 @@
+"""Which sequences of a dataset are meant: by index, so that nothing has to be found again by its name.
+
+Letters: n sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
+
+__all__ = ["SequenceIndex"]
+
+
+@dataclass(frozen=True)
+class SequenceIndex:
+    """The places of n sequences in a dataset; a sequence may come more than once.
+
+    Attributes
+    ----------
+    positions
+        The position of each sequence's repertoire in the dataset, (n,) from 0.
+    rows
+        The row of each sequence in its repertoire, (n,) from 0.
+    """
+
+    positions: NDArray[np.int64]
+    rows: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, dataset: RepertoireDataset, sequences: pd.DataFrame | SequenceIndex) -> SequenceIndex:
+        """Return the index of sequences that a table names; an index is returned as it is.
+
+        Parameters
+        ----------
+        dataset
+            Holds the repertoires.
+        sequences
+            A table with the columns repertoire_id and sequence_id (the place in the repertoire, from 1), as those of
+            `attention_table`; others are not looked at. Or an index.
+
+        Raises
+        ------
+        InputError
+            If a column is missing, or the dataset has no such repertoire or sequence.
+        """
+        if isinstance(sequences, SequenceIndex):
+            return sequences
+        for column in ("repertoire_id", "sequence_id"):
+            if column not in sequences:
+                raise InputError(f"sequences: expected the columns repertoire_id and sequence_id, {column} is missing")
+        position_of = {str(repertoire_id): i for i, repertoire_id in enumerate(dataset.repertoire_ids)}
+        sizes = dataset.n_sequences.tolist()
+        positions, rows = np.zeros((2, len(sequences)), np.int64)
+        places = pd.to_numeric(sequences["sequence_id"], errors="coerce")
+        for i, (repertoire_id, place) in enumerate(zip(sequences["repertoire_id"], places, strict=True)):
+            position = position_of.get(str(repertoire_id))
+            if position is None:
+                where = f"{dataset.container.path}: no repertoire {repertoire_id!r}"
+                raise InputError(f"{where}; row {i + 1} of the sequences names it")
+            if not (1 <= place <= sizes[position] and place == int(place)):
+                raise InputError(
+                    f"sequences, row {i + 1}: sequence_id: expected a place among the {sizes[position]} sequences of "
+                    f"{repertoire_id!r}, from 1, found {sequences['sequence_id'].iloc[i]}"
+                )
+            positions[i], rows[i] = position, place - 1
+        return cls(positions, rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, chosen: NDArray[np.int64]) -> SequenceIndex:
+        """Return some of the sequences, by their places among the n."""
+        return SequenceIndex(self.positions[chosen], self.rows[chosen])
+
+    def by_repertoire(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """Yield the position of each repertoire that occurs, with the places of its sequences among the n."""
+        for position in np.unique(self.positions).tolist():
+            yield position, np.flatnonzero(self.positions == position)
+
+    def in_container(self, dataset: RepertoireDataset) -> NDArray[np.int64]:
+        """Return the row of each sequence among all of the dataset's container, (n,)."""
+        starts = dataset.container.repertoire_offsets[dataset.rows]
+        return np.asarray(starts[self.positions] + self.rows)
+
+    def frame(self, dataset: RepertoireDataset) -> pd.DataFrame:
+        """Return the sequences as a table: see `Repertoire.columns`."""
+        parts = [dataset[position].to_frame(self.rows[at]).assign(place=at) for position, at in self.by_repertoire()]
+        if not parts:
+            return pd.DataFrame({"repertoire_id": [], "sequence_id": [], "junction_aa": []}, dtype=object)
+        table = pd.concat(parts, ignore_index=True).sort_values("place", kind="stable")
+        return table.drop(columns="place").reset_index(drop=True)

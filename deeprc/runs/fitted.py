@@ -1,0 +1,96 @@
+"""A model that was fitted in Python, as what predicts: it has no run directory.
+
+Letters: B repertoires.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
+
+from deeprc.datasets.container import Container
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
+from deeprc.evaluation.splits import NEW
+from deeprc.runs.run import Run
+from deeprc.training.estimator import DeepRCEstimator
+from deeprc.training.model import TrainedModel
+
+__all__ = ["FittedModel", "with_labels"]
+
+
+@dataclass(frozen=True)
+class FittedModel:
+    """A model that was fitted in Python, with what is known of its training.
+
+    Attributes
+    ----------
+    model
+        The trained model.
+    splits
+        The part of the split, train or validation, that each repertoire given to `fit` was in, by its id.
+    history
+        How training went, one row per look at the validation repertoires.
+    """
+
+    model: TrainedModel
+    splits: dict[str, str]
+    history: pd.DataFrame
+    group_by: str | None = field(default=None, init=False)
+    runs: tuple[Run, ...] = field(default=(), init=False)
+
+    @classmethod
+    def of(cls, estimator: DeepRCEstimator, target: str | None = None) -> FittedModel:
+        """Return the model of a fitted `DeepRCClassifier` or `DeepRCRegressor`.
+
+        Parameters
+        ----------
+        estimator
+            The estimator.
+        target
+            What is predicted: the name of the metadata column that holds the labels; None keeps "y".
+        """
+        check_is_fitted(estimator)
+        (task,) = estimator.model_.tasks
+        named = task if target is None else replace(task, name=target, column=target)
+        splits = {str(name): "validation" for name in estimator.validation_ids_}
+        splits |= {str(name): "train" for name in estimator.train_ids_}
+        return cls(replace(estimator.model_, tasks=(named,)), splits, pd.DataFrame(estimator.history_))
+
+    def histories(self) -> dict[str, pd.DataFrame]:
+        """Return how training went, by the model's name."""
+        return {self.model.name: self.history}
+
+    def split_of(self, dataset: RepertoireDataset) -> list[str]:
+        """Return the part of the split that each repertoire was in in training, by its id, or "new", (B,)."""
+        return [self.splits.get(str(name), NEW) for name in dataset.repertoire_ids]
+
+
+def with_labels(dataset: RepertoireDataset, column: str, labels: ArrayLike) -> RepertoireDataset:
+    """Return the dataset with labels, (B,), as a column of its metadata, in the place of one of this name.
+
+    Raises
+    ------
+    InputError
+        If there is not one label for each repertoire.
+    """
+    values = np.asarray(labels)
+    if values.shape != (len(dataset),):
+        raise InputError(f"labels: expected {len(dataset)}, one for each repertoire, found {values.shape}")
+    metadata = dataset.container.metadata.copy()
+    if np.issubdtype(values.dtype, np.floating):
+        column_values = np.full(len(metadata), np.nan)
+        column_values[dataset.rows] = values
+    else:
+        column_values = np.full(len(metadata), None, dtype=object)
+        column_values[dataset.rows] = [None if pd.isna(value) else str(value) for value in values]
+    metadata[column] = column_values
+    container = object.__new__(Container)  # a view of the same file
+    vars(container).update({**vars(dataset.container), "metadata": metadata})
+    view = dataset[:]
+    view.container = container
+    return view

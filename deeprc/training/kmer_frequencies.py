@@ -1,0 +1,184 @@
+"""How often k-mers with gaps occur in repertoires, a block of repertoires at a time.
+
+Letters: B repertoires, N sequences of a block, R residues of a block, M k-mers of one pattern (one tuple of offsets).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.compilation import njit
+from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.kmers import kmer_code
+
+__all__ = [
+    "Block",
+    "Codes",
+    "Flags",
+    "Frequencies",
+    "SparseFrequencies",
+    "count_flagged",
+    "count_kmers_of",
+    "iterate_blocks",
+    "iterate_frequencies",
+]
+
+Codes = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+_N_LETTERS = len(AMINO_ACIDS)
+_MAX_REPERTOIRES = 128  # in a block
+_MAX_SEQUENCES = 4_000_000  # in a block of several repertoires
+_SPARSE = 2  # a block with that many times fewer residues than there are k-mers is counted by its own k-mers only
+
+
+class Block(NamedTuple):
+    """Some repertoires that follow each other, their sequences end to end.
+
+    Attributes
+    ----------
+    rows
+        Indices of the repertoires in the dataset.
+    residues
+        Amino-acid indices, (R,) uint8.
+    offsets
+        Sequence s is residues[offsets[s] : offsets[s + 1]], (N + 1,).
+    bounds
+        The b-th repertoire of the block has the sequences bounds[b] to bounds[b + 1], (B + 1,).
+    """
+
+    rows: slice
+    residues: NDArray[np.uint8]
+    offsets: Codes
+    bounds: Codes
+
+
+class SparseFrequencies(NamedTuple):
+    """The frequencies above 0 in a block of repertoires, sorted by k-mer and then by row.
+
+    Attributes
+    ----------
+    kmer
+        Index of the k-mer of each frequency, (n,).
+    row
+        Index of its repertoire in the block, (n,).
+    value
+        The frequencies, (n,).
+    """
+
+    kmer: Codes
+    row: Codes
+    value: NDArray[np.float32]
+
+
+Frequencies = NDArray[np.float32] | SparseFrequencies
+
+
+def count_kmers_of(kmer_offsets: Sequence[int]) -> int:
+    """Return M, the number of k-mers with these offsets."""
+    return int(_N_LETTERS ** len(kmer_offsets))
+
+
+def count_flagged(flags: Flags, starts: Codes) -> Codes:
+    """Return how many sequences of each repertoire have a flag, (B,); starts (B + 1,) are the repertoires' offsets."""
+    return np.array([np.count_nonzero(flags[a:b]) for a, b in pairwise(starts)], np.int64)
+
+
+def iterate_blocks(dataset: RepertoireDataset) -> Iterator[Block]:
+    """Yield the repertoires block by block, each limited in repertoires and in sequences."""
+    first = 0
+    while first < len(dataset):
+        within = np.cumsum(dataset.n_sequences[first : first + _MAX_REPERTOIRES]) <= _MAX_SEQUENCES
+        rows = slice(first, first + max(int(within.sum()), 1))
+        parts = [dataset[index] for index in range(rows.start, rows.stop)]
+        residues = np.concatenate([part.residues for part in parts])
+        offsets = offsets_of(np.concatenate([part.lengths for part in parts]))
+        yield Block(rows, residues, offsets, offsets_of(np.array([len(part) for part in parts], np.int64)))
+        first = rows.stop
+
+
+def iterate_frequencies(
+    dataset: RepertoireDataset, patterns: Sequence[Sequence[int]], left_out: Flags | None = None
+) -> Iterator[tuple[slice, int, Frequencies]]:
+    """Yield how often the k-mers of each pattern occur per sequence, block by block.
+
+    Parameters
+    ----------
+    dataset
+        The repertoires.
+    patterns
+        Offsets of the k-mers' residues from the first one, see `deeprc.datasets.kmers.count_kmers`.
+    left_out
+        A flag for each sequence of the dataset. Flagged sequences count neither as occurrences nor as sequences.
+
+    Yields
+    ------
+    The rows of the block's repertoires; the index of the pattern; and the frequencies, (rows, M) in memory that is used
+    again, or `SparseFrequencies` where the repertoires are so small that they hold few of all k-mers.
+    """
+    widest = max((count_kmers_of(kmer_offsets) for kmer_offsets in patterns), default=0)
+    memory = np.empty(min(_MAX_REPERTOIRES, len(dataset)) * widest, np.float32)
+    starts = offsets_of(dataset.n_sequences)
+    for rows, residues, offsets, bounds in iterate_blocks(dataset):
+        n = len(offsets) - 1
+        without = np.zeros(n, np.bool_) if left_out is None else left_out[starts[rows.start] :][:n]
+        for index, kmer_offsets in enumerate(patterns):
+            size, n_rows = count_kmers_of(kmer_offsets), len(bounds) - 1
+            if len(residues) * _SPARSE < size:
+                cells = _cells(residues, offsets, bounds, tuple(kmer_offsets), without)
+                cells, times = np.unique(cells, return_counts=True)
+                kmer, row = np.divmod(cells, n_rows)
+                n_counted = np.diff(bounds) - count_flagged(without, bounds)
+                value = np.divide(times, n_counted[row], dtype=np.float32)
+                yield rows, index, SparseFrequencies(kmer, row, value)
+            else:
+                counted = memory[: n_rows * size].reshape(n_rows, size)
+                _count(residues, offsets, bounds, tuple(kmer_offsets), without, counted)
+                yield rows, index, counted
+
+
+@njit(nogil=True)
+def _cells(
+    residues: NDArray[np.uint8], offsets: Codes, bounds: Codes, kmer_offsets: tuple[int, ...], left_out: Flags
+) -> Codes:
+    """Return (index of the k-mer) * rows + (index of the repertoire) for each occurrence, (n,)."""
+    cells = np.empty(len(residues), np.int64)
+    n, n_rows = 0, len(bounds) - 1
+    for b in range(n_rows):
+        for s in range(bounds[b], bounds[b + 1]):
+            if not left_out[s]:
+                for start in range(offsets[s], offsets[s + 1] - kmer_offsets[-1]):
+                    cells[n] = kmer_code(residues, start, kmer_offsets) * n_rows + b
+                    n += 1
+    return cells[:n]
+
+
+@njit(parallel=True, nogil=True)
+def _count(
+    residues: NDArray[np.uint8],
+    offsets: Codes,
+    bounds: Codes,
+    kmer_offsets: tuple[int, ...],
+    left_out: Flags,
+    frequencies: NDArray[np.float32],
+) -> None:
+    """Write the frequencies of the k-mers of each repertoire, (rows, M), without the sequences left out."""
+    span = kmer_offsets[-1] + 1
+    for b in numba.prange(len(frequencies)):
+        row = frequencies[b]
+        row[:] = 0
+        n = 0
+        for sequence in range(bounds[b], bounds[b + 1]):
+            if not left_out[sequence]:
+                n += 1
+                for start in range(offsets[sequence], offsets[sequence + 1] - span + 1):
+                    row[kmer_code(residues, start, kmer_offsets)] += 1
+        if n > 0:
+            row /= np.float32(n)

@@ -1,0 +1,171 @@
+"""In which sequences given k-mers with gaps occur.
+
+Letters: B repertoires, n k-mers that are looked for, m occurrences, M k-mers of one pattern (one tuple of offsets).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.compilation import njit
+from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.kmers import kmer_code
+from deeprc.training.kmer_frequencies import Codes, Flags, count_kmers_of, iterate_blocks
+
+__all__ = ["Occurrences", "find_carriers", "find_occurrences"]
+
+_MAX_OCCURRENCES = 10_000_000  # that are kept in memory
+
+
+@dataclass(frozen=True)
+class Occurrences:
+    """Where k-mers occur.
+
+    Attributes
+    ----------
+    repertoire
+        Index of the repertoire of each occurrence, (m,) int32.
+    sequence
+        Index of its sequence among the sequences of all repertoires, (m,).
+    which
+        Index of its k-mer, (m,) int32.
+    looked_for
+        Whether each k-mer was looked for, (n,).
+    """
+
+    repertoire: NDArray[np.int32]
+    sequence: Codes
+    which: NDArray[np.int32]
+    looked_for: Flags
+
+
+def find_occurrences(
+    dataset: RepertoireDataset,
+    patterns: Sequence[Sequence[int]],
+    pattern: Codes,
+    code: Codes,
+    *,
+    max_occurrences: int | None = None,
+) -> Occurrences:
+    """Find all occurrences of some k-mers; a k-mer with more occurrences than still fit is not looked for.
+
+    Parameters
+    ----------
+    dataset
+        The repertoires.
+    patterns
+        Offsets of the k-mers' residues from the first one.
+    pattern
+        Index of each k-mer's pattern, (n,).
+    code
+        Index of each k-mer among those of its pattern, (n,).
+    max_occurrences
+        The occurrences that fit, all k-mers together; None: ten million.
+    """
+    counts = np.zeros((len(dataset), len(code)), np.int64)
+    for rows, residues, offsets, bounds in iterate_blocks(dataset):
+        for kmer_offsets, table in _tables(patterns, pattern, code):
+            _tally(residues, offsets, bounds, kmer_offsets, table, counts[rows])
+    looked_for = _fit(counts.sum(axis=0), _MAX_OCCURRENCES if max_occurrences is None else max_occurrences)
+    counts[:, ~looked_for] = 0
+    n = int(counts.sum())
+    repertoire, which = np.empty((2, n), np.int32)
+    sequence = np.empty(n, np.int64)
+    first = 0
+    starts = offsets_of(dataset.n_sequences)
+    for rows, residues, offsets, bounds in iterate_blocks(dataset):
+        for kmer_offsets, table in _tables(patterns, np.where(looked_for, pattern, -1), code):
+            found = counts[rows][:, table[table >= 0]].sum(axis=1)
+            ends = first + offsets_of(found)
+            _find(residues, offsets, bounds, kmer_offsets, table, ends, sequence, which)
+            part = slice(first, int(ends[-1]))
+            sequence[part] += starts[rows.start]
+            repertoire[part] = np.repeat(np.arange(rows.start, rows.stop), found)
+            first = part.stop
+    return Occurrences(repertoire, sequence, which, looked_for)
+
+
+def find_carriers(dataset: RepertoireDataset, kmer_offsets: Sequence[int], code: int) -> Flags:
+    """Return for each sequence of all repertoires whether it holds a k-mer."""
+    starts = offsets_of(dataset.n_sequences)
+    carrying = np.zeros(int(starts[-1]), np.bool_)
+    for rows, residues, offsets, _ in iterate_blocks(dataset):
+        _mark(residues, offsets, tuple(kmer_offsets), code, carrying[starts[rows.start] : starts[rows.stop]])
+    return carrying
+
+
+def _fit(counts: Codes, room: int) -> Flags:
+    """Return for each k-mer, in their order, whether its occurrences fit into the room that is left."""
+    fitting = np.zeros(len(counts), np.bool_)
+    for i, count in enumerate(counts):
+        if count <= room:
+            fitting[i] = True
+            room -= count
+    return fitting
+
+
+def _tables(
+    patterns: Sequence[Sequence[int]], pattern: Codes, code: Codes
+) -> Iterator[tuple[tuple[int, ...], NDArray[np.int32]]]:
+    """Yield the offsets of each pattern in use, and for each code the index of the k-mer or -1, (M,)."""
+    for index in np.unique(pattern[pattern >= 0]):
+        table = np.full(count_kmers_of(patterns[index]), -1, np.int32)
+        table[code[pattern == index]] = np.flatnonzero(pattern == index)
+        yield tuple(patterns[index]), table
+
+
+@njit(parallel=True, nogil=True)
+def _tally(
+    residues: NDArray[np.uint8],
+    offsets: Codes,
+    bounds: Codes,
+    kmer_offsets: tuple[int, ...],
+    table: NDArray[np.int32],
+    counts: Codes,
+) -> None:
+    """Add how often each k-mer of a table occurs in each repertoire, (rows, n)."""
+    for b in numba.prange(len(bounds) - 1):
+        for s in range(bounds[b], bounds[b + 1]):
+            for start in range(offsets[s], offsets[s + 1] - kmer_offsets[-1]):
+                which = table[kmer_code(residues, start, kmer_offsets)]
+                if which >= 0:
+                    counts[b, which] += 1
+
+
+@njit(parallel=True, nogil=True)
+def _find(
+    residues: NDArray[np.uint8],
+    offsets: Codes,
+    bounds: Codes,
+    kmer_offsets: tuple[int, ...],
+    table: NDArray[np.int32],
+    ends: Codes,
+    sequence: Codes,
+    which: NDArray[np.int32],
+) -> None:
+    """Write the sequence and the k-mer of each occurrence, (m,) each; those of repertoire b begin at ends[b]."""
+    for b in numba.prange(len(bounds) - 1):
+        n = ends[b]
+        for s in range(bounds[b], bounds[b + 1]):
+            for start in range(offsets[s], offsets[s + 1] - kmer_offsets[-1]):
+                found = table[kmer_code(residues, start, kmer_offsets)]
+                if found >= 0:
+                    sequence[n], which[n] = s, found
+                    n += 1
+
+
+@njit(parallel=True, nogil=True)
+def _mark(
+    residues: NDArray[np.uint8], offsets: Codes, kmer_offsets: tuple[int, ...], code: int, carrying: Flags
+) -> None:
+    """Set the flag of each sequence that holds a k-mer."""
+    for s in numba.prange(len(carrying)):
+        for start in range(offsets[s], offsets[s + 1] - kmer_offsets[-1]):
+            if kmer_code(residues, start, kmer_offsets) == code:
+                carrying[s] = True

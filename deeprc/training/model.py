@@ -1,0 +1,242 @@
+"""A trained model: a network with all that turns repertoires into its outputs; and several that predict together.
+
+Letters: N sequences of one repertoire, B repertoires, H heads, T outputs.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import tee
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deeprc.config import Config
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.documents import abbreviate, validate
+from deeprc.errors import InputError
+from deeprc.nn.batch import Collator
+from deeprc.nn.contributions import SequenceScores, combine_scores, score_sequences
+from deeprc.nn.genes import GeneNames
+from deeprc.nn.inference import Inference
+from deeprc.nn.network import DeepRC
+from deeprc.tasks import Task, labels
+from deeprc.training.checkpoint import load_tensors, save_tensors
+from deeprc.training.hidden_counts import warn_of_hidden
+from deeprc.training.trainer import build_network
+
+__all__ = ["Ensemble", "Model", "TrainedModel"]
+
+
+@dataclass(frozen=True)
+class Model(ABC):
+    """What predicts: a `TrainedModel`, or an `Ensemble` of several.
+
+    Attributes
+    ----------
+    tasks
+        What is predicted, with the scaling of numbers.
+    """
+
+    tasks: tuple[Task, ...]
+
+    @property
+    @abstractmethod
+    def members(self) -> tuple[TrainedModel, ...]:
+        """The trained models that predict together; one that predicts alone is its own only member."""
+
+    @property
+    def units(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The scale and shift, (members, T) both, that bring each member's outputs into the units of `tasks`.
+
+        Each model scales numbers as they are in its own training fold.
+        """
+        own = [[task for task in member.tasks for _ in range(task.n_outputs)] for member in self.members]
+        common = [task for task in self.tasks for _ in range(task.n_outputs)]
+        scales = [[mine.scale / ours.scale for mine, ours in zip(of, common, strict=True)] for of in own]
+        shifts = [[(mine.mean - ours.mean) / ours.scale for mine, ours in zip(of, common, strict=True)] for of in own]
+        return np.array(scales), np.array(shifts)
+
+    @property
+    def n_outputs(self) -> int:
+        """The number of outputs of all targets, T."""
+        return sum(task.n_outputs for task in self.tasks)
+
+    def labels(self, dataset: RepertoireDataset) -> NDArray[np.float64]:
+        """Return the labels, (B, number of tasks); all missing where the dataset lacks a target's column."""
+        missing = np.full((len(dataset), 1), np.nan)
+        columns = [
+            labels([task], dataset.metadata) if task.column in dataset.metadata else missing for task in self.tasks
+        ]
+        return np.concatenate(columns, axis=1)
+
+    def outputs(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> Tensor:
+        """Return the outputs before their activation, (B, T): of several members the mean, in common units.
+
+        Parameters
+        ----------
+        dataset
+            The repertoires.
+        positions
+            All positions in order, wrapped in a progress bar, if one is wanted; or some of them.
+
+        Raises
+        ------
+        InputError
+            If the weights are such that an output is not finite.
+        """
+        copies = tee(range(len(dataset)) if positions is None else positions, len(self.members))
+        streams = [member.iterate_outputs(dataset, own) for member, own in zip(self.members, copies, strict=True)]
+        scales, shifts = (torch.tensor(part, dtype=torch.float32) for part in self.units)
+        rows = [torch.stack(own) * scales + shifts for own in zip(*streams, strict=True)]  # each (members, T)
+        return torch.stack([row.mean(dim=0) for row in rows]) if rows else torch.zeros(0, self.n_outputs)
+
+    def score_sequences(self, dataset: RepertoireDataset, position: int) -> SequenceScores:
+        """Return attention and contributions of the sequences of `dataset[position]`.
+
+        Memory grows with the number of sequences, heads and outputs, not with the network's width.
+
+        Raises
+        ------
+        InputError
+            If the weights are such that a number is not finite.
+        """
+        scores = [score_sequences(member.inference(dataset), position) for member in self.members]
+        for member, own in zip(self.members, scores, strict=True):
+            for numbers in (own.logits, own.contributions, own.responses, own.outputs):
+                member.check_finite(numbers, own.repertoire_id)
+        return self.combine(scores)
+
+    def combine(self, scores: Sequence[SequenceScores]) -> SequenceScores:
+        """Return the scores of all members together, from those of each; see `combine_scores`."""
+        return scores[0] if len(self.members) == 1 else combine_scores(scores, *self.units)
+
+
+@dataclass(frozen=True)
+class TrainedModel(Model):
+    """A trained network, and how repertoires are presented to it.
+
+    Attributes
+    ----------
+    tasks
+        What is predicted, with the training fold's scaling of numbers.
+    network
+        The network, ready for inference; it knows the names of the genes that it reads.
+    config
+        Network and training: how sequences become batches, and what inference keeps, follow from it.
+    name
+        What messages call the model: its run directory.
+    """
+
+    network: DeepRC
+    config: Config
+    name: str = "the model"
+
+    @property
+    def members(self) -> tuple[TrainedModel, ...]:
+        """The model itself."""
+        return (self,)
+
+    @property
+    def device(self) -> torch.device:
+        """The device that the network is on."""
+        return self.network.pooling.queries.device
+
+    def inference(self, dataset: RepertoireDataset) -> Inference:
+        """Return the network as it reads the whole repertoires of a dataset: presented and averaged as in training."""
+        collator = Collator(dataset, self.config.network.abundance, genes=self.network.gene_names)
+        return Inference(self.network, collator, self.config.training.averaged_fraction)
+
+    def iterate_outputs(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> Iterator[Tensor]:
+        """Yield the outputs of one repertoire after the other, (T,); parameters as those of `outputs`."""
+        warn_of_hidden(dataset, self.config.network.abundance)
+        positions, again = tee(range(len(dataset)) if positions is None else positions)
+        for position, found in zip(again, self.inference(dataset).iterate_outputs(positions), strict=True):
+            self.check_finite(found.numpy(), dataset[position].repertoire_id)
+            yield found
+
+    def check_finite(self, numbers: NDArray[np.floating[Any]], repertoire_id: str) -> None:
+        """Raise InputError where the network gave numbers for a repertoire that are infinite or NaN."""
+        if not np.isfinite(numbers).all():
+            raise InputError(
+                f"{self.name}: the network's weights give no finite numbers for {abbreviate(repertoire_id)}"
+            )
+
+    def save(self, path: Path, *, update: int) -> None:
+        """Write the weights, the names of the genes, and the update of the training that the weights are from."""
+        genes = {} if self.network.gene_names is None else {"genes": self.network.gene_names.to_mapping()}
+        save_tensors(path, self.network.state_dict(), {"update": update, **genes})
+
+    @classmethod
+    def load(
+        cls, path: Path, config: Config, tasks: Sequence[Task], *, device: torch.device, name: str = "the model"
+    ) -> TrainedModel:
+        """Read what `save` wrote, of a model with this configuration and these tasks.
+
+        Raises
+        ------
+        InputError
+            If the file is missing, damaged, or another network's.
+        """
+        build = partial(build_network, config, tasks, seed=0)
+
+        def expected(state: dict[str, Any], _: object) -> dict[str, Tensor]:
+            return build(device=torch.device("meta"), genes=_gene_names(path, config, state)).state_dict()
+
+        try:
+            tensors, state = load_tensors(path, expected)
+            network = build(device=device, genes=_gene_names(path, config, state))
+        except RuntimeError as error:  # torch has no memory for it
+            raise InputError(f"{path}: the network cannot be made: {str(error).splitlines()[0]}") from error
+        network.load_state_dict(tensors)
+        return cls(tuple(tasks), network.eval(), config, name)
+
+
+def _gene_names(path: Path, config: Config, state: dict[str, Any]) -> GeneNames | None:
+    """Return the names of the genes that a network knows; None where it reads none."""
+    if not config.network.gene_units:
+        return None
+    if "genes" not in state:
+        raise InputError(f"{path}: does not fit config.yaml: has no names of genes")
+    names: GeneNames = validate(state["genes"], GeneNames, f"{path}: genes")
+    for field, known in names.to_mapping().items():
+        if len(set(known)) < len(known) or "" in known:
+            raise InputError(f"{path}: genes: {field}: expected different names, found {abbreviate(known)}")
+    return names
+
+
+@dataclass(frozen=True)
+class Ensemble(Model):
+    """Models that predict the same targets together: log-odds, logits and numbers are the means of theirs.
+
+    Attributes
+    ----------
+    tasks
+        What is predicted; numbers are scaled by the mean of what the members scale by.
+    models
+        The members, at least one.
+    """
+
+    models: tuple[TrainedModel, ...]
+
+    @classmethod
+    def of(cls, models: Sequence[TrainedModel]) -> Ensemble:
+        """Return these models as one; they have the same tasks, but for the scaling of numbers."""
+        tasks = (
+            replace(same[0], mean=fmean(task.mean for task in same), scale=fmean(task.scale for task in same))
+            for same in zip(*(model.tasks for model in models), strict=True)
+        )
+        return cls(tuple(tasks), tuple(models))
+
+    @property
+    def members(self) -> tuple[TrainedModel, ...]:
+        """The models that predict together."""
+        return self.models

@@ -1,0 +1,66 @@
+"""How far a training has come, as a checkpoint holds it beside the tensors."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from deeprc.documents import AnyFloat, abbreviate, validate
+from deeprc.errors import InputError
+from deeprc.nn.features import N_AMINO_ACIDS
+from deeprc.training.enrichment import EnrichedMotif
+
+__all__ = ["TrainingState", "parse_state"]
+
+_COUNT = {"low": 0, "high": 2**53}  # limits where a checkpoint is read
+
+
+@dataclass
+class TrainingState:
+    """How far training has come: everything in a checkpoint but the tensors.
+
+    Attributes
+    ----------
+    update
+        Number of updates made.
+    best_loss, best_update
+        The best validation loss so far (see `TrainingConfig.least_gain`), and the number of updates after which it was
+        reached.
+    history
+        One row per evaluation; its `best_update` is the best one so far.
+    finished
+        Whether training has ended.
+    started
+        Whether the search for motifs to start from has been made.
+    seeds
+        The motifs from which kernels started, the fields of an `EnrichedMotif` each.
+    """
+
+    update: int = field(default=0, metadata=_COUNT)
+    best_loss: AnyFloat = float("inf")
+    best_update: int = field(default=0, metadata=_COUNT)
+    history: list[dict[str, AnyFloat]] = field(default_factory=list)
+    finished: bool = False
+    started: bool = False
+    seeds: list[dict[str, Any]] = field(default_factory=list)
+
+
+def parse_state(body: Any, n_outputs: int, where: str) -> TrainingState:
+    """Return the state of a checkpoint of a network with so many outputs.
+
+    Raises
+    ------
+    InputError
+        If the state is not one that training writes.
+    """
+    state: TrainingState = validate(body, TrainingState, where)
+    state.history = list(body.get("history", []))  # with the numbers of updates as integers
+    for row in state.history:
+        for name in ("update", "seconds"):
+            if not math.isfinite(row.get(name, math.nan)):
+                raise InputError(f"{where}: history: expected a number {name!r} in each row, found {abbreviate(row)}")
+    for motif in (validate(seed, EnrichedMotif, f"{where}: seeds") for seed in state.seeds):
+        if not (0 <= motif.output < n_outputs and all(-1 <= letter < N_AMINO_ACIDS for letter in motif.letters)):
+            raise InputError(f"{where}: seeds: expected letters and an output that exist, found {abbreviate(motif)}")
+    return state
