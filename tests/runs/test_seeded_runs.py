@@ -17,7 +17,7 @@ from deeprc.evaluation.splits import make_split
 from deeprc.runs.experiment import train_run
 from deeprc.runs.run import load_run, read_settings
 from deeprc.tasks import parse_tasks
-from deeprc.training import seeding
+from deeprc.training import motif_start
 from deeprc.training import trainer as trainer_module
 from tests.conftest import motif, random_sequences, write_cohort
 
@@ -26,7 +26,7 @@ CONFIG = load_config("deeprc", ["n_updates=4", "evaluate_every=2", "n_kernels=8"
 
 @pytest.fixture(autouse=True)
 def _few_labels_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seeding, "_FEWEST_LABELS", 8)
+    monkeypatch.setattr(motif_start, "_MIN_LABELS", 8)
 
 
 def planted(sequences: list[str], motif: str) -> list[str]:
