@@ -69,12 +69,25 @@ class CloneSet:
         InputError
             If the container lacks genes that count.
         """
-        for field in self.sequences.genes:
-            if len(dataset) and field not in gene_fields(dataset):
-                raise InputError(f"{dataset.container.path}: has no {field}, with which the clones were learned")
+        self.check_genes(dataset)
         tables: dict[Any, _Table] = {}
         with ThreadPoolExecutor(numba.get_num_threads()) as threads:
             yield from threads.map(partial(self._find_in_one, mask=uint64(mask), tables=tables), dataset)
+
+    def check_genes(self, dataset: RepertoireDataset) -> None:
+        """Raise InputError if the dataset's container lacks genes that count."""
+        for field in self.sequences.genes:
+            if len(dataset) and field not in gene_fields(dataset):
+                raise InputError(f"{dataset.container.path}: has no {field}, with which the clones were learned")
+
+    def coded(self, vocabularies: dict[str, tuple[str, ...]]) -> tuple[SequenceArrays, NDArray[np.bool_]]:
+        """Return the clones with the codes that their genes have in a container, by field, and which it knows, (J,)."""
+        genes, is_known = {}, np.ones(len(self), bool)
+        for field, vocabulary in vocabularies.items():
+            codes = self.sequences.genes[field].codes_in(vocabulary)
+            is_known &= codes >= 0
+            genes[field] = Categorical(codes.clip(0).astype(np.uint16), vocabulary)
+        return self.sequences.with_genes(genes).arrays(list(genes)), is_known
 
     def _find_in_one(self, repertoire: Repertoire, mask: Any, tables: dict[Any, _Table]) -> NDArray[np.int64]:
         fields = list(self.sequences.genes)
@@ -88,12 +101,7 @@ class CloneSet:
 
     def _table(self, vocabularies: dict[str, tuple[str, ...]], mask: Any) -> _Table:
         """Return the clones with the codes of a container's genes, and a hash table of those whose genes it has."""
-        genes, is_known = {}, np.ones(len(self), bool)
-        for field, vocabulary in vocabularies.items():
-            codes = self.sequences.genes[field].codes_in(vocabulary)
-            is_known &= codes >= 0
-            genes[field] = Categorical(codes.clip(0).astype(np.uint16), vocabulary)
-        own = self.sequences.with_genes(genes).arrays(list(genes))
+        own, is_known = self.coded(vocabularies)
         slots = np.full(1 << (_SPARE * len(self)).bit_length(), -1, np.int32)
         _insert(own, np.flatnonzero(is_known), slots, mask)
         return own, slots

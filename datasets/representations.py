@@ -73,23 +73,23 @@ def kmer_frequencies(
     return rows
 
 
-def _counts(dataset: RepertoireDataset, number: int, kmer_offsets: Sequence[int], weighted: bool) -> NDArray[np.int64]:
-    repertoire = dataset[number]
+def _counts(dataset: RepertoireDataset, index: int, kmer_offsets: Sequence[int], weighted: bool) -> NDArray[np.int64]:
+    repertoire = dataset[index]
     weights = repertoire.counts if weighted else None
     return count_kmers(repertoire.residues, repertoire.lengths, kmer_offsets, weights=weights)
 
 
 def _dense(dataset: RepertoireDataset, kmer_offsets: Sequence[int], weighted: bool) -> Arrays:
     counts = np.zeros((len(dataset), 20 ** len(kmer_offsets)), np.float32)
-    for number in range(len(dataset)):
-        counts[number] = _counts(dataset, number, kmer_offsets, weighted)
+    for index in range(len(dataset)):
+        counts[index] = _counts(dataset, index, kmer_offsets, weighted)
     return {"counts": counts}
 
 
 def _sparse(dataset: RepertoireDataset, kmer_offsets: Sequence[int], weighted: bool) -> Arrays:
     columns, values = [], []
-    for number in range(len(dataset)):
-        counts = _counts(dataset, number, kmer_offsets, weighted)
+    for index in range(len(dataset)):
+        counts = _counts(dataset, index, kmer_offsets, weighted)
         columns.append(np.flatnonzero(counts).astype(np.int32))
         values.append(counts[columns[-1]].astype(np.float32))
     indptr = np.cumsum([0, *map(len, columns)], dtype=np.int64)

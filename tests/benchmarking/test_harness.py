@@ -243,7 +243,7 @@ def test_a_long_path_is_cut(
     values = [each["values"] for each in toys.read_log(log) if each["what"] == "path"]
     assert sorted(map(len, values)) == [250] * (2 * N_FOLDS)  # the last value alone is one fit
     assert sum(each["what"] == "fit" for each in toys.read_log(log)) == 2 * N_FOLDS
-    monkeypatch.setattr("deeprc.benchmarking.nested._LONGEST_PATH", 501)
+    monkeypatch.setattr("deeprc.benchmarking.nested._MAX_PATH", 501)
     assert_same(result, run({"path": toys.PathNoise()}, {"path": search}))
 
 

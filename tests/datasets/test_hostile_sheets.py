@@ -134,7 +134,7 @@ def test_a_row_that_no_sheet_has(tmp_path):
         read_metadata(path)
 
 
-@pytest.mark.parametrize("limit", ["MAX_ROWS", "MAX_CELLS", "_MAX_PLACES"])
+@pytest.mark.parametrize("limit", ["MAX_ROWS", "MAX_CELLS", "_MAX_FORMATTED_CELLS"])
 def test_too_many_rows_and_cells(tmp_path, monkeypatch, limit):
     monkeypatch.setattr(workbook_module, limit, 2)
     with pytest.raises(InputError, match=r"m\.xlsx: too large; expected at most"):
