@@ -69,11 +69,11 @@ class ImmuneStatePredictor:
     n_folds
         At least 2; fewer where a class has fewer repertoires.
     seed
-        Of the folds and of DeepRC.
+        The seed of the folds and of DeepRC.
     locus
         The chain to keep, as TRB, where files hold several.
     config, overrides
-        Of DeepRC: a preset or YAML file, and changes of it, as `n_updates=5000`.
+        The configuration of DeepRC: a preset or YAML file, and changes of it, as `n_updates=5000`.
 
     Attributes
     ----------

@@ -20,7 +20,8 @@ __all__ = ["evaluate"]
 def evaluate(runs: tuple[str, ...], container: str, as_json: bool, device: str) -> None:
     """Measure RUN on CONTAINER: AUC (of a number r2, rank correlation, mean error) with 95% intervals; controls.
 
-    Repertoires are reported apart by the side they were on when RUN was trained; those it has not seen are "new".
+    Metrics are given for each part of the split (train, validation, test) of RUN; repertoires that it has not seen are
+    "new".
     Several runs predict together, as in `deeprc predict`.
 
     \b

@@ -33,7 +33,7 @@ def ranking_of(scores: SequenceScores, by: str, *, output: int = 0, sign: int = 
     Parameters
     ----------
     scores
-        Of the repertoire.
+        The scores of a repertoire.
     by
         `attention`: the logit, because a weight is relative to the others of its repertoire; `contribution`: what the
         sequence adds to the output of its repertoire; `response`: what the output would be from the sequence alone.
@@ -111,7 +111,7 @@ def witness_ranking(
     dataset
         A simulated cohort, which knows the carriers (`/witness`).
     positions
-        Of the repertoires to look at, all when None; the sequences of all are ranked together.
+        The repertoires to look at, all when None; the sequences of all are ranked together.
     output, sign
         The side that the signal was implanted in; see `ranking_of`.
 

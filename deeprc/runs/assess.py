@@ -40,7 +40,7 @@ class Assessment:
 
     @property
     def metrics(self) -> dict[str, Any]:
-        """Metrics by split and target, see `task_metrics`; those of the split that judges with `controls`, a list."""
+        """Metrics by split and target, see `task_metrics`; those of the held-out part with `controls`, a list."""
         found = {split: {name: dict(own) for name, own in of.items()} for split, of in self.performance.metrics.items()}
         for each in self.controls:
             target = found.get(self.performance.held_out or "", {}).get(each.contrast.target)

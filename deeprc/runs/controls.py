@@ -56,17 +56,17 @@ class Controls:
     contrast
         What was told apart, or predicted.
     comparison
-        Of the network and the controls, see `deeprc.evaluation.comparison.compare`; empty where none could be fitted.
+        The comparison of the network and the controls, see `compare`; empty where none could be fitted.
     reasons
         Why a control is missing, in sentences.
     scoring
         The measure by which it is compared.
     columns
-        Of the sheet, that the control of this name reads.
+        The columns of the sheet that the control of this name reads.
     answers
-        Of the network and the controls for the repertoires that judge, by the name of each.
+        The answers of the network and the controls for the held-out repertoires, by the name of each.
     is_of_class
-        Whether this is one of several classes, which are judged together.
+        Whether this is one of several classes, which are also compared together.
     """
 
     contrast: Contrast | Numbers | AllClasses
@@ -158,7 +158,7 @@ def compare_controls(
 
     Parameters
     ----------
-    dataset, judged
+    dataset, performance
         The cohort, and how the network does on it.
     tasks
         All targets.

@@ -62,7 +62,7 @@ class Contrast:
     target, key
         The target's name, and that of this class among its predictions, see `predictions_table`.
     positive, negative
-        What the two sides are called.
+        The names of the class and of all others.
     output
         The output that tells them apart.
     label
@@ -70,7 +70,7 @@ class Contrast:
     score
         Log-odds of the positive class, (B,).
     probability
-        Of the positive class, (B,).
+        Probability of the positive class, (B,).
     about
         What is told apart, in words, where a run has several contrasts; "" where there is but this one.
     """

@@ -32,7 +32,7 @@ def predictions_table(
     Parameters
     ----------
     repertoire_ids, splits
-        Of the repertoires, (B,).
+        The ids and parts of the split of the repertoires, (B,).
     outputs
         Before their activation, (B, T).
     labels

@@ -28,7 +28,7 @@ def run_cautions(performance: Performance, controls: Sequence[Controls], *, meta
     performance, controls
         How good it is, and its controls.
     metadata
-        Of the cohort, one row per repertoire.
+        The metadata sheet of the cohort, one row per repertoire.
     """
     return [
         *_judging(performance),
@@ -47,7 +47,7 @@ def _by_target(performance: Performance) -> Iterator[tuple[str, list[Contrast]]]
 
 
 def _aucs(performance: Performance) -> Iterator[tuple[str, Sequence[tuple[Contrast, Auc]]]]:
-    """Yield the AUCs of each target's contrasts on the split that judges."""
+    """Yield the AUCs of each target's contrasts on the held-out repertoires."""
     rows = performance.rows(performance.held_out)
     for target, contrasts in _by_target(performance):
         found = [(each, each.auc(rows)) for each in contrasts]
@@ -140,7 +140,7 @@ def _subjects(metadata: pd.DataFrame, performance: Performance) -> list[Caution]
 
 
 def _targets(performance: Performance) -> dict[str, TaskKind]:
-    """Return the kinds of all targets by their names; several classes are judged one by one, as two are."""
+    """Return the kinds of all targets by their names; each of several classes is treated as one of two."""
     found: dict[str, TaskKind] = {each.target: "binary" for each in performance.contrasts}
     return {**found, **{each.target: "regression" for each in performance.numbers}}
 

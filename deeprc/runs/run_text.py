@@ -28,8 +28,8 @@ def describe_run(run: Run) -> str:
     """Return path, targets, settings that differ from the defaults, repertoires per side, and the test's metrics."""
     changes = run.settings.config.changes()
     settings = " ".join(f"{name}={setting_text(value)}" for name, value in changes.items()) or "the defaults"
-    sides = ", ".join(f"{side} {len(run.splits[side]):,}" for side in SPLITS)
-    lines = [*_targets(run.tasks), ("settings", settings), ("split", f"{sides} repertoires")]
+    sizes = ", ".join(f"{split} {len(run.splits[split]):,}" for split in SPLITS)
+    lines = [*_targets(run.tasks), ("settings", settings), ("split", f"{sizes} repertoires")]
     return _text(f"Run({str(run.path)!r})", [*lines, *_tested(run.path, run.tasks)])
 
 

@@ -137,7 +137,7 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
     validation_fraction
         Share of the repertoires given to `fit` that early stopping watches; at least one per class.
     seed
-        Of the inner split, the network's start and the sampling.
+        The seed of the inner split, the network's start and the sampling.
     device
         `auto`, `cpu`, `cuda` ...
 
@@ -218,7 +218,7 @@ class DeepRCRegressor(RepertoireRegressor, DeepRCEstimator):
     Attributes
     ----------
     mean_, scale_
-        Of the training repertoires' numbers.
+        Mean and scale of the training repertoires' numbers.
     model_, history_, train_ids_, validation_ids_
         As those of `DeepRCClassifier`.
     """

@@ -52,7 +52,7 @@ def metastable_figure(
     classes
         The class of each repertoire by its id, a dictionary or a Series; repertoires without one are left out.
     places
-        Of the classes, see `class_styles`.
+        The places of the classes, see `class_styles`.
 
     Raises
     ------
@@ -152,7 +152,7 @@ def attention_figure(
     classes
         The class of each repertoire by its id, a dictionary or a Series; repertoires without one are left out.
     places
-        Of the classes, see `class_styles`.
+        The places of the classes, see `class_styles`.
 
     Raises
     ------
@@ -189,7 +189,7 @@ def attention_figure(
 def gene_figure(genes: pd.DataFrame, field: str = "v_call") -> Figure:
     """Draw how often genes are used by the attended and by all sequences, sorted by the difference.
 
-    Of more than 25 genes, those whose share differs most.
+    If there are more than 25 genes, those whose share differs most are drawn.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ def drawn_places(tasks: Sequence[Task], task: Task, labels: NDArray[np.float64])
     tasks, task
         All targets, and the one that is drawn.
     labels
-        Of the repertoires, (B,).
+        The ids of the repertoires, (B,).
     """
     place = list(class_places(tasks)[task.name].values())
     return {name: place[number] for name, number in _drawn(task, labels) if name != _EVERY}
@@ -57,15 +57,15 @@ def drawn_places(tasks: Sequence[Task], task: Task, labels: NDArray[np.float64])
 def drawn_classes(task: Task, ids: Sequence[str], labels: NDArray[np.float64]) -> dict[str, str]:
     """Return the classes for figures: of each repertoire by its id, the classes in their order.
 
-    Of a number, which half of the cohort it is in. Repertoires without a label are left out. Where no label is known,
-    and where there are more than `MOST_CLASSES`, all repertoires are one class.
+    The class of a number is the half of the cohort that it is in. Repertoires without a label are left out. If no label
+    is known, or there are more than `MOST_CLASSES`, all repertoires are one class.
 
     Parameters
     ----------
     task
         The target.
     ids, labels
-        Of the repertoires, (B,); NaN where a label is not known.
+        The labels of the repertoires, (B,); NaN where a label is not known.
     """
     drawn = _drawn(task, labels)
     named = [(number, str(name), text) for name, (text, number) in zip(ids, drawn, strict=True) if text]

@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 _SIDE = 2.9  # of a square panel, in inches
-_HELD_OUT = ("test", "new")  # the sides that the network learned nothing from
+_HELD_OUT = ("test", "new")  # the parts of the split that the network learned nothing from
 _STYLES: dict[str, dict[str, Any]] = {
     "train": {"color": MUTED, "linewidth": 1.2, "dashes": (1.2, 1.4)},
     "validation": {"color": INK, "linewidth": 1.0},
@@ -48,7 +48,7 @@ _DOTS: dict[str, dict[str, Any]] = {
     "test": {"marker": "o", "color": INK, "markersize": 5},
 }
 _NAMES = {"train": "training, fitted"}
-_Sides = dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
+_Splits = dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
 
 
 @uses_matplotlib
@@ -67,7 +67,7 @@ def roc_figure(predictions: pd.DataFrame, *, target: str | None = None) -> Figur
     InputError
         If the target is not there or not said, or no split has both classes.
     """
-    sides = _of_two_classes(predictions, target)
+    splits = _of_two_classes(predictions, target)
     figure, axis = panel(_SIDE, _SIDE)
 
     def text(label: NDArray[Any], score: NDArray[Any]) -> str:
@@ -75,7 +75,7 @@ def roc_figure(predictions: pd.DataFrame, *, target: str | None = None) -> Figur
         low, high = auc_interval(auc, n_positive, len(label) - n_positive)
         return f"AUC {auc:.3f} ({low:.3f} to {high:.3f}), n = {len(label)}"
 
-    entries = _curves(axis, sides, roc_corners, text)
+    entries = _curves(axis, splits, roc_corners, text)
     entries["chance"] = diagonal(axis)
     axis.set(xlabel="false positive rate", ylabel="true positive rate")
     legend_below(axis, entries)
@@ -88,16 +88,16 @@ def precision_recall_figure(predictions: pd.DataFrame, *, target: str | None = N
 
     The line of chance is that of the split drawn bold.
     """
-    sides = _of_two_classes(predictions, target)
+    splits = _of_two_classes(predictions, target)
     figure, axis = panel(_SIDE, _SIDE)
 
     def text(label: NDArray[Any], score: NDArray[Any]) -> str:
         found = float(average_precision_score(label, score))
         return f"average precision {found:.3f}, n = {len(label)}"
 
-    entries = _curves(axis, sides, precision_recall_corners, text)
-    first = next(iter(sides))
-    share = float(sides[first][0].mean())
+    entries = _curves(axis, splits, precision_recall_corners, text)
+    first = next(iter(splits))
+    share = float(splits[first][0].mean())
     (chance,) = axis.plot([0, 1], [share, share], color=MUTED, linewidth=0.8, dashes=(4, 3), zorder=0)
     entries[f"chance: {100 * share:.0f}% of {_NAMES.get(first, first)} are positive"] = chance
     axis.set(xlabel="recall", ylabel="precision")
@@ -107,17 +107,17 @@ def precision_recall_figure(predictions: pd.DataFrame, *, target: str | None = N
 
 def _curves(
     axis: Axes,
-    sides: _Sides,
+    splits: _Splits,
     corners_of: Callable[[NDArray[Any], NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]],
     text: Callable[[NDArray[Any], NDArray[Any]], str],
 ) -> dict[str, Any]:
     """Draw a line for each split, the first on top; return the legend's entries."""
     entries = {}
-    for i, (side, (label, probability)) in enumerate(sides.items()):
+    for i, (split, (label, probability)) in enumerate(splits.items()):
         score = rankdata(probability)
         x, y = corners_of(label, score)
-        (line,) = axis.plot(x, y, zorder=3 - 0.1 * i, solid_joinstyle="miter", **_STYLES[side])
-        entries[f"{_NAMES.get(side, side)}: {text(label, score)}"] = line
+        (line,) = axis.plot(x, y, zorder=3 - 0.1 * i, solid_joinstyle="miter", **_STYLES[split])
+        entries[f"{_NAMES.get(split, split)}: {text(label, score)}"] = line
     axis.set(xlim=(-0.015, 1.015), ylim=(-0.015, 1.015))
     grid(axis, "both")
     return entries
@@ -139,22 +139,22 @@ def _rows(predictions: pd.DataFrame, target: str | None, column: str) -> tuple[s
     return name, rows
 
 
-def _sides(rows: pd.DataFrame, column: str) -> _Sides:
+def _splits(rows: pd.DataFrame, column: str) -> _Splits:
     """Return labels and values, (B,) each, of every split: held-out ones first."""
-    found: _Sides = {}
-    for side in (*_HELD_OUT, "validation", "train"):
-        part = rows[rows["split"] == side]
+    found: _Splits = {}
+    for split in (*_HELD_OUT, "validation", "train"):
+        part = rows[rows["split"] == split]
         if len(part):
-            found[side] = (part["label"].to_numpy(np.float64), part[column].to_numpy(np.float64))
+            found[split] = (part["label"].to_numpy(np.float64), part[column].to_numpy(np.float64))
     return found
 
 
-def _of_two_classes(predictions: pd.DataFrame, target: str | None) -> _Sides:
+def _of_two_classes(predictions: pd.DataFrame, target: str | None) -> _Splits:
     name, rows = _rows(predictions, target, "probability")
-    sides = {side: both for side, both in _sides(rows, "probability").items() if 0 < both[0].sum() < len(both[0])}
-    if not sides:
+    splits = {split: both for split, both in _splits(rows, "probability").items() if 0 < both[0].sum() < len(both[0])}
+    if not splits:
         raise InputError(f"target {name!r}: no split has labels of both classes, so there is no curve")
-    return sides
+    return splits
 
 
 def wilson_interval(n_positive: int, n: int, *, level: float = 0.95) -> tuple[float, float]:
@@ -219,11 +219,11 @@ def calibration_figure(
         If the target is not there or not said, or the split has no labelled repertoire.
     """
     name, rows = _rows(predictions, target, "probability")
-    sides = _sides(rows, "probability")
-    split = next((side for side in _HELD_OUT if side in sides), "test") if split is None else split
-    if split not in sides:
+    splits = _splits(rows, "probability")
+    split = next((split for split in _HELD_OUT if split in splits), "test") if split is None else split
+    if split not in splits:
         raise InputError(f"target {name!r}: the split {split!r} has no labelled repertoire")
-    label, probability = sides[split]
+    label, probability = splits[split]
     figure, axis = panel(_SIDE, _SIDE, bottom=1.6)
     line = diagonal(axis)
     bins = calibration_bins(label, probability)
@@ -290,18 +290,18 @@ def regression_figure(predictions: pd.DataFrame, *, target: str | None = None) -
         If the target is not there or not said, or no repertoire has a label.
     """
     name, rows = _rows(predictions, target, "prediction")
-    sides = _sides(rows, "prediction")
-    if not sides:
+    splits = _splits(rows, "prediction")
+    if not splits:
         raise InputError(f"target {name!r}: no repertoire has a label")
     figure, axis = panel(_SIDE, _SIDE)
     entries: dict[str, Any] = {}
-    for i, (side, (true, predicted)) in enumerate(sides.items()):
-        (dots,) = axis.plot(true, predicted, linestyle="", zorder=3 - 0.1 * i, **_DOTS[side])
+    for i, (split, (true, predicted)) in enumerate(splits.items()):
+        (dots,) = axis.plot(true, predicted, linestyle="", zorder=3 - 0.1 * i, **_DOTS[split])
         r2 = f"r2 {r2_score(true, predicted):.2f}, " if len(true) > 1 and np.ptp(true) > 0 else ""
         error = float(np.abs(true - predicted).mean())
-        entries[f"{_NAMES.get(side, side)}: {r2}mean error {error:.3g}, n = {len(true)}"] = dots
-    low = min(float(min(true.min(), predicted.min())) for true, predicted in sides.values())
-    high = max(float(max(true.max(), predicted.max())) for true, predicted in sides.values())
+        entries[f"{_NAMES.get(split, split)}: {r2}mean error {error:.3g}, n = {len(true)}"] = dots
+    low = min(float(min(true.min(), predicted.min())) for true, predicted in splits.values())
+    high = max(float(max(true.max(), predicted.max())) for true, predicted in splits.values())
     margin = 0.05 * (high - low) or 1.0
     entries["as it is"] = diagonal(axis, low, high)
     axis.set(xlim=(low - margin, high + margin), ylim=(low - margin, high + margin))

@@ -166,7 +166,7 @@ def kernels_figure(kernels: ArrayLike, *, output: str = "the output", place: int
     output
         What they add to, for the axis.
     place
-        Of the class that they add to, see `class_places`, for its colour; None is ink.
+        The place of the class that they add to, see `class_places`, for its colour; None is black or grey.
 
     Raises
     ------

@@ -21,9 +21,9 @@ def fisher_log_p(n_with: NDArray[np.int64], n: int, others_with: NDArray[np.int6
     Parameters
     ----------
     n_with, n
-        Of the n sequences so many, (E,), have the property.
+        Number of sequences that have the property, (E,), and of all sequences.
     others_with, others
-        And of the other sequences, to compare with.
+        The same numbers of the sequences to compare with.
 
     Returns
     -------

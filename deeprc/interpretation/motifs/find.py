@@ -92,7 +92,7 @@ class AttendedMotif:
     expected
         The residues' frequencies in background sequences of the same lengths at the same places, (W, 20).
     frequencies
-        Of the residues, (W, 20): the counts and one expected residue more.
+        Frequencies of the residues, (W, 20): the counts and one expected residue more.
     information
         Heights of a logo's letters, (W, 20), in bits: frequency times the position's relative entropy to `expected`.
     start
@@ -106,7 +106,7 @@ class AttendedMotif:
     n_background, n_background_with
         Different background sequences, and how many carry it.
     odds_ratio
-        Of carrying it; 0.5 is added to the four numbers if one is 0.
+        Odds ratio of carrying the pattern; 0.5 is added to the four numbers if one is 0.
     log10_p, p_value
         Fisher's exact test, one-sided, that attended sequences carry it more often. `p_value` is 0 below 1e-300.
     log10_p_adjusted, p_adjusted

@@ -76,8 +76,8 @@ def windows_of(samples: ComparedSequences, masks: Masks, attributions: NDArray[n
     masks
         The pattern.
     attributions
-        Of the attended sequences' residues, (n, L); what is below 0 counts as 0. A window's weight is its share of the
-        sequence's.
+        Attributions of the attended sequences' residues, (n, L); negative ones count as 0. The weight of a window is
+        its share of the sequence's attributions.
     """
     rows, starts, weights = [], [], []
     clipped = np.clip(np.nan_to_num(attributions, nan=0.0), 0.0, None)

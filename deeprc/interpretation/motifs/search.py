@@ -59,9 +59,9 @@ def search_windows(
     samples, composition
         The sequences, and the background's residues.
     attributions
-        Of the attended sequences' residues, (n, L), positive where the network looks.
+        Attributions of the attended sequences' residues, (n, L), positive where the network looks.
     span
-        Of a seed, at most.
+        The largest distance from the first residue of a seed to its last, inclusive.
     max_patterns
         How many patterns to return, at most.
     """

@@ -47,7 +47,7 @@ def write_any_report(
     output
         The file to write; it is replaced only if it is a report.
     target, labels
-        Of a model that was fitted in Python: what it predicts, and the known labels, one for each repertoire. Without
+        What a model that was fitted in Python predicts, and the known labels, one for each repertoire. Without
         labels, they are the metadata column of this name; no control reads that column.
     top
         How many sequences of the cohort to keep for each class.

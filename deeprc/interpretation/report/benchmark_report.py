@@ -60,7 +60,7 @@ def write_benchmark_report(folder: str | os.PathLike[str], output: str | os.Path
     Parameters
     ----------
     folder
-        Of the benchmark.
+        The folder of the benchmark.
     output
         The HTML file to write; it is replaced only if it is a report.
 

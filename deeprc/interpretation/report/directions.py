@@ -56,7 +56,7 @@ class DirectionPage:
     table
         The best of them; None where there is none.
     logos
-        Of the first motifs.
+        The logos of the first motifs.
     motifs
         All that are told of; None where none was found.
     first
@@ -64,7 +64,7 @@ class DirectionPage:
     kernels
         What the kernels add.
     place
-        Of the direction's class among all, see `class_places`; modulo the number of colours.
+        The place of the direction's class among all, see `class_places`; modulo the number of colours.
     """
 
     direction: Direction

@@ -28,11 +28,11 @@ class CommonGene:
     Attributes
     ----------
     name
-        Of the gene.
+        The name of the gene.
     share
-        Of the carriers that have it.
+        Share of the carriers that have it.
     of_all
-        Of all sequences that have it, in the mean over repertoires.
+        Share of all sequences that have it, in the mean over repertoires.
     """
 
     name: str

@@ -27,7 +27,7 @@ _NOTES = {
 
 
 def metrics_table(performance: Performance, task: Task, place: int) -> Table:
-    """Return a target's metrics, a row for each split, the one that judges first."""
+    """Return a target's metrics, a row for each part of the split, the held-out one first."""
     if task.kind == "regression":
         return _regression(performance, task, place)
     contrasts = [each for each in performance.contrasts if each.target == task.name]

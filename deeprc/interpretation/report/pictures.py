@@ -135,7 +135,7 @@ def attention_pictures(
     classes
         The class of each repertoire by its id.
     places
-        Of the classes, see `drawn_places`.
+        The places of the classes, see `drawn_places`.
     target
         Whose classes they are, where there are several targets.
     by

@@ -86,9 +86,9 @@ def sequence_table(
     shared
         Who carries each.
     places
-        Of the target's classes, see `class_places`.
+        The places of the target's classes, see `class_places`.
     heading
-        Of the column with these labels: the target's name, where it is a number.
+        The heading of the column with these labels: the target's name, where it is a number.
     """
     shown = min(len(top), SHOWN)
     fields = {"v_call": "V gene", "j_call": "J gene"}
