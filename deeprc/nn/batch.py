@@ -197,10 +197,10 @@ class Collator:
         return sequences._replace(max_length=_rounded_up(longest))
 
     def _genes_at(self, at: Tensor) -> Tensor | None:
-        """Return the numbers of the genes of the sequences at (N,) of the container, (N, 2)."""
+        """Return the indices of the V and J genes of the sequences at (N,) of the container, (N, 2)."""
         if self.genes is None:
             return None
-        found = [numbers[codes.index_select(0, at).long() & _UNSIGNED_16] for codes, numbers in self._calls]
+        found = [indices[codes.index_select(0, at).long() & _UNSIGNED_16] for codes, indices in self._calls]
         return torch.stack(found, dim=1)
 
     def _simulate(self, positions: Tensor, at: Tensor, owner: Tensor, offsets: Tensor) -> RepertoireBatch:
@@ -215,7 +215,7 @@ class Collator:
         scale = abundance_scale(counts.long(), self.abundance) * inverse_std
         max_length, genes = _rounded_up(int(lengths.max()) if len(lengths) else 0), None
         if self.genes is not None:
-            genes = torch.from_numpy(self.genes.numbers(table.v_call, table.j_call, len(lengths)))
+            genes = torch.from_numpy(self.genes.indices(table.v_call, table.j_call, len(lengths)))
         sequences = SequenceBatch(residues, starts, lengths, scale, inverse_std, max_length)
         return RepertoireBatch(sequences, offsets, genes)
 
@@ -233,12 +233,12 @@ class Collator:
         if not isinstance(self.dataset, SimulatedDataset):
             repertoire = self.dataset[position]
             return inverse_standard_deviation(repertoire.lengths, repertoire.counts, self.abundance)
-        number, known = int(self.dataset.rows[position]), self.dataset.container.inverse_stds
-        if (number, self.abundance) not in known:
+        index, known = int(self.dataset.rows[position]), self.dataset.container.inverse_stds
+        if (index, self.abundance) not in known:
             with COMPILED_CODE:
-                lengths, counts = self.dataset.cohort.lengths_and_counts(number)
-            known[number, self.abundance] = inverse_standard_deviation(lengths, counts, self.abundance)
-        return known[number, self.abundance]
+                lengths, counts = self.dataset.cohort.lengths_and_counts(index)
+            known[index, self.abundance] = inverse_standard_deviation(lengths, counts, self.abundance)
+        return known[index, self.abundance]
 
 
 def _rounded_up(length: int) -> int:
@@ -309,7 +309,7 @@ _CODES_ON_DEVICES: WeakKeyDictionary[Container, dict[torch.device, list[Tensor]]
 
 
 def _gene_columns(container: Container, genes: GeneNames, device: torch.device) -> list[tuple[Tensor, Tensor]]:
-    """Return the container's codes of V and J, (N,) in the bits of int16, each with the genes' numbers by code.
+    """Return the container's codes of V and J, (N,) in the bits of int16, each with the index of every code's gene.
 
     All collators of a container share the codes. Where a column is missing, the genes are unknown.
     """
@@ -320,8 +320,8 @@ def _gene_columns(container: Container, genes: GeneNames, device: torch.device) 
         host = (nothing if calls is None else calls.codes.view(np.int16) for _, calls in columns)
         known[device] = [torch.from_numpy(codes).to(device) for codes in host]
     vocabularies = [("",) if calls is None else calls.vocabulary for _, calls in columns]
-    numbers = [genes.numbers_of(names, field) for names, (field, _) in zip(vocabularies, columns, strict=True)]
-    return [(codes, torch.from_numpy(each).to(device)) for codes, each in zip(known[device], numbers, strict=True)]
+    indices = [genes.indices_of(names, field) for names, (field, _) in zip(vocabularies, columns, strict=True)]
+    return [(codes, torch.from_numpy(each).to(device)) for codes, each in zip(known[device], indices, strict=True)]
 
 
 def cache_device(

@@ -28,16 +28,16 @@ _NO_MATCH = -60.0  # a pre-activation where nothing of a motif is there
 
 @dataclass(frozen=True)
 class EncoderSettings:
-    """What a configuration says of the encoder; each encoder reads what it needs.
+    """The settings of an encoder; each encoder reads those that it needs.
 
     Attributes
     ----------
     out_features
         D, `n_kernels` of the configuration.
     kernel_size, gain
-        K, and the size of the random start in units of LeCun's 1 / sqrt(fan-in).
+        K, and the standard deviation of the random start in units of LeCun's 1 / sqrt(fan-in).
     implementation, precision
-        Of the motif convolution; see `motif_convolution`.
+        How the motif convolution is computed, see `motif_convolution`.
     """
 
     out_features: int
@@ -48,18 +48,18 @@ class EncoderSettings:
 
 
 class SequenceEncoder(nn.Module):
-    """The base of all encoders: a subclass has to define `encode`, and may define more to be faster or to be explained.
+    """The base of all encoders. A subclass must define `encode`; the other methods make it faster or explainable.
 
     Attributes
     ----------
     out_features
         D.
     span
-        Residues that one feature reads; None where a feature may read the whole sequence.
+        Number of residues that one feature reads; None where a feature may read the whole sequence.
     starts_from_motifs
-        Whether `start_from_motifs` is there.
+        Whether the encoder defines `start_from_motifs`.
     has_fixed_work
-        Whether batches of one shape are the same sequence of CUDA kernels, so that an update can be recorded.
+        Whether batches of one shape run the same sequence of CUDA kernels, so that an update can be recorded.
     """
 
     span: int | None = None
@@ -75,9 +75,10 @@ class SequenceEncoder(nn.Module):
         raise NotImplementedError
 
     def linear_part(self, features: Tensor) -> Tensor:
-        """Return the features of all positions, (N, L, 23), after the encoder's first steps if these are linear.
+        """Return the features of all positions, (N, L, 23), after the first steps of the encoder if these are linear.
 
-        Integrated gradients walk a straight line behind it, so that what is linear is computed at both ends only.
+        Integrated gradients follow a straight line between two results of this function. Along the line the linear
+        steps need not be computed again.
         """
         return features
 
@@ -91,27 +92,31 @@ class SequenceEncoder(nn.Module):
     def fused_weights(self) -> tuple[Tensor, Tensor] | None:
         """Return kernels (D, 23, K) and biases (D,) if one compiled pass may compute features, keys and logits.
 
-        That pass, on the CPU, computes the SELU of the highest window of each kernel. None means that this would be
-        something else.
+        This pass, on the CPU, computes the SELU of the highest window of each kernel. An encoder that computes anything
+        else returns None.
         """
         return None
 
     def start_from_motifs(self, motifs: Sequence[Sequence[int]], scale: float) -> tuple[float, float]:
-        """Let the first features match motifs, in place; return a feature's value with its motif, and without.
+        """Change the weights in place so that the first features match motifs.
 
         Parameters
         ----------
         motifs
-            At most D; the amino acid of each place of a motif, -1 for any.
+            At most D motifs, each a list of amino-acid indices; -1 where any residue may stand.
         scale
             A typical factor of the one-hot features.
+
+        Returns
+        -------
+        The value of a feature in a sequence with its motif, and in a sequence with no part of it.
         """
         raise NotImplementedError
 
     def best_windows(self, sequences: SequenceBatch, features: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return where the window begins that decides each of some features (n,) in each sequence, (N, n), from 0.
+        """Return the position of the window that decides each of some features (n,) in each sequence, (N, n), from 0.
 
-        Needed where `span` is not None. A window may run over the sequence's end.
+        An encoder whose `span` is not None must define it. A window may reach beyond the end of its sequence.
         """
         raise NotImplementedError
 
@@ -162,17 +167,17 @@ class ConvolutionEncoder(SequenceEncoder):
 
     @torch.no_grad()
     def start_from_motifs(self, motifs: Sequence[Sequence[int]], scale: float) -> tuple[float, float]:
-        """Let each of the first kernels match a motif: it gives a pre-activation of about 3, without a residue -3.
+        """Let each of the first kernels match a motif; see `SequenceEncoder.start_from_motifs`.
 
-        A kernel's first places hold the motif: a window may begin at any residue, but not before the first. At -3 SELU
-        is almost flat.
+        A match has a pre-activation of about 3, a match that lacks one residue -3, where SELU is almost flat. The motif
+        lies at the first positions of the kernel, because a window may begin at any residue, but not before the first.
         """
         for kernel, motif in enumerate(motifs):
             n_residues = 0
-            for place, letter in enumerate(motif):
+            for offset, letter in enumerate(motif):
                 if letter >= 0:
-                    self.weight[kernel, :N_AMINO_ACIDS, place] = 0
-                    self.weight[kernel, letter, place] = _RESIDUE / scale
+                    self.weight[kernel, :N_AMINO_ACIDS, offset] = 0
+                    self.weight[kernel, letter, offset] = _RESIDUE / scale
                     n_residues += 1
             self.bias[kernel] = -_RESIDUE * (n_residues - _LACKING)
         found, lacking = functional.selu(torch.tensor([_RESIDUE * _LACKING, _NO_MATCH], dtype=torch.float64)).tolist()
@@ -180,7 +185,7 @@ class ConvolutionEncoder(SequenceEncoder):
 
     @torch.no_grad()
     def best_windows(self, sequences: SequenceBatch, features: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return where each kernel's highest activation lies in each sequence, (N, n), from 0."""
+        """Return the position of each kernel's highest activation in each sequence, (N, n), from 0."""
         weight, bias = self.weight[features].cpu(), self.bias[features].cpu()
         dense = dense_features(sequences)  # (N, L, 23)
         padded = functional.pad(dense.transpose(1, 2), (0, weight.shape[2] - 1))

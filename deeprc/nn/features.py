@@ -86,7 +86,7 @@ def inverse_standard_deviation(lengths: NDArray[np.integer], counts: NDArray[np.
     Parameters
     ----------
     lengths, counts
-        Of all N sequences of the repertoire, (N,).
+        Lengths and abundances of all N sequences of the repertoire, (N,).
     mode
         The abundance scale, see `abundance_scale`.
     """

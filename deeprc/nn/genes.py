@@ -1,4 +1,4 @@
-"""V and J genes as an input of the network: which names it knows, and what it learns of each.
+"""V and J genes as an input of the network: the names that it knows and their embeddings.
 
 Letters: N sequences, G units of one gene's embedding, M names.
 """
@@ -21,14 +21,14 @@ from deeprc.errors import InputError
 
 __all__ = ["GeneEmbedding", "GeneNames", "check_genes"]
 
-_LOOK = 1000  # sequences of each simulated repertoire whose genes are looked at
+_SAMPLED = 1000  # sequences of each simulated repertoire whose genes are read
 
 
 @dataclass(frozen=True)
 class GeneNames:
     """The V and the J genes that a network knows, by the text of a container's vocabulary, sorted.
 
-    A gene's number is its place from 1; 0 is a gene that is missing or that training has never seen.
+    The index of a gene counts from 1; 0 stands for a gene that is missing or that training has never seen.
     """
 
     v_call: tuple[str, ...]
@@ -62,29 +62,30 @@ class GeneNames:
         """Return the names by field, in a form that JSON can hold."""
         return {"v_call": list(self.v_call), "j_call": list(self.j_call)}
 
-    def numbers_of(self, vocabulary: Sequence[str], field: str) -> NDArray[np.int64]:
-        """Return the number of each name, (M,), as `field`'s, `v_call` or `j_call`."""
-        number = {name: place for place, name in enumerate(self.to_mapping()[field], 1)}
-        return np.array([number.get(name, 0) for name in vocabulary], np.int64)
+    def indices_of(self, vocabulary: Sequence[str], field: str) -> NDArray[np.int64]:
+        """Return the index of each name, (M,), among the names of a field, `v_call` or `j_call`."""
+        index = {name: i for i, name in enumerate(self.to_mapping()[field], 1)}
+        return np.array([index.get(name, 0) for name in vocabulary], np.int64)
 
-    def numbers(self, v_call: Categorical | None, j_call: Categorical | None, n: int) -> NDArray[np.int64]:
-        """Return the numbers of the genes of n sequences, (n, 2); 0 where a column is missing."""
+    def indices(self, v_call: Categorical | None, j_call: Categorical | None, n: int) -> NDArray[np.int64]:
+        """Return the indices of the V and J genes of n sequences, (n, 2); 0 where a column is missing."""
         both = np.zeros((n, 2), np.int64)
         for column, (field, calls) in enumerate((("v_call", v_call), ("j_call", j_call))):
             if calls is not None:
-                both[:, column] = self.numbers_of(calls.vocabulary, field)[calls.codes]
+                both[:, column] = self.indices_of(calls.vocabulary, field)[calls.codes]
         return both
 
 
 class GeneEmbedding(nn.Module):
-    """What is learned of each V and each J gene: G numbers, normal with variance 1 at the start, as SELU's units are.
+    """Learned embeddings of V and J genes, G numbers each.
 
-    An unknown gene starts in the middle, at 0, and learns where training has sequences without a gene.
+    At the start they are normal with variance 1, as the outputs of SELU layers are. The embedding of an unknown gene
+    starts at 0, the mean of the others, and changes only if training has sequences without a gene.
 
     Parameters
     ----------
     names
-        The genes that are told apart.
+        The genes that the network knows.
     n_units
         G.
     """
@@ -97,9 +98,9 @@ class GeneEmbedding(nn.Module):
         self.out_features = 2 * n_units
 
     def forward(self, genes: Tensor) -> Tensor:
-        """Return the embeddings of V and J side by side, (N, 2 G), from the genes' numbers, (N, 2) int64."""
+        """Return the embeddings of V and J side by side, (N, 2 G), from the genes' indices, (N, 2) int64."""
         columns = zip((self.v_weight, self.j_weight), genes.unbind(1), strict=True)
-        return torch.cat([weight.index_select(0, number) for weight, number in columns], dim=1)
+        return torch.cat([weight.index_select(0, index) for weight, index in columns], dim=1)
 
 
 def check_genes(dataset: RepertoireDataset) -> None:
@@ -121,7 +122,7 @@ def _calls(dataset: RepertoireDataset) -> Iterator[tuple[Categorical | None, Cat
     """Yield the V and J genes of one repertoire after the other."""
     for row in dataset.rows.tolist():
         if isinstance(dataset, SimulatedDataset):
-            table, _ = dataset.cohort.draw(row, np.arange(min(_LOOK, dataset.cohort.size(row))))
+            table, _ = dataset.cohort.draw(row, np.arange(min(_SAMPLED, dataset.cohort.size(row))))
             yield table.v_call, table.j_call
         else:
             start, stop = dataset.container.repertoire_offsets[row : row + 2].tolist()

@@ -23,7 +23,7 @@ from deeprc.hopfield.segments import segment_ids
 __all__ = ["COMPILED_CODE", "draw_rows", "top_rows"]
 
 COMPILED_CODE = threading.Lock()
-"""Held while compiled code draws or looks up: not every threading layer of numba serves two threads at once."""
+"""Lock held while compiled code draws or looks up: not every threading layer of numba serves two threads at once."""
 
 _ROUNDING = 1e-6  # keeps the end of the last stratum at the repertoire's
 
@@ -31,25 +31,26 @@ _ROUNDING = 1e-6  # keeps the end of the last stratum at the repertoire's
 def draw_rows(sizes: Tensor, max_rows: int, keys: Tensor, *, total: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """Draw up to `max_rows` sequences of each repertoire at random, without replacement.
 
-    A repertoire, taken as a ring, is cut at a random place into `max_rows` strata of consecutive sequences, and one
-    sequence is drawn from each. So every sequence has the same chance, and a file sorted by abundance gives samples
-    that vary less than simple random ones. The draw is a function of the key alone, the same on every device.
+    The sequences of a repertoire are treated as a ring, which is cut at a random point into `max_rows` strata of
+    consecutive sequences. One sequence is drawn from each stratum. So every sequence has the same probability, and from
+    a file sorted by abundance the samples vary less than simple random ones. The draw depends on the key alone and is
+    the same on every device.
 
     Parameters
     ----------
     sizes
-        Sequences of each repertoire, (B,) int64.
+        Number of sequences of each repertoire, (B,) int64.
     max_rows
-        Sequences to draw from each; a smaller repertoire gives all it has.
+        Number of sequences to draw from each; from a smaller repertoire all are drawn.
     keys
         Random numbers, one per repertoire, (B,) int64.
     total
-        Rows to return; None is the number drawn, which on CUDA waits for the device.
+        Number of rows to return; None is the number drawn, for which CUDA makes the host wait.
 
     Returns
     -------
-    The rows, counted within their repertoires, (n,) int64; the repertoire of each row, (n,) int64; the offsets of the
-    repertoires in them, (B + 1,) int64.
+    The rows within their repertoires, (n,) int64; the index of each row's repertoire, (n,) int64; the offsets of the
+    repertoires in the rows, (B + 1,) int64.
     """
     drawn = sizes.clamp(max=max_rows)
     offsets = torch.cat([drawn.new_zeros(1), drawn.cumsum(0)])
@@ -84,7 +85,7 @@ def _draw_rows(
 
 
 def _draw_rows_by_tensors(sizes: Tensor, offsets: Tensor, keys: Tensor, total: int) -> tuple[Tensor, Tensor]:
-    """Draw what `_draw_rows` draws, on any device and without a look at the numbers."""
+    """Draw what `_draw_rows` draws, on any device and without copying numbers to the host."""
     drawn = offsets.diff()
     owner = segment_ids(offsets, total).clamp_(max=len(sizes) - 1)
     stratum = torch.arange(total, device=sizes.device) - offsets.index_select(0, owner)
@@ -114,23 +115,23 @@ def _shifted(values: Tensor, bits: int) -> Tensor:
 def top_rows(logits: Tensor, offsets: Tensor, fraction: float, max_rows: int | None = None) -> tuple[Tensor, Tensor]:
     """Choose the sequences with the highest attention in each repertoire.
 
-    With several heads a sequence ranks by its highest logit, each head's counted from its repertoire's maximum. Among
-    equals the first counts.
+    With several heads, the maximum of each head over the repertoire is subtracted from its logits, and a sequence ranks
+    by the highest of its differences. Of equal sequences the first one is chosen.
 
     Parameters
     ----------
     logits
-        Of all sequences, (N, H).
+        Attention logits of all sequences, (N, H).
     offsets
-        Of the repertoires, (B + 1,).
+        Offsets of the repertoires in the sequences, (B + 1,).
     fraction
-        What to keep of each repertoire, in (0, 1]; rounded up, so at least one sequence remains.
+        Fraction of each repertoire that is kept, in (0, 1]; rounded up, so that at least one sequence remains.
     max_rows
-        Sequences of each repertoire that are kept at most; None sets no limit.
+        Largest number of sequences that are kept of each repertoire; None sets no limit.
 
     Returns
     -------
-    The chosen rows, (n,) int64, in repertoire order, and their offsets, (B + 1,).
+    The chosen rows, (n,) int64, repertoire by repertoire, and the offsets of the repertoires in them, (B + 1,).
     """
     if logits.device.type == "cpu":
         kept = _kept(offsets.diff(), fraction, max_rows)
@@ -148,7 +149,7 @@ def _kept(sizes: Tensor, fraction: float, max_rows: int | None) -> Tensor:
 
 @njit(nogil=True)
 def _element(values: NDArray[np.float64], k: int) -> float:
-    """Return what would be at place k if the values, which change places, were sorted; none may be NaN.
+    """Return the k-th smallest value, from 0; the values are reordered, and none may be NaN.
 
     This is Hoare's selection. numpy's partition would take ten seconds to compile.
     """
@@ -205,7 +206,7 @@ def _top_rows(
 def _top_rows_by_tensors(
     logits: Tensor, offsets: Tensor, fraction: float, max_rows: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Choose the top rows without a look at the numbers: the result's size follows from the shapes alone."""
+    """Choose the top rows without copying numbers to the host: the size of the result follows from the shapes alone."""
     N, B = len(logits), len(offsets) - 1
     if N == 0:
         return offsets.new_empty(0), offsets

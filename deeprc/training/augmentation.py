@@ -1,4 +1,4 @@
-"""The regularisers of the paper that change a batch's sequences (paper lines 8655-8675).
+"""Regularisers of the paper that change the sequences of a batch (paper lines 8655-8675).
 
 Letters: N sequences, B repertoires, R residues.
 """
@@ -17,7 +17,7 @@ __all__ = ["permute_residues", "shuffle_negatives"]
 
 
 def permute_residues(batch: RepertoireBatch, share: float, rng: np.random.Generator) -> RepertoireBatch:
-    """Let a random share of the residues change places within their sequence.
+    """Permute a random share of the residues within their sequence.
 
     Every residue is chosen with probability `share`; the chosen ones of a sequence are permuted among themselves.
     """
@@ -31,7 +31,7 @@ def permute_residues(batch: RepertoireBatch, share: float, rng: np.random.Genera
 
 
 def shuffle_negatives(batch: RepertoireBatch, negative: NDArray[np.bool_], rng: np.random.Generator) -> RepertoireBatch:
-    """Mix the sequences of the negative repertoires: each keeps its size and gets a random part of all of them.
+    """Exchange sequences at random among the negative repertoires, each of which keeps its size.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def shuffle_negatives(batch: RepertoireBatch, negative: NDArray[np.bool_], rng: 
     negative
         Which repertoires belong to the negative class, (B,).
     rng
-        The source of randomness.
+        Source of the random permutation.
     """
     sizes = batch.offsets.diff().numpy()
     rows = np.flatnonzero(np.repeat(negative, sizes))

@@ -1,4 +1,4 @@
-"""What a training tells a program that draws it while it goes on: numbers and histograms at each evaluation.
+"""Loggers, which receive numbers and histograms at each evaluation, for programs that plot a training as it runs.
 
 Letters: n sequences of all validation repertoires, H heads.
 """
@@ -31,10 +31,10 @@ _TAGS = {
 
 
 class Logger(Protocol):
-    """Takes what is known after an evaluation; it must neither change the training nor draw random numbers."""
+    """A receiver of results after each evaluation; it must neither change the training nor draw random numbers."""
 
     def log(self, update: int, scalars: Mapping[str, float], histograms: Mapping[str, NDArray[np.float32]]) -> None:
-        """Note numbers, and the values of histograms, (n,), by name, after this many updates."""
+        """Log numbers, and the values of histograms, (n,), by name, after this many updates."""
 
     def close(self) -> None:
         """Write what is not written yet."""
@@ -46,9 +46,9 @@ class TensorBoardLogger:
     Parameters
     ----------
     folder
-        Where the files go; those of a run that was interrupted stay.
+        Folder of the files; files of an interrupted run stay.
     update
-        How many updates were made before; what the folder's files say of later ones is no longer shown.
+        Number of updates made before. Results of later updates in the folder are no longer shown.
     """
 
     def __init__(self, folder: Path, *, update: int = 0) -> None:
@@ -58,7 +58,7 @@ class TensorBoardLogger:
         self._writer: Any = SummaryWriter(str(folder), purge_step=update + 1)
 
     def log(self, update: int, scalars: Mapping[str, float], histograms: Mapping[str, NDArray[np.float32]]) -> None:
-        """See `Logger.log`; it is on the disk when this returns."""
+        """See `Logger.log`; the results are on the disk when this returns."""
         for name, value in scalars.items():
             self._writer.add_scalar(_TAGS.get(name, name), value, update)
         for name, values in histograms.items():
@@ -72,7 +72,7 @@ class TensorBoardLogger:
 
 
 def check_logger(name: str | None) -> None:
-    """Raise InputError where there is no such logger, or what it needs is not installed; None is no logger."""
+    """Raise InputError if there is no such logger or its package is not installed; None means no logger."""
     if name is None:
         return
     if name not in LOGGERS:
@@ -92,7 +92,7 @@ def open_logger(name: str | None, run: Path, *, update: int) -> Iterator[Logger 
     run
         The run directory.
     update
-        How many updates the training has made.
+        Number of updates that the training has made.
     """
     if name is None:
         yield None

@@ -66,7 +66,7 @@ def network_of(names: GeneNames, **shape: object) -> DeepRC:
 def test_the_names_are_those_that_occur(genes: RepertoireDataset) -> None:
     names = GeneNames.of(genes)
     assert names == GeneNames(("TRBV20-1", "TRBV5-1", "TRBV6-2,TRBV6-3"), J_GENES)
-    assert names.numbers_of(("", "TRBV5-1", "TRBV9", "TRBV20-1"), "v_call").tolist() == [0, 2, 0, 1]
+    assert names.indices_of(("", "TRBV5-1", "TRBV9", "TRBV20-1"), "v_call").tolist() == [0, 2, 0, 1]
     assert GeneNames.from_mapping(names.to_mapping()) == names
 
 
@@ -236,7 +236,7 @@ def test_batches_carry_genes_wherever_they_go(genes: RepertoireDataset) -> None:
     names = GeneNames.of(genes)
     for position, repertoire in enumerate(genes[[3, 1, 0]]):
         table = repertoire.to_frame()
-        expected = [names.numbers_of(table[f].tolist(), f).tolist() for f in ("v_call", "j_call")]
+        expected = [names.indices_of(table[f].tolist(), f).tolist() for f in ("v_call", "j_call")]
         assert collator.take(position, slice(None)).genes.T.tolist() == expected
     assert all(every[text] == number for text, number in pairs(batch))
     assert pairs(replace(batch, sequences=batch.sequences.compact())) == pairs(batch)

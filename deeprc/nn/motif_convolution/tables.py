@@ -1,4 +1,4 @@
-"""What the table-row forms share: the positional features of every window of every length.
+"""The tables of the compiled forms: the positional features of every window of every length.
 
 pre-activation(p, d) = bias[d] + position_scale * P[L, p, d] + residue_scale * sum_j W[j, residue[p + j], d]
 
