@@ -76,7 +76,7 @@ def test_the_command_names_the_motifs(tmp_path: Path) -> None:
 
 def test_the_command_says_which_motifs_are_doubtful(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     doubtful = motif("WWHW", p_value=0.2)
-    monkeypatch.setattr(trainer_module, "find_seeds", lambda *args, **options: [doubtful])
+    monkeypatch.setattr(trainer_module, "find_start_motifs", lambda *args, **options: [doubtful])
     output = tmp_path / "run"
     settings = ["n_updates=2", "n_kernels=8", "kernel_size=4", "n_sequences=40"]
     path = written(tmp_path / "a", None)
