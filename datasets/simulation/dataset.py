@@ -86,7 +86,7 @@ class VirtualContainer:
             yield self.cohort.draw(number, at[start:stop] - self.repertoire_offsets[number])[0]
 
 
-@dataclass
+@dataclass(eq=False)
 class MadeSequences:
     """The sequences of one repertoire, with a container's names."""
 

@@ -38,7 +38,7 @@ from deeprc.training.estimator import DeepRCClassifier
 __all__ = ["COLUMNS", "METHODS", "NOT_APPLICABLE", "ImmuneStatePredictor", "predict_immune_states"]
 
 COLUMNS = ("ID", "dataset", "label_positive_probability", "junction_aa", "v_call", "j_call")
-"""Of both tables."""
+"""Columns of the table of predictions and of the table of associated sequences."""
 
 NOT_APPLICABLE = -999.0
 """What a column holds where it does not apply, or a gene is not known."""

@@ -38,11 +38,11 @@ _PIECE = 1 << 17  # sequences whose k-mers are looked up at a time
 
 
 def ranked_sequences(
-    estimator: RepertoireClassifier, X: RepertoireDataset, y: NDArray[np.bool_], most: int
+    estimator: RepertoireClassifier, X: RepertoireDataset, y: NDArray[np.bool_], max_sequences: int
 ) -> pd.DataFrame:
     """Return the sequences that go most with the positive label, the first most, each with its genes once.
 
-    Memory grows with `most` and with the largest repertoire, not with the cohort.
+    Memory grows with `max_sequences` and with the largest repertoire, not with the cohort.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def ranked_sequences(
         `PublicClones`.
     X, y
         Repertoires of a container, (B,), and which are positive.
-    most
+    max_sequences
         How many sequences.
 
     Returns
@@ -59,18 +59,18 @@ def ranked_sequences(
     `junction_aa`, and `v_call` and `j_call` where the container has them; fewer rows where X has fewer sequences.
     """
     fields = gene_fields(X)
-    best = _Best(X, fields, most)
+    best = _Best(X, fields, max_sequences)
     if isinstance(estimator, PublicClones):
-        for numbers, scores in _shared(estimator, X, y):
-            best.offer(numbers, scores)
+        for indices, scores in _shared(estimator, X, y):
+            best.offer(indices, scores)
     for positive in (True, False):
-        part = best if positive else _Best(X, fields, most)
-        for at in np.flatnonzero(y == positive) if len(best) < most or positive else ():
+        part = best if positive else _Best(X, fields, max_sequences)
+        for at in np.flatnonzero(y == positive) if len(best) < max_sequences or positive else ():
             one = X[int(at)]
             part.offer(np.arange(one.start, one.stop), sequence_scores(estimator, X, int(at)))
         if part is not best:
             best.append(part)
-    return CloneSet(take_sequences(X, best.numbers, fields)).to_frame()
+    return CloneSet(take_sequences(X, best.indices, fields)).to_frame()
 
 
 class _Best:
@@ -79,38 +79,38 @@ class _Best:
     Sequences with the same genes are one, told by 64 bits of both.
     """
 
-    def __init__(self, X: RepertoireDataset, fields: list[str], most: int) -> None:
-        self._sequences, self._most = X[0].container.sequences.arrays(fields), most
-        self.numbers: Integers = np.zeros(0, np.int64)
+    def __init__(self, X: RepertoireDataset, fields: list[str], max_sequences: int) -> None:
+        self._sequences, self._max_sequences = X[0].container.sequences.arrays(fields), max_sequences
+        self.indices: Integers = np.zeros(0, np.int64)
         self._scores: Floats = np.zeros(0)
         self._hashes: NDArray[np.uint64] = np.zeros(0, np.uint64)
 
     def __len__(self) -> int:
-        return len(self.numbers)
+        return len(self.indices)
 
-    def offer(self, numbers: Integers, scores: Floats) -> None:
-        """Look at further sequences: their numbers in the container and their scores, (n,) each."""
-        if len(self) == self._most:
+    def offer(self, indices: Integers, scores: Floats) -> None:
+        """Look at further sequences: their indices in the container and their scores, (n,) each."""
+        if len(self) == self._max_sequences:
             better = scores > self._scores[-1]
-            numbers, scores = numbers[better], scores[better]
-        numbers = np.concatenate([self.numbers, numbers])
+            indices, scores = indices[better], scores[better]
+        indices = np.concatenate([self.indices, indices])
         scores = np.concatenate([self._scores, scores])
-        hashes = np.concatenate([self._hashes, hash_rows(self._sequences, numbers[len(self) :])])
-        self._keep(np.argsort(-scores, kind="stable"), numbers, scores, hashes)
+        hashes = np.concatenate([self._hashes, hash_rows(self._sequences, indices[len(self) :])])
+        self._keep(np.argsort(-scores, kind="stable"), indices, scores, hashes)
 
     def append(self, others: _Best) -> None:
         """Put others behind, whatever their scores."""
         parts = ((a, b) for a, b in zip(self._columns(), others._columns(), strict=True))
-        numbers, scores, hashes = (np.concatenate(part) for part in parts)
-        self._keep(np.arange(len(numbers)), numbers, scores, hashes)
+        indices, scores, hashes = (np.concatenate(part) for part in parts)
+        self._keep(np.arange(len(indices)), indices, scores, hashes)
 
     def _columns(self) -> tuple[Integers, Floats, NDArray[np.uint64]]:
-        return self.numbers, self._scores, self._hashes
+        return self.indices, self._scores, self._hashes
 
-    def _keep(self, order: Integers, numbers: Integers, scores: Floats, hashes: NDArray[np.uint64]) -> None:
-        first = np.sort(np.unique(hashes[order], return_index=True)[1])[: self._most]
+    def _keep(self, order: Integers, indices: Integers, scores: Floats, hashes: NDArray[np.uint64]) -> None:
+        first = np.sort(np.unique(hashes[order], return_index=True)[1])[: self._max_sequences]
         kept = order[first]
-        self.numbers, self._scores, self._hashes = numbers[kept], scores[kept], hashes[kept]
+        self.indices, self._scores, self._hashes = indices[kept], scores[kept], hashes[kept]
 
 
 def sequence_scores(estimator: RepertoireClassifier, X: RepertoireDataset, position: int) -> Floats:
@@ -167,13 +167,13 @@ def _kmer_sums(repertoire: Repertoire, patterns: Sequence[tuple[int, ...]], tabl
 def _shared(estimator: PublicClones, X: RepertoireDataset, y: NDArray[np.bool_]) -> Iterator[tuple[Integers, Floats]]:
     """Yield the clones that several repertoires have and that go with the label more than one of a single positive.
 
-    Their first sequences' numbers, and by how many powers of 10 their p-values are below that one's, (n,) each.
+    The indices of their first sequences, and by how many powers of 10 their p-values are below that one's, (n,) each.
     """
     clones = shared_clones(X, gene_fields(X) if estimator.genes else [])
     single = float(y.mean())
     weights = training_weights(X, y)
     parts = in_parts(lambda start, stop: carrier_counts(clones, start, stop, weights), len(clones))
-    for numbers, positive, carriers in parts:
+    for indices, positive, carriers in parts:
         p = fisher_p_values(positive, carriers, int(y.sum()), len(y))
         found = np.flatnonzero(p < single)
-        yield clones.representative[numbers[found]], np.log10(single) - np.log10(p[found])
+        yield clones.representative[indices[found]], np.log10(single) - np.log10(p[found])

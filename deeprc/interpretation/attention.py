@@ -196,9 +196,12 @@ def _attention_of(
     ranked = [_ranked(each, top) for each in of_repertoires]
     rows = [None if top is None else each.rows for each in ranked]
     scores = [
-        scores_at(inference, positions, attention, rows)
+        list(scores_at(inference, positions, attention, rows))
         for inference, attention in zip(inferences, of_members, strict=True)
     ]
+    for member, of_member in zip(model.members, scores, strict=True):
+        for of_repertoire in of_member:
+            member.check_scores(of_repertoire)
     outputs = output_names(model.tasks)
     found = []
     for position, of_model, own, places in zip(

@@ -233,10 +233,15 @@ def _of_repertoire(explained: _Explained, position: int, chosen: NDArray[np.int6
 
 
 class _Others(NamedTuple):
-    """What the other sequences of its repertoire are to each of n sequences, float64 on the network's device.
+    """Each of n sequences has others in its repertoire: their average and their level, float64 on the network's device.
 
-    `average` (n, H, S) is the heads' average of their representations, 0 where there are none; `level` (n, H) is the
-    log of the sum of their exponentiated logits.
+    Attributes
+    ----------
+    average
+        The average of the other sequences' representations by the attention of each head, (n, H, S); 0 if there is no
+        other sequence.
+    level
+        The log of the sum of the other sequences' exponentiated logits, (n, H).
     """
 
     average: Tensor

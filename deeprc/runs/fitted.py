@@ -5,6 +5,7 @@ Letters: B repertoires.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -12,7 +13,6 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from deeprc.datasets.container import Container
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import NEW
@@ -21,6 +21,8 @@ from deeprc.training.estimator import DeepRCEstimator
 from deeprc.training.model import TrainedModel
 
 __all__ = ["FittedModel", "with_labels"]
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ class FittedModel:
     model
         The trained model.
     splits
-        The part of the split, train or validation, that each repertoire given to `fit` was in, by its id.
+        The part of the split, train or validation, that each repertoire given to `fit` was in, by the digest of its
+        content.
     history
         How training went, one row per look at the validation repertoires.
     """
@@ -57,8 +60,10 @@ class FittedModel:
         check_is_fitted(estimator)
         (task,) = estimator.model_.tasks
         named = task if target is None else replace(task, name=target, column=target)
-        splits = {str(name): "validation" for name in estimator.validation_ids_}
-        splits |= {str(name): "train" for name in estimator.train_ids_}
+        splits = {str(digest): "validation" for digest in estimator.validation_digests_}
+        splits |= {str(digest): "train" for digest in estimator.train_digests_}
+        if not splits:
+            _logger.warning("the saved model does not say which repertoires it was fitted with: all count as new")
         return cls(replace(estimator.model_, tasks=(named,)), splits, pd.DataFrame(estimator.history_))
 
     def histories(self) -> dict[str, pd.DataFrame]:
@@ -66,8 +71,11 @@ class FittedModel:
         return {self.model.name: self.history}
 
     def split_of(self, dataset: RepertoireDataset) -> list[str]:
-        """Return the part of the split that each repertoire was in in training, by its id, or "new", (B,)."""
-        return [self.splits.get(str(name), NEW) for name in dataset.repertoire_ids]
+        """Return the part of the split that each repertoire was in in training, or "new", (B,).
+
+        A repertoire is known by its content, whatever its id.
+        """
+        return [self.splits.get(repertoire.digest(), NEW) for repertoire in dataset]
 
 
 def with_labels(dataset: RepertoireDataset, column: str, labels: ArrayLike) -> RepertoireDataset:
@@ -89,7 +97,7 @@ def with_labels(dataset: RepertoireDataset, column: str, labels: ArrayLike) -> R
         column_values = np.full(len(metadata), None, dtype=object)
         column_values[dataset.rows] = [None if pd.isna(value) else str(value) for value in values]
     metadata[column] = column_values
-    container = object.__new__(Container)  # a view of the same file
+    container = object.__new__(type(dataset.container))  # a view of the same file, or of the same simulated cohort
     vars(container).update({**vars(dataset.container), "metadata": metadata})
     view = dataset[:]
     view.container = container

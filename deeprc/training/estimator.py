@@ -71,8 +71,8 @@ class DeepRCEstimator(RepertoireEstimator):
         trainer = Trainer(config, [self._task()], train, validation, seed=self.seed, device=resolve_device(self.device))
         self.history_ = trainer.fit().history
         self.model_ = TrainedModel((self._task(),), trainer.network, config)
-        self.train_ids_, self.validation_ids_ = (
-            np.array(fold.dataset.repertoire_ids, dtype=str) for fold in (train, validation)
+        self.train_digests_, self.validation_digests_ = (
+            np.array([repertoire.digest() for repertoire in fold.dataset], dtype=str) for fold in (train, validation)
         )
 
     def _checked_share(self) -> float:
@@ -115,6 +115,7 @@ class DeepRCEstimator(RepertoireEstimator):
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
         weights = {name: array for name, array in arrays.items() if name.startswith("network.")}
         own = {name: value for name, value in values.items() if name not in ("genes_", "config_")}
+        self.train_digests_ = self.validation_digests_ = np.zeros(0, dtype=str)  # of files of versions without them
         super()._restore({name: arrays[name] for name in arrays.keys() - weights}, own)
         config = config_from_mapping(values["config_"]["value"], source="the estimator's file")
         genes = GeneNames.from_mapping(values["genes_"]["value"]) if "genes_" in values else None
@@ -149,8 +150,9 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
         The trained `deeprc.training.model.TrainedModel`, which `deeprc.interpretation` explains.
     history_
         One row per evaluation.
-    train_ids_, validation_ids_
-        The ids of the repertoires that were learned from, and of those that early stopping watched.
+    train_digests_, validation_digests_
+        The digests of the repertoires that were learned from, and of those that early stopping watched; see
+        `Repertoire.digest`. They are empty for an estimator that a version without them saved.
     """
 
     def fit(
@@ -219,7 +221,7 @@ class DeepRCRegressor(RepertoireRegressor, DeepRCEstimator):
     ----------
     mean_, scale_
         Mean and scale of the training repertoires' numbers.
-    model_, history_, train_ids_, validation_ids_
+    model_, history_, train_digests_, validation_digests_
         As those of `DeepRCClassifier`.
     """
 

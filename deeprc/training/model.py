@@ -111,8 +111,7 @@ class Model(ABC):
         """
         scores = [score_sequences(member.inference(dataset), position) for member in self.members]
         for member, own in zip(self.members, scores, strict=True):
-            for numbers in (own.logits, own.contributions, own.responses, own.outputs):
-                member.check_finite(numbers, own.repertoire_id)
+            member.check_scores(own)
         return self.combine(scores)
 
     def combine(self, scores: Sequence[SequenceScores]) -> SequenceScores:
@@ -169,6 +168,11 @@ class TrainedModel(Model):
             raise InputError(
                 f"{self.name}: the network's weights give no finite numbers for {abbreviate(repertoire_id)}"
             )
+
+    def check_scores(self, scores: SequenceScores) -> None:
+        """Raise InputError where a score of a sequence, or an output of its repertoire, is infinite or NaN."""
+        for numbers in (scores.logits, scores.weights, scores.contributions, scores.responses, scores.outputs):
+            self.check_finite(numbers, scores.repertoire_id)
 
     def save(self, path: Path, *, update: int) -> None:
         """Write the weights, the names of the genes, and the update of the training that the weights are from."""

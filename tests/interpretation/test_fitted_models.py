@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from safetensors import safe_open
+from safetensors.numpy import save_file
 
 import deeprc
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.simulation import Cohort, IndependentBackground, Motif, MotifSignal, SimulatedDataset, Sizes
 from deeprc.errors import InputError
 from deeprc.interpretation.attributions import attribute
 from deeprc.interpretation.motifs import find_motifs
 from deeprc.interpretation.survey import survey
 from deeprc.runs.fitted import FittedModel, with_labels
 from deeprc.training.estimator import DeepRCClassifier, DeepRCRegressor
+from deeprc.training.model import Ensemble
 
 SETTINGS = {"n_updates": 300, "n_sequences": 100, "n_kernels": 16, "batch_size": 8, "evaluate_every": 20}
 needs_figures = pytest.mark.skipif(importlib.util.find_spec("logomaker") is None, reason="logomaker is missing")
@@ -50,19 +59,69 @@ def test_motifs_of_a_fitted_model(fitted: DeepRCClassifier, motif_cohort: Repert
     assert "WWHW" in motifs[0].pattern
 
 
-def test_the_split_is_known_by_the_ids(fitted: DeepRCClassifier, motif_cohort: RepertoireDataset) -> None:
+def test_the_split_is_known_by_the_content(
+    fitted: DeepRCClassifier, motif_cohort: RepertoireDataset, cohort_factory: Callable[..., RepertoireDataset]
+) -> None:
     splits = FittedModel.of(fitted).split_of(motif_cohort)
     assert [splits.count(name) for name in ("train", "validation", "new")] == [56, 14, 30]
     assert set(splits[70:]) == {"new"}
+    another = cohort_factory(100, 20, seed=5)
+    assert another.repertoire_ids[:70].tolist() == motif_cohort.repertoire_ids[:70].tolist()
+    assert set(FittedModel.of(fitted).split_of(another)) == {"new"}
 
 
 def test_an_estimator_keeps_its_split_when_it_is_saved(
     fitted: DeepRCClassifier, motif_cohort: RepertoireDataset, tmp_path: Path
 ) -> None:
     fitted.save(tmp_path / "model.safetensors")
+    with safe_open(tmp_path / "model.safetensors", framework="np") as file:
+        text = file.metadata()["deeprc"]
+    assert not [name for name in motif_cohort.repertoire_ids if f'"{name}"' in text]
     again = DeepRCClassifier.load(tmp_path / "model.safetensors")
     assert FittedModel.of(again).splits == FittedModel.of(fitted).splits
     np.testing.assert_array_equal(again.decision_function(motif_cohort[:3]), fitted.decision_function(motif_cohort[:3]))
+
+
+@needs_figures
+def test_an_estimator_of_a_version_without_digests(
+    fitted: DeepRCClassifier,
+    motif_cohort: RepertoireDataset,
+    status: np.ndarray,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fitted.save(tmp_path / "new.safetensors")
+    with safe_open(tmp_path / "new.safetensors", framework="np") as file:
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+        body = json.loads(file.metadata()["deeprc"])
+    del body["values"]["train_digests_"], body["values"]["validation_digests_"]
+    save_file(arrays, tmp_path / "old.safetensors", {"deeprc": json.dumps(body)})
+    old = DeepRCClassifier.load(tmp_path / "old.safetensors")
+    np.testing.assert_array_equal(old.decision_function(motif_cohort[:3]), fitted.decision_function(motif_cohort[:3]))
+    deeprc.report(old, motif_cohort, output=tmp_path / "report.html", labels=status, target="status", top=10)
+    assert "on 100 new repertoires that it had not seen" in (tmp_path / "report.html").read_text()
+    assert "does not say which repertoires it was fitted with: all count as new" in caplog.text
+
+
+def test_outputs_that_overflow_are_refused(fitted: DeepRCClassifier, motif_cohort: RepertoireDataset) -> None:
+    """The weights are finite, and so are the attention weights; only their sum is not."""
+    network = deepcopy(fitted.model_.network)
+    with torch.no_grad():
+        for name, parameter in network.output_network.named_parameters():
+            if name.endswith("weight"):
+                parameter.fill_(3e38)
+    model = replace(fitted.model_, network=network)
+    refusal = "the model: the network's weights give no finite numbers for"
+    with pytest.raises(InputError, match=refusal):
+        model.outputs(motif_cohort[:2])
+    with pytest.raises(InputError, match=refusal):
+        model.score_sequences(motif_cohort, 0)
+    with pytest.raises(InputError, match=refusal):
+        deeprc.attention_table(model, motif_cohort, 0)
+    with pytest.raises(InputError, match=refusal):
+        deeprc.attention_table(Ensemble.of([fitted.model_, model]), motif_cohort, 0, top=5)
+    with pytest.raises(InputError, match=refusal):
+        survey(model, motif_cohort[:2], top=10)
 
 
 @needs_figures
@@ -107,6 +166,20 @@ def test_labels_take_the_place_of_a_column(motif_cohort: RepertoireDataset) -> N
     pd.testing.assert_series_equal(numbers, pd.Series([1.5, np.nan], name="score"))
     with pytest.raises(InputError, match=r"labels: expected 2, one for each repertoire, found \(3,\)"):
         with_labels(some, "status", [1, 2, 3])
+
+
+def test_a_simulated_cohort(fitted: DeepRCClassifier, tmp_path: Path) -> None:
+    cohort = Cohort(6, Sizes(20), IndependentBackground(), (MotifSignal((Motif("WWHW"),), 0.2),), seed=1)
+    simulated = SimulatedDataset(cohort)
+    view = with_labels(simulated[:3], "status", ["case", "healthy", "case"])
+    assert view.metadata["status"].tolist() == ["case", "healthy", "case"]
+    assert simulated.metadata["status"][0] in ("positive", "negative")
+    assert view[1].digest() == simulated[1].digest()
+    assert len({simulated[0].container, simulated[1].container}) == 2
+    output = tmp_path / "report.html"
+    with pytest.raises(InputError, match="the report needs a container"):
+        deeprc.report(fitted, simulated, output=output, labels=["case"] * 3 + ["healthy"] * 3, target="status")
+    assert not output.exists()
 
 
 def test_what_is_missing_is_said(fitted: DeepRCClassifier, motif_cohort: RepertoireDataset, tmp_path: Path) -> None:

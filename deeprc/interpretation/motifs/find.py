@@ -14,20 +14,17 @@ Letters: n attended sequences, L positions of the longest, D kernels, W position
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import log
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.files import write_text
 from deeprc.interpretation.attributions import Attributions
+from deeprc.interpretation.motifs.attended_motif import AttendedMotif, Source
 from deeprc.interpretation.motifs.background import draw_compared, unique_rows
 from deeprc.interpretation.motifs.carriers import carriers_by_class, cohort_counts
 from deeprc.interpretation.motifs.clusters import cluster_motifs
@@ -48,7 +45,7 @@ from deeprc.interpretation.motifs.seeds import ComparedSequences
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.training.model import Model
 
-__all__ = ["AttendedMotif", "Source", "find_all_motifs", "find_motifs", "motif_table", "write_meme"]
+__all__ = ["find_all_motifs", "find_motifs"]
 
 _SPAN = 9  # of a seed, where there is no kernel
 _SEARCHED = 2  # times as many patterns as wanted are searched for: some are alike
@@ -56,92 +53,6 @@ _LEAST_ODDS = 4.0  # of what counts as a motif: with 1,000 sequences, the fainte
 _MOST_COMMON = 0.25  # share of the background that may carry it
 _FLANK = 3  # positions beside the pattern that a matrix may show
 _INFORMATIVE = 0.5  # bits that the outermost of them must have
-
-
-class Source(NamedTuple):
-    """Where a pattern was found.
-
-    Attributes
-    ----------
-    kernel
-        The kernel whose best windows have it, from 1; 0 where it was found in the windows of the sequences.
-    member
-        The number of the kernel's model in an ensemble, from 1; 0 where there is but one model.
-    """
-
-    kernel: int = 0
-    member: int = 0
-
-    def __str__(self) -> str:
-        if self.kernel == 0:
-            return "windows"
-        return f"kernel {self.kernel}" + f" of model {self.member}" * (self.member > 0)
-
-
-@dataclass(frozen=True)
-class AttendedMotif:
-    """A pattern that attended sequences share.
-
-    Attributes
-    ----------
-    pattern
-        The residues that each position accepts, a regular expression: LDR[WY], `.` for any, [^CP] for any but C and P.
-    counts
-        Residues of the windows that match, aligned, (W, 20) in the order of `AMINO_ACIDS`. A window, one per sequence,
-        counts as much as its share of the sequence's attribution.
-    expected
-        The residues' frequencies in background sequences of the same lengths at the same places, (W, 20).
-    frequencies
-        Frequencies of the residues, (W, 20): the counts and one expected residue more.
-    information
-        Heights of a logo's letters, (W, 20), in bits: frequency times the position's relative entropy to `expected`.
-    start
-        The position of the matrices where the pattern begins: informative positions beside it are shown too.
-    background
-        Frequencies of the residues at all places of the background, (20,).
-    sources
-        Where it was found.
-    n_attended, n_attended_with
-        Different attended sequences, and how many carry the pattern anywhere.
-    n_background, n_background_with
-        Different background sequences, and how many carry it.
-    odds_ratio
-        Odds ratio of carrying the pattern; 0.5 is added to the four numbers if one is 0.
-    log10_p, p_value
-        Fisher's exact test, one-sided, that attended sequences carry it more often. `p_value` is 0 below 1e-300.
-    log10_p_adjusted, p_adjusted
-        Corrected for all patterns that there are (Bonferroni, weighted: see `pattern_cost`), and so for everything that
-        the search looked at.
-    carriers
-        Over the whole cohort, by class of the target ("all" for a number): class, n_repertoires, n_repertoires_with,
-        n_sequences, n_sequences_with, mean_share (mean over repertoires of the share of their sequences with it).
-        Repertoires without a label are left out. Where people have several repertoires, also n_people, n_people_with
-        and p_people, see `people_p_value`.
-    """
-
-    pattern: str
-    counts: NDArray[np.float64]
-    expected: NDArray[np.float64]
-    frequencies: NDArray[np.float64]
-    information: NDArray[np.float64]
-    start: int
-    background: NDArray[np.float64]
-    sources: tuple[Source, ...]
-    n_attended: int
-    n_attended_with: int
-    n_background: int
-    n_background_with: int
-    odds_ratio: float
-    log10_p: float
-    p_value: float
-    log10_p_adjusted: float
-    p_adjusted: float
-    carriers: pd.DataFrame
-
-    @property
-    def source(self) -> str:
-        """Where it was found, in words: "windows, kernel 7"."""
-        return ", ".join(map(str, self.sources))
 
 
 class _Found(NamedTuple):
@@ -375,39 +286,3 @@ def _motif(evidence: _Evidence, found: _Found, carriers: pd.DataFrame) -> Attend
         p_adjusted=p_of(log_p + pattern_cost(found.masks)),
         carriers=carriers,
     )
-
-
-def motif_table(motifs: Sequence[AttendedMotif]) -> pd.DataFrame:
-    """Return the motifs as a table, one row each: rank (from 1), and the attributes of `AttendedMotif`.
-
-    The carriers' columns follow once per class, as n_repertoires:CLASS, n_repertoires_with:CLASS and so on.
-    """
-    names = ("pattern", "source", "n_attended", "n_attended_with", "n_background", "n_background_with")
-    tests = ("odds_ratio", "log10_p", "p_value", "log10_p_adjusted", "p_adjusted")
-    rows = []
-    for rank, motif in enumerate(motifs, 1):
-        row: dict[str, object] = {"rank": rank, **{name: getattr(motif, name) for name in (*names, *tests)}}
-        for record in motif.carriers.to_dict("records"):
-            of_class = record.pop("class")
-            row |= {f"{name}:{of_class}": value for name, value in record.items()}
-        rows.append(row)
-    return pd.DataFrame(rows, columns=None if rows else ["rank", *names, *tests])
-
-
-def write_meme(path: str | Path, motifs: Sequence[AttendedMotif]) -> None:
-    """Write the motifs in MEME's minimal format, which tools for motifs read (Tomtom, FIMO); E is the adjusted p-value.
-
-    Raises
-    ------
-    InputError
-        If the folder does not exist.
-    """
-    overall = motifs[0].background if motifs else np.full(len(AMINO_ACIDS), 1 / len(AMINO_ACIDS))
-    frequencies = " ".join(f"{letter} {value:.5f}" for letter, value in zip(AMINO_ACIDS, overall, strict=True))
-    lines = ["MEME version 5", "", f"ALPHABET= {AMINO_ACIDS}", "", "Background letter frequencies", frequencies, ""]
-    for rank, motif in enumerate(motifs, 1):
-        shape = f"alength= {len(AMINO_ACIDS)} w= {len(motif.frequencies)} nsites= {motif.n_attended_with}"
-        lines += [f"MOTIF {rank} {motif.pattern}", f"letter-probability matrix: {shape} E= {motif.p_adjusted:.3g}"]
-        lines += [" ".join(f"{value:.6f}" for value in row) for row in motif.frequencies]
-        lines.append("")
-    write_text(Path(path), "\n".join(lines))

@@ -76,7 +76,7 @@ def find_carriers(
     """
     found = np.zeros((len(offsets) - 1, len(patterns)), np.bool_)
     if found.size:
-        _find(np.asarray(residues), np.asarray(offsets), *_automaton(patterns), found)
+        _find(np.asarray(residues), np.asarray(offsets), _automaton(patterns), found)
     return found
 
 
@@ -89,7 +89,7 @@ def count_carriers(
         return np.zeros(len(patterns), np.int64)
     bounds = np.linspace(0, n, min(_N_PARTS, n) + 1).astype(np.int64)
     counts = np.zeros((len(bounds) - 1, len(patterns)), np.int64)
-    _count(np.asarray(residues), np.asarray(offsets), *_automaton(patterns), bounds, counts)
+    _count(np.asarray(residues), np.asarray(offsets), _automaton(patterns), bounds, counts)
     return np.asarray(counts.sum(axis=0))
 
 
@@ -107,13 +107,10 @@ def _ends_seen(residues, start, stop, letters, first, last):  # type: ignore[no-
 def _find(
     residues: NDArray[np.uint8],
     offsets: NDArray[np.int64],
-    letters: NDArray[np.uint64],
-    first: NDArray[np.uint64],
-    last: NDArray[np.uint64],
-    bit: NDArray[np.uint64],
-    members: NDArray[np.int64],
+    automaton: _Automaton,
     found: NDArray[np.bool_],
 ) -> None:
+    letters, first, last, bit, members = automaton
     for row in range(len(offsets) - 1):
         for w in range(len(first)):
             seen = _ends_seen(residues, offsets[row], offsets[row + 1], letters[w], first[w], last[w])
@@ -127,14 +124,11 @@ def _find(
 def _count(
     residues: NDArray[np.uint8],
     offsets: NDArray[np.int64],
-    letters: NDArray[np.uint64],
-    first: NDArray[np.uint64],
-    last: NDArray[np.uint64],
-    bit: NDArray[np.uint64],
-    members: NDArray[np.int64],
+    automaton: _Automaton,
     bounds: NDArray[np.int64],
     counts: NDArray[np.int64],
 ) -> None:
+    letters, first, last, bit, members = automaton  # outside the loop: numba may copy a tuple that is used inside
     for part in numba.prange(len(counts)):
         for row in range(bounds[part], bounds[part + 1]):
             for w in range(len(first)):

@@ -86,8 +86,9 @@ def _strangers(runs: Sequence[Run], performance: Performance) -> Iterator[Cautio
 def _broad(heads: pd.DataFrame, performance: Performance, tasks: Sequence[Task]) -> Iterator[Caution]:
     """Warn where attention is broad in the repertoires whose evidence is sought.
 
-    Of two classes, those are the positive ones: they have the sequences on which attention can gather, and
-    lack them. Of several classes, one with narrow attention is enough. For a number all repertoires count.
+    A binary target has its evidence in the positive repertoires: they have the sequences on which attention can
+    gather, and the negative ones lack them. If a target has several classes, one with narrow attention is enough. If
+    it is a number, all repertoires count.
     """
     occupied = heads[heads["n_sequences"] > 0]
     if occupied.empty:

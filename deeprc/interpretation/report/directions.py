@@ -27,7 +27,7 @@ from deeprc.tasks import Task
 if TYPE_CHECKING:
     from deeprc.interpretation.attributions import Attributions
     from deeprc.interpretation.motifs import AttendedMotif
-    from deeprc.interpretation.motifs.find import Source
+    from deeprc.interpretation.motifs.attended_motif import Source
     from deeprc.training.model import Model
 
 __all__ = ["DirectionPage", "direction_pages"]

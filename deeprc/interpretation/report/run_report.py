@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from deeprc.checks.of_run import RunChecks
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.simulation.dataset import SimulatedDataset
 from deeprc.datasets.summary import render_summary, summarise
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import Caution
@@ -94,7 +95,8 @@ def write_report(
     Raises
     ------
     InputError
-        If a package of the extra `interpret` is missing, the cohort is empty, or `output` cannot be written.
+        If a package of the extra `interpret` is missing, the cohort is empty or in no container, or `output` cannot be
+        written.
     """
     check_report_output(Path(output))
     for package in REPORT_NEEDS:
@@ -102,6 +104,8 @@ def write_report(
             raise InputError(f"the report needs {package}: pip install 'deeprc[interpret]'")
     if len(dataset) == 0:
         raise InputError(f"{dataset.container.path}: has no repertoire to report on")
+    if isinstance(dataset, SimulatedDataset):
+        raise InputError(f"{dataset!r}: the report needs a container; make one with `write_container` and open it")
     found = _find(predictor, dataset, top, positions)
     reproduce = origin.reproduce(predictor, dataset, Path(output), top)
     write_page(Path(output), "report.html.j2", **_content(found), **reproduce)

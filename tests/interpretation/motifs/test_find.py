@@ -18,7 +18,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.interpretation.attributions import Attributions
 from deeprc.interpretation.motifs import AttendedMotif, find_all_motifs, find_motifs, motif_table, write_meme
-from deeprc.interpretation.motifs.find import Source
+from deeprc.interpretation.motifs.attended_motif import Source
 from deeprc.interpretation.motifs.kernels import best_windows
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.nn.encoders import ConvolutionEncoder
