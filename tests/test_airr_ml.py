@@ -371,4 +371,4 @@ def test_the_best_are_those_of_a_sort(training: tuple[RepertoireDataset, np.ndar
     frame = pd.concat([one.to_frame() for one in X], ignore_index=True).iloc[numbers].assign(score=scores)
     frame = frame.sort_values("score", ascending=False, kind="stable")
     expected = frame.drop_duplicates(["junction_aa", "v_call", "j_call"]).head(most)
-    assert best.numbers.tolist() == expected.index.tolist()
+    assert best.indices.tolist() == expected.index.tolist()
