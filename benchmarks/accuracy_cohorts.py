@@ -25,7 +25,7 @@ from deeprc.datasets.simulation import SimulatedDataset
 from deeprc.datasets.simulation.cohort import Cohort
 from deeprc.datasets.simulation.write import write_container
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import Split, make_split
+from deeprc.evaluation.splits import Split, SplitOptions, make_split
 from deeprc.tasks import Task, labels, parse_tasks
 
 __all__ = ["N_FOLDS", "Cohorts", "Source", "file_name"]
@@ -99,10 +99,7 @@ class Source:
         return make_split(
             self.dataset.metadata,
             [self.task],
-            n_folds=N_FOLDS,
-            fold=fold,
-            validation_fold=validation_fold,
-            group_by=self.group_by,
+            SplitOptions(folds=N_FOLDS, fold=fold, validation_fold=validation_fold, group_by=self.group_by),
             seed=self.seed,
             source=self.name,
         )

@@ -1,9 +1,9 @@
 """DeepRC: immune repertoire classification with modern Hopfield networks.
 
 `deeprc.check`, `deeprc.preprocess`, `deeprc.train`, `deeprc.evaluate`, `deeprc.report` and `deeprc.benchmark` do what
-the commands of these names do; `deeprc.ReadingOptions` says how the first two read files, `deeprc.BenchmarkOptions`
-how the last one compares. `deeprc.open` opens a container, `deeprc.load` a run; `deeprc.DeepRCClassifier` is an
-estimator of scikit-learn.
+the commands of these names do; `deeprc.ReadingOptions` says how the first two read files, `deeprc.SplitOptions` how
+`deeprc.train` splits a cohort, `deeprc.BenchmarkOptions` how the last one compares. `deeprc.open` opens a container,
+`deeprc.load` a run; `deeprc.DeepRCClassifier` is an estimator of scikit-learn.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from deeprc.datasets.dataset import open_dataset as open  # noqa: A004 (the documented name)
     from deeprc.datasets.options import ReadingOptions
     from deeprc.datasets.preprocessing import preprocess
+    from deeprc.evaluation.splits import SplitOptions
     from deeprc.interpretation.attention import attention_table
     from deeprc.interpretation.report import write_any_report as report
     from deeprc.runs.ensemble import evaluate_runs as evaluate
@@ -33,6 +34,7 @@ __all__ = [
     "BenchmarkOptions",
     "DeepRCClassifier",
     "ReadingOptions",
+    "SplitOptions",
     "__version__",
     "attention_table",
     "benchmark",
@@ -52,6 +54,7 @@ _WHERE = {
     "BenchmarkOptions": ("deeprc.benchmarking.options", "BenchmarkOptions"),
     "DeepRCClassifier": ("deeprc.training.estimator", "DeepRCClassifier"),
     "ReadingOptions": ("deeprc.datasets.options", "ReadingOptions"),
+    "SplitOptions": ("deeprc.evaluation.splits", "SplitOptions"),
     "attention_table": ("deeprc.interpretation.attention", "attention_table"),
     "benchmark": ("deeprc.benchmarking.harness", "benchmark"),
     "check": ("deeprc.checks", "check_cohort"),

@@ -17,7 +17,7 @@ from deeprc.config import load_config
 from deeprc.datasets.dataset import open_dataset
 from deeprc.datasets.simulation import load_recipe
 from deeprc.datasets.simulation.write import write_container
-from deeprc.evaluation.splits import make_split
+from deeprc.evaluation.splits import SplitOptions, make_split
 from deeprc.runs.ensemble import RunEnsemble
 from deeprc.runs.experiment import train_run
 from deeprc.tasks import parse_tasks
@@ -83,7 +83,7 @@ def test_known_motif_is_the_share_of_sequences_that_hold_it(call: Call, tmp_path
     dataset = open_dataset(tmp_path / "own.h5")
     expected = []
     for fold in (0, 2):
-        split = make_split(dataset.metadata, parse_tasks(["status"], dataset.metadata), fold=fold, seed=3)
+        split = make_split(dataset.metadata, parse_tasks(["status"], dataset.metadata), SplitOptions(fold=fold), seed=3)
         shares: dict[str, list[float]] = {"positive": [], "negative": []}
         for repertoire in dataset[split.test]:
             texts = repertoire.sequences.decode()
@@ -106,7 +106,9 @@ def test_deeprc_is_trained_as_by_deeprc_train(call: Call, tmp_path: Path) -> Non
     cohort, mapping = load_recipe("simulated-0", frequent, seed=1)
     write_container(cohort, tmp_path / "own.h5", recipe=mapping)
     config = load_config("deeprc", BRIEF)
-    run = train_run(tmp_path / "own.h5", tmp_path / "run", targets=["status"], config=config, fold=1, seed=1)
+    run = train_run(
+        tmp_path / "own.h5", tmp_path / "run", targets=["status"], config=config, split=SplitOptions(fold=1), seed=1
+    )
     test = json.loads((run.path / "metrics.json").read_text())["test"]["status"]
     assert job["auc"] == pytest.approx(test["auc"], abs=1e-12)
     assert [job["ci_low"], job["ci_high"]] == pytest.approx(test["auc_ci"])
@@ -143,8 +145,7 @@ def test_an_ensemble_is_four_trainings_with_another_fold_to_validate_on(call: Ca
             tmp_path / f"run-{other}",
             targets=["status"],
             config=load_config("deeprc", BRIEF),
-            fold=1,
-            validation_fold=other,
+            split=SplitOptions(fold=1, validation_fold=other),
             seed=1,
         )
         for other in (0, 2, 3, 4)

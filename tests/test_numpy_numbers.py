@@ -23,7 +23,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.simulation import SimulatedDataset, load_recipe
 from deeprc.datasets.simulation.recipe import cohort_to_mapping
 from deeprc.documents import to_plain
-from deeprc.evaluation.splits import make_split
+from deeprc.evaluation.splits import SplitOptions, make_split
 from deeprc.hopfield import Hopfield, HopfieldPooling
 from deeprc.runs.run import Run
 from deeprc.tasks import parse_tasks
@@ -46,10 +46,11 @@ def data(cohort_factory: Callable[..., RepertoireDataset]) -> RepertoireDataset:
 @pytest.fixture(scope="module")
 def trained(data: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("numpy") / "run"
+    config = load_config("deeprc", of_numpy(SMALL))
+    split = deeprc.SplitOptions(folds=np.int64(3), fold=np.uint8(1), validation_fold=np.int32(2))
     return deeprc.train(
-        data.container.path, folder, targets="status=case", config=load_config("deeprc", of_numpy(SMALL)),
-        folds=np.int64(3), fold=np.uint8(1), validation_fold=np.int32(2), seed=np.int64(5), device="cpu",
-    )  # fmt: skip
+        data.container.path, folder, targets="status=case", config=config, split=split, seed=np.int64(5), device="cpu"
+    )
 
 
 def test_configurations() -> None:
@@ -64,10 +65,10 @@ def test_training_writes_the_run_that_python_numbers_give(
     trained: Run, data: RepertoireDataset, tmp_path: Path
 ) -> None:
     config = load_config("deeprc", SMALL)
+    split = deeprc.SplitOptions(folds=3, fold=1, validation_fold=2)
     usual = deeprc.train(
-        data.container.path, tmp_path / "run", targets="status=case", config=config, folds=3, fold=1,
-        validation_fold=2, seed=5, device="cpu",
-    )  # fmt: skip
+        data.container.path, tmp_path / "run", targets="status=case", config=config, split=split, seed=5, device="cpu"
+    )
     for name in ("config.yaml", "predictions.tsv", "splits.json", "metrics.json"):
         assert (trained.path / name).read_text() == (usual.path / name).read_text()
     assert deeprc.load_ensemble([trained.path], device="cpu").tasks == usual.tasks
@@ -77,7 +78,11 @@ def test_a_configuration_of_numpy_numbers_is_written(data: RepertoireDataset, tm
     network = NetworkConfig(**of_numpy({"n_kernels": 4, "key_units": 4, "standardise": True}))
     training = TrainingConfig(**of_numpy({"n_updates": 1, "evaluate_every": 1, "n_sequences": 20}))
     run = deeprc.train(
-        data.container.path, tmp_path / "run", targets="status", config=Config(network, training), folds=3
+        data.container.path,
+        tmp_path / "run",
+        targets="status",
+        config=Config(network, training),
+        split=deeprc.SplitOptions(folds=3),
     )
     assert deeprc.load(run.path).settings.config == Config(network, training)
 
@@ -93,9 +98,12 @@ def test_datasets_and_attention(trained: Run, data: RepertoireDataset) -> None:
 
 def test_splits(data: RepertoireDataset) -> None:
     tasks = parse_tasks(["status=case"], data.metadata)
-    usual = make_split(data.metadata, tasks, n_folds=3, fold=1, validation_fold=0, seed=2)
+    usual = make_split(data.metadata, tasks, SplitOptions(folds=3, fold=1, validation_fold=0), seed=2)
     split = make_split(
-        data.metadata, tasks, n_folds=np.int64(3), fold=np.int64(1), validation_fold=np.uint8(0), seed=np.uint32(2)
+        data.metadata,
+        tasks,
+        SplitOptions(folds=np.int64(3), fold=np.int64(1), validation_fold=np.uint8(0)),
+        seed=np.uint32(2),
     )
     assert split.ids(data.repertoire_ids) == usual.ids(data.repertoire_ids)
 

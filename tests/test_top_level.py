@@ -46,7 +46,7 @@ def run(place: Path) -> Run:
         place / "run",
         targets="status",
         config=deeprc.load_config("deeprc", SMALL),
-        folds=3,
+        split=deeprc.SplitOptions(folds=3),
         device="cpu",
     )
 
@@ -155,7 +155,14 @@ def test_a_run_without_usable_metrics_is_shown(run: Run, tmp_path: Path, text: s
 def test_several_targets_of_a_run(cohort: RepertoireDataset, tmp_path: Path) -> None:
     targets = ["status=case", "grade:multiclass", "age:regression"]
     config = deeprc.load_config("deeprc", SMALL)
-    run = deeprc.train(cohort.container.path, tmp_path / "run", targets=targets, config=config, folds=3, device="cpu")
+    run = deeprc.train(
+        cohort.container.path,
+        tmp_path / "run",
+        targets=targets,
+        config=config,
+        split=deeprc.SplitOptions(folds=3),
+        device="cpu",
+    )
     lines = repr(run).splitlines()
     assert lines[1:4] == [
         "  target    status=case, binary: case against healthy",

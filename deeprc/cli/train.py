@@ -118,6 +118,7 @@ def train(
     from deeprc.config import load_config
     from deeprc.documents import read_json
     from deeprc.evaluation.caution import read_cautions
+    from deeprc.evaluation.splits import SplitOptions
     from deeprc.evaluation.stored_tables import read_seeds
     from deeprc.runs.experiment import resume_run, train_run
     from deeprc.runs.run import read_settings
@@ -140,16 +141,14 @@ def train(
         if "=" in container:
             raise InputError(f"expected a CONTAINER before the KEY=VALUE settings, found {container!r}")
         settings = load_config(config, overrides)
+        split = SplitOptions(folds=folds, fold=fold, validation_fold=validation_fold, group_by=group_by)
         with _say_how_to_resume(output), training_bar(settings.training.n_updates) as progress:
             run = train_run(
                 container,
                 output,
                 targets=targets,
                 config=settings,
-                folds=folds,
-                fold=fold,
-                validation_fold=validation_fold,
-                group_by=group_by,
+                split=split,
                 seed=seed,
                 device=device,
                 logger=logger,

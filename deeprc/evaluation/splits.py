@@ -24,6 +24,7 @@ __all__ = [
     "N_FOLDS",
     "SPLITS",
     "Split",
+    "SplitOptions",
     "assign_folds",
     "make_split",
     "people",
@@ -60,14 +61,47 @@ class Split:
         return {side: [str(i) for i in repertoire_ids[getattr(self, side)]] for side in SPLITS}
 
 
+@dataclass(frozen=True, kw_only=True)
+class SplitOptions:
+    """How a cohort is split into training, validation and test.
+
+    Attributes
+    ----------
+    folds, fold
+        The number of folds, at least 3, and the index of the fold for testing.
+    validation_fold
+        The index of the fold for validation; None: the fold after `fold`. It does not change the folds.
+    group_by
+        A column of the metadata; repertoires with the same value stay on one side. Each missing value is a group.
+
+    Raises
+    ------
+    InputError
+        If there are less than 3 folds, or the folds for testing and validation are not two of them.
+    """
+
+    folds: int = N_FOLDS
+    fold: int = 0
+    validation_fold: int | None = None
+    group_by: str | None = None
+
+    def __post_init__(self) -> None:
+        folds, fold, validation_fold = self.folds, self.fold, self.validation_fold
+        if not (folds >= 3 and 0 <= fold < folds):
+            raise InputError(
+                f"`folds={folds}`, `fold={fold}`: expected at least 3 folds and a fold from 0 to folds - 1"
+            )
+        if validation_fold is not None and (not 0 <= validation_fold < folds or validation_fold == fold):
+            raise InputError(
+                f"`validation_fold={validation_fold}`: expected a fold from 0 to {folds - 1} other than `fold={fold}`"
+            )
+
+
 def make_split(
     metadata: pd.DataFrame,
     tasks: list[Task],
+    options: SplitOptions | None = None,
     *,
-    n_folds: int = N_FOLDS,
-    fold: int = 0,
-    validation_fold: int | None = None,
-    group_by: str | None = None,
     seed: int = 0,
     source: str = "the cohort",
 ) -> Split:
@@ -81,12 +115,8 @@ def make_split(
         The metadata, with one row per repertoire.
     tasks
         The targets that are predicted.
-    n_folds, fold
-        The number of folds, at least 3, and the index of the fold for testing.
-    validation_fold
-        The index of the fold for validation; None: the fold after `fold`. It does not change the folds.
-    group_by
-        A column of the metadata; repertoires with the same value stay on one side. Each missing value is a group.
+    options
+        The folds, and the column whose values stay on one side; None: the defaults.
     seed
         Decides the shuffling.
     source
@@ -95,16 +125,12 @@ def make_split(
     Raises
     ------
     InputError
-        If the fold or the column does not exist, or there are too few groups or repertoires of a class.
+        If the column does not exist, or there are too few groups or repertoires of a class.
     """
-    if not (n_folds >= 3 and 0 <= fold < n_folds):
-        raise InputError(f"`folds={n_folds}`, `fold={fold}`: expected at least 3 folds and a fold from 0 to folds - 1")
-    validation_fold = (fold + 1) % n_folds if validation_fold is None else validation_fold
-    if not 0 <= validation_fold < n_folds or validation_fold == fold:
-        raise InputError(
-            f"`validation_fold={validation_fold}`: expected a fold from 0 to {n_folds - 1} other than `fold={fold}`"
-        )
-    every = assign_folds(metadata, tasks, n_folds=n_folds, group_by=group_by, seed=seed, source=source)
+    options = options or SplitOptions()
+    fold, group_by = options.fold, options.group_by
+    validation_fold = (fold + 1) % options.folds if options.validation_fold is None else options.validation_fold
+    every = assign_folds(metadata, tasks, n_folds=options.folds, group_by=group_by, seed=seed, source=source)
     labelled = np.flatnonzero(every >= 0)
     fold_of = every[labelled]
     strata, groups = _strata(tasks[0], metadata), _groups(metadata, group_by, source)
@@ -136,7 +162,7 @@ def assign_folds(
 ) -> NDArray[np.int64]:
     """Return the index of the fold of each repertoire, (B,); -1 where its label is missing.
 
-    Parameters are those of `make_split`.
+    The number of folds and the column are those of `SplitOptions`, the other parameters those of `make_split`.
 
     Raises
     ------

@@ -26,7 +26,7 @@ from deeprc.device import resolve_device
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import write_cautions
 from deeprc.evaluation.cohort_cautions import part_of_split, subject_cautions
-from deeprc.evaluation.splits import N_FOLDS, SPLITS, Split, make_split
+from deeprc.evaluation.splits import SPLITS, Split, SplitOptions, make_split
 from deeprc.files import check_new_folder, name_write_errors, temporary_folder, write_text
 from deeprc.locks import is_same_file, take_lock
 from deeprc.outputs import output_names, output_slices
@@ -63,10 +63,7 @@ def train_run(
     *,
     targets: Sequence[str] | str,
     config: Config | None = None,
-    folds: int = N_FOLDS,
-    fold: int = 0,
-    validation_fold: int | None = None,
-    group_by: str | None = None,
+    split: SplitOptions | None = None,
     seed: int = 0,
     device: str = "auto",
     logger: str | None = None,
@@ -84,8 +81,10 @@ def train_run(
         What to predict, see `deeprc.tasks.parse_tasks`.
     config
         The default preset when None.
-    folds, fold, validation_fold, group_by, seed
-        See `deeprc.evaluation.splits.make_split`; the seed decides the training's random choices too.
+    split
+        How the cohort is split into training, validation and test; None: the defaults of `SplitOptions`.
+    seed
+        The seed of every random choice: the split, the initial weights and the sampling.
     device
         `auto`, `cpu`, `cuda` ...
     logger
@@ -106,43 +105,32 @@ def train_run(
     dataset = open_dataset(cohort)
     targets = [targets] if isinstance(targets, str) else targets
     tasks = parse_tasks(targets, dataset.metadata, source=str(cohort))
-    split = make_split(
-        dataset.metadata,
-        tasks,
-        n_folds=folds,
-        fold=fold,
-        validation_fold=validation_fold,
-        group_by=group_by,
-        seed=seed,
-        source=str(cohort),
-    )
-    part_of = part_of_split(split, len(dataset))
+    options = split or SplitOptions()
+    made = make_split(dataset.metadata, tasks, options, seed=seed, source=str(cohort))
+    part_of = part_of_split(made, len(dataset))
     for caution in subject_cautions(dataset.metadata, part_of, apart="sides"):
         _logger.warning("%s", caution.text)
     for task in tasks:
         if task.kind == "binary":
             _logger.info("%s", describe_classes(task, dataset.metadata))
-    tasks = scaled_to(tasks, labels(tasks, dataset.metadata)[split.train])
-    config = with_visible_residues(config or load_config(), [dataset[split.train], dataset[split.validation]])
+    tasks = scaled_to(tasks, labels(tasks, dataset.metadata)[made.train])
+    config = with_visible_residues(config or load_config(), [dataset[made.train], dataset[made.validation]])
     _warn_of_hidden_singletons(config, dataset)
     settings = RunSettings(
         cohort=str(Path(cohort).absolute()),
         fingerprint=_fingerprint(dataset, tasks, config),
         targets=tuple(targets),
         tasks=tuple(tasks),
-        folds=folds,
-        fold=fold,
-        validation_fold=validation_fold,
-        group_by=group_by,
+        **vars(options),
         seed=seed,
         device=device,
         config=config,
     )
-    _trainer(settings, dataset, split, where, None)  # fails here, before anything is written
-    checks = check_for_training(dataset, tasks, group_by)
+    _trainer(settings, dataset, made, where, None)  # fails here, before anything is written
+    checks = check_for_training(dataset, tasks, options.group_by)
     checks.log(_logger)
-    _start_folder(folder, settings, dataset, split, where, checks)
-    return _train(folder, settings, dataset, split, where, logger, progress)
+    _start_folder(folder, settings, dataset, made, where, checks)
+    return _train(folder, settings, dataset, made, where, logger, progress)
 
 
 def _warn_of_hidden_singletons(config: Config, dataset: RepertoireDataset) -> None:

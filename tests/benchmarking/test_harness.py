@@ -32,7 +32,7 @@ from deeprc.datasets.simulation import (
 )
 from deeprc.datasets.simulation import Motif as SimulatedMotif
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import make_split
+from deeprc.evaluation.splits import SplitOptions, make_split
 from deeprc.tasks import parse_tasks
 from tests.benchmarking.test_jobs import alive
 
@@ -71,7 +71,8 @@ def splits(data: RepertoireDataset) -> list[dict[str, list[str]]]:
     """The ids of the three sides of each fold, without those that have no label."""
     tasks = parse_tasks(["status=sick"], data.metadata)
     sides = [
-        make_split(data.metadata, tasks, n_folds=N_FOLDS, fold=fold).ids(data.repertoire_ids) for fold in range(N_FOLDS)
+        make_split(data.metadata, tasks, SplitOptions(folds=N_FOLDS, fold=fold)).ids(data.repertoire_ids)
+        for fold in range(N_FOLDS)
     ]
     return [{side: [i for i in ids if i not in ("rep.0", "rep.31")] for side, ids in each.items()} for each in sides]
 

@@ -9,6 +9,7 @@ from deeprc.config import load_config
 from deeprc.datasets.dataset import open_dataset
 from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.preprocessing import preprocess
+from deeprc.evaluation.splits import SplitOptions
 from deeprc.runs.experiment import train_run
 
 
@@ -24,8 +25,7 @@ def test_t_cells_are_told_apart(real_data: Path, tmp_path: Path) -> None:
             tmp_path / f"fold{fold}",
             targets=["T-cell_type=cd4"],
             config=load_config("deeprc", ["n_updates=400"]),
-            fold=fold,
-            group_by="study_patient_id",
+            split=SplitOptions(fold=fold, group_by="study_patient_id"),
         )
         table = run.predict(open_dataset(tmp_path / "tcells.h5").select(run.splits["test"]))
         assert set(table["split"]) == {"test"}

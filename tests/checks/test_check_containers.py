@@ -28,7 +28,7 @@ from deeprc.datasets.preprocessing import preprocess
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.dataset import MadeSequences
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import people, subject_column
+from deeprc.evaluation.splits import SplitOptions, people, subject_column
 from deeprc.runs import run_text
 from deeprc.runs.experiment import train_run
 from deeprc.tasks import parse_tasks
@@ -152,7 +152,7 @@ def test_training_logs_and_keeps_what_is_found(tmp_path: Path, caplog: pytest.Lo
             tmp_path / "run",
             targets=["status"],
             config=load_config("deeprc", ["n_updates=2", "n_sequences=20", "evaluate_every=2", "seeded_start=0"]),
-            group_by="subject_id",
+            split=SplitOptions(group_by="subject_id"),
             device="cpu",
         )
     lines = [record.getMessage() for record in caplog.records]

@@ -15,6 +15,7 @@ from deeprc.datasets.container import Container, is_container
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.provenance import read_preprocessing, read_simulation
 from deeprc.errors import InputError
+from deeprc.evaluation.splits import SplitOptions
 from deeprc.runs.experiment import train_run
 
 PROGRAM = Path(__file__).with_name("hostile_containers.py")
@@ -27,7 +28,14 @@ def victim(cohort_factory, tmp_path_factory):
     """A container and a run that was trained on it."""
     cohort = cohort_factory(12, 30)
     folder = tmp_path_factory.mktemp("victim")
-    train_run(cohort.container.path, folder / "run", targets=["status"], config=TINY, folds=3, device="cpu")
+    train_run(
+        cohort.container.path,
+        folder / "run",
+        targets=["status"],
+        config=TINY,
+        split=SplitOptions(folds=3),
+        device="cpu",
+    )
     return cohort.container.path, folder / "run"
 
 

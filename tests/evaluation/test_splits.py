@@ -7,7 +7,7 @@ import pytest
 
 from deeprc.errors import InputError
 from deeprc.evaluation.cohort_cautions import part_of_split
-from deeprc.evaluation.splits import assign_folds, make_split, read_folds, subjects_in_several
+from deeprc.evaluation.splits import SplitOptions, assign_folds, make_split, read_folds, subjects_in_several
 from deeprc.tasks import parse_tasks
 
 
@@ -26,7 +26,7 @@ def test_folds_partition_the_cohort_and_are_stratified() -> None:
     tasks = parse_tasks(["status=pos"], metadata)
     tested = []
     for fold in range(5):
-        split = make_split(metadata, tasks, fold=fold)
+        split = make_split(metadata, tasks, SplitOptions(fold=fold))
         sides = np.concatenate([split.train, split.validation, split.test])
         assert sorted(sides) == list(range(60))
         assert (metadata["status"].iloc[split.test] == "pos").sum() == 4
@@ -34,16 +34,17 @@ def test_folds_partition_the_cohort_and_are_stratified() -> None:
         tested.append(split.test)
     assert sorted(np.concatenate(tested)) == list(range(60))
     np.testing.assert_array_equal(
-        make_split(metadata, tasks, fold=0).validation, make_split(metadata, tasks, fold=1).test
+        make_split(metadata, tasks, SplitOptions(fold=0)).validation,
+        make_split(metadata, tasks, SplitOptions(fold=1)).test,
     )
 
 
 def test_another_fold_may_validate() -> None:
     metadata = cohort()
     tasks = parse_tasks(["status"], metadata)
-    folds = [set(make_split(metadata, tasks, fold=fold).test) for fold in range(5)]
+    folds = [set(make_split(metadata, tasks, SplitOptions(fold=fold)).test) for fold in range(5)]
     for fold in (1, 2, 4):
-        split = make_split(metadata, tasks, fold=3, validation_fold=fold)
+        split = make_split(metadata, tasks, SplitOptions(fold=3, validation_fold=fold))
         assert (set(split.test), set(split.validation)) == (folds[3], folds[fold])
         assert set(split.train) == set(range(60)) - folds[3] - folds[fold]
 
@@ -52,7 +53,7 @@ def test_groups_stay_together() -> None:
     metadata = cohort()
     tasks = parse_tasks(["status"], metadata)
     for fold in range(5):
-        split = make_split(metadata, tasks, fold=fold, group_by="Patient ID", seed=3)
+        split = make_split(metadata, tasks, SplitOptions(fold=fold, group_by="Patient ID"), seed=3)
         patients = [set(metadata["Patient ID"].iloc[rows]) for rows in (split.train, split.validation, split.test)]
         assert not patients[0] & patients[1]
         assert not patients[0] & patients[2]
@@ -88,7 +89,7 @@ def test_missing_labels_of_a_held_out_group_are_left_out(caplog: pytest.LogCaptu
     metadata = cohort()
     metadata.loc[0:58:2, "status"] = None
     with caplog.at_level(logging.WARNING):
-        split = make_split(metadata, parse_tasks(["status"], metadata), group_by="Patient ID")
+        split = make_split(metadata, parse_tasks(["status"], metadata), SplitOptions(group_by="Patient ID"))
     held_out = set(metadata["Patient ID"].iloc[np.concatenate([split.test, split.validation])])
     assert not held_out & set(metadata["Patient ID"].iloc[split.train])
     assert "their group is held out" in caplog.text
@@ -103,13 +104,13 @@ def test_regression_is_stratified_by_quartile() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"n_folds": 2}, "expected at least 3 folds"),
+        ({"folds": 2}, "expected at least 3 folds"),
         ({"validation_fold": 5}, "`validation_fold=5`: expected a fold from 0 to 4 other than `fold=0`"),
         ({"validation_fold": -1}, "`validation_fold=-1`: expected a fold from 0 to 4 other than `fold=0`"),
         ({"fold": 2, "validation_fold": 2}, "`validation_fold=2`: expected a fold from 0 to 4 other than `fold=2`"),
         ({"fold": 5}, "a fold from 0 to folds - 1"),
         ({"group_by": "donor"}, "no column 'donor' for `group_by`; columns: status, Patient ID, age"),
-        ({"n_folds": 30}, "the smallest class has 20 repertoires; expected at least 30"),
+        ({"folds": 30}, "the smallest class has 20 repertoires; expected at least 30"),
         ({"group_by": "one"}, "makes 1 groups; expected at least `folds=5`"),
     ],
 )
@@ -119,7 +120,7 @@ def test_impossible_splits(arguments: dict[str, object], message: str) -> None:
     if arguments.get("group_by") == "one":
         metadata["one"] = "same"
     with pytest.raises(InputError, match=message):
-        make_split(metadata, tasks, **arguments)  # type: ignore[arg-type]
+        make_split(metadata, tasks, SplitOptions(**arguments))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("group_by", [None, "Patient ID"])
@@ -130,7 +131,7 @@ def test_the_folds_are_those_of_the_splits(group_by: str | None) -> None:
     fold_of = assign_folds(metadata, tasks, n_folds=4, group_by=group_by, seed=5)
     assert np.flatnonzero(fold_of < 0).tolist() == list(range(40, 46))
     for fold in range(4):
-        split = make_split(metadata, tasks, n_folds=4, fold=fold, group_by=group_by, seed=5)
+        split = make_split(metadata, tasks, SplitOptions(folds=4, fold=fold, group_by=group_by), seed=5)
         np.testing.assert_array_equal(split.test, np.flatnonzero(fold_of == fold))
         np.testing.assert_array_equal(split.validation, np.flatnonzero(fold_of == (fold + 1) % 4))
         labelled = metadata["status"].notna().to_numpy()

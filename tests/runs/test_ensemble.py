@@ -15,6 +15,7 @@ import torch
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
+from deeprc.evaluation.splits import SplitOptions
 from deeprc.runs.ensemble import RunEnsemble, load_ensemble
 from deeprc.runs.experiment import train_run
 from deeprc.runs.run import Run, load_run
@@ -33,8 +34,7 @@ def runs(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) ->
             folder / f"v{fold}",
             targets=TARGETS,
             config=SMALL,
-            folds=4,
-            validation_fold=fold,
+            split=SplitOptions(folds=4, validation_fold=fold),
             device="cpu",
         )
         for fold in (1, 2, 3)
@@ -109,7 +109,12 @@ def test_runs_without_a_common_test_side_are_told(
     runs: list[Run], cohort: RepertoireDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     another = train_run(
-        cohort.container.path, tmp_path / "f1", targets=TARGETS, config=SMALL, folds=4, fold=1, device="cpu"
+        cohort.container.path,
+        tmp_path / "f1",
+        targets=TARGETS,
+        config=SMALL,
+        split=SplitOptions(folds=4, fold=1),
+        device="cpu",
     )
     caplog.clear()
     with caplog.at_level(logging.WARNING):
@@ -131,13 +136,17 @@ def test_runs_that_do_not_go_together(
     runs: list[Run], cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path
 ) -> None:
     path = cohort_factory(12, 20).container.path
-    other = train_run(path, tmp_path / "other", targets="status=case", config=SMALL, folds=3, device="cpu")
+    other = train_run(
+        path, tmp_path / "other", targets="status=case", config=SMALL, split=SplitOptions(folds=3), device="cpu"
+    )
     with pytest.raises(
         InputError, match=r"other: predicts status=case:binary \(.*case\); expected status=case:binary .*v1 does"
     ):
         load_ensemble([runs[0].path, other.path])
     kinds = [
-        train_run(path, tmp_path / kind, targets=f"status:{kind}", config=SMALL, folds=3, device="cpu").path
+        train_run(
+            path, tmp_path / kind, targets=f"status:{kind}", config=SMALL, split=SplitOptions(folds=3), device="cpu"
+        ).path
         for kind in ("binary", "multiclass")
     ]
     with pytest.raises(InputError, match=r"multiclass: predicts status:multiclass .*; expected status:binary \("):
@@ -151,7 +160,14 @@ def test_runs_that_do_not_go_together(
 
 
 def test_a_run_of_before_validates_on_the_next_fold(runs: list[Run], cohort: RepertoireDataset, tmp_path: Path) -> None:
-    usual = train_run(cohort.container.path, tmp_path / "usual", targets=TARGETS, config=SMALL, folds=4, device="cpu")
+    usual = train_run(
+        cohort.container.path,
+        tmp_path / "usual",
+        targets=TARGETS,
+        config=SMALL,
+        split=SplitOptions(folds=4),
+        device="cpu",
+    )
     assert usual.splits == runs[0].splits
     assert torch.equal(usual.model.outputs(cohort), runs[0].model.outputs(cohort))
     shutil.copytree(usual.path, tmp_path / "old")

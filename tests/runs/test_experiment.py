@@ -19,7 +19,7 @@ from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import Split
+from deeprc.evaluation.splits import Split, SplitOptions
 from deeprc.interpretation.attention import attention_of, attention_table
 from deeprc.runs import experiment
 from deeprc.runs.experiment import describe_end, resume_run, train_run
@@ -36,7 +36,9 @@ TARGETS = ("status=case", "grade:multiclass@0.5", "age:regression@0.1")
 @pytest.fixture(scope="module")
 def run(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
     output = tmp_path_factory.mktemp("runs") / "a"
-    return train_run(cohort.container.path, output, targets=TARGETS, config=SMALL, folds=3, device="cpu")
+    return train_run(
+        cohort.container.path, output, targets=TARGETS, config=SMALL, split=SplitOptions(folds=3), device="cpu"
+    )
 
 
 def test_the_run_directory_is_complete(run: Run) -> None:
@@ -161,11 +163,15 @@ def test_straddling_subjects_are_warned_of(
     cohort: RepertoireDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        train_run(cohort.container.path, tmp_path / "a", targets=["status"], config=SMALL, folds=3)
+        train_run(cohort.container.path, tmp_path / "a", targets=["status"], config=SMALL, split=SplitOptions(folds=3))
         assert "'patient_id' have repertoires on more than one side" in caplog.text
         caplog.clear()
         train_run(
-            cohort.container.path, tmp_path / "b", targets=["status"], config=SMALL, folds=3, group_by="patient_id"
+            cohort.container.path,
+            tmp_path / "b",
+            targets=["status"],
+            config=SMALL,
+            split=SplitOptions(folds=3, group_by="patient_id"),
         )
         assert "more than one side" not in caplog.text
 
@@ -180,12 +186,12 @@ def test_hidden_singletons_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptu
         writer.finish(metadata, source="a test")
     config = load_config("paper", ["n_updates=1"])
     with caplog.at_level(logging.WARNING):
-        train_run(tmp_path / "c.h5", tmp_path / "run", targets="status", config=config, folds=3)
+        train_run(tmp_path / "c.h5", tmp_path / "run", targets="status", config=config, split=SplitOptions(folds=3))
     assert "abundance=log hides the residues of the 67% of sequences seen once" in caplog.text
 
 
 def test_a_run_resumes_to_the_same_files(cohort: RepertoireDataset, tmp_path: Path) -> None:
-    arguments = {"targets": ["status"], "config": SMALL, "folds": 3, "device": "cpu"}
+    arguments = {"targets": ["status"], "config": SMALL, "split": SplitOptions(folds=3), "device": "cpu"}
     train_run(cohort.container.path, tmp_path / "whole", **arguments)  # type: ignore[arg-type]
     with pytest.raises(Killed):
         train_run(cohort.container.path, tmp_path / "cut", progress=killing(17), **arguments)  # type: ignore[arg-type]
@@ -203,7 +209,7 @@ def test_a_run_resumes_to_the_same_files(cohort: RepertoireDataset, tmp_path: Pa
 
 
 def test_only_one_process_trains_a_run(cohort: RepertoireDataset, tmp_path: Path) -> None:
-    arguments = {"targets": ["status"], "config": SMALL, "folds": 3, "device": "cpu"}
+    arguments = {"targets": ["status"], "config": SMALL, "split": SplitOptions(folds=3), "device": "cpu"}
     refused = []
 
     def second(state: TrainingState, _: Tensor) -> None:
@@ -234,14 +240,16 @@ def test_a_run_that_another_process_has_begun_meanwhile_is_left_alone(
 
     monkeypatch.setattr(experiment, "write_splits", write_as_another)
     with pytest.raises(InputError, match="run: another process has begun a run there; choose another `output`"):
-        train_run(cohort.container.path, tmp_path / "run", targets=["status"], config=SMALL, folds=3)
+        train_run(
+            cohort.container.path, tmp_path / "run", targets=["status"], config=SMALL, split=SplitOptions(folds=3)
+        )
     assert [path.name for path in tmp_path.rglob("*")] == ["run", "config.yaml"]
 
 
 def test_a_changed_container_is_not_resumed(
     cohort: RepertoireDataset, cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path
 ) -> None:
-    train_run(cohort.container.path, tmp_path / "run", targets=["status"], config=SMALL, folds=3)
+    train_run(cohort.container.path, tmp_path / "run", targets=["status"], config=SMALL, split=SplitOptions(folds=3))
     (tmp_path / "run" / "metrics.json").unlink()
     other = tmp_path / "changed.h5"
     other.write_bytes(cohort.container.path.read_bytes())
@@ -305,7 +313,14 @@ def test_a_run_says_how_its_training_began_and_ended(
 ) -> None:
     caplog.set_level(logging.INFO)
     config = load_config("deeprc", ["n_updates=30", "evaluate_every=1", "patience=1", "n_kernels=4", "kernel_size=4"])
-    run = train_run(cohort.container.path, tmp_path / "run", targets="status", config=config, folds=3, device="cpu")
+    run = train_run(
+        cohort.container.path,
+        tmp_path / "run",
+        targets="status",
+        config=config,
+        split=SplitOptions(folds=3),
+        device="cpu",
+    )
     history = pd.read_csv(run.path / "history.tsv", sep="\t").iloc[-1]
     last, best = int(history["update"]), int(history["best_update"])
     end = f"stopped early at {last} of 30 updates" if last < 30 else "trained for all 30 updates"

@@ -16,6 +16,7 @@ from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
+from deeprc.evaluation.splits import SplitOptions
 from deeprc.interpretation.attention import attention_table
 from deeprc.nn.genes import GeneNames
 from deeprc.runs.experiment import resume_run, train_run
@@ -43,7 +44,7 @@ def rewritten(dataset: RepertoireDataset, path: Path, *, new_names: dict[str, st
 
 
 def train(dataset: RepertoireDataset, folder: Path, **options: object) -> Run:
-    path, settings = dataset.container.path, {"targets": "status=case", "folds": 3, "device": "cpu"}
+    path, settings = dataset.container.path, {"targets": "status=case", "split": SplitOptions(folds=3), "device": "cpu"}
     return train_run(path, folder, config=SMALL, **settings, **options)  # type: ignore[arg-type]
 
 

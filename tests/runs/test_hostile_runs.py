@@ -28,6 +28,7 @@ from torch import Tensor
 from deeprc.cli import main
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.evaluation.splits import SplitOptions
 from deeprc.runs.experiment import train_run
 from deeprc.training.state import TrainingState
 
@@ -59,7 +60,14 @@ def tiny_cohort(cohort_factory: Callable[..., RepertoireDataset]) -> Path:
 @pytest.fixture(scope="session")
 def tiny_run(tiny_cohort: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny") / "run"
-    train_run(tiny_cohort, folder, targets=TARGETS, config=load_config("deeprc", SETTINGS), folds=3, device="cpu")
+    train_run(
+        tiny_cohort,
+        folder,
+        targets=TARGETS,
+        config=load_config("deeprc", SETTINGS),
+        split=SplitOptions(folds=3),
+        device="cpu",
+    )
     return folder
 
 
@@ -74,7 +82,15 @@ def stopped_run(tiny_cohort: Path, tmp_path_factory: pytest.TempPathFactory) -> 
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train_run(tiny_cohort, folder, targets=TARGETS, config=config, folds=3, device="cpu", progress=stop)
+        train_run(
+            tiny_cohort,
+            folder,
+            targets=TARGETS,
+            config=config,
+            split=SplitOptions(folds=3),
+            device="cpu",
+            progress=stop,
+        )
     return folder
 
 

@@ -12,6 +12,7 @@ from deeprc.benchmarking.harness import benchmark
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.evaluation.splits import SplitOptions
 from deeprc.runs.experiment import train_run
 from tests.conftest import random_sequences, write_cohort
 
@@ -35,15 +36,15 @@ def test_train_and_benchmark_predict_the_same_to_the_last_bit(
 ) -> None:
     preset = tmp_path / "one.yaml"
     preset.write_text(yaml.safe_dump({"deeprc": {"fixed": {"config": "deeprc", "overrides": SETTINGS}}}))
-    options = {"folds": 3, "group_by": group_by, "seed": 7}
     cohort = incomplete.container.path
-    how = BenchmarkOptions(preset=preset, **options)
+    how = BenchmarkOptions(preset=preset, folds=3, group_by=group_by, seed=7)
     result = benchmark(cohort, target=target, methods=["deeprc"], output=tmp_path / "compared", options=how)
     assert result.failures == {}
     stored = pd.read_csv(tmp_path / "compared" / "predictions.tsv", sep="\t").set_index("repertoire_id")
     for fold in range(3):
         config = load_config("deeprc", SETTINGS)
-        run = train_run(cohort, tmp_path / str(fold), targets=target, config=config, fold=fold, **options)
+        split = SplitOptions(folds=3, fold=fold, group_by=group_by)
+        run = train_run(cohort, tmp_path / str(fold), targets=target, config=config, split=split, seed=7)
         predicted = pd.read_csv(run.path / "predictions.tsv", sep="\t").set_index("repertoire_id")
         tested = predicted[predicted["split"] == "test"]
         compared = stored[stored["fold"] == fold]

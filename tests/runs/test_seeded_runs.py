@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from deeprc.cli.train import train
 from deeprc.config import load_config
 from deeprc.datasets.dataset import open_dataset
-from deeprc.evaluation.splits import make_split
+from deeprc.evaluation.splits import SplitOptions, make_split
 from deeprc.runs.experiment import train_run
 from deeprc.runs.run import load_run, read_settings
 from deeprc.tasks import parse_tasks
@@ -38,7 +38,11 @@ def written(folder: Path, elsewhere: str | None) -> Path:
     rng = np.random.default_rng(0)
     metadata = pd.DataFrame({"status": ["case" if b % 2 else "healthy" for b in range(120)]})
     split = make_split(
-        metadata, parse_tasks(["status"], metadata), n_folds=3, fold=0, group_by=None, seed=0, source="a test"
+        metadata,
+        parse_tasks(["status"], metadata),
+        SplitOptions(folds=3),
+        seed=0,
+        source="a test",
     )
     repertoires = [random_sequences(rng, 50) for _ in range(120)]
     for b in range(1, 120, 2):
@@ -54,7 +58,9 @@ def test_validation_and_test_repertoires_propose_no_motif(tmp_path: Path) -> Non
     tables = []
     for name, elsewhere in (("a", None), ("b", "CYFC")):
         path = written(tmp_path / name, elsewhere)
-        run = train_run(path, tmp_path / name / "run", targets="status", config=CONFIG, folds=3, device="cpu")
+        run = train_run(
+            path, tmp_path / name / "run", targets="status", config=CONFIG, split=SplitOptions(folds=3), device="cpu"
+        )
         tables.append(pd.read_csv(run.path / "seeds.tsv", sep="\t"))
     pd.testing.assert_frame_equal(*tables)
     assert tables[0].columns.tolist() == ["kernel", "motif", "output", "correlation", "p_value"]
@@ -88,7 +94,7 @@ def test_the_command_says_which_motifs_are_doubtful(tmp_path: Path, monkeypatch:
 
 def test_a_run_without_these_keys_is_read_as_it_was_trained(tmp_path: Path) -> None:
     path = written(tmp_path / "a", None)
-    run = train_run(path, tmp_path / "run", targets="status", config=CONFIG, folds=3, device="cpu")
+    run = train_run(path, tmp_path / "run", targets="status", config=CONFIG, split=SplitOptions(folds=3), device="cpu")
     file = run.path / "config.yaml"
     body = yaml.safe_load(file.read_text())
     for key in ("seeded_start", "weight_average", "least_gain", "top_number", "unattended"):

@@ -13,6 +13,7 @@ from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
+from deeprc.evaluation.splits import SplitOptions
 from deeprc.runs.experiment import train_run
 from deeprc.training.hidden_counts import with_visible_residues
 
@@ -36,7 +37,11 @@ def test_train_replaces_a_log_that_hides_everything(tmp_path: Path, caplog: pyte
     cohort = make(tmp_path / "ones.h5", [1] * 12)
     with caplog.at_level(logging.WARNING):
         run = train_run(
-            cohort.container.path, tmp_path / "run", targets="y", config=load_config("deeprc", CHANGES), folds=3
+            cohort.container.path,
+            tmp_path / "run",
+            targets="y",
+            config=load_config("deeprc", CHANGES),
+            split=SplitOptions(folds=3),
         )
     assert "abundance=none in the place of log" in caplog.text
     assert yaml.safe_load((run.path / "config.yaml").read_text())["network"]["abundance"] == "none"
@@ -56,14 +61,18 @@ def test_a_log_that_hides_some_repertoires_is_refused(tmp_path: Path) -> None:
         changed = load_config("deeprc", {**CHANGES, "abundance": other})
         assert with_visible_residues(changed, [cohort]) is changed
     with pytest.raises(InputError, match="abundance=log hides every residue"):
-        train_run(cohort.container.path, tmp_path / "run", targets="y", config=config, folds=3)
+        train_run(cohort.container.path, tmp_path / "run", targets="y", config=config, split=SplitOptions(folds=3))
     assert not (tmp_path / "run").exists()
 
 
 def test_predictions_that_say_nothing_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     cohort = make(tmp_path / "counts.h5", [3] * 12)
     run = train_run(
-        cohort.container.path, tmp_path / "run", targets="y", config=load_config("deeprc", CHANGES), folds=3
+        cohort.container.path,
+        tmp_path / "run",
+        targets="y",
+        config=load_config("deeprc", CHANGES),
+        split=SplitOptions(folds=3),
     )
     caplog.clear()
     with caplog.at_level(logging.WARNING):

@@ -12,6 +12,7 @@ from deeprc.cli import main
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
+from deeprc.evaluation.splits import SplitOptions
 from deeprc.runs.experiment import resume_run, train_run
 from deeprc.runs.run import load_run
 from deeprc.tasks import Task
@@ -29,7 +30,7 @@ CONFIG = load_config("deeprc", SETTINGS)
 
 
 def train(cohort: RepertoireDataset, folder: Path, **options: object) -> Path:
-    arguments = {"targets": ["status"], "config": CONFIG, "folds": 3, "device": "cpu", **options}
+    arguments = {"targets": ["status"], "config": CONFIG, "split": SplitOptions(folds=3), "device": "cpu", **options}
     return train_run(cohort.container.path, folder, **arguments).path  # type: ignore[arg-type]
 
 
