@@ -41,6 +41,8 @@ __all__ = [
 ]
 
 _FORMAT, _VERSION = "deeprc-estimator", 1
+_RENAMED = {"places": "kmer_offsets"}
+"""Parameters that had another name when an estimator was saved: people keep these files."""
 _Estimator = TypeVar("_Estimator", bound="RepertoireEstimator")
 _Classifier = TypeVar("_Classifier", bound="RepertoireClassifier")
 _Regressor = TypeVar("_Regressor", bound="RepertoireRegressor")
@@ -183,7 +185,8 @@ class RepertoireEstimator(BaseEstimator):  # type: ignore[misc]
         if found != (_FORMAT, _VERSION, cls.__name__):
             wanted = f"expected a {cls.__name__} of version {_VERSION}"
             raise InputError(f"{path}: {wanted}, found {found[2] or 'no estimator'} of version {found[1]}")
-        parameters = validate(body.get("parameters"), dict[str, Any], f"{path}: parameters")
+        given = validate(body.get("parameters"), dict[str, Any], f"{path}: parameters")
+        parameters = {_RENAMED.get(name, name): value for name, value in given.items()}
         values = validate(body.get("values"), dict[str, dict[str, Any]], f"{path}: values")
         try:
             estimator = cls(**parameters)

@@ -5,6 +5,7 @@ Letters: P clones of the table, K clones that a repertoire carries.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +22,8 @@ from deeprc.datasets.metadata import Metadata, read_metadata
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.background import Background
 from deeprc.datasets.simulation.clones import MAX_CLONES, check_share
+from deeprc.datasets.simulation.parts import MAX_SEQUENCES
+from deeprc.documents import abbreviate
 from deeprc.errors import InputError
 
 __all__ = ["CarrierTable"]
@@ -28,6 +31,8 @@ __all__ = ["CarrierTable"]
 _MAX_DEPTH = 1000.0
 _MAX_NUMBER = 1_000_000_000
 _PARTS = 3
+_MAX_NAME = 200
+_FILE_NAME = re.compile(rf"\w[\w .+=@-]{{0,{_MAX_NAME - 1}}}")
 _POSITIVE = {"1", "1.0", "true", "positive", "yes", "+"}
 _NEGATIVE = {"0", "0.0", "false", "negative", "no", "-"}
 
@@ -80,9 +85,15 @@ class CarrierTable:
         """Return the number of repertoires in the table."""
         return len(self.repertoire_ids)
 
-    @property
+    @cached_property
     def repertoire_ids(self) -> tuple[str, ...]:
-        """The repertoires' names, in the table's order."""
+        """The repertoires' names, in the table's order; files may be named after them."""
+        for name in self._sheet.repertoire_ids:
+            if not _FILE_NAME.fullmatch(name):
+                raise InputError(
+                    f"{self.path}: {self.id_column}: expected names of letters, digits and the signs _ . + - = @ and "
+                    f"blank, with a letter, a digit or _ in front, at most {_MAX_NAME} long; found {abbreviate(name)}"
+                )
         return self._sheet.repertoire_ids
 
     @cached_property
@@ -102,8 +113,14 @@ class CarrierTable:
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
         """The number of sequences to simulate of each repertoire."""
-        values = self._numbers(self.size_column)
-        return np.maximum(np.rint(self.depth * values), self.minimum).astype(np.int64)
+        sizes = np.maximum(np.rint(self.depth * self._numbers(self.size_column)), self.minimum)
+        row = int(np.argmax(sizes))
+        if sizes[row] > MAX_SEQUENCES:
+            found = f"{self.depth:g} x {self._column(self.size_column)[row]}"
+            raise InputError(
+                f"{self.path}: {self.repertoire_ids[row]}: expected at most {MAX_SEQUENCES:,} sequences, found {found}"
+            )
+        return sizes.astype(np.int64)
 
     @cached_property
     def incidence(self) -> NDArray[np.bool_]:

@@ -33,11 +33,10 @@ _OTHER_ROWS = 1 << 40
 _SECOND_DRAW = 3  # the first two are for shifted genes
 _MAX_TRIES = 10_000
 _SUM = 1e-9
-_LARGEST = 1_000_000_000  # sequences of a repertoire
+_MAX_MOTIFS = 2_500  # with as many clones as there may be, an int16 numbers them
 _MAX_SIGNALS = 255  # what uint8 tells apart
 _LOOKED_AT = 4096
 _SHOWN = 5
-_LARGEST_COUNT = int(np.iinfo(np.uint32).max)
 _POSITIVE, _NEGATIVE = "positive", "negative"
 
 
@@ -117,6 +116,9 @@ class Cohort:
                 raise InputError(f"signals: with exclusive, the prevalences of the {status} class sum to more than 1")
         if len(self.signals) > _MAX_SIGNALS:
             raise InputError(f"signals: expected at most {_MAX_SIGNALS}, found {len(self.signals)}")
+        n_motifs = sum(len(signal.motifs) for signal in self.motif_signals)
+        if n_motifs > _MAX_MOTIFS:
+            raise InputError(f"signals: expected at most {_MAX_MOTIFS:,} motifs in all, found {n_motifs:,}")
         self._check_table()
         for shift in (self.gene_shift, None if self.batch is None else self.batch.gene_shift):
             self._check_shift(shift)

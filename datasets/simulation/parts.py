@@ -10,10 +10,12 @@ import numpy as np
 from deeprc.datasets.genes import normalise_gene
 from deeprc.errors import InputError
 
-__all__ = ["Batch", "Counts", "GeneShift", "Sizes"]
+__all__ = ["MAX_SEQUENCES", "Batch", "Counts", "GeneShift", "Sizes"]
 
-_LARGEST = 1_000_000_000  # sequences of a repertoire
-_LARGEST_COUNT = int(np.iinfo(np.uint32).max)
+MAX_SEQUENCES = 1_000_000_000
+"""The largest number of sequences of a simulated repertoire."""
+
+_MAX_COUNT = int(np.iinfo(np.uint32).max)
 
 
 @dataclass(frozen=True)
@@ -25,10 +27,11 @@ class Sizes:
     minimum: int = 1
 
     def __post_init__(self) -> None:
-        if not (1 <= self.mean <= _LARGEST and 0 <= self.sd <= _LARGEST and 1 <= self.minimum <= self.mean + self.sd):
+        fits = 1 <= self.mean <= MAX_SEQUENCES and 0 <= self.sd <= MAX_SEQUENCES
+        if not fits or not 1 <= self.minimum <= self.mean + self.sd:
             raise InputError(
-                f"sizes: expected a mean of 1 to {_LARGEST:,}, an sd of at least 0 and a minimum of 1 to mean + sd, "
-                f"found {self.mean:g}, {self.sd:g} and {self.minimum}"
+                f"sizes: expected a mean of 1 to {MAX_SEQUENCES:,}, an sd of at least 0 and a minimum of 1 to mean + "
+                f"sd, found {self.mean:g}, {self.sd:g} and {self.minimum}"
             )
 
 
@@ -40,7 +43,7 @@ class Counts:
     maximum: int = 1_000_000
 
     def __post_init__(self) -> None:
-        if not (self.exponent is None or 1 < self.exponent < math.inf) or not 1 <= self.maximum <= _LARGEST_COUNT:
+        if not (self.exponent is None or 1 < self.exponent < math.inf) or not 1 <= self.maximum <= _MAX_COUNT:
             raise InputError("counts: expected an exponent above 1, or null, and a maximum of 1 to 4294967295")
 
 

@@ -14,9 +14,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
+from safetensors import safe_open
+from safetensors.numpy import save_file
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
+from deeprc.baselines.knn import KNN
 from deeprc.benchmarking.methods import METHODS
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
@@ -331,6 +334,18 @@ def test_what_was_saved_predicts_the_same(
 
 
 _DTYPES = ("BOOL", "U8", "I8", "U16", "I16", "U32", "I32", "U64", "I64", "F16", "F32", "F64")
+
+
+def test_a_file_from_before_a_parameter_was_renamed(first: RepertoireDataset, tmp_path: Path) -> None:
+    model = KNN(kmer_offsets=(0, 2)).fit(first, first.metadata["status"])
+    model.save(tmp_path / "new.safetensors")
+    with safe_open(tmp_path / "new.safetensors", framework="np") as file:
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+        text = file.metadata()["deeprc"].replace('"kmer_offsets"', '"places"')
+    save_file(arrays, tmp_path / "old.safetensors", {"deeprc": text})
+    loaded = KNN.load(tmp_path / "old.safetensors")
+    assert loaded.kmer_offsets == [0, 2]
+    np.testing.assert_array_equal(loaded.predict_proba(first), model.predict_proba(first))
 
 
 def test_what_is_no_model_is_refused(case: Case, tmp_path: Path) -> None:

@@ -253,6 +253,9 @@ def test_a_table_where_the_background_has_no_genes(table: CarrierTable) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
+        ("s2\t", "../s2\t", r"sample: expected names of letters, .*; found '../s2'"),
+        ("s2\t", "/tmp/s2\t", r"sample: expected names of letters, .*; found '/tmp/s2'"),
+        ("s2\t", ".s2\t", r"sample: expected names of letters"),
         ("s2\t0\t", "s2\tmaybe\t", "s2: status: expected 1 or 0, true or false, positive or negative, found 'maybe'"),
         ("\t400\t", "\tmany\t", "s2: uniques: expected 0 to 1,000,000,000, found 'many'"),
         ("80\t0\t1", "80\t0\t2", "s4: .*CASSWWF.*: expected 0 or 1, found 2"),
@@ -271,6 +274,16 @@ def test_tables_that_cannot_be_used(table: CarrierTable, old: str, new: str, mes
     with pytest.raises(InputError, match=message) as caught:
         Cohort(4 if old != "\nsample" else 1, background=LOOPS, signals=(table,)).draw(0)
     assert str(table.path) in str(caught.value)
+
+
+def test_sizes_and_numbers_of_motifs_have_limits(table: CarrierTable) -> None:
+    table.path.write_text(TABLE.replace("2000", "2000000"))
+    cohort = Cohort(4, background=LOOPS, signals=(replace(table, depth=1000.0),))
+    with pytest.raises(InputError, match="s3: expected at most 1,000,000,000 sequences, found 1000 x 2000000"):
+        cohort.size(2)
+    many = MotifSignal((Motif("WHW"),) * 2501, 0.1)
+    with pytest.raises(InputError, match="at most 2,500 motifs in all, found 2,501"):
+        Cohort(2, background=LOOPS, signals=(many,))
 
 
 def test_more_repertoires_than_rows(table: CarrierTable) -> None:
