@@ -88,9 +88,7 @@ class SplitOptions:
     def __post_init__(self) -> None:
         folds, fold, validation_fold = self.folds, self.fold, self.validation_fold
         if not (folds >= 3 and 0 <= fold < folds):
-            raise InputError(
-                f"`folds={folds}`, `fold={fold}`: expected at least 3 folds and a fold from 0 to folds - 1"
-            )
+            raise InputError(f"`folds={folds}` `fold={fold}`: expected at least 3 folds and a fold from 0 to folds - 1")
         if validation_fold is not None and (not 0 <= validation_fold < folds or validation_fold == fold):
             raise InputError(
                 f"`validation_fold={validation_fold}`: expected a fold from 0 to {folds - 1} other than `fold={fold}`"

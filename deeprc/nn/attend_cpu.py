@@ -35,7 +35,7 @@ from deeprc.nn.motif_convolution.cpu import (
     sum_of_buffers,
 )
 from deeprc.nn.motif_convolution.tables import rows_in_use, window_dtype
-from deeprc.nn.sequences import SequenceArrays, SequenceBatch
+from deeprc.nn.sequences import BatchArrays, SequenceBatch
 from deeprc.nn.vectors import add_outer_product, add_row, linear_layer, selu_gradient, selu_layer, selu_row
 
 __all__ = ["NetworkWeights", "attend", "score"]
@@ -310,7 +310,7 @@ def _by_tiles(matrices: Sequence[Tensor], n_rows: int, n_columns: int) -> _Array
 
 @njit(parallel=True, nogil=True, fastmath={"contract", "reassoc"})
 def _forward(
-    sequences: SequenceArrays,
+    sequences: BatchArrays,
     tables: ConvolutionTables,
     gene_embeddings: _Array,
     layers: _KeyLayers,
@@ -355,7 +355,7 @@ def _forward(
 
 @njit(parallel=True, nogil=True, fastmath={"contract", "reassoc"})
 def _backward(
-    sequences: SequenceArrays,
+    sequences: BatchArrays,
     first_row: _Array,
     kept: _Kept,
     of_values: _Array,

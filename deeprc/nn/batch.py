@@ -24,7 +24,7 @@ from deeprc.datasets.simulation.dataset import SimulatedDataset
 from deeprc.nn.features import ABUNDANCE_MODES, AbundanceMode, abundance_scale, inverse_standard_deviation
 from deeprc.nn.genes import GeneNames, check_genes
 from deeprc.nn.sampling import COMPILED_CODE, draw_rows
-from deeprc.nn.sequences import SequenceArrays, SequenceBatch, move
+from deeprc.nn.sequences import BatchArrays, SequenceBatch, move
 
 __all__ = ["CacheChoice", "Collator", "RepertoireBatch", "cache_device"]
 
@@ -253,7 +253,7 @@ def _look_up(
     counts: NDArray[np.int32],
     inverse_std: NDArray[np.float32],
     mode: int,
-    sequences: SequenceArrays,
+    sequences: BatchArrays,
 ) -> int:
     """Fill in starts, lengths and scales of a batch in one pass over memory; return the greatest length.
 

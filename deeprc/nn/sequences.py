@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["SequenceArrays", "SequenceBatch", "move"]
+__all__ = ["BatchArrays", "SequenceBatch", "move"]
 
 
 class SequenceBatch(NamedTuple):
@@ -47,7 +47,7 @@ class SequenceBatch(NamedTuple):
 
     @property
     def n_sequences(self) -> int:
-        """N."""
+        """The number of sequences, N; `len` counts the fields, as of any tuple."""
         return len(self.starts)
 
     @property
@@ -99,13 +99,13 @@ class SequenceBatch(NamedTuple):
         scaled = SequenceBatch(self.residues, self.starts, self.lengths, *scales, self.max_length)
         return scaled.apply(Tensor.contiguous)
 
-    def arrays(self) -> SequenceArrays:
+    def arrays(self) -> BatchArrays:
         """Return the numpy arrays that share the tensors' memory; the tensors must be on the CPU, without gradients."""
         residues, starts, lengths, residue_scale, position_scale = (tensor.numpy() for tensor in self.tensors())
-        return SequenceArrays(residues, starts, lengths, residue_scale, position_scale, self.max_length)
+        return BatchArrays(residues, starts, lengths, residue_scale, position_scale, self.max_length)
 
 
-class SequenceArrays(NamedTuple):
+class BatchArrays(NamedTuple):
     """The fields of a `SequenceBatch` as numpy arrays, for functions that numba compiles.
 
     A function that writes to an array of a tuple in a parallel loop must read it before the loop, and as an attribute.

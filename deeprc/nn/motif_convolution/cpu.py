@@ -25,7 +25,7 @@ from torch.nn import functional
 from deeprc.compilation import njit
 from deeprc.nn.features import N_AMINO_ACIDS
 from deeprc.nn.motif_convolution.tables import kernel_gradient, position_table, rows_in_use, window_dtype
-from deeprc.nn.sequences import SequenceArrays, SequenceBatch
+from deeprc.nn.sequences import BatchArrays, SequenceBatch
 
 __all__ = [
     "AHEAD",
@@ -247,7 +247,7 @@ def best_windows(
 
 
 @njit(parallel=True, nogil=True)
-def _forward(sequences: SequenceArrays, tables: ConvolutionTables, maximum: _Array, window: _Array) -> None:
+def _forward(sequences: BatchArrays, tables: ConvolutionTables, maximum: _Array, window: _Array) -> None:
     residues, starts, lengths = sequences.residues, sequences.starts, sequences.lengths
     N = len(starts)
     for block in numba.prange(BLOCKS):
@@ -263,7 +263,7 @@ def _forward(sequences: SequenceArrays, tables: ConvolutionTables, maximum: _Arr
 
 @njit(parallel=True, nogil=True)
 def _backward(
-    sequences: SequenceArrays,
+    sequences: BatchArrays,
     window: _Array,
     gradient: _Array,
     first_row: _Array,
@@ -283,7 +283,7 @@ def _backward(
 
 @njit(nogil=True, inline="always")
 def add_windows(
-    sequences: SequenceArrays,
+    sequences: BatchArrays,
     n: int,
     window: _Array,
     gradient: _Array,
@@ -318,7 +318,7 @@ def add_windows(
 
 @njit(parallel=True, nogil=True)
 def _scale_gradients(
-    sequences: SequenceArrays,
+    sequences: BatchArrays,
     weight: _Array,
     position_table: _Array,
     window: _Array,
