@@ -163,9 +163,10 @@ class _Writing:
             _check_loci(self._loci, report)
         if progress is not None and start:
             progress(start, len(self._readings))
-        with closing(read_files(self._readings[start:], jobs, read_file)) as results:
-            for n_done, result in enumerate(results, start=start + 1):
-                self._write(self._readings[n_done - 1], result)
+        left = self._readings[start:]
+        with closing(read_files(left, jobs, read_file)) as results:
+            for n_done, (reading, result) in enumerate(zip(left, results, strict=True), start=start + 1):
+                self._write(reading, result)
                 if progress is not None:
                     progress(n_done, len(self._readings))
 

@@ -20,7 +20,7 @@ from deeprc.datasets.container_file import rewrite_metadata
 from deeprc.datasets.matching import match_files
 from deeprc.datasets.metadata import Metadata, read_metadata
 from deeprc.datasets.plan import list_names
-from deeprc.errors import InputError
+from deeprc.errors import InputError, show_parameters
 from deeprc.files import WRITE_ERROR_CODES, FileStamp, name_write_errors, write_atomically
 from deeprc.versions import package_version
 
@@ -64,7 +64,7 @@ class Relabelling:
         ]
         if self.dropped_columns:
             lines.append(f"columns that are gone: {', '.join(self.dropped_columns)} (`keep_columns` keeps them)")
-        return "\n".join([*lines, f"wrote {self.path}"])
+        return show_parameters("\n".join([*lines, f"wrote {self.path}"]))
 
 
 def relabel(

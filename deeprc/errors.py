@@ -1,18 +1,30 @@
-"""Exceptions for input that cannot be used and for the end of the process, and helpers for their messages."""
+"""Exceptions for input that cannot be used and for the end of the process, and helpers for messages."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
-__all__ = ["PARAMETER", "InputError", "Terminated", "WriteError", "group_errors", "quote"]
+__all__ = [
+    "PARAMETER",
+    "InputError",
+    "Terminated",
+    "WriteError",
+    "group_errors",
+    "quote",
+    "show_parameters",
+    "showing_parameters",
+]
 
 PARAMETER = re.compile(r"`([a-z]\w*)(?:=([^`]+))?`")
 """A parameter in a message: its name in backticks, perhaps with a value, such as `locus` or `locus=TRB`."""
 
 _MAX_QUOTED_LETTERS = 60
+_RENDERER: ContextVar[Callable[[str], str]] = ContextVar("_RENDERER", default=str)
 
 
 class InputError(ValueError):
@@ -45,6 +57,24 @@ class WriteError(InputError):
 
 class Terminated(SystemExit):
     """Raised by the command line if the system asks the process to end, so that unfinished files are deleted."""
+
+
+@contextmanager
+def showing_parameters(renderer: Callable[[str], str]) -> Iterator[None]:
+    """Within this context, `show_parameters` calls a renderer; the command line gives one that names its options."""
+    token = _RENDERER.set(renderer)
+    try:
+        yield
+    finally:
+        _RENDERER.reset(token)
+
+
+def show_parameters(text: str) -> str:
+    """Return a message for a person: its parameters as the command line writes them, or as in Python by default.
+
+    Whatever writes text for people calls this function: tables and reports, but not JSON, which is data.
+    """
+    return _RENDERER.get()(text)
 
 
 def quote(value: str) -> str:

@@ -46,7 +46,7 @@ _E7, _E6, _E5 = _float(1.9875691500e-4), _float(1.3981999507e-3), _float(8.33345
 _E4, _E3, _E2 = _float(4.1665795894e-2), _float(1.6666665459e-1), _float(5.0000001201e-1)
 _LOG2_E, _LN2_HIGH, _LN2_LOW = _float(1.44269504088896341), _float(0.693359375), _float(-2.12194440e-4)
 _ROUND = _float(12582912.0)  # 1.5 * 2 ** 23: adding it leaves no bits for a fraction
-_LEAST_EXP = _float(-80.0)
+_MIN_EXP = _float(-80.0)
 _HALF, _ONE = _float(0.5), _float(1.0)
 _ULP = _float(2.0**-24)
 
@@ -101,7 +101,7 @@ def _tanh(x: Any) -> Any:
 @njit(inline="always", error_model="numpy")
 def _exp(x: Any) -> Any:
     """Return the exponential of a number that is not positive; that of -80 for less."""
-    x = max(x, _LEAST_EXP)
+    x = max(x, _MIN_EXP)
     power = (x * _LOG2_E + _ROUND) - _ROUND
     x = x - power * _LN2_HIGH - power * _LN2_LOW
     y = ((((_E7 * x + _E6) * x + _E5) * x + _E4) * x + _E3) * x + _E2

@@ -36,7 +36,7 @@ SHIPPED = Path(__file__).with_name("trb_lstm.safetensors")
 """The model that comes with the package: human TRB junctions; docs/simulation.md tells how it was made."""
 
 _UNITS = 16
-_MOST_UNITS = 1024
+_MAX_UNITS = 1024
 
 
 @dataclass(frozen=True)
@@ -129,8 +129,8 @@ def _check(path: Path, tensors: dict[str, NDArray[Any]], about: Any) -> None:
 
 def check_hidden(hidden: int, what: str = "hidden") -> None:
     """Refuse a number of units that the compiled recurrence is not written for."""
-    if hidden % _UNITS or not _UNITS <= hidden <= _MOST_UNITS:
-        raise InputError(f"{what} has {hidden} units; expected a multiple of {_UNITS} up to {_MOST_UNITS}")
+    if hidden % _UNITS or not _UNITS <= hidden <= _MAX_UNITS:
+        raise InputError(f"{what} has {hidden} units; expected a multiple of {_UNITS} up to {_MAX_UNITS}")
 
 
 def _listed(names: Mapping[str, Any]) -> str:

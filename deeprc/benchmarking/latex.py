@@ -14,6 +14,7 @@ from deeprc.benchmarking.tables import (
     table_legend,
     table_rows,
 )
+from deeprc.errors import show_parameters
 
 if TYPE_CHECKING:
     from deeprc.benchmarking.result import BenchmarkResult
@@ -58,7 +59,7 @@ def render_latex(result: BenchmarkResult, *, label: str = "tab:benchmark") -> st
         if group:
             lines += [r"    \midrule", *(f"    {_latex_row(row)}" for row in group)]
     lines += [r"    \bottomrule", r"  \end{tabular}%", "  }", r"  \caption{"]
-    lines += [f"    {_latex(sentence)}" for sentence in _caption(result)]
+    lines += [f"    {_latex(show_parameters(sentence))}" for sentence in _caption(result)]
     lines += ["  }", rf"  \label{{{label}}}", r"\end{table}"]
     return "\n".join(lines) + "\n"
 

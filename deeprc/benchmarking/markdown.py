@@ -17,7 +17,7 @@ from deeprc.benchmarking.tables import (
     table_legend,
     table_rows,
 )
-from deeprc.errors import PARAMETER
+from deeprc.errors import PARAMETER, show_parameters
 
 if TYPE_CHECKING:
     from deeprc.benchmarking.result import BenchmarkResult
@@ -50,7 +50,7 @@ def render_markdown(result: BenchmarkResult) -> str:
         ("Settings chosen", [each.line() for each in settings]),
     ):
         if lines:
-            parts.append(f"## {heading}\n\n" + "\n".join(f"- {_escaped(line)}" for line in lines))
+            parts.append(f"## {heading}\n\n" + "\n".join(f"- {_escaped(show_parameters(line))}" for line in lines))
     return "\n\n".join(parts) + "\n"
 
 

@@ -84,8 +84,8 @@ def table_columns(scoring: Scoring) -> list[str]:
 def table_rows(result: BenchmarkResult) -> dict[str, list[list[Cell]]]:
     """Return the rows of the table by the kind of their method; methods without a measured fold have none."""
     by_name, scoring = _by_name(result.comparison), result.scoring
-    able = [each.name for each in result.methods if each.kind == "method" and by_name[each.name]["complete"]]
-    estimates = metric_estimates(result.metrics, result.comparison, able, scoring)
+    eligible = [each.name for each in result.methods if each.kind == "method" and by_name[each.name]["complete"]]
+    estimates = metric_estimates(result.metrics, result.comparison, eligible, scoring)
     rows: dict[str, list[list[Cell]]] = {"method": [], "control": [], "truth": []}
     for each in result.methods:
         row = by_name[each.name]
@@ -104,12 +104,12 @@ def _by_name(comparison: pd.DataFrame) -> dict[str, dict[Hashable, Any]]:
 
 
 def metric_estimates(
-    metrics: pd.DataFrame, comparison: pd.DataFrame, able: Collection[str], scoring: Scoring
+    metrics: pd.DataFrame, comparison: pd.DataFrame, eligible: Collection[str], scoring: Scoring
 ) -> dict[str, dict[str, MetricEstimate]]:
     """Return the estimate of each metric of the table for each method.
 
     The measure by which methods are ranked is taken from the comparison; the other metrics are means over folds. The
-    best are those among the methods `able` to be it that equal the best value in the printed digits.
+    best are those among the `eligible` methods that equal the best value in the printed digits.
     """
     found: dict[str, dict[str, MetricEstimate]] = {}
     for metric in scoring.headings:
@@ -120,9 +120,9 @@ def metric_estimates(
             by_method = metrics[metrics["metric"] == metric].groupby("method")["value"]
             values, sds = by_method.mean().dropna(), by_method.std(ddof=1)
         best = min if metric in scoring.lower_is_better else max
-        highest = number_text(best((float(values[name]) for name in able if name in values), default=np.nan))
+        highest = number_text(best((float(values[name]) for name in eligible if name in values), default=np.nan))
         found[metric] = {
-            str(name): MetricEstimate(float(value), float(sd), name in able and number_text(value) == highest)
+            str(name): MetricEstimate(float(value), float(sd), name in eligible and number_text(value) == highest)
             for name, value, sd in zip(values.index, values, sds.reindex(values.index), strict=True)
         }
     return found

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from deeprc.datasets.plan import list_names
+from deeprc.errors import show_parameters
 
 __all__ = ["CODES", "SEVERITIES", "Finding", "Severity", "by_severity", "count_findings", "name_few", "to_text"]
 
@@ -123,7 +124,8 @@ class Finding:
 
     def to_text(self) -> str:
         """Return a line that says what was found, and a line that says what to do."""
-        return f"{self.severity}: {self.code}: {' '.join(self.message.split())}\n    -> {self.advice}"
+        message = " ".join(self.message.split())
+        return show_parameters(f"{self.severity}: {self.code}: {message}\n    -> {self.advice}")
 
 
 def name_few(names: Sequence[str], one: str, many: str) -> str:

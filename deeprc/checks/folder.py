@@ -13,8 +13,9 @@ from typing import Any
 import pandas as pd
 
 from deeprc.checks.examination import CohortCheck
+from deeprc.checks.findings import Finding
 from deeprc.documents import read_json
-from deeprc.errors import InputError
+from deeprc.errors import InputError, show_parameters
 from deeprc.files import check_new_folder
 
 __all__ = ["check_folder", "write_check"]
@@ -99,7 +100,7 @@ def _write(found: CohortCheck, folder: Path) -> None:
 def _tables(found: CohortCheck) -> dict[str, pd.DataFrame]:
     findings = pd.DataFrame(
         [
-            (i, each.severity, each.code, each.target, each.column, " ".join(each.message.split()), each.advice)
+            (i, each.severity, each.code, each.target, each.column, *_texts(each))
             for i, each in enumerate(found.findings, start=1)
         ],
         columns=["finding", "severity", "code", "target", "column", "message", "advice"],
@@ -128,6 +129,11 @@ def _tables(found: CohortCheck) -> dict[str, pd.DataFrame]:
         "closer_to_other_class": _comparison_table(found),
         "shortcuts": shortcuts,
     }
+
+
+def _texts(finding: Finding) -> tuple[str, str]:
+    """Return the message of a finding in one line, and its advice."""
+    return show_parameters(" ".join(finding.message.split())), show_parameters(finding.advice)
 
 
 def _flat(shortcut: dict[str, Any]) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class RunChecks:
         for finding in self.warnings:
             logger.warning("%s: %s", finding.code, finding.message)
         if self.warnings:
-            logger.warning("`deeprc check CONTAINER --target ... --output FOLDER` says what to do, and lists all names")
+            logger.warning("a check of the container says what to do, and lists all names")
 
     def to_json(self) -> str:
         """Return the text of `checks.json`."""

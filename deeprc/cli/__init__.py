@@ -15,7 +15,7 @@ import click
 from deeprc.caches import prepare_caches
 from deeprc.cli.flags import COMMANDS, MessageFormatter, load_command, name_flags
 from deeprc.cli.signals import ending_by_signals
-from deeprc.errors import InputError
+from deeprc.errors import InputError, showing_parameters
 
 __all__ = ["main", "prepare_process"]
 
@@ -79,6 +79,7 @@ def _cli(ctx: click.Context, debug: bool) -> None:
     Start with `deeprc quickstart`.
     """
     ctx.obj = {"debug": debug}
+    ctx.with_resource(showing_parameters(name_flags))
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(MessageFormatter("%(levelname)s: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)

@@ -14,20 +14,30 @@ __all__ = ["attention"]
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.argument("container")
 @click.option("-o", "--output", required=True, metavar="FILE", help="The table to write (TSV; gzip if it ends in .gz).")
-@click.option("--top", type=click.IntRange(1), help="Only the N sequences of highest weight of each repertoire.")
+@click.option("--top", type=click.IntRange(1), help="Write only the N sequences of highest weight of each repertoire.")
 @click.option(
-    "--top-overall", type=click.IntRange(1), help="Only the N sequences that rank highest in the whole cohort."
+    "--top-overall", type=click.IntRange(1), help="Write only the N sequences that rank highest in the whole cohort."
 )
 @click.option(
     "--by",
     type=click.Choice(["attention", "contribution", "response"]),
-    help="How --top-overall ranks: where the network looks (default); what adds most to a class; what would, alone.",
+    help="How --top-overall ranks sequences: by their attention logit, by what they add to a class (contribution), or"
+    " by what they would add alone (response).  [default: attention]",
 )
 @click.option(
-    "--class", "class_name", metavar="NAME", help="The class for --by; the (first) target's positive one by default."
+    "--class",
+    "class_name",
+    metavar="NAME",
+    help="The class that --by means.  [default: the positive class of the first target]",
 )
-@click.option("--repertoire", "repertoires", multiple=True, metavar="ID", help="Only this repertoire; repeatable.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
+@click.option(
+    "--repertoire",
+    "repertoires",
+    multiple=True,
+    metavar="ID",
+    help="Write only this repertoire. The option may be given several times.",
+)
+@click.option("--device", default="auto", show_default=True, help="Where to compute: auto, cpu, cuda, cuda:1, ...")
 def attention(
     runs: tuple[str, ...],
     container: str,
@@ -36,9 +46,10 @@ def attention(
     top_overall: int | None,
     repertoires: tuple[str, ...],
     device: str,
-    **ranking: str | None,
+    by: str | None,
+    class_name: str | None,
 ) -> None:
-    """Write the attention of RUN on every sequence of CONTAINER; of several runs the mean, as they predict together.
+    """Write the attention of RUN on every sequence of CONTAINER. Several runs give their mean attention.
 
     FILE is an AIRR Rearrangement table with attention_weight (by which the prediction averages: it sums to 1 over the
     repertoire), attention_rank, attention_logit (comparable between repertoires), head (the one that looks most), and
@@ -62,7 +73,6 @@ def attention(
     from deeprc.interpretation.survey import find_direction
     from deeprc.runs.ensemble import load_ensemble
 
-    by, class_name = ranking["by"], ranking["class_name"]
     if top is not None and top_overall is not None:
         raise InputError("--top keeps sequences of each repertoire, --top-overall of all together: give one of them")
     if top_overall is None and (by or class_name):

@@ -13,8 +13,6 @@ from typing import Any
 import click
 from tqdm import tqdm
 
-from deeprc.cli.flags import name_flags
-
 __all__ = ["benchmark"]
 
 _LINE_SECONDS = 30.0
@@ -125,7 +123,7 @@ def benchmark(
         if (Path(output) / "benchmark.yaml").exists():
             click.echo("\nInterrupted. Continue with the same command and --resume.", err=True)
         raise
-    click.echo(name_flags(result.table))
+    click.echo(result.table)
     click.echo(f"Wrote {output}")
     if result.failures:
         sys.exit(1)

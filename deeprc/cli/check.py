@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
-from deeprc.cli.flags import name_flags
 from deeprc.cli.reading import file_bar, reading_options
 from deeprc.datasets.options import ReadingOptions
 from deeprc.errors import InputError
-
-if TYPE_CHECKING:
-    from deeprc.checks import CohortCheck
 
 __all__ = ["check"]
 
@@ -62,7 +56,7 @@ def check(
     metadata: Path | None,
     targets: tuple[str, ...],
     group_by: str | None,
-    reading: ReadingOptions,
+    reading: Callable[[], ReadingOptions],
     jobs: int | None,
     output: Path | None,
     as_json: bool,
@@ -100,21 +94,12 @@ def check(
     else:
         with file_bar() as show:
             found = check_cohort(
-                sources, metadata, targets=targets, group_by=group_by, options=reading, jobs=jobs, progress=show
+                sources, metadata, targets=targets, group_by=group_by, options=reading(), jobs=jobs, progress=show
             )
-    found = _with_flags(found)
     if output is not None:
         write_check(found, output)
     click.echo(json.dumps(found.to_dict(), indent=2) if as_json else found.to_text())
     ctx.exit(0 if found.ok else 1)
-
-
-def _with_flags(found: CohortCheck) -> CohortCheck:
-    """Return what was found with options in the place of the parameters that it names."""
-    findings = (
-        replace(each, message=name_flags(each.message), advice=name_flags(each.advice)) for each in found.findings
-    )
-    return replace(found, findings=tuple(findings))
 
 
 def _is_one_container(sources: Sequence[Path]) -> bool:

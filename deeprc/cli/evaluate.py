@@ -15,14 +15,16 @@ __all__ = ["evaluate"]
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.argument("container")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, in the layout of metrics.json, and the warnings.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the metrics as JSON, as in metrics.json, with the warnings."
+)
+@click.option("--device", default="auto", show_default=True, help="Where to compute: auto, cpu, cuda, cuda:1, ...")
 def evaluate(runs: tuple[str, ...], container: str, as_json: bool, device: str) -> None:
-    """Measure RUN on CONTAINER: AUC (of a number r2, rank correlation, mean error) with 95% intervals; controls.
+    """Measure how well RUN predicts CONTAINER, and compare it with controls that read no receptor sequence.
 
-    Metrics are given for each part of the split (train, validation, test) of RUN; repertoires that it has not seen are
-    "new".
-    Several runs predict together, as in `deeprc predict`.
+    Classes are measured by the AUC, numbers by r2, rank correlation and mean absolute error, with 95% intervals.
+    Metrics are given for each part of the split of RUN (train, validation, test), and for repertoires that RUN has not
+    seen ("new"). Several runs predict together, as in `deeprc predict`.
 
     \b
     Examples:

@@ -2,7 +2,7 @@
 
 A message of the library names a parameter as Python does, in backticks: `locus`, or with a value `locus=TRB`. The
 command line shows the option instead: --locus, --locus TRB. So the library knows nothing of options, and a message
-needs no second text.
+needs no second text. A function of the library that has no option becomes the command that calls it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import importlib
 import logging
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 
 import click
 
@@ -38,6 +37,9 @@ COMMANDS = {
 }
 """The names of the commands, and what `deeprc --help` says of each."""
 
+_FUNCTIONS = {"resume_run": "deeprc train --resume RUN"}
+"""Functions that messages of the library name, and how the command line calls them."""
+
 
 class MessageFormatter(logging.Formatter):
     """Formats a log record, and names options in it."""
@@ -60,7 +62,9 @@ def name_flags(text: str) -> str:
         return text
 
     def as_option(found: re.Match[str]) -> str:
-        option = _options().get(found[1])
+        if found[1] in _FUNCTIONS:
+            return _FUNCTIONS[found[1]]
+        option = _find_option(found[1])
         if option is None:
             return found[0]
         flag = next(name for name in option.opts if name.startswith("--"))
@@ -69,16 +73,20 @@ def name_flags(text: str) -> str:
     return PARAMETER.sub(as_option, text)
 
 
-@lru_cache
-def _options() -> dict[str, click.Option]:
-    """Return the options of all commands by the names of their parameters, which mean the same in every command."""
-    commands = [command for name in COMMANDS for command in _with_subcommands(load_command(name))]
-    return {
-        option.name: option
-        for command in commands
-        for option in command.params
-        if isinstance(option, click.Option) and option.name is not None
-    }
+def _find_option(name: str) -> click.Option | None:
+    """Return the option of a parameter: the running command's, or that of the first other command that has it."""
+    options = (each for command in _commands() for each in command.params if isinstance(each, click.Option))
+    return next((option for option in options if option.name == name and option.expose_value), None)
+
+
+def _commands() -> Iterator[click.Command]:
+    """Yield the running command, then all others; these are imported only if they are asked for, which takes long."""
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        yield context.command
+    running = None if context is None else context.find_root().invoked_subcommand
+    for name in sorted(COMMANDS, key=lambda name: name != running):
+        yield from _with_subcommands(load_command(name))
 
 
 def _with_subcommands(command: click.Command) -> Iterator[click.Command]:

@@ -15,13 +15,13 @@ __all__ = ["plot"]
 @click.argument("kind", type=click.Choice(KINDS), metavar="KIND")
 @click.argument("paths", nargs=-1, required=True, metavar="RUN... [CONTAINER]")
 @click.option("-o", "--output", required=True, metavar="FILE", help="The picture to write: .png, .svg or .pdf.")
-@click.option("--target", help="The target (COLUMN=CLASS for one of several classes), where there are several.")
-@click.option("--repertoire", metavar="ID", help="Only this repertoire.")
+@click.option("--target", help="The target to draw if there are several; COLUMN=CLASS for one of several classes.")
+@click.option("--repertoire", metavar="ID", help="Draw only this repertoire.")
 @click.option(
-    "--class", "class_name", metavar="NAME", help="Whose sequences to show.  [default: of the positive class]"
+    "--class", "class_name", metavar="NAME", help="The class whose sequences are drawn.  [default: the positive class]"
 )
-@click.option("--field", type=click.Choice(["v_call", "j_call"]), help="Which genes.  [default: v_call]")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
+@click.option("--field", type=click.Choice(["v_call", "j_call"]), help="The genes to draw.  [default: v_call]")
+@click.option("--device", default="auto", show_default=True, help="Where to compute: auto, cpu, cuda, cuda:1, ...")
 def plot(
     kind: str,
     paths: tuple[str, ...],
@@ -32,7 +32,7 @@ def plot(
     """Draw one figure of RUN as PNG, SVG or PDF.
 
     \b
-    From RUN alone, or as predicted anew for CONTAINER:
+    From the predictions of RUN, or from new predictions if CONTAINER is given:
       roc, precision-recall, calibration   how good a target's predictions are
       regression                           predicted against true numbers
     From RUN alone:
@@ -46,7 +46,7 @@ def plot(
       kernels      what each kernel adds
       sequences    the top sequences, residues coloured by what they add
 
-    Several runs predict together, as in `deeprc predict`; their history and kernels are drawn one by one.
+    Several runs predict together, as in `deeprc predict`. Each run's history and kernels are drawn separately.
 
     \b
     Examples:

@@ -15,16 +15,17 @@ __all__ = ["predict"]
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.argument("container")
 @click.option("-o", "--output", required=True, metavar="FILE", help="The table to write (TSV).")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
+@click.option("--device", default="auto", show_default=True, help="Where to compute: auto, cpu, cuda, cuda:1, ...")
 def predict(runs: tuple[str, ...], container: str, output: str, device: str) -> None:
     """Predict the targets of RUN for every repertoire of CONTAINER, in the container's order.
 
-    The table's columns: repertoire_id, split (train, validation or test when RUN was trained; else new), target, label,
-    probability.
+    The table has the columns repertoire_id, split, target, label and probability. The split says how RUN was trained:
+    train, validation or test; repertoires that RUN has not seen are "new".
 
-    Several runs predict together, by the mean of their outputs (log-odds, of a regression its numbers). A repertoire
-    that any of them learned from counts as train, else one that any stopped by as validation; so train them with the
-    same --fold and --seed, and each with another --validation-fold.
+    Several runs predict together: the prediction is the mean of their outputs (log-odds, or the numbers of a
+    regression). If a repertoire was in the training fold of any run, its split is train; otherwise, if it was in the
+    validation fold of any run, its split is validation. So train the runs with the same --fold and --seed, and each
+    with another --validation-fold.
 
     \b
     Examples:

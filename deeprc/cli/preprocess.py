@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -33,7 +34,7 @@ def preprocess(
     sources: tuple[Path, ...],
     metadata: Path,
     output: Path,
-    reading: ReadingOptions,
+    reading: Callable[[], ReadingOptions],
     skip_bad_files: bool,
     jobs: int | None,
 ) -> None:
@@ -50,7 +51,7 @@ def preprocess(
     """
     with file_bar() as show:
         report = preprocess_cohort(
-            sources, metadata, output, options=reading, skip_bad_files=skip_bad_files, jobs=jobs, progress=show
+            sources, metadata, output, options=reading(), skip_bad_files=skip_bad_files, jobs=jobs, progress=show
         )
     click.echo(report.to_text())
     click.echo(f"wrote {output}")

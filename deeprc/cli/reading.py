@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import partial, wraps
 from typing import Any
 
 import click
@@ -79,14 +79,18 @@ _OPTIONS: tuple[Callable[..., Any], ...] = (
 
 
 def reading_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say how files are read; the command gets them as one `ReadingOptions`, `reading`."""
+    """Add the options that say how files are read.
 
-    @functools.wraps(command)
+    The command gets `reading`, a function without parameters that checks these options and returns them as one
+    `ReadingOptions`. So a command can first check whether it has files to read.
+    """
+
+    @wraps(command)
     def with_reading(*, keep_nucleotide_clonotypes: bool, merge: Any, **others: Any) -> None:
         names = [field.name for field in fields(ReadingOptions) if field.name in others]
         values = {name: others.pop(name) for name in names}
         merge = "none" if keep_nucleotide_clonotypes else merge
-        command(reading=ReadingOptions(merge=merge, **values), **others)
+        command(reading=partial(ReadingOptions, merge=merge, **values), **others)
 
     for option in reversed(_OPTIONS):
         with_reading = option(with_reading)

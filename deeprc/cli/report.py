@@ -14,17 +14,21 @@ __all__ = ["report"]
 @click.argument("paths", nargs=-1, required=True, metavar="RUN... CONTAINER | BENCHMARK")
 @click.option("-o", "--output", required=True, metavar="FILE", help="The HTML file to write.")
 @click.option(
-    "--top", type=click.IntRange(1), default=1000, show_default=True, help="Sequences to keep for each class."
+    "--top",
+    type=click.IntRange(1),
+    default=1000,
+    show_default=True,
+    help="Number of sequences that are listed for each class.",
 )
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
+@click.option("--device", default="auto", show_default=True, help="Where to compute: auto, cpu, cuda, cuda:1, ...")
 def report(paths: tuple[str, ...], output: str, top: int, device: str) -> None:
-    """Write what RUN found in CONTAINER, or what a BENCHMARK found, as one HTML file.
+    """Write a report of RUN on CONTAINER, or of a BENCHMARK, as one HTML file.
 
-    The file holds everything: it opens in any browser without a network, and can be sent on. A run's report shows how
-    good the network is, warnings, controls, attention, the sequences and motifs that speak for each class, and how to
-    make it all again; it needs deeprc[interpret]. A benchmark's shows all methods in one table, and their curves.
+    The file opens in any browser, without an internet connection. The report of a run shows how good the network is,
+    warnings, controls, attention, the sequences and motifs that indicate each class, and the commands that reproduce
+    it; it needs deeprc[interpret]. The report of a benchmark shows all methods in one table, and their curves.
 
-    Several runs predict together, as in `deeprc predict`: their report shows what they are and see together.
+    Several runs predict together, as in `deeprc predict`, and get one report.
 
     \b
     Examples:

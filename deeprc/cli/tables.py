@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from deeprc.cli.flags import name_flags
+from deeprc.errors import show_parameters
 
 if TYPE_CHECKING:
     from deeprc.evaluation.caution import Caution
@@ -72,7 +72,7 @@ def _control(side: str, target: str, values: Mapping[str, Any]) -> dict[str, str
 def caution_lines(cautions: Sequence[Caution]) -> Iterator[str]:
     """Yield each warning as a line of text."""
     for each in cautions:
-        yield f"{'Warning' if each.level == 'warning' else 'Note'}: {name_flags(each.text)}"
+        yield f"{'Warning' if each.level == 'warning' else 'Note'}: {show_parameters(each.text)}"
 
 
 def head_lines(heads: Sequence[HeadSummary]) -> Iterator[str]:

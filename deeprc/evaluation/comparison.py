@@ -195,8 +195,8 @@ def _summary(folds: _Folds, scoring: Scoring) -> dict[str, Any]:
 
 
 def _best(rows: Sequence[Mapping[str, Any]], scoring: Scoring) -> str | None:
-    able = [row for row in rows if row["kind"] == "method" and not np.isnan(row[scoring.estimate])]
-    return max(able, key=lambda row: (row["n_folds"], row[scoring.estimate]))["method"] if able else None
+    eligible = [row for row in rows if row["kind"] == "method" and not np.isnan(row[scoring.estimate])]
+    return max(eligible, key=lambda row: (row["n_folds"], row[scoring.estimate]))["method"] if eligible else None
 
 
 def _against(folds: _Folds, best: _Folds, scoring: Scoring, *, is_best: bool, seed: int) -> dict[str, Any]:

@@ -46,11 +46,13 @@ class SheetColumns(NamedTuple):
 
 def columns_for_control(metadata: pd.DataFrame, tasks: Sequence[Task]) -> SheetColumns:
     """Return the columns that a control reads, and the columns that it leaves out although it could read them."""
-    able = control_columns(metadata, left_out={*(task.column for task in tasks), *_NAMES, *subject_columns(metadata)})
+    eligible = control_columns(
+        metadata, left_out={*(task.column for task in tasks), *_NAMES, *subject_columns(metadata)}
+    )
     known = [labels([task], metadata)[:, 0] for task in tasks if task.column in metadata]
     person = people(metadata, subject_column(metadata, None))
     found = SheetColumns([], [], [])
-    for name in able:
+    for name in eligible:
         if _names_each(metadata[name], person):
             found.identifying.append(name)
         elif any(_says(metadata[name], label) for label in known):

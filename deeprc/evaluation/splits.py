@@ -98,7 +98,7 @@ def make_split(
         If the fold or the column does not exist, or there are too few groups or repertoires of a class.
     """
     if not (n_folds >= 3 and 0 <= fold < n_folds):
-        raise InputError(f"`folds={n_folds}`, `fold={fold}`: expected at least 3 folds and a fold from 0 to folds - 1")
+        raise InputError(f"`folds={n_folds}` `fold={fold}`: expected at least 3 folds and a fold from 0 to folds - 1")
     validation_fold = (fold + 1) % n_folds if validation_fold is None else validation_fold
     if not 0 <= validation_fold < n_folds or validation_fold == fold:
         raise InputError(

@@ -100,7 +100,7 @@ def train_run(
     """
     folder = Path(output)
     begun = folder.is_dir() and (folder / "config.yaml").exists()
-    check_new_folder(folder, hint=f"continue it with `resume={folder}`, or " if begun else "")
+    check_new_folder(folder, hint="continue it with `resume_run`, or " if begun else "")
     check_logger(logger)
     where = resolve_device(device)
     dataset = open_dataset(cohort)

@@ -258,7 +258,7 @@ def load_run(path: str | os.PathLike[str], *, device: str = "auto") -> Run:
     folder = Path(path)
     settings = read_settings(folder)
     if not (folder / "model.safetensors").exists():
-        raise InputError(f"{folder}: training has not ended; continue it with `deeprc train --resume {folder}`")
+        raise InputError(f"{folder}: training has not ended; continue it with `resume_run`")
     file, where = folder / "model.safetensors", resolve_device(device)
     model = TrainedModel.load(file, settings.config, settings.tasks, device=where, name=str(folder))
     splits, digests = read_splits(folder)

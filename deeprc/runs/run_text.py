@@ -19,7 +19,7 @@ __all__ = ["describe_ensemble", "describe_run"]
 
 _WIDTH = 100
 _LABEL = 10  # characters before a line's text
-_MOST_CLASSES = 6
+_MAX_CLASSES = 6
 _SHOWN = {"auc": "AUC", "balanced_accuracy": "balanced accuracy", "r2": "r2", "mae": "mean error"}
 _OF_KIND = {"binary": ("auc",), "multiclass": ("auc", "balanced_accuracy"), "regression": ("r2", "mae")}
 
@@ -60,8 +60,8 @@ def _classes(task: Task) -> str:
         return ""
     if task.kind == "binary":
         return f": {task.positive} against {task.negative}"
-    more = f" and {len(task.classes) - _MOST_CLASSES} more" if len(task.classes) > _MOST_CLASSES else ""
-    return f": {', '.join(task.classes[:_MOST_CLASSES])}{more}"
+    more = f" and {len(task.classes) - _MAX_CLASSES} more" if len(task.classes) > _MAX_CLASSES else ""
+    return f": {', '.join(task.classes[:_MAX_CLASSES])}{more}"
 
 
 def _tested(path: Path, tasks: Sequence[Task]) -> list[tuple[str, str]]:

@@ -14,6 +14,7 @@ from deeprc.benchmarking.latex import _latex, render_latex
 from deeprc.benchmarking.markdown import _escaped, render_markdown
 from deeprc.benchmarking.result import BenchmarkResult
 from deeprc.benchmarking.tables import _duration, chosen_settings, results_tsv
+from deeprc.errors import showing_parameters
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.comparison import MethodInfo, compare, fold_metrics, p_text
 from deeprc.evaluation.scoring import MulticlassScoring
@@ -218,6 +219,15 @@ def test_one_fold_has_no_spread() -> None:
     methods = [METHODS[2]]
     (_, row) = table_rows(render_markdown(result(single, methods, n_folds=1)))
     assert row[1] == f"**{value('a', 'auc').iloc[0]:.3f}**"
+
+
+def test_tables_show_parameters_as_their_reader_knows_them() -> None:
+    known = [Caution("warning", "Use `group_by='donor'`.", "setup")]
+    assert "- Use `group_by='donor'`.\n" in markdown(known=known)
+    assert r"Use \textasciigrave{}group\_by='donor'\textasciigrave{}." in render_latex(result(known=known))
+    with showing_parameters(lambda text: text.replace("`group_by='donor'`", "--group-by donor")):
+        assert "- Use --group-by donor.\n" in markdown(known=known)
+        assert "Use --group-by donor." in render_latex(result(known=known))
 
 
 def test_markdown_escapes() -> None:

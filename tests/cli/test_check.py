@@ -1,6 +1,7 @@
 """`deeprc check` from the command line: exit codes, JSON, and nothing written."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -131,6 +132,24 @@ def test_files_need_a_sheet(cohort: Path) -> None:
     result = CliRunner().invoke(check, [str(cohort / "files")])
     assert result.exit_code == 2
     assert "need --metadata SHEET" in result.output
+
+
+def test_the_kind_of_the_source_is_said_before_its_options(cohort: Path, container: Path) -> None:
+    wrong = ["--format", "generic"]  # without --sequence-column
+    assert "need --metadata SHEET" in CliRunner().invoke(check, [str(cohort / "files"), *wrong]).output
+    error = CliRunner().invoke(check, [str(container), *wrong]).exception
+    assert str(error).endswith("is a container, which has its own metadata; leave out --format")
+
+
+def test_tables_name_options_and_json_names_parameters(
+    cohort: Path, deeprc: Callable[..., tuple[int, str, str]]
+) -> None:
+    _, out, _ = deeprc("check", cohort / "files", "--metadata", cohort / "sheet.tsv", "--output", cohort / "found")
+    assert "name what is to be predicted with --target\n" in out
+    advice = pd.read_csv(cohort / "found" / "findings.tsv", sep="\t").set_index("code")["advice"]
+    assert advice["checked-targets"] == "name what is to be predicted with --target"
+    stored = json.loads((cohort / "found" / "check.json").read_text())["findings"]
+    assert "name what is to be predicted with `targets`" in [each["advice"] for each in stored]
 
 
 def test_a_folder_holds_everything_and_is_replaced(cohort: Path) -> None:

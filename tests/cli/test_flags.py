@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import logging
 import re
+import subprocess
+import sys
 from pathlib import Path
 
+import click
 import pytest
 
 import deeprc
+from deeprc.checks.findings import Finding
 from deeprc.cli.flags import MessageFormatter, name_flags
+from deeprc.errors import show_parameters, showing_parameters
 
 
 @pytest.mark.parametrize(
@@ -25,10 +30,38 @@ from deeprc.cli.flags import MessageFormatter, name_flags
         ("`n_jobs=0`: expected", "--n_jobs 0: expected"),
         ("`fit` first; `key: value`; `x.y`", "`fit` first; `key: value`; `x.y`"),  # no parameters
         ("a ` alone", "a ` alone"),
+        ("`list`, `debug`", "`list`, `debug`"),  # options that are no parameters of a function
+        ("continue it with `resume_run`", "continue it with deeprc train --resume RUN"),  # a function
     ],
 )
 def test_a_parameter_in_a_message_becomes_its_option(message, shown):
     assert name_flags(message) == shown
+
+
+def test_the_running_command_says_how_its_option_is_called():
+    command = click.Command("mine", params=[click.Option(["--n_jobs", "jobs"]), click.Option(["--only", "locus"])])
+    with click.Context(command):
+        assert name_flags("`jobs=0`, `locus`, `group_by`") == "--n_jobs 0, --only, --group-by"
+    assert name_flags("`jobs=0`, `locus`") == "--jobs 0, --locus"
+
+
+def test_a_message_imports_no_other_command(tmp_path):
+    program = (
+        "import sys\nfrom deeprc.cli import main\n"
+        "try: main(['preprocess', 'x', '--metadata', 'y', '-o', 'z.h5', '--jobs', '0'])\n"
+        "except SystemExit: print([name for name in ('deeprc.cli.plot', 'scipy.stats') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert (done.stdout, done.stderr) == ("[]\n", "Error: --jobs: expected at least 1, found 0\n")
+
+
+def test_what_people_read_shows_parameters_as_they_know_them():
+    finding = Finding("note", "mixed-chains", "several", "use `locus=TRB`")
+    assert finding.to_text() == "note: mixed-chains: several\n    -> use `locus=TRB`"
+    with showing_parameters(name_flags):
+        assert finding.to_text() == "note: mixed-chains: several\n    -> use --locus TRB"
+        assert finding.to_dict()["advice"] == "use `locus=TRB`"  # data
+    assert show_parameters("`locus`") == "`locus`"
 
 
 def test_log_lines_name_options():

@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
-from deeprc.datasets import container_writer, reading
+from deeprc.datasets import container_writer, preprocessing, reading
 from deeprc.datasets.cleaning import Cleaning
 from deeprc.datasets.container import Container
 from deeprc.datasets.container_writer import ContainerWriter
@@ -35,6 +35,16 @@ def fails(cohort, **options):
         run(cohort, **options)
     assert sorted(cohort.rglob("*")) == before
     return str(error.value)
+
+
+def test_a_missing_result_is_an_error(cohort, monkeypatch):
+    def too_few(readings, jobs, read):
+        yield from reading.read_files(readings[:-1], jobs, read)
+
+    monkeypatch.setattr(preprocessing, "read_files", too_few)
+    with pytest.raises(ValueError, match="shorter"):
+        run(cohort)
+    assert not (cohort / "cohort.h5").exists()
 
 
 def test_the_container_follows_the_sheet(cohort):

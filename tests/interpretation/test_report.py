@@ -395,6 +395,7 @@ def test_benchmark(compared: Path, tmp_path: Path) -> None:
     assert "What the controls say" in [text for _, text in page.headings]
     assert "--target status=case --methods knn-minmax,repertoire-size,v-gene-usage" in page.words
     assert len(page.of("svg")) == 1
+    assert "Use `group_by='patient_id'`." in page.words  # in Python; a command names its option
 
 
 def test_merged_classes_are_called_by_both_names() -> None:
@@ -439,3 +440,4 @@ def test_command(
         main(["report", str(compared), "-o", str(target)])
     assert not end.value.code
     assert capsys.readouterr().out == f"Wrote {target}\n"
+    assert "Use --group-by 'patient_id'." in Page(target.read_text(encoding="utf-8")).words

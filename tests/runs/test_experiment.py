@@ -189,7 +189,7 @@ def test_a_run_resumes_to_the_same_files(cohort: RepertoireDataset, tmp_path: Pa
     train_run(cohort.container.path, tmp_path / "whole", **arguments)  # type: ignore[arg-type]
     with pytest.raises(Killed):
         train_run(cohort.container.path, tmp_path / "cut", progress=killing(17), **arguments)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"training has not ended; continue it with `deeprc train --resume"):
+    with pytest.raises(InputError, match=r"training has not ended; continue it with `resume_run`"):
         load_run(tmp_path / "cut")
     resume_run(tmp_path / "cut")
     for name in ("metrics.json", "predictions.tsv", "splits.json"):

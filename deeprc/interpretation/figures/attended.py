@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["attention_bands", "attention_figure", "gene_figure", "metastable_figure"]
 
-_MOST_POINTS = 200  # in a box; more would only be ink
-_MOST_GENES = 25
+_MAX_POINTS = 200  # in a box; more would only be ink
+_MAX_GENES = 25
 _SHARES_OF_N = ((1.0, "all"), (1 / 2, "1/2"), (1 / 8, "1/8"), (1 / 32, "1/32"))  # where the operating classes part
 
 
@@ -99,7 +99,7 @@ def _box(axis: Axes, sizes: NDArray[np.float64], at: float, width: float, style:
         capprops=line,
         medianprops={"color": INK, "linewidth": 1.8, "zorder": 4},
     )
-    shown = sizes[np.unique(np.linspace(0, len(sizes) - 1, min(len(sizes), _MOST_POINTS)).astype(np.int64))]
+    shown = sizes[np.unique(np.linspace(0, len(sizes) - 1, min(len(sizes), _MAX_POINTS)).astype(np.int64))]
     x = at + 0.8 * width * spread(len(shown))
     (dots,) = axis.plot(
         x, shown, linestyle="", marker=style["marker"], markersize=3, color=style["color"], markerfacecolor="none"
@@ -207,7 +207,7 @@ def gene_figure(genes: pd.DataFrame, field: str = "v_call") -> Figure:
     if own.empty:
         raise InputError(f"the cohort has no {field}, so there is no gene usage to draw")
     difference = own["attended"] - own["all"]
-    kept = difference.abs().sort_values(ascending=False, kind="stable").index[:_MOST_GENES]
+    kept = difference.abs().sort_values(ascending=False, kind="stable").index[:_MAX_GENES]
     own = own.loc[difference[kept].sort_values(kind="stable").index]
     names = [str(name) or "unknown" for name in own["name"]]
     figure, axis = panel(2.7, 0.17 * len(own) + 0.2, left=1.1)

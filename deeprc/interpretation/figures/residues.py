@@ -34,7 +34,7 @@ CHEMISTRY = {
 }
 """Kinds of residues: their letters, and their colour in a logo."""
 
-_MOST_KERNELS = 20
+_MAX_KERNELS = 20
 _THINNEST = 0.006  # letters of a logo, in heights of its panel
 _LETTER = 0.17  # inches across, in `sequence_figure`
 _STRONGEST = 0.75  # opacity of the strongest colour behind a letter
@@ -177,7 +177,7 @@ def kernels_figure(kernels: ArrayLike, *, output: str = "the output", place: int
     if values.ndim != 2 or values.size == 0:
         raise InputError(f"expected contributions of kernels to sequences, (n, D), found {values.shape}")
     mean = values.mean(axis=0)
-    kept = np.argsort(-np.abs(mean), kind="stable")[:_MOST_KERNELS]
+    kept = np.argsort(-np.abs(mean), kind="stable")[:_MAX_KERNELS]
     kept = kept[np.argsort(-mean[kept], kind="stable")]
     figure, axis = panel(max(2.4, 0.16 * len(kept)), 2.0)
     above = mean[kept] >= 0

@@ -14,7 +14,7 @@ __all__ = ["draw_background", "draw_compared", "matched", "unique_rows"]
 
 _POOL = 4  # times as many sequences as wanted are drawn, from which those of the right lengths are kept
 _MATCHED = 0.9  # of the background must have the lengths of the attended sequences, where there are enough at all
-_FEWEST_EACH = 5  # background sequences for each attended one are worth lengths that differ
+_MIN_EACH = 5  # background sequences for each attended one are worth lengths that differ
 
 
 def unique_rows(sequences: pd.DataFrame, change: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -62,7 +62,7 @@ def matched(
     factors = np.unique(np.append(have[lengths] / want[lengths], max_rows / len(wanted)))
     factors = factors[factors <= max_rows / len(wanted)]
     filled = np.array([np.minimum(have, factor * want).sum() / max(factor * want.sum(), 1) for factor in factors])
-    factor = max(factors[filled >= _MATCHED].max(initial=0.0), min(_FEWEST_EACH, max_rows / len(wanted)))
+    factor = max(factors[filled >= _MATCHED].max(initial=0.0), min(_MIN_EACH, max_rows / len(wanted)))
     number = np.minimum(have, np.floor(factor * want + 1e-9).astype(np.int64))
     keys = rng.random(len(available))
     order = np.lexsort((keys, available))

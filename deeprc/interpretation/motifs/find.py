@@ -52,8 +52,8 @@ __all__ = ["AttendedMotif", "Source", "find_all_motifs", "find_motifs", "motif_t
 
 _SPAN = 9  # of a seed, where there is no kernel
 _SEARCHED = 2  # times as many patterns as wanted are searched for: some are alike
-_LEAST_ODDS = 4.0  # of what counts as a motif: with 1,000 sequences, the faintest preference is significant
-_MOST_COMMON = 0.25  # share of the background that may carry it
+_MIN_ODDS = 4.0  # of what counts as a motif: with 1,000 sequences, the faintest preference is significant
+_MAX_COMMON = 0.25  # share of the background that may carry it
 _FLANK = 3  # positions beside the pattern that a matrix may show
 _INFORMATIVE = 0.5  # bits that the outermost of them must have
 
@@ -347,7 +347,7 @@ def _independent(samples: ComparedSequences, found: Sequence[_Found]) -> list[_F
 def _is_special(samples: ComparedSequences, masks: Masks) -> bool:
     n_with, others_with = samples.counts([masks])[:, 0].tolist()
     odds = odds_ratio(n_with, samples.n, others_with, samples.others)
-    return odds >= _LEAST_ODDS and others_with <= _MOST_COMMON * samples.others
+    return odds >= _MIN_ODDS and others_with <= _MAX_COMMON * samples.others
 
 
 def _motif(evidence: _Evidence, found: _Found, carriers: pd.DataFrame) -> AttendedMotif:

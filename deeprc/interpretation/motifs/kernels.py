@@ -17,7 +17,7 @@ from deeprc.nn.inference import Inference
 
 __all__ = ["best_windows", "kernel_pattern", "kernel_shares", "search_kernels"]
 
-_LEAST_SHARE = 0.05  # of the attribution must a kernel have
+_MIN_SHARE = 0.05  # of the attribution must a kernel have
 _POSITIONS = 4  # of a kernel make its first pattern
 
 
@@ -46,7 +46,7 @@ def search_kernels(
     if span is None:
         return []
     shares = kernel_shares(kernels)
-    chosen = np.flatnonzero(shares >= _LEAST_SHARE)
+    chosen = np.flatnonzero(shares >= _MIN_SHARE)
     starts = best_windows(inference, index, chosen) if len(chosen) else np.zeros((samples.n, 0), np.int64)
     found = []
     for place, kernel in enumerate(chosen.tolist()):

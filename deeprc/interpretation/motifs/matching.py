@@ -22,7 +22,7 @@ __all__ = ["count_carriers", "erased", "find_carriers", "freed_residues", "prefi
 
 _WORD = 64
 _N_PARTS = 64  # the sequences are shared out in so many parts, whatever the number of threads
-_MOST_RESIDUES = 20
+_MAX_RESIDUES = 20
 
 
 class _Automaton(NamedTuple):
@@ -53,7 +53,7 @@ def _automaton(patterns: Sequence[Masks]) -> _Automaton:
     ends = np.zeros((2, len(used)), np.uint64)
     for masks, w, s in zip(patterns, word, start, strict=True):
         for j, mask in enumerate(masks.tolist()):
-            accepted = [r for r in range(_MOST_RESIDUES) if mask >> r & 1]
+            accepted = [r for r in range(_MAX_RESIDUES) if mask >> r & 1]
             letters[w, accepted] |= np.uint64(1 << (s + j))
         ends[0, w] |= np.uint64(1 << s)
         ends[1, w] |= np.uint64(1 << (s + len(masks) - 1))
@@ -175,7 +175,7 @@ def _free(
             misses, missed = 0, 0
             for j in range(width):
                 r = residues[start + j]
-                if r >= _MOST_RESIDUES or not (masks[j] >> np.uint32(r)) & np.uint32(1):
+                if r >= _MAX_RESIDUES or not (masks[j] >> np.uint32(r)) & np.uint32(1):
                     misses += 1
                     missed = j
                     if misses > 1:
@@ -185,20 +185,20 @@ def _free(
             low, high = (missed, missed + 1) if misses else (-flank, width + flank)
             for j in range(max(low, first - start), min(high, stop - start)):
                 r = residues[start + j]
-                if r < _MOST_RESIDUES:
+                if r < _MAX_RESIDUES:
                     bits[row, flank + j] |= np.uint32(1) << np.uint32(r)
 
 
 @njit(nogil=True)
 def residue_counts(bits: NDArray[np.uint32], n_first: int) -> NDArray[np.int64]:
     """Count the rows of (N, P) bits that have each residue, apart for the first rows and the others: (P, 20, 2)."""
-    counts = np.zeros((bits.shape[1], _MOST_RESIDUES, 2), np.int64)
+    counts = np.zeros((bits.shape[1], _MAX_RESIDUES, 2), np.int64)
     for row in range(len(bits)):
         side = 0 if row < n_first else 1
         for position in range(bits.shape[1]):
             mask = bits[row, position]
             if mask:
-                for r in range(_MOST_RESIDUES):
+                for r in range(_MAX_RESIDUES):
                     if (mask >> np.uint32(r)) & np.uint32(1):
                         counts[position, r, side] += 1
     return counts
@@ -207,17 +207,17 @@ def residue_counts(bits: NDArray[np.uint32], n_first: int) -> NDArray[np.int64]:
 @njit(nogil=True)
 def prefix_counts(bits: NDArray[np.uint32], n_first: int, order: NDArray[np.int64]) -> NDArray[np.int64]:
     """Count the rows that have one of the first s residues of an order, (P, 20), as `residue_counts`: [:, s - 1]."""
-    counts = np.zeros((bits.shape[1], _MOST_RESIDUES, 2), np.int64)
+    counts = np.zeros((bits.shape[1], _MAX_RESIDUES, 2), np.int64)
     for row in range(len(bits)):
         side = 0 if row < n_first else 1
         for position in range(bits.shape[1]):
             mask = bits[row, position]
             if mask:
-                for place in range(_MOST_RESIDUES):
+                for place in range(_MAX_RESIDUES):
                     if (mask >> np.uint32(order[position, place])) & np.uint32(1):
                         counts[position, place, side] += 1
                         break
-    for place in range(1, _MOST_RESIDUES):
+    for place in range(1, _MAX_RESIDUES):
         counts[:, place] += counts[:, place - 1]
     return counts
 
@@ -242,7 +242,7 @@ def _erase(
             matches = True
             for j in range(width):
                 r = residues[start + j]
-                if r >= _MOST_RESIDUES or not (masks[j] >> np.uint32(r)) & np.uint32(1):
+                if r >= _MAX_RESIDUES or not (masks[j] >> np.uint32(r)) & np.uint32(1):
                     matches = False
                     break
             if matches:

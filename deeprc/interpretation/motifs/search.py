@@ -29,7 +29,7 @@ SIGNIFICANT = log(0.05)
 _FLANK = 4  # a step may reach so far beyond a pattern's ends
 _SEEDS = 8  # that are generalised; the best of what becomes of them is kept
 _TRIES = 5  # steps that are tried, the most promising first
-_MOST_ACCEPTED = 6  # residues, unless all are
+_MAX_ACCEPTED = 6  # residues, unless all are
 _RARE = 0.05  # a residue must have this share of the windows to be accepted
 _COMMON = 0.9  # residues that have this share of the windows together are required, whatever the p-value
 _ABOVE = 1.5  # times as frequent as expected must a residue be
@@ -112,7 +112,7 @@ def _steps(samples: ComparedSequences, masks: Masks) -> list[tuple[float, Masks]
     padded = np.concatenate([np.full(_FLANK, ANY, np.uint32), masks, np.full(_FLANK, ANY, np.uint32)])
     steps = list[Candidate]()
     for position in range(len(padded)):
-        most = min(_MOST_ACCEPTED, int((~rare[position]).sum()))
+        most = min(_MAX_ACCEPTED, int((~rare[position]).sum()))
         accepted = np.bitwise_or.accumulate(np.uint32(1) << order[position].astype(np.uint32))
         options = []
         for place in [*range(most), len(accepted) - 1]:

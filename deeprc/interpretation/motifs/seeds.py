@@ -21,7 +21,7 @@ __all__ = ["ComparedSequences", "attended_residues", "find_seeds"]
 
 _SIZES = (3, 4)  # residues of a seed
 _FEWEST = 3  # sequences in which the attribution must be on a seed
-_LEAST_SHARE = 0.25  # of the attended sequences that carry it; chance gives about half as much
+_MIN_SHARE = 0.25  # of the attended sequences that carry it; chance gives about half as much
 _ATTENDED = 8  # residues of a sequence that a seed may be made of
 
 
@@ -82,7 +82,7 @@ def find_seeds(samples: ComparedSequences, attended: NDArray[np.bool_], *, span:
     n_with, others_with = samples.counts(patterns)
     log_p = fisher_log_p(n_with, samples.n, others_with, samples.others)
     score = log_p + np.array([pattern_cost(masks) for masks in patterns])
-    score[n_on < _LEAST_SHARE * n_with] = np.inf
+    score[n_on < _MIN_SHARE * n_with] = np.inf
     best = np.argsort(score, kind="stable")[:max_seeds]
     return [patterns[i] for i in best if np.isfinite(score[i])]
 

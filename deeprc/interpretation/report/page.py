@@ -16,7 +16,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from deeprc.drawing import CLASS_COLOURS
-from deeprc.errors import InputError
+from deeprc.errors import InputError, show_parameters
 from deeprc.files import check_output_path, write_text
 from deeprc.versions import package_version
 
@@ -174,6 +174,7 @@ def render(template: str, **content: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["show_parameters"] = show_parameters
     script = _source("table.js")
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:"
