@@ -28,6 +28,7 @@ from accuracy_jobs import METHODS, Entry, Results, count_kmers, entries_of, meas
 from common import report
 
 from deeprc.benchmarking.methods import split_names
+from deeprc.cli.flags import name_flags
 from deeprc.config import Config, NetworkConfig, TrainingConfig, load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.simulation import load_recipe
@@ -104,7 +105,7 @@ def main(
         output.mkdir(parents=True, exist_ok=True)
         found = work.run(sources)
     except InputError as error:
-        raise _Unusable(str(error)) from error
+        raise _Unusable(name_flags(str(error))) from error
     _tell(found, output, device)
     if work.failures:
         raise click.ClickException(f"{work.failures} jobs failed; the same call tries them again")
