@@ -224,7 +224,7 @@ def test_only_one_process_trains_a_run(cohort: RepertoireDataset, tmp_path: Path
         train_run(cohort.container.path, tmp_path / "run", progress=second, **arguments)  # type: ignore[arg-type]
     assert refused == [
         f"{tmp_path}/run: another process is training this run; wait for its end",
-        f"{tmp_path}/run: exists already; continue it with `resume={tmp_path}/run`, or choose another `output`",
+        f"{tmp_path}/run: exists already; continue it with `resume_run`, or choose another `output`",
     ]
     resume_run(tmp_path / "run")
     assert not (tmp_path / "run" / "checkpoint").exists()
