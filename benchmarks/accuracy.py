@@ -40,7 +40,8 @@ from deeprc.evaluation.metrics import auc_interval
 from deeprc.files import write_text
 
 _KNOWN = "known-motif"
-_WITHOUT_KMERS = ("deeprc", "ensemble", _KNOWN)
+_WITHOUT_KMERS = ("deeprc", "ensemble", "public-clones", "v-genes", _KNOWN)
+_ON_REQUEST = ("ensemble", "gapped", "public-clones", "v-genes")
 _logger = logging.getLogger(__name__)
 
 
@@ -59,7 +60,7 @@ class _Unusable(click.ClickException):
 @click.option("--seeds", default="1", show_default=True, help="How many, from 0; or a list: 0,4 or 4, alone.")
 @click.option("--folds", default="0", show_default=True, help="Which of the 5 are tested: a list, or all.")
 @click.option("--preset", "presets", multiple=True, default=("deeprc",), show_default=True, help="Of DeepRC.")
-@click.option("--methods", multiple=True, help=f"Of {', '.join(METHODS)}.  [default: all but ensemble, gapped]")
+@click.option("--methods", multiple=True, help=f"Of {', '.join(METHODS)}.  [default: all but {', '.join(_ON_REQUEST)}]")
 @click.option("--background", type=click.Path(path_type=Path), help="Real sequences, for recipes that need them.")
 @click.option("--device", "device_name", default="auto", show_default=True, help="auto, cpu, cuda ...")
 @click.option("--virtual/--stored", default=None, help="Make sequences when they are read.  [default: virtual on CUDA]")
@@ -149,7 +150,7 @@ class _Work:
         waiting = [(entry, fold) for entry, fold in places if known[entry.name, fold] is None]
         if waiting:
             with self.cohorts.opened(source) as dataset:
-                if any(entry.name.partition("-")[0] not in _WITHOUT_KMERS for entry, _ in waiting):
+                if any(not entry.name.startswith(_WITHOUT_KMERS) for entry, _ in waiting):
                     click.echo(f"{source.name} seed {source.seed}: 4-mers: {count_kmers(dataset):.1f} s", err=True)
                 for entry, fold in waiting:
                     known[entry.name, fold] = self._measured(entry, source, dataset, fold)
@@ -327,7 +328,7 @@ def _check_container_alone(
 
 
 def _methods(texts: Sequence[str]) -> list[str]:
-    names = split_names(texts) or [name for name in METHODS if name not in ("ensemble", "gapped")]
+    names = split_names(texts) or [name for name in METHODS if name not in _ON_REQUEST]
     for name in names:
         if name not in METHODS:
             raise InputError(f"--methods {name}: expected some of {', '.join(METHODS)}")

@@ -53,6 +53,8 @@ METHODS: Mapping[str, str | None] = {
     "gapped": "gapped-logistic",
     "svm": "svm-minmax",
     "burden": "burden-test",
+    "public-clones": "public-clones",
+    "v-genes": "v-gene-usage",
 }
 """What the other methods are called in `deeprc.benchmarking.methods`."""
 _SEARCH = "quick"
@@ -242,7 +244,7 @@ def _trained_alone(
         "seconds": trained.seconds,
         "test_seconds": trained.test_seconds,
     }
-    signals = () if cohort is None else cohort.signals
+    signals = () if cohort is None else cohort.motif_signals
     return trained.scores, {**found, **_precision(trained.inference, signals)}
 
 

@@ -16,9 +16,9 @@ from drawing import BLACK, BLUE, PURPLE, RED, SETTINGS, need_matplotlib
 from scipy.stats import norm
 
 from deeprc.datasets.kmers import count_kmers
+from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation import (
     Background,
-    DrawnSequences,
     GermlineBackground,
     IndependentBackground,
     LstmBackground,
@@ -79,7 +79,7 @@ def draw_sizes() -> Figure:
     return figure
 
 
-def draw_lengths(drawn: dict[str, DrawnSequences]) -> Figure:
+def draw_lengths(drawn: dict[str, Sequences]) -> Figure:
     """Draw how long the sequences are."""
     import matplotlib.pyplot as plt
 
@@ -93,7 +93,7 @@ def draw_lengths(drawn: dict[str, DrawnSequences]) -> Figure:
     return figure
 
 
-def draw_kmers(drawn: dict[str, DrawnSequences]) -> Figure:
+def draw_kmers(drawn: dict[str, Sequences]) -> Figure:
     """Draw how often each 3-mer is among real sequences and among those of each background."""
     import matplotlib.pyplot as plt
 

@@ -178,24 +178,21 @@ def _combine(highest: _Array, total: _Array, part: _Array, sets: _Array, pooled:
 
 @njit(**_FAST)
 def _backward_piece(
-    piece: int,
     weights: _Array,
     values: _Array,
     pooled: _Array,
     gradient: _Array,
-    sets: _Array,
     bounds: _Array,
     logits_gradient: _Array,
     values_gradient: _Array,
 ) -> None:
-    """Write the gradients of the logits and values of a piece."""
+    """Write the gradients of the logits and values from bounds[0] to bounds[1], whose set has these (H, d_v)."""
     d_v = values.shape[1]
-    b = sets[piece]
     for h in range(weights.shape[1]):
-        direction, mean = gradient[b, h], values.dtype.type(0)
+        direction, mean = gradient[h], values.dtype.type(0)
         for d in range(d_v):
-            mean += pooled[b, h, d] * direction[d]
-        for n in range(bounds[piece, 0], bounds[piece, 1]):
+            mean += pooled[h, d] * direction[d]
+        for n in range(bounds[0], bounds[1]):
             weight, value = weights[n, h], values[n]
             match = values.dtype.type(0)
             for d in range(d_v):
@@ -219,7 +216,8 @@ def _backward_parallel(
     values_gradient: _Array,
 ) -> None:
     for piece in numba.prange(len(sets)):
-        _backward_piece(piece, weights, values, pooled, gradient, sets, bounds, logits_gradient, values_gradient)
+        b = sets[piece]
+        _backward_piece(weights, values, pooled[b], gradient[b], bounds[piece], logits_gradient, values_gradient)
 
 
 @njit(**_FAST)
@@ -234,4 +232,5 @@ def _backward_serial(
     values_gradient: _Array,
 ) -> None:
     for piece in range(len(sets)):
-        _backward_piece(piece, weights, values, pooled, gradient, sets, bounds, logits_gradient, values_gradient)
+        b = sets[piece]
+        _backward_piece(weights, values, pooled[b], gradient[b], bounds[piece], logits_gradient, values_gradient)
