@@ -9,11 +9,9 @@ Letters: J clones, L residues of a clone, N sequences of a repertoire, n pairs o
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numba import uint64
 from numpy.typing import NDArray
@@ -21,7 +19,7 @@ from numpy.typing import NDArray
 from deeprc.compilation import njit
 from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.counters import GOLDEN, MIX_1, MIX_2
-from deeprc.datasets.dataset import Repertoire, RepertoireDataset
+from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import SequenceArrays
 
 __all__ = ["Neighbours", "find_neighbours"]
@@ -83,28 +81,21 @@ def find_neighbours(clones: CloneSet, dataset: RepertoireDataset, *, mask: int =
     InputError
         If the container lacks genes that count.
     """
-    clones.check_genes(dataset)
-    tables: dict[Any, _Table] = {}
-    with ThreadPoolExecutor(numba.get_num_threads()) as threads:
-        yield from threads.map(partial(_find_in_one, clones, mask=np.uint64(mask), tables=tables), dataset)
+    bits = np.uint64(mask)
+    return clones.search(dataset, partial(_make_table, mask=bits), partial(_find_all, mask=bits))
 
 
-def _find_in_one(clones: CloneSet, repertoire: Repertoire, *, mask: Any, tables: dict[Any, _Table]) -> Neighbours:
-    fields = list(clones.sequences.genes)
-    store = repertoire.container.sequences
-    vocabularies = tuple(store.genes[field].vocabulary for field in fields)
-    if vocabularies not in tables:
-        tables[vocabularies] = _make_table(*clones.coded(dict(zip(fields, vocabularies, strict=True))), mask)
-    table, capacity = tables[vocabularies], _FIRST_CAPACITY
+def _find_all(sequences: SequenceArrays, start: int, stop: int, table: _Table, *, mask: Any) -> Neighbours:
+    capacity = _FIRST_CAPACITY
     while True:
         found = np.empty((3, capacity), np.int64)
-        n = _find(store.arrays(fields), repertoire.start, repertoire.stop, table, found, mask)
+        n = _find(sequences, start, stop, table, found, mask)
         if n <= capacity:
             return Neighbours(*found[:, :n])
         capacity = n
 
 
-def _make_table(clones: SequenceArrays, is_known: NDArray[np.bool_], mask: Any) -> _Table:
+def _make_table(clones: SequenceArrays, is_known: NDArray[np.bool_], *, mask: Any) -> _Table:
     lengths = np.diff(clones.offsets)
     n_keys = int(lengths[is_known].sum())
     table = _Table(

@@ -5,10 +5,10 @@ Letters: J clones, N sequences, n some of either.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numba
 import numpy as np
@@ -26,6 +26,9 @@ from deeprc.errors import InputError
 
 __all__ = ["CloneSet"]
 
+_T = TypeVar("_T")
+_Result = TypeVar("_Result")
+_Table = tuple[SequenceArrays, NDArray[np.int32]]
 _ALL_BITS = 2**64 - 1
 _SPARE = 8  # slots of the hash table for each clone
 
@@ -69,10 +72,49 @@ class CloneSet:
         InputError
             If the container lacks genes that count.
         """
+        bits = uint64(mask)
+
+        def find(sequences: SequenceArrays, start: int, stop: int, table: _Table) -> NDArray[np.int64]:
+            return np.flatnonzero(_find(sequences, start, stop, *table, bits))
+
+        return self.search(dataset, partial(_make_table, mask=bits), find)
+
+    def search(
+        self,
+        dataset: RepertoireDataset,
+        make_table: Callable[[SequenceArrays, NDArray[np.bool_]], _T],
+        find: Callable[[SequenceArrays, int, int, _T], _Result],
+    ) -> Iterator[_Result]:
+        """Yield what `find` returns for each repertoire, on all cores.
+
+        Parameters
+        ----------
+        dataset
+            Repertoires of any container; genes are compared by name.
+        make_table
+            Makes a table of the clones for a container, from their arrays with the codes of its genes and from which of
+            them have genes that it knows, (J,).
+        find
+            Takes a container's sequences, where the repertoire begins and ends, and the table.
+
+        Raises
+        ------
+        InputError
+            If the container lacks genes that count.
+        """
         self.check_genes(dataset)
-        tables: dict[Any, _Table] = {}
+        fields = list(self.sequences.genes)
+        tables: dict[tuple[tuple[str, ...], ...], _T] = {}
+
+        def search_one(repertoire: Repertoire) -> _Result:
+            store = repertoire.container.sequences
+            vocabularies = tuple(store.genes[field].vocabulary for field in fields)
+            if vocabularies not in tables:
+                tables[vocabularies] = make_table(*self.coded(dict(zip(fields, vocabularies, strict=True))))
+            return find(store.arrays(fields), repertoire.start, repertoire.stop, tables[vocabularies])
+
         with ThreadPoolExecutor(numba.get_num_threads()) as threads:
-            yield from threads.map(partial(self._find_in_one, mask=uint64(mask), tables=tables), dataset)
+            yield from threads.map(search_one, dataset)
 
     def check_genes(self, dataset: RepertoireDataset) -> None:
         """Raise InputError if the dataset's container lacks genes that count."""
@@ -89,25 +131,12 @@ class CloneSet:
             genes[field] = Categorical(codes.clip(0).astype(np.uint16), vocabulary)
         return self.sequences.with_genes(genes).arrays(list(genes)), is_known
 
-    def _find_in_one(self, repertoire: Repertoire, mask: Any, tables: dict[Any, _Table]) -> NDArray[np.int64]:
-        fields = list(self.sequences.genes)
-        store = repertoire.container.sequences
-        vocabularies = tuple(store.genes[field].vocabulary for field in fields)
-        if vocabularies not in tables:
-            tables[vocabularies] = self._table(dict(zip(fields, vocabularies, strict=True)), mask)
-        own, slots = tables[vocabularies]
-        found = _find(store.arrays(fields), repertoire.start, repertoire.stop, own, slots, mask)
-        return np.flatnonzero(found)
 
-    def _table(self, vocabularies: dict[str, tuple[str, ...]], mask: Any) -> _Table:
-        """Return the clones with the codes of a container's genes, and a hash table of those whose genes it has."""
-        own, is_known = self.coded(vocabularies)
-        slots = np.full(1 << (_SPARE * len(self)).bit_length(), -1, np.int32)
-        _insert(own, np.flatnonzero(is_known), slots, mask)
-        return own, slots
-
-
-_Table = tuple[SequenceArrays, NDArray[np.int32]]
+def _make_table(clones: SequenceArrays, is_known: NDArray[np.bool_], *, mask: Any) -> _Table:
+    """Return the clones, and a hash table of those whose genes are known."""
+    slots = np.full(1 << (_SPARE * len(is_known)).bit_length(), -1, np.int32)
+    _insert(clones, np.flatnonzero(is_known), slots, mask)
+    return clones, slots
 
 
 @njit(nogil=True)
