@@ -100,7 +100,8 @@ def _copy(pooling: HopfieldPooling, attention: nn.MultiheadAttention, n_sets: in
 def _plain(pooling: HopfieldPooling, padded: Tensor, mask: Tensor | None) -> Tensor:
     assert pooling.map_values is not None
     patterns = pooling.map_stored.normalise(padded)
-    key, value = pooling.map_stored.map_normalised(patterns), pooling.map_values.map_normalised(patterns)  # (B, H, N, d)
+    key = pooling.map_stored.map_normalised(patterns)  # (B, H, N, d)
+    value = pooling.map_values.map_normalised(patterns)
     logits = pooling.scaled_queries() @ key.mT  # (B, H, 1, N)
     if mask is not None:
         logits = logits.masked_fill(mask[:, None, None], -torch.inf)
