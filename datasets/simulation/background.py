@@ -15,15 +15,15 @@ import numba
 import numpy as np
 from numba import uint64
 from numpy.typing import NDArray
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
 from deeprc.compilation import njit
 from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
-from deeprc.datasets.counters import word
+from deeprc.datasets.counters import uniforms, word
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 
-__all__ = ["RESIDUE_WEIGHTS", "Background", "IndependentBackground", "replace_rows"]
+__all__ = ["RESIDUE_WEIGHTS", "Background", "IndependentBackground", "replace_rows", "standard_normals"]
 
 RESIDUE_WEIGHTS: Mapping[str, int] = {
     # of 65,536 residues
@@ -53,6 +53,12 @@ from the 57 studies of TCR-BERT (https://github.com/wukevin/tcr-bert, data/tcrdb
 
 _BITS = 16
 _LONGEST = 64
+
+
+def standard_normals(key: int, counters: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return a standard normal number for each counter of a key, by the inverse of the distribution function."""
+    normal: NDArray[np.float64] = ndtri(uniforms(key, counters) + 2.0**-54)  # above 0
+    return normal
 
 
 def replace_rows(sequences: Sequences, rows: NDArray[np.int64], others: Sequences) -> Sequences:

@@ -21,8 +21,9 @@ from deeprc.datasets.genes import normalise_gene
 from deeprc.datasets.metadata import Metadata, read_metadata
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.background import Background
-from deeprc.datasets.simulation.clones import MAX_CLONES, check_share
+from deeprc.datasets.simulation.clones import MAX_CLONES
 from deeprc.datasets.simulation.parts import MAX_SEQUENCES
+from deeprc.datasets.simulation.signal import check_share
 from deeprc.documents import abbreviate
 from deeprc.errors import InputError
 

@@ -12,32 +12,20 @@ from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.counters import key_of, uniforms
 from deeprc.datasets.sequences import Sequences
-from deeprc.datasets.simulation.background import Background
+from deeprc.datasets.simulation.background import Background, standard_normals
 from deeprc.datasets.simulation.pool import shuffled
+from deeprc.datasets.simulation.signal import check_share
 from deeprc.errors import InputError
 
-__all__ = ["MAX_CLONES", "ClonePools", "CloneSignal", "check_share", "standard_normal"]
+__all__ = ["MAX_CLONES", "ClonePools", "CloneSignal"]
 
 MAX_CLONES = 30_000  # the number of a motif or clone is an int16
 _MAX_DRAWS = 100  # times the pool's size
 _POOL, _INCIDENCE, _BURDEN, _CARRIED, _ROWS, _VARIANT = range(6)
-
-
-def standard_normal(key: int, counters: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return one standard normal number for each counter of a key."""
-    normal: NDArray[np.float64] = ndtri(uniforms(key, counters) + 2.0**-54)  # never 0
-    return normal
-
-
-def check_share(signal: str, name: str, value: float) -> None:
-    """Raise InputError unless a signal's value lies between 0 and 1."""
-    if not 0 <= value <= 1:
-        raise InputError(f"signal {signal!r}: {name}: expected 0 to 1, found {value}")
 
 
 @dataclass(frozen=True)
@@ -104,8 +92,8 @@ class CloneSignal:
 
     def carried(self, key: int, repertoire: int, carries: bool) -> NDArray[np.int64]:
         """Return the indices of the clones in one repertoire, (K,)."""
-        weights = np.exp(self.incidence_sd * standard_normal(key_of(key, _INCIDENCE), np.arange(self.n_clones)))
-        z = float(standard_normal(key_of(key, _BURDEN), np.array([repertoire]))[0])
+        weights = np.exp(self.incidence_sd * standard_normals(key_of(key, _INCIDENCE), np.arange(self.n_clones)))
+        z = float(standard_normals(key_of(key, _BURDEN), np.array([repertoire]))[0])
         burden = (self.burden if carries else self.other_burden) * np.exp(self.burden_sd * (z - self.burden_sd / 2))
         u = uniforms(key_of(key, _CARRIED, repertoire), np.arange(self.n_clones))
         return np.flatnonzero(u < _incidences(weights, burden))

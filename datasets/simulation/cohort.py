@@ -13,11 +13,10 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from deeprc.datasets.counters import key_of, uniforms
 from deeprc.datasets.sequences import Sequences
-from deeprc.datasets.simulation.background import Background, IndependentBackground, replace_rows
+from deeprc.datasets.simulation.background import Background, IndependentBackground, replace_rows, standard_normals
 from deeprc.datasets.simulation.carriers import CarrierTable
 from deeprc.datasets.simulation.clones import ClonePools, CloneSignal
 from deeprc.datasets.simulation.parts import Batch, Counts, GeneShift, Sizes
@@ -183,8 +182,7 @@ class Cohort:
             return max(round(factor * int(self._table.sizes[index])), 1)
         key = self._key(Stream.SIZES, index)
         for attempt in range(_MAX_TRIES):
-            u = float(uniforms(key, np.array([attempt]))[0])
-            size = round(self.sizes.mean + self.sizes.sd * float(ndtri(u + 2.0**-54)))
+            size = round(self.sizes.mean + self.sizes.sd * float(standard_normals(key, np.array([attempt]))[0]))
             if size >= self.sizes.minimum:
                 return max(round(factor * size), 1)
         raise InputError(f"sizes: none of {_MAX_TRIES} draws reaches the minimum {self.sizes.minimum}")
@@ -299,11 +297,9 @@ class Cohort:
         if self._pools is None:
             return drawn, implants
         carried = self._pools.carried(index, self.size(index), [carries[i] for i in self._clone_signals])
+        at = np.flatnonzero(np.isin(rows, carried.rows))
         order = np.argsort(carried.rows)
-        place = np.searchsorted(carried.rows[order], rows)
-        place = order[np.minimum(place, len(order) - 1)] if len(order) else place
-        at = np.flatnonzero(carried.rows[place] == rows) if len(order) else np.empty(0, np.int64)
-        which = place[at]
+        which = order[np.searchsorted(carried.rows, rows[at], sorter=order)]
         implants.signal[at] = np.array(self._clone_signals, np.uint8)[carried.signal[which]] + 1
         implants.motif[at] = carried.clone[which] + sum(len(signal.motifs) for signal in self.motif_signals)
         implants.start[at] = 0

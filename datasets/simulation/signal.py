@@ -20,11 +20,17 @@ from deeprc.datasets.simulation.imgt import imgt_positions
 from deeprc.datasets.simulation.motif import GAP, WILDCARD, Motif
 from deeprc.errors import InputError
 
-__all__ = ["Implanter", "Implants", "MotifSignal"]
+__all__ = ["Implanter", "Implants", "MotifSignal", "check_share"]
 
 _LONGEST = 256
 _ANYWHERE, _CENTRE, _IMGT = range(3)
 _SUM = 1e-9
+
+
+def check_share(signal: str, name: str, value: float) -> None:
+    """Raise InputError unless a value of the signal with this name lies between 0 and 1."""
+    if not 0 <= value <= 1:
+        raise InputError(f"signal {signal!r}: {name}: expected 0 to 1, found {value}")
 
 
 @dataclass(frozen=True)
@@ -64,8 +70,7 @@ class MotifSignal:
         if not self.motifs:
             raise InputError(f"signal {self.name!r}: expected at least one motif")
         for name in ("witness_rate", "prevalence"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"signal {self.name!r}: {name}: expected 0 to 1, found {getattr(self, name)}")
+            check_share(self.name, name, getattr(self, name))
         if bool(self.imgt_positions) != (self.position == "imgt"):
             raise InputError(f"signal {self.name!r}: imgt_positions belong to position: imgt, and are needed there")
         known = set(imgt_positions(_LONGEST)[1:-1])

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.counters import key_of, uniforms
 from deeprc.datasets.sequences import Sequences
-from deeprc.datasets.simulation.clones import check_share, standard_normal
+from deeprc.datasets.simulation.background import standard_normals
+from deeprc.datasets.simulation.signal import check_share
 from deeprc.errors import InputError
 
 __all__ = ["DiffuseSignal", "Tilt", "second_draws"]
@@ -108,11 +109,11 @@ class Tilt:
 
     @cached_property
     def _weights(self) -> NDArray[np.float64]:
-        return standard_normal(key_of(self.key, _KMERS), np.arange(_RESIDUES**self.k))
+        return standard_normals(key_of(self.key, _KMERS), np.arange(_RESIDUES**self.k))
 
     def _gene_weights(self, calls: Categorical) -> NDArray[np.float64]:
         codes = np.array([zlib.crc32(name.encode()) for name in calls.vocabulary], np.int64)
-        weights = standard_normal(key_of(self.key, _GENES), codes)
+        weights = standard_normals(key_of(self.key, _GENES), codes)
         return np.asarray(weights[calls.codes])
 
 
