@@ -84,6 +84,13 @@ class NetworkConfig:
     )
     n_output_layers: int = _number(1, 1, "layers of the output network (o); 1 is linear", high=100)
     output_units: int = _number(32, 1, "units of the output network's hidden layers", high=_MAX_UNITS)
+    composition: bool = _choice(
+        True,
+        "also read the k-mers and genes of whole repertoires, where they predict the label (not in the paper)",
+    )
+    clones: bool = _choice(
+        True, "also read single clones that go with the label, where there are any (not in the paper)"
+    )
     precision: Literal["auto", "bfloat16", "float32"] = _choice(
         "auto", "type of the numbers in the convolution; auto: bfloat16 on CUDA, float32 elsewhere"
     )

@@ -6,7 +6,7 @@ Letters: N sequences of all repertoires end to end, B repertoires, R residues.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 from weakref import WeakKeyDictionary
 
@@ -23,6 +23,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.simulation.dataset import SimulatedDataset
 from deeprc.nn.features import ABUNDANCE_MODES, AbundanceMode, abundance_scale, inverse_standard_deviation
 from deeprc.nn.genes import GeneNames, check_genes
+from deeprc.nn.readings import ReadingScores
 from deeprc.nn.sampling import COMPILED_CODE, draw_rows
 from deeprc.nn.sequences import BatchArrays, SequenceBatch, move
 
@@ -50,16 +51,19 @@ class RepertoireBatch:
         no repertoire: on CUDA they fill a batch up to a size that the host knows.
     genes
         Index of each sequence's V and J gene, see `GeneNames`, (N, 2) int64; None where the network reads no genes.
+    reading_scores
+        Scores of each repertoire from the network's readings, see `Readings`, (B, Q, T); None where it has none.
     """
 
     sequences: SequenceBatch
     offsets: Tensor
     genes: Tensor | None = None
+    reading_scores: Tensor | None = None
 
     def take(self, rows: Tensor | slice, offsets: Tensor) -> RepertoireBatch:
         """Return these sequences, rows (n,) in repertoire order or a slice, with their new offsets (B + 1,)."""
         genes = None if self.genes is None else self.genes[rows]
-        return RepertoireBatch(self.sequences.take(rows), offsets, genes)
+        return RepertoireBatch(self.sequences.take(rows), offsets, genes, self.reading_scores)
 
     def chunks(self, size: int) -> Iterator[RepertoireBatch]:
         """Yield the sequences `size` at a time, each part as if it were one repertoire."""
@@ -72,15 +76,16 @@ class RepertoireBatch:
         """Return the batch on another device, where only its own sequences' residues are kept."""
         if device == self.sequences.device:
             return self
-        genes = None if self.genes is None else move(self.genes, device)
-        return RepertoireBatch(self.sequences.to(device), move(self.offsets, device), genes)
+        genes, scores = (None if each is None else move(each, device) for each in (self.genes, self.reading_scores))
+        return RepertoireBatch(self.sequences.to(device), move(self.offsets, device), genes, scores)
 
     def tensors(self) -> Iterator[Tensor]:
         """Yield all tensors of the batch."""
         yield from self.sequences.tensors()
         yield self.offsets
-        if self.genes is not None:
-            yield self.genes
+        for optional in (self.genes, self.reading_scores):
+            if optional is not None:
+                yield optional
 
 
 class Collator:
@@ -94,6 +99,8 @@ class Collator:
         The abundance scale of the one-hot features.
     genes
         The genes that the network knows, see `DeepRC.gene_names`; None gives batches without genes.
+    readings
+        The scores of the network's readings for the dataset, which `draw` and `sample` add; None for a network without.
     device
         Where the container's sequences are read from and batches are made: the CPU, where they stay memory-mapped, or a
         device to which they are all copied once, see `cache_device`. Those of a simulated dataset are made on the CPU.
@@ -110,11 +117,13 @@ class Collator:
         abundance: AbundanceMode,
         *,
         genes: GeneNames | None = None,
+        readings: ReadingScores | None = None,
         device: torch.device = CPU,
     ) -> None:
         self.dataset = dataset
         self.abundance = abundance
         self.genes = genes
+        self.readings = readings
         self.device = device
         if genes is not None:
             check_genes(dataset)
@@ -140,7 +149,8 @@ class Collator:
         On CUDA a given `total`, at least the number drawn, fills the batch up to it and keeps the host from waiting.
         """
         rows, owner, offsets = draw_rows(self._size[positions], n_sequences, keys, total=total)
-        return self._batch(positions, self._first[positions].index_select(0, owner) + rows, owner, offsets)
+        batch = self._batch(positions, self._first[positions].index_select(0, owner) + rows, owner, offsets)
+        return batch if self.readings is None else replace(batch, reading_scores=self.readings.at(positions))
 
     def size(self, position: int) -> int:
         """Return how many sequences a repertoire has."""

@@ -9,13 +9,16 @@ For a linear o this holds exactly, and the responses do not depend on the repert
 a_ih r_h(z_i) of a repertoire sum to its output, because each head's weights sum to 1. The sum of a sequence's responses
 over the heads is what the network would put out if it attended to this sequence alone.
 
-Letters: N sequences of one repertoire, H heads, S dimensions of their representation, T outputs.
+If the network has readings besides the attention (`deeprc.nn.readings`), what a sequence adds through them is part of
+its contribution, and not of its response.
+
+Letters: N sequences of one repertoire, H heads, S dimensions of their representation, Q readings, T outputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -24,6 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deeprc.datasets.dataset import Repertoire
 from deeprc.nn.inference import Inference, attention_weights
 from deeprc.nn.network import DeepRC
 
@@ -65,6 +69,9 @@ class SequenceScores:
         The repertoire's outputs before their activation, (T,) float64.
     n_heads
         The number of heads of each network.
+    through_readings
+        The part of the contributions that comes through each reading, by its name, (N, T) float64; the rest comes
+        through the attention.
     """
 
     repertoire_id: str
@@ -74,6 +81,7 @@ class SequenceScores:
     responses: NDArray[np.float64]
     outputs: NDArray[np.float64]
     n_heads: tuple[int, ...]
+    through_readings: Mapping[str, NDArray[np.float64]]
 
     def __len__(self) -> int:
         return len(self.logits)
@@ -161,7 +169,18 @@ def combine_scores(
         _mean([each.responses * scale + shift for each, scale, shift in units]),
         _mean([each.outputs * scale + shift for each, scale, shift in units]),
         tuple(n for each in scores for n in each.n_heads),
+        {name: _mean(_through(name, scores, scales)) for name in _reading_names(scores)},
     )
+
+
+def _reading_names(scores: Sequence[SequenceScores]) -> list[str]:
+    return list(dict.fromkeys(name for each in scores for name in each.through_readings))
+
+
+def _through(name: str, scores: Sequence[SequenceScores], scales: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+    """Return what comes through a reading in each network, in common units; nothing in one that lacks it."""
+    nothing = np.zeros_like(scores[0].contributions)
+    return [each.through_readings.get(name, nothing) * scale for each, scale in zip(scores, scales, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -201,8 +220,25 @@ def scores_at(
     """
     pieces = _representations(inference, positions, rows)
     for position, own, chosen, values in zip(positions, attention, rows, pieces, strict=True):
-        repertoire_id = inference.collator.dataset[position].repertoire_id
-        yield _scores(inference.network, repertoire_id, own, chosen, values)
+        repertoire = inference.collator.dataset[position]
+        scores = _scores(inference.network, repertoire.repertoire_id, own, chosen, values)
+        yield _add_readings(inference.network, scores, repertoire, chosen)
+
+
+def _add_readings(
+    network: DeepRC, scores: SequenceScores, repertoire: Repertoire, rows: NDArray[np.int64] | None
+) -> SequenceScores:
+    """Return the scores of a repertoire's sequences at `rows` with what the network's readings add."""
+    if network.readings is None:
+        return scores
+    whole = network.readings.contributions(repertoire)  # (Q, N, T)
+    own = whole if rows is None else whole[:, rows]
+    return replace(
+        scores,
+        contributions=scores.contributions + own.sum(axis=0),
+        outputs=scores.outputs + whole.sum(axis=(0, 1)),
+        through_readings=dict(zip(network.readings.names, own, strict=True)),
+    )
 
 
 def _representations(
@@ -247,6 +283,7 @@ def _scores(
         responses.numpy(),
         outputs.numpy(),
         (len(attention.pooled),),
+        {},
     )
 
 
@@ -257,7 +294,7 @@ def _responses(values: Tensor, gradient: Tensor) -> Tensor:
 
 
 def tangent(network: DeepRC, pooled: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the responses r_h(z) = g_h · z + c at a repertoire's representation (H, S), and the outputs there.
+    """Return the responses r_h(z) = g_h · z + c at a repertoire's representation (H, S), and o there.
 
     All are float64 on the CPU: g, (T, H, S); c, (T,); the outputs, (T,).
     """

@@ -109,8 +109,8 @@ class Inference:
             The sequences of each repertoire of the dataset to use; all when None.
         """
         for group in self.groups(positions, rows=rows):
-            for mean, _ in self._pool(group, rows):
-                yield self._output(mean)
+            for position, (mean, _) in zip(group, self._pool(group, rows), strict=True):
+                yield self._output(mean, position)
 
     def pooled(self, positions: Iterable[int] | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the heads' averages over each repertoire, (H, S) float64, and all its logits, (N, H), on the CPU.
@@ -145,9 +145,13 @@ class Inference:
         return chunk_size(self.device) if self.chunk is None else self.chunk
 
     @torch.no_grad()
-    def _output(self, mean: Tensor) -> Tensor:
-        outputs: Tensor = self.network.output_network(mean.float().flatten()[None])  # (1, H * S) -> (1, T)
-        return outputs[0].cpu()
+    def _output(self, mean: Tensor, position: int) -> Tensor:
+        return self.network.combine(mean.float()[None], self.reading_scores(position))[0].cpu()
+
+    def reading_scores(self, position: int) -> Tensor | None:
+        """Return the scores of one repertoire from the network's readings, (1, Q, T); None if it has none."""
+        readings = self.collator.readings
+        return None if readings is None else readings.at(torch.tensor([position])).to(self.device)
 
     @torch.no_grad()
     def _pool(self, group: Sequence[int], rows: Sequence[NDArray[np.int64]] | None) -> list[tuple[Tensor, Tensor]]:

@@ -6,11 +6,12 @@ units, H heads, T outputs, G units of a gene's embedding, S = D + 2 G numbers th
     residues --h1--> values Z (N, S) --h2--> keys (N, d_k) --HopfieldPooling--> (B, H, S) --o--> outputs (B, T)
 
 Where the network reads no genes, as the paper's, G is 0; else the embeddings of the V and of the J gene come after h1's
-D numbers.
+D numbers. Readings of the whole repertoire, if the network has any, add to the outputs; see `deeprc.nn.readings`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -24,6 +25,7 @@ from deeprc.nn.batch import RepertoireBatch
 from deeprc.nn.encoders import EncoderSettings, SequenceEncoder
 from deeprc.nn.genes import GeneEmbedding, GeneNames
 from deeprc.nn.motif_convolution import Implementation, Precision
+from deeprc.nn.readings import Reading, Readings
 from deeprc.nn.sampling import top_rows
 from deeprc.nn.sequences import SequenceBatch
 from deeprc.nn.unattended import UnattendedSequences, summarise_unattended
@@ -165,6 +167,13 @@ class DeepRC(nn.Module):
             *_selu_layers(pooled, hidden),
             _lecun_linear(hidden[-1] if hidden else pooled, n_outputs),
         )
+        self.n_outputs = n_outputs
+        self.readings: Readings | None = None
+
+    def attach_readings(self, readings: Sequence[Reading]) -> None:
+        """Let these readings add to the outputs, with gains of 1; none leaves the network as it is."""
+        if readings:
+            self.readings = Readings(readings, self.n_outputs).to(self.pooling.queries.device)
 
     @property
     def gene_names(self) -> GeneNames | None:
@@ -265,8 +274,23 @@ class DeepRC(nn.Module):
         pooled = segment_attention(logits, values, batch.offsets)  # (B, H, S)
         if constant is not None:
             pooled = constant.add_to(pooled, logits, batch.offsets)
+        return self.combine(pooled, batch.reading_scores)
+
+    def combine(self, pooled: Tensor, reading_scores: Tensor | None) -> Tensor:
+        """Return the outputs, (B, T), from the heads' averages, (B, H, S), and the readings' scores, (B, Q, T).
+
+        Raises
+        ------
+        ValueError
+            If the network has readings and there are no scores.
+        """
         outputs: Tensor = self.output_network(pooled.flatten(1))  # (B, H * S) -> (B, T)
-        return outputs
+        if self.readings is None:
+            return outputs
+        if reading_scores is None:
+            raise ValueError("the network has readings: expected batches of a Collator that was given their scores")
+        added: Tensor = self.readings(reading_scores)
+        return outputs + added
 
     @torch.no_grad()
     def _reduce(

@@ -215,7 +215,8 @@ def _fingerprint(dataset: RepertoireDataset, tasks: Sequence[Task], config: Conf
     """Return a hash of the repertoires' ids, sequences, counts and labels, and of genes that the network reads."""
     parts = hashlib.sha256(labels(tasks, dataset.metadata).tobytes())
     sequences = dataset.container.sequences
-    fields = GENE_FIELDS if config.network.gene_units else ()
+    network = config.network
+    fields = GENE_FIELDS if network.gene_units or network.composition or network.clones else ()
     for field in fields:
         calls = sequences.genes.get(field)
         parts.update(json.dumps(None if calls is None else calls.vocabulary).encode())

@@ -8,7 +8,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import tee
 from pathlib import Path
 from statistics import fmean
@@ -28,6 +27,8 @@ from deeprc.nn.contributions import SequenceScores, combine_scores, score_sequen
 from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
+from deeprc.nn.readings import ReadingScores
+from deeprc.readings.fit import describe_readings, readings_from_descriptions
 from deeprc.tasks import Task, labels
 from deeprc.training.checkpoint import load_tensors, save_tensors
 from deeprc.training.hidden_counts import warn_of_hidden
@@ -151,7 +152,8 @@ class TrainedModel(Model):
 
     def inference(self, dataset: RepertoireDataset) -> Inference:
         """Return the network as it reads the whole repertoires of a dataset: presented and averaged as in training."""
-        collator = Collator(dataset, self.config.network.abundance, genes=self.network.gene_names)
+        readings = None if self.network.readings is None else ReadingScores(self.network.readings, dataset)
+        collator = Collator(dataset, self.config.network.abundance, genes=self.network.gene_names, readings=readings)
         return Inference(self.network, collator, self.config.training.averaged_fraction)
 
     def iterate_outputs(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> Iterator[Tensor]:
@@ -175,9 +177,10 @@ class TrainedModel(Model):
             self.check_finite(numbers, scores.repertoire_id)
 
     def save(self, path: Path, *, update: int) -> None:
-        """Write the weights, the names of the genes, and the update of the training that the weights are from."""
+        """Write the weights, what they need to be read, and the update of the training that the weights are from."""
         genes = {} if self.network.gene_names is None else {"genes": self.network.gene_names.to_mapping()}
-        save_tensors(path, self.network.state_dict(), {"update": update, **genes})
+        readings = {"readings": describe_readings(self.network.readings)} if self.network.readings else {}
+        save_tensors(path, self.network.state_dict(), {"update": update, **genes, **readings})
 
     @classmethod
     def load(
@@ -190,17 +193,21 @@ class TrainedModel(Model):
         InputError
             If the file is missing, damaged, or another network's.
         """
-        build = partial(build_network, config, tasks, seed=0)
 
-        def expected(state: dict[str, Any], _: object) -> dict[str, Tensor]:
-            return build(device=torch.device("meta"), genes=_gene_names(path, config, state)).state_dict()
+        def build(state: dict[str, Any], where: torch.device) -> DeepRC:
+            network = build_network(config, tasks, seed=0, device=where, genes=_gene_names(path, config, state))
+            described = validate(state.get("readings", {}), dict[str, Any], f"{path}: readings")
+            network.attach_readings(readings_from_descriptions(described, network.n_outputs, f"{path}: readings"))
+            return network
 
         try:
-            tensors, state = load_tensors(path, expected)
-            network = build(device=device, genes=_gene_names(path, config, state))
+            tensors, state = load_tensors(path, lambda state, _: build(state, torch.device("meta")).state_dict())
+            network = build(state, device)
         except RuntimeError as error:  # torch has no memory for it
             raise InputError(f"{path}: the network cannot be made: {str(error).splitlines()[0]}") from error
         network.load_state_dict(tensors)
+        for reading in network.readings or ():
+            reading.check(f"{path}: {reading.name}")
         return cls(tuple(tasks), network.eval(), config, name)
 
 

@@ -1,6 +1,6 @@
-"""The start of a network from enriched motifs: kernels match them, attention and outputs read those kernels.
+"""The start of a network: kernels match enriched motifs, attention reads those kernels, outputs read them and readings.
 
-Letters: B repertoires, D kernels, K kernel width, H heads, T outputs, S numbers that represent a sequence.
+Letters: B repertoires, D kernels, K kernel width, H heads, Q readings, T outputs, S numbers that represent a sequence.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from deeprc.outputs import multitask_loss
 from deeprc.tasks import Task
 from deeprc.training.enrichment import EnrichedMotif, MotifLimits, enumerate_kmer_offsets, find_enriched_motifs
 
-__all__ = ["describe_start", "find_start_motifs", "start_from_motifs"]
+__all__ = ["describe_start", "find_start_motifs", "start_network"]
 
 _ATTENTION = 4.0  # what a whole match adds to the attention logit
 _FALL = 3.0  # by how much a match lowers the unit that attention looks at
@@ -37,7 +37,7 @@ _SAMPLED = 1000  # sequences of each repertoire from which the features' scale i
 def find_start_motifs(
     config: Config, tasks: Sequence[Task], dataset: RepertoireDataset, labels: NDArray[np.float64], *, seed: int
 ) -> list[EnrichedMotif]:
-    """Return the motifs with which `start_from_motifs` may start a network, best first; perhaps none.
+    """Return the motifs with which `start_network` may start a network, best first; perhaps none.
 
     Motifs name 2 to 4 residues within 6 positions, or within a kernel if that is narrower; see `find_enriched_motifs`.
     A target with fewer than 100 labels has none. Where no motif stands out, each output may have a doubtful one: its
@@ -93,7 +93,7 @@ def describe_start(motifs: Sequence[EnrichedMotif], labels: NDArray[np.float64],
 
 
 @torch.no_grad()
-def start_from_motifs(
+def start_network(
     network: DeepRC,
     motifs: Sequence[EnrichedMotif],
     collator: Collator,
@@ -102,30 +102,32 @@ def start_from_motifs(
     *,
     top_fraction: float = 1.0,
 ) -> None:
-    """Change a new network in place so that its first features match the motifs; the rest remains as it was.
+    """Change a new network in place so that it reads enriched motifs, and its readings; the rest remains as it was.
 
-    The encoder sets its features, see `SequenceEncoder.start_from_motifs`. The first unit of each key layer sums the
-    first features, and the first head's query reads this unit. A linear output of a standardised representation starts
-    as the regression of the training labels on the first features alone.
+    The encoder sets its first features to the motifs, see `SequenceEncoder.start_from_motifs`. The first unit of each
+    key layer sums the first features, and the first head's query reads this unit. A linear output of a standardised
+    representation starts as the regression of the training labels on the first features and on the scores of the
+    readings alone. Without motifs and readings nothing changes.
 
     Parameters
     ----------
     network
-        The network; its encoder must have `starts_from_motifs`.
+        The network; its encoder must have `starts_from_motifs` if there are motifs.
     motifs
         At most D motifs.
     collator
-        The collator of the training repertoires.
+        The collator of the training repertoires; it has the scores of the network's readings.
     labels, tasks
         Labels of the training repertoires, (B, number of tasks), NaN where missing, and the tasks.
     top_fraction
         Fraction of the sequences that a prediction averages over.
     """
-    if not motifs:
+    if not motifs and network.readings is None:
         return
-    letters = [motif.letters for motif in motifs]
-    full, none = network.embedding.start_from_motifs(letters, _typical_scale(collator))
-    _start_attention(network, len(motifs), full, none)
+    if motifs:
+        letters = [motif.letters for motif in motifs]
+        full, none = network.embedding.start_from_motifs(letters, _typical_scale(collator))
+        _start_attention(network, len(motifs), full, none)
     _fit_output(network, len(motifs), collator, torch.from_numpy(labels), tasks, top_fraction)
 
 
@@ -173,10 +175,11 @@ def _selu(value: float) -> float:
 def _fit_output(
     network: DeepRC, n: int, collator: Collator, labels: Tensor, tasks: Sequence[Task], top_fraction: float
 ) -> None:
-    """Start linear outputs as the regression of the training labels on the first n kernels.
+    """Start linear outputs as the regression of the training labels on the first n kernels and on the readings.
 
     The representations of whole repertoires give the moments of the standardisation. A regression with an l2 penalty on
-    the first head's averages of the kernels that start from motifs gives their weights; all other weights are 0.
+    the first head's averages of the kernels that start from motifs, and on the readings' scores, gives their weights
+    and gains; all other weights are 0.
     """
     filled = np.flatnonzero(collator.dataset.n_sequences > 0)  # an empty repertoire tells nothing
     pooled = Inference(network, collator, top_fraction).pooled(filled.tolist())
@@ -189,7 +192,12 @@ def _fit_output(
     output, *later = [layer for layer in network.output_network if isinstance(layer, nn.Linear)]
     if later:
         return
-    weight, bias = _regression(moments.eval()(representation)[:, :n], labels[filled], tasks)
+    scores = representation.new_zeros(len(filled), 0, sum(task.n_outputs for task in tasks))
+    if collator.readings is not None:
+        scores = collator.readings.at(torch.from_numpy(filled)).double()
+    weight, gains, bias = _regression(moments.eval()(representation)[:, :n], scores, labels[filled], tasks)
+    if network.readings is not None:
+        network.readings.gains.copy_(gains)
     if not isinstance(standardisation, RunningStandardisation):
         weight = weight * moments.scale[:n]
         bias = bias - weight @ moments.mean[:n]
@@ -199,21 +207,34 @@ def _fit_output(
 
 
 @torch.enable_grad()
-def _regression(x: Tensor, labels: Tensor, tasks: Sequence[Task]) -> tuple[Tensor, Tensor]:
-    """Return weights (T, n) and biases (T,) of the outputs, fitted to standardised features x (B, n)."""
-    weight = x.new_zeros(sum(task.n_outputs for task in tasks), x.shape[1], requires_grad=True)
+def _regression(x: Tensor, scores: Tensor, labels: Tensor, tasks: Sequence[Task]) -> tuple[Tensor, Tensor, Tensor]:
+    """Fit the outputs to standardised features x (B, n) and to the readings' scores (B, Q, T).
+
+    The penalty pulls weights towards 0, and gains towards 1, because scores are cross-fitted: on the whole they are
+    already right. A gain costs as much as the weight of a standardised feature that changes the outputs as it does.
+
+    Returns
+    -------
+    tuple
+        Weights (T, n), gains (Q, T) and biases (T,); no gain is below 0.
+    """
+    weight = x.new_zeros(scores.shape[2], x.shape[1], requires_grad=True)
+    gains = x.new_ones(scores.shape[1:], requires_grad=True)
     bias = x.new_zeros(len(weight), requires_grad=True)
+    spread = (scores - scores.mean(dim=0)).square().mean(dim=0).sqrt()
     n_labels = (~labels.isnan()).sum(dim=0).clamp(min=1)
     share = torch.cat(
         [x.new_full((t.n_outputs,), _PENALTY * t.weight) / n for t, n in zip(tasks, n_labels, strict=True)]
     )
-    optimizer = torch.optim.LBFGS([weight, bias], max_iter=_MAX_STEPS, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS([weight, gains, bias], max_iter=_MAX_STEPS, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimizer.zero_grad()
-        value = multitask_loss(x @ weight.T + bias, labels, tasks) + (share @ weight.square()).sum()
+        outputs = x @ weight.T + (scores * gains).sum(dim=1) + bias
+        penalty = weight.square().sum(dim=1) + ((gains - 1) * spread).square().sum(dim=0)  # (T,)
+        value = multitask_loss(outputs, labels, tasks) + share @ penalty
         value.backward()
         return value
 
     optimizer.step(loss)
-    return weight.detach(), bias.detach()
+    return weight.detach(), gains.detach().clamp(min=0), bias.detach()

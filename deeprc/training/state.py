@@ -35,6 +35,8 @@ class TrainingState:
         Whether the search for motifs to start from has been made.
     seeds
         The motifs from which kernels started, the fields of an `EnrichedMotif` each.
+    readings
+        What the network's readings say of themselves, see `describe_readings`.
     """
 
     update: int = field(default=0, metadata=_COUNT)
@@ -44,6 +46,7 @@ class TrainingState:
     finished: bool = False
     started: bool = False
     seeds: list[dict[str, Any]] = field(default_factory=list)
+    readings: dict[str, Any] = field(default_factory=dict)
 
 
 def parse_state(body: Any, n_outputs: int, where: str) -> TrainingState:

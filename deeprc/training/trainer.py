@@ -22,6 +22,7 @@ from torch import Tensor
 from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_precision
+from deeprc.documents import validate
 from deeprc.errors import InputError
 from deeprc.estimators import canonical_order
 from deeprc.files import name_write_errors
@@ -30,14 +31,17 @@ from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import Inference, attention_weights
 from deeprc.nn.motif_convolution import has_compiled_form
 from deeprc.nn.network import DeepRC
+from deeprc.nn.readings import Reading, ReadingScores
 from deeprc.nn.sampling import draw_rows
-from deeprc.outputs import multitask_loss, output_names
+from deeprc.outputs import multitask_loss
+from deeprc.readings.cohort import TrainingCohort
+from deeprc.readings.fit import describe_fits, describe_readings, fit_readings, readings_from_descriptions
 from deeprc.tasks import Task
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
 from deeprc.training.checkpoint import load_tensors, optimizer_tensors, restore_optimizer, save_tensors
 from deeprc.training.confirmation import confirm_motifs
 from deeprc.training.enrichment import LEVEL, EnrichedMotif
-from deeprc.training.motif_start import describe_start, find_start_motifs, start_from_motifs
+from deeprc.training.motif_start import describe_start, find_start_motifs, start_network
 from deeprc.training.state import TrainingState, parse_state
 from deeprc.training.step import CapturedStep, Prefetcher, Step
 
@@ -57,23 +61,27 @@ _EPOCHS, _SAMPLES, _NOISE, _START, _VALIDATION, _AUGMENTATION, _MOTIFS = range(7
 
 @dataclass(frozen=True)
 class Fold:
-    """Repertoires and their labels, (B, number of tasks) float64, NaN where missing."""
+    """Repertoires, their labels, (B, number of tasks) float64, NaN where missing, and whose they are.
+
+    Repertoires with equal `groups`, (B,) int64, are of one donor. None: each repertoire is its own.
+    """
 
     dataset: RepertoireDataset
     labels: NDArray[np.float64]
+    groups: NDArray[np.int64] | None = None
 
     def ordered(self) -> Fold:
         """Return the repertoires that have a label, in an order that their content decides, see `canonical_order`."""
         rows = np.flatnonzero(~np.isnan(self.labels).all(axis=1))
         if len(rows):
             rows = rows[canonical_order(self.dataset[rows], self.labels[rows])]
-        return Fold(self.dataset[rows], self.labels[rows])
+        return Fold(self.dataset[rows], self.labels[rows], None if self.groups is None else self.groups[rows])
 
 
 def build_network(
     config: Config, tasks: Sequence[Task], *, seed: int, device: torch.device, genes: GeneNames | None = None
 ) -> DeepRC:
-    """Return a new network for these tasks, with random weights that follow from the seed.
+    """Return a new network for these tasks, with random weights that follow from the seed and without readings.
 
     On the device `meta` the network has shapes without numbers. `genes` are those that the network knows; they are
     needed where `gene_units` is not 0.
@@ -84,7 +92,8 @@ def build_network(
         If the network would have more than `MAX_WEIGHTS` weights.
     """
     shape = dict(vars(config.network))
-    shape.pop("abundance")
+    for name in ("abundance", "composition", "clones"):
+        shape.pop(name)
     shape["precision"] = resolve_precision(config.network.precision, device)
     form = partial(DeepRC, n_outputs=sum(task.n_outputs for task in tasks), gene_names=genes, **shape)
     with torch.device("meta"):
@@ -190,7 +199,7 @@ class Trainer:
         """
         started = time.monotonic() - (self.state.history[-1]["seconds"] if self.state.history else 0.0)
         self.start()
-        if self.state.seeds and not self.state.history:
+        if (self.state.seeds or self.state.readings) and not self.state.history:
             self._evaluate(time.monotonic() - started)  # no update may be better than the start
         update = self.updates()
         while not self.state.finished:
@@ -212,7 +221,7 @@ class Trainer:
         return [EnrichedMotif(**{**motif, "letters": tuple(motif["letters"])}) for motif in self.state.seeds]
 
     def start(self) -> None:
-        """Search the training fold for motifs that go with a label, and start the network from them.
+        """Learn the readings from the training fold, search it for motifs, and start the network from both.
 
         `fit` calls this before the first update; a second call changes nothing. A doubtful motif is used if the
         validation fold confirms it. There is no search where counts scale the residues (`abundance`) or the encoder
@@ -220,13 +229,34 @@ class Trainer:
         """
         if self.state.started or self.state.update > 0:
             return
+        fitted = fit_readings(self.config.network, TrainingCohort(**vars(self.train), tasks=self.tasks))
+        logger.info("%s", describe_fits(fitted, self.config.network, self.tasks))
+        if fitted:
+            self._attach([each.reading for each in fitted])
+            self._give_scores(np.stack([each.scores for each in fitted], axis=1))
         may_start = self.network.embedding.starts_from_motifs and self.config.network.abundance == "none"
-        if self.config.training.seeded_start > 0 and may_start:
-            self._start_from_motifs()
+        motifs = self._find_motifs() if self.config.training.seeded_start > 0 and may_start else []
+        fraction = self.config.training.averaged_fraction
+        start_network(self.network, motifs, self._batches, self.train.labels, self.tasks, top_fraction=fraction)
+        self.step.average.restart()
+        self._best = _copied(self.network)
         self.state.started = True
         self._save()
 
-    def _start_from_motifs(self) -> None:
+    def _attach(self, readings: Sequence[Reading]) -> None:
+        """Give the network readings, with gains that are learned."""
+        self.network.attach_readings(readings)
+        self.state.readings = describe_readings(self.network.readings)
+        self.step = Step(self.network, self.tasks, self.config.training)
+        self._best = _copied(self.network)
+
+    def _give_scores(self, known: NDArray[np.float64]) -> None:
+        """Give the batches the scores of the readings; those of the training repertoires are known, (B, Q, T)."""
+        assert self.network.readings is not None
+        self._batches.readings = ReadingScores(self.network.readings, self.train.dataset, known)
+        self._held_out.readings = ReadingScores(self.network.readings, self.validation.dataset)
+
+    def _find_motifs(self) -> list[EnrichedMotif]:
         seed = int(_generator(self.seed, _MOTIFS).integers(2**62))
         motifs = find_start_motifs(self.config, self.tasks, self.train.dataset, self.train.labels, seed=seed)
         if any(motif.p_value > LEVEL for motif in motifs):
@@ -236,12 +266,9 @@ class Trainer:
             if refused:
                 names = ", ".join(motif.pattern for motif in refused)
                 logger.info("not used, since doubtful and not confirmed by the validation repertoires: %s", names)
-        fraction = self.config.training.averaged_fraction
-        start_from_motifs(self.network, motifs, self._batches, self.train.labels, self.tasks, top_fraction=fraction)
-        self.step.average.restart()
-        self._best = _copied(self.network)
         self.state.seeds = [asdict(motif) for motif in motifs]
         logger.info("%s", describe_start(motifs, self.train.labels, self.config.network.n_kernels))
+        return motifs
 
     def _evaluate_if_due(self, seconds: float) -> None:
         """Evaluate, save and stop where it is time to."""
@@ -353,31 +380,48 @@ class Trainer:
         tensors |= {f"average.{name}": tensor for name, tensor in self.step.average.tensors().items()}
         tensors |= {f"best.{name}": tensor for name, tensor in self._best.items()}
         tensors["losses.since_evaluation"] = torch.stack(self._losses) if self._losses else torch.zeros(0)
+        if self._batches.readings is not None:
+            tensors["readings.scores"] = self._batches.readings.at(torch.arange(len(self.train.labels)))
         tensors |= {f"optimizer.{name}": tensor for name, tensor in optimizer_tensors(self.step.optimizer).items()}
         save_tensors(self.checkpoint, tensors, vars(self.state))
         self._saved = time.monotonic()
 
     def _restore(self, path: Path) -> None:
-        tensors, state = load_tensors(path, self._expected)
-        self.state = parse_state(state, len(output_names(self.tasks)), f"{path}: state")
-        parts: dict[str, dict[str, Any]] = {"network": {}, "average": {}, "best": {}, "losses": {}, "optimizer": {}}
+        tensors, state = load_tensors(path, partial(self._expected, path))
+        readings, self.state = self.state.readings, parse_state(state, self.network.n_outputs, f"{path}: state")
+        self.state.readings = readings
+        parts: dict[str, dict[str, Any]] = {
+            name: {} for name in ("network", "average", "best", "losses", "optimizer", "readings")
+        }
         for key, tensor in tensors.items():
             part, name = key.split(".", 1)
             # the optimiser puts its state where it belongs
             parts[part][name] = tensor if part == "optimizer" else tensor.to(self.device)
         self.network.load_state_dict(parts["network"])
+        if self.network.readings is not None:
+            self._give_scores(parts["readings"]["scores"].numpy())
+        for reading in self.network.readings or ():
+            reading.check(f"{path}: {reading.name}")
         self.step.average.restore(parts["average"])
         self._best = parts["best"]
         self._losses = list(parts["losses"]["since_evaluation"])
         restore_optimizer(self.step.optimizer, parts["optimizer"])
         logger.info("continuing after update %d", self.state.update)
 
-    def _expected(self, _: object, names: Collection[str]) -> dict[str, Tensor]:
-        """Return tensors like those of a checkpoint; an optimiser that has made no update has no state."""
+    def _expected(self, path: Path, state: dict[str, Any], names: Collection[str]) -> dict[str, Tensor]:
+        """Return tensors like those of a checkpoint, and give the network the readings that the checkpoint describes.
+
+        An optimiser that has made no update has no state.
+        """
+        where = f"{path}: state: readings"
+        described = validate(state.get("readings", {}), dict[str, Any], where)
+        self._attach(readings_from_descriptions(described, self.network.n_outputs, where))
         network = self.network.state_dict()
         expected = {f"{part}.{name}": tensor for part in ("network", "best") for name, tensor in network.items()}
         expected |= {f"average.{name}": tensor for name, tensor in self.step.average.tensors().items()}
         expected["losses.since_evaluation"] = torch.zeros(0)
+        if self.network.readings is not None:
+            expected["readings.scores"] = torch.zeros(len(self.train.labels), *self.network.readings.gains.shape)
         for index, parameter in enumerate(self.network.parameters()):
             if f"optimizer.{index}.step" in names:
                 like = {"step": torch.zeros(()), "exp_avg": parameter, "exp_avg_sq": parameter}

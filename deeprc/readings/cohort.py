@@ -1,0 +1,63 @@
+"""The repertoires that readings are learned from, and what learning a reading returns.
+
+Letters: B repertoires, T outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.nn.readings import Reading
+from deeprc.tasks import Task
+
+__all__ = ["FittedReading", "TrainingCohort"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class TrainingCohort:
+    """The training repertoires, in an order that their content decides.
+
+    Attributes
+    ----------
+    dataset
+        The B repertoires.
+    labels
+        Their labels, (B, number of tasks); NaN where missing.
+    tasks
+        The tasks.
+    groups
+        Repertoires with equal numbers are of one donor, (B,) int64: no inner fold separates them. None: each is alone.
+    """
+
+    dataset: RepertoireDataset
+    labels: Floats
+    tasks: Sequence[Task]
+    groups: NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True)
+class FittedReading:
+    """A reading, and what it says of the repertoires that it was learned from.
+
+    Attributes
+    ----------
+    reading
+        The reading, learned from all training repertoires.
+    scores
+        Cross-fitted scores of the training repertoires, (B, T): of each the score by a reading that was learned without
+        its fold. 0 for an output about which the reading says nothing.
+    gains
+        By how much the scores lower the mean loss of each output on repertoires that were held out, (T,), in nats or,
+        for a number, in half squared standard deviations; 0 for an output about which the reading says nothing.
+    """
+
+    reading: Reading
+    scores: Floats
+    gains: Floats

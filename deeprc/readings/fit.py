@@ -1,0 +1,98 @@
+"""All readings of a network: learned from the training repertoires, or rebuilt from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from deeprc.config import NetworkConfig
+from deeprc.documents import abbreviate
+from deeprc.errors import InputError
+from deeprc.nn.readings import Reading, Readings
+from deeprc.outputs import output_names
+from deeprc.readings.clones import CloneReading
+from deeprc.readings.clones_fit import fit_clones
+from deeprc.readings.cohort import FittedReading, TrainingCohort
+from deeprc.readings.composition import CompositionReading
+from deeprc.readings.composition_fit import fit_composition
+from deeprc.tasks import Task
+
+__all__ = ["describe_fits", "describe_readings", "fit_readings", "readings_from_descriptions"]
+
+_TYPES: Mapping[str, type[Reading]] = {each.name: each for each in (CompositionReading, CloneReading)}
+
+
+def fit_readings(config: NetworkConfig, cohort: TrainingCohort) -> list[FittedReading]:
+    """Return the readings that say something about repertoires that they were not learned from; perhaps none.
+
+    Parameters
+    ----------
+    config
+        Says which readings the network may have: `composition`, `clones`.
+    cohort
+        The training repertoires, and no others.
+    """
+    found = [
+        fit_composition(cohort) if config.composition else None,
+        fit_clones(cohort) if config.clones else None,
+    ]
+    return [each for each in found if each is not None]
+
+
+def describe_fits(fitted: Sequence[FittedReading], config: NetworkConfig, tasks: Sequence[Task]) -> str:
+    """Return a sentence that says by how much each reading lowers the loss of repertoires that were held out.
+
+    Parameters
+    ----------
+    fitted
+        What `fit_readings` returned.
+    config
+        Says which readings the network may have.
+    tasks
+        The tasks.
+    """
+    sought = [name for name in _TYPES if getattr(config, name)]
+    if not sought:
+        return "The network has no readings besides its attention."
+    gains = {each.reading.name: each.gains for each in fitted}
+    parts = []
+    for name in sought:
+        useful = [
+            f"{gain:.3f} ({output})"
+            for gain, output in zip(gains.get(name, ()), output_names(tasks), strict=False)
+            if gain > 0
+        ]
+        parts.append(f"{name}: {', '.join(useful) or 'nothing'}")
+    return f"By how much a reading of whole repertoires lowers the loss of held-out ones: {'; '.join(parts)}"
+
+
+def describe_readings(readings: Readings | None) -> dict[str, Any]:
+    """Return what `readings_from_descriptions` needs, in a form that JSON can hold."""
+    return {} if readings is None else {reading.name: reading.describe() for reading in readings}
+
+
+def readings_from_descriptions(descriptions: Mapping[str, Any], n_outputs: int, where: str) -> list[Reading]:
+    """Return readings whose buffers have the right shapes, before they are loaded.
+
+    Parameters
+    ----------
+    descriptions
+        What `describe_readings` returned, read from a file.
+    n_outputs
+        Number of outputs of the network.
+    where
+        The file, with which error messages begin.
+
+    Raises
+    ------
+    InputError
+        If a description is not one that a reading gives of itself.
+    """
+    unknown: Sequence[str] = sorted(descriptions.keys() - _TYPES.keys())
+    if unknown:
+        expected = ", ".join(_TYPES)
+        raise InputError(f"{where}: readings: expected some of {expected}, found {abbreviate(unknown[0])}")
+    return [
+        _TYPES[name].from_description(description, n_outputs, f"{where}: readings: {name}")
+        for name, description in descriptions.items()
+    ]
