@@ -5,10 +5,12 @@ Letters: J clones, N sequences, n some of either.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar
+from pathlib import Path
+from threading import Lock
+from typing import Any, Generic, TypeVar
 
 import numba
 import numpy as np
@@ -24,7 +26,7 @@ from deeprc.datasets.sequence_hash import are_equal, hash_row
 from deeprc.datasets.sequences import SequenceArrays, Sequences
 from deeprc.errors import InputError
 
-__all__ = ["CloneSet"]
+__all__ = ["CloneSet", "CloneTables"]
 
 _T = TypeVar("_T")
 _Result = TypeVar("_Result")
@@ -74,7 +76,7 @@ class CloneSet:
         """
         bits = uint64(mask)
 
-        def find(sequences: SequenceArrays, start: int, stop: int, table: _Table) -> NDArray[np.int64]:
+        def find(sequences: SequenceArrays, table: _Table, start: int, stop: int) -> NDArray[np.int64]:
             return np.flatnonzero(_find(sequences, start, stop, *table, bits))
 
         return self.search(dataset, partial(_make_table, mask=bits), find)
@@ -83,7 +85,7 @@ class CloneSet:
         self,
         dataset: RepertoireDataset,
         make_table: Callable[[SequenceArrays, NDArray[np.bool_]], _T],
-        find: Callable[[SequenceArrays, int, int, _T], _Result],
+        find: Callable[[SequenceArrays, _T, int, int], _Result],
     ) -> Iterator[_Result]:
         """Yield what `find` returns for each repertoire, on all cores.
 
@@ -95,7 +97,7 @@ class CloneSet:
             Makes a table of the clones for a container, from their arrays with the codes of its genes and from which of
             them have genes that it knows, (J,).
         find
-            Takes a container's sequences, where the repertoire begins and ends, and the table.
+            Takes a container's sequences, the table, and where the repertoire begins and ends.
 
         Raises
         ------
@@ -103,24 +105,24 @@ class CloneSet:
             If the container lacks genes that count.
         """
         self.check_genes(dataset)
-        fields = list(self.sequences.genes)
-        tables: dict[tuple[tuple[str, ...], ...], _T] = {}
+        tables = CloneTables(self, make_table)
 
-        def search_one(repertoire: Repertoire) -> _Result:
-            store = repertoire.container.sequences
-            vocabularies = tuple(store.genes[field].vocabulary for field in fields)
-            if vocabularies not in tables:
-                tables[vocabularies] = make_table(*self.coded(dict(zip(fields, vocabularies, strict=True))))
-            return find(store.arrays(fields), repertoire.start, repertoire.stop, tables[vocabularies])
+        def search_one(index: int) -> _Result:
+            repertoire = dataset[index]
+            return find(*tables.arrays_and_table(repertoire), repertoire.start, repertoire.stop)
 
         with ThreadPoolExecutor(numba.get_num_threads()) as threads:
-            yield from threads.map(search_one, dataset)
+            yield from threads.map(search_one, range(len(dataset)))
 
     def check_genes(self, dataset: RepertoireDataset) -> None:
         """Raise InputError if the dataset's container lacks genes that count."""
+        if len(dataset):
+            self._check_fields(gene_fields(dataset), dataset.container.path)
+
+    def _check_fields(self, known: Collection[str], path: Path) -> None:
         for field in self.sequences.genes:
-            if len(dataset) and field not in gene_fields(dataset):
-                raise InputError(f"{dataset.container.path}: has no {field}, with which the clones were learned")
+            if field not in known:
+                raise InputError(f"{path}: has no {field}, with which the clones were learned")
 
     def coded(self, vocabularies: dict[str, tuple[str, ...]]) -> tuple[SequenceArrays, NDArray[np.bool_]]:
         """Return the clones with the codes that their genes have in a container, by field, and which it knows, (J,)."""
@@ -130,6 +132,41 @@ class CloneSet:
             is_known &= codes >= 0
             genes[field] = Categorical(codes.clip(0).astype(np.uint16), vocabulary)
         return self.sequences.with_genes(genes).arrays(list(genes)), is_known
+
+
+class CloneTables(Generic[_T]):
+    """Tables of some clones for the containers in which they are sought: one for each vocabulary of genes.
+
+    Parameters
+    ----------
+    clones
+        The clones.
+    make_table
+        See `CloneSet.search`.
+    """
+
+    def __init__(self, clones: CloneSet, make_table: Callable[[SequenceArrays, NDArray[np.bool_]], _T]) -> None:
+        self._clones, self._make_table = clones, make_table
+        self._known: dict[tuple[tuple[str, ...], ...], _T] = {}
+        self._lock = Lock()
+
+    def arrays_and_table(self, repertoire: Repertoire) -> tuple[SequenceArrays, _T]:
+        """Return the sequences of a repertoire's container, with the genes that count, and the table for them.
+
+        Raises
+        ------
+        InputError
+            If the container lacks genes that count.
+        """
+        store = repertoire.container.sequences
+        self._clones._check_fields(store.genes, repertoire.container.path)
+        fields = list(self._clones.sequences.genes)
+        vocabularies = tuple(store.genes[field].vocabulary for field in fields)
+        with self._lock:
+            if vocabularies not in self._known:
+                coded = self._clones.coded(dict(zip(fields, vocabularies, strict=True)))
+                self._known[vocabularies] = self._make_table(*coded)
+            return store.arrays(fields), self._known[vocabularies]
 
 
 def _make_table(clones: SequenceArrays, is_known: NDArray[np.bool_], *, mask: Any) -> _Table:

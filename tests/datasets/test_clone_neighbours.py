@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deeprc.datasets.clone_neighbours import find_neighbours
+from deeprc.datasets.clone_neighbours import NeighbourSearch, find_neighbours
 from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import Sequences
@@ -75,10 +75,35 @@ def test_all_neighbours_are_found_once(cohort: RepertoireDataset, fields: tuple[
     assert kinds == {0, 1}
 
 
-def test_more_neighbours_than_room(cohort: RepertoireDataset) -> None:
+@pytest.mark.parametrize("mask", [2**64 - 1, 0b111])
+def test_clones_whose_neighbours_do_not_count(cohort: RepertoireDataset, mask: int) -> None:
+    clones = clones_of(cohort[0], 40, ("v_call",))
+    near = np.arange(len(clones)) % 3 == 0
+    n_left_out = 0
+    for repertoire, found in zip(cohort, find_neighbours(clones, cohort, near, mask=mask), strict=True):
+        pairs = set(zip(*(column.tolist() for column in found), strict=True))
+        every = expected(repertoire, clones)
+        assert pairs == {pair for pair in every if pair[2] == 0 or near[pair[1]]}
+        n_left_out += len(every) - len(pairs)
+    assert n_left_out > 10
+
+
+def test_one_repertoire_is_searched_in_chunks(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    clones = clones_of(cohort[0], 40, ("v_call", "j_call"))
+    whole = NeighbourSearch(clones).find_in(cohort[1])
+    monkeypatch.setattr("deeprc.datasets.clone_neighbours._CHUNK", 7)
+    for some, column in zip(NeighbourSearch(clones).find_in(cohort[1]), whole, strict=True):
+        np.testing.assert_array_equal(some, column)
+    assert len(whole.rows) > 10
+
+
+def test_more_neighbours_than_room(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     clones = clones_of(cohort[0], 300, ())
     first = next(iter(find_neighbours(clones, cohort)))
-    assert len(first.rows) > 1024
+    assert len(first.rows) > 1024  # the room grows several times
+    monkeypatch.setattr("deeprc.datasets.clone_neighbours._CAPACITY", 2)
+    again = next(iter(find_neighbours(clones, cohort)))
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
     assert len(first.rows) == len(expected(cohort[0], clones))
 
 
