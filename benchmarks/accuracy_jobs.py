@@ -34,7 +34,7 @@ from deeprc.evaluation.auc_comparison import midrank_aucs
 from deeprc.evaluation.metrics import auc_interval
 from deeprc.evaluation.splits import Split
 from deeprc.files import write_text
-from deeprc.interpretation.ranking import BestRows, ranking_of
+from deeprc.interpretation.ranking import BestRows, Ranking
 from deeprc.nn.batch import Collator
 from deeprc.nn.contributions import score_sequences
 from deeprc.nn.inference import Inference
@@ -279,7 +279,7 @@ def _precision(inference: Inference, signals: Sequence[MotifSignal]) -> Outcome:
         holds = match_motifs(motifs, repertoire.residues, repertoire.lengths).whole
         scores = score_sequences(inference, position)
         best.offer(
-            ranking_of(scores, "contribution"),
+            Ranking("contribution").keys(scores),
             lambda rows, carrier=carrier, holds=holds: pd.DataFrame(  # type: ignore[misc]
                 {"carrier": carrier[rows], "holds": holds[rows]}
             ),

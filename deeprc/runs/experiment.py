@@ -31,7 +31,6 @@ from deeprc.files import check_new_folder, name_write_errors, temporary_folder, 
 from deeprc.locks import is_same_file, take_lock
 from deeprc.outputs import output_names, output_slices
 from deeprc.runs.assess import assess_outputs
-from deeprc.runs.results import predictions_table
 from deeprc.runs.run import (
     Run,
     RunSettings,
@@ -330,10 +329,8 @@ def seeds_table(seeds: Sequence[EnrichedMotif], tasks: Sequence[Task]) -> pd.Dat
 
 
 def _write_results(run: Run, dataset: RepertoireDataset) -> None:
-    outputs, target, splits = run.model.outputs(dataset), run.model.labels(dataset), run.split_of(dataset)
-    table = predictions_table(dataset.repertoire_ids, splits, outputs, target, run.tasks)
-    save_predictions(run.path / "predictions.tsv", table)
-    found = assess_outputs(run, dataset, outputs.numpy())
+    found = assess_outputs(run, dataset, run.model.output_parts(dataset))
+    save_predictions(run.path / "predictions.tsv", found.performance.predictions)
     write_cautions(run.path, found.cautions)
     write_text(run.path / "metrics.json", json.dumps(found.metrics, indent=1) + "\n")
 

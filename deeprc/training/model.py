@@ -23,7 +23,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import abbreviate, validate
 from deeprc.errors import InputError
 from deeprc.nn.batch import Collator
-from deeprc.nn.contributions import SequenceScores, combine_scores, score_sequences
+from deeprc.nn.contributions import OutputParts, SequenceScores, combine_parts, combine_scores, score_sequences
 from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
@@ -67,6 +67,12 @@ class Model(ABC):
         return np.array(scales), np.array(shifts)
 
     @property
+    def reading_names(self) -> list[str]:
+        """The names of the readings that any member has, each once."""
+        of_members = [member.network.readings for member in self.members]
+        return list(dict.fromkeys(name for readings in of_members if readings is not None for name in readings.names))
+
+    @property
     def n_outputs(self) -> int:
         """The number of outputs of all targets, T."""
         return sum(task.n_outputs for task in self.tasks)
@@ -94,11 +100,15 @@ class Model(ABC):
         InputError
             If the weights are such that an output is not finite.
         """
+        return torch.from_numpy(self.output_parts(dataset, positions).outputs)
+
+    def output_parts(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> OutputParts:
+        """Return what `outputs` returns, with what of it comes through each reading."""
         copies = tee(range(len(dataset)) if positions is None else positions, len(self.members))
-        streams = [member.iterate_outputs(dataset, own) for member, own in zip(self.members, copies, strict=True)]
-        scales, shifts = (torch.tensor(part, dtype=torch.float32) for part in self.units)
-        rows = [torch.stack(own) * scales + shifts for own in zip(*streams, strict=True)]  # each (members, T)
-        return torch.stack([row.mean(dim=0) for row in rows]) if rows else torch.zeros(0, self.n_outputs)
+        streams = [member.iterate_parts(dataset, own) for member, own in zip(self.members, copies, strict=True)]
+        scales, shifts = (part.astype(np.float32) for part in self.units)
+        rows = [combine_parts(own, scales, shifts) for own in zip(*streams, strict=True)]
+        return OutputParts.stack(rows, self.n_outputs)
 
     def score_sequences(self, dataset: RepertoireDataset, position: int) -> SequenceScores:
         """Return attention and contributions of the sequences of `dataset[position]`.
@@ -156,13 +166,16 @@ class TrainedModel(Model):
         collator = Collator(dataset, self.config.network.abundance, genes=self.network.gene_names, readings=readings)
         return Inference(self.network, collator, self.config.training.averaged_fraction)
 
-    def iterate_outputs(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> Iterator[Tensor]:
+    def iterate_parts(
+        self, dataset: RepertoireDataset, positions: Iterable[int] | None = None
+    ) -> Iterator[OutputParts]:
         """Yield the outputs of one repertoire after the other, (T,); parameters as those of `outputs`."""
         warn_of_hidden(dataset, self.config.network.abundance)
         positions, again = tee(range(len(dataset)) if positions is None else positions)
-        for position, found in zip(again, self.inference(dataset).iterate_outputs(positions), strict=True):
+        inference = self.inference(dataset)
+        for position, found in zip(again, inference.iterate_outputs(positions), strict=True):
             self.check_finite(found.numpy(), dataset[position].repertoire_id)
-            yield found
+            yield OutputParts(found.numpy(), _through_readings(inference, position))
 
     def check_finite(self, numbers: NDArray[np.floating[Any]], repertoire_id: str) -> None:
         """Raise InputError where the network gave numbers for a repertoire that are infinite or NaN."""
@@ -209,6 +222,15 @@ class TrainedModel(Model):
         for reading in network.readings or ():
             reading.check(f"{path}: {reading.name}")
         return cls(tuple(tasks), network.eval(), config, name)
+
+
+@torch.no_grad()
+def _through_readings(inference: Inference, position: int) -> dict[str, NDArray[np.float32]]:
+    """Return what comes through each reading of the network, (T,), in the outputs of a repertoire."""
+    scores, readings = inference.reading_scores(position), inference.network.readings
+    if scores is None or readings is None:
+        return {}
+    return dict(zip(readings.names, (scores[0] * readings.gains).cpu().numpy(), strict=True))
 
 
 def _gene_names(path: Path, config: Config, state: dict[str, Any]) -> GeneNames | None:
