@@ -101,7 +101,9 @@ def test_networks_with_and_without_a_reading_combine(few: RepertoireDataset) -> 
     scales, shifts = np.array([[2.0, 1.0], [1.0, 1.0]]), np.array([[0.0, 1.0], [0.5, 0.0]])
     both = combine_scores(scores, scales, shifts)
     np.testing.assert_allclose(both.contributions.sum(axis=0), both.outputs, atol=1e-6)
-    np.testing.assert_allclose(both.through_readings["composition"], scores[0].through_readings["composition"] * scales[0] / 2)
+    np.testing.assert_allclose(
+        both.through_readings["composition"], scores[0].through_readings["composition"] * scales[0] / 2
+    )
 
 
 def test_names_gains_and_buffers_of_readings_are_weights(few: RepertoireDataset) -> None:
