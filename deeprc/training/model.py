@@ -6,8 +6,9 @@ Letters: N sequences of one repertoire, B repertoires, H heads, T outputs.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import tee
 from pathlib import Path
 from statistics import fmean
@@ -34,7 +35,7 @@ from deeprc.training.checkpoint import load_tensors, save_tensors
 from deeprc.training.hidden_counts import warn_of_hidden
 from deeprc.training.trainer import build_network
 
-__all__ = ["Ensemble", "Model", "TrainedModel"]
+__all__ = ["Ensemble", "Model", "TrainedModel", "describe_network", "load_weights", "rebuild_network"]
 
 
 @dataclass(frozen=True)
@@ -190,10 +191,8 @@ class TrainedModel(Model):
             self.check_finite(numbers, scores.repertoire_id)
 
     def save(self, path: Path, *, update: int) -> None:
-        """Write the weights, what they need to be read, and the update of the training that the weights are from."""
-        genes = {} if self.network.gene_names is None else {"genes": self.network.gene_names.to_mapping()}
-        readings = {"readings": describe_readings(self.network.readings)} if self.network.readings else {}
-        save_tensors(path, self.network.state_dict(), {"update": update, **genes, **readings})
+        """Write the weights, what else the network needs, and the update of the training that the weights are from."""
+        save_tensors(path, self.network.state_dict(), {"update": update, **describe_network(self.network)})
 
     @classmethod
     def load(
@@ -206,21 +205,13 @@ class TrainedModel(Model):
         InputError
             If the file is missing, damaged, or another network's.
         """
-
-        def build(state: dict[str, Any], where: torch.device) -> DeepRC:
-            network = build_network(config, tasks, seed=0, device=where, genes=_gene_names(path, config, state))
-            described = validate(state.get("readings", {}), dict[str, Any], f"{path}: readings")
-            network.attach_readings(readings_from_descriptions(described, network.n_outputs, f"{path}: readings"))
-            return network
-
+        build = partial(rebuild_network, config, tasks, where=str(path))
         try:
-            tensors, state = load_tensors(path, lambda state, _: build(state, torch.device("meta")).state_dict())
-            network = build(state, device)
+            tensors, state = load_tensors(path, lambda state, _: build(state, device="meta").state_dict())
+            network = build(state, device=device)
         except RuntimeError as error:  # torch has no memory for it
             raise InputError(f"{path}: the network cannot be made: {str(error).splitlines()[0]}") from error
-        network.load_state_dict(tensors)
-        for reading in network.readings or ():
-            reading.check(f"{path}: {reading.name}")
+        load_weights(network, tensors, str(path))
         return cls(tuple(tasks), network.eval(), config, name)
 
 
@@ -233,7 +224,52 @@ def _through_readings(inference: Inference, position: int) -> dict[str, NDArray[
     return dict(zip(readings.names, (scores[0] * readings.gains).cpu().numpy(), strict=True))
 
 
-def _gene_names(path: Path, config: Config, state: dict[str, Any]) -> GeneNames | None:
+def describe_network(network: DeepRC) -> dict[str, Any]:
+    """Return what `rebuild_network` needs besides configuration and tasks, in a form that JSON can hold."""
+    described: dict[str, Any] = {}
+    if network.gene_names is not None:
+        described["genes"] = network.gene_names.to_mapping()
+    if network.readings is not None:
+        described["readings"] = describe_readings(network.readings)
+    return described
+
+
+def rebuild_network(
+    config: Config, tasks: Sequence[Task], described: Mapping[str, Any], *, device: torch.device | str, where: str
+) -> DeepRC:
+    """Return a network whose weights have the right shapes, before `load_weights`.
+
+    Parameters
+    ----------
+    config, tasks
+        Those of the network.
+    described
+        What `describe_network` returned, read from a file.
+    device
+        The device; on `meta` the network has shapes without numbers.
+    where
+        The file, with which error messages begin.
+
+    Raises
+    ------
+    InputError
+        If the description does not fit.
+    """
+    genes = _gene_names(where, config, described)
+    network = build_network(config, tasks, seed=0, device=torch.device(device), genes=genes)
+    readings = validate(described.get("readings", {}), dict[str, Any], f"{where}: readings")
+    network.attach_readings(readings_from_descriptions(readings, network.n_outputs, where))
+    return network
+
+
+def load_weights(network: DeepRC, tensors: Mapping[str, Tensor], where: str) -> None:
+    """Give a network the weights of a file; InputError if compiled code could not use some of them."""
+    network.load_state_dict(tensors)
+    for reading in network.readings or ():
+        reading.check(f"{where}: readings: {reading.name}")
+
+
+def _gene_names(path: str, config: Config, state: Mapping[str, Any]) -> GeneNames | None:
     """Return the names of the genes that a network knows; None where it reads none."""
     if not config.network.gene_units:
         return None
