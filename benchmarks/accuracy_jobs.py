@@ -34,10 +34,10 @@ from deeprc.evaluation.auc_comparison import midrank_aucs
 from deeprc.evaluation.metrics import auc_interval
 from deeprc.evaluation.splits import Split
 from deeprc.files import write_text
-from deeprc.interpretation.ranking import BestRows, ranking_of
-from deeprc.nn.batch import Collator
+from deeprc.interpretation.ranking import BestRows, Ranking
 from deeprc.nn.contributions import score_sequences
 from deeprc.nn.inference import Inference
+from deeprc.training.model import TrainedModel
 from deeprc.training.state import TrainingState
 from deeprc.training.trainer import Fold, Trainer
 from deeprc.versions import package_version
@@ -216,14 +216,14 @@ class _Trained:
 def _trained(
     config: Config, source: Source, dataset: RepertoireDataset, split: Split, device: torch.device
 ) -> _Trained:
-    sides = [Fold(dataset[rows], source.labels[rows]) for rows in (split.train, split.validation)]
+    every = Fold(dataset, source.labels, source.groups)
+    sides = [every.take(rows) for rows in (split.train, split.validation)]
     started = time.perf_counter()
     trainer = Trainer(config, [source.task], *sides, seed=source.seed, device=device, monitor=_validation_auc)
     state = trainer.fit()
     seconds = time.perf_counter() - started
-    collator = Collator(dataset[split.test], config.network.abundance, genes=trainer.network.gene_names)
     started = time.perf_counter()
-    inference = Inference(trainer.network, collator, config.training.averaged_fraction)
+    inference = TrainedModel((source.task,), trainer.network, config).inference(dataset[split.test])
     scores = inference.outputs()[:, 0].double().numpy()
     return _Trained(trainer, state, inference, scores, seconds, time.perf_counter() - started)
 
@@ -279,7 +279,7 @@ def _precision(inference: Inference, signals: Sequence[MotifSignal]) -> Outcome:
         holds = match_motifs(motifs, repertoire.residues, repertoire.lengths).whole
         scores = score_sequences(inference, position)
         best.offer(
-            ranking_of(scores, "contribution"),
+            Ranking("contribution").keys(scores),
             lambda rows, carrier=carrier, holds=holds: pd.DataFrame(  # type: ignore[misc]
                 {"carrier": carrier[rows], "holds": holds[rows]}
             ),

@@ -205,6 +205,13 @@ class RepertoireDataset:
     def __repr__(self) -> str:
         return f"RepertoireDataset({str(self.container.path)!r}, {len(self)} repertoires)"
 
+    def join(self, other: RepertoireDataset) -> RepertoireDataset:
+        """Return these repertoires, then those of another view of the same container."""
+        assert other.container is self.container
+        view = self[:0]
+        view.rows = np.concatenate([self.rows, other.rows])
+        return view
+
     def whole(self) -> RepertoireDataset:
         """Return all repertoires of the container that this dataset is a view of."""
         view = self[:0]

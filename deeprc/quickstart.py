@@ -20,6 +20,7 @@ from deeprc.documents import read_json
 from deeprc.files import check_new_folder, write_text
 from deeprc.interpretation.attention import best_sequences, iterate_attention
 from deeprc.interpretation.attention_files import heads_path, write_attention
+from deeprc.interpretation.ranking import Ranking
 from deeprc.interpretation.report import REPORT_NEEDS, write_report
 from deeprc.runs.experiment import Progress, train_run
 from deeprc.runs.run import Run
@@ -116,4 +117,4 @@ def _best_sequences(run: Run, container: Path, table: Path) -> pd.DataFrame:
     dataset = open_dataset(container)
     write_attention(table, iterate_attention(run.model, dataset, top=TOP))
     test = [i for i, side in enumerate(run.split_of(dataset)) if side == "test"]
-    return best_sequences(iterate_attention(run.model, dataset, test), TOP, by="contribution")
+    return best_sequences(iterate_attention(run.model, dataset, test), TOP, Ranking("contribution"))

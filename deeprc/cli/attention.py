@@ -14,15 +14,14 @@ __all__ = ["attention"]
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.argument("container")
 @click.option("-o", "--output", required=True, metavar="FILE", help="The table to write (TSV; gzip if it ends in .gz).")
-@click.option("--top", type=click.IntRange(1), help="Write only the N sequences of highest weight of each repertoire.")
-@click.option(
-    "--top-overall", type=click.IntRange(1), help="Write only the N sequences that rank highest in the whole cohort."
-)
+@click.option("--top", type=click.IntRange(1), help="Write only the N best sequences of each repertoire.")
+@click.option("--top-overall", type=click.IntRange(1), help="Write only the N best sequences of the whole cohort.")
 @click.option(
     "--by",
     type=click.Choice(["attention", "contribution", "response"]),
-    help="How --top-overall ranks sequences: by their attention logit, by what they add to a class (contribution), or"
-    " by what they would add alone (response).  [default: attention]",
+    help="By what --top and --top-overall choose: how much the network looks at a sequence (attention), what it adds"
+    " to a class (contribution), or what the attention on it alone would add (response).  [default: contribution if the"
+    " network reads clones or composition, else attention]",
 )
 @click.option(
     "--class",
@@ -54,7 +53,9 @@ def attention(
     FILE is an AIRR Rearrangement table with attention_weight (by which the prediction averages: it sums to 1 over the
     repertoire), attention_rank, attention_logit (comparable between repertoires), head (the one that looks most), and
     contribution: what the sequence adds to the log-odds of the positive class; response: what they would be from the
-    sequence alone. Attention says where the network looks, contribution and response for which class.
+    sequence alone. Attention says where the network looks, contribution and response for which class. If the network
+    reads composition or clones, through_attention, through_composition and through_clones say what of the contribution
+    comes through each.
 
     A second table, FILE with .heads.tsv in the place of .tsv, says for each repertoire and head over how many
     sequences the head averages (metastable_size: the fewest whose weights sum to 0.90) and its operating class, from I
@@ -68,27 +69,27 @@ def attention(
     """
     from deeprc.datasets.dataset import open_dataset
     from deeprc.errors import InputError
-    from deeprc.interpretation.attention import iterate_attention
+    from deeprc.interpretation.attention import default_ranking, iterate_attention
     from deeprc.interpretation.attention_files import check_attention_outputs, heads_path, write_attention
+    from deeprc.interpretation.ranking import Ranking
     from deeprc.interpretation.survey import find_direction
     from deeprc.runs.ensemble import load_ensemble
 
     if top is not None and top_overall is not None:
         raise InputError("--top keeps sequences of each repertoire, --top-overall of all together: give one of them")
-    if top_overall is None and (by or class_name):
-        raise InputError("--by and --class say how --top-overall ranks; it is not given")
-    if class_name is not None and by in (None, "attention"):
-        raise InputError("--class goes with --by contribution or --by response: attention is the same for all classes")
+    if top is None and top_overall is None and (by or class_name):
+        raise InputError("--by and --class say by what --top or --top-overall chooses; neither is given")
     check_attention_outputs(output)
     model = load_ensemble(runs, device=device).model
+    chosen = find_direction(model.tasks, class_name)
+    ranking = Ranking(by or default_ranking(model).by, chosen.output, chosen.sign)
+    if class_name is not None and ranking.by == "attention":
+        raise InputError("--class goes with --by contribution or --by response: attention is the same for all classes")
     dataset = open_dataset(container)
     if repertoires:
         dataset = dataset.select(list(dict.fromkeys(repertoires)))
-    tables = iterate_attention(model, dataset, bar(range(len(dataset)), "repertoire"), top=top)
-    chosen = find_direction(model.tasks, class_name)
-    written = write_attention(
-        output, tables, max_sequences=top_overall, by=by or "attention", output=chosen.output, sign=chosen.sign
-    )
+    tables = iterate_attention(model, dataset, bar(range(len(dataset)), "repertoire"), top=top, ranking=ranking)
+    written = write_attention(output, tables, max_sequences=top_overall, ranking=ranking)
     for line in head_lines(written.heads):
         click.echo(line)
     click.echo(f"Wrote {written.n_sequences} sequences of {len(dataset)} repertoires to {output}")

@@ -53,10 +53,20 @@ def metrics_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str
         for target, values in of.items()
         for each in values.get("controls", [])
     ]
-    if not controls:
-        return table
-    heading = "Controls, which read no receptor sequence (difference to the network, p of a paired test):"
-    return f"{table}\n{heading}\n{pd.DataFrame(controls).fillna('').to_string(index=False)}"
+    parts = [table, *_variation_lines(metrics)]
+    if controls:
+        parts.append("Controls, which read no receptor sequence (difference to the network, p of a paired test):")
+        parts.append(pd.DataFrame(controls).fillna("").to_string(index=False))
+    return "\n".join(parts)
+
+
+def _variation_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:
+    """Yield a line for each output that says what it varies by between the held-out repertoires."""
+    for side, targets in metrics.items():
+        for values in targets.values():
+            for each in values.get("variation", []):
+                shares = ", ".join(f"{name} {share:.0%}" for name, share in each["shares"].items())
+                yield f"The output {each['output']} varies between the {side} repertoires by: {shares}"
 
 
 def _control(side: str, target: str, values: Mapping[str, Any]) -> dict[str, str]:

@@ -26,6 +26,7 @@ __all__ = [
     "Split",
     "SplitOptions",
     "assign_folds",
+    "group_codes",
     "make_split",
     "people",
     "read_folds",
@@ -131,7 +132,7 @@ def make_split(
     every = assign_folds(metadata, tasks, n_folds=options.folds, group_by=group_by, seed=seed, source=source)
     labelled = np.flatnonzero(every >= 0)
     fold_of = every[labelled]
-    strata, groups = _strata(tasks[0], metadata), _groups(metadata, group_by, source)
+    strata, groups = _strata(tasks[0], metadata), group_codes(metadata, group_by, source)
     test = labelled[fold_of == fold]
     validation = labelled[fold_of == validation_fold]
     held_out = set(groups[test]) | set(groups[validation]) if group_by is not None else set()
@@ -179,7 +180,7 @@ def assign_folds(
             f"{source}: target {tasks[0].name!r}: the smallest class has {smallest} repertoires; "
             f"expected at least {n_folds}, one for each of the {n_folds} folds (`folds`)"
         )
-    groups = _groups(metadata, group_by, source)
+    groups = group_codes(metadata, group_by, source)
     fold_of = np.full(len(metadata), -1)
     fold_of[labelled] = _folds(strata[labelled], None if group_by is None else groups[labelled], n_folds, seed, source)
     return fold_of
@@ -231,7 +232,14 @@ def _strata(task: Task, metadata: pd.DataFrame) -> NDArray[np.int64]:
     return np.where(np.isnan(values), -1, values).astype(np.int64)
 
 
-def _groups(metadata: pd.DataFrame, group_by: str | None, source: str) -> NDArray[np.int64]:
+def group_codes(metadata: pd.DataFrame, group_by: str | None, source: str) -> NDArray[np.int64]:
+    """Return the group of each repertoire, (B,): equal values of a column are one group, each missing one its own.
+
+    Raises
+    ------
+    InputError
+        If the column does not exist.
+    """
     if group_by is None:
         return np.arange(len(metadata))
     if group_by not in metadata:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.hopfield.analysis import metastable_sizes, operating_class
-from deeprc.interpretation.ranking import BestRows, ranking_of
+from deeprc.interpretation.ranking import BY_ATTENTION, BestRows, Ranking
 from deeprc.nn.contributions import Attended, SequenceScores, attended, mean_logit, mean_weight, scores_at
 from deeprc.nn.inference import Inference
 from deeprc.outputs import output_names
@@ -30,6 +30,7 @@ __all__ = [
     "attention_of",
     "attention_table",
     "best_sequences",
+    "default_ranking",
     "iterate_attention",
 ]
 
@@ -81,12 +82,15 @@ class RepertoireAttention:
         for start in range(0, max(len(self.rows), 1), PIECE):
             yield self.columns(np.arange(start, min(start + PIECE, len(self.rows))))
 
-    def frame(self, rows: NDArray[np.int64]) -> pd.DataFrame:
-        """Return the table of some of the n sequences, by their places among these."""
-        return pd.DataFrame(self.columns(rows))
+    def frame(self, rows: NDArray[np.int64], output: int | None = None) -> pd.DataFrame:
+        """Return the table of `columns`."""
+        return pd.DataFrame(self.columns(rows, output))
 
-    def columns(self, rows: NDArray[np.int64]) -> Columns:
-        """Return the columns of the table of some of the n sequences, by their places among these."""
+    def columns(self, rows: NDArray[np.int64], output: int | None = None) -> Columns:
+        """Return the columns of the table of some of the n sequences, by their places among these.
+
+        Where `output` is given, contributions and responses are those of this output alone, without its name.
+        """
         scores, n_heads = self.scores, self.scores.logits.shape[1]
         columns: Columns = {
             **self.repertoire.columns(self.rows[rows]),
@@ -96,9 +100,12 @@ class RepertoireAttention:
             "head": scores.head[rows],
         }
         for t, name in enumerate(self.outputs):
-            ending = "" if len(self.outputs) == 1 else f"_{name}"
-            columns["contribution" + ending] = scores.contributions[rows, t]
-            columns["response" + ending] = scores.responses[rows, t]
+            if output in (None, t):
+                ending = "" if len(self.outputs) == 1 or output is not None else f"_{name}"
+                columns["contribution" + ending] = scores.contributions[rows, t]
+                for source, part in scores.through.items() if scores.through_readings else ():
+                    columns[f"through_{source}{ending}"] = part[rows, t]
+                columns["response" + ending] = scores.responses[rows, t]
         if n_heads > 1:
             for head in range(n_heads):
                 columns[f"attention_weight_{head + 1}"] = scores.weights[rows, head]
@@ -134,7 +141,23 @@ class _Ranked(NamedTuple):
     head_ranks: NDArray[np.int64]
 
 
-def attention_table(model: Model, dataset: RepertoireDataset, position: int, *, top: int | None = None) -> pd.DataFrame:
+def default_ranking(model: Model) -> Ranking:
+    """Return by what sequences are chosen if nothing else is said.
+
+    By attention; in a model with readings by what a sequence adds to the first output, because attention is then but
+    one of the ways in which a sequence counts.
+    """
+    return Ranking("contribution") if model.reading_names else BY_ATTENTION
+
+
+def attention_table(
+    model: Model,
+    dataset: RepertoireDataset,
+    position: int,
+    *,
+    top: int | None = None,
+    ranking: Ranking | None = None,
+) -> pd.DataFrame:
     """Return the attention on the sequences of one repertoire.
 
     Parameters
@@ -144,7 +167,9 @@ def attention_table(model: Model, dataset: RepertoireDataset, position: int, *, 
     dataset, position
         The repertoire is `dataset[position]`.
     top
-        Keep this many sequences of the highest weight, in that order; None keeps all, in the file's order.
+        Keep this many sequences, the best first; None keeps all, in the file's order.
+    ranking
+        By what `top` chooses: by `attention` those of the highest weight. None: see `default_ranking`.
 
     Returns
     -------
@@ -154,36 +179,56 @@ def attention_table(model: Model, dataset: RepertoireDataset, position: int, *, 
     repertoires; head, the one that looks at the sequence most, from 1; and contribution, what the sequence adds to the
     output before its activation (for a binary target the log-odds of the positive class), and response, what the output
     would be if all attention were on it, see `deeprc.nn.contributions`; contribution_NAME and
-    response_NAME where there are several outputs. With several heads the first three are given per head too
-    (attention_weight_1, ...); attention_weight is then the heads' mean, by which attention_rank ranks, and
+    response_NAME where there are several outputs. If the model has readings, a contribution is the sum of
+    through_attention and, for each reading, what the sequence adds through it: through_composition, through_clones
+    (through_attention_NAME ... where there are several outputs). With several heads the first three are given per head
+    too (attention_weight_1, ...); attention_weight is then the heads' mean, by which attention_rank ranks, and
     attention_logit the highest of the heads'. An ensemble has the heads of all its members, one member's after the
     other's; attention_weight is then the mean of the members' weights, attention_logit the mean of their logits, and
     contribution and response are the means of theirs, in common units.
     """
-    return attention_of(model, dataset, position, top=top).sequences
+    return attention_of(model, dataset, position, top=top, ranking=ranking).sequences
 
 
 def attention_of(
-    model: Model, dataset: RepertoireDataset, position: int, *, top: int | None = None
+    model: Model,
+    dataset: RepertoireDataset,
+    position: int,
+    *,
+    top: int | None = None,
+    ranking: Ranking | None = None,
 ) -> RepertoireAttention:
     """Return the attention on one repertoire's sequences, and what each head does with them all.
 
     The parameters are those of `attention_table`; `top` concerns the sequences that are kept, not the heads' sizes.
     """
-    return next(iterate_attention(model, dataset, [position], top=top))
+    return next(iterate_attention(model, dataset, [position], top=top, ranking=ranking))
 
 
 def iterate_attention(
-    model: Model, dataset: RepertoireDataset, positions: Iterable[int] | None = None, *, top: int | None = None
+    model: Model,
+    dataset: RepertoireDataset,
+    positions: Iterable[int] | None = None,
+    *,
+    top: int | None = None,
+    ranking: Ranking | None = None,
 ) -> Iterator[RepertoireAttention]:
     """Yield `attention_of` one repertoire after the other; small ones that follow each other share their work."""
     inferences = [member.inference(dataset) for member in model.members]
+    wanted = None if top is None else _Wanted(top, ranking or default_ranking(model))
     for group in inferences[0].groups(positions):
-        yield from _attention_of(model, inferences, group, top)
+        yield from _attention_of(model, inferences, group, wanted)
+
+
+class _Wanted(NamedTuple):
+    """How many sequences of each repertoire a table is to have, and which."""
+
+    top: int
+    ranking: Ranking
 
 
 def _attention_of(
-    model: Model, inferences: Sequence[Inference], positions: Sequence[int], top: int | None
+    model: Model, inferences: Sequence[Inference], positions: Sequence[int], wanted: _Wanted | None
 ) -> list[RepertoireAttention]:
     """Return the attention on repertoires whose sequences fit into one chunk, or on one of any size."""
     dataset = inferences[0].collator.dataset
@@ -193,8 +238,9 @@ def _attention_of(
             for numbers in (each.weights, each.logits):
                 member.check_finite(numbers.numpy(), dataset[position].repertoire_id)
     of_repertoires = list(zip(*of_members, strict=True))
-    ranked = [_ranked(each, top) for each in of_repertoires]
-    rows = [None if top is None else each.rows for each in ranked]
+    by_weight = wanted is not None and wanted.ranking.by == "attention"
+    ranked = [_ranked(each, wanted.top if wanted is not None and by_weight else None) for each in of_repertoires]
+    rows = [each.rows if by_weight else None for each in ranked]
     scores = [
         list(scores_at(inference, positions, attention, rows))
         for inference, attention in zip(inferences, of_members, strict=True)
@@ -207,12 +253,20 @@ def _attention_of(
     for position, of_model, own, places in zip(
         positions, of_repertoires, zip(*scores, strict=True), ranked, strict=True
     ):
+        combined = model.combine(own)
+        if wanted is not None and not by_weight:
+            places = _best_ranked(places, combined, wanted)
+            combined = combined.take(places.rows)
         # The scores have copies of the weights, so these may be overwritten, but where all are kept.
-        sizes = [metastable_sizes(each.weights, dim=0, overwrite=top is not None) for each in of_model]
-        found.append(
-            RepertoireAttention(dataset[position], model.combine(own), outputs, *places, torch.cat(sizes).tolist())
-        )
+        sizes = [metastable_sizes(each.weights, dim=0, overwrite=wanted is not None) for each in of_model]
+        found.append(RepertoireAttention(dataset[position], combined, outputs, *places, torch.cat(sizes).tolist()))
     return found
+
+
+def _best_ranked(ranked: _Ranked, scores: SequenceScores, wanted: _Wanted) -> _Ranked:
+    """Return the best of all sequences of a repertoire, by their scores, with their ranks by weight."""
+    best = _best_rows(wanted.ranking.keys(scores), scores.logit, wanted.top)
+    return _Ranked(best, ranked.rank[best], ranked.head_ranks[best])
 
 
 def _ranked(attention: Sequence[Attended], top: int | None) -> _Ranked:
@@ -255,9 +309,7 @@ def _ranks(weight: NDArray[np.float64], logit: NDArray[np.float32]) -> NDArray[n
     return rank
 
 
-def best_sequences(
-    attention: Iterable[RepertoireAttention], n: int, *, by: str = "attention", output: int = 0, sign: int = 1
-) -> pd.DataFrame:
+def best_sequences(attention: Iterable[RepertoireAttention], n: int, ranking: Ranking = BY_ATTENTION) -> pd.DataFrame:
     """Return the sequences that rank highest over all repertoires, the best first, as `attention_table` does.
 
     Parameters
@@ -266,10 +318,10 @@ def best_sequences(
         The attention on each repertoire; each is looked at once.
     n
         How many sequences.
-    by, output, sign
-        See `deeprc.interpretation.ranking.ranking_of`.
+    ranking
+        By what they are ranked.
     """
     best = BestRows(n)
     for one in attention:
-        best.offer(ranking_of(one.scores, by, output=output, sign=sign), one.frame)
+        best.offer(ranking.keys(one.scores), one.frame)
     return best.table()

@@ -6,6 +6,7 @@ Letters: N sequences of one repertoire.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,33 +19,52 @@ from deeprc.errors import InputError
 from deeprc.nn.contributions import SequenceScores
 from deeprc.training.model import Model
 
-__all__ = ["RANKINGS", "BestRows", "WitnessRanking", "ranking_of", "witness_ranking"]
+__all__ = ["BY_ATTENTION", "RANKINGS", "BestRows", "Ranking", "WitnessRanking", "witness_ranking"]
 
 RANKINGS = ("attention", "contribution", "response")
-"""By what sequences can be ranked over repertoires; see `ranking_of`."""
+"""By what sequences can be ranked over repertoires; see `Ranking`."""
 
 _AT = (100, 1000)
 _MAX_OTHERS = 5_000_000
 
 
-def ranking_of(scores: SequenceScores, by: str, *, output: int = 0, sign: int = 1) -> NDArray[np.float64]:
-    """Return by what the sequences of a repertoire are ranked among those of others, (N,); the highest is first.
+@dataclass(frozen=True)
+class Ranking:
+    """By what sequences are ranked.
 
-    Parameters
+    Attributes
     ----------
-    scores
-        The scores of a repertoire.
     by
-        `attention`: the logit, because a weight is relative to the others of its repertoire; `contribution`: what the
-        sequence adds to the output of its repertoire; `response`: what the output would be from the sequence alone.
+        `attention`: how much the network looks at the sequence, by its logit, because a weight is relative to the
+        others of its repertoire; `contribution`: what the sequence adds to the output of its repertoire through the
+        attention and all readings; `response`: what the output would be from the attention on the sequence alone.
     output, sign
         Which output, and whether sequences that raise it (1) or lower it (-1) come first.
+
+    Raises
+    ------
+    InputError
+        If `by` is none of `RANKINGS`.
     """
-    if by not in RANKINGS:
-        raise InputError(f"expected a ranking by {' or '.join(RANKINGS)}, found {by!r}")
-    if by == "attention":
-        return scores.logit.astype(np.float64)
-    return sign * (scores.contributions if by == "contribution" else scores.responses)[:, output]
+
+    by: str = "attention"
+    output: int = 0
+    sign: int = 1
+
+    def __post_init__(self) -> None:
+        if self.by not in RANKINGS:
+            raise InputError(f"expected a ranking by {' or '.join(RANKINGS)}, found {self.by!r}")
+
+    def keys(self, scores: SequenceScores) -> NDArray[np.float64]:
+        """Return the numbers by which the sequences of a repertoire are ranked, (N,); the highest is first."""
+        if self.by == "attention":
+            return scores.logit.astype(np.float64)
+        numbers = scores.contributions if self.by == "contribution" else scores.responses
+        return np.asarray(self.sign * numbers[:, self.output])
+
+
+BY_ATTENTION = Ranking()
+"""How much the network looks at a sequence."""
 
 
 class BestRows:
@@ -113,7 +133,7 @@ def witness_ranking(
     positions
         The repertoires to look at, all when None; the sequences of all are ranked together.
     output, sign
-        The side that the signal was implanted in; see `ranking_of`.
+        The side that the signal was implanted in; see `Ranking`.
 
     Returns
     -------
@@ -146,11 +166,12 @@ class WitnessRanking:
     """
 
     def __init__(self, dataset: RepertoireDataset, positions: Sequence[int], *, output: int = 0, sign: int = 1) -> None:
-        self._dataset, self._output, self._sign = dataset, output, sign
+        self._dataset = dataset
+        self._rankings = [Ranking(name, output, sign) for name in RANKINGS]
         self._positions = frozenset(positions)
         n_sequences = int(dataset.n_sequences[list(positions)].sum())
         step = max(1, -(-n_sequences // _MAX_OTHERS))
-        self._tallies = {name: _Tally(step) for name in RANKINGS}
+        self._tallies = [_Tally(step) for _ in RANKINGS]
 
     def add(self, position: int, scores: SequenceScores) -> None:
         """Take in the scores of a repertoire's sequences, if it is one of those to look at.
@@ -165,14 +186,13 @@ class WitnessRanking:
         witness = self._dataset[position].witness
         if witness is None:
             raise InputError(f"{self._dataset.container.path}: does not say which sequences carry a signal (/witness)")
-        for name, tally in self._tallies.items():
-            tally.add(np.asarray(witness) > 0, ranking_of(scores, name, output=self._output, sign=self._sign))
+        for ranking, tally in zip(self._rankings, self._tallies, strict=True):
+            tally.add(np.asarray(witness) > 0, ranking.keys(scores))
 
     def table(self) -> pd.DataFrame:
         """Return the table of `witness_ranking`."""
-        return pd.DataFrame(
-            [{"score": name, **tally.found()} for name, tally in self._tallies.items() if self._positions]
-        )
+        tallied = zip(RANKINGS, self._tallies, strict=True) if self._positions else ()
+        return pd.DataFrame([{"score": name, **tally.found()} for name, tally in tallied])
 
 
 class _Tally:

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.interpretation.attention import HEADS_COLUMNS, RepertoireAttention, iterate_attention
-from deeprc.interpretation.ranking import BestRows, WitnessRanking, ranking_of
+from deeprc.interpretation.ranking import BestRows, Ranking, WitnessRanking
 from deeprc.interpretation.residue_counts import ResidueCounts
 from deeprc.interpretation.sequence_index import SequenceIndex
+from deeprc.nn.contributions import ATTENTION, OutputParts
 from deeprc.tasks import Task
 from deeprc.training.model import Model
 
@@ -65,8 +66,8 @@ class TopSequences:
     Attributes
     ----------
     table
-        The columns of `attention_table`, with `contribution` and `response` of this direction's output only; and
-        `split` where the splits are known.
+        The columns of `attention_table`, with contribution, its parts and response of this direction's output only;
+        and `split` where the splits are known.
     index
         Their places in the dataset.
     """
@@ -85,7 +86,7 @@ class Survey:
     Attributes
     ----------
     outputs
-        The repertoires' outputs before their activation, (B, T).
+        The repertoires' outputs before their activation, (B, T), and what of them comes through each reading.
     heads
         One row per repertoire and head; see `RepertoireAttention.head_rows`.
     curves
@@ -100,18 +101,22 @@ class Survey:
         The directions of the outputs.
     top
         The sequences that contribute most to each direction, by the direction's name.
+    attended
+        Those that contribute most through the attention; the same where the model has no readings. Attributions,
+        kernels and motifs say what the attention sees, so they are those of these sequences.
     witnesses
         How well sequences with an implanted signal are found, see `witness_ranking`: a table for each direction; none
         where it was not asked for.
     """
 
-    outputs: NDArray[np.float64]
+    outputs: OutputParts
     heads: pd.DataFrame
     curves: pd.DataFrame
     genes: pd.DataFrame
     residue_frequencies: NDArray[np.float64]
     directions: list[Direction]
     top: dict[str, TopSequences]
+    attended: dict[str, TopSequences]
     witnesses: list[pd.DataFrame]
 
 
@@ -179,17 +184,18 @@ def survey(
         All positions in order, wrapped in a progress bar, if one is wanted; or some of them.
     """
     directions = directions_of(model.tasks)
-    best = [BestRows(top) for _ in directions]
+    best = _Best(directions, top, has_readings=bool(model.reading_names))
     rankings = [
         WitnessRanking(dataset, witnesses_among, output=direction.output, sign=direction.sign)
         for direction in (directions if len(witnesses_among) else ())
     ]
     usage, residues = {field: _GeneUsage() for field in _FIELDS}, ResidueCounts()
-    outputs, curves = [], []
+    outputs: list[OutputParts] = []
+    curves = []
     heads: list[tuple[str, int, int, int, str]] = []
     chosen, again = tee(range(len(dataset)) if positions is None else positions)
     for position, one in zip(again, iterate_attention(model, dataset, chosen), strict=True):
-        outputs.append(one.scores.outputs)
+        outputs.append(one.scores.output_parts)
         heads += one.head_rows
         curves.append(_curve(one))
         residues.add(one.repertoire)
@@ -197,20 +203,42 @@ def survey(
             genes.add(one.repertoire, field, one.scores.weight)
         for ranking in rankings:
             ranking.add(position, one.scores)
-        split = None if splits is None else splits[position]
-        for direction, rows in zip(directions, best, strict=True):
-            keys = ranking_of(one.scores, "contribution", output=direction.output, sign=direction.sign)
-            rows.offer(np.where(keys > 0, keys, -np.inf), _Rows(one, direction, position, split))
+        best.offer(one, position, None if splits is None else splits[position])
     return Survey(
-        np.stack(outputs) if outputs else np.zeros((0, model.n_outputs)),
+        OutputParts.stack(outputs, model.n_outputs),
         pd.DataFrame(heads, columns=HEADS_COLUMNS),
         _joined(curves, ["repertoire_id", "share", "attention"]),
         _joined([usage[field].table(field) for field in _FIELDS], ["field", "name", "all", "attended"]),
         residues.frequencies(),
         directions,
-        {direction.name: _top_sequences(rows) for direction, rows in zip(directions, best, strict=True)},
+        *best.found(),
         [ranking.table() for ranking in rankings],
     )
+
+
+class _Best:
+    """The sequences that contribute most to each direction: in all, and through the attention."""
+
+    def __init__(self, directions: Sequence[Direction], top: int, *, has_readings: bool) -> None:
+        self._directions = directions
+        self._top = [BestRows(top) for _ in directions]
+        self._attended = [BestRows(top) for _ in directions] if has_readings else []
+
+    def offer(self, one: RepertoireAttention, position: int, split: str | None) -> None:
+        """Take in the sequences of a repertoire."""
+        for d, direction in enumerate(self._directions):
+            rows = _Rows(one, direction, position, split)
+            keys = Ranking("contribution", direction.output, direction.sign).keys(one.scores)
+            self._top[d].offer(np.where(keys > 0, keys, -np.inf), rows)
+            if self._attended:
+                keys = direction.sign * one.scores.through[ATTENTION][:, direction.output]
+                self._attended[d].offer(np.where(keys > 0, keys, -np.inf), rows)
+
+    def found(self) -> tuple[dict[str, TopSequences], dict[str, TopSequences]]:
+        """Return the best sequences by the name of the direction: in all, and through the attention."""
+        names = [direction.name for direction in self._directions]
+        top = dict(zip(names, map(_top_sequences, self._top), strict=True))
+        return top, dict(zip(names, map(_top_sequences, self._attended), strict=True)) if self._attended else top
 
 
 @dataclass(frozen=True)
@@ -223,11 +251,7 @@ class _Rows:
     split: str | None
 
     def __call__(self, rows: NDArray[np.int64]) -> pd.DataFrame:
-        frame = self.attention.frame(rows)
-        scores, t = self.attention.scores, self.direction.output
-        of_all = [name for name in frame if str(name).startswith(("contribution", "response"))]
-        own = {"contribution": scores.contributions[rows, t], "response": scores.responses[rows, t]}
-        found = frame.drop(columns=of_all).assign(**own)
+        found = self.attention.frame(rows, self.direction.output)
         if self.split is not None:
             found["split"] = self.split
         found[_POSITION], found[_ROW] = self.position, self.attention.rows[rows]

@@ -32,9 +32,12 @@ from deeprc.nn.inference import Inference, attention_weights
 from deeprc.nn.network import DeepRC
 
 __all__ = [
+    "ATTENTION",
     "Attended",
+    "OutputParts",
     "SequenceScores",
     "attended",
+    "combine_parts",
     "combine_scores",
     "mean_logit",
     "mean_weight",
@@ -42,6 +45,46 @@ __all__ = [
     "scores_at",
     "tangent",
 ]
+
+
+ATTENTION = "attention"
+"""What tables call the part of an output, or of a contribution, that comes through the attention."""
+
+
+@dataclass(frozen=True)
+class OutputParts:
+    """The outputs of repertoires, and what of them comes through each reading.
+
+    Attributes
+    ----------
+    outputs
+        The outputs before their activation, (B, T).
+    through_readings
+        The part of the outputs that comes through each reading, by its name, (B, T); the rest comes through the
+        attention.
+    """
+
+    outputs: NDArray[np.floating[Any]]
+    through_readings: Mapping[str, NDArray[np.floating[Any]]]
+
+    @classmethod
+    def stack(cls, parts: Sequence[OutputParts], n_outputs: int) -> OutputParts:
+        """Return the outputs of several repertoires from those of each, (T,), by the same networks."""
+        if not parts:
+            return cls(np.zeros((0, n_outputs), np.float32), {})
+        names = parts[0].through_readings
+        read = {name: np.stack([each.through_readings[name] for each in parts]) for name in names}
+        return cls(np.stack([each.outputs for each in parts]), read)
+
+    @property
+    def through(self) -> dict[str, NDArray[np.floating[Any]]]:
+        """The outputs by what they come through, (B, T) each: the attention, then each reading."""
+        return _through_all(self.outputs, self.through_readings)
+
+
+def _through_all(whole: NDArray[Any], through_readings: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    read = list(through_readings.values())
+    return {ATTENTION: whole - np.sum(read, axis=0) if read else whole, **through_readings}
 
 
 @dataclass(frozen=True)
@@ -95,6 +138,27 @@ class SequenceScores:
     def logit(self) -> NDArray[np.float32]:
         """The highest of the heads' logits, (N,); unlike a weight it can be compared between repertoires."""
         return mean_logit(self.logits, self.n_heads)
+
+    @property
+    def output_parts(self) -> OutputParts:
+        """The repertoire's outputs, (T,), with what comes through each reading; of scores of all its sequences."""
+        return OutputParts(self.outputs, {name: part.sum(axis=0) for name, part in self.through_readings.items()})
+
+    @cached_property
+    def through(self) -> dict[str, NDArray[np.float64]]:
+        """The contributions by what they come through, (N, T) each: the attention, then each reading."""
+        return _through_all(self.contributions, self.through_readings)
+
+    def take(self, rows: NDArray[np.int64]) -> SequenceScores:
+        """Return the scores of some of the sequences, by their places among the N, (n,)."""
+        return replace(
+            self,
+            logits=self.logits[rows],
+            weights=self.weights[rows],
+            contributions=self.contributions[rows],
+            responses=self.responses[rows],
+            through_readings={name: part[rows] for name, part in self.through_readings.items()},
+        )
 
     @cached_property
     def head(self) -> NDArray[np.int64]:
@@ -169,18 +233,31 @@ def combine_scores(
         _mean([each.responses * scale + shift for each, scale, shift in units]),
         _mean([each.outputs * scale + shift for each, scale, shift in units]),
         tuple(n for each in scores for n in each.n_heads),
-        {name: _mean(_through(name, scores, scales)) for name in _reading_names(scores)},
+        _combine_readings([each.through_readings for each in scores], scales, scores[0].contributions.shape),
     )
 
 
-def _reading_names(scores: Sequence[SequenceScores]) -> list[str]:
-    return list(dict.fromkeys(name for each in scores for name in each.through_readings))
+def combine_parts(
+    parts: Sequence[OutputParts], scales: NDArray[np.floating[Any]], shifts: NDArray[np.floating[Any]]
+) -> OutputParts:
+    """Return the outputs of networks that predict together; see `combine_scores`."""
+    if len(parts) == 1:
+        return parts[0]
+    outputs = np.stack([each.outputs for each in parts]) * scales + shifts
+    read = _combine_readings([each.through_readings for each in parts], scales, outputs.shape[1:])
+    return OutputParts(outputs.mean(axis=0), read)
 
 
-def _through(name: str, scores: Sequence[SequenceScores], scales: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-    """Return what comes through a reading in each network, in common units; nothing in one that lacks it."""
-    nothing = np.zeros_like(scores[0].contributions)
-    return [each.through_readings.get(name, nothing) * scale for each, scale in zip(scores, scales, strict=True)]
+def _combine_readings(
+    of_networks: Sequence[Mapping[str, NDArray[Any]]], scales: NDArray[np.floating[Any]], shape: tuple[int, ...]
+) -> dict[str, NDArray[Any]]:
+    """Return the mean of what comes through each reading, in common units; a network that lacks it adds nothing."""
+    nothing = np.zeros(shape)
+    names = dict.fromkeys(name for own in of_networks for name in own)
+    return {
+        name: _mean([own.get(name, nothing) * scale for own, scale in zip(of_networks, scales, strict=True)])
+        for name in names
+    }
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.sheet_control import columns_for_control, columns_left_out
+from deeprc.nn.contributions import OutputParts
 from deeprc.runs.controls import Controls, compare_controls
 from deeprc.runs.performance import Performance, measure_performance
 from deeprc.runs.predictor import Predictor
 from deeprc.runs.run_cautions import run_cautions
+from deeprc.runs.variation import Variation, share_variation
 
 __all__ = ["Assessment", "assess", "assess_outputs"]
 
@@ -32,20 +31,30 @@ class Assessment:
     ----------
     performance, controls, cautions
         How good it is, what does as well without a sequence, and what to know first.
+    variation
+        What the outputs of the held-out repertoires vary by, if the model has readings besides the attention.
     """
 
     performance: Performance
     controls: Sequence[Controls]
     cautions: Sequence[Caution]
+    variation: Sequence[Variation] = ()
 
     @property
     def metrics(self) -> dict[str, Any]:
-        """Metrics by split and target, see `task_metrics`; those of the held-out part with `controls`, a list."""
+        """Metrics by split and target, see `task_metrics`.
+
+        Those of the held-out part have two lists more: `controls`, and `variation` (an output, and its shares).
+        """
         found = {split: {name: dict(own) for name, own in of.items()} for split, of in self.performance.metrics.items()}
+        held_out = found.get(self.performance.held_out or "", {})
         for each in self.controls:
-            target = found.get(self.performance.held_out or "", {}).get(each.contrast.target)
+            target = held_out.get(each.contrast.target)
             if target is not None:
                 target["controls"] = [*target.get("controls", []), *each.to_list()]
+        for varied in self.variation:
+            own = {"output": varied.output, "shares": dict(varied.shares)}
+            held_out[varied.target]["variation"] = [*held_out[varied.target].get("variation", []), own]
         return found
 
     def to_dict(self) -> dict[str, Any]:
@@ -61,19 +70,20 @@ def assess(predictor: Predictor, dataset: RepertoireDataset, positions: Iterable
     InputError
         If no repertoire of the dataset has a label.
     """
-    found = assess_outputs(predictor, dataset, predictor.model.outputs(dataset, positions).numpy())
+    found = assess_outputs(predictor, dataset, predictor.model.output_parts(dataset, positions))
     if not found.performance.metrics:
         names = ", ".join(task.name for task in predictor.model.tasks)
         raise InputError(f"{dataset.container.path}: no repertoire has a label for {names}")
     return found
 
 
-def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, found: NDArray[np.floating[Any]]) -> Assessment:
+def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, found: OutputParts) -> Assessment:
     """Judge a run by its outputs for a cohort, (B, T)."""
-    performance = measure_performance(predictor, dataset, found)
+    performance = measure_performance(predictor, dataset, found.outputs)
     columns = columns_for_control(dataset.metadata, predictor.model.tasks)
     controls = compare_controls(dataset, performance, predictor.model.tasks, columns=columns.read)
     cautions = run_cautions(performance, controls, metadata=dataset.metadata)
     if any(each.measures for each in controls):
         cautions += columns_left_out(columns)
-    return Assessment(performance, controls, cautions)
+    judged = performance.rows(performance.held_out)
+    return Assessment(performance, controls, cautions, share_variation(found, judged, predictor.model.tasks))

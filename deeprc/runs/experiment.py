@@ -26,12 +26,11 @@ from deeprc.device import resolve_device
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import write_cautions
 from deeprc.evaluation.cohort_cautions import part_of_split, subject_cautions
-from deeprc.evaluation.splits import SPLITS, Split, SplitOptions, make_split
+from deeprc.evaluation.splits import SPLITS, Split, SplitOptions, group_codes, make_split
 from deeprc.files import check_new_folder, name_write_errors, temporary_folder, write_text
 from deeprc.locks import is_same_file, take_lock
 from deeprc.outputs import output_names, output_slices
 from deeprc.runs.assess import assess_outputs
-from deeprc.runs.results import predictions_table
 from deeprc.runs.run import (
     Run,
     RunSettings,
@@ -232,11 +231,13 @@ def _trainer(
     settings: RunSettings, dataset: RepertoireDataset, split: Split, device: torch.device, checkpoint: Path | None
 ) -> Trainer:
     target = labels(settings.tasks, dataset.metadata)
+    groups = group_codes(dataset.metadata, settings.group_by, settings.cohort)
+    every = Fold(dataset, target, groups if settings.group_by else None)
     return Trainer(
         settings.config,
         settings.tasks,
-        Fold(dataset[split.train], target[split.train]),
-        Fold(dataset[split.validation], target[split.validation]),
+        every.take(split.train),
+        every.take(split.validation),
         seed=settings.seed,
         device=device,
         monitor=lambda outputs, known: _validation_auc(outputs, known, settings.tasks),
@@ -330,10 +331,8 @@ def seeds_table(seeds: Sequence[EnrichedMotif], tasks: Sequence[Task]) -> pd.Dat
 
 
 def _write_results(run: Run, dataset: RepertoireDataset) -> None:
-    outputs, target, splits = run.model.outputs(dataset), run.model.labels(dataset), run.split_of(dataset)
-    table = predictions_table(dataset.repertoire_ids, splits, outputs, target, run.tasks)
-    save_predictions(run.path / "predictions.tsv", table)
-    found = assess_outputs(run, dataset, outputs.numpy())
+    found = assess_outputs(run, dataset, run.model.output_parts(dataset))
+    save_predictions(run.path / "predictions.tsv", found.performance.predictions)
     write_cautions(run.path, found.cautions)
     write_text(run.path / "metrics.json", json.dumps(found.metrics, indent=1) + "\n")
 

@@ -26,12 +26,11 @@ from deeprc.estimators import (
     validate_dataset,
     validate_numbers,
 )
-from deeprc.nn.genes import GeneNames
 from deeprc.outputs import activate
 from deeprc.tasks import Task
 from deeprc.training.hidden_counts import with_visible_residues
-from deeprc.training.model import TrainedModel
-from deeprc.training.trainer import Fold, Trainer, build_network
+from deeprc.training.model import TrainedModel, describe_network, load_weights, rebuild_network
+from deeprc.training.trainer import Fold, Trainer
 
 __all__ = ["DeepRCClassifier", "DeepRCRegressor"]
 
@@ -108,21 +107,20 @@ class DeepRCEstimator(RepertoireEstimator):
         arrays, values = collect_fitted_state({name: value for name, value in vars(self).items() if name != "model_"})
         network = self.model_.network
         tensors = {f"network.{name}": each.detach().cpu().numpy() for name, each in network.state_dict().items()}
-        genes = network.gene_names
-        named = {} if genes is None else {"genes_": {"value": genes.to_mapping()}}
-        return {**arrays, **tensors}, {**values, **named, "config_": {"value": self.model_.config.to_mapping()}}
+        described = {f"{name}_": {"value": value} for name, value in describe_network(network).items()}
+        return {**arrays, **tensors}, {**values, **described, "config_": {"value": self.model_.config.to_mapping()}}
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
         weights = {name: array for name, array in arrays.items() if name.startswith("network.")}
-        own = {name: value for name, value in values.items() if name not in ("genes_", "config_")}
+        described = {name: values[f"{name}_"]["value"] for name in ("genes", "readings") if f"{name}_" in values}
+        own = {name: value for name, value in values.items() if name.removesuffix("_") not in {"config", *described}}
         self.train_digests_ = self.validation_digests_ = np.zeros(0, dtype=str)  # of files of versions without them
         super()._restore({name: arrays[name] for name in arrays.keys() - weights}, own)
         config = config_from_mapping(values["config_"]["value"], source="the estimator's file")
-        genes = GeneNames.from_mapping(values["genes_"]["value"]) if "genes_" in values else None
-        tasks, device = (self._task(),), resolve_device(self.device)
-        network = build_network(config, tasks, seed=self.seed, device=device, genes=genes)
+        tasks, device, where = (self._task(),), resolve_device(self.device), "the estimator's file"
+        network = rebuild_network(config, tasks, described, device=device, where=where)
         tensors = {name.removeprefix("network."): torch.from_numpy(array) for name, array in weights.items()}
-        network.load_state_dict(tensors)
+        load_weights(network, tensors, where)
         self.model_ = TrainedModel(tasks, network.eval(), config)
 
 

@@ -6,8 +6,9 @@ Letters: N sequences of one repertoire, B repertoires, H heads, T outputs.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import tee
 from pathlib import Path
 from statistics import fmean
@@ -23,7 +24,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import abbreviate, validate
 from deeprc.errors import InputError
 from deeprc.nn.batch import Collator
-from deeprc.nn.contributions import SequenceScores, combine_scores, score_sequences
+from deeprc.nn.contributions import OutputParts, SequenceScores, combine_parts, combine_scores, score_sequences
 from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
@@ -34,7 +35,7 @@ from deeprc.training.checkpoint import load_tensors, save_tensors
 from deeprc.training.hidden_counts import warn_of_hidden
 from deeprc.training.trainer import build_network
 
-__all__ = ["Ensemble", "Model", "TrainedModel"]
+__all__ = ["Ensemble", "Model", "TrainedModel", "describe_network", "load_weights", "rebuild_network"]
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,12 @@ class Model(ABC):
         return np.array(scales), np.array(shifts)
 
     @property
+    def reading_names(self) -> list[str]:
+        """The names of the readings that any member has, each once."""
+        of_members = [member.network.readings for member in self.members]
+        return list(dict.fromkeys(name for readings in of_members if readings is not None for name in readings.names))
+
+    @property
     def n_outputs(self) -> int:
         """The number of outputs of all targets, T."""
         return sum(task.n_outputs for task in self.tasks)
@@ -94,11 +101,15 @@ class Model(ABC):
         InputError
             If the weights are such that an output is not finite.
         """
+        return torch.from_numpy(self.output_parts(dataset, positions).outputs)
+
+    def output_parts(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> OutputParts:
+        """Return what `outputs` returns, with what of it comes through each reading."""
         copies = tee(range(len(dataset)) if positions is None else positions, len(self.members))
-        streams = [member.iterate_outputs(dataset, own) for member, own in zip(self.members, copies, strict=True)]
-        scales, shifts = (torch.tensor(part, dtype=torch.float32) for part in self.units)
-        rows = [torch.stack(own) * scales + shifts for own in zip(*streams, strict=True)]  # each (members, T)
-        return torch.stack([row.mean(dim=0) for row in rows]) if rows else torch.zeros(0, self.n_outputs)
+        streams = [member.iterate_parts(dataset, own) for member, own in zip(self.members, copies, strict=True)]
+        scales, shifts = (part.astype(np.float32) for part in self.units)
+        rows = [combine_parts(own, scales, shifts) for own in zip(*streams, strict=True)]
+        return OutputParts.stack(rows, self.n_outputs)
 
     def score_sequences(self, dataset: RepertoireDataset, position: int) -> SequenceScores:
         """Return attention and contributions of the sequences of `dataset[position]`.
@@ -156,13 +167,16 @@ class TrainedModel(Model):
         collator = Collator(dataset, self.config.network.abundance, genes=self.network.gene_names, readings=readings)
         return Inference(self.network, collator, self.config.training.averaged_fraction)
 
-    def iterate_outputs(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> Iterator[Tensor]:
+    def iterate_parts(
+        self, dataset: RepertoireDataset, positions: Iterable[int] | None = None
+    ) -> Iterator[OutputParts]:
         """Yield the outputs of one repertoire after the other, (T,); parameters as those of `outputs`."""
         warn_of_hidden(dataset, self.config.network.abundance)
         positions, again = tee(range(len(dataset)) if positions is None else positions)
-        for position, found in zip(again, self.inference(dataset).iterate_outputs(positions), strict=True):
+        inference = self.inference(dataset)
+        for position, found in zip(again, inference.iterate_outputs(positions), strict=True):
             self.check_finite(found.numpy(), dataset[position].repertoire_id)
-            yield found
+            yield OutputParts(found.numpy(), _through_readings(inference, position))
 
     def check_finite(self, numbers: NDArray[np.floating[Any]], repertoire_id: str) -> None:
         """Raise InputError where the network gave numbers for a repertoire that are infinite or NaN."""
@@ -177,10 +191,8 @@ class TrainedModel(Model):
             self.check_finite(numbers, scores.repertoire_id)
 
     def save(self, path: Path, *, update: int) -> None:
-        """Write the weights, what they need to be read, and the update of the training that the weights are from."""
-        genes = {} if self.network.gene_names is None else {"genes": self.network.gene_names.to_mapping()}
-        readings = {"readings": describe_readings(self.network.readings)} if self.network.readings else {}
-        save_tensors(path, self.network.state_dict(), {"update": update, **genes, **readings})
+        """Write the weights, what else the network needs, and the update of the training that the weights are from."""
+        save_tensors(path, self.network.state_dict(), {"update": update, **describe_network(self.network)})
 
     @classmethod
     def load(
@@ -193,25 +205,71 @@ class TrainedModel(Model):
         InputError
             If the file is missing, damaged, or another network's.
         """
-
-        def build(state: dict[str, Any], where: torch.device) -> DeepRC:
-            network = build_network(config, tasks, seed=0, device=where, genes=_gene_names(path, config, state))
-            described = validate(state.get("readings", {}), dict[str, Any], f"{path}: readings")
-            network.attach_readings(readings_from_descriptions(described, network.n_outputs, f"{path}: readings"))
-            return network
-
+        build = partial(rebuild_network, config, tasks, where=str(path))
         try:
-            tensors, state = load_tensors(path, lambda state, _: build(state, torch.device("meta")).state_dict())
-            network = build(state, device)
+            tensors, state = load_tensors(path, lambda state, _: build(state, device="meta").state_dict())
+            network = build(state, device=device)
         except RuntimeError as error:  # torch has no memory for it
             raise InputError(f"{path}: the network cannot be made: {str(error).splitlines()[0]}") from error
-        network.load_state_dict(tensors)
-        for reading in network.readings or ():
-            reading.check(f"{path}: {reading.name}")
+        load_weights(network, tensors, str(path))
         return cls(tuple(tasks), network.eval(), config, name)
 
 
-def _gene_names(path: Path, config: Config, state: dict[str, Any]) -> GeneNames | None:
+@torch.no_grad()
+def _through_readings(inference: Inference, position: int) -> dict[str, NDArray[np.float32]]:
+    """Return what comes through each reading of the network, (T,), in the outputs of a repertoire."""
+    scores, readings = inference.reading_scores(position), inference.network.readings
+    if scores is None or readings is None:
+        return {}
+    return dict(zip(readings.names, (scores[0] * readings.gains).cpu().numpy(), strict=True))
+
+
+def describe_network(network: DeepRC) -> dict[str, Any]:
+    """Return what `rebuild_network` needs besides configuration and tasks, in a form that JSON can hold."""
+    described: dict[str, Any] = {}
+    if network.gene_names is not None:
+        described["genes"] = network.gene_names.to_mapping()
+    if network.readings is not None:
+        described["readings"] = describe_readings(network.readings)
+    return described
+
+
+def rebuild_network(
+    config: Config, tasks: Sequence[Task], described: Mapping[str, Any], *, device: torch.device | str, where: str
+) -> DeepRC:
+    """Return a network whose weights have the right shapes, before `load_weights`.
+
+    Parameters
+    ----------
+    config, tasks
+        Those of the network.
+    described
+        What `describe_network` returned, read from a file.
+    device
+        The device; on `meta` the network has shapes without numbers.
+    where
+        The file, with which error messages begin.
+
+    Raises
+    ------
+    InputError
+        If the description does not fit.
+    """
+    genes = _gene_names(where, config, described)
+    network = build_network(config, tasks, seed=0, device=torch.device(device), genes=genes)
+    readings = validate(described.get("readings", {}), dict[str, Any], f"{where}: readings")
+    network.attach_readings(readings_from_descriptions(readings, network.n_outputs, where))
+    return network
+
+
+def load_weights(network: DeepRC, tensors: Mapping[str, Tensor], where: str) -> None:
+    """Give a network the weights of a file; InputError if compiled code could not use some of them."""
+    network.load_state_dict(tensors)
+    for reading in network.readings or ():
+        reading.check(f"{where}: readings: {reading.name}")
+
+
+def _gene_names(path: str, config: Config, state: Mapping[str, Any]) -> GeneNames | None:
     """Return the names of the genes that a network knows; None where it reads none."""
     if not config.network.gene_units:
         return None

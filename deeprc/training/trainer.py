@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -70,12 +70,27 @@ class Fold:
     labels: NDArray[np.float64]
     groups: NDArray[np.int64] | None = None
 
+    def take(self, rows: NDArray[np.int64]) -> Fold:
+        """Return some of the repertoires, rows (n,), in this order."""
+        return Fold(self.dataset[rows], self.labels[rows], None if self.groups is None else self.groups[rows])
+
     def ordered(self) -> Fold:
         """Return the repertoires that have a label, in an order that their content decides, see `canonical_order`."""
         rows = np.flatnonzero(~np.isnan(self.labels).all(axis=1))
         if len(rows):
             rows = rows[canonical_order(self.dataset[rows], self.labels[rows])]
-        return Fold(self.dataset[rows], self.labels[rows], None if self.groups is None else self.groups[rows])
+        return self.take(rows)
+
+    @classmethod
+    def join(cls, folds: Sequence[Fold]) -> Fold:
+        """Return the repertoires of several folds of one container together."""
+        labels = np.concatenate([fold.labels for fold in folds])
+        groups = [fold.groups for fold in folds if fold.groups is not None]
+        return cls(
+            reduce(RepertoireDataset.join, (fold.dataset for fold in folds)),
+            labels,
+            np.concatenate(groups) if len(groups) == len(folds) else None,
+        )
 
 
 def build_network(
@@ -229,11 +244,7 @@ class Trainer:
         """
         if self.state.started or self.state.update > 0:
             return
-        fitted = fit_readings(self.config.network, TrainingCohort(**vars(self.train), tasks=self.tasks))
-        logger.info("%s", describe_fits(fitted, self.config.network, self.tasks))
-        if fitted:
-            self._attach([each.reading for each in fitted])
-            self._give_scores(np.stack([each.scores for each in fitted], axis=1))
+        self._learn_readings()
         may_start = self.network.embedding.starts_from_motifs and self.config.network.abundance == "none"
         motifs = self._find_motifs() if self.config.training.seeded_start > 0 and may_start else []
         fraction = self.config.training.averaged_fraction
@@ -250,11 +261,33 @@ class Trainer:
         self.step = Step(self.network, self.tasks, self.config.training)
         self._best = _copied(self.network)
 
-    def _give_scores(self, known: NDArray[np.float64]) -> None:
-        """Give the batches the scores of the readings; those of the training repertoires are known, (B, Q, T)."""
+    def _learn_readings(self) -> None:
+        """Learn the readings, from the validation repertoires too, and give the network those that say something.
+
+        Early stopping is not misled, because the validation repertoires have cross-fitted scores as well. Those of
+        another container are not learned from.
+        """
+        folds = [self.train]
+        if self.validation.dataset.container is self.train.dataset.container:
+            folds.append(self.validation)
+        cohort = Fold.join(folds)
+        order = canonical_order(cohort.dataset, cohort.labels)
+        ordered = cohort.take(order)
+        fitted = fit_readings(self.config.network, TrainingCohort(**vars(ordered), tasks=self.tasks))
+        logger.info("%s", describe_fits(fitted, self.config.network, self.tasks))
+        if not fitted:
+            return
+        self._attach([each.reading for each in fitted])
+        scores = np.empty((len(order), len(fitted), self.network.n_outputs))
+        scores[order] = np.stack([each.scores for each in fitted], axis=1)
+        n = len(self.train.labels)
+        self._give_scores(scores[:n], scores[n:] if len(folds) > 1 else None)
+
+    def _give_scores(self, train: NDArray[np.float64], validation: NDArray[np.float64] | None) -> None:
+        """Give the batches the cross-fitted scores of the readings, (B, Q, T); None lets the readings compute them."""
         assert self.network.readings is not None
-        self._batches.readings = ReadingScores(self.network.readings, self.train.dataset, known)
-        self._held_out.readings = ReadingScores(self.network.readings, self.validation.dataset)
+        self._batches.readings = ReadingScores(self.network.readings, self.train.dataset, train)
+        self._held_out.readings = ReadingScores(self.network.readings, self.validation.dataset, validation)
 
     def _find_motifs(self) -> list[EnrichedMotif]:
         seed = int(_generator(self.seed, _MOTIFS).integers(2**62))
@@ -380,11 +413,19 @@ class Trainer:
         tensors |= {f"average.{name}": tensor for name, tensor in self.step.average.tensors().items()}
         tensors |= {f"best.{name}": tensor for name, tensor in self._best.items()}
         tensors["losses.since_evaluation"] = torch.stack(self._losses) if self._losses else torch.zeros(0)
-        if self._batches.readings is not None:
-            tensors["readings.scores"] = self._batches.readings.at(torch.arange(len(self.train.labels)))
+        tensors |= {f"readings.{part}": scores.at(torch.arange(n)) for part, scores, n in self._reading_scores()}
         tensors |= {f"optimizer.{name}": tensor for name, tensor in optimizer_tensors(self.step.optimizer).items()}
         save_tensors(self.checkpoint, tensors, vars(self.state))
         self._saved = time.monotonic()
+
+    def _reading_scores(self) -> Iterator[tuple[str, ReadingScores, int]]:
+        """Yield the name of each fold, the scores of its repertoires if the network has readings, and its size."""
+        for name, fold, collator in (
+            ("train", self.train, self._batches),
+            ("validation", self.validation, self._held_out),
+        ):
+            if collator.readings is not None:
+                yield name, collator.readings, len(fold.labels)
 
     def _restore(self, path: Path) -> None:
         tensors, state = load_tensors(path, partial(self._expected, path))
@@ -399,7 +440,7 @@ class Trainer:
             parts[part][name] = tensor if part == "optimizer" else tensor.to(self.device)
         self.network.load_state_dict(parts["network"])
         if self.network.readings is not None:
-            self._give_scores(parts["readings"]["scores"].numpy())
+            self._give_scores(*(parts["readings"][part].double().numpy() for part in ("train", "validation")))
         for reading in self.network.readings or ():
             reading.check(f"{path}: {reading.name}")
         self.step.average.restore(parts["average"])
@@ -421,7 +462,9 @@ class Trainer:
         expected |= {f"average.{name}": tensor for name, tensor in self.step.average.tensors().items()}
         expected["losses.since_evaluation"] = torch.zeros(0)
         if self.network.readings is not None:
-            expected["readings.scores"] = torch.zeros(len(self.train.labels), *self.network.readings.gains.shape)
+            shape = self.network.readings.gains.shape
+            expected["readings.train"] = torch.zeros(len(self.train.labels), *shape)
+            expected["readings.validation"] = torch.zeros(len(self.validation.labels), *shape)
         for index, parameter in enumerate(self.network.parameters()):
             if f"optimizer.{index}.step" in names:
                 like = {"step": torch.zeros(()), "exp_avg": parameter, "exp_avg_sq": parameter}

@@ -11,7 +11,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.interpretation import ranking
 from deeprc.interpretation.attention import attention_of, best_sequences, iterate_attention
-from deeprc.interpretation.ranking import BestRows, ranking_of, witness_ranking
+from deeprc.interpretation.ranking import BestRows, Ranking, witness_ranking
 from deeprc.runs.run import Run
 
 
@@ -42,16 +42,16 @@ def test_best_sequences_are_the_first_of_all_tables_together(
     whole = pd.concat(tables, ignore_index=True)
     column = "attention_logit" if by == "attention" else by
     expected = whole.sort_values(column, ascending=False, kind="stable").head(25).reset_index(drop=True)
-    found = best_sequences(iterate_attention(trained.model, some), 25, by=by)
+    found = best_sequences(iterate_attention(trained.model, some), 25, Ranking(by))
     pd.testing.assert_frame_equal(found, expected)
     if by != "attention":
-        lowest = best_sequences(iterate_attention(trained.model, some), 5, by=by, sign=-1)
+        lowest = best_sequences(iterate_attention(trained.model, some), 5, Ranking(by, sign=-1))
         assert lowest[column].tolist() == sorted(whole[column])[:5]
 
 
-def test_an_unknown_ranking_is_refused(trained: Run, motif_cohort: RepertoireDataset) -> None:
+def test_an_unknown_ranking_is_refused() -> None:
     with pytest.raises(InputError, match="expected a ranking by attention or contribution or response, found 'size'"):
-        ranking_of(trained.model.score_sequences(motif_cohort, 0), "size")
+        Ranking("size")
 
 
 def test_witness_ranking_by_hand(trained: Run, cohort_factory: Callable[..., RepertoireDataset]) -> None:
@@ -63,7 +63,7 @@ def test_witness_ranking_by_hand(trained: Run, cohort_factory: Callable[..., Rep
     table = witness_ranking(trained.model, dataset, positions).set_index("score")
     known = np.concatenate([carries[i] for i in positions])
     for name in ("attention", "contribution", "response"):
-        key = np.concatenate([ranking_of(trained.model.score_sequences(dataset, i), name) for i in positions])
+        key = np.concatenate([Ranking(name).keys(trained.model.score_sequences(dataset, i)) for i in positions])
         key = key.astype(np.float32)
         wins = (key[known][:, None] > key[~known]) + 0.5 * (key[known][:, None] == key[~known])
         assert table.loc[name, "auc"] == pytest.approx(wins.mean())

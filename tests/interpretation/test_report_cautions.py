@@ -15,6 +15,7 @@ from deeprc.evaluation.caution import read_cautions
 from deeprc.evaluation.metrics import auc_interval, macro_auc
 from deeprc.interpretation.report.cautions import _broad, cautions
 from deeprc.interpretation.report.summary import _answer, _question
+from deeprc.nn.contributions import OutputParts
 from deeprc.runs.assess import Assessment, assess_outputs
 from deeprc.runs.controls import compare_controls
 from deeprc.runs.performance import AllClasses, Contrast, Numbers, Performance, measure_performance
@@ -147,7 +148,7 @@ def test_few_people_are_no_evidence(trained: Run) -> None:
 def test_several_classes_are_warned_of_together(cohort: RepertoireDataset, run_factory: Callable[..., Run]) -> None:
     """One warning of each kind, and the controls are judged by the macro AUC."""
     run = run_factory(cohort, "n_updates=20", "n_kernels=4", "kernel_size=4", targets=("grade:multiclass",))
-    outputs = np.zeros((len(cohort), 3), np.float32)  # which tell nothing
+    outputs = OutputParts(np.zeros((len(cohort), 3), np.float32), {})  # which tell nothing
     found = assess_outputs(run, cohort, outputs)
     names = [each.name for each in found.cautions]
     for name in ("chance", "few-repertoires"):
@@ -324,7 +325,7 @@ def test_a_number_on_few_repertoires_is_warned_of() -> None:
 
 def test_controls_of_a_number(cohort: RepertoireDataset, run_factory: Callable[..., Run]) -> None:
     run = run_factory(cohort, "n_updates=10", "n_kernels=4", targets=("age:regression",))
-    found = assess_outputs(run, cohort, run.model.outputs(cohort).numpy())
+    found = assess_outputs(run, cohort, run.model.output_parts(cohort))
     (controls,) = found.controls
     assert list(controls.measures) == ["network", "size", "v-genes", "sheet"]
     assert controls.columns == ["grade"]

@@ -10,6 +10,7 @@ import pytest
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.interpretation.attention import attention_of, best_sequences, iterate_attention
+from deeprc.interpretation.ranking import Ranking
 from deeprc.interpretation.survey import Survey, directions_of, find_direction, survey
 from deeprc.runs.run import Run
 from deeprc.tasks import Task, parse_tasks
@@ -23,7 +24,7 @@ def found(trained: Run, motif_cohort: RepertoireDataset) -> Survey:
 def test_outputs_and_heads_are_those_of_the_repertoires(
     found: Survey, trained: Run, motif_cohort: RepertoireDataset
 ) -> None:
-    np.testing.assert_allclose(found.outputs, trained.model.outputs(motif_cohort).numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found.outputs.outputs, trained.model.outputs(motif_cohort).numpy(), rtol=1e-5, atol=1e-6)
     one = attention_of(trained.model, motif_cohort, 3).heads
     pd.testing.assert_frame_equal(
         found.heads[found.heads["repertoire_id"] == "rep.3"].reset_index(drop=True), one, check_dtype=False
@@ -34,7 +35,7 @@ def test_the_top_of_each_direction(found: Survey, trained: Run, motif_cohort: Re
     assert [(direction.name, direction.sign) for direction in found.directions] == [("case", 1), ("healthy", -1)]
     for direction in found.directions:
         best = best_sequences(
-            iterate_attention(trained.model, motif_cohort), 40, by="contribution", sign=direction.sign
+            iterate_attention(trained.model, motif_cohort), 40, Ranking("contribution", sign=direction.sign)
         )
         best = best[direction.sign * best["contribution"] > 0]
         top = found.top[direction.name]

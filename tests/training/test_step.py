@@ -13,11 +13,13 @@ from deeprc.hopfield.segments import _attention_in_torch
 from deeprc.nn import batch as batch_module
 from deeprc.nn import network as network_module
 from deeprc.nn.batch import Collator, RepertoireBatch
+from deeprc.nn.readings import ReadingScores
 from deeprc.nn.sampling import _draw_rows_by_tensors, _top_rows_by_tensors
 from deeprc.outputs import multitask_loss
 from deeprc.tasks import Task
 from deeprc.training.step import CapturedStep, Prefetcher, Step
 from deeprc.training.trainer import Fold, Trainer, build_network
+from tests.nn.share_reading import ShareReading
 
 CPU = torch.device("cpu")
 TASKS = [Task("status", "status", "binary", ("healthy", "case")), Task("age", "age", "regression", ())]
@@ -39,7 +41,14 @@ def labels(dataset: RepertoireDataset) -> np.ndarray:
 
 
 def make_step() -> Step:
-    return Step(build_network(CONFIG, TASKS, seed=3, device=CPU).train(), TASKS, TRAINING)
+    network = build_network(CONFIG, TASKS, seed=3, device=CPU)
+    network.attach_readings([ShareReading("W", [0.1, 0.2, 0.3, 0.4][: network.n_outputs])])
+    return Step(network.train(), TASKS, TRAINING)
+
+
+def make_collator(step: Step, cohort: RepertoireDataset) -> Collator:
+    assert step.network.readings is not None
+    return Collator(cohort, "log1p", readings=ReadingScores(step.network.readings, cohort))
 
 
 def weights(step: Step) -> dict[str, Tensor]:
@@ -48,7 +57,7 @@ def weights(step: Step) -> dict[str, Tensor]:
 
 def six_updates(cohort: RepertoireDataset) -> tuple[list[float], dict[str, Tensor]]:
     step = make_step()
-    captured = CapturedStep(step, Collator(cohort, "log1p"), labels(cohort), TRAINING.batch_size)
+    captured = CapturedStep(step, make_collator(step, cohort), labels(cohort), TRAINING.batch_size)
     rng = np.random.default_rng(0)
     losses = [float(captured(rng.permutation(len(cohort))[:3], rng.integers(2**63, size=3))) for _ in range(6)]
     return losses, weights(step)
@@ -82,7 +91,7 @@ def test_sequences_beyond_the_last_offset_change_nothing(cohort: RepertoireDatas
     plain = collator.take(2, rows)
     filled = collator.take(2, np.concatenate([rows, [50, 3, 3]]))
     filled = filled.take(torch.arange(43), torch.tensor([0, 40]))
-    network = make_step().network.eval()
+    network = build_network(CONFIG, TASKS, seed=3, device=CPU).eval()
     for fraction in (1.0, 0.3):
         outputs = [network(batch, top_fraction=fraction) for batch in (plain, filled)]
         torch.testing.assert_close(outputs[1], outputs[0])
@@ -93,6 +102,7 @@ def test_captured_step_equals_the_trainers_updates(cohort: RepertoireDataset) ->
     trainer = Trainer(CONFIG, TASKS, train, Fold(cohort[20:], labels(cohort)[20:]), seed=5, device=CPU)
     again = Trainer(CONFIG, TASKS, train, Fold(cohort[20:], labels(cohort)[20:]), seed=5, device=CPU)
     state = trainer.fit()
+    again.start()
     again.network.train()
     captured = CapturedStep(again.step, again._batches, again.train.labels, TRAINING.batch_size)
     losses = [float(captured(again._positions(number), again._keys(number))) for number in range(6)]

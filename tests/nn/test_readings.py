@@ -1,0 +1,116 @@
+"""What readings add to the outputs of a network, and what each sequence contributes through them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.nn.batch import Collator
+from deeprc.nn.contributions import combine_scores, score_sequences
+from deeprc.nn.inference import Inference
+from deeprc.nn.network import DeepRC
+from deeprc.nn.readings import Reading, ReadingScores
+from tests.conftest import write_cohort
+from tests.nn.share_reading import ShareReading
+
+LETTER, OFFSET, GAINS = "W", [0.25, -1.0], [2.0, 0.5]
+
+
+@pytest.fixture
+def few(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
+    """Four repertoires with a W in 1 of 4, 2 of 2, 0 of 3 and none of no sequences."""
+    repertoires = [["CASSW", "CASSF", "CASRF", "CAAAF"], ["WWWW", "CAWF"], ["CASSF", "CATTF", "CVVVF"], []]
+    path = tmp_path_factory.mktemp("few") / "few.h5"
+    return write_cohort(path, repertoires, pd.DataFrame({"status": ["a", "b", "a", "b"]}))
+
+
+def network_with(readings: list[Reading], n_outputs: int = 2) -> DeepRC:
+    torch.manual_seed(0)
+    network = DeepRC(n_outputs=n_outputs, n_kernels=4, kernel_size=3).eval()
+    network.attach_readings(readings)
+    if network.readings is not None:
+        with torch.no_grad():
+            network.readings.gains.copy_(torch.tensor([GAINS]))
+    return network
+
+
+def inference_of(network: DeepRC, dataset: RepertoireDataset, known: object = None) -> Inference:
+    scores = None if network.readings is None else ReadingScores(network.readings, dataset, known)  # type: ignore[arg-type]
+    return Inference(network, Collator(dataset, "none", readings=scores))
+
+
+def test_gains_times_scores_are_added_to_the_outputs(few: RepertoireDataset) -> None:
+    shares = np.array([0.25, 1.0, 0.0])
+    without = inference_of(network_with([]), few).outputs().numpy()
+    found = inference_of(network_with([ShareReading(LETTER, OFFSET)]), few).outputs().numpy()
+    expected = (shares[:, None] - OFFSET) * GAINS
+    np.testing.assert_allclose((found - without)[:3], expected, atol=1e-6)
+    np.testing.assert_allclose(found[3], without[3])  # no sequence says nothing
+
+
+def test_batches_carry_the_scores_and_an_update_reads_them(few: RepertoireDataset) -> None:
+    network = network_with([ShareReading(LETTER, OFFSET)])
+    inference = inference_of(network, few)
+    batch = inference.collator.sample(np.array([1, 0]), 100, np.random.default_rng(0))
+    assert batch.reading_scores is not None
+    assert batch.reading_scores.tolist() == [[[0.75, 2.0]], [[0.0, 1.25]]]
+    torch.testing.assert_close(network(batch), inference.outputs([1, 0]), atol=1e-5, rtol=0)
+    network(batch).sum().backward()
+    assert network.readings is not None
+    assert network.readings.gains.grad is not None
+    assert network.readings.gains.grad.tolist() == [[0.75, 3.25]]
+    assert [name for name, _ in network.named_parameters() if "readings" in name] == ["readings.gains"]
+
+
+def test_a_batch_without_scores_is_refused(few: RepertoireDataset) -> None:
+    network = network_with([ShareReading(LETTER, OFFSET)])
+    with pytest.raises(ValueError, match="readings: expected batches"):
+        network(Collator(few, "none").sample(np.array([0]), 10, np.random.default_rng(0)))
+
+
+def test_known_scores_are_not_computed_again(few: RepertoireDataset) -> None:
+    network = network_with([ShareReading(LETTER, OFFSET)])
+    assert network.readings is not None
+    known = np.arange(8.0).reshape(4, 1, 2)
+    scores = ReadingScores(network.readings, few, known)
+    assert scores.at(torch.tensor([2, 0])).tolist() == [[[4.0, 5.0]], [[0.0, 1.0]]]
+
+
+def test_contributions_through_readings_sum_to_what_they_add(few: RepertoireDataset) -> None:
+    network = network_with([ShareReading(LETTER, OFFSET)])
+    inference = inference_of(network, few)
+    for position in range(3):
+        scores = score_sequences(inference, position)
+        np.testing.assert_allclose(scores.contributions.sum(axis=0), scores.outputs, atol=1e-6)
+        np.testing.assert_allclose(scores.outputs, inference.outputs([position])[0].numpy(), atol=1e-5)
+    first = score_sequences(inference, 0)
+    expected = (np.array([[1.0], [0.0], [0.0], [0.0]]) - OFFSET) / 4 * GAINS
+    np.testing.assert_allclose(first.through_readings["composition"], expected)
+    without = score_sequences(inference_of(network_with([]), few), 0)
+    np.testing.assert_allclose(first.contributions - expected, without.contributions, atol=1e-7)
+    np.testing.assert_allclose(first.responses, without.responses, atol=1e-7)
+    assert without.through_readings == {}
+
+
+def test_networks_with_and_without_a_reading_combine(few: RepertoireDataset) -> None:
+    networks = [network_with([ShareReading(LETTER, OFFSET)]), network_with([])]
+    scores = [score_sequences(inference_of(network, few), 1) for network in networks]
+    scales, shifts = np.array([[2.0, 1.0], [1.0, 1.0]]), np.array([[0.0, 1.0], [0.5, 0.0]])
+    both = combine_scores(scores, scales, shifts)
+    np.testing.assert_allclose(both.contributions.sum(axis=0), both.outputs, atol=1e-6)
+    np.testing.assert_allclose(
+        both.through_readings["composition"], scores[0].through_readings["composition"] * scales[0] / 2
+    )
+
+
+def test_names_gains_and_buffers_of_readings_are_weights(few: RepertoireDataset) -> None:
+    network = network_with([ShareReading(LETTER, OFFSET)])
+    state = network.state_dict()
+    assert state["readings.gains"].tolist() == [GAINS]
+    assert state["readings.members.composition.offset"].tolist() == OFFSET
+    assert network.readings is not None
+    assert network.readings.names == ("composition",)
+    assert network_with([]).readings is None

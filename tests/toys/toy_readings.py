@@ -1,0 +1,66 @@
+"""Readings whose numbers can be computed by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from deeprc.datasets.dataset import Repertoire
+from deeprc.nn.readings import Reading
+from deeprc.training.model import TrainedModel
+
+
+class _Toy(Reading):
+    """Adds `weights`, (T,), for each sequence that contains a pattern."""
+
+    def __init__(self, pattern: str, weights: Sequence[float]) -> None:
+        super().__init__()
+        self.pattern = pattern
+        self.register_buffer("weights", torch.tensor(weights, dtype=torch.float64))
+
+    def carries(self, repertoire: Repertoire) -> NDArray[np.float64]:
+        """Return 1 for each sequence that contains the pattern, (N,), else 0."""
+        return np.array([float(self.pattern in sequence) for sequence in repertoire.sequences.decode()])
+
+    def contributions(self, repertoire: Repertoire) -> NDArray[np.float64]:
+        return np.outer(self.carries(repertoire), self.weights.numpy())
+
+    def describe(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    @classmethod
+    def from_description(cls, description: Any, n_outputs: int, where: str) -> Reading:
+        raise NotImplementedError
+
+    def check(self, where: str) -> None: ...
+
+
+class Composition(_Toy):
+    """Adds `weights` times the share of the sequences that contain the pattern."""
+
+    name = "composition"
+
+    def contributions(self, repertoire: Repertoire) -> NDArray[np.float64]:
+        return super().contributions(repertoire) / len(repertoire)
+
+
+class Clones(_Toy):
+    """Adds `weights` for each sequence that contains the pattern."""
+
+    name = "clones"
+
+
+def with_readings(model: TrainedModel, *readings: Reading, gain: float = 1.0) -> TrainedModel:
+    """Return a copy of a model to whose outputs these readings add."""
+    network = deepcopy(model.network)
+    network.attach_readings(readings)
+    assert network.readings is not None
+    with torch.no_grad():
+        network.readings.gains.fill_(gain)
+    return replace(model, network=network)

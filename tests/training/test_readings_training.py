@@ -1,0 +1,206 @@
+"""Readings in training: cross-fitted scores, the start, resumed trainings, files."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from safetensors import safe_open
+from sklearn.linear_model import LogisticRegression
+
+from deeprc.config import Config, NetworkConfig, TrainingConfig, load_config
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
+from deeprc.nn.batch import Collator
+from deeprc.nn.network import DeepRC
+from deeprc.nn.readings import ReadingScores
+from deeprc.readings import fit
+from deeprc.readings.cohort import FittedReading, TrainingCohort
+from deeprc.tasks import Task
+from deeprc.training import trainer as trainer_module
+from deeprc.training.estimator import DeepRCClassifier
+from deeprc.training.model import TrainedModel
+from deeprc.training.motif_start import start_network
+from deeprc.training.trainer import Fold, Trainer, build_network
+from tests.conftest import Killed, killing
+from tests.nn.share_reading import ShareReading
+
+CPU = torch.device("cpu")
+TASKS = (Task("status", "status", "binary", ("healthy", "case")),)
+
+
+def config(**training: object) -> Config:
+    settings: dict[str, object] = {"n_updates": 12, "evaluate_every": 4, "n_sequences": 50, "seeded_start": 0.0}
+    return Config(NetworkConfig(n_kernels=8, kernel_size=4), TrainingConfig(**{**settings, **training}))  # type: ignore[arg-type]
+
+
+def label(dataset: RepertoireDataset) -> NDArray[np.float64]:
+    return (dataset.metadata["status"] == "case").to_numpy(np.float64)[:, None]
+
+
+def make(dataset: RepertoireDataset, settings: Config, checkpoint: Path | None = None) -> Trainer:
+    fold = Fold(dataset, label(dataset), np.arange(len(dataset)) // 2)
+    parts = fold.take(np.arange(24)), fold.take(np.arange(24, len(dataset)))
+    return Trainer(settings, TASKS, *parts, seed=0, device=CPU, checkpoint=checkpoint)
+
+
+def cross_fitted(cohort: TrainingCohort) -> NDArray[np.float64]:
+    """Numbers that tell the repertoires apart and go with the label, (B, 1)."""
+    noise = np.array([int(repertoire.digest()[:4], 16) / 2**16 for repertoire in cohort.dataset])
+    return 4 * (cohort.labels - 0.5) + 3 * noise[:, None]
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[TrainingCohort]:
+    """Let every training have the reading of W, and return the cohorts that it was learned from."""
+    cohorts: list[TrainingCohort] = []
+
+    def fit_readings(_: NetworkConfig, cohort: TrainingCohort) -> list[FittedReading]:
+        cohorts.append(cohort)
+        return [FittedReading(ShareReading("W", [0.5]), cross_fitted(cohort), np.array([0.2]))]
+
+    monkeypatch.setattr(trainer_module, "fit_readings", fit_readings)
+    monkeypatch.setattr(fit, "_TYPES", {"composition": ShareReading})
+    return cohorts
+
+
+def test_readings_learn_from_both_folds_and_give_both_cross_fitted_scores(
+    cohort: RepertoireDataset, seen: list[TrainingCohort]
+) -> None:
+    trainer = make(cohort, config())
+    trainer.start()
+    (learned,) = seen
+    assert sorted(learned.dataset.repertoire_ids) == sorted(cohort.repertoire_ids)
+    assert learned.groups is not None
+    assert learned.groups.tolist() == [int(name.split(".")[1]) // 2 for name in learned.dataset.repertoire_ids]
+    expected = dict(zip(learned.dataset.repertoire_ids, cross_fitted(learned)[:, 0], strict=True))
+    for name, scores, n in trainer._reading_scores():
+        fold = trainer.train if name == "train" else trainer.validation
+        found = scores.at(torch.arange(n))[:, 0, 0].double().numpy()
+        np.testing.assert_allclose(found, [expected[each] for each in fold.dataset.repertoire_ids], rtol=1e-6)
+
+
+def test_the_start_is_the_reading_alone_with_a_gain_that_is_pulled_to_one(
+    cohort: RepertoireDataset, seen: list[TrainingCohort]
+) -> None:
+    """(gain - 1) costs as much as a weight on the standardised score: an offset of one spread is given beforehand."""
+    trainer = make(cohort, config())
+    trainer.start()
+    network = trainer.network
+    output = network.output_network[-1]
+    assert not output.weight.any()
+    score = trainer._batches.readings.at(torch.arange(24))[:, 0].double().numpy()  # type: ignore[union-attr]
+    spread = score.std()
+
+    def loss(gain: float, bias: float) -> float:
+        signs = 2 * trainer.train.labels[:, 0] - 1
+        each = np.logaddexp(0, -signs * (gain * score[:, 0] + bias))
+        return float(each.sum() + ((gain - 1) * spread) ** 2)
+
+    gain, bias = float(network.readings.gains.detach()), float(output.bias.detach())  # type: ignore[union-attr]
+    assert gain != 1
+    for step in ((1e-3, 0), (-1e-3, 0), (0, 1e-3), (0, -1e-3)):
+        assert loss(gain + step[0], bias + step[1]) > loss(gain, bias)
+
+
+def test_without_a_pull_the_start_is_logistic_regression(
+    cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deeprc.training.motif_start._PENALTY", 0.0)
+    network = build_network(config(), TASKS, seed=0, device=CPU)
+    network.attach_readings([ShareReading("W", [0.5])])
+    rng = np.random.default_rng(0)
+    scores = (label(cohort) + rng.normal(size=label(cohort).shape))[:, None]
+    collator = Collator(cohort, "none", readings=ReadingScores(network.readings, cohort, scores))  # type: ignore[arg-type]
+    start_network(network, [], collator, label(cohort), TASKS)
+    expected = LogisticRegression(C=np.inf, tol=1e-10).fit(scores[:, 0], label(cohort)[:, 0])
+    assert float(network.readings.gains.detach()) == pytest.approx(expected.coef_.item(), rel=1e-4)  # type: ignore[union-attr]
+    assert float(network.output_network[-1].bias.detach()) == pytest.approx(expected.intercept_.item(), rel=1e-3)
+
+
+def test_the_start_is_evaluated_and_gains_are_learned(cohort: RepertoireDataset, seen: list[TrainingCohort]) -> None:
+    trainer = make(cohort, config(patience=None, least_gain=0.0, learning_rate=0.01, weight_average=0.0))
+    trainer.start()
+    before = float(trainer.network.readings.gains.detach())  # type: ignore[union-attr]
+    state = trainer.fit()
+    assert state.history[0]["update"] == 0
+    assert state.best_loss <= state.history[0]["validation_loss"]
+    assert float(trainer.step.network.readings.gains.detach()) != before  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("update", [2, 5])
+def test_a_resumed_training_has_the_same_readings(
+    cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path, seen: list[TrainingCohort], update: int
+) -> None:
+    cohort, settings = cohort_factory(40), config()
+    whole = make(cohort, settings)
+    whole.fit()
+    path = tmp_path / "checkpoint" / "last.safetensors"
+    with pytest.raises(Killed):
+        make(cohort, settings, path).fit(killing(update))
+    resumed = make(cohort, settings, path)
+    resumed.fit()
+    assert len(seen) == 2  # not learned a third time
+    assert resumed.state.history[-1]["validation_loss"] == whole.state.history[-1]["validation_loss"]
+    for name, tensor in whole.network.state_dict().items():
+        assert torch.equal(resumed.network.state_dict()[name], tensor), name
+
+
+def test_a_model_file_holds_its_readings(cohort: RepertoireDataset, seen: list[TrainingCohort], tmp_path: Path) -> None:
+    trainer = make(cohort, config())
+    trainer.fit()
+    model, path = TrainedModel(TASKS, trainer.network, config()), tmp_path / "model.safetensors"
+    model.save(path, update=3)
+    loaded = TrainedModel.load(path, config(), TASKS, device=CPU)
+    assert torch.equal(loaded.outputs(cohort), model.outputs(cohort))
+    with safe_open(path, framework="pt") as file:
+        assert "readings.members.composition.offset" in file.keys()  # noqa: SIM118  a safetensors file is no mapping
+    hidden = dataclasses.replace(model, network=without_readings(trainer.network))
+    assert not torch.allclose(hidden.outputs(cohort), model.outputs(cohort))
+
+
+def without_readings(network: DeepRC) -> DeepRC:
+    bare = build_network(config(), TASKS, seed=0, device=CPU)
+    bare.load_state_dict({k: v for k, v in network.state_dict().items() if not k.startswith("readings")})
+    return bare.eval()
+
+
+def test_a_file_with_a_wrong_reading_is_refused_in_a_line(
+    cohort: RepertoireDataset, seen: list[TrainingCohort], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make(cohort, config())
+    trainer.start()
+    path = tmp_path / "model.safetensors"
+    for letter, message in (("Z", "readings: composition: expected a residue, found 'Z'"),):
+        trainer.network.readings.members["composition"].letter = letter  # type: ignore[union-attr]
+        TrainedModel(TASKS, trainer.network, config()).save(path, update=0)
+        with pytest.raises(InputError, match=message):
+            TrainedModel.load(path, config(), TASKS, device=CPU)
+    monkeypatch.setattr(fit, "_TYPES", {})
+    with pytest.raises(InputError, match=r"model.safetensors: readings: expected some of .*, found 'composition'"):
+        TrainedModel.load(path, config(), TASKS, device=CPU)
+
+
+def test_an_estimator_saves_its_readings(cohort: RepertoireDataset, seen: list[TrainingCohort], tmp_path: Path) -> None:
+    settings = {"n_updates": 8, "evaluate_every": 4, "n_kernels": 8, "n_sequences": 50, "seeded_start": 0.0}
+    model = DeepRCClassifier(overrides=settings, device="cpu").fit(cohort, label(cohort)[:, 0])
+    model.save(tmp_path / "model.npz")
+    again = DeepRCClassifier.load(tmp_path / "model.npz")
+    np.testing.assert_array_equal(again.decision_function(cohort), model.decision_function(cohort))
+    assert again.model_.network.readings.names == ("composition",)
+
+
+def test_the_paper_has_no_readings(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = load_config("paper").network
+    assert not network.composition
+    assert not network.clones
+    for name in ("fit_composition", "fit_clones"):
+        monkeypatch.setattr(fit, name, lambda _: pytest.fail("a reading was learned"))
+    trainer = make(cohort, dataclasses.replace(config(), network=network))
+    trainer.start()
+    assert trainer.network.readings is None
