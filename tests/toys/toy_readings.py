@@ -8,11 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import Repertoire
 from deeprc.nn.readings import Reading
+from deeprc.runs.clones_table import CLONE_COLUMNS
 from deeprc.training.model import TrainedModel
 
 
@@ -32,11 +34,11 @@ class _Toy(Reading):
         return np.outer(self.carries(repertoire), self.weights.numpy())
 
     def describe(self) -> dict[str, Any]:
-        raise NotImplementedError
+        return {"pattern": self.pattern}
 
     @classmethod
     def from_description(cls, description: Any, n_outputs: int, where: str) -> Reading:
-        raise NotImplementedError
+        return cls(description["pattern"], [0.0] * n_outputs)
 
     def check(self, where: str) -> None: ...
 
@@ -54,6 +56,14 @@ class Clones(_Toy):
     """Adds `weights` for each sequence that contains the pattern."""
 
     name = "clones"
+
+    def table(self, names: Sequence[str]) -> pd.DataFrame:
+        """Return the pattern as if it were a clone."""
+        rows = [
+            (self.pattern, "TRBV1", "", name, "up" if weight > 0 else "down", "exact", 5, 0, 1e-4, 0.01)
+            for name, weight in zip(names, self.weights.tolist(), strict=True)
+        ]
+        return pd.DataFrame(rows, columns=list(CLONE_COLUMNS))
 
 
 def with_readings(model: TrainedModel, *readings: Reading, gain: float = 1.0) -> TrainedModel:
