@@ -14,7 +14,7 @@ Letters: B repertoires, N sequences of one, n some of a container, P patterns of
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import pandas as pd
@@ -30,7 +30,6 @@ from deeprc.datasets.clones import gene_fields, shared_clones, take_sequences
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.sequence_hash import hash_rows
 from deeprc.estimators import RepertoireClassifier
-from deeprc.nn.readings import Reading
 from deeprc.readings.clones import CloneReading
 from deeprc.training.estimator import DeepRCClassifier
 
@@ -121,6 +120,10 @@ class _Best:
         self.indices, self._scores, self._hashes = indices[kept], scores[kept], hashes[kept]
 
 
+class _Memory(Protocol):
+    def find_clones_in(self, repertoire: Repertoire) -> Any: ...
+
+
 def _retrieved(
     estimator: RepertoireClassifier, X: RepertoireDataset, y: NDArray[np.bool_]
 ) -> Iterator[tuple[Integers, Floats]]:
@@ -131,10 +134,12 @@ def _retrieved(
     readings = estimator.model_.network.readings if isinstance(estimator, DeepRCClassifier) else None
     if readings is None or CloneReading.name not in readings.names:
         return
-    memory = cast("Reading", readings.members[CloneReading.name])
+    memory = cast("_Memory", readings.members[CloneReading.name])
     gain = readings.gains[readings.names.index(CloneReading.name), 0].item()
     for at in np.flatnonzero(y).tolist():
-        added = gain * memory.contributions(X[at])[:, 0]
+        hits = memory.find_clones_in(X[at])
+        evidence = np.where(hits.outputs == 0, gain * hits.evidence, 0.0)
+        added: Floats = np.bincount(hits.rows, evidence, minlength=len(X[at]))
         rows = np.flatnonzero(added > 0)
         yield X[at].start + rows, added[rows]
 

@@ -52,16 +52,18 @@ _SEEDS = {
     "correlation": Column("number", low=-1, high=1),
     "p_value": _SHARE,
 }
-_CARRIERS = Column("whole", low=0, may_be_empty=True)  # a number that is predicted has no classes
+_GENE = Column(may_be_empty=True, optional=True)
+_CARRIERS = Column("whole", low=0, may_be_empty=True, optional=True)  # by class, or all of a number
 _CLONES = {
     "junction_aa": Column(),
-    "v_call": Column(may_be_empty=True),
-    "j_call": Column(may_be_empty=True),
+    "v_call": _GENE,
+    "j_call": _GENE,
     "output": Column(),
     "direction": Column(choices=("up", "down")),
-    "match": Column(),
+    "match": Column(choices=("exact", "one substitution")),
     "carriers_positive": _CARRIERS,
     "carriers_negative": _CARRIERS,
+    "carriers": _CARRIERS,
     "p_value": _SHARE,
     "q_value": _SHARE,
 }

@@ -11,13 +11,9 @@ from deeprc.outputs import output_names
 from deeprc.readings.clones import CloneReading
 from deeprc.training.model import TrainedModel
 
-__all__ = ["CLONE_COLUMNS", "clones_table"]
+__all__ = ["clones_table"]
 
-CLONE_COLUMNS = (
-    *("junction_aa", "v_call", "j_call", "output", "direction", "match"),
-    *("carriers_positive", "carriers_negative", "p_value", "q_value"),
-)
-"""The columns of the table."""
+_COLUMNS = ("junction_aa", "output", "direction", "match", "p_value", "q_value")
 
 
 class _Memory(Protocol):
@@ -25,14 +21,8 @@ class _Memory(Protocol):
 
 
 def clones_table(model: TrainedModel) -> pd.DataFrame:
-    """Return the clones that a model remembers, the most telling first; none where it has no such reading.
-
-    Columns: junction_aa, v_call and j_call; output, the name of the output that the clone speaks about; direction, up
-    or down; match, what of a sequence must be equal; carriers_positive and carriers_negative, how many repertoires of
-    each class carry it, among those that the model learned from; p_value, and q_value, the false discovery rate.
-    """
+    """Return the clones that a model remembers, see `CloneReading.table`; none if it has no such reading."""
     readings = model.network.readings
     if readings is None or CloneReading.name not in readings.names:
-        return pd.DataFrame(columns=list(CLONE_COLUMNS))
-    memory = cast("_Memory", readings.members[CloneReading.name])
-    return memory.table(output_names(model.tasks))[list(CLONE_COLUMNS)]
+        return pd.DataFrame(columns=list(_COLUMNS))
+    return cast("_Memory", readings.members[CloneReading.name]).table(output_names(model.tasks))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import Repertoire
 from deeprc.nn.readings import Reading
-from deeprc.runs.clones_table import CLONE_COLUMNS
 from deeprc.training.model import TrainedModel
 
 
@@ -52,6 +51,14 @@ class Composition(_Toy):
         return super().contributions(repertoire) / len(repertoire)
 
 
+class Hits(NamedTuple):
+    """Sequences that a memory retrieves, the output for which each is evidence, and what it adds, (n,) each."""
+
+    rows: NDArray[np.int64]
+    outputs: NDArray[np.int64]
+    evidence: NDArray[np.float64]
+
+
 class Clones(_Toy):
     """Adds `weights` for each sequence that contains the pattern."""
 
@@ -63,7 +70,13 @@ class Clones(_Toy):
             (self.pattern, "TRBV1", "", name, "up" if weight > 0 else "down", "exact", 5, 0, 1e-4, 0.01)
             for name, weight in zip(names, self.weights.tolist(), strict=True)
         ]
-        return pd.DataFrame(rows, columns=list(CLONE_COLUMNS))
+        columns = ["junction_aa", "v_call", "j_call", "output", "direction", "match"]
+        return pd.DataFrame(rows, columns=[*columns, "carriers_positive", "carriers_negative", "p_value", "q_value"])
+
+    def find_clones_in(self, repertoire: Repertoire) -> Hits:
+        """Return the sequences that contain the pattern, as hits of the first output."""
+        rows = np.flatnonzero(self.carries(repertoire))
+        return Hits(rows, np.zeros(len(rows), np.int64), np.full(len(rows), float(self.weights[0])))
 
 
 def with_readings(model: TrainedModel, *readings: Reading, gain: float = 1.0) -> TrainedModel:
