@@ -139,7 +139,8 @@ def _retrieved(
     for at in np.flatnonzero(y).tolist():
         hits = memory.find_clones_in(X[at])
         evidence = np.where(hits.outputs == 0, gain * hits.evidence, 0.0)
-        added: Floats = np.bincount(hits.rows, evidence, minlength=len(X[at]))
+        added = np.zeros(len(X[at]))
+        np.add.at(added, hits.rows, evidence)
         rows = np.flatnonzero(added > 0)
         yield X[at].start + rows, added[rows]
 
