@@ -29,6 +29,7 @@ __all__ = ["Direction", "Survey", "TopSequences", "directions_of", "find_directi
 _SHARES = np.logspace(-6, 0, 61)
 _UNKNOWN = "unknown"
 _FIELDS = ("v_call", "j_call")
+_CLONE = ("junction_aa", *_FIELDS)
 _POSITION, _ROW = "position in the dataset", "row in the repertoire"  # columns for a while
 
 
@@ -100,7 +101,8 @@ class Survey:
     directions
         The directions of the outputs.
     top
-        The sequences that contribute most to each direction, by the direction's name.
+        The sequences that contribute most to each direction, by the direction's name. If the model has readings, each
+        clone is there once, where it adds most: otherwise a few public clones, which many repertoires have, were all.
     attended
         Those that contribute most through the attention; the same where the model has no readings. Attributions,
         kernels and motifs say what the attention sees, so they are those of these sequences.
@@ -221,7 +223,7 @@ class _Best:
 
     def __init__(self, directions: Sequence[Direction], top: int, *, has_readings: bool) -> None:
         self._directions = directions
-        self._top = [BestRows(top) for _ in directions]
+        self._top = [BestRows(top, _CLONE if has_readings else ()) for _ in directions]
         self._attended = [BestRows(top) for _ in directions] if has_readings else []
 
     def offer(self, one: RepertoireAttention, position: int, split: str | None) -> None:

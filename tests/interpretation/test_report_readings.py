@@ -14,6 +14,7 @@ import pytest
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.report import write_report
+from deeprc.interpretation.report.cautions import cautions
 from deeprc.interpretation.report.reading_tables import clone_tables, main_source, variation_sentence, variation_table
 from deeprc.interpretation.report.sequences import SHOWN
 from deeprc.interpretation.survey import survey
@@ -46,7 +47,7 @@ def test_the_shares_of_two_outputs() -> None:
     assert [column.label for column in table.columns] == ["Through", "Reads", "Share for a", "Share for b:x"]
     assert [[cell.text for cell in row[2:]] for row in table.rows] == [["25%", "\N{MINUS SIGN}10%"], ["75%", "110%"]]
     assert variation_sentence(one, "test").startswith(
-        "Of what the test repertoires differ by in the output, 75% through clones, 25% through attention"
+        "The output varies between the test repertoires by 75% through clones, 25% through attention."
     )
     assert len(variation_table([], ["attention", "clones"]).columns) == 2
 
@@ -110,3 +111,16 @@ def test_only_sequences_that_speak_through_the_attention_are_shaded(
     assert shaded == [source.startswith("attention") for source in sources]
     assert page.motifs is not None
     assert page.motifs.rows[0][0].value == "WWHW"
+
+
+def test_attention_through_which_nothing_comes_is_not_called_broad(
+    reading: Run, motif_cohort: RepertoireDataset
+) -> None:
+    found = assess(reading, motif_cohort)
+    heads = pd.DataFrame({"repertoire_id": ["rep.1"], "head": [1], "n_sequences": [100], "metastable_size": [90]})
+    attention = {0.04: False, 0.3: True}
+    for share, is_told in attention.items():
+        varied = Variation("status=case", "status=case", {"attention": share, "clones": 1 - share})
+        texts = [each.text for each in cautions(reading, replace(found, variation=[varied]), heads=heads)]
+        assert any(text.startswith("Attention is very broad") for text in texts) == is_told
+        assert any(text.startswith("Only 4% of what the output varies by comes") for text in texts) != is_told

@@ -41,7 +41,11 @@ def variation_table(variation: Sequence[Variation], sources: Sequence[str]) -> T
     columns = [Column("Through", False), Column("Reads", False)]
     columns += [Column(f"Share{f' for {each.output}' * (len(variation) > 1)}") for each in variation]
     rows = [
-        [text(source), text(_READS[source]), *(percent(each.shares.get(source, 0.0), 0) for each in variation)]
+        [
+            text(source),
+            text(_READS[source]),
+            *(percent(_rounded(each.shares.get(source, 0.0)), 0) for each in variation),
+        ]
         for source in sources
     ]
     return Table("variation", "What the outputs of held-out repertoires vary by", columns, rows)
@@ -50,8 +54,13 @@ def variation_table(variation: Sequence[Variation], sources: Sequence[str]) -> T
 def variation_sentence(varied: Variation, split: str) -> str:
     """Return which share of an output's variation comes through each part, the largest first, in a sentence."""
     ordered = sorted(varied.shares.items(), key=lambda item: -item[1])
-    shares = ", ".join(f"{share:.0%} through {source}" for source, share in ordered)
-    return f"Of what the {split} repertoires differ by in the output, {shares} (see “All, some or single sequences?”)."
+    shares = ", ".join(f"{_rounded(share):.0%} through {source}" for source, share in ordered)
+    return f"The output varies between the {split} repertoires by {shares}."
+
+
+def _rounded(share: float) -> float:
+    """Return a share as whole per cent; 0 is never -0."""
+    return round(share, 2) + 0.0
 
 
 def main_source(row: Mapping[Hashable, Any], sign: int) -> tuple[str, float]:

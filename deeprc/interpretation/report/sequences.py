@@ -101,7 +101,7 @@ def sequence_table(
         Column("Sequence", False),
         Column("Contribution"),
         *([Column("Mainly through", False, _SOURCE_NOTE)] if "through_attention" in top else []),
-        Column("Response", note=f"what the output for {direction.name} would be from this sequence alone"),
+        Column("Response", note=f"what the output for {direction.name} would be from attention to this sequence alone"),
         *(Column(heading, False) for heading in genes.values()),
         Column("Repertoire", False),
         Column(heading, False, "of the repertoire it was found in"),
