@@ -47,7 +47,7 @@ def test_the_shares_of_two_outputs() -> None:
     assert [column.label for column in table.columns] == ["Through", "Reads", "Share for a", "Share for b:x"]
     assert [[cell.text for cell in row[2:]] for row in table.rows] == [["25%", "\N{MINUS SIGN}10%"], ["75%", "110%"]]
     assert variation_sentence(one, "test").startswith(
-        "The output varies between the test repertoires by 75% through clones, 25% through attention."
+        "Of the variance of the output between the test repertoires comes 75% through clones, 25% through attention."
     )
     assert len(variation_table([], ["attention", "clones"]).columns) == 2
 
