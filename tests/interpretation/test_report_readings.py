@@ -72,7 +72,7 @@ def test_the_page_tells_the_readings_apart(reading: Run, motif_cohort: Repertoir
     assert "<h2>All, some or single sequences?</h2>" in page
     (varied,) = assess(reading, motif_cohort).variation
     for share in varied.shares.values():
-        assert f"{share:.0%}".replace("-", "\N{MINUS SIGN}") in page
+        assert f"{round(share, 2) + 0.0:.0%}".replace("-", "\N{MINUS SIGN}") in page
     assert 'id="clones-1"' in page
     assert "Composition and clones were learned from the training and validation repertoires, too" in page
     assert "Mainly through" in page
