@@ -47,7 +47,7 @@ def test_the_shares_of_two_outputs() -> None:
     assert [column.label for column in table.columns] == ["Through", "Reads", "Share for a", "Share for b:x"]
     assert [[cell.text for cell in row[2:]] for row in table.rows] == [["25%", "\N{MINUS SIGN}10%"], ["75%", "110%"]]
     assert variation_sentence(one, "test").startswith(
-        "The output varies between the test repertoires by 75% through clones, 25% through attention."
+        "Of the variance of the output between the test repertoires comes 75% through clones, 25% through attention."
     )
     assert len(variation_table([], ["attention", "clones"]).columns) == 2
 
@@ -72,7 +72,7 @@ def test_the_page_tells_the_readings_apart(reading: Run, motif_cohort: Repertoir
     assert "<h2>All, some or single sequences?</h2>" in page
     (varied,) = assess(reading, motif_cohort).variation
     for share in varied.shares.values():
-        assert f"{share:.0%}".replace("-", "\N{MINUS SIGN}") in page
+        assert f"{round(share, 2) + 0.0:.0%}".replace("-", "\N{MINUS SIGN}") in page
     assert 'id="clones-1"' in page
     assert "Composition and clones were learned from the training and validation repertoires, too" in page
     assert "Mainly through" in page

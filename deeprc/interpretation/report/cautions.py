@@ -94,8 +94,8 @@ def _silent(assessment: Assessment) -> list[Caution]:
         return []
     text = (
         f"Only {max(0.0, *shares):.0%} of what the output varies by comes through the attention. Where the network "
-        "looks, its motifs and its kernels then say little about the target; look at what comes through the other "
-        "readings."
+        "looks, and what its kernels respond to, then says little about the target: look at what comes through the "
+        "other readings."
     )
     return [Caution("note", text, "readings")]
 

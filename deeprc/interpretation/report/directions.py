@@ -54,7 +54,7 @@ class DirectionPage:
     direction
         The direction of an output.
     n_sequences
-        How many sequences speak for it through the attention, of those that were kept.
+        How many sequences speak for it by their residues, of those that were kept.
     table
         The best of them; None where there is none.
     logos
@@ -95,10 +95,10 @@ class _Found:
         The sequences that speak most for it, and who carries each.
     residues
         What the residues of the first of these add through the attention; None where there is no sequence.
-    attended
-        The sequences that speak most for it through the attention.
+    by_residues
+        The sequences that speak most for it by their residues, see `Survey`.
     attributions, motifs
-        Attributions and motifs of the attended ones; None and [] where there is none.
+        Attributions and motifs of these; None and [] where there is none.
     """
 
     direction: Direction
@@ -107,7 +107,7 @@ class _Found:
     top: TopSequences
     shared: Sequence[SharedBy]
     residues: NDArray[np.float64] | None
-    attended: TopSequences
+    by_residues: TopSequences
     attributions: Attributions | None
     motifs: Sequence[AttendedMotif]
 
@@ -160,11 +160,11 @@ def _explained(
     model, attributions, residues = predictor.model, {}, {}
     for direction in survey.directions:
         explain = partial(attribute, model, dataset, output=direction.output, background=survey.residue_frequencies)
-        top, attended = survey.top[direction.name], survey.attended[direction.name]
-        if len(attended):
-            logger.info("%s: attributions and motifs of %d sequences", direction.name, len(attended))
-            attributions[direction.name] = explain(attended.index)
-        if top is attended and len(top):
+        top, by_residues = survey.top[direction.name], survey.by_residues[direction.name]
+        if len(by_residues):
+            logger.info("%s: attributions and motifs of %d sequences", direction.name, len(by_residues))
+            attributions[direction.name] = explain(by_residues.index)
+        if top is by_residues and len(top):
             residues[direction.name] = attributions[direction.name].residues[:SHOWN]
         elif len(top):
             residues[direction.name] = explain(top.index.take(np.arange(min(SHOWN, len(top))))).residues
@@ -180,7 +180,7 @@ def _explained(
             survey.top[direction.name],
             shared[direction.name],
             residues.get(direction.name),
-            survey.attended[direction.name],
+            survey.by_residues[direction.name],
             attributions.get(direction.name),
             motifs.get(direction.name, []),
         )
@@ -201,12 +201,12 @@ def _direction_page(
     if not len(top):
         return DirectionPage(direction, 0, None, [], None, "", [], place)
     own = [classes.get(str(name), "") for name in top["repertoire_id"]]
-    genes = [common_genes(motif, found.attended.table, genes_of_all) for motif in motifs]
+    genes = [common_genes(motif, found.by_residues.table, genes_of_all) for motif in motifs]
     residues = None if found.residues is None else direction.sign * found.residues
     logos = enumerate(motifs[:_LOGOS], start=1)
     return DirectionPage(
         direction,
-        len(found.attended),
+        len(found.by_residues),
         sequence_table(direction, found.index, top, residues, own, found.shared, places=places, heading=found.heading),
         [pictures.logo(motif, i, direction.name, top=logo_height) for i, motif in logos],
         _motif_table(motifs, genes, direction, found.index, places) if motifs else None,

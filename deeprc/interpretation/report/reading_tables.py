@@ -55,7 +55,7 @@ def variation_sentence(varied: Variation, split: str) -> str:
     """Return which share of an output's variation comes through each part, the largest first, in a sentence."""
     ordered = sorted(varied.shares.items(), key=lambda item: -item[1])
     shares = ", ".join(f"{_rounded(share):.0%} through {source}" for source, share in ordered)
-    return f"The output varies between the {split} repertoires by {shares}."
+    return f"Of the variance of the output between the {split} repertoires comes {shares}."
 
 
 def _rounded(share: float) -> float:
