@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -209,6 +210,15 @@ def test_repertoires_without_a_label(varied: RepertoireDataset) -> None:
     alone, _ = fit(varied[np.arange(8, B)], Y[8:])
     np.testing.assert_allclose(fitted.scores[8:], alone.scores, rtol=1e-12)
     np.testing.assert_allclose(fitted.scores[:8], scores_of(reading, varied[:8]), rtol=1e-12)
+
+
+def test_repertoires_of_one_donor_are_in_one_fold(exact: RepertoireDataset) -> None:
+    groups = np.arange(B) // 3
+    up, _ = clones_questions.list_questions(replace(make_cohort(exact, Y), groups=groups))
+    assert all(len(set(up.folds[groups == group].tolist())) == 1 for group in range(B // 3))
+    assert up.n_folds == 10
+    alone, _ = clones_questions.list_questions(make_cohort(exact, Y))
+    np.testing.assert_array_equal(alone.folds, inner_folds(exact, Y == 1, 10))
 
 
 def test_clones_of_the_negative_class(varied: RepertoireDataset) -> None:
