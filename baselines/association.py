@@ -1,22 +1,52 @@
-"""Association of the presence of features with the label: phi coefficients and Fisher's exact test, many at once.
+"""Association of the presence of features with the label: phi coefficients, exact tests, rank sums, many at once.
 
-Both depend on two numbers only: how many repertoires carry a feature, and how many of these are positive. Millions of
-features share a few thousand such pairs.
+They depend on two numbers only: how many repertoires carry a feature, and how many of these are positive, or the sum of
+their ranks. Millions of features share a few thousand such pairs.
 
 Letters: B repertoires, of which P are positive; M features, T thresholds.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import gammaln
+from scipy.special import gammaln, ndtr, ndtri
+from scipy.stats import rankdata
 
 from deeprc.compilation import njit
 
-__all__ = ["critical_carriers", "fisher_p_values", "phi_coefficients"]
+__all__ = [
+    "FISHER",
+    "RANK_SUM",
+    "AssociationTest",
+    "benjamini_hochberg",
+    "critical_carriers",
+    "fisher_p_values",
+    "phi_coefficients",
+    "whole_ranks",
+]
+
+
+class AssociationTest(NamedTuple):
+    """A one-sided test of whether the repertoires that carry a feature have higher labels than the others.
+
+    Labels are whole numbers, so that the sum over the carriers of a feature does not depend on their order.
+
+    Attributes
+    ----------
+    critical
+        Returns, from p-values (T,) and the labels of all repertoires (B,), the smallest sum of labels for which the
+        p-value of a feature with n carriers is below each of them, (T, B + 1).
+    p_values
+        Returns the p-values, (M,), from the sums of the carriers' labels, (M,), the numbers of carriers, (M,), and the
+        labels of all repertoires, (B,).
+    """
+
+    critical: Callable[[ArrayLike, NDArray[np.int64]], NDArray[np.int64]]
+    p_values: Callable[[ArrayLike, ArrayLike, NDArray[np.int64]], NDArray[np.float64]]
 
 
 def phi_coefficients(
@@ -64,6 +94,56 @@ def critical_carriers(thresholds: ArrayLike, n_positive: int, n_repertoires: int
     """
     logs = _log_factorials(n_repertoires)
     return np.asarray(_critical(np.asarray(thresholds, np.float64), n_positive, n_repertoires, logs))
+
+
+def whole_ranks(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return twice the rank of each value, (B,); equal values have their mean rank, so that this is a whole number."""
+    return np.asarray(np.rint(2 * rankdata(values)), np.int64)
+
+
+def benjamini_hochberg(p_values: NDArray[np.float64], n_tests: int) -> NDArray[np.float64]:
+    """Return the q-values, (M,), of the M smallest of `n_tests` p-values, (M,), in any order."""
+    order = np.argsort(p_values, kind="stable")
+    ratios = p_values[order] * n_tests / np.arange(1, len(order) + 1)
+    q_values = np.empty(len(order))
+    q_values[order] = np.minimum(np.minimum.accumulate(ratios[::-1])[::-1], 1.0)
+    return q_values
+
+
+def _fisher_critical(thresholds: ArrayLike, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    return critical_carriers(thresholds, int(labels.sum()), len(labels))
+
+
+def _fisher_p_values(totals: ArrayLike, carriers: ArrayLike, labels: NDArray[np.int64]) -> NDArray[np.float64]:
+    return fisher_p_values(totals, carriers, int(labels.sum()), len(labels))
+
+
+def _rank_sum_moments(carriers: NDArray[np.int64], ranks: NDArray[np.int64]) -> tuple[Any, Any]:
+    """Return mean and standard deviation of the rank sum of n carriers that are drawn at random, (M,) each."""
+    n, n_all = carriers, len(ranks)
+    variance = n * (n_all - n) * (ranks.var() / max(n_all - 1, 1))
+    return n * ranks.mean(), np.sqrt(np.maximum(variance, 0.0))
+
+
+def _rank_sum_critical(thresholds: ArrayLike, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    mean, deviation = _rank_sum_moments(np.arange(len(labels) + 1), labels)
+    z = -ndtri(np.asarray(thresholds, np.float64))
+    needed = np.floor(mean + z[:, None] * deviation).astype(np.int64) + 1
+    return np.where(deviation > 0, needed, int(labels.sum()) + 1)
+
+
+def _rank_sum_p_values(totals: ArrayLike, carriers: ArrayLike, labels: NDArray[np.int64]) -> NDArray[np.float64]:
+    a, n = np.broadcast_arrays(np.asarray(totals, np.int64), np.asarray(carriers, np.int64))
+    mean, deviation = _rank_sum_moments(n, labels)
+    z = np.divide(a - mean, deviation, out=np.full(a.shape, -np.inf), where=deviation > 0)
+    return np.asarray(ndtr(-z))
+
+
+FISHER = AssociationTest(_fisher_critical, _fisher_p_values)
+"""Fisher's exact test; the labels are 0 and 1."""
+
+RANK_SUM = AssociationTest(_rank_sum_critical, _rank_sum_p_values)
+"""Wilcoxon's rank-sum test by its normal approximation; the labels are `whole_ranks`."""
 
 
 def _log_factorials(n: int) -> NDArray[np.float64]:

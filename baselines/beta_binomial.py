@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaln, digamma, expit, gammaln, zeta
 
-__all__ = ["beta_binomial_log_pmf", "fit_beta_binomial"]
+__all__ = ["beta_binomial_log_odds", "beta_binomial_log_pmf", "fit_beta_binomial", "fit_two_beta_binomials"]
 
 Floats = NDArray[np.float64]
 
@@ -26,6 +26,25 @@ def beta_binomial_log_pmf(k: ArrayLike, n: ArrayLike, alpha: float, beta: float)
     hits, trials = np.asarray(k, np.float64), np.asarray(n, np.float64)
     ways = -np.log1p(trials) - betaln(trials - hits + 1, hits + 1)
     return np.asarray(ways + _log_ratio(hits, trials, alpha, beta))
+
+
+def fit_two_beta_binomials(k: ArrayLike, n: ArrayLike, positive: NDArray[np.bool_]) -> Floats:
+    """Return alpha and beta of the negative and of the positive repertoires, (2, 2); (0, 2) if there is no hit."""
+    hits, trials = np.asarray(k), np.asarray(n)
+    if not hits.any():
+        return np.zeros((0, 2))
+    return np.array([fit_beta_binomial(hits[chosen], trials[chosen]) for chosen in (~positive, positive)])
+
+
+def beta_binomial_log_odds(distributions: Floats, k: ArrayLike, n: ArrayLike) -> Floats:
+    """Return the log odds, without a prior, that repertoires with k hits in n trials are positive, (B,).
+
+    `distributions` are those of `fit_two_beta_binomials`; without any, the log odds are 0.
+    """
+    if len(distributions) == 0:
+        return np.zeros(np.shape(k))
+    negative, positive = (beta_binomial_log_pmf(k, n, *each) for each in distributions.tolist())
+    return positive - negative
 
 
 def fit_beta_binomial(k: ArrayLike, n: ArrayLike) -> tuple[float, float]:

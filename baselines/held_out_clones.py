@@ -8,22 +8,23 @@ selected), T thresholds.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.baselines.association import critical_carriers
+from deeprc.baselines.association import FISHER, AssociationTest
 from deeprc.baselines.carriers import MIN_CARRIERS, in_parts
 from deeprc.compilation import njit
 from deeprc.datasets.clones import Clones
 from deeprc.datasets.dataset import RepertoireDataset
 
-__all__ = ["held_out_counts"]
+__all__ = ["FoldedRepertoires", "Selections", "critical_sums", "held_out_counts", "passing_clones"]
 
 
-class _Repertoires(NamedTuple):
+class FoldedRepertoires(NamedTuple):
     """The D different training repertoires.
 
     Attributes
@@ -32,42 +33,85 @@ class _Repertoires(NamedTuple):
         Index of each repertoire of the container among them, or -1.
     fold
         Their folds, (D,).
-    n_positive, n_all
-        How often each of them is among the positive and among all training repertoires, (D,) each.
+    label_sum, n_all
+        The sum of the labels of each among the training repertoires, and how often it is one of them, (D,) each.
     """
 
     index_of: NDArray[np.int64]
     fold: NDArray[np.int64]
-    n_positive: NDArray[np.int64]
+    label_sum: NDArray[np.int64]
     n_all: NDArray[np.int64]
 
+    @classmethod
+    def of(cls, X: RepertoireDataset, labels: NDArray[Any], folds: NDArray[np.int64]) -> FoldedRepertoires:
+        """Return the different ones of training repertoires with these labels and folds, (B,) each."""
+        rows, inverse = np.unique(X.rows, return_inverse=True)
+        index = np.full(len(X.container.repertoire_ids), -1)
+        index[rows] = np.arange(len(rows))
+        fold, label_sum = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+        fold[inverse] = folds
+        np.add.at(label_sum, inverse, np.asarray(labels, np.int64))
+        return cls(index, fold, label_sum, np.bincount(inverse))
 
-class _Selections(NamedTuple):
+
+class Selections(NamedTuple):
     """The sets of folds on which clones are selected.
 
     Attributes
     ----------
     left_out
         Which folds each selection leaves out, (S, F).
-    needed
-        How many positive carriers a clone needs to pass a threshold, by its number of carriers, (S, T, B + 1).
     of_fold
         The selection whose clones are counted, by the fold that is held out and the repertoire's own fold, (F + 1, F).
+        The last row holds out none.
     """
 
     left_out: NDArray[np.bool_]
-    needed: NDArray[np.int64]
     of_fold: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, n_folds: int, *, cross_fit: bool = True) -> Selections:
+        """Return all selections that are needed for training repertoires in this number of folds."""
+        index_of: dict[frozenset[int], int] = {}
+        of_fold = np.zeros((n_folds + 1, n_folds), np.int64)
+        for held_out in range(n_folds + 1):
+            for own in range(n_folds):
+                leaves_some = n_folds > 2 or held_out == n_folds  # without both of two folds, nothing would be left
+                without = ({held_out} - {n_folds}) | ({own} if cross_fit and leaves_some else set())
+                of_fold[held_out, own] = index_of.setdefault(frozenset(without), len(index_of))
+        left_out = np.zeros((len(index_of), n_folds), bool)
+        for without_folds, selection in index_of.items():
+            left_out[selection, list(without_folds)] = True
+        return cls(left_out, of_fold)
+
+
+def critical_sums(
+    left_out: NDArray[np.bool_],
+    folds: NDArray[np.int64],
+    labels: NDArray[Any],
+    thresholds: Sequence[float] | NDArray[np.float64],
+    test: AssociationTest,
+) -> NDArray[np.int64]:
+    """Return which sum of labels a clone needs to pass a threshold, by its number of carriers, (S, T, B + 1).
+
+    `left_out` says which folds each selection leaves out, (S, F); for the others see `held_out_counts`.
+    """
+    needed = np.full((len(left_out), len(thresholds), len(folds) + 1), np.iinfo(np.int64).max)
+    for selection, without in enumerate(left_out):
+        kept = np.asarray(labels, np.int64)[~without[folds]]
+        needed[selection, :, : len(kept) + 1] = test.critical(thresholds, kept)
+    return needed
 
 
 def held_out_counts(
     clones: Clones,
     X: RepertoireDataset,
-    positive: NDArray[np.bool_],
+    labels: NDArray[Any],
     folds: NDArray[np.int64],
     thresholds: NDArray[np.float64],
     *,
-    cross_fit: bool,
+    cross_fit: bool = True,
+    test: AssociationTest = FISHER,
 ) -> NDArray[np.int64]:
     """Return how many associated clones each repertoire carries, (T, B, F + 1).
 
@@ -79,100 +123,165 @@ def held_out_counts(
     ----------
     clones
         The clones of the container of X.
-    X, positive, folds
-        The training repertoires, whether each is of the second class, and their folds from 0, (B,) each.
+    X, labels, folds
+        The training repertoires, their labels as the test takes them, and their folds from 0, (B,) each.
     thresholds
         Largest p-values of an associated clone, in falling order, (T,).
+    test
+        The test of association.
     """
-    selections = _select(folds, positive, thresholds, cross_fit)
-    rows, inverse = np.unique(X.rows, return_inverse=True)
-    index = np.full(len(X.container.repertoire_ids), -1)
-    index[rows] = np.arange(len(rows))
-    fold = np.zeros(len(rows), np.int64)
-    fold[inverse] = folds
-    n_positive = np.bincount(inverse[positive], minlength=len(rows))
-    repertoires = _Repertoires(index, fold, n_positive, np.bincount(inverse))
-    counts = np.zeros((len(rows), len(selections.of_fold), len(thresholds)), np.int64)
-    for part in in_parts(partial(_count_part, clones, repertoires, selections), len(clones)):
+    selections = Selections.of(int(folds.max()) + 1, cross_fit=cross_fit)
+    needed = critical_sums(selections.left_out, folds, labels, thresholds, test)
+    repertoires = FoldedRepertoires.of(X, labels, folds)
+    counts = np.zeros((len(repertoires.fold), len(selections.of_fold), len(thresholds)), np.int64)
+    for part in in_parts(partial(_count_part, clones, repertoires, selections, needed), len(clones)):
         counts += part
     passed = counts[:, :, ::-1].cumsum(axis=2)[:, :, ::-1]  # what passes a strict threshold passes the looser ones
-    return np.ascontiguousarray(np.moveaxis(passed[inverse], 2, 0))
+    return np.ascontiguousarray(np.moveaxis(passed[repertoires.index_of[X.rows]], 2, 0))
 
 
-def _select(
-    folds: NDArray[np.int64], positive: NDArray[np.bool_], thresholds: NDArray[np.float64], cross_fit: bool
-) -> _Selections:
-    """Return all selections that are needed for training repertoires with these folds and classes, (B,) each."""
-    n_folds = int(folds.max()) + 1
-    index_of: dict[frozenset[int], int] = {}
-    of_fold = np.zeros((n_folds + 1, n_folds), np.int64)
-    for held_out in range(n_folds + 1):
-        for own in range(n_folds):
-            leaves_some = n_folds > 2 or held_out == n_folds  # without both of two folds, nothing would be left
-            without = ({held_out} - {n_folds}) | ({own} if cross_fit and leaves_some else set())
-            of_fold[held_out, own] = index_of.setdefault(frozenset(without), len(index_of))
-    left_out = np.zeros((len(index_of), n_folds), bool)
-    needed = np.full((len(index_of), len(thresholds), len(folds) + 1), len(folds) + 1, np.int64)
-    for without_folds, selection in index_of.items():
-        left_out[selection, list(without_folds)] = True
-        kept = ~left_out[selection][folds]
-        n_positive, n_all = int(positive[kept].sum()), int(kept.sum())
-        needed[selection, :, : n_all + 1] = critical_carriers(thresholds, n_positive, n_all)
-    return _Selections(left_out, needed, of_fold)
+def passing_clones(
+    clones: Clones, repertoires: FoldedRepertoires, left_out: NDArray[np.bool_], needed: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Return the clones that pass a threshold in any selection.
+
+    Parameters
+    ----------
+    clones
+        The clones of the container of the repertoires.
+    repertoires, left_out
+        The training repertoires, and which folds each selection leaves out, (S, F).
+    needed
+        The sums of labels that clones need; see `critical_sums`.
+
+    Returns
+    -------
+    tuple
+        The indices of n clones, and how many thresholds each passes in each selection, (n, S).
+    """
+    parts = [
+        (np.zeros(0, np.int64), np.zeros((0, len(needed)), np.uint8)),
+        *in_parts(partial(_pass_part, clones, repertoires, left_out, needed), len(clones)),
+    ]
+    return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
 
 def _count_part(
-    clones: Clones, repertoires: _Repertoires, selections: _Selections, start: int, stop: int
+    clones: Clones,
+    repertoires: FoldedRepertoires,
+    selections: Selections,
+    needed: NDArray[np.int64],
+    start: int,
+    stop: int,
 ) -> NDArray[np.int64]:
-    counts = np.zeros((len(repertoires.fold), len(selections.of_fold), selections.needed.shape[1]), np.int64)
-    _count(clones.offsets[start : stop + 1], clones.repertoires, repertoires, selections, counts)
+    counts = np.zeros((len(repertoires.fold), len(selections.of_fold), needed.shape[1]), np.int64)
+    offsets = clones.offsets[start : stop + 1]
+    _count(offsets, clones.repertoires, repertoires, selections.left_out, needed, selections.of_fold, counts)
     return counts
+
+
+def _pass_part(
+    clones: Clones,
+    repertoires: FoldedRepertoires,
+    left_out: NDArray[np.bool_],
+    needed: NDArray[np.int64],
+    start: int,
+    stop: int,
+) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    offsets, room = clones.offsets[start : stop + 1], 1 << 12
+    while True:
+        found, passed = np.empty(room, np.int64), np.empty((room, len(left_out)), np.uint8)
+        n = _pass_any(offsets, clones.repertoires, repertoires, left_out, needed, found, passed)
+        if n <= room:
+            return found[:n] + start, passed[:n]
+        room = n
+
+
+@njit(nogil=True)
+def _sum_by_fold(
+    carriers: NDArray[np.int32], start: int, stop: int, repertoires: FoldedRepertoires, sums: NDArray[np.int64]
+) -> None:
+    """Write the sum of labels, the number of carriers and of different ones in each fold, (3, F), of one clone."""
+    sums[:] = 0
+    for i in range(start, stop):
+        row = repertoires.index_of[carriers[i]]
+        if row >= 0:
+            fold = repertoires.fold[row]
+            sums[0, fold] += repertoires.label_sum[row]
+            sums[1, fold] += repertoires.n_all[row]
+            sums[2, fold] += 1
+
+
+@njit(nogil=True)
+def _count_passed(
+    sums: NDArray[np.int64], left_out: NDArray[np.bool_], needed: NDArray[np.int64], passed: NDArray[Any]
+) -> int:
+    """Write how many thresholds a clone passes in each selection, (S,), from its `_sum_by_fold`; return the maximum."""
+    largest = 0
+    for selection in range(len(left_out)):
+        total = n = different = 0
+        for fold in range(left_out.shape[1]):
+            if not left_out[selection, fold]:
+                total += sums[0, fold]
+                n += sums[1, fold]
+                different += sums[2, fold]
+        count = 0
+        if different >= MIN_CARRIERS:
+            while count < needed.shape[1] and total >= needed[selection, count, n]:
+                count += 1
+        passed[selection] = count
+        largest = max(largest, count)
+    return largest
+
+
+@njit(nogil=True)
+def _pass_any(
+    offsets: NDArray[np.int64],
+    carriers: NDArray[np.int32],
+    repertoires: FoldedRepertoires,
+    left_out: NDArray[np.bool_],
+    needed: NDArray[np.int64],
+    found: NDArray[np.int64],
+    passed: NDArray[np.uint8],
+) -> int:
+    """Write the clones that pass any threshold, (room,), and how many in each selection, (room, S); return n."""
+    least, n = needed.min(), 0
+    sums, own = np.zeros((3, left_out.shape[1]), np.int64), np.zeros(len(left_out), np.int64)
+    for clone in range(len(offsets) - 1):
+        _sum_by_fold(carriers, offsets[clone], offsets[clone + 1], repertoires, sums)
+        if sums[0].sum() >= least and _count_passed(sums, left_out, needed, own) > 0:
+            if n < len(found):
+                found[n] = clone
+                for selection in range(len(own)):
+                    passed[n, selection] = own[selection]
+            n += 1
+    return n
 
 
 @njit(nogil=True)
 def _count(
     offsets: NDArray[np.int64],
     carriers: NDArray[np.int32],
-    repertoires: _Repertoires,
-    selections: _Selections,
+    repertoires: FoldedRepertoires,
+    left_out: NDArray[np.bool_],
+    needed: NDArray[np.int64],
+    of_fold: NDArray[np.int64],
     counts: NDArray[np.int64],
 ) -> None:
     """Add to `counts`, (D, F + 1, T), each clone at the strictest threshold that it passes.
 
     The carriers of a clone, as rows of the container, are `carriers[offsets[clone] : offsets[clone + 1]]`.
     """
-    index, fold, n_positive, n_all = repertoires
-    left_out, needed, of_fold = selections
-    n_selections, n_folds = left_out.shape
     least = needed.min()
-    passed = np.zeros(n_selections, np.int64)
-    a, n, different = np.zeros(n_folds, np.int64), np.zeros(n_folds, np.int64), np.zeros(n_folds, np.int64)
+    sums, passed = np.zeros((3, left_out.shape[1]), np.int64), np.zeros(len(left_out), np.int64)
     for clone in range(len(offsets) - 1):
-        a[:], n[:], different[:] = 0, 0, 0
-        for i in range(offsets[clone], offsets[clone + 1]):
-            row = index[carriers[i]]
-            if row >= 0:
-                a[fold[row]] += n_positive[row]
-                n[fold[row]] += n_all[row]
-                different[fold[row]] += 1
-        if a.sum() < least:
+        _sum_by_fold(carriers, offsets[clone], offsets[clone + 1], repertoires, sums)
+        if sums[0].sum() < least or _count_passed(sums, left_out, needed, passed) == 0:
             continue
-        for selection in range(n_selections):
-            a_kept = n_kept = different_kept = 0
-            for f in range(n_folds):
-                if not left_out[selection, f]:
-                    a_kept += a[f]
-                    n_kept += n[f]
-                    different_kept += different[f]
-            passed[selection] = 0
-            if different_kept >= MIN_CARRIERS:
-                while passed[selection] < needed.shape[1] and a_kept >= needed[selection, passed[selection], n_kept]:
-                    passed[selection] += 1
-        if passed.max() > 0:
-            for i in range(offsets[clone], offsets[clone + 1]):
-                row = index[carriers[i]]
-                if row >= 0:
-                    for held_out in range(n_folds + 1):
-                        strictest = passed[of_fold[held_out, fold[row]]] - 1
-                        if strictest >= 0:
-                            counts[row, held_out, strictest] += 1
+        for i in range(offsets[clone], offsets[clone + 1]):
+            row = repertoires.index_of[carriers[i]]
+            if row >= 0:
+                for held_out in range(len(of_fold)):
+                    strictest = passed[of_fold[held_out, repertoires.fold[row]]] - 1
+                    if strictest >= 0:
+                        counts[row, held_out, strictest] += 1

@@ -12,9 +12,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.baselines.association import critical_carriers, fisher_p_values
-from deeprc.baselines.beta_binomial import beta_binomial_log_pmf, fit_beta_binomial
-from deeprc.baselines.carriers import carrier_counts, in_parts, training_weights
+from deeprc.baselines.beta_binomial import beta_binomial_log_odds, fit_two_beta_binomials
+from deeprc.baselines.carriers import find_associated_clones
 from deeprc.baselines.held_out_clones import held_out_counts
 from deeprc.baselines.inner_folds import inner_folds
 from deeprc.datasets.categorical import Categorical
@@ -25,9 +24,11 @@ from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier, canonical_order
 
-__all__ = ["PublicClones"]
+__all__ = ["THRESHOLDS", "PublicClones"]
 
-_THRESHOLDS = (0.1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 1e-6, 1e-7)
+THRESHOLDS = (0.1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 1e-6, 1e-7)
+"""The thresholds of the p-value to select from, in falling order."""
+
 _PUBLISHED = 1e-4  # the threshold of Emerson et al., for cohorts that are too small to select one
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -135,7 +136,7 @@ class PublicClones(BinaryClassifier):
         best = len(thresholds) - 1 - int(np.argmin(self.cross_entropy_[::-1])) if len(thresholds) > 1 else 0
         self.p_value_ = float(thresholds[best])
         self._choose(X, positive)
-        self.distributions_ = _distributions(counts[best, :, -1], n, positive)
+        self.distributions_ = fit_two_beta_binomials(counts[best, :, -1], n, positive)
         if len(self.p_values_) == 0:
             self.distributions_ = np.zeros((0, 2))
 
@@ -144,7 +145,7 @@ class PublicClones(BinaryClassifier):
         if self.p_value is not None:
             values = [self.p_value]
         else:
-            values = list(_THRESHOLDS if self.thresholds is None else self.thresholds)
+            values = list(THRESHOLDS if self.thresholds is None else self.thresholds)
         for value in values:
             if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value <= 1:
                 raise InputError(f"p_value, thresholds: expected numbers above 0, up to 1, found {value!r}")
@@ -161,27 +162,18 @@ class PublicClones(BinaryClassifier):
         total = 0.0
         for fold in range(k.shape[1] - 1):
             held_out = folds == fold
-            classes = _distributions(k[~held_out, fold], n[~held_out], positive[~held_out])
+            classes = fit_two_beta_binomials(k[~held_out, fold], n[~held_out], positive[~held_out])
             prior = float(np.log((positive[~held_out].sum() + 1) / ((~positive[~held_out]).sum() + 1)))
-            scores = _log_odds(classes, prior, k[held_out, fold], n[held_out])
+            scores = prior + beta_binomial_log_odds(classes, k[held_out, fold], n[held_out])
             total += float(np.logaddexp(0, np.where(positive[held_out], -scores, scores)).sum())
         return total / len(positive)
 
     def _choose(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
         """Keep the clones that are associated with the label in all training repertoires."""
-        clones, weights = shared_clones(X, self.fields_), training_weights(X, positive)
-        n_positive, n_all = int(positive.sum()), len(X)
-        needed = critical_carriers([self.p_value_], n_positive, n_all)[0]
-
-        def associated(start: int, stop: int) -> tuple[Integers, Integers, Integers]:
-            numbers, a, n = carrier_counts(clones, start, stop, weights)
-            found = a >= needed[n]
-            return numbers[found], a[found], n[found]
-
-        parts = [(np.zeros(0, np.int64),) * 3, *in_parts(associated, len(clones))]
-        numbers, a, n = (np.concatenate(column) for column in zip(*parts, strict=True))
-        chosen = CloneSet(take_sequences(X, clones.representative[numbers], self.fields_))
-        p_values = fisher_p_values(a, n, n_positive, n_all)
+        clones = shared_clones(X, self.fields_)
+        found = find_associated_clones(clones, X, positive, self.p_value_)
+        chosen = CloneSet(take_sequences(X, clones.representative[found.indices], self.fields_))
+        a, n, p_values = found.label_sums, found.n_carriers, found.p_values
         order = np.lexsort((*(chosen.to_frame().to_numpy(str).T[::-1]), p_values))
         sequences = chosen.take(order).sequences
         self.residues_, self.offsets_ = sequences.residues, sequences.offsets
@@ -196,23 +188,8 @@ class PublicClones(BinaryClassifier):
 
     def _decide(self, X: RepertoireDataset) -> Floats:
         k = np.array([len(found) for found in self._clones().find_in(X)], np.int64)
-        return _log_odds(self.distributions_, self.prior_, k, distinct_clones(X, self.fields_))
+        return self.prior_ + beta_binomial_log_odds(self.distributions_, k, distinct_clones(X, self.fields_))
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
         super()._restore(arrays, values)
         self.v_call_, self.j_call_ = self.v_call_.astype(str), self.j_call_.astype(str)  # an empty array is text, too
-
-
-def _distributions(k: Integers, n: Integers, positive: NDArray[np.bool_]) -> Floats:
-    """Return alpha and beta of both classes, (2, 2); (0, 2) if no repertoire carries an associated clone."""
-    if not k.any():
-        return np.zeros((0, 2))
-    return np.array([fit_beta_binomial(k[chosen], n[chosen]) for chosen in (~positive, positive)])
-
-
-def _log_odds(distributions: Floats, prior: float, k: Integers, n: Integers) -> Floats:
-    """Return the log posterior odds of the classes, (B,), for repertoires with k associated ones among n clones."""
-    if len(distributions) == 0:
-        return np.full(len(k), prior)
-    negative, positive = (beta_binomial_log_pmf(k, n, *each) for each in distributions.tolist())
-    return prior + positive - negative

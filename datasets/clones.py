@@ -9,7 +9,7 @@ Letters: B repertoires, N sequences, M clones, E pairs of a clone and a repertoi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -33,6 +33,7 @@ from deeprc.errors import InputError
 __all__ = [
     "Clones",
     "content_hashes",
+    "count_distinct",
     "distinct_clones",
     "gene_fields",
     "group_clones",
@@ -162,10 +163,11 @@ def _find_all_shared(whole: RepertoireDataset, fields: list[str]) -> Arrays:
 
 def _count_all_distinct(whole: RepertoireDataset, fields: list[str]) -> Arrays:
     with ThreadPoolExecutor(numba.get_num_threads()) as threads:
-        return {"counts": np.array(list(threads.map(partial(_count_distinct, fields=fields), whole)), np.int64)}
+        return {"counts": np.array(list(threads.map(partial(count_distinct, fields=fields), whole)), np.int64)}
 
 
-def _count_distinct(repertoire: Repertoire, fields: list[str]) -> int:
+def count_distinct(repertoire: Repertoire, fields: Collection[str]) -> int:
+    """Return how many different clones a repertoire has; see `distinct_clones`."""
     sequences = repertoire.container.sequences.arrays(fields)
     layout = _KeyLayout(uint64(repertoire.stop.bit_length()), _ALL_BITS, 1)
     keys = np.empty(len(repertoire), np.uint64)

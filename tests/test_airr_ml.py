@@ -24,6 +24,7 @@ from deeprc.nn.batch import Collator
 from deeprc.nn.contributions import score_sequences
 from deeprc.nn.inference import Inference
 from deeprc.training.estimator import DeepRCClassifier
+from tests.toys.toy_readings import Clones, Composition, with_readings
 
 MOTIF = "WWHW"
 SMALL = {"n_updates": 20, "evaluate_every": 10, "n_kernels": 8, "kernel_size": 4, "n_sequences": 40}
@@ -329,6 +330,23 @@ def test_scores_of_deeprc_are_its_responses(training: tuple[RepertoireDataset, n
     model = DeepRCClassifier(overrides=SMALL, device="cpu").fit(X, y)
     expected = score_sequences(Inference(model.model_.network, Collator(X, "none")), 2).responses[:, 0]
     assert sequence_scores(model, X, 2).tolist() == expected.tolist()
+
+
+def test_what_a_memory_of_clones_retrieves_comes_first(training: tuple[RepertoireDataset, np.ndarray]) -> None:
+    X, y = training
+    model = DeepRCClassifier(overrides=SMALL, device="cpu").fit(X, y)
+    without = ranked_sequences(model, X, y, 10**6)
+    frames = pd.concat([one.to_frame() for one, label in zip(X, y, strict=True) if label])
+    wanted = set(frames.junction_aa[frames.junction_aa.str.contains("KK")])
+    model.model_ = with_readings(model.model_, Composition("A", [50.0]), Clones("KK", [0.1]))
+    found = ranked_sequences(model, X, y, 10**6)
+    first = set(found.junction_aa.head(len(wanted)))
+    assert first == wanted
+    assert len(found) == len(without)
+    rest = found[~found.junction_aa.isin(wanted)].reset_index(drop=True)
+    pd.testing.assert_frame_equal(rest, without[~without.junction_aa.isin(wanted)].reset_index(drop=True))
+    model.model_ = with_readings(model.model_, Clones("KK", [-0.1]))
+    pd.testing.assert_frame_equal(ranked_sequences(model, X, y, 10**6), without)
 
 
 def test_public_clones_are_ranked_by_p_value(training: tuple[RepertoireDataset, np.ndarray]) -> None:

@@ -3,9 +3,10 @@
 A sequence's score is what it says for the positive class: by DeepRC its response, see
 `deeprc.nn.contributions`, which unlike its contribution does not ask what else is in its repertoire; by a
 logistic regression the sum of the coefficients of its k-mers and genes; by public clones minus the logarithm of its
-p-value. Of one that several repertoires have, the highest counts. Those that no
-positive repertoire has come last: what is implanted, or selected, is in positive repertoires only, and half of what
-looks like it by chance is not.
+p-value. If DeepRC has a memory of clones, the sequences that it retrieves for the positive class come first, by what
+they add: they are single receptors that were tested, and a response tells nothing about them. Of a sequence that
+several repertoires have, the highest score counts. Those that no positive repertoire has come last: what is implanted,
+or selected, is in positive repertoires only, and half of what looks like it by chance is not.
 
 Letters: B repertoires, N sequences of one, n some of a container, P patterns of places, M k-mers of a pattern.
 """
@@ -13,6 +14,7 @@ Letters: B repertoires, N sequences of one, n some of a container, P patterns of
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, cast
 
 import numpy as np
 import pandas as pd
@@ -28,6 +30,7 @@ from deeprc.datasets.clones import gene_fields, shared_clones, take_sequences
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.sequence_hash import hash_rows
 from deeprc.estimators import RepertoireClassifier
+from deeprc.readings.clones import CloneReading
 from deeprc.training.estimator import DeepRCClassifier
 
 __all__ = ["ranked_sequences", "sequence_scores"]
@@ -70,7 +73,11 @@ def ranked_sequences(
             part.offer(np.arange(one.start, one.stop), sequence_scores(estimator, X, int(at)))
         if part is not best:
             best.append(part)
-    return CloneSet(take_sequences(X, best.indices, fields)).to_frame()
+    retrieved = _Best(X, fields, max_sequences)
+    for indices, added in _retrieved(estimator, X, y):
+        retrieved.offer(indices, added)
+    retrieved.append(best)
+    return CloneSet(take_sequences(X, retrieved.indices, fields)).to_frame()
 
 
 class _Best:
@@ -111,6 +118,31 @@ class _Best:
         first = np.sort(np.unique(hashes[order], return_index=True)[1])[: self._max_sequences]
         kept = order[first]
         self.indices, self._scores, self._hashes = indices[kept], scores[kept], hashes[kept]
+
+
+class _Memory(Protocol):
+    def find_clones_in(self, repertoire: Repertoire) -> Any: ...
+
+
+def _retrieved(
+    estimator: RepertoireClassifier, X: RepertoireDataset, y: NDArray[np.bool_]
+) -> Iterator[tuple[Integers, Floats]]:
+    """Yield the sequences of positive repertoires that a memory of clones retrieves for the positive class.
+
+    Their indices, and what each adds to the output, (n,) each.
+    """
+    readings = estimator.model_.network.readings if isinstance(estimator, DeepRCClassifier) else None
+    if readings is None or CloneReading.name not in readings.names:
+        return
+    memory = cast("_Memory", readings.members[CloneReading.name])
+    gain = readings.gains[readings.names.index(CloneReading.name), 0].item()
+    for at in np.flatnonzero(y).tolist():
+        hits = memory.find_clones_in(X[at])
+        evidence = np.where(hits.outputs == 0, gain * hits.evidence, 0.0)
+        added = np.zeros(len(X[at]))
+        np.add.at(added, hits.rows, evidence)
+        rows = np.flatnonzero(added > 0)
+        yield X[at].start + rows, added[rows]
 
 
 def sequence_scores(estimator: RepertoireClassifier, X: RepertoireDataset, position: int) -> Floats:

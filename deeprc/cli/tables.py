@@ -65,7 +65,7 @@ def _variation_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> 
     for side, targets in metrics.items():
         for values in targets.values():
             for each in values.get("variation", []):
-                shares = ", ".join(f"{name} {share:.0%}" for name, share in each["shares"].items())
+                shares = ", ".join(f"{name} {round(share, 2) + 0.0:.0%}" for name, share in each["shares"].items())
                 yield f"The output {each['output']} varies between the {side} repertoires by: {shares}"
 
 

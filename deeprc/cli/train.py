@@ -119,7 +119,7 @@ def train(
     from deeprc.documents import read_json
     from deeprc.evaluation.caution import read_cautions
     from deeprc.evaluation.splits import SplitOptions
-    from deeprc.evaluation.stored_tables import read_seeds
+    from deeprc.evaluation.stored_tables import read_clones, read_seeds
     from deeprc.runs.experiment import resume_run, train_run
     from deeprc.runs.run import read_settings
     from deeprc.training.enrichment import LEVEL
@@ -159,6 +159,9 @@ def train(
         doubtful = " (doubtful, confirmed by the validation fold)"
         names = [name + doubtful * (p > LEVEL) for name, p in zip(seeds["motif"], seeds["p_value"], strict=True)]
         click.echo(f"kernels that started from motifs of the training fold: {', '.join(names)}")
+    n_clones = len(read_clones(run.path / "clones.tsv"))
+    if n_clones:
+        click.echo(f"clones that the network remembers: {n_clones:,}, see {run.path / 'clones.tsv'}")
     click.echo(metrics_lines(read_json(run.path / "metrics.json")))
     for line in caution_lines(read_cautions(run.path)):
         click.echo(line)

@@ -14,6 +14,7 @@ from deeprc.tables import Column, read_table
 
 __all__ = [
     "read_choices",
+    "read_clones",
     "read_comparison",
     "read_history",
     "read_method_predictions",
@@ -50,6 +51,21 @@ _SEEDS = {
     "output": Column(),
     "correlation": Column("number", low=-1, high=1),
     "p_value": _SHARE,
+}
+_GENE = Column(may_be_empty=True, optional=True)
+_CARRIERS = Column("whole", low=0, may_be_empty=True, optional=True)  # by class, or all of a number
+_CLONES = {
+    "junction_aa": Column(),
+    "v_call": _GENE,
+    "j_call": _GENE,
+    "output": Column(),
+    "direction": Column(choices=("up", "down")),
+    "match": Column(choices=("exact", "one substitution")),
+    "carriers_positive": _CARRIERS,
+    "carriers_negative": _CARRIERS,
+    "carriers": _CARRIERS,
+    "p_value": _SHARE,
+    "q_value": _SHARE,
 }
 _RESULTS = {"method": Column(), "fold": _COUNT, "metric": Column(), "value": _NUMBER_OR_NONE}
 
@@ -91,6 +107,11 @@ def read_history(path: Path) -> pd.DataFrame:
 def read_seeds(path: Path) -> pd.DataFrame:
     """Read a run's `seeds.tsv`; raises as `read_table`."""
     return read_table(path, _SEEDS)
+
+
+def read_clones(path: Path) -> pd.DataFrame:
+    """Read a run's `clones.tsv`; raises as `read_table`."""
+    return read_table(path, _CLONES)
 
 
 def read_method_predictions(path: Path, scoring: Scoring) -> pd.DataFrame:

@@ -211,7 +211,7 @@ def _sequences(request: _Request) -> Figure:
 
 
 def _attributed(request: _Request, n: int) -> tuple[Direction, TopSequences, Attributions]:
-    """Return the direction that is asked for, its top sequences, and their attributions."""
+    """Return the direction that is asked for, the sequences that do most for it by their residues, and attributions."""
     from deeprc.interpretation.attributions import attribute
     from deeprc.interpretation.survey import directions_of
 
@@ -222,7 +222,7 @@ def _attributed(request: _Request, n: int) -> tuple[Direction, TopSequences, Att
         names = ", ".join(each.name for each in of_target)
         raise InputError(f"{request.path}: no class {wanted!r} of the target {request.task.name!r}; one of {names}")
     direction, found = chosen[0], request.survey(n)
-    top = found.top[direction.name]
+    top = found.by_residues[direction.name]
     if not len(top):
         raise InputError(f"{request.cohort}: no sequence speaks for {direction.name!r}, so there is none to draw")
     background = found.residue_frequencies

@@ -76,10 +76,12 @@ class BestRows:
     ----------
     max_rows
         How many rows to keep, at most.
+    once
+        Columns, as far as the table has them. Of rows that are equal in all of them only the best counts.
     """
 
-    def __init__(self, max_rows: int) -> None:
-        self.max_rows = max_rows
+    def __init__(self, max_rows: int, once: Sequence[str] = ()) -> None:
+        self.max_rows, self.once = max_rows, once
         self._keys: NDArray[np.float64] = np.zeros(0)
         self._frames: list[pd.DataFrame] = []
         self._bar = -np.inf
@@ -105,8 +107,12 @@ class BestRows:
             self._shrink()
 
     def _shrink(self) -> None:
-        best = np.argsort(-self._keys, kind="stable")[: self.max_rows]
-        self._frames = [pd.concat(self._frames, ignore_index=True).iloc[best]]
+        best, table = np.argsort(-self._keys, kind="stable"), pd.concat(self._frames, ignore_index=True)
+        columns = [name for name in self.once if name in table]
+        if columns:
+            best = best[~table[columns].iloc[best].duplicated().to_numpy()]
+        best = best[: self.max_rows]
+        self._frames = [table.iloc[best]]
         self._keys = self._keys[best]
         if len(best) == self.max_rows:
             self._bar = float(self._keys[-1])

@@ -20,7 +20,8 @@ from deeprc.interpretation.attention import HEADS_COLUMNS, RepertoireAttention, 
 from deeprc.interpretation.ranking import BestRows, Ranking, WitnessRanking
 from deeprc.interpretation.residue_counts import ResidueCounts
 from deeprc.interpretation.sequence_index import SequenceIndex
-from deeprc.nn.contributions import ATTENTION, OutputParts
+from deeprc.nn.contributions import OutputParts
+from deeprc.readings.clones import CloneReading
 from deeprc.tasks import Task
 from deeprc.training.model import Model
 
@@ -29,6 +30,7 @@ __all__ = ["Direction", "Survey", "TopSequences", "directions_of", "find_directi
 _SHARES = np.logspace(-6, 0, 61)
 _UNKNOWN = "unknown"
 _FIELDS = ("v_call", "j_call")
+_CLONE = ("junction_aa", *_FIELDS)
 _POSITION, _ROW = "position in the dataset", "row in the repertoire"  # columns for a while
 
 
@@ -100,10 +102,12 @@ class Survey:
     directions
         The directions of the outputs.
     top
-        The sequences that contribute most to each direction, by the direction's name.
-    attended
-        Those that contribute most through the attention; the same where the model has no readings. Attributions,
-        kernels and motifs say what the attention sees, so they are those of these sequences.
+        The sequences that contribute most to each direction, by the direction's name. If the model has readings, each
+        clone is there once, where it adds most: otherwise a few public clones, which many repertoires have, were all.
+    by_residues
+        Those that contribute most by their residues and genes, through attention and composition; the same where the
+        model has no readings. A remembered clone counts as a whole, so its residues explain nothing: attributions,
+        kernels and motifs are those of these sequences.
     witnesses
         How well sequences with an implanted signal are found, see `witness_ranking`: a table for each direction; none
         where it was not asked for.
@@ -116,7 +120,7 @@ class Survey:
     residue_frequencies: NDArray[np.float64]
     directions: list[Direction]
     top: dict[str, TopSequences]
-    attended: dict[str, TopSequences]
+    by_residues: dict[str, TopSequences]
     witnesses: list[pd.DataFrame]
 
 
@@ -217,12 +221,13 @@ def survey(
 
 
 class _Best:
-    """The sequences that contribute most to each direction: in all, and through the attention."""
+    """The sequences that contribute most to each direction: in all, and by their residues."""
 
     def __init__(self, directions: Sequence[Direction], top: int, *, has_readings: bool) -> None:
         self._directions = directions
-        self._top = [BestRows(top) for _ in directions]
-        self._attended = [BestRows(top) for _ in directions] if has_readings else []
+        once = _CLONE if has_readings else ()
+        self._top = [BestRows(top, once) for _ in directions]
+        self._by_residues = [BestRows(top, once) for _ in directions] if has_readings else []
 
     def offer(self, one: RepertoireAttention, position: int, split: str | None) -> None:
         """Take in the sequences of a repertoire."""
@@ -230,15 +235,19 @@ class _Best:
             rows = _Rows(one, direction, position, split)
             keys = Ranking("contribution", direction.output, direction.sign).keys(one.scores)
             self._top[d].offer(np.where(keys > 0, keys, -np.inf), rows)
-            if self._attended:
-                keys = direction.sign * one.scores.through[ATTENTION][:, direction.output]
-                self._attended[d].offer(np.where(keys > 0, keys, -np.inf), rows)
+            if self._by_residues:
+                retrieved = one.scores.through_readings.get(CloneReading.name)
+                if retrieved is not None:
+                    keys = keys - direction.sign * retrieved[:, direction.output]
+                self._by_residues[d].offer(np.where(keys > 0, keys, -np.inf), rows)
 
     def found(self) -> tuple[dict[str, TopSequences], dict[str, TopSequences]]:
-        """Return the best sequences by the name of the direction: in all, and through the attention."""
+        """Return the best sequences by the name of the direction: in all, and by their residues."""
         names = [direction.name for direction in self._directions]
         top = dict(zip(names, map(_top_sequences, self._top), strict=True))
-        return top, dict(zip(names, map(_top_sequences, self._attended), strict=True)) if self._attended else top
+        if not self._by_residues:
+            return top, top
+        return top, dict(zip(names, map(_top_sequences, self._by_residues), strict=True))
 
 
 @dataclass(frozen=True)

@@ -1,35 +1,332 @@
-"""To be written."""
+"""`CloneReading`: a memory of receptors that go with a label, which retrieves them from a repertoire.
+
+In the words of Hopfield networks, the stored patterns are clones and the state patterns are a repertoire's sequences. A
+sequence with m mismatches retrieves a clone of the same length and genes with the weight exp(-beta * m). At high beta,
+retrieval is a look-up: only the clone itself counts. At a lower beta, near neighbours count too. A clone's beta is
+infinite, or 0 for at most one mismatch, which is its ball.
+
+The number k of retrieved clones among the n different clones of a repertoire is evidence for an output, see
+`clones_evidence`. The difference of the evidence from that without any hit is shared equally by the k clones, and the
+part of each by the sequences that retrieve it; the evidence without any hit is shared by all sequences.
+
+Letters: N sequences of one repertoire, J clones, G memories, R residues, T outputs, n pairs of a sequence and a clone.
+"""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import pandas as pd
+import torch
 from numpy.typing import NDArray
 
+from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.clone_neighbours import NeighbourSearch
+from deeprc.datasets.clone_set import CloneSet
+from deeprc.datasets.clones import count_distinct
+from deeprc.datasets.container_check import MAX_LENGTH
 from deeprc.datasets.dataset import Repertoire
+from deeprc.datasets.sequences import GENE_FIELDS, Sequences
+from deeprc.documents import validate
+from deeprc.errors import InputError
 from deeprc.nn.readings import Reading
+from deeprc.readings.clones_evidence import N_PARAMETERS, Direction, EvidenceKind, compute_evidence, evidence_sign
 
-__all__ = ["CloneReading"]
+__all__ = ["CloneHits", "CloneReading", "Memory"]
+
+_MAX_CLONES, _MAX_RESIDUES = 10_000_000, 1 << 30
+_MATCHES = ("exact", "one substitution")
+_CARRIERS = ("carriers_positive", "carriers_negative")
+Floats = NDArray[np.float64]
+
+
+class Memory(NamedTuple):
+    """The clones that say something of one output, in one direction.
+
+    Attributes
+    ----------
+    output
+        The index of the output.
+    direction
+        Whether repertoires with a higher (`up`) or a lower (`down`) label carry the clones more often.
+    kind, parameters
+        What the number of clones says, see `fit_evidence`; `odds` are those of the direction.
+    clones
+        The J clones, best first.
+    is_ball
+        Whether a clone's neighbours with one substitution count, (J,).
+    carriers
+        For classes, the numbers of positive and of negative training repertoires that carry each clone; for numbers,
+        the number of training repertoires, and 0, (J, 2).
+    tests
+        The p-value and the q-value of each clone, (J, 2).
+    """
+
+    output: int
+    direction: Direction
+    kind: EvidenceKind
+    parameters: Floats
+    clones: CloneSet
+    is_ball: NDArray[np.bool_]
+    carriers: NDArray[np.int64]
+    tests: Floats
+
+
+class CloneHits(NamedTuple):
+    """n pairs of a sequence of one repertoire and a clone that it retrieves, in the order of the sequences.
+
+    Attributes
+    ----------
+    rows
+        The index of the sequence in its repertoire, (n,) int64.
+    clones
+        The index of the clone, which is that of its row in `CloneReading.table`, (n,) int64.
+    mismatches
+        The number of substitutions between them, 0 or 1, (n,) int64.
+    outputs
+        The index of the output for which the clone is evidence, (n,) int64.
+    evidence
+        What the pair adds to the score of this output, (n,).
+    """
+
+    rows: NDArray[np.int64]
+    clones: NDArray[np.int64]
+    mismatches: NDArray[np.int64]
+    outputs: NDArray[np.int64]
+    evidence: Floats
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What a memory is, besides its numbers."""
+
+    output: int = field(metadata={"low": 0})
+    direction: Direction
+    kind: EvidenceKind
+    n_clones: int = field(metadata={"low": 1, "high": _MAX_CLONES})
+
+    @property
+    def sign(self) -> float:
+        """What the evidence is multiplied by to become part of the output's score."""
+        return evidence_sign(self.kind, self.direction)
+
+
+@dataclass(frozen=True)
+class _Description:
+    """What a reading is, besides its numbers: its memories, one after the other, and the names of the genes."""
+
+    memories: tuple[_Part, ...]
+    n_residues: int = field(metadata={"low": 1, "high": _MAX_RESIDUES})
+    genes: dict[str, tuple[str, ...]]
 
 
 class CloneReading(Reading):
-    """To be written."""
+    """A memory of clones; see the module.
+
+    Parameters
+    ----------
+    description
+        What the memories are.
+    n_outputs
+        T.
+    """
 
     name: ClassVar[str] = "clones"
+    residues: torch.Tensor
+    offsets: torch.Tensor
+    v_call: torch.Tensor
+    j_call: torch.Tensor
+    is_ball: torch.Tensor
+    carriers: torch.Tensor
+    tests: torch.Tensor
+    evidence: torch.Tensor
 
-    def contributions(self, repertoire: Repertoire) -> NDArray[np.float64]:
+    def __init__(self, description: _Description, n_outputs: int) -> None:
+        super().__init__()
+        self._description, self.n_outputs = description, n_outputs
+        self._search: NeighbourSearch | None = None
+        n = sum(part.n_clones for part in description.memories)
+        shapes = {"residues": (description.n_residues,), "offsets": (n + 1,), "is_ball": (n,), "carriers": (n, 2)}
+        for name, shape in {**shapes, **dict.fromkeys(GENE_FIELDS, (n,))}.items():
+            self.register_buffer(name, torch.zeros(shape, dtype=torch.int64))
+        self.register_buffer("tests", torch.zeros(n, 2, dtype=torch.float64))
+        evidence = torch.zeros(len(description.memories), N_PARAMETERS, dtype=torch.float64)
+        self.register_buffer("evidence", evidence)
+
+    @classmethod
+    def of(cls, memories: Sequence[Memory], n_outputs: int) -> CloneReading:
+        """Return the reading of some memories, at least one, for T outputs."""
+        sequences = Sequences.concatenate([memory.clones.sequences for memory in memories])
+        genes = {name: calls.drop_unused() for name, calls in sequences.genes.items()}
+        parts = tuple(_Part(each.output, each.direction, each.kind, len(each.clones)) for each in memories)
+        vocabularies = {name: calls.vocabulary for name, calls in genes.items()}
+        reading = cls(_Description(parts, len(sequences.residues), vocabularies), n_outputs)
+        columns = {
+            "residues": sequences.residues,
+            "offsets": sequences.offsets,
+            **{name: calls.codes for name, calls in genes.items()},
+            "is_ball": np.concatenate([memory.is_ball for memory in memories]),
+            "carriers": np.concatenate([memory.carriers for memory in memories]),
+            "tests": np.concatenate([memory.tests for memory in memories]),
+            "evidence": np.stack([memory.parameters for memory in memories]),
+        }
+        for name, values in columns.items():
+            buffer = getattr(reading, name)
+            buffer.copy_(torch.from_numpy(np.ascontiguousarray(values)).to(buffer))
+        return reading
+
+    @property
+    def clones(self) -> CloneSet:
+        """The J clones of all memories, one memory after the other."""
+        sequences = Sequences.counted_once(_numbers(self.residues).astype(np.uint8), _numbers(self.offsets))
+        genes = self._description.genes
+        calls = {name: Categorical(_numbers(getattr(self, name)), genes[name]) for name in genes}
+        return CloneSet(sequences.with_genes(calls))
+
+    def _spans(self) -> list[tuple[_Part, Floats, int, int]]:
+        """Return each memory with the parameters of its evidence, its first clone and the one after its last."""
+        bounds = np.cumsum([0, *(part.n_clones for part in self._description.memories)]).tolist()
+        return list(zip(self._description.memories, _numbers(self.evidence), bounds[:-1], bounds[1:], strict=True))
+
+    def find_clones_in(self, repertoire: Repertoire) -> CloneHits:
+        """Return which sequences of a repertoire retrieve which clones, and what each pair adds to a score.
+
+        Raises
+        ------
+        InputError
+            If the repertoire's container lacks genes with which the clones were learned.
+        """
+        return self._read(repertoire)[0]
+
+    def contributions(self, repertoire: Repertoire) -> Floats:
         """See `Reading`."""
-        raise NotImplementedError
+        found = np.zeros((len(repertoire), self.n_outputs))
+        if len(repertoire):
+            hits, without = self._read(repertoire)
+            found += without / len(repertoire)
+            np.add.at(found, (hits.rows, hits.outputs), hits.evidence)
+        return found
+
+    def score(self, repertoire: Repertoire) -> Floats:
+        """See `Reading`."""
+        if len(repertoire) == 0:
+            return np.zeros(self.n_outputs)
+        hits, without = self._read(repertoire)
+        return without + np.bincount(hits.outputs, hits.evidence, minlength=self.n_outputs)
+
+    def _read(self, repertoire: Repertoire) -> tuple[CloneHits, Floats]:
+        """Return the hits, and the score of each output without any, (T,)."""
+        if self._search is None:
+            self._search = NeighbourSearch(self.clones, _numbers(self.is_ball) > 0)
+        rows, clones, mismatches = self._search.find_in(repertoire)
+        n = count_distinct(repertoire, list(self._description.genes))
+        hits_of = np.bincount(clones, minlength=len(self.is_ball))  # of each clone
+        evidence, without = np.zeros(len(self.is_ball)), np.zeros(self.n_outputs)
+        outputs = np.zeros(len(self.is_ball), np.int64)
+        for part, parameters, start, stop in self._spans():
+            k = int((hits_of[start:stop] > 0).sum())
+            none, all_hits = part.sign * compute_evidence(part.kind, parameters, [0, k], [n, n])
+            without[part.output] += none
+            evidence[start:stop] = (all_hits - none) / max(k, 1)
+            outputs[start:stop] = part.output
+        shares = evidence[clones] / hits_of[clones]
+        return CloneHits(rows, clones, mismatches, outputs[clones], shares), without
+
+    def table(self, output_names: Sequence[str]) -> pd.DataFrame:
+        """Return the clones with what they go with, those of each output and direction together, best first.
+
+        Parameters
+        ----------
+        output_names
+            The names of the T outputs.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns `junction_aa`, `v_call` and `j_call` where genes count, `output`, `direction`, `match` (`exact` or
+            `one substitution`), the training repertoires that carry the clone (`carriers_positive` and
+            `carriers_negative` for classes, `carriers` for numbers; those of a clone with neighbours carry any of
+            them), `p_value`, which for a clone with neighbours allows for the choice of the match, and `q_value`, by
+            Benjamini and Hochberg over all clones that were tested.
+        """
+        frame = self.clones.to_frame()
+        spans, carriers = self._spans(), _numbers(self.carriers)
+        counts = [part.n_clones for part, *_ in spans]
+        frame["output"] = np.repeat([output_names[part.output] for part, *_ in spans], counts).astype(object)
+        frame["direction"] = np.repeat([part.direction for part, *_ in spans], counts).astype(object)
+        frame["match"] = np.array(_MATCHES, dtype=object)[_numbers(self.is_ball)]
+        of_number = np.repeat([part.kind == "rate" for part, *_ in spans], counts)
+        for column, name in enumerate(_CARRIERS):
+            if not of_number.all():
+                frame[name] = pd.array(carriers[:, column], dtype="Int64")
+                frame.loc[of_number, name] = pd.NA
+        if of_number.any():
+            frame["carriers"] = pd.array(carriers[:, 0], dtype="Int64")
+            frame.loc[~of_number, "carriers"] = pd.NA
+        frame["p_value"], frame["q_value"] = _numbers(self.tests).T
+        return frame
 
     def describe(self) -> dict[str, Any]:
         """See `Reading`."""
-        raise NotImplementedError
+        described = self._description
+        genes = {name: list(vocabulary) for name, vocabulary in described.genes.items()}
+        memories = [dict(vars(part)) for part in described.memories]
+        return {"memories": memories, "n_residues": described.n_residues, "genes": genes}
 
     @classmethod
     def from_description(cls, description: Any, n_outputs: int, where: str) -> CloneReading:
         """See `Reading`."""
-        raise NotImplementedError
+        described = validate(description, _Description, where)
+        if not described.memories:
+            raise InputError(f"{where}: memories: expected at least one")
+        if sum(part.n_clones for part in described.memories) > _MAX_CLONES:
+            raise InputError(f"{where}: memories: expected at most {_MAX_CLONES:,} clones")
+        for part in described.memories:
+            if part.output >= n_outputs:
+                raise InputError(f"{where}: memories: output: expected one below {n_outputs}, found {part.output}")
+        for name in described.genes:
+            if name not in GENE_FIELDS:
+                raise InputError(f"{where}: genes: expected some of {', '.join(GENE_FIELDS)}, found {name[:60]!r}")
+        return cls(described, n_outputs)
 
     def check(self, where: str) -> None:
         """See `Reading`."""
+        offsets, residues = _numbers(self.offsets), _numbers(self.residues)
+        lengths = np.diff(offsets)
+        if offsets[0] != 0 or offsets[-1] != len(residues) or lengths.min() < 0 or lengths.max() > MAX_LENGTH:
+            raise InputError(
+                f"{where}: offsets: expected to rise from 0 to {len(residues)} by at most {MAX_LENGTH} residues a clone"
+            )
+        _check_range(f"{where}: residues", residues, len(AMINO_ACIDS) - 1)
+        for name in GENE_FIELDS:
+            _check_range(f"{where}: {name}", _numbers(getattr(self, name)), self._max_code(name))
+        _check_range(f"{where}: is_ball", _numbers(self.is_ball), 1)
+        _check_range(f"{where}: carriers", _numbers(self.carriers), np.iinfo(np.int64).max)
+        _check_range(f"{where}: tests", _numbers(self.tests), 1)
+        for part, parameters, *_ in self._spans():
+            if not np.isfinite(parameters).all() or (part.kind == "odds" and parameters.min() <= 0):
+                raise InputError(f"{where}: evidence: expected finite numbers, positive ones for classes")
+
+    def _max_code(self, gene: str) -> int:
+        return max(0, len(self._description.genes.get(gene, ())) - 1)
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self._search = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_search": None}
+
+
+def _numbers(buffer: torch.Tensor) -> NDArray[Any]:
+    values: NDArray[Any] = buffer.detach().cpu().numpy()
+    return values
+
+
+def _check_range(where: str, values: NDArray[Any], largest: int) -> None:
+    if not (values.min() >= 0 and values.max() <= largest):
+        raise InputError(f"{where}: expected numbers from 0 to {largest}, found {values.min()} to {values.max()}")

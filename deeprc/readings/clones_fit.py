@@ -1,12 +1,201 @@
-"""To be written."""
+"""How a memory of clones is learned from the training repertoires: which clones, how exactly, and what they say.
+
+Each question is one direction of one output, see `clones_questions`. For each, the memory retrieves exactly, or near
+neighbours too, with one of the thresholds of the p-value. The alternative is chosen whose loss of held-out repertoires
+is least: clones and their evidence are found without the fold that is held out. For the scores and the gain of each
+fold, the alternative is chosen on the other folds.
+
+Letters: B repertoires, n of them with a label; A alternatives, T outputs or thresholds, F folds.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from deeprc.baselines.association import benjamini_hochberg
+from deeprc.baselines.carriers import find_associated_clones
+from deeprc.baselines.held_out_clones import held_out_counts
+from deeprc.baselines.public_clones import THRESHOLDS
+from deeprc.datasets.clone_set import CloneSet
+from deeprc.datasets.clones import Clones, distinct_clones, gene_fields, shared_clones, take_sequences
+from deeprc.readings.clones import CloneReading, Memory
+from deeprc.readings.clones_centres import Centres, Chosen, content_order, count_centres, find_centres
+from deeprc.readings.clones_evidence import HeldOut, fit_evidence, hold_out, loss_of
+from deeprc.readings.clones_questions import Question, list_questions
 from deeprc.readings.cohort import FittedReading, TrainingCohort
 
 __all__ = ["fit_clones"]
 
+_MIN_Z = 3.0
+"""How surely scores must go with the labels. Without a signal, one cohort in ten is beyond this, not one in a thousand,
+because repertoires that are held out one after the other share their clones."""
+
+_SCALES = (
+    0.1,
+    0.25,
+    0.5,
+    0.75,
+    1.0,
+)  # of scores, for gains: those of small cohorts are too sure; networks learn a scale
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What the repertoires say of a question.
+
+    Attributes
+    ----------
+    question
+        The question.
+    counts
+        How many associated clones each repertoire carries, by alternative and by the fold that is held out,
+        (A, n, F + 1). First come the exact alternatives, each from the strictest threshold to the loosest.
+    centres
+        The centres that are retrieved in all folds together.
+    held_out
+        What each alternative says of repertoires that were held out.
+    best
+        The alternative that is chosen on all folds.
+    scores
+        The score of each repertoire by the alternative that is chosen on the other folds, (n,).
+    """
+
+    question: Question
+    counts: Integers
+    centres: Chosen
+    held_out: HeldOut
+    best: int
+    scores: Floats
+
+    @property
+    def is_useful(self) -> bool:
+        """Whether scores of held-out repertoires go with their labels: Spearman's correlation, in standard errors."""
+        scores, values = rankdata(self.scores), rankdata(self.question.values)
+        if scores.std() == 0 or values.std() == 0:
+            return False
+        return bool(np.corrcoef(scores, values)[0, 1] * np.sqrt(len(scores) - 1) > _MIN_Z)
+
 
 def fit_clones(cohort: TrainingCohort) -> FittedReading | None:
-    """To be written."""
-    return None
+    """Return the memory of the clones that are associated with the labels; None if it says nothing of held-out ones."""
+    questions = list_questions(cohort)
+    if not questions:
+        return None
+    fields = gene_fields(cohort.dataset)
+    clones, n_clones = shared_clones(cohort.dataset, fields), distinct_clones(cohort.dataset, fields)
+    centres = find_centres(cohort.dataset, clones, questions, fields)
+    pairs = zip(questions, centres.levels, strict=True)
+    answers = [_answer(question, clones, centres, levels, n_clones[question.rows]) for question, levels in pairs]
+    kept = _select_answers(answers)
+    memories = [_remember(answer, clones, centres, n_clones, fields) for answer in kept]
+    known = [(memory, answer) for memory, answer in zip(memories, kept, strict=True) if memory is not None]
+    if not known:
+        return None
+    reading = CloneReading.of([memory for memory, _ in known], sum(task.n_outputs for task in cohort.tasks))
+    return FittedReading(reading, *_score_cohort(cohort, reading, [answer for _, answer in known]))
+
+
+def _answer(question: Question, clones: Clones, centres: Centres, levels: Floats, n: Integers) -> _Answer:
+    thresholds = np.array(THRESHOLDS)
+    exact = held_out_counts(clones, question.X, question.labels, question.folds, thresholds, test=question.test)
+    near, final = count_centres(centres, question, levels, THRESHOLDS)
+    counts = np.concatenate([exact[::-1], near[::-1]])
+    held_out = hold_out(question.kind, counts, n, question.values, question.folds)
+    losses = loss_of(question.kind, held_out.offsets + held_out.scores, question.values)  # (A, n)
+    scores = np.zeros(len(n))
+    for fold in range(question.n_folds):
+        out = question.folds == fold
+        scores[out] = held_out.scores[_least(losses[:, ~out]), out]
+    return _Answer(question, counts, final, held_out, _least(losses), scores)
+
+
+def _least(losses: Floats) -> int:
+    """Return the first alternative of least mean loss, from the losses of repertoires, (A, n)."""
+    return int(np.argmin(losses.mean(axis=1)))
+
+
+def _select_answers(answers: Sequence[_Answer]) -> list[_Answer]:
+    """Return the answers that say something of held-out repertoires; of one output both if that is better than one."""
+    kept: list[_Answer] = []
+    for _, group in groupby(answers, key=lambda answer: answer.question.output):
+        useful = [answer for answer in group if answer.is_useful]
+        if len(useful) > 1:
+            useful = max(([useful[0]], [useful[1]], useful), key=_joint_gain)
+        kept += useful
+    return kept
+
+
+def _joint_gain(answers: Sequence[_Answer]) -> float:
+    """Return by how much the scores of one output's directions together, at their best scale, lower the mean loss."""
+    question, offsets = answers[0].question, answers[0].held_out.offsets
+    total = _joint_scores(answers) * question.sign
+    outputs = offsets + np.array([0.0, *_SCALES])[:, None] * total
+    losses = loss_of(question.kind, outputs, question.values).mean(axis=1)
+    return float(losses[0] - losses.min())
+
+
+def _joint_scores(answers: Sequence[_Answer]) -> Floats:
+    """Return the scores of one output by its directions together, (n,)."""
+    return np.asarray(sum(answer.question.sign * answer.scores for answer in answers))
+
+
+def _remember(
+    answer: _Answer, clones: Clones, centres: Centres, n_clones: Integers, fields: Sequence[str]
+) -> Memory | None:
+    """Return the clones of the alternative that is best on all folds, with what they say; None if they say nothing."""
+    question, final = answer.question, answer.centres
+    threshold = THRESHOLDS[::-1][answer.best % len(THRESHOLDS)]
+    found = find_associated_clones(clones, question.X, question.labels, threshold, question.test)
+    if answer.best < len(THRESHOLDS):
+        chosen = CloneSet(take_sequences(question.X, clones.representative[found.indices], fields))
+        is_ball, p_values = np.zeros(len(chosen), bool), found.p_values
+        sums = found.label_sums, found.n_carriers
+    else:
+        some = np.flatnonzero(final.p_values < threshold)
+        chosen, is_ball, p_values = centres.clones.take(some), final.modes[some] == 1, final.p_values[some]
+        sums = final.label_sums[some], final.n_carriers[some]
+    counts = answer.counts[answer.best, :, -1]
+    parameters = fit_evidence(question.kind, counts, n_clones[question.rows], question.values)
+    if len(chosen) == 0 or not parameters.any():
+        return None
+    order = content_order(chosen)
+    order = order[np.argsort(p_values[order], kind="stable")]
+    tests = np.stack([p_values, benjamini_hochberg(p_values, found.n_tested)], axis=1)
+    columns = is_ball[order], _carriers_by_class(question, *sums)[order], tests[order]
+    return Memory(question.output, question.direction, question.kind, parameters, chosen.take(order), *columns)
+
+
+def _carriers_by_class(question: Question, label_sums: Integers, n_carriers: Integers) -> Integers:
+    """Return the numbers of positive and negative carriers; for numbers, all carriers and 0, (J, 2)."""
+    if question.kind == "rate":
+        return np.stack([n_carriers, np.zeros_like(n_carriers)], axis=1)
+    positive = label_sums if question.direction == "up" else n_carriers - label_sums
+    return np.stack([positive, n_carriers - positive], axis=1)
+
+
+def _score_cohort(cohort: TrainingCohort, reading: CloneReading, answers: Sequence[_Answer]) -> tuple[Floats, Floats]:
+    """Return the cross-fitted scores, (B, T), and the gain of each output, (T,).
+
+    Repertoires without a label had no part in learning, so they have the scores of the reading itself.
+    """
+    shape = len(cohort.dataset), reading.n_outputs
+    scores, is_known, gains = np.zeros(shape), np.ones(shape, bool), np.zeros(shape[1])
+    for output, group in groupby(answers, key=lambda answer: answer.question.output):
+        directions = list(group)
+        rows = directions[0].question.rows
+        is_known[:, output] = False
+        is_known[rows, output] = True
+        scores[rows, output] = _joint_scores(directions)
+        gains[output] = _joint_gain(directions)
+    for position in np.flatnonzero(~is_known.all(axis=1)).tolist():
+        own = reading.score(cohort.dataset[position])
+        scores[position] = np.where(is_known[position], scores[position], own)
+    return scores, gains

@@ -8,13 +8,14 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
@@ -31,6 +32,8 @@ from deeprc.files import check_new_folder, name_write_errors, temporary_folder, 
 from deeprc.locks import is_same_file, take_lock
 from deeprc.outputs import output_names, output_slices
 from deeprc.runs.assess import assess_outputs
+from deeprc.runs.clones_table import clones_table
+from deeprc.runs.cross_fitted import use_cross_fitted
 from deeprc.runs.run import (
     Run,
     RunSettings,
@@ -259,7 +262,7 @@ def _train(
         _fit(trainer, folder, settings, logger, progress)
         run = load_run(folder, device=str(device))
         rows = np.sort(np.concatenate([split.train, split.validation, split.test]))
-        _write_results(run, dataset[rows])
+        _write_results(run, dataset[rows], trainer.cross_fitted_scores())
     shutil.rmtree(checkpoint, ignore_errors=True)
     return run
 
@@ -290,6 +293,8 @@ def _fit(trainer: Trainer, folder: Path, settings: RunSettings, logger: str | No
     """Train, and write what is known of the training while it goes on and at its end."""
     trainer.start()
     write_text(folder / "seeds.tsv", seeds_table(trainer.start_motifs, settings.tasks).to_csv(sep="\t", index=False))
+    remembered = clones_table(TrainedModel(settings.tasks, trainer.network, settings.config))
+    write_text(folder / "clones.tsv", remembered.to_csv(sep="\t", index=False))
     with open_logger(logger, folder, update=trainer.state.update) as log:
 
         def report(state: TrainingState, loss: Tensor) -> None:
@@ -330,8 +335,9 @@ def seeds_table(seeds: Sequence[EnrichedMotif], tasks: Sequence[Task]) -> pd.Dat
     return pd.DataFrame(rows, columns=["kernel", "motif", "output", "correlation", "p_value"])
 
 
-def _write_results(run: Run, dataset: RepertoireDataset) -> None:
-    found = assess_outputs(run, dataset, run.model.output_parts(dataset))
+def _write_results(run: Run, dataset: RepertoireDataset, cross_fitted: Mapping[str, NDArray[np.floating]]) -> None:
+    parts = use_cross_fitted(run.model.output_parts(dataset), run.model, dataset, cross_fitted)
+    found = assess_outputs(run, dataset, parts)
     save_predictions(run.path / "predictions.tsv", found.performance.predictions)
     write_cautions(run.path, found.cautions)
     write_text(run.path / "metrics.json", json.dumps(found.metrics, indent=1) + "\n")

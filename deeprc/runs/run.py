@@ -1,8 +1,8 @@
 """The run directory: one trained model with everything needed to use it again.
 
 `config.yaml` (resolved), `model.safetensors` (weights, and the names of the genes where the network reads them),
-`splits.json`, `seeds.tsv`, `history.tsv`, `metrics.json`, `warnings.json`, `predictions.tsv`, `environment.json`,
-and `checkpoint/` while training.
+`splits.json`, `seeds.tsv`, `clones.tsv`, `history.tsv`, `metrics.json`, `warnings.json`, `predictions.tsv`,
+`environment.json`, and `checkpoint/` while training.
 Letters: B repertoires, T outputs.
 """
 
@@ -28,7 +28,7 @@ from deeprc.device import resolve_device
 from deeprc.documents import abbreviate, read_json, read_yaml, to_plain, validate
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import NEW, SPLITS, Split
-from deeprc.evaluation.stored_tables import read_history, read_seeds
+from deeprc.evaluation.stored_tables import read_clones, read_history, read_seeds
 from deeprc.files import write_text
 from deeprc.runs import predictor
 from deeprc.runs.run_text import describe_run
@@ -217,6 +217,11 @@ class Run:
         """Return `seeds.tsv`, the motifs that kernels started from; empty for a run of a version that lacks it."""
         file = self.path / "seeds.tsv"
         return read_seeds(file) if file.exists() else pd.DataFrame()
+
+    def clones(self) -> pd.DataFrame:
+        """Return `clones.tsv`, the clones that the model remembers; empty for a run of a version that lacks it."""
+        file = self.path / "clones.tsv"
+        return read_clones(file) if file.exists() else pd.DataFrame()
 
     def split_of(self, dataset: RepertoireDataset) -> list[str]:
         """Return the part of the split that each repertoire was in when the run was trained, or "new", (B,).

@@ -289,6 +289,14 @@ class Trainer:
         self._batches.readings = ReadingScores(self.network.readings, self.train.dataset, train)
         self._held_out.readings = ReadingScores(self.network.readings, self.validation.dataset, validation)
 
+    def cross_fitted_scores(self) -> dict[str, NDArray[np.float32]]:
+        """Return the readings' scores, (Q, T), of the repertoires of both folds, by id; none without readings.
+
+        Each is by readings that were learned without the repertoire.
+        """
+        of_folds = [(fold.dataset.repertoire_ids, scores.numpy()) for _, fold, scores in self._reading_scores()]
+        return {str(name): own for ids, scores in of_folds for name, own in zip(ids, scores, strict=True)}
+
     def _find_motifs(self) -> list[EnrichedMotif]:
         seed = int(_generator(self.seed, _MOTIFS).integers(2**62))
         motifs = find_start_motifs(self.config, self.tasks, self.train.dataset, self.train.labels, seed=seed)
@@ -413,19 +421,19 @@ class Trainer:
         tensors |= {f"average.{name}": tensor for name, tensor in self.step.average.tensors().items()}
         tensors |= {f"best.{name}": tensor for name, tensor in self._best.items()}
         tensors["losses.since_evaluation"] = torch.stack(self._losses) if self._losses else torch.zeros(0)
-        tensors |= {f"readings.{part}": scores.at(torch.arange(n)) for part, scores, n in self._reading_scores()}
+        tensors |= {f"readings.{name}": scores for name, _, scores in self._reading_scores()}
         tensors |= {f"optimizer.{name}": tensor for name, tensor in optimizer_tensors(self.step.optimizer).items()}
         save_tensors(self.checkpoint, tensors, vars(self.state))
         self._saved = time.monotonic()
 
-    def _reading_scores(self) -> Iterator[tuple[str, ReadingScores, int]]:
-        """Yield the name of each fold, the scores of its repertoires if the network has readings, and its size."""
+    def _reading_scores(self) -> Iterator[tuple[str, Fold, Tensor]]:
+        """Yield the name of each fold, the fold, and the cross-fitted scores of its repertoires, (B, Q, T)."""
         for name, fold, collator in (
             ("train", self.train, self._batches),
             ("validation", self.validation, self._held_out),
         ):
             if collator.readings is not None:
-                yield name, collator.readings, len(fold.labels)
+                yield name, fold, collator.readings.at(torch.arange(len(fold.labels)))
 
     def _restore(self, path: Path) -> None:
         tensors, state = load_tensors(path, partial(self._expected, path))

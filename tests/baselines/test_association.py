@@ -10,7 +10,14 @@ import pytest
 from scipy import stats
 
 from deeprc.baselines import beta_binomial
-from deeprc.baselines.association import critical_carriers, fisher_p_values, phi_coefficients
+from deeprc.baselines.association import (
+    RANK_SUM,
+    benjamini_hochberg,
+    critical_carriers,
+    fisher_p_values,
+    phi_coefficients,
+    whole_ranks,
+)
 from deeprc.baselines.beta_binomial import beta_binomial_log_pmf, fit_beta_binomial
 from deeprc.datasets.emerson2017 import read_associated_sequences
 
@@ -184,3 +191,33 @@ def test_the_fit_does_not_depend_on_the_order() -> None:
     k = stats.betabinom.rvs(n, 2.0, 30.0, random_state=rng)
     order = rng.permutation(60)
     assert fit_beta_binomial(k[order], n[order]) == fit_beta_binomial(k, n)
+
+
+def test_rank_sums_against_scipy() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, 8, 40).astype(np.float64)  # with ties
+    ranks = whole_ranks(values)
+    np.testing.assert_array_equal(ranks, 2 * stats.rankdata(values))
+    thresholds = np.array([0.2, 0.05, 1e-3])
+    critical = RANK_SUM.critical(thresholds, ranks)
+    for n in (1, 2, 7, 30):
+        carries = np.zeros(40, bool)
+        carries[rng.permutation(40)[:n]] = True
+        how = {"alternative": "greater", "use_continuity": False, "method": "asymptotic"}
+        expected = float(stats.mannwhitneyu(values[carries], values[~carries], **how).pvalue)
+        total = int(ranks[carries].sum())
+        assert RANK_SUM.p_values([total], [n], ranks)[0] == pytest.approx(expected)
+        for threshold, needed in zip(thresholds, critical[:, n], strict=True):
+            around = RANK_SUM.p_values([needed - 1, needed], [n, n], ranks)
+            assert around[0] >= threshold > around[1]
+    assert RANK_SUM.p_values([ranks.sum()], [40], ranks).tolist() == [1.0]
+    assert (critical[:, [0, 40]] > ranks.sum()).all()
+
+
+def test_q_values_against_scipy() -> None:
+    p = np.random.default_rng(1).random(50) ** 3
+    expected = stats.false_discovery_control(p)
+    np.testing.assert_allclose(benjamini_hochberg(p, 50), expected)
+    few = np.argsort(p)[:9]
+    assert (benjamini_hochberg(p[few], 50) >= expected[few] - 1e-12).all()
+    assert len(benjamini_hochberg(np.zeros(0), 50)) == 0

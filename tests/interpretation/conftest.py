@@ -17,12 +17,16 @@ RunFactory = Callable[..., Run]
 
 @pytest.fixture(scope="session")
 def run_factory(tmp_path_factory: pytest.TempPathFactory) -> RunFactory:
-    """Train on a cohort for a few updates, or keep random weights; settings are the configuration's."""
+    """Train on a cohort for a few updates, or keep random weights; settings are the configuration's.
+
+    The networks have no readings besides the attention, unless a setting says so: most tests here are about attention.
+    """
 
     def make(
         dataset: RepertoireDataset, *settings: str, targets: tuple[str, ...] = ("status=case",), stir: float = 0.0
     ) -> Run:
-        config = load_config("deeprc", ["n_sequences=50", "evaluate_every=10", *settings])
+        attention_only = ["composition=false", "clones=false"]
+        config = load_config("deeprc", ["n_sequences=50", "evaluate_every=10", *attention_only, *settings])
         folder = tmp_path_factory.mktemp("runs") / "run"
         run = train_run(dataset.container.path, folder, targets=targets, config=config, device="cpu")
         if stir:

@@ -27,7 +27,15 @@ from deeprc.runs.fitted import FittedModel, with_labels
 from deeprc.training.estimator import DeepRCClassifier, DeepRCRegressor
 from deeprc.training.model import Ensemble
 
-SETTINGS = {"n_updates": 300, "n_sequences": 100, "n_kernels": 16, "batch_size": 8, "evaluate_every": 20}
+SETTINGS = {
+    "n_updates": 300,
+    "n_sequences": 100,
+    "n_kernels": 16,
+    "batch_size": 8,
+    "evaluate_every": 20,
+    "composition": False,
+    "clones": False,
+}
 needs_figures = pytest.mark.skipif(importlib.util.find_spec("logomaker") is None, reason="logomaker is missing")
 
 

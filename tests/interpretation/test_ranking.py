@@ -27,6 +27,17 @@ def test_the_best_rows_of_parts_are_those_of_the_whole(most: int, n_parts: int) 
     assert best.table()["row"].tolist() == expected["row"].tolist()
 
 
+@pytest.mark.parametrize("n_parts", [3, 50])
+def test_of_equal_rows_the_best_counts_once(n_parts: int) -> None:
+    rng = np.random.default_rng(0)
+    whole = pd.DataFrame({"name": rng.integers(0, 60, 1000), "key": rng.random(1000)})
+    best = BestRows(40, once=("name", "absent"))
+    for rows in np.array_split(np.arange(1000), n_parts):
+        best.offer(whole["key"].to_numpy()[rows], lambda chosen, rows=rows: whole.iloc[rows[chosen]])
+    expected = whole.sort_values("key", ascending=False).drop_duplicates("name").head(40)
+    pd.testing.assert_frame_equal(best.table(), expected.reset_index(drop=True))
+
+
 def test_best_rows_without_any() -> None:
     best = BestRows(3)
     best.offer(np.full(4, -np.inf), lambda rows: pd.DataFrame({"row": rows}))

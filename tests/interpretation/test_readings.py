@@ -117,18 +117,20 @@ def test_the_top_of_a_table_is_what_adds_most(model: TrainedModel, cohort: Reper
 
 def test_a_survey_keeps_both_tops(model: TrainedModel, plain: TrainedModel, cohort: RepertoireDataset) -> None:
     found, without = survey(model, cohort, top=30), survey(plain, cohort, top=30)
-    assert without.attended is without.top
+    assert without.by_residues is without.top
     parts = model.output_parts(cohort)
     for name, part in found.outputs.through.items():
         np.testing.assert_allclose(part, parts.through[name], rtol=1e-4, atol=1e-5)
     (name, *_) = found.top
-    top, attended = found.top[name].table, found.attended[name].table
-    retrieved = [table["junction_aa"].str.contains("WWHW").mean() for table in (top, attended)]
+    top, others = found.top[name].table, found.by_residues[name].table
+    retrieved = [table["junction_aa"].str.contains("WWHW").mean() for table in (top, others)]
     assert retrieved[0] > 0.8 > 0.6 > retrieved[1]
-    np.testing.assert_allclose(
-        top["contribution"], top[["through_attention", "through_composition", "through_clones"]].sum(axis=1)
-    )
-    np.testing.assert_allclose(attended["through_attention"], without.top[name].table["contribution"], atol=1e-12)
+    parts = [f"through_{source}" for source in ("attention", "composition", "clones")]
+    np.testing.assert_allclose(top["contribution"], top[parts].sum(axis=1))
+    assert not top.duplicated(["junction_aa", "v_call"]).any()
+    added = others[parts[:2]].sum(axis=1)
+    assert added.is_monotonic_decreasing
+    assert (added > 0).all()
 
 
 def test_attributions_explain_what_comes_through_the_attention(

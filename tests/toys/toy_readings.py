@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 
@@ -32,11 +33,11 @@ class _Toy(Reading):
         return np.outer(self.carries(repertoire), self.weights.numpy())
 
     def describe(self) -> dict[str, Any]:
-        raise NotImplementedError
+        return {"pattern": self.pattern}
 
     @classmethod
     def from_description(cls, description: Any, n_outputs: int, where: str) -> Reading:
-        raise NotImplementedError
+        return cls(description["pattern"], [0.0] * n_outputs)
 
     def check(self, where: str) -> None: ...
 
@@ -50,10 +51,32 @@ class Composition(_Toy):
         return super().contributions(repertoire) / len(repertoire)
 
 
+class Hits(NamedTuple):
+    """Sequences that a memory retrieves, the output for which each is evidence, and what it adds, (n,) each."""
+
+    rows: NDArray[np.int64]
+    outputs: NDArray[np.int64]
+    evidence: NDArray[np.float64]
+
+
 class Clones(_Toy):
     """Adds `weights` for each sequence that contains the pattern."""
 
     name = "clones"
+
+    def table(self, names: Sequence[str]) -> pd.DataFrame:
+        """Return the pattern as if it were a clone."""
+        rows = [
+            (self.pattern, "TRBV1", "", name, "up" if weight > 0 else "down", "exact", 5, 0, 1e-4, 0.01)
+            for name, weight in zip(names, self.weights.tolist(), strict=True)
+        ]
+        columns = ["junction_aa", "v_call", "j_call", "output", "direction", "match"]
+        return pd.DataFrame(rows, columns=[*columns, "carriers_positive", "carriers_negative", "p_value", "q_value"])
+
+    def find_clones_in(self, repertoire: Repertoire) -> Hits:
+        """Return the sequences that contain the pattern, as hits of the first output."""
+        rows = np.flatnonzero(self.carries(repertoire))
+        return Hits(rows, np.zeros(len(rows), np.int64), np.full(len(rows), float(self.weights[0])))
 
 
 def with_readings(model: TrainedModel, *readings: Reading, gain: float = 1.0) -> TrainedModel:

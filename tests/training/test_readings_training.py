@@ -79,10 +79,8 @@ def test_readings_learn_from_both_folds_and_give_both_cross_fitted_scores(
     assert learned.groups is not None
     assert learned.groups.tolist() == [int(name.split(".")[1]) // 2 for name in learned.dataset.repertoire_ids]
     expected = dict(zip(learned.dataset.repertoire_ids, cross_fitted(learned)[:, 0], strict=True))
-    for name, scores, n in trainer._reading_scores():
-        fold = trainer.train if name == "train" else trainer.validation
-        found = scores.at(torch.arange(n))[:, 0, 0].double().numpy()
-        np.testing.assert_allclose(found, [expected[each] for each in fold.dataset.repertoire_ids], rtol=1e-6)
+    found = {name: float(scores[0, 0]) for name, scores in trainer.cross_fitted_scores().items()}
+    assert found == pytest.approx(expected, rel=1e-6)
 
 
 def test_the_start_is_the_reading_alone_with_a_gain_that_is_pulled_to_one(

@@ -11,15 +11,18 @@ from numpy.typing import NDArray
 from deeprc.evaluation.caution import Caution, read_cautions
 from deeprc.evaluation.splits import NEW, SPLITS
 from deeprc.interpretation.figures.classes import class_texts
+from deeprc.nn.contributions import ATTENTION
 from deeprc.runs.assess import Assessment
 from deeprc.runs.performance import Performance
 from deeprc.runs.predictor import Predictor
 from deeprc.runs.run import Run
+from deeprc.runs.run_cautions import learned_cautions
 from deeprc.tasks import Task
 from deeprc.training.enrichment import LEVEL
 
 __all__ = ["cautions"]
 
+_SILENT = 0.1  # share of the outputs' variance below which the attention says little
 _BROAD, _VERY_BROAD = 1 / 8, 1 / 2  # of the sequences that hold 90% of the attention: operating classes II and I
 
 
@@ -40,10 +43,11 @@ def cautions(
     performance = assessment.performance
     found = [
         *assessment.cautions,
+        *learned_cautions(predictor, performance),
         *([] if relabelled else _stored(predictor.runs, assessment.cautions)),
         *(caution for run in predictor.runs for caution in _doubtful(run.seeds())),
         *_strangers(predictor.runs, performance),
-        *_broad(heads, performance, predictor.model.tasks),
+        *(_silent(assessment) or _broad(heads, performance, predictor.model.tasks)),
         *(caution for run in predictor.runs for caution in _unfinished(run, run.history())),
     ]
     return list({each.text: each for each in found}.values())  # several runs may have the same to say
@@ -81,6 +85,19 @@ def _strangers(runs: Sequence[Run], performance: Performance) -> Iterator[Cautio
     if changed:
         text += f" {changed:,} of them {'has' if changed == 1 else 'have'} the id of one that did, but other sequences."
     yield Caution("warning" if changed else "note", text, "setup")
+
+
+def _silent(assessment: Assessment) -> list[Caution]:
+    """Return a note if next to nothing of any output comes through the attention."""
+    shares = [each.shares[ATTENTION] for each in assessment.variation]
+    if not shares or max(shares) >= _SILENT:
+        return []
+    text = (
+        f"Only {max(0.0, *shares):.0%} of what the output varies by comes through the attention. Where the network "
+        "looks, and what its kernels respond to, then says little about the target: look at what comes through the "
+        "other readings."
+    )
+    return [Caution("note", text, "readings")]
 
 
 def _broad(heads: pd.DataFrame, performance: Performance, tasks: Sequence[Task]) -> Iterator[Caution]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 from markupsafe import Markup
+from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.drawing import CLASS_COLOURS
@@ -52,7 +54,7 @@ class DirectionPage:
     direction
         The direction of an output.
     n_sequences
-        How many sequences speak for it, of those that were kept.
+        How many sequences speak for it by their residues, of those that were kept.
     table
         The best of them; None where there is none.
     logos
@@ -91,8 +93,12 @@ class _Found:
         What heads the labels of repertoires.
     top, shared
         The sequences that speak most for it, and who carries each.
+    residues
+        What the residues of the first of these add through the attention; None where there is no sequence.
+    by_residues
+        The sequences that speak most for it by their residues, see `Survey`.
     attributions, motifs
-        Their attributions and motifs; None and [] where no sequence speaks for it.
+        Attributions and motifs of these; None and [] where there is none.
     """
 
     direction: Direction
@@ -100,6 +106,8 @@ class _Found:
     heading: str
     top: TopSequences
     shared: Sequence[SharedBy]
+    residues: NDArray[np.float64] | None
+    by_residues: TopSequences
     attributions: Attributions | None
     motifs: Sequence[AttendedMotif]
 
@@ -149,14 +157,17 @@ def _explained(
     from deeprc.interpretation.attributions import attribute
     from deeprc.interpretation.motifs import find_all_motifs
 
-    model, attributions = predictor.model, {}
+    model, attributions, residues = predictor.model, {}, {}
     for direction in survey.directions:
-        top = survey.top[direction.name]
-        if len(top):
-            logger.info("%s: attributions and motifs of %d sequences", direction.name, len(top))
-            attributions[direction.name] = attribute(
-                model, dataset, top.index, output=direction.output, background=survey.residue_frequencies
-            )
+        explain = partial(attribute, model, dataset, output=direction.output, background=survey.residue_frequencies)
+        top, by_residues = survey.top[direction.name], survey.by_residues[direction.name]
+        if len(by_residues):
+            logger.info("%s: attributions and motifs of %d sequences", direction.name, len(by_residues))
+            attributions[direction.name] = explain(by_residues.index)
+        if top is by_residues and len(top):
+            residues[direction.name] = attributions[direction.name].residues[:SHOWN]
+        elif len(top):
+            residues[direction.name] = explain(top.index.take(np.arange(min(SHOWN, len(top))))).residues
     found = find_all_motifs(
         model, dataset, list(attributions.values()), max_motifs=_MOTIFS, group_by=predictor.group_by
     )
@@ -168,6 +179,8 @@ def _explained(
             _heading(model.tasks, direction),
             survey.top[direction.name],
             shared[direction.name],
+            residues.get(direction.name),
+            survey.by_residues[direction.name],
             attributions.get(direction.name),
             motifs.get(direction.name, []),
         )
@@ -185,20 +198,20 @@ def _direction_page(
 ) -> DirectionPage:
     direction, motifs, top = found.direction, found.motifs, found.top.table
     place = places[direction.label] % len(CLASS_COLOURS)
-    if found.attributions is None:
+    if not len(top):
         return DirectionPage(direction, 0, None, [], None, "", [], place)
     own = [classes.get(str(name), "") for name in top["repertoire_id"]]
-    genes = [common_genes(motif, top, genes_of_all) for motif in motifs]
-    residues = direction.sign * found.attributions.residues[:SHOWN]
+    genes = [common_genes(motif, found.by_residues.table, genes_of_all) for motif in motifs]
+    residues = None if found.residues is None else direction.sign * found.residues
     logos = enumerate(motifs[:_LOGOS], start=1)
     return DirectionPage(
         direction,
-        len(top),
+        len(found.by_residues),
         sequence_table(direction, found.index, top, residues, own, found.shared, places=places, heading=found.heading),
         [pictures.logo(motif, i, direction.name, top=logo_height) for i, motif in logos],
         _motif_table(motifs, genes, direction, found.index, places) if motifs else None,
         _first(motifs[0], genes[0], direction) if motifs else "",
-        pictures.kernel_pictures(found.attributions.kernels, members, direction, place),
+        pictures.kernel_pictures(found.attributions.kernels, members, direction, place) if found.attributions else [],
         place,
     )
 

@@ -35,9 +35,12 @@ from deeprc.interpretation.report.findings import (
 )
 from deeprc.interpretation.report.number_tables import control_table, metrics_table, witness_table
 from deeprc.interpretation.report.page import Figure, Table, check_report_output, today, write_page
+from deeprc.interpretation.report.reading_tables import clone_tables, variation_table
 from deeprc.interpretation.report.sequences import legend
 from deeprc.interpretation.report.summary import summary
 from deeprc.interpretation.survey import Survey, survey
+from deeprc.nn.contributions import ATTENTION
+from deeprc.readings.clones import CloneReading
 from deeprc.runs.assess import Assessment, assess_outputs
 from deeprc.runs.controls import Controls
 from deeprc.runs.performance import SPLIT_NAMES, Performance, held_out_split
@@ -56,6 +59,7 @@ _CONTENTS = [
     ("performance", "How good is it?"),
     ("history", "Training"),
     ("controls", "Does it need the sequences?"),
+    ("readings", "All, some or single sequences?"),
     ("attention", "Where does the network look?"),
     ("sequences", "Which sequences speak for which class?"),
     ("motifs", "Which motifs?"),
@@ -179,6 +183,7 @@ def _content(found: _Findings) -> dict[str, Any]:
     """Return what the template shows, but for how to make it again."""
     performance, checks, dataset = found.performance, found.checks, found.dataset
     witnesses = _witnesses(found.survey)
+    has_readings = bool(found.predictor.model.reading_names)
     return {
         "title": f"DeepRC: {', '.join(task.title for task in found.tasks)}",
         "lead": "What a neural network learned from immune repertoires: how well it tells them apart, and by which "
@@ -187,7 +192,7 @@ def _content(found: _Findings) -> dict[str, Any]:
         "contents": [
             (name, _FOR_NUMBERS.get(name, heading) if not performance.contrasts else heading)
             for name, heading in _CONTENTS
-            if name != "witnesses" or witnesses is not None
+            if (name != "witnesses" or witnesses is not None) and (name != "readings" or has_readings)
         ],
         "cautions": found.cautions,
         "summary": summary(found.tasks, dataset, found.assessment, found.directions),
@@ -198,11 +203,22 @@ def _content(found: _Findings) -> dict[str, Any]:
         "groups": group_table(found.groups, dataset, performance, checks.subject_column),
         "shortcuts": shortcut_table(checks),
         **_performance_parts(found),
+        "readings": _readings(found) if has_readings else None,
         "attention": _attention(found.tasks, performance, found.survey),
         "genes": pictures.gene_pictures(found.survey.genes),
         "directions": found.directions,
         "legend": legend(),
         "witnesses": witnesses,
+    }
+
+
+def _readings(found: _Findings) -> dict[str, Any]:
+    """Return what the section about the readings shows."""
+    names = found.predictor.model.reading_names
+    return {
+        "variation": variation_table(found.assessment.variation, [ATTENTION, *names]),
+        "remembers": CloneReading.name in names,
+        "clones": clone_tables(found.predictor.model),
     }
 
 

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from deeprc.interpretation.report.findings import SharedBy
 from deeprc.interpretation.report.page import Cell, Column, Table, download, number, swatch, text
+from deeprc.interpretation.report.reading_tables import main_source
 from deeprc.interpretation.survey import Direction
+from deeprc.nn.contributions import ATTENTION
 
 __all__ = ["SHOWN", "coloured", "legend", "sequence_table"]
 
@@ -21,6 +23,8 @@ SHOWN = 200
 
 _STEPS = (0.15, 0.4, 0.7)  # of the strongest residue of the sequence: where each of the three shades begins
 
+
+_SOURCE_NOTE = "through what most of its contribution comes, and which share of it if not all"
 
 _LEGEND = (
     ("f3", "adds most to the contribution"),
@@ -80,7 +84,7 @@ def sequence_table(
     top
         See `deeprc.interpretation.survey.Survey`, the best first.
     residues
-        What the residues of the first `SHOWN` add to their contribution to the direction, (n, L).
+        What the residues of the first `SHOWN` add to their contribution to the direction through the attention, (n, L).
     classes
         The label of the repertoire of each, as text.
     shared
@@ -96,7 +100,8 @@ def sequence_table(
     columns = [
         Column("Sequence", False),
         Column("Contribution"),
-        Column("Response", note=f"what the output for {direction.name} would be from this sequence alone"),
+        *([Column("Mainly through", False, _SOURCE_NOTE)] if "through_attention" in top else []),
+        Column("Response", note=f"what the output for {direction.name} would be from attention to this sequence alone"),
         *(Column(heading, False) for heading in genes.values()),
         Column("Repertoire", False),
         Column(heading, False, "of the repertoire it was found in"),
@@ -150,9 +155,13 @@ def _row(
     shared: Sequence[Cell],
 ) -> list[Cell]:
     junction = str(one["junction_aa"])
+    source = main_source(one, sign) if "through_attention" in one else None
+    if source is not None and source[0] != ATTENTION:
+        residues = None  # what the attention makes of it is not why it is here
     cells = [
         Cell(coloured(junction, residues), junction),
         number(sign * float(str(one["contribution"])), f",.{digits}f"),
+        *([] if source is None else [text(source[0] + f" ({source[1]:.0%})" * (source[1] < 0.995))]),
         number(sign * float(str(one["response"])), ",.2f"),
         *(text(one[name] or None) for name in genes),
         text(one["repertoire_id"]),

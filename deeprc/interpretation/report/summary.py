@@ -9,6 +9,7 @@ import numpy as np
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.report.directions import DirectionPage
+from deeprc.interpretation.report.reading_tables import variation_sentence
 from deeprc.runs.assess import Assessment
 from deeprc.runs.controls import SHORT, Controls
 from deeprc.runs.performance import SPLIT_NAMES, Contrast, Numbers, Performance
@@ -38,6 +39,11 @@ def summary(
     lines += [(f"Answer{numbers.named}", _number_answer(numbers, performance)) for numbers in performance.numbers]
     shown = [each for each in assessment.controls if not (each.comparison.empty or each.is_of_class)]
     lines += [(f"Controls{each.contrast.named}", _compared(each)) for each in shown]
+    split = SPLIT_NAMES[performance.held_out or "new"]
+    several = len(assessment.variation) > 1
+    lines += [
+        (f"Evidence{f' for {each.output}' * several}", variation_sentence(each, split)) for each in assessment.variation
+    ]
     for page in directions:
         lines.append((f"First motif for {page.direction.name}", page.first or _no_motif(page)))
     return lines
@@ -45,7 +51,7 @@ def summary(
 
 def _no_motif(page: DirectionPage) -> str:
     if page.n_sequences == 0:
-        return "None: no sequence speaks for it."
+        return f"None: no sequence speaks for it{' by its residues' * (page.table is not None)}."
     return f"None is more frequent among the {page.n_sequences:,} sequences that speak most for it than elsewhere."
 
 

@@ -1,0 +1,167 @@
+"""What comes through each reading of a model, and the clones that it remembers, in a report."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from markupsafe import Markup
+
+from deeprc.evaluation.comparison import p_text
+from deeprc.interpretation.report.page import Cell, Column, Table, download, number, percent, text
+from deeprc.nn.contributions import ATTENTION
+from deeprc.outputs import output_names
+from deeprc.runs.clones_table import clones_table
+from deeprc.runs.variation import Variation
+from deeprc.tasks import Task
+from deeprc.training.model import Model
+
+__all__ = ["clone_tables", "main_source", "variation_sentence", "variation_table"]
+
+_SHOWN = 20  # clones; the others are in the file that can be saved
+
+_READS = {
+    ATTENTION: "some sequences: those that share a motif",
+    "composition": "all sequences: how frequent short pieces (k-mers) and genes are",
+    "clones": "single receptors: clones that one class carries more often than others",
+}
+
+
+def variation_table(variation: Sequence[Variation], sources: Sequence[str]) -> Table:
+    """Return which share of the outputs' variation comes through each part.
+
+    Parameters
+    ----------
+    variation
+        See `share_variation`; empty where there are no held-out repertoires.
+    sources
+        The parts: the attention and the names of the readings.
+    """
+    columns = [Column("Through", False), Column("Reads", False)]
+    columns += [Column(f"Share{f' for {each.output}' * (len(variation) > 1)}") for each in variation]
+    rows = [
+        [
+            text(source),
+            text(_READS[source]),
+            *(percent(_rounded(each.shares.get(source, 0.0)), 0) for each in variation),
+        ]
+        for source in sources
+    ]
+    return Table("variation", "What the outputs of held-out repertoires vary by", columns, rows)
+
+
+def variation_sentence(varied: Variation, split: str) -> str:
+    """Return which share of an output's variation comes through each part, the largest first, in a sentence."""
+    ordered = sorted(varied.shares.items(), key=lambda item: -item[1])
+    shares = ", ".join(f"{_rounded(share):.0%} through {source}" for source, share in ordered)
+    return f"Of the variance of the output between the {split} repertoires comes {shares}."
+
+
+def _rounded(share: float) -> float:
+    """Return a share as whole per cent; 0 is never -0."""
+    return round(share, 2) + 0.0
+
+
+def main_source(row: Mapping[Hashable, Any], sign: int) -> tuple[str, float]:
+    """Return through what most of a contribution comes, and its share of all that speaks for the same direction.
+
+    Parameters
+    ----------
+    row
+        A row of `attention_table`.
+    sign
+        That of the direction for which the sequence speaks.
+    """
+    parts = {str(name).removeprefix("through_"): sign * value for name, value in row.items() if "through_" in str(name)}
+    source = max(parts, key=lambda name: parts[name])
+    return source, parts[source] / sum(part for part in parts.values() if part > 0)
+
+
+def clone_tables(model: Model) -> list[Table]:
+    """Return the clones that each model remembers; no table for one that remembers none."""
+    several = len(model.members) > 1
+    tables = []
+    for place, member in enumerate(model.members, start=1):
+        remembered = clones_table(member)
+        if len(remembered):
+            ordered = remembered.sort_values("p_value", kind="stable")
+            tables.append(_clone_table(ordered, member.tasks, place, f" of {member.name}" * several))
+    return tables
+
+
+def _clone_table(remembered: pd.DataFrame, tasks: Sequence[Task], place: int, whose: str) -> Table:
+    directions = _direction_names(tasks)
+    positive, negative = _class_names(tasks)
+    genes = {"v_call": "V gene", "j_call": "J gene"}
+    carriers = {"carriers_positive": f"Carriers: {positive}", "carriers_negative": f"Carriers: {negative}"}
+    carriers["carriers"] = "Carriers"
+    genes, carriers = ({name: each[name] for name in each if name in remembered} for each in (genes, carriers))
+    columns = [
+        Column("Clone", False),
+        *(Column(heading, False) for heading in genes.values()),
+        Column("Speaks for", False),
+        Column("Match", False, "whether sequences with one substitution count, too"),
+        *(Column(heading) for heading in carriers.values()),
+        Column("p", note="probability that chance alone divides the carriers so unevenly"),
+        Column("q", note="expected share of false clones among those with so small a p"),
+    ]
+    shown = remembered[:_SHOWN]
+    rows = [_clone_row(row, directions, [*genes], [*carriers]) for row in shown.to_dict("records")]
+    which = "All" if len(shown) == len(remembered) else f"The first {len(shown):,} of"
+    return Table(
+        f"clones-{place}",
+        f"{which} {len(remembered):,} clones that the memory{whose} holds; press a heading to sort by it",
+        columns,
+        rows,
+        sortable=True,
+        download=download(
+            remembered.to_csv(sep="\t", index=False), f"clones-{place}.tsv", f"Save all {len(remembered):,} (TSV)"
+        ),
+    )
+
+
+def _clone_row(
+    row: Mapping[Hashable, Any],
+    directions: Mapping[tuple[str, str], str],
+    genes: Sequence[str],
+    carriers: Sequence[str],
+) -> list[Cell]:
+    junction = str(row["junction_aa"])
+    return [
+        Cell(Markup('<span class="residues">{}</span>').format(junction), junction),
+        *(text(row[name] or None) for name in genes),
+        text(directions[row["output"], row["direction"]]),
+        text(row["match"]),
+        *(number(None if pd.isna(row[name]) else int(row[name]), ",d") for name in carriers),
+        _p_cell(row["p_value"]),
+        _p_cell(row["q_value"]),
+    ]
+
+
+def _p_cell(value: float) -> Cell:
+    return Cell(f"{value:.0e}" if 0 < value < 0.001 else p_text(value), value)
+
+
+def _direction_names(tasks: Sequence[Task]) -> dict[tuple[str, str], str]:
+    """Return for which class, or direction of a number, an output speaks where it goes up and where it goes down."""
+    names: dict[tuple[str, str], str] = {}
+    outputs = iter(output_names(tasks))
+    for task in tasks:
+        for label in task.classes if task.kind == "multiclass" else [""]:
+            up, down = (label, f"not {label}")
+            if task.kind == "binary":
+                up, down = task.positive, task.negative
+            elif task.kind == "regression":
+                up, down = "higher", "lower"
+            prefix = f"{task.column}: " if len(tasks) > 1 or task.kind == "regression" else ""
+            output = next(outputs)
+            names[output, "up"], names[output, "down"] = prefix + up, prefix + down
+    return names
+
+
+def _class_names(tasks: Sequence[Task]) -> tuple[str, str]:
+    """Return what to call the repertoires of the class of an output, and the others."""
+    if len(tasks) == 1 and tasks[0].kind == "binary":
+        return tasks[0].positive, tasks[0].negative
+    return "of the class", "others"

@@ -1,0 +1,280 @@
+"""Centres: clones whose near neighbours, with one substitution, may count as the clone itself.
+
+A clone is a candidate if its exact carriers go loosely with the label. The sequences within one substitution of it are
+its ball. In each selection of folds, a centre is retrieved exactly or by its ball, whichever has the smaller p-value;
+overlapping balls are counted once. A centre counts only in a selection in which its own exact carriers go loosely with
+the label: otherwise repertoires that are held out would have had a part in finding it.
+
+Letters: J centres, D different training repertoires, F folds, S selections, T thresholds, B training repertoires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.baselines.carriers import MIN_CARRIERS
+from deeprc.baselines.held_out_clones import FoldedRepertoires, Selections, critical_sums, passing_clones
+from deeprc.compilation import njit
+from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.clone_neighbours import NeighbourSearch, find_neighbours
+from deeprc.datasets.clone_set import CloneSet
+from deeprc.datasets.clones import Clones, take_sequences
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.readings.clones_questions import Question
+
+__all__ = ["Centres", "Chosen", "choose_centres", "content_order", "count_centres", "find_centres"]
+
+_LOOSE = (0.02, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5)  # p-values of candidates: the first that few enough clones have
+_MAX_CENTRES = 20_000  # of all questions together, in each selection
+_BALL_FACTOR = 3.0  # the p-value of a ball is multiplied by it, since each candidate's neighbours are one more chance
+_NONE, _EXACT, _BALL = -1, 0, 1
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Centres:
+    """The centres of all questions, in the order of their content, and who carries them.
+
+    Attributes
+    ----------
+    clones
+        The J centres.
+    levels
+        For each question, the p-value below which a centre's exact carriers must be, by selection, (S + 1,). The last
+        selection leaves no fold out.
+    rows
+        The different repertoires, as rising rows of the container, (D,).
+    offsets, carried, is_exact
+        Repertoire d carries the centres carried[offsets[d]:offsets[d + 1]], each once, exactly or within its ball.
+    near_offsets, near
+        Centre j is within one substitution of the centres near[near_offsets[j]:near_offsets[j + 1]].
+    """
+
+    clones: CloneSet
+    levels: Sequence[Floats]
+    rows: Integers
+    offsets: Integers
+    carried: NDArray[np.int32]
+    is_exact: NDArray[np.bool_]
+    near_offsets: Integers
+    near: Integers
+
+
+class Chosen(NamedTuple):
+    """The centres that are retrieved in one selection.
+
+    Attributes
+    ----------
+    modes
+        -1: not, 0: exactly, 1: by the ball, (J,).
+    p_values
+        The p-values in these modes, 1 where not retrieved, (J,).
+    label_sums, n_carriers
+        The sum of the labels of the carriers in these modes, and their number, (J,) each.
+    """
+
+    modes: Integers
+    p_values: Floats
+    label_sums: Integers
+    n_carriers: Integers
+
+
+def find_centres(
+    dataset: RepertoireDataset, clones: Clones, questions: Sequence[Question], fields: Sequence[str]
+) -> Centres:
+    """Return the centres of all questions, after one walk over the repertoires.
+
+    Parameters
+    ----------
+    dataset
+        The training repertoires.
+    clones
+        The clones that the container's repertoires share.
+    questions
+        The questions.
+    fields
+        The genes that are part of a clone.
+    """
+    limit = max(1, _MAX_CENTRES // max(1, len(questions)))
+    found = [_find_candidates(clones, question, limit) for question in questions]
+    indices = np.unique(np.concatenate([np.zeros(0, np.int64), *(each[0] for each in found)]))
+    centres = CloneSet(take_sequences(dataset, clones.representative[indices], fields))
+    centres = centres.take(content_order(centres))
+    rows, first = np.unique(dataset.rows, return_index=True)
+    carried, is_exact, sizes = [np.zeros(0, np.int32)], [np.zeros(0, bool)], np.zeros(len(rows), np.int64)
+    for place, neighbours in enumerate(find_neighbours(centres, dataset[first])):
+        kinds = np.zeros(len(centres), np.uint8)
+        kinds[neighbours.clones] = 1
+        kinds[neighbours.clones[neighbours.mismatches == 0]] = 2
+        own = np.flatnonzero(kinds)
+        sizes[place] = len(own)
+        carried.append(own.astype(np.int32))
+        is_exact.append(kinds[own] == 2)
+    near_offsets, near = _adjacency(centres)
+    levels = [each[1] for each in found]
+    joined = np.concatenate(carried), np.concatenate(is_exact)
+    return Centres(centres, levels, rows, offsets_of(sizes), *joined, near_offsets, near)
+
+
+def _left_out(question: Question) -> NDArray[np.bool_]:
+    """Return which folds each selection leaves out, (S + 1, F); the last one leaves out none."""
+    return np.concatenate([Selections.of(question.n_folds).left_out, np.zeros((1, question.n_folds), bool)])
+
+
+def _find_candidates(clones: Clones, question: Question, limit: int) -> tuple[Integers, Floats]:
+    """Return the candidates' indices among all clones, and the loose p-value of each selection, (S + 1,)."""
+    left_out = _left_out(question)
+    needed = critical_sums(left_out, question.folds, question.labels, _LOOSE, question.test)
+    repertoires = FoldedRepertoires.of(question.X, question.labels, question.folds)
+    indices, passed = passing_clones(clones, repertoires, left_out, needed)
+    n_passing = np.stack([(passed > level).sum(axis=0) for level in range(len(_LOOSE))])  # (levels, S + 1)
+    level = np.minimum((n_passing > limit).sum(axis=0), len(_LOOSE) - 1)
+    return indices[(passed > level).any(axis=1)], np.array(_LOOSE)[level]
+
+
+def content_order(clones: CloneSet) -> Integers:
+    """Return an order of clones, (J,), that depends on their sequences and genes alone."""
+    columns = [clones.sequences.decode(), *(calls.names().tolist() for calls in clones.sequences.genes.values())]
+    keys = list(zip(*columns, strict=True))
+    return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
+
+
+def _adjacency(clones: CloneSet) -> tuple[Integers, Integers]:
+    """Return which clones are within one substitution of each, as offsets (J + 1,) and indices."""
+    search = NeighbourSearch(clones)
+    vocabularies = {field: calls.vocabulary for field, calls in clones.sequences.genes.items()}
+    arrays, is_known = clones.coded(vocabularies)
+    pairs = search.find(arrays, search.make_table(arrays, is_known), 0, len(clones))
+    differ = pairs.mismatches == 1
+    return offsets_of(np.bincount(pairs.rows[differ], minlength=len(clones))), pairs.clones[differ]
+
+
+def choose_centres(centres: Centres, question: Question, sums: Integers, index: int, level: float) -> Chosen:
+    """Return the centres that are retrieved in one selection.
+
+    Parameters
+    ----------
+    centres, question
+        The centres, and one of their questions.
+    sums
+        Those of `_sum_by_fold`, (2, 3, J, F).
+    index
+        The index of the selection; the last one leaves no fold out.
+    level
+        The p-value below which a centre's exact carriers must be.
+    """
+    left_out = _left_out(question)[index]
+    kept = question.labels[~left_out[question.folds]]
+    total = sums[..., ~left_out].sum(axis=3)  # (2, 3, J)
+    exact, ball = (question.test.p_values(total[mode, 0], total[mode, 1], kept) for mode in (_EXACT, _BALL))
+    is_candidate = (exact < level) & (total[_EXACT, 2] >= MIN_CARRIERS)
+    items = np.where(is_candidate, [exact, np.minimum(_BALL_FACTOR * ball, 1.0)], 1.0)  # (2, J)
+    order = np.argsort(items, axis=None, kind="stable")  # of equal p-values, the exact one and the first centre
+    order = order[items.ravel()[order] < 1]
+    modes = np.full(len(is_candidate), _NONE, np.int64)
+    _retrieve(order, centres.near_offsets, centres.near, modes)
+    columns = modes.clip(0), np.arange(len(modes))
+    return Chosen(modes, np.where(modes >= 0, items[columns], 1.0), total[:, 0][columns], total[:, 1][columns])
+
+
+def count_centres(
+    centres: Centres, question: Question, levels: Floats, thresholds: Sequence[float]
+) -> tuple[Integers, Chosen]:
+    """Return how many retrieved centres each repertoire carries, (T, B, F + 1), and those of all folds together.
+
+    The last axis is the fold that is held out, as in `held_out_counts`.
+
+    Parameters
+    ----------
+    centres, question
+        The centres, and one of their questions.
+    levels
+        The question's levels.
+    thresholds
+        Largest p-values of a centre, in falling order, (T,).
+    """
+    repertoires = FoldedRepertoires.of(question.X, question.labels, question.folds)
+    places = np.searchsorted(centres.rows, np.unique(question.X.rows))  # of the D different repertoires
+    sums = np.zeros((2, 3, len(centres.clones), question.n_folds), np.int64)
+    numbers = np.stack([repertoires.fold, repertoires.label_sum, repertoires.n_all])
+    _sum_by_fold(centres.offsets, centres.carried, centres.is_exact, places, numbers, sums)
+    selections = Selections.of(question.n_folds)
+    counts = np.zeros((len(places), question.n_folds + 1, len(thresholds)), np.int64)
+    for selection in range(len(selections.left_out)):
+        chosen = choose_centres(centres, question, sums, selection, float(levels[selection]))
+        passed = (chosen.p_values[:, None] < np.asarray(thresholds)).sum(axis=1)
+        for held_out, fold in np.argwhere(selections.of_fold == selection).tolist():
+            some = np.flatnonzero(repertoires.fold == fold)
+            arrays = centres.offsets, centres.carried, centres.is_exact
+            _count(*arrays, places, some, chosen.modes, passed, counts[:, held_out])
+    counts = counts[:, :, ::-1].cumsum(axis=2)[:, :, ::-1]  # what passes a strict threshold passes the looser ones
+    final = choose_centres(centres, question, sums, len(selections.left_out), float(levels[-1]))
+    return np.ascontiguousarray(np.moveaxis(counts[repertoires.index_of[question.X.rows]], 2, 0)), final
+
+
+@njit(nogil=True)
+def _retrieve(order: Integers, near_offsets: Integers, near: Integers, modes: Integers) -> None:
+    """Write the modes of centres, (J,), from the order of J exact items and J balls: no sequence counts twice.
+
+    A ball is not retrieved if a neighbour of its centre is; nor is a centre within a ball that is.
+    """
+    n = len(modes)
+    for item in order:
+        centre, mode = item % n, item // n
+        if modes[centre] != _NONE:
+            continue
+        overlaps = False
+        for i in range(near_offsets[centre], near_offsets[centre + 1]):
+            other = modes[near[i]]
+            if other == _BALL or (mode == _BALL and other == _EXACT):
+                overlaps = True
+        if not overlaps:
+            modes[centre] = mode
+
+
+@njit(nogil=True)
+def _sum_by_fold(
+    offsets: Integers,
+    carried: NDArray[np.int32],
+    is_exact: NDArray[np.bool_],
+    places: Integers,
+    numbers: Integers,
+    sums: Integers,
+) -> None:
+    """Add, for exact carriers and balls, the sum of labels and the numbers of all and of different ones, (2, 3, J, F).
+
+    `numbers` are fold, label sum and occurrences of each of the repertoires at `places`, (3, D).
+    """
+    for d in range(len(places)):
+        fold, label_sum, n_all = numbers[0, d], numbers[1, d], numbers[2, d]
+        for i in range(offsets[places[d]], offsets[places[d] + 1]):
+            for mode in range(0 if is_exact[i] else 1, 2):
+                sums[mode, 0, carried[i], fold] += label_sum
+                sums[mode, 1, carried[i], fold] += n_all
+                sums[mode, 2, carried[i], fold] += 1
+
+
+@njit(nogil=True)
+def _count(
+    offsets: Integers,
+    carried: NDArray[np.int32],
+    is_exact: NDArray[np.bool_],
+    places: Integers,
+    some: Integers,
+    modes: Integers,
+    passed: Integers,
+    counts: Integers,
+) -> None:
+    """Add to `counts`, (D, T), each retrieved centre of some repertoires at the strictest threshold that it passes."""
+    for d in some:
+        for i in range(offsets[places[d]], offsets[places[d] + 1]):
+            centre = carried[i]
+            if passed[centre] > 0 and (is_exact[i] or modes[centre] == _BALL):
+                counts[d, passed[centre] - 1] += 1

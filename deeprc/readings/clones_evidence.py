@@ -1,0 +1,131 @@
+"""What the number of associated clones among all clones of a repertoire says of its label, and how well.
+
+Letters: B repertoires, F folds, A alternatives.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from deeprc.baselines.beta_binomial import beta_binomial_log_odds, fit_two_beta_binomials
+
+__all__ = [
+    "N_PARAMETERS",
+    "Direction",
+    "EvidenceKind",
+    "HeldOut",
+    "compute_evidence",
+    "evidence_sign",
+    "fit_evidence",
+    "hold_out",
+    "loss_of",
+]
+
+EvidenceKind = Literal["odds", "rate"]
+"""`odds`: the log odds of two beta-binomial distributions; `rate`: a linear function of the logarithm of the rate."""
+
+Direction = Literal["up", "down"]
+"""Whether repertoires with a higher (`up`) or a lower (`down`) label carry the clones more often."""
+
+N_PARAMETERS = 4
+"""`odds`: alpha and beta of both classes, the negative one first; `rate`: slope, the centre of log rates, 0, 0."""
+
+Floats = NDArray[np.float64]
+
+
+def evidence_sign(kind: EvidenceKind, direction: Direction) -> float:
+    """Return what evidence is multiplied by to become part of a score: odds are those of the direction."""
+    return -1.0 if kind == "odds" and direction == "down" else 1.0
+
+
+def fit_evidence(kind: EvidenceKind, k: NDArray[np.int64], n: NDArray[np.int64], values: Floats) -> Floats:
+    """Return the parameters, (4,), of what k associated ones among n clones say; 0 where they say nothing.
+
+    A slope is that of a ridge regression whose penalty counts as much as one more repertoire.
+
+    Parameters
+    ----------
+    kind
+        What is fitted.
+    k, n
+        Of each repertoire, (B,) each.
+    values
+        0 or 1 for `odds`; numbers for `rate`, (B,).
+    """
+    parameters = np.zeros(N_PARAMETERS)
+    if not k.any():
+        return parameters
+    if kind == "odds":
+        parameters[:] = fit_two_beta_binomials(k, n, values > 0).ravel()
+        return parameters
+    rates = _log_rates(k, n)
+    centred, spread = rates - rates.mean(), rates.var()
+    if spread > 0:
+        slope = (centred * (values - values.mean())).mean() / (spread * (1 + 1 / len(k)))
+        parameters[:2] = slope, rates.mean()
+    return parameters
+
+
+def compute_evidence(kind: EvidenceKind, parameters: Floats, k: ArrayLike, n: ArrayLike) -> Floats:
+    """Return what k associated ones among n clones say, (B,): log odds without a prior, or a difference of numbers."""
+    if not parameters.any():
+        return np.zeros(np.shape(k))
+    if kind == "odds":
+        return beta_binomial_log_odds(parameters.reshape(2, 2), k, n)
+    return np.asarray(parameters[0] * (_log_rates(k, n) - parameters[1]))
+
+
+def _log_rates(k: ArrayLike, n: ArrayLike) -> Floats:
+    return np.asarray(np.log((np.asarray(k) + 0.5) / (np.asarray(n) + 1.0)))
+
+
+class HeldOut(NamedTuple):
+    """What is said of repertoires that were held out, by several alternatives.
+
+    Attributes
+    ----------
+    scores
+        The evidence of each alternative, (A, B).
+    offsets
+        What is predicted of each repertoire without evidence, from the other folds: log odds, or the mean, (B,).
+    """
+
+    scores: Floats
+    offsets: Floats
+
+
+def hold_out(
+    kind: EvidenceKind, counts: NDArray[np.int64], n: NDArray[np.int64], values: Floats, folds: NDArray[np.int64]
+) -> HeldOut:
+    """Return the evidence for each repertoire by parameters that were fitted without its fold.
+
+    Parameters
+    ----------
+    kind, values
+        See `fit_evidence`.
+    counts
+        How many associated clones each repertoire carries, by the fold that is held out, (A, B, F + 1).
+    n
+        Number of different clones of each repertoire, (B,).
+    folds
+        The folds, (B,).
+    """
+    scores, offsets = np.zeros(counts.shape[:2]), np.zeros(len(n))
+    for fold in range(counts.shape[2] - 1):
+        out = folds == fold
+        kept = values[~out]
+        offsets[out] = np.log((kept.sum() + 1) / ((1 - kept).sum() + 1)) if kind == "odds" else kept.mean()
+        for alternative, k in enumerate(counts[:, :, fold]):
+            parameters = fit_evidence(kind, k[~out], n[~out], kept)
+            scores[alternative, out] = compute_evidence(kind, parameters, k[out], n[out])
+    return HeldOut(scores, offsets)
+
+
+def loss_of(kind: EvidenceKind, outputs: Floats, values: Floats) -> Floats:
+    """Return the loss of each output, (..., B): the cross-entropy in nats, or half the squared error."""
+    if kind == "odds":
+        return np.asarray(np.logaddexp(0, np.where(values > 0, -outputs, outputs)))
+    return np.asarray(0.5 * (outputs - values) ** 2)

@@ -1,0 +1,107 @@
+"""What a memory of clones is asked: which receptors do repertoires with a higher, or a lower, label carry more often.
+
+Letters: B repertoires of a cohort, n of them with a label.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.baselines.association import FISHER, RANK_SUM, AssociationTest, whole_ranks
+from deeprc.baselines.inner_folds import inner_folds
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.outputs import output_slices
+from deeprc.readings.clones_evidence import Direction, EvidenceKind, evidence_sign
+from deeprc.readings.cohort import TrainingCohort
+from deeprc.tasks import Task
+
+__all__ = ["Question", "list_questions"]
+
+_FOLDS, _MIN_FOLDS = 10, 3
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Question:
+    """One direction of one output, with the training repertoires that have a label.
+
+    Attributes
+    ----------
+    output
+        The index of the output.
+    direction
+        Whether clones are sought that repertoires with a higher (`up`) or a lower (`down`) label carry more often.
+    kind
+        What the number of a repertoire's clones says of the label.
+    test
+        The test of a clone's association.
+    rows
+        The positions of the repertoires in the cohort, (n,).
+    X
+        The repertoires, n.
+    labels
+        Their labels as the test takes them: higher where the clones are expected, (n,).
+    values
+        What is predicted: whether a repertoire is where the clones are expected, 0 or 1; or the number, standardised
+        by the task, (n,).
+    folds
+        Their folds from 0, (n,).
+    """
+
+    output: int
+    direction: Direction
+    kind: EvidenceKind
+    test: AssociationTest
+    rows: NDArray[np.int64]
+    X: RepertoireDataset
+    labels: NDArray[np.int64]
+    values: Floats
+    folds: NDArray[np.int64]
+
+    @property
+    def sign(self) -> float:
+        """What evidence is multiplied by to become part of the output's score."""
+        return evidence_sign(self.kind, self.direction)
+
+    @property
+    def n_folds(self) -> int:
+        """The number of folds."""
+        return int(self.folds.max()) + 1
+
+
+def list_questions(cohort: TrainingCohort) -> list[Question]:
+    """Return both directions of each output for which there are enough repertoires to hold some out."""
+    questions = []
+    for index, (task, outputs) in enumerate(zip(cohort.tasks, output_slices(cohort.tasks), strict=True)):
+        labels = cohort.labels[:, index]
+        rows = np.flatnonzero(~np.isnan(labels))
+        for each, output in enumerate(range(outputs.start, outputs.stop)):
+            questions += _both_directions(cohort, task, each, output, rows, labels[rows])
+    return questions
+
+
+def _both_directions(
+    cohort: TrainingCohort, task: Task, label: int, output: int, rows: NDArray[np.int64], known: Floats
+) -> list[Question]:
+    """Return the questions of one output, which for a task of several classes belongs to the class `label`."""
+    X, regression = cohort.dataset[rows], task.kind == "regression"
+    positive = known > np.median(known) if regression and len(known) else known == (label if task.n_outputs > 1 else 1)
+    if len(rows) == 0 or positive.all() or not positive.any():
+        return []
+    folds = inner_folds(X, positive, _FOLDS)
+    if folds.max() + 1 < _MIN_FOLDS:
+        return []
+    questions: list[Question] = []
+    directions: tuple[Direction, ...] = ("up", "down")
+    for direction in directions:
+        is_up = direction == "up"
+        if regression:
+            ranks, values = whole_ranks(known if is_up else -known), (known - task.mean) / task.scale
+            questions.append(Question(output, direction, "rate", RANK_SUM, rows, X, ranks, values, folds))
+        else:
+            expected = (positive == is_up).astype(np.int64)
+            questions.append(Question(output, direction, "odds", FISHER, rows, X, expected, expected * 1.0, folds))
+    return questions

@@ -1,0 +1,28 @@
+"""The clones that a model remembers, as a table: `clones.tsv` of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+import pandas as pd
+
+from deeprc.outputs import output_names
+from deeprc.readings.clones import CloneReading
+from deeprc.training.model import TrainedModel
+
+__all__ = ["clones_table"]
+
+_COLUMNS = ("junction_aa", "output", "direction", "match", "p_value", "q_value")
+
+
+class _Memory(Protocol):
+    def table(self, names: Sequence[str]) -> pd.DataFrame: ...
+
+
+def clones_table(model: TrainedModel) -> pd.DataFrame:
+    """Return the clones that a model remembers, see `CloneReading.table`; none if it has no such reading."""
+    readings = model.network.readings
+    if readings is None or CloneReading.name not in readings.names:
+        return pd.DataFrame(columns=list(_COLUMNS))
+    return cast("_Memory", readings.members[CloneReading.name]).table(output_names(model.tasks))

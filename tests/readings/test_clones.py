@@ -1,0 +1,216 @@
+"""The memory of clones: hits, shares, files, and buffers that a stranger made."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from deeprc.baselines.beta_binomial import beta_binomial_log_odds
+from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.clone_set import CloneSet
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.sequences import Sequences
+from deeprc.errors import InputError
+from deeprc.readings.clones import CloneReading, Memory
+from tests.toys.clone_cohorts import Clone, write_repertoires
+
+ODDS = np.array([[0.5, 40.0], [2.0, 30.0]])
+RATE = np.array([0.7, -3.0, 0.0, 0.0])
+
+
+def clone_set(*clones: Clone) -> CloneSet:
+    sequences, columns = (
+        Sequences.encode([each[0] for each in clones]),
+        zip(*(each[1:] for each in clones), strict=True),
+    )
+    genes = dict(zip(("v_call", "j_call"), (Categorical.encode(column) for column in columns), strict=True))
+    return CloneSet(sequences.with_genes(genes))
+
+
+def make_reading() -> CloneReading:
+    """Return a reading of three outputs: two clones of one direction, one with neighbours, and two of a number."""
+    up = clone_set(("CASSF", "V1", "J1"), ("CAWWF", "V1", "J1"))
+    number = clone_set(("CASSF", "V1", "J1"), ("CDDDF", "V2", "J2"))
+    carriers, tests = np.array([[9, 1], [7, 2]]), np.array([[1e-5, 1e-3], [1e-4, 1e-2]])
+    return CloneReading.of(
+        [
+            Memory(0, "down", "odds", ODDS.ravel(), up, np.array([True, False]), carriers, tests),
+            Memory(2, "up", "rate", RATE, number, np.array([False, True]), carriers * [1, 0], tests),
+        ],
+        3,
+    )
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
+    """Repertoire 0 has a clone twice, with different neighbours, and others that are near but do not count."""
+    first: list[Clone] = [
+        ("CASSF", "V1", "J1"),  # rows 0, 1: the first clone, and a neighbour
+        ("CASTF", "V1", "J1"),
+        ("CASTF", "V2", "J1"),  # another V gene
+        ("CAWSF", "V1", "J1"),  # near both: counts for the first
+        ("CAWWY", "V1", "J1"),  # near the second, which has no neighbours
+        ("CDDEF", "V2", "J2"),  # near the last
+        ("CASSFF", "V1", "J1"),
+        ("CASSF", "V1", "J1"),  # the same once more
+    ]
+    path = tmp_path_factory.mktemp("clones") / "c.h5"
+    return write_repertoires(path, [first, first[::-1], [("CQQQF", "V9", "J1")], []])
+
+
+def odds(k: int, n: int) -> float:
+    return float(beta_binomial_log_odds(ODDS, [k], [n])[0])
+
+
+def rate(k: int, n: int) -> float:
+    return float(RATE[0] * (np.log((k + 0.5) / (n + 1)) - RATE[1]))
+
+
+def test_hits_and_shares_by_hand(dataset: RepertoireDataset) -> None:
+    reading = make_reading()
+    hits = reading.find_clones_in(dataset[0])
+    found = list(zip(*(column.tolist() for column in hits[:4]), strict=True))
+    # sequence, clone, mismatches, output; the container holds seven different sequences of eight
+    assert set(found) == {
+        (0, 0, 0, 0),
+        (0, 2, 0, 2),
+        (1, 0, 1, 0),
+        (3, 0, 1, 0),
+        (5, 3, 1, 2),
+        (7, 0, 0, 0),
+        (7, 2, 0, 2),
+    }
+    # one clone of the first memory, retrieved four times; two of the second, retrieved twice and once
+    first, second = -(odds(1, 7) - odds(0, 7)) / 4, (rate(2, 7) - rate(0, 7)) / 2
+    expected = {(0, 0): first, (1, 0): first, (3, 0): first, (7, 0): first}
+    expected |= {(0, 2): second / 2, (7, 2): second / 2, (5, 3): second}
+    for row, clone, evidence in zip(hits.rows.tolist(), hits.clones.tolist(), hits.evidence.tolist(), strict=True):
+        assert evidence == pytest.approx(expected[row, clone])
+    assert reading.score(dataset[0]) == pytest.approx([-odds(1, 7), 0, rate(2, 7)])
+    assert reading.score(dataset[2]) == pytest.approx([-odds(0, 1), 0, rate(0, 1)])
+    contributions = reading.contributions(dataset[0])
+    assert contributions[6].tolist() == pytest.approx([-odds(0, 7) / 8, 0, rate(0, 7) / 8])
+    assert contributions[5].tolist() == pytest.approx([-odds(0, 7) / 8, 0, rate(0, 7) / 8 + second])
+
+
+def test_contributions_sum_to_the_score_in_any_order(dataset: RepertoireDataset) -> None:
+    reading = make_reading()
+    for repertoire in dataset:
+        contributions = reading.contributions(repertoire)
+        assert contributions.shape == (len(repertoire), 3)
+        np.testing.assert_allclose(contributions.sum(axis=0), reading.score(repertoire), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(reading.contributions(dataset[1])[::-1], reading.contributions(dataset[0]), rtol=1e-12)
+    assert reading.score(dataset[3]).tolist() == [0, 0, 0]
+
+
+def test_the_table() -> None:
+    table = make_reading().table(["a", "b", "c"])
+    expected = {
+        "junction_aa": ["CASSF", "CAWWF", "CASSF", "CDDDF"],
+        "v_call": ["V1", "V1", "V1", "V2"],
+        "j_call": ["J1", "J1", "J1", "J2"],
+        "output": ["a", "a", "c", "c"],
+        "direction": ["down", "down", "up", "up"],
+        "match": ["one substitution", "exact", "exact", "one substitution"],
+        "carriers_positive": [9, 7, pd.NA, pd.NA],
+        "carriers_negative": [1, 2, pd.NA, pd.NA],
+        "carriers": [pd.NA, pd.NA, 9, 7],
+        "p_value": [1e-5, 1e-4] * 2,
+        "q_value": [1e-3, 1e-2] * 2,
+    }
+    assert list(table) == list(expected)
+    pd.testing.assert_frame_equal(table.astype(object), pd.DataFrame(expected).astype(object), check_dtype=False)
+
+
+def rebuilt(reading: CloneReading) -> CloneReading:
+    described = json.loads(json.dumps(reading.describe()))
+    again = CloneReading.from_description(described, 3, "m.safetensors: readings: clones")
+    again.load_state_dict(reading.state_dict())
+    again.check("m.safetensors: clones")
+    return again
+
+
+def test_saved_and_copied_readings_are_the_same(dataset: RepertoireDataset) -> None:
+    reading = make_reading()
+    expected = reading.contributions(dataset[0])
+    assert {tensor.dtype for tensor in reading.state_dict().values()} == {torch.int64, torch.float64}
+    for again in (rebuilt(reading), copy.deepcopy(reading)):
+        np.testing.assert_array_equal(again.contributions(dataset[0]), expected)
+        pd.testing.assert_frame_equal(again.table(["a", "b", "c"]), reading.table(["a", "b", "c"]))
+    changed = {**reading.state_dict(), "is_ball": torch.zeros(4, dtype=torch.int64)}
+    reading.load_state_dict(changed)  # after it was used
+    assert reading.find_clones_in(dataset[0]).mismatches.max() == 0
+
+
+def test_a_container_without_the_genes(tmp_path: Path) -> None:
+    without = write_repertoires(tmp_path / "v.h5", [[("CASSF", "V1", "J1")]], fields=1)
+    with pytest.raises(InputError, match=r"v\.h5: has no j_call, with which the clones were learned"):
+        make_reading().score(without[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("offsets", lambda x: x.index_fill_(0, torch.tensor([0]), 1), "offsets: expected to rise from 0 to 20"),
+        ("offsets", lambda x: x.index_fill_(0, torch.tensor([4]), 2**40), "offsets: expected to rise from 0 to 20"),
+        ("offsets", lambda x: x.index_fill_(0, torch.tensor([2]), -5), "offsets: expected to rise from 0 to 20"),
+        ("residues", lambda x: x.fill_(20), "residues: expected numbers from 0 to 19, found 20 to 20"),
+        ("residues", lambda x: x.fill_(-1), "residues: expected numbers from 0 to 19"),
+        ("v_call", lambda x: x.fill_(2), "v_call: expected numbers from 0 to 1"),
+        ("j_call", lambda x: x.fill_(-1), "j_call: expected numbers from 0 to 1"),
+        ("is_ball", lambda x: x.fill_(2), "is_ball: expected numbers from 0 to 1"),
+        ("carriers", lambda x: x.fill_(-1), "carriers: expected numbers from 0"),
+        ("tests", lambda x: x.fill_(float("nan")), "tests: expected numbers from 0 to 1"),
+        ("evidence", lambda x: x.fill_(-1), "evidence: expected finite numbers, positive ones for classes"),
+        ("evidence", lambda x: x.fill_(float("inf")), "evidence: expected finite numbers, positive ones for classes"),
+    ],
+)
+def test_numbers_that_a_stranger_made(name: str, change: Callable[[torch.Tensor], torch.Tensor], message: str) -> None:
+    reading = make_reading()
+    change(getattr(reading, name))
+    with pytest.raises(InputError, match=f"^m: {message}") as error:
+        reading.check("m")
+    assert "\n" not in str(error.value)
+
+
+def test_clones_longer_than_any_sequence() -> None:
+    described = make_reading().describe()
+    described["n_residues"] = 1000
+    reading = CloneReading.from_description(described, 3, "m")
+    reading.offsets[1:] = 1000
+    with pytest.raises(InputError, match="by at most 255 residues a clone"):
+        reading.check("m")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"memories": []}, "memories: expected at least one"),
+        ({"memories": 3}, "memories: expected a list, found 3"),
+        ({"n_residues": 0}, "n_residues: expected 1 to"),
+        ({"n_residues": 10**15}, "n_residues: expected 1 to"),
+        ({"genes": {"d_call": []}}, "genes: expected some of v_call, j_call, found 'd_call'"),
+        ({"other": 1}, "no key 'other' is known here"),
+        (
+            {"memories": [{"output": 3, "direction": "up", "kind": "odds", "n_clones": 1}]},
+            "expected one below 3, found 3",
+        ),
+        ({"memories": [{"output": -1, "direction": "up", "kind": "odds", "n_clones": 1}]}, "output: expected 0 to"),
+        ({"memories": [{"output": 0, "direction": "x", "kind": "odds", "n_clones": 1}]}, "expected one of up, down"),
+        (
+            {"memories": [{"output": 0, "direction": "up", "kind": "odds", "n_clones": 10**9}]},
+            "n_clones: expected 1 to",
+        ),
+        ({"memories": [{"output": 0, "direction": "up", "kind": "odds", "n_clones": 10**7}] * 2}, "at most 10,000,000"),
+    ],
+)
+def test_descriptions_that_a_stranger_made(change: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        CloneReading.from_description({**make_reading().describe(), **change}, 3, "m")

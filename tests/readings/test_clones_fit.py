@@ -1,0 +1,289 @@
+"""Memories of clones against `PublicClones`, numbers computed by hand, and refits without a fold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from sklearn.metrics import roc_auc_score
+
+from deeprc.baselines.beta_binomial import beta_binomial_log_pmf, fit_beta_binomial
+from deeprc.baselines.inner_folds import inner_folds
+from deeprc.baselines.public_clones import PublicClones
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.simulation import CloneSignal, Cohort, GermlineBackground, SimulatedDataset, Sizes, write_container
+from deeprc.readings import clones_centres, clones_fit, clones_questions
+from deeprc.readings.clones import CloneReading
+from deeprc.readings.clones_evidence import compute_evidence
+from deeprc.readings.clones_fit import fit_clones
+from deeprc.readings.cohort import FittedReading
+from deeprc.tasks import Task
+from tests.toys.clone_cohorts import STATUS, Clone, draw_repertoires, make_cohort, write_repertoires
+
+B = 60
+Y = np.arange(B) % 2
+
+
+def fit(dataset: RepertoireDataset, labels: np.ndarray, *tasks: Task) -> tuple[FittedReading, CloneReading]:
+    fitted = fit_clones(make_cohort(dataset, labels, *tasks))
+    assert fitted is not None
+    assert isinstance(fitted.reading, CloneReading)
+    return fitted, fitted.reading
+
+
+def scores_of(reading: CloneReading, dataset: RepertoireDataset) -> np.ndarray:
+    return np.array([reading.score(repertoire) for repertoire in dataset])
+
+
+@pytest.fixture(scope="module")
+def exact(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
+    return write_repertoires(tmp_path_factory.mktemp("exact") / "c.h5", draw_repertoires(0, Y))
+
+
+@pytest.fixture(scope="module")
+def varied(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
+    """Every second carrier has a variant."""
+    path = tmp_path_factory.mktemp("varied") / "c.h5"
+    return write_repertoires(path, draw_repertoires(0, Y, rates=(0.05, 0.7), variants=0.5))
+
+
+@pytest.mark.parametrize("fields", [0, 1, 2])
+def test_exact_retrieval_is_that_of_public_clones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: int) -> None:
+    monkeypatch.setattr(clones_centres, "_LOOSE", (1e-300,))
+    monkeypatch.setattr(clones_fit, "_select_answers", lambda answers: answers[:1])
+    dataset = write_repertoires(tmp_path / "c.h5", draw_repertoires(0, Y, rates=(0.2, 0.45)), fields)
+    new = write_repertoires(tmp_path / "new.h5", draw_repertoires(1, Y, rates=(0.2, 0.45)), fields)
+    public = PublicClones().fit(dataset, Y)
+    fitted, reading = fit(dataset, Y)
+    table = reading.table(["status"])
+    columns = [*public.associated_clones()]
+    pd.testing.assert_frame_equal(table[columns], public.associated_clones(), check_dtype=False)
+    assert set(table["match"]) == {"exact"}
+    assert set(table["direction"]) == {"up"}
+    for each in (dataset, new):
+        expected = public.decision_function(each) - public.prior_
+        np.testing.assert_allclose(scores_of(reading, each)[:, 0], expected, rtol=1e-12, atol=1e-12)
+    assert len(table) > 3
+    assert fitted.gains[0] > 0.1
+
+
+def test_neighbours_count_where_donors_carry_variants(varied: RepertoireDataset, tmp_path: Path) -> None:
+    new = write_repertoires(tmp_path / "n.h5", draw_repertoires(1, Y, rates=(0.05, 0.7), variants=0.5))
+    _, reading = fit(varied, Y)
+    table = reading.table(["status"])
+    assert (table["match"] == "one substitution").sum() > 5
+    found = roc_auc_score(Y, scores_of(reading, new)[:, 0])
+    assert found > roc_auc_score(Y, PublicClones().fit(varied, Y).decision_function(new)) + 0.02
+
+
+def by_hand(n_positive: int, n: int) -> float:
+    table = [[n_positive, n - n_positive], [20 - n_positive, 20 - (n - n_positive)]]
+    return float(stats.fisher_exact(table, alternative="greater").pvalue)
+
+
+def hand_made(tmp_path: Path) -> tuple[RepertoireDataset, np.ndarray]:
+    """20 positives and 20 negatives: 8 positives have the clone, 10 others a variant of it."""
+    repertoires: list[list[Clone]] = []
+    y = np.arange(40) % 2
+    for i in range(40):
+        own: list[Clone] = [
+            ("AAAAAAA" + "CDEFGHIKLM"[i // 4] + "CDEFGHIKLM"[j], "V1", "J1") for j in range(i % 4 * 2, 10)
+        ]
+        if y[i]:
+            rank = i // 2
+            variants = ["CASSIRSFEQFF", "CASSIRSWEQYF", "CATSIRSFEQYF"]
+            own += (
+                [("CASSIRSFEQYF", "V1", "J1")] if rank < 8 else [(variants[rank % 3], "V1", "J1")] if rank < 18 else []
+            )
+        own += [("CASSIRSWEQYF", "V2", "J1")] if i < 16 else []  # another V gene: no neighbour
+        repertoires.append(own)
+    return write_repertoires(tmp_path / "c.h5", repertoires), y
+
+
+def test_carriers_and_evidence_by_hand(tmp_path: Path) -> None:
+    dataset, y = hand_made(tmp_path)
+    fitted, reading = fit(dataset, y)
+    table = reading.table(["status"])
+    ball = table[(table["match"] == "one substitution")]
+    assert len(ball) == 1
+    row = ball.iloc[0]
+    assert (row["junction_aa"], row["v_call"]) == ("CASSIRSFEQYF", "V1")
+    assert (row["carriers_positive"], row["carriers_negative"]) == (18, 0)
+    assert row["p_value"] == pytest.approx(3 * by_hand(18, 18))
+    # nested counts: the only clone, in every selection
+    frames = [repertoire.to_frame() for repertoire in dataset]
+    k = np.array([frame["junction_aa"].str.contains("SIRS").mul(frame["v_call"] == "V1").sum() for frame in frames])
+    n = np.array([len(frame) for frame in frames])
+    classes = [fit_beta_binomial(k[y == label], n[y == label]) for label in (0, 1)]
+    odds = beta_binomial_log_pmf(k, n, *classes[1]) - beta_binomial_log_pmf(k, n, *classes[0])
+    np.testing.assert_allclose(scores_of(reading, dataset)[:, 0], odds, rtol=1e-8)
+    hits = reading.find_clones_in(dataset[1])
+    none, one = (compute_evidence("odds", np.ravel(classes), [0, 1], [n[1]] * 2)).tolist()
+    assert frames[1]["junction_aa"][hits.rows[0]] == "CASSIRSFEQYF"
+    assert (hits.mismatches.tolist(), hits.outputs.tolist(), hits.clones.tolist()) == ([0], [0], [0])
+    assert hits.evidence[0] == pytest.approx(one - none)
+    expected = np.full(n[1], none / n[1])
+    expected[hits.rows[0]] += one - none
+    np.testing.assert_allclose(reading.contributions(dataset[1])[:, 0], expected, rtol=1e-8)
+    before = np.log(2)  # as many of both classes in each fold
+    after = np.logaddexp(0, np.where(y == 1, -1, 1) * fitted.scores[:, 0]).mean()
+    assert fitted.gains[0] == pytest.approx(before - after)
+
+
+def fix_folds(monkeypatch: pytest.MonkeyPatch, fold_of: dict[str, int]) -> None:
+    """Let the folds be these, without gaps where some are absent."""
+
+    def folds(X: RepertoireDataset, *_: object) -> np.ndarray:
+        return np.unique([fold_of[repertoire.digest()] for repertoire in X], return_inverse=True)[1]
+
+    monkeypatch.setattr(clones_questions, "inner_folds", folds)
+
+
+@pytest.mark.parametrize("near", [False, True])
+def test_cross_fitted_scores_are_those_of_a_refit_without_the_fold(
+    exact: RepertoireDataset, varied: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, near: bool
+) -> None:
+    dataset = varied if near else exact
+    monkeypatch.setattr(clones_fit, "THRESHOLDS", (0.01,))
+    monkeypatch.setattr(clones_fit, "_select_answers", lambda answers: answers[:1])
+    monkeypatch.setattr(clones_fit, "_least", lambda _: int(near))  # exact and near are the two alternatives
+    folds = inner_folds(dataset, Y == 1, 5)
+    fix_folds(monkeypatch, dict(zip((each.digest() for each in dataset), folds.tolist(), strict=True)))
+    fitted, reading = fit(dataset, Y)
+    assert ("one substitution" in set(reading.table(["status"])["match"])) == near
+    for fold in range(5):
+        kept = folds != fold
+        _, without = fit(dataset[kept], Y[kept])
+        np.testing.assert_allclose(scores_of(without, dataset[~kept]), fitted.scores[~kept], rtol=1e-9, atol=1e-12)
+    assert np.abs(scores_of(reading, dataset) - fitted.scores).max() > 0.01
+
+
+def test_no_sequence_counts_twice(varied: RepertoireDataset) -> None:
+    _, reading = fit(varied, Y)
+    table = reading.table(["status"])
+    junctions = [tuple(row) for row in table[["junction_aa", "v_call", "j_call"]].itertuples(index=False)]
+    is_ball = (table["match"] == "one substitution").to_numpy()
+    for i, first in enumerate(junctions):
+        for k, second in enumerate(junctions):
+            if i != k and first[1:] == second[1:]:
+                distance = sum(a != b for a, b in zip(first[0], second[0], strict=True))
+                assert distance > 1 or not (is_ball[i] or is_ball[k])
+
+
+def test_overlapping_centres() -> None:
+    """Centres 0 - 1 - 2 in a row; items are J exact ones, then J balls."""
+    offsets, near = np.array([0, 1, 3, 4]), np.array([1, 0, 2, 1])
+    for order, expected in (
+        ([4], [-1, 1, -1]),
+        ([4, 0, 2, 1], [-1, 1, -1]),  # both are within the ball
+        ([0, 4, 1, 2], [0, 0, 0]),  # the ball would count the first centre twice
+        ([3, 5, 4, 1], [1, -1, 1]),
+        ([0, 3, 1], [0, 0, -1]),
+    ):
+        modes = np.full(3, -1)
+        clones_centres._retrieve(np.array(order), offsets, near, modes)
+        assert modes.tolist() == expected
+
+
+def test_labels_without_meaning(exact: RepertoireDataset) -> None:
+    rng = np.random.default_rng(3)
+    fits = [fit_clones(make_cohort(exact, rng.permutation(Y))) for _ in range(20)]
+    assert sum(each is not None for each in fits) <= 2
+
+
+def test_the_order_of_repertoires_is_irrelevant(varied: RepertoireDataset) -> None:
+    order = np.random.default_rng(1).permutation(B)
+    first, reading = fit(varied, Y)
+    second, other = fit(varied[order], Y[order])
+    pd.testing.assert_frame_equal(reading.table(["status"]), other.table(["status"]))
+    np.testing.assert_allclose(second.scores, first.scores[order], rtol=1e-12)
+    np.testing.assert_allclose(scores_of(other, varied), scores_of(reading, varied), rtol=1e-12)
+
+
+def test_repertoires_without_a_label(varied: RepertoireDataset) -> None:
+    labels = np.where(np.arange(B) < 8, np.nan, Y)
+    fitted, reading = fit(varied, labels)
+    alone, _ = fit(varied[np.arange(8, B)], Y[8:])
+    np.testing.assert_allclose(fitted.scores[8:], alone.scores, rtol=1e-12)
+    np.testing.assert_allclose(fitted.scores[:8], scores_of(reading, varied[:8]), rtol=1e-12)
+
+
+def test_clones_of_the_negative_class(varied: RepertoireDataset) -> None:
+    up, _ = fit(varied, Y)
+    down, reading = fit(varied, 1 - Y)
+    np.testing.assert_allclose(down.scores, -up.scores, rtol=1e-9, atol=1e-12)
+    table = reading.table(["status"])
+    assert set(table["direction"]) == {"down"}
+    assert (table["carriers_negative"] > table["carriers_positive"]).all()
+
+
+def test_several_classes(varied: RepertoireDataset) -> None:
+    """Class 2 are the repertoires with the clones; the others are of two classes that do not differ."""
+    labels = np.where(Y == 1, 2, np.arange(B) // 2 % 2)
+    three = Task("disease", "disease", "multiclass", ("a", "b", "c"))
+    fitted, reading = fit(varied, np.stack([labels, Y], axis=1), three, STATUS)
+    binary, _ = fit(varied, Y)
+    assert fitted.scores.shape == (B, 4)
+    np.testing.assert_allclose(fitted.scores[:, [2, 3]], np.repeat(binary.scores, 2, axis=1), rtol=1e-9, atol=1e-12)
+    assert fitted.gains[2] > 0.1
+    names = ["disease:a", "disease:b", "disease:c", "status"]
+    assert {"disease:c", "status"} <= set(reading.table(names)["output"])
+    contributions = reading.contributions(varied[3])
+    np.testing.assert_allclose(contributions.sum(axis=0), reading.score(varied[3]), rtol=1e-9, atol=1e-12)
+
+
+def test_numbers(varied: RepertoireDataset, tmp_path: Path) -> None:
+    """Repertoires with the clones have higher numbers."""
+    rng = np.random.default_rng(0)
+    ages = 40 + 20 * Y + rng.normal(0, 5, B)
+    task = Task("age", "age", "regression", mean=float(ages.mean()), scale=float(ages.std()))
+    fitted, reading = fit(varied, ages, task)
+    new = write_repertoires(tmp_path / "n.h5", draw_repertoires(1, Y, rates=(0.05, 0.7), variants=0.5))
+    scores = scores_of(reading, new)[:, 0]
+    assert np.corrcoef(scores, Y)[0, 1] > 0.7
+    assert np.corrcoef(fitted.scores[:, 0], ages)[0, 1] > 0.6
+    table = reading.table(["age"])
+    assert "carriers_positive" not in table
+    clones = table[table["direction"] == "up"]
+    assert len(clones) > 5
+    best = clones.iloc[0]
+    carries = np.zeros(B, bool)
+    hits = [reading.find_clones_in(repertoire) for repertoire in varied]
+    for i, each in enumerate(hits):
+        carries[i] = 0 in each.clones
+    assert best["carriers"] == carries.sum()
+    test = stats.mannwhitneyu(
+        ages[carries], ages[~carries], alternative="greater", use_continuity=False, method="asymptotic"
+    )
+    factor = 3 if best["match"] == "one substitution" else 1
+    assert best["p_value"] == pytest.approx(factor * test.pvalue, rel=1e-6)
+    # the score is linear in the logarithm of the rate of each direction's clones
+    expected = np.zeros(B)
+    for _, parameters, start, stop in reading._spans():
+        k = np.array([len({c for c in each.clones.tolist() if start <= c < stop}) for each in hits])
+        n = np.array([len(repertoire) for repertoire in varied])
+        expected += parameters[0] * (np.log((k + 0.5) / (n + 1)) - parameters[1])
+    np.testing.assert_allclose(scores_of(reading, varied)[:, 0], expected, rtol=1e-9)
+
+
+def test_a_simulated_cohort_and_its_container_agree(tmp_path: Path) -> None:
+    signal = CloneSignal(20, 8.0, 1.0, incidence_sd=0.3)
+    cohort = Cohort(40, Sizes(200), GermlineBackground(), signals=(signal,), seed=3)
+    write_container(cohort, tmp_path / "c.h5")
+    on_disk, virtual = open_dataset(tmp_path / "c.h5"), SimulatedDataset(cohort)
+    y = (on_disk.metadata["status"] == "positive").to_numpy(np.int64)
+    first, reading = fit(on_disk, y)
+    second, other = fit(virtual, y)
+    np.testing.assert_allclose(second.scores, first.scores, rtol=1e-12)
+    pd.testing.assert_frame_equal(reading.table(["status"]), other.table(["status"]))
+    assert reading.score(virtual[0]) == pytest.approx(reading.score(on_disk[0]))
+
+
+@pytest.mark.parametrize("n_positive", [0, 1, 2, 3])
+def test_too_few_repertoires_say_nothing(exact: RepertoireDataset, n_positive: int) -> None:
+    assert fit_clones(make_cohort(exact[:9], (np.arange(9) < n_positive).astype(int))) is None
+    regression = Task("age", "age", "regression")
+    assert fit_clones(make_cohort(exact[:4], np.ones(4), regression)) is None

@@ -1,0 +1,66 @@
+"""Cohorts with clones that go with a label, whose carriers are known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.container_writer import ContainerWriter
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.sequences import Sequences
+from deeprc.readings.cohort import TrainingCohort
+from deeprc.tasks import Task
+
+Clone = tuple[str, str, str]
+N_ASSOCIATED = 10
+STATUS = Task("status", "status", "binary", ("0", "1"))
+
+
+def write_repertoires(path: Path, repertoires: list[list[Clone]], fields: int = 2) -> RepertoireDataset:
+    """Write clones of sequence, V gene and J gene, with the first `fields` of the genes."""
+    with ContainerWriter(path) as writer:
+        for number, clones in enumerate(repertoires):
+            sequences = Sequences.encode([each[0] for each in clones])
+            names = ("v_call", "j_call")[:fields]
+            genes = {name: Categorical.encode([each[at + 1] for each in clones]) for at, name in enumerate(names)}
+            writer.append(f"r{number}", sequences.with_genes(genes))
+        writer.finish(pd.DataFrame({"number": np.arange(len(repertoires))}), source="a test")
+    return open_dataset(path)
+
+
+def draw_repertoires(
+    seed: int,
+    labels: np.ndarray,
+    *,
+    rates: tuple[float, float] = (0.1, 0.6),
+    n_associated: int = 10,
+    variants: float = 0.0,
+) -> list[list[Clone]]:
+    """Return repertoires with private clones, a pool of public ones, and associated ones with these rates by label.
+
+    A carrier of an associated clone has, with the probability `variants`, a variant with one substitution.
+    """
+    rng, fixed = np.random.default_rng(seed), np.random.default_rng(99)
+    letters = list("ACDEFGHIKLMNPQRSTVWY")
+    pool = [("".join(fixed.choice(letters, 9)), f"TRBV{i % 3}", f"TRBJ{i % 2}") for i in range(60)]
+    repertoires = []
+    for label in labels:
+        clones = [("".join(rng.choice(letters, 11)), "TRBV1", "TRBJ1") for _ in range(rng.integers(20, 60))]
+        for i, (junction, v, j) in enumerate(pool):
+            if rng.random() < (rates[int(label)] if i < N_ASSOCIATED else 0.2):
+                if i < N_ASSOCIATED and rng.random() < variants:
+                    at = int(rng.integers(9))
+                    others = [letter for letter in letters if letter != junction[at]]
+                    junction = junction[:at] + str(rng.choice(others)) + junction[at + 1 :]
+                clones.append((junction, v, j))
+        repertoires.append([clones[i] for i in rng.permutation(len(clones))])
+    return repertoires
+
+
+def make_cohort(dataset: RepertoireDataset, labels: np.ndarray, *tasks: Task) -> TrainingCohort:
+    """Return training repertoires with labels of a task each, (B,) or (B, tasks)."""
+    values = np.asarray(labels, np.float64).reshape(len(dataset), -1)
+    return TrainingCohort(dataset, values, tasks or (STATUS,))
