@@ -14,7 +14,7 @@ Letters: B repertoires, N sequences of one, n some of a container, P patterns of
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, cast
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -120,10 +120,6 @@ class _Best:
         self.indices, self._scores, self._hashes = indices[kept], scores[kept], hashes[kept]
 
 
-class _Memory(Protocol):
-    def find_clones_in(self, repertoire: Repertoire) -> Any: ...
-
-
 def _retrieved(
     estimator: RepertoireClassifier, X: RepertoireDataset, y: NDArray[np.bool_]
 ) -> Iterator[tuple[Integers, Floats]]:
@@ -134,7 +130,7 @@ def _retrieved(
     readings = estimator.model_.network.readings if isinstance(estimator, DeepRCClassifier) else None
     if readings is None or CloneReading.name not in readings.names:
         return
-    memory = cast("_Memory", readings.members[CloneReading.name])
+    memory = cast("CloneReading", readings.members[CloneReading.name])
     gain = readings.gains[readings.names.index(CloneReading.name), 0].item()
     for at in np.flatnonzero(y).tolist():
         hits = memory.find_clones_in(X[at])

@@ -15,7 +15,6 @@ Letters: N sequences of one repertoire, J clones, G memories, R residues, T outp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -31,14 +30,13 @@ from deeprc.datasets.clones import count_distinct
 from deeprc.datasets.container_check import MAX_LENGTH
 from deeprc.datasets.dataset import Repertoire
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
-from deeprc.documents import validate
 from deeprc.errors import InputError
 from deeprc.nn.readings import Reading
-from deeprc.readings.clones_evidence import N_PARAMETERS, Direction, EvidenceKind, compute_evidence, evidence_sign
+from deeprc.readings.clones_description import Description, Part, parse_description
+from deeprc.readings.clones_evidence import N_PARAMETERS, Direction, EvidenceKind, compute_evidence
 
 __all__ = ["CloneHits", "CloneReading", "Memory"]
 
-_MAX_CLONES, _MAX_RESIDUES = 10_000_000, 1 << 30
 _MATCHES = ("exact", "one substitution")
 _CARRIERS = ("carriers_positive", "carriers_negative")
 Floats = NDArray[np.float64]
@@ -100,30 +98,6 @@ class CloneHits(NamedTuple):
     evidence: Floats
 
 
-@dataclass(frozen=True)
-class _Part:
-    """What a memory is, besides its numbers."""
-
-    output: int = field(metadata={"low": 0})
-    direction: Direction
-    kind: EvidenceKind
-    n_clones: int = field(metadata={"low": 1, "high": _MAX_CLONES})
-
-    @property
-    def sign(self) -> float:
-        """What the evidence is multiplied by to become part of the output's score."""
-        return evidence_sign(self.kind, self.direction)
-
-
-@dataclass(frozen=True)
-class _Description:
-    """What a reading is, besides its numbers: its memories, one after the other, and the names of the genes."""
-
-    memories: tuple[_Part, ...]
-    n_residues: int = field(metadata={"low": 1, "high": _MAX_RESIDUES})
-    genes: dict[str, tuple[str, ...]]
-
-
 class CloneReading(Reading):
     """A memory of clones; see the module.
 
@@ -145,7 +119,7 @@ class CloneReading(Reading):
     tests: torch.Tensor
     evidence: torch.Tensor
 
-    def __init__(self, description: _Description, n_outputs: int) -> None:
+    def __init__(self, description: Description, n_outputs: int) -> None:
         super().__init__()
         self._description, self.n_outputs = description, n_outputs
         self._search: NeighbourSearch | None = None
@@ -162,9 +136,9 @@ class CloneReading(Reading):
         """Return the reading of some memories, at least one, for T outputs."""
         sequences = Sequences.concatenate([memory.clones.sequences for memory in memories])
         genes = {name: calls.drop_unused() for name, calls in sequences.genes.items()}
-        parts = tuple(_Part(each.output, each.direction, each.kind, len(each.clones)) for each in memories)
+        parts = tuple(Part(each.output, each.direction, each.kind, len(each.clones)) for each in memories)
         vocabularies = {name: calls.vocabulary for name, calls in genes.items()}
-        reading = cls(_Description(parts, len(sequences.residues), vocabularies), n_outputs)
+        reading = cls(Description(parts, len(sequences.residues), vocabularies), n_outputs)
         columns = {
             "residues": sequences.residues,
             "offsets": sequences.offsets,
@@ -187,7 +161,7 @@ class CloneReading(Reading):
         calls = {name: Categorical(_numbers(getattr(self, name)), genes[name]) for name in genes}
         return CloneSet(sequences.with_genes(calls))
 
-    def _spans(self) -> list[tuple[_Part, Floats, int, int]]:
+    def _spans(self) -> list[tuple[Part, Floats, int, int]]:
         """Return each memory with the parameters of its evidence, its first clone and the one after its last."""
         bounds = np.cumsum([0, *(part.n_clones for part in self._description.memories)]).tolist()
         return list(zip(self._description.memories, _numbers(self.evidence), bounds[:-1], bounds[1:], strict=True))
@@ -280,24 +254,13 @@ class CloneReading(Reading):
     @classmethod
     def from_description(cls, description: Any, n_outputs: int, where: str) -> CloneReading:
         """See `Reading`."""
-        described = validate(description, _Description, where)
-        if not described.memories:
-            raise InputError(f"{where}: memories: expected at least one")
-        if sum(part.n_clones for part in described.memories) > _MAX_CLONES:
-            raise InputError(f"{where}: memories: expected at most {_MAX_CLONES:,} clones")
-        for part in described.memories:
-            if part.output >= n_outputs:
-                raise InputError(f"{where}: memories: output: expected one below {n_outputs}, found {part.output}")
-        for name in described.genes:
-            if name not in GENE_FIELDS:
-                raise InputError(f"{where}: genes: expected some of {', '.join(GENE_FIELDS)}, found {name[:60]!r}")
-        return cls(described, n_outputs)
+        return cls(parse_description(description, n_outputs, where), n_outputs)
 
     def check(self, where: str) -> None:
         """See `Reading`."""
         offsets, residues = _numbers(self.offsets), _numbers(self.residues)
         lengths = np.diff(offsets)
-        if offsets[0] != 0 or offsets[-1] != len(residues) or lengths.min() < 0 or lengths.max() > MAX_LENGTH:
+        if offsets[0] != 0 or offsets[-1] != len(residues) or lengths.min() < 1 or lengths.max() > MAX_LENGTH:
             raise InputError(
                 f"{where}: offsets: expected to rise from 0 to {len(residues)} by at most {MAX_LENGTH} residues a clone"
             )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import cast
 
 import pandas as pd
 
@@ -16,13 +15,9 @@ __all__ = ["clones_table"]
 _COLUMNS = ("junction_aa", "output", "direction", "match", "p_value", "q_value")
 
 
-class _Memory(Protocol):
-    def table(self, names: Sequence[str]) -> pd.DataFrame: ...
-
-
 def clones_table(model: TrainedModel) -> pd.DataFrame:
     """Return the clones that a model remembers, see `CloneReading.table`; none if it has no such reading."""
     readings = model.network.readings
     if readings is None or CloneReading.name not in readings.names:
         return pd.DataFrame(columns=list(_COLUMNS))
-    return cast("_Memory", readings.members[CloneReading.name]).table(output_names(model.tasks))
+    return cast("CloneReading", readings.members[CloneReading.name]).table(output_names(model.tasks))

@@ -197,6 +197,7 @@ def test_clones_longer_than_any_sequence() -> None:
         ({"n_residues": 0}, "n_residues: expected 1 to"),
         ({"n_residues": 10**15}, "n_residues: expected 1 to"),
         ({"genes": {"d_call": []}}, "genes: expected some of v_call, j_call, found 'd_call'"),
+        ({"genes": {"v_call": []}}, "genes: v_call: expected names, found none"),
         ({"other": 1}, "no key 'other' is known here"),
         (
             {"memories": [{"output": 3, "direction": "up", "kind": "odds", "n_clones": 1}]},
@@ -208,7 +209,10 @@ def test_clones_longer_than_any_sequence() -> None:
             {"memories": [{"output": 0, "direction": "up", "kind": "odds", "n_clones": 10**9}]},
             "n_clones: expected 1 to",
         ),
-        ({"memories": [{"output": 0, "direction": "up", "kind": "odds", "n_clones": 10**7}] * 2}, "at most 10,000,000"),
+        (
+            {"memories": [{"output": 0, "direction": "up", "kind": "odds", "n_clones": 3 * 10**6}] * 2},
+            "at most 4,000,000",
+        ),
     ],
 )
 def test_descriptions_that_a_stranger_made(change: dict[str, object], message: str) -> None:

@@ -12,19 +12,22 @@ from deeprc.evaluation.comparison import p_text
 from deeprc.interpretation.report.page import Cell, Column, Table, download, number, percent, text
 from deeprc.nn.contributions import ATTENTION
 from deeprc.outputs import output_names
+from deeprc.readings.clones import CloneReading
 from deeprc.runs.clones_table import clones_table
 from deeprc.runs.variation import Variation
 from deeprc.tasks import Task
 from deeprc.training.model import Model
 
-__all__ = ["clone_tables", "main_source", "variation_sentence", "variation_table"]
+__all__ = ["clone_tables", "is_memory_alone", "main_source", "variation_sentence", "variation_table"]
 
 _SHOWN = 20  # clones; the others are in the file that can be saved
+
+_NEARLY_ALL = 0.9  # of an output's variance
 
 _READS = {
     ATTENTION: "some sequences: those that share a motif",
     "composition": "all sequences: how frequent short pieces (k-mers) and genes are",
-    "clones": "single receptors: clones that one class carries more often than others",
+    CloneReading.name: "single receptors: clones that one class carries more often than others",
 }
 
 
@@ -61,6 +64,11 @@ def variation_sentence(varied: Variation, split: str) -> str:
 def _rounded(share: float) -> float:
     """Return a share as whole per cent; 0 is never -0."""
     return round(share, 2) + 0.0
+
+
+def is_memory_alone(variation: Sequence[Variation]) -> bool:
+    """Return whether nearly all that each output varies by comes through remembered clones."""
+    return bool(variation) and all(each.shares.get(CloneReading.name, 0.0) > _NEARLY_ALL for each in variation)
 
 
 def main_source(row: Mapping[Hashable, Any], sign: int) -> tuple[str, float]:

@@ -35,7 +35,7 @@ from deeprc.interpretation.report.findings import (
 )
 from deeprc.interpretation.report.number_tables import control_table, metrics_table, witness_table
 from deeprc.interpretation.report.page import Figure, Table, check_report_output, today, write_page
-from deeprc.interpretation.report.reading_tables import clone_tables, variation_table
+from deeprc.interpretation.report.reading_tables import clone_tables, is_memory_alone, variation_table
 from deeprc.interpretation.report.sequences import legend
 from deeprc.interpretation.report.summary import summary
 from deeprc.interpretation.survey import Survey, survey
@@ -218,6 +218,7 @@ def _readings(found: _Findings) -> dict[str, Any]:
     return {
         "variation": variation_table(found.assessment.variation, [ATTENTION, *names]),
         "remembers": CloneReading.name in names,
+        "is_memory_alone": is_memory_alone(found.assessment.variation),
         "clones": clone_tables(found.predictor.model),
     }
 

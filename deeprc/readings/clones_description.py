@@ -1,0 +1,84 @@
+"""What a memory of clones is, besides its numbers, as a model file describes it.
+
+Letters: R residues, T outputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from deeprc.datasets.sequences import GENE_FIELDS
+from deeprc.documents import validate
+from deeprc.errors import InputError
+from deeprc.readings.clones_evidence import Direction, EvidenceKind, evidence_sign
+
+__all__ = ["Description", "Part", "parse_description"]
+
+_MAX_CLONES, _MAX_RESIDUES = 4_000_000, 1 << 27
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a memory is, besides its numbers.
+
+    Attributes
+    ----------
+    output, direction, kind
+        See `Memory`.
+    n_clones
+        The number of its clones.
+    """
+
+    output: int = field(metadata={"low": 0})
+    direction: Direction
+    kind: EvidenceKind
+    n_clones: int = field(metadata={"low": 1, "high": _MAX_CLONES})
+
+    @property
+    def sign(self) -> float:
+        """What the evidence is multiplied by to become part of the output's score."""
+        return evidence_sign(self.kind, self.direction)
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a reading is, besides its numbers.
+
+    Attributes
+    ----------
+    memories
+        Its memories, one after the other.
+    n_residues
+        The number of residues of all clones, R.
+    genes
+        The vocabulary of each gene that is part of a clone, by field.
+    """
+
+    memories: tuple[Part, ...]
+    n_residues: int = field(metadata={"low": 1, "high": _MAX_RESIDUES})
+    genes: dict[str, tuple[str, ...]]
+
+
+def parse_description(description: Any, n_outputs: int, where: str) -> Description:
+    """Return the description of a reading of T outputs, read from a file; `where` begins error messages.
+
+    Raises
+    ------
+    InputError
+        If it is not one that `CloneReading.describe` returns.
+    """
+    described: Description = validate(description, Description, where)
+    if not described.memories:
+        raise InputError(f"{where}: memories: expected at least one")
+    if sum(part.n_clones for part in described.memories) > _MAX_CLONES:
+        raise InputError(f"{where}: memories: expected at most {_MAX_CLONES:,} clones")
+    for part in described.memories:
+        if part.output >= n_outputs:
+            raise InputError(f"{where}: memories: output: expected one below {n_outputs}, found {part.output}")
+    for name, vocabulary in described.genes.items():
+        if name not in GENE_FIELDS:
+            raise InputError(f"{where}: genes: expected some of {', '.join(GENE_FIELDS)}, found {name[:60]!r}")
+        if not vocabulary:
+            raise InputError(f"{where}: genes: {name}: expected names, found none")
+    return described
