@@ -1,0 +1,149 @@
+"""Readings of whole repertoires: what learning them takes, and how much they add to an update and to scoring.
+
+python benchmarks/readings.py [--repertoires 100] [--sequences 25000] [--clones 1000]
+
+The readings that are timed in updates and in scoring are of the given size, whatever the cohort says: a weight for every
+4-mer and gene, and a memory of clones half of which retrieve their neighbours, too.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import numpy as np
+import torch
+from common import alternate, report, seconds_option
+from memory import peak_of
+
+from deeprc.config import load_config
+from deeprc.datasets.clone_set import CloneSet
+from deeprc.datasets.clones import distinct_clones, gene_fields, shared_clones, take_sequences
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.representations import kmer_matrix
+from deeprc.datasets.simulation import load_recipe
+from deeprc.datasets.simulation.write import write_container
+from deeprc.nn.readings import Reading
+from deeprc.readings.clones import CloneReading, Memory
+from deeprc.readings.clones_fit import fit_clones
+from deeprc.readings.cohort import TrainingCohort
+from deeprc.readings.composition import CompositionReading
+from deeprc.readings.composition_fit import fit_composition
+from deeprc.tasks import labels, parse_tasks
+from deeprc.training.model import TrainedModel
+from deeprc.training.trainer import Fold, Trainer
+
+CPU = torch.device("cpu")
+
+
+@click.command()
+@click.option("--repertoires", default=100)
+@click.option("--sequences", default=25_000, help="Of a repertoire.")
+@click.option("--clones", default=1000, help="In the memory that is timed.")
+@seconds_option
+def main(repertoires: int, sequences: int, clones: int, seconds: float) -> None:
+    """Time learning, updates and scoring, and measure the memory that learning needs."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "cohort.h5"
+        changes = [f"n_repertoires={repertoires}", f"sizes.mean={sequences}", "background.kind=germline"]
+        simulated, mapping = load_recipe("clones-100", changes)
+        write_container(simulated, path, recipe=mapping)
+        dataset = open_dataset(path)
+        learning = _time_learning(dataset)
+        trainers = {name: _trainer(dataset, clones, name == "with") for name in ("with", "without")}
+        updates = {name: _updates(trainer) for name, trainer in trainers.items()}
+        scoring = {name: _scoring(trainer, dataset) for name, trainer in trainers.items()}
+        rows = []
+        for case, functions in (("update", updates), ("scoring one repertoire", scoring)):
+            median = alternate(functions, CPU, seconds=seconds)
+            rows.append(
+                {
+                    "case": case,
+                    "with_ms": 1e3 * median["with"],
+                    "without_ms": 1e3 * median["without"],
+                    "ratio": median["with"] / median["without"],
+                }
+            )
+    report("readings", rows, CPU, **learning)
+
+
+def _time_learning(dataset: RepertoireDataset) -> dict[str, float]:
+    """Return the seconds of what is cached beside a container and of learning, and the megabytes of learning."""
+    tasks = parse_tasks(["status"], dataset.metadata, source="the cohort")
+    cohort = TrainingCohort(dataset, labels(tasks, dataset.metadata), tasks)
+    fields = gene_fields(dataset)
+    found: dict[str, float] = {}
+    steps: dict[str, Callable[[], object]] = {
+        "kmers": lambda: kmer_matrix(dataset[:0]),
+        "shared_clones": lambda: (shared_clones(dataset, fields), distinct_clones(dataset, fields)),
+        "composition": lambda: fit_composition(cohort),
+        "clones": lambda: fit_clones(cohort),
+    }
+    for name, step in steps.items():
+        if name in ("composition", "clones"):
+            step()  # compiles
+        started = time.perf_counter()
+        step()
+        found[f"{name}_seconds"] = time.perf_counter() - started
+        if name in ("composition", "clones"):
+            found[f"{name}_mb"] = peak_of(step, dataset, CPU) / 1e6
+    return found
+
+
+def _trainer(dataset: RepertoireDataset, n_clones: int, has_readings: bool) -> Trainer:
+    """Return a trainer whose network has readings of the given size, or none."""
+    tasks = parse_tasks(["status"], dataset.metadata, source="the cohort")
+    fold = Fold(dataset, labels(tasks, dataset.metadata))
+    config = load_config("deeprc", {"composition": False, "clones": False})
+    trainer = Trainer(config, tasks, fold, fold, seed=0, device=CPU)
+    if has_readings:
+        readings = [_composition(dataset), _memory(dataset, n_clones)]
+        trainer._attach(readings)
+        scores = np.zeros((len(dataset), len(readings), 1))
+        trainer._give_scores(scores, scores)
+    trainer.network.train()
+    return trainer
+
+
+def _composition(dataset: RepertoireDataset) -> Reading:
+    """Return a reading with random weights of all 4-mers and genes."""
+    genes = {name: calls.vocabulary for name, calls in dataset.container.sequences.genes.items()}
+    reading = CompositionReading(1, {name: tuple(filter(None, names)) for name, names in genes.items()})
+    generator = torch.Generator().manual_seed(0)
+    for buffer in reading.buffers():
+        buffer.normal_(generator=generator)
+    return reading
+
+
+def _memory(dataset: RepertoireDataset, n_clones: int) -> Reading:
+    """Return a memory of clones of the cohort, half of which retrieve their neighbours."""
+    rows = np.random.default_rng(0).choice(len(dataset.container.sequences), n_clones, replace=False)
+    clones = CloneSet(take_sequences(dataset, np.sort(rows), gene_fields(dataset)))
+    memory = Memory(
+        output=0,
+        direction="up",
+        kind="odds",
+        parameters=np.array([1.0, 1000.0, 2.0, 1000.0]),
+        clones=clones,
+        is_ball=np.arange(n_clones) % 2 == 0,
+        carriers=np.ones((n_clones, 2), np.int64),
+        tests=np.full((n_clones, 2), 0.01),
+    )
+    return CloneReading.of([memory], 1)
+
+
+def _updates(trainer: Trainer) -> Callable[[], object]:
+    update, number = trainer.updates(), iter(range(2**62))
+    return lambda: update(next(number))
+
+
+def _scoring(trainer: Trainer, dataset: RepertoireDataset) -> Callable[[], object]:
+    model = TrainedModel(trainer.tasks, trainer.network, trainer.config)
+    return lambda: model.inference(dataset[:1]).outputs()
+
+
+if __name__ == "__main__":
+    main()
