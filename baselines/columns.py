@@ -21,11 +21,12 @@ Scale = Literal["standard", "common"]
 
 _BLOCK = 16_384  # columns that one thread reads at a time: long runs are read fastest
 _GRAM_BLOCK = 4096
+_MIN_WEIGHT = 1e-300  # of all rows together: no row has a mean
 _CONSTANT = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-10}  # standard deviation / mean of a constant column
 
 
 class Columns:
-    """The columns z = (x - centre) * factor of a matrix x; a constant column becomes 0.
+    """The columns z = weight * (x - centre) * factor of a matrix x; a constant column becomes 0.
 
     All sums are in double precision and run over the rows in their order, whatever the number of threads.
 
@@ -36,16 +37,21 @@ class Columns:
     scale
         `standard` divides each column by its standard deviation. `common` divides all columns by the same number, the
         root mean square of the standard deviations, so that columns that vary more have more weight.
+    weights
+        Weights of the rows, (B,), not negative; None: all are 1.
 
     Attributes
     ----------
     shape
         Numbers of rows and columns, (B, M).
+    weights
+        Weights of the rows, (B,).
     centre, factor
-        Mean of each column and the factor that scales it, (M,) float64 each. The factor of a constant column is 0.
+        Weighted mean of each column and the factor that scales it, (M,) float64 each. The standard deviations are those
+        of weight * (x - centre). The factor of a constant column is 0.
     """
 
-    def __init__(self, matrix: Any, *, scale: Scale = "standard") -> None:
+    def __init__(self, matrix: Any, *, scale: Scale = "standard", weights: Floats | None = None) -> None:
         dtype = np.float32 if matrix.dtype == np.float32 else np.float64
         self._dense = np.zeros((0, 0), dtype)
         self._sparse = csc_matrix((0, 0), dtype=dtype)
@@ -55,9 +61,9 @@ class Columns:
         else:
             self._dense = np.ascontiguousarray(matrix, dtype)
         self.shape: tuple[int, int] = matrix.shape
-        n_rows = max(self.shape[0], 1)
-        self.centre: Floats = self._products(np.ones(self.shape[0])) / n_rows
-        spread = np.sqrt(self._squares() / n_rows)
+        self.weights: Floats = np.ones(self.shape[0]) if weights is None else weights
+        self.centre: Floats = self._products(self.weights) / max(float(self.weights.sum()), _MIN_WEIGHT)
+        spread = np.sqrt(self._squares() / max(self.shape[0], 1))
         varies = spread > _CONSTANT[np.dtype(dtype)] * np.abs(self.centre)
         if scale == "common" and varies.any():
             spread = np.full(len(spread), np.sqrt(np.mean(spread[varies] ** 2)))
@@ -65,7 +71,8 @@ class Columns:
 
     def products(self, vector: Floats) -> Floats:
         """Return the product of each column z with a vector (B,): (M,)."""
-        products: Floats = self.factor * (self._products(vector) - self.centre * vector.sum())
+        weighted = self.weights * vector
+        products: Floats = self.factor * (self._products(weighted) - self.centre * weighted.sum())
         return products
 
     def take(self, chosen: NDArray[np.int64]) -> Floats:
@@ -74,7 +81,7 @@ class Columns:
             x = self._sparse[:, chosen].toarray().T.astype(np.float64)
         else:
             x = self._dense[:, chosen].T.astype(np.float64)
-        return np.ascontiguousarray((x - self.centre[chosen, None]) * self.factor[chosen, None])
+        return np.ascontiguousarray((x - self.centre[chosen, None]) * self.factor[chosen, None] * self.weights)
 
     def gram(self) -> Floats:
         """Return the Gram matrix of the rows, the sum of z z^T over all columns, (B, B)."""
@@ -85,7 +92,7 @@ class Columns:
             x = self._sparse[:, start:stop].toarray() if self._is_sparse else self._dense[:, start:stop]
             z = (x - self.centre[start:stop]) * self.factor[start:stop]
             total += z @ z.T
-        return total
+        return total * np.outer(self.weights, self.weights)
 
     def _products(self, vector: Floats) -> Floats:
         if self._is_sparse:
@@ -95,8 +102,9 @@ class Columns:
 
     def _squares(self) -> Floats:
         if self._is_sparse:
-            return np.asarray(_sparse_squares(self._sparse.data, self._sparse.indptr, self.centre, self.shape[0]))
-        return np.asarray(_dense_squares(self._dense, self.centre))
+            sparse, squared = self._sparse, self.weights**2
+            return np.asarray(_sparse_squares(sparse.data, sparse.indices, sparse.indptr, self.centre, squared))
+        return np.asarray(_dense_squares(self._dense, self.centre, self.weights))
 
 
 @njit(parallel=True, nogil=True)
@@ -133,20 +141,20 @@ def add_row(row: NDArray[Any], factor: float, total: NDArray[Any]) -> None:
 
 
 @njit(parallel=True, nogil=True)
-def _dense_squares(matrix: NDArray[Any], centre: Floats) -> Floats:
+def _dense_squares(matrix: NDArray[Any], centre: Floats, weights: Floats) -> Floats:
     n_rows, n_columns = matrix.shape
     total = np.zeros(n_columns)
     for block in numba.prange((n_columns + _BLOCK - 1) // _BLOCK):
         part = slice(block * _BLOCK, min(n_columns, (block + 1) * _BLOCK))
         for row in range(n_rows):
-            _add_squares(matrix[row, part], centre[part], total[part])
+            _add_squares(matrix[row, part], centre[part], weights[row], total[part])
     return total
 
 
 @njit(nogil=True)
-def _add_squares(row: NDArray[Any], centre: Floats, total: Floats) -> None:
+def _add_squares(row: NDArray[Any], centre: Floats, weight: float, total: Floats) -> None:
     for j in range(len(total)):
-        total[j] += (row[j] - centre[j]) ** 2
+        total[j] += (weight * (row[j] - centre[j])) ** 2
 
 
 @njit(parallel=True, nogil=True)
@@ -161,13 +169,18 @@ def _sparse_products(data: NDArray[Any], rows: NDArray[Any], starts: NDArray[Any
 
 
 @njit(parallel=True, nogil=True)
-def _sparse_squares(data: NDArray[Any], starts: NDArray[Any], centre: Floats, n_rows: int) -> Floats:
-    n_columns = len(starts) - 1
+def _sparse_squares(
+    data: NDArray[Any], rows: NDArray[Any], starts: NDArray[Any], centre: Floats, squared: Floats
+) -> Floats:
+    """Return the sum over the rows of squared weight * (x - centre)^2, (M,)."""
+    n_columns, every = len(starts) - 1, squared.sum()
     total = np.zeros(n_columns)
     for block in numba.prange((n_columns + _BLOCK - 1) // _BLOCK):
         for column in range(block * _BLOCK, min(n_columns, (block + 1) * _BLOCK)):
-            zeros = n_rows - (starts[column + 1] - starts[column])
+            zeros = every
+            for at in range(starts[column], starts[column + 1]):
+                zeros -= squared[rows[at]]
             total[column] = zeros * centre[column] ** 2
             for at in range(starts[column], starts[column + 1]):
-                total[column] += (data[at] - centre[column]) ** 2
+                total[column] += squared[rows[at]] * (data[at] - centre[column]) ** 2
     return total

@@ -7,8 +7,8 @@ coefficients w are those of centred and scaled columns z; the intercept has no p
   Stat. Softw. 33(1); Yuan, Ho and Lin 2012, JMLR 13:1999) on a working set of columns. Columns that violate the
   optimality conditions are added to it until the duality gap over all columns is small (Johnson and Guestrin 2015,
   ICML). So the whole matrix is read a few times per penalty, once per check.
-- With l2 alone, the solution is in the span of the rows. So Newton's method runs in at most B dimensions, those of the
-  B x B Gram matrix.
+- With l2 alone, the solution is in the span of the rows. So Newton's method runs in at most B dimensions; see
+  `deeprc.baselines.dual`.
 
 skglm solves the l1 problem to the same objective, but needs a dense copy of the scaled columns, and compiles for 8 to
 13 seconds in every process (docs/experiments.md, 2026-11-23).
@@ -25,11 +25,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve, eigh
+from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
 from deeprc.baselines.columns import Columns, Scale
+from deeprc.baselines.dual import fit_dual_logistic
 from deeprc.baselines.elastic_net_kernel import Objective, descend, relative_gap, residual_at
 from deeprc.baselines.parameters import check_positive
 from deeprc.errors import InputError
@@ -210,17 +211,22 @@ def _enlarged(chosen: NDArray[np.int64], weights: Floats, slope: Floats, l1: flo
 
 
 def _ridge_path(columns: Columns, target: Floats, Cs: Sequence[float], tolerance: float) -> Iterator[Solution]:
-    """Solve for the l2 penalty alone, in r <= B coordinates that have the same inner products as the rows."""
+    """Solve for the l2 penalty alone: by the columns if there are fewer of them than rows, else by the rows."""
     is_narrow = columns.shape[1] <= columns.shape[0]
     with _one_thread():
-        rows = columns.take(np.arange(columns.shape[1])) if is_narrow else _coordinates(columns.gram()).T
-    rows = np.ascontiguousarray(rows)  # (r, B)
+        matrix = columns.take(np.arange(columns.shape[1])) if is_narrow else columns.gram()  # (M, B) or (B, B)
     varies = np.flatnonzero(columns.factor)
     for C in Cs:
-        with _one_thread():
-            weights, intercept = _ridge(rows.T, target, C, tolerance)
         objective = Objective(C, 0.0, 1.0)
-        residual, primal = residual_at(rows, target, weights, intercept, objective)
+        if is_narrow:
+            with _one_thread():
+                weights, intercept = _ridge(matrix.T, target, C, tolerance)
+            residual, primal = residual_at(matrix, target, weights, intercept, objective)
+        else:
+            with _one_thread():
+                dual = fit_dual_logistic(matrix, target, C, tolerance=tolerance)
+                primal = dual.objective(matrix, target, C)
+            residual, intercept = -dual.weights / C, np.array([dual.intercept])
         products = columns.products(residual)
         gap = float(relative_gap(primal, residual, C * np.abs(products), objective))
         coefficients = weights if is_narrow else -C * products
@@ -232,17 +238,10 @@ def _one_thread() -> threadpool_limits:
     return threadpool_limits(1, user_api="blas")
 
 
-def _coordinates(gram: Floats) -> Floats:
-    """Return coordinates, (B, r), with these inner products."""
-    values, vectors = eigh(gram)
-    kept = values > len(gram) * np.finfo(float).eps * max(float(values[-1]), 0.0)
-    return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))
-
-
-def _ridge(coordinates: Floats, target: Floats, C: float, tolerance: float) -> tuple[Floats, Floats]:
-    """Return the weights, (r,), and the intercept, (1,), by Newton's method with step halving."""
-    design = np.column_stack([coordinates, np.ones(len(target))])
-    ridge = np.append(np.ones(coordinates.shape[1]), 0.0)
+def _ridge(rows: Floats, target: Floats, C: float, tolerance: float) -> tuple[Floats, Floats]:
+    """Return the weights of few columns, (M,), and the intercept, (1,), by Newton's method with step halving."""
+    design = np.column_stack([rows, np.ones(len(target))])
+    ridge = np.append(np.ones(rows.shape[1]), 0.0)
     solution = np.zeros(design.shape[1])
     solution[-1] = np.log(target.mean() / (1 - target.mean()))
 

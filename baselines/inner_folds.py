@@ -1,17 +1,22 @@
 """Folds of the training repertoires that depend on their content alone, not on their order or a seed.
 
-Letters: B repertoires.
+Letters: B repertoires, S strata (classes, say), U units: repertoires that no fold separates.
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from deeprc.baselines.parameters import check_whole_number
 from deeprc.datasets.dataset import RepertoireDataset
 
-__all__ = ["inner_folds"]
+__all__ = ["grouped_folds", "inner_folds"]
 
 
 def inner_folds(X: RepertoireDataset, positive: NDArray[np.bool_], n_folds: int) -> NDArray[np.int64]:
@@ -35,3 +40,60 @@ def inner_folds(X: RepertoireDataset, positive: NDArray[np.bool_], n_folds: int)
     n = max(1, min(n_folds, n_positive, len(ordered) - n_positive))
     fold_of = {digest: rank % n for rank, digest in enumerate(ordered)}
     return np.array([fold_of[digest] for digest in digests], np.int64)
+
+
+def grouped_folds(
+    digests: Sequence[str],
+    strata: NDArray[np.int64],
+    n_folds: int,
+    *,
+    groups: NDArray[np.int64] | None = None,
+    repeat: int = 0,
+) -> NDArray[np.int64]:
+    """Return the fold of each repertoire, (B,) from 0, stratified; no fold separates a group or equal repertoires.
+
+    If a stratum is in fewer than `n_folds` units, there are as many folds as it has units. The largest units are
+    assigned first, each to the fold whose share of the unit's strata is the smallest.
+
+    Parameters
+    ----------
+    digests
+        Hashes of the repertoires' content, B.
+    strata
+        The stratum of each repertoire, (B,), from 0.
+    n_folds
+        The number of folds.
+    groups
+        Repertoires with equal numbers belong together, (B,); None: each repertoire is alone.
+    repeat
+        Another number gives other folds.
+    """
+    unit_of = _units(digests, groups)
+    table = np.zeros((int(unit_of.max(initial=-1)) + 1, int(strata.max(initial=0)) + 1))  # (U, S)
+    np.add.at(table, (unit_of, strata), 1)
+    n = max(1, min(n_folds, int((table > 0).sum(axis=0)[table.any(axis=0)].min(initial=n_folds))))
+    names = [f"{repeat}"] * len(table)
+    for unit, digest in sorted(zip(unit_of.tolist(), digests, strict=True)):
+        names[unit] += f" {digest}"
+    keys = [hashlib.blake2b(name.encode(), digest_size=16).digest() for name in names]
+    shares = table / np.maximum(table.sum(axis=0), 1)
+    filled = np.zeros((n, table.shape[1]))
+    fold_of = np.zeros(len(table), np.int64)
+    for unit in sorted(range(len(table)), key=lambda unit: (-table[unit].sum(), keys[unit])):
+        cost = filled @ shares[unit]
+        fold_of[unit] = min(range(n), key=lambda fold: (cost[fold], filled[fold].sum()))
+        filled[fold_of[unit]] += shares[unit]
+    return np.asarray(fold_of[unit_of])
+
+
+def _units(digests: Sequence[str], groups: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """Return the number of each repertoire's unit, (B,): equal groups or equal content, through any chain."""
+    _, contents = np.unique(np.array(digests), return_inverse=True)
+    if groups is None:
+        return np.asarray(contents, np.int64)
+    _, people = np.unique(groups, return_inverse=True)
+    shape = (int(contents.max(initial=-1)) + 1, int(people.max(initial=-1)) + 1)
+    n_contents, n = shape[0], sum(shape)
+    edges = coo_array((np.ones(len(contents)), (contents, people + n_contents)), shape=(n, n))
+    _, component_of = connected_components(edges, directed=False)
+    return np.asarray(component_of[:n_contents][contents], np.int64)

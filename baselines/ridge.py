@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh
 from threadpoolctl import threadpool_limits
 
 from deeprc.baselines.columns import Columns, Scale
+from deeprc.baselines.dual import dual_ridge_path
 from deeprc.baselines.elastic_net import Solution
 from deeprc.baselines.parameters import check_positive
 
@@ -27,9 +27,7 @@ def ridge_path(matrix: Any, numbers: Floats, Cs: Sequence[float], *, scale: Scal
 
     A solution minimises C * sum of squared errors + |w|^2. The coefficients w are those of columns that are centred,
     scaled and divided by the square root of their number, so that one C means about the same for nine columns and for
-    160,000. The intercept has no penalty. The solution is a weighted sum of the rows, so one eigendecomposition of
-    their B x B Gram matrix serves all C (Hoerl and Kennard, Technometrics 1970, 12:55-67, in the dual form of Saunders
-    et al., ICML 1998).
+    160,000. The intercept has no penalty. See `dual_ridge_path`.
 
     Parameters
     ----------
@@ -54,12 +52,8 @@ def ridge_path(matrix: Any, numbers: Floats, Cs: Sequence[float], *, scale: Scal
 def _solutions(columns: Columns, numbers: Floats, Cs: Sequence[float]) -> Iterator[Solution]:
     n_columns = max(int((columns.factor > 0).sum()), 1)
     with threadpool_limits(1, user_api="blas"):  # so that the number of threads changes nothing
-        values, vectors = eigh(columns.gram() / n_columns)
-        centred = numbers - numbers.mean()
-        projected = vectors.T @ centred
-        for C in Cs:
-            dual = vectors @ (projected / (np.maximum(values, 0) + 1 / C))
-            coefficients = columns.factor * columns.products(dual) / n_columns
+        for dual in dual_ridge_path(columns.gram() / n_columns, numbers, Cs):
+            coefficients = columns.factor * columns.products(dual.weights) / n_columns
             used = np.flatnonzero(coefficients)
-            intercept = numbers.mean() - coefficients[used] @ columns.centre[used]
+            intercept = dual.intercept - coefficients[used] @ columns.centre[used]
             yield Solution(used, coefficients[used], float(intercept), 0.0)

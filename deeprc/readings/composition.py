@@ -1,35 +1,221 @@
-"""To be written."""
+"""The reading of all sequences of a repertoire: a linear function of its 4-mers and of its V and J genes.
+
+The features x of a repertoire are the mean number of times that each 4-mer occurs in a sequence, and the centred
+log-ratios of gene usage (as `VGeneUsage`). With the mean x of the training repertoires, the score is
+
+    n / (n + m) * weights . (x - mean),
+
+where n is the number of sequences and m is `NOISE_SEQUENCES`: the features of a small repertoire are mostly noise. The
+reading also sees k-mers of one, two and three residues, those that begin a 4-mer: they are sums of 4-mers, so their
+weights are part of the 4-mers' weights (see `deeprc.readings.composition_fit`).
+
+Letters: N sequences of one repertoire, T outputs, M 4-mers, G genes of one field, R residues.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numba
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from deeprc.compilation import njit
+from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.dataset import Repertoire
+from deeprc.datasets.sequences import GENE_FIELDS, SequenceArrays
+from deeprc.documents import abbreviate, validate
+from deeprc.errors import InputError
 from deeprc.nn.readings import Reading
 
-__all__ = ["CompositionReading"]
+__all__ = ["NOISE_SEQUENCES", "CompositionReading", "K", "centred_log_ratios"]
+
+Floats = NDArray[np.float64]
+
+K = 4
+"""Residues of a k-mer."""
+
+NOISE_SEQUENCES = 1000
+"""Number of sequences of a repertoire whose score is halved."""
+
+_N_LETTERS = len(AMINO_ACIDS)
+_N_KMERS = _N_LETTERS**K
+_N_LAST = _N_LETTERS ** (K - 1)
+_PSEUDOCOUNT = 0.5
+_MAX_NAMES = 20_000  # genes of a field; IMGT names a few hundred
+_BLOCK = 1024  # sequences that one thread reads at a time
+
+
+@dataclass(frozen=True)
+class _Description:
+    """What `CompositionReading.describe` returns: the names of the genes that have weights."""
+
+    v_call: tuple[str, ...]
+    j_call: tuple[str, ...]
 
 
 class CompositionReading(Reading):
-    """To be written."""
+    """A linear function of the 4-mers and of the genes of a repertoire; see the top of this module.
+
+    Parameters
+    ----------
+    n_outputs
+        T.
+    genes
+        The names of the genes that have weights, by field, `v_call` and `j_call`; other genes are ignored.
+
+    Attributes
+    ----------
+    kmer_weights
+        Weights of the 4-mers, (T, M) float32, in the order of `count_kmers`.
+    kmer_constants
+        The weighted sum of the training repertoires' mean frequencies, (T,) float64.
+    v_call_weights, j_call_weights
+        Weights of the log-ratios of the genes, (T, G) float64 each.
+    v_call_centre, j_call_centre
+        Mean log-ratios of the training repertoires, (G,) float64 each.
+    """
 
     name: ClassVar[str] = "composition"
 
-    def contributions(self, repertoire: Repertoire) -> NDArray[np.float64]:
-        """See `Reading`."""
-        raise NotImplementedError
+    kmer_weights: Tensor
+    kmer_constants: Tensor
+
+    def __init__(self, n_outputs: int, genes: Mapping[str, Sequence[str]] | None = None) -> None:
+        super().__init__()
+        self.genes = {field: tuple((genes or {}).get(field, ())) for field in GENE_FIELDS}
+        self.register_buffer("kmer_weights", torch.zeros(n_outputs, _N_KMERS))
+        self.register_buffer("kmer_constants", torch.zeros(n_outputs, dtype=torch.float64))
+        for field, names in self.genes.items():
+            self.register_buffer(f"{field}_weights", torch.zeros(n_outputs, len(names), dtype=torch.float64))
+            self.register_buffer(f"{field}_centre", torch.zeros(len(names), dtype=torch.float64))
+
+    def contributions(self, repertoire: Repertoire) -> Floats:
+        """Return what each sequence of a repertoire adds to the scores, (N, T); see `Reading`.
+
+        A 4-mer's weight goes to the sequence that has it. A gene's part of the score is shared by the sequences that
+        have the gene, and by all sequences if none has it. What does not depend on the repertoire is shared by all.
+
+        Raises
+        ------
+        InputError
+            If genes have weights and the repertoire's container lacks them.
+        """
+        n, constants = len(repertoire), -_numbers(self.kmer_constants)
+        found = np.zeros((len(constants), n))
+        if n == 0:
+            return found.T
+        sequences = repertoire.sequences
+        tables = []
+        for field, names in self.genes.items():
+            table, of_absent = np.zeros((len(constants), 0)), np.zeros(len(constants))
+            if names:
+                if field not in sequences.genes:
+                    where = f"{repertoire.container.path}: has no {field}"
+                    raise InputError(f"{where}, from which the model reads the composition of repertoires")
+                table, of_absent = self._gene_shares(field, sequences.genes[field])
+            tables.append(table)
+            constants = constants + of_absent
+        arrays = sequences.arrays([field for field, names in self.genes.items() if names])
+        scale = 1 / (n + NOISE_SEQUENCES)  # n / (n + m), of which each sequence has a share
+        constants, tables = constants * scale, [table * (n * scale) for table in tables]
+        _contribute(arrays, _numbers(self.kmer_weights), scale, constants, *tables, found)
+        return found.T
+
+    def _gene_shares(self, field: str, calls: Categorical) -> tuple[Floats, Floats]:
+        """Return each sequence's share of the score by its gene's code, (T, vocabulary), and the sum of absent genes.
+
+        The sum is (T,).
+        """
+        names = self.genes[field]
+        occurrences = calls.occurrences()
+        code_of = {name: code for code, name in enumerate(calls.vocabulary)}
+        codes = np.array([code_of.get(name, -1) for name in names], np.int64)
+        counts = np.where(codes >= 0, occurrences[codes], 0)
+        weights, centre = (_numbers(self.get_buffer(f"{field}_{part}")) for part in ("weights", "centre"))
+        terms = weights * (centred_log_ratios(counts[None])[0] - centre)  # (T, G)
+        present = counts > 0
+        table = np.zeros((len(terms), len(calls.vocabulary)))
+        table[:, codes[present]] = terms[:, present] / counts[present]
+        return table, terms[:, ~present].sum(axis=1)
 
     def describe(self) -> dict[str, Any]:
-        """See `Reading`."""
-        raise NotImplementedError
+        """Return the names of the genes, by field; see `Reading`."""
+        return {field: list(names) for field, names in self.genes.items()}
 
     @classmethod
     def from_description(cls, description: Any, n_outputs: int, where: str) -> CompositionReading:
-        """See `Reading`."""
-        raise NotImplementedError
+        """Return a reading whose buffers have the right shapes; see `Reading`."""
+        genes = vars(validate(description, _Description, where))
+        for field, names in genes.items():
+            if len(names) > _MAX_NAMES:
+                raise InputError(f"{where}: {field}: expected at most {_MAX_NAMES:,} names, found {len(names):,}")
+            if len(set(names)) < len(names) or "" in names:
+                raise InputError(f"{where}: {field}: expected different names, found {abbreviate(list(names))}")
+        return cls(n_outputs, genes)
 
     def check(self, where: str) -> None:
-        """See `Reading`."""
+        """Raise InputError if a number is not finite; see `Reading`."""
+        for name, buffer in self.named_buffers():
+            if not bool(torch.isfinite(buffer).all()):
+                raise InputError(f"{where}: {name}: expected finite numbers")
+
+
+def centred_log_ratios(counts: NDArray[np.int64]) -> Floats:
+    """Return log(count + 0.5) of each gene, less the mean over the genes, (B, G), from the counts, (B, G)."""
+    logarithms = np.log(counts + _PSEUDOCOUNT)
+    return np.asarray(logarithms - logarithms.mean(axis=1, keepdims=True))
+
+
+def _numbers(buffer: Tensor) -> NDArray[Any]:
+    return np.asarray(buffer.detach().cpu().numpy())
+
+
+@njit(parallel=True, nogil=True)
+def _contribute(
+    sequences: SequenceArrays,
+    weights: NDArray[np.float32],
+    scale: float,
+    constants: Floats,
+    v_shares: Floats,
+    j_shares: Floats,
+    found: Floats,
+) -> None:
+    """Write what each sequence adds to each score, (T, N).
+
+    Parameters
+    ----------
+    sequences
+        The sequences; without gene codes where genes do not count.
+    weights, scale
+        Weights of the 4-mers, (T, M), and their common factor.
+    constants
+        What every sequence adds to each score, (T,).
+    v_shares, j_shares
+        What a sequence adds by its gene's code, (T, vocabulary); (T, 0) where genes do not count.
+    """
+    residues, offsets, v, j = sequences.residues, sequences.offsets, sequences.v, sequences.j
+    n_outputs, n = found.shape
+    has_v, has_j = v_shares.shape[1] > 0, j_shares.shape[1] > 0
+    for block in numba.prange((n + _BLOCK - 1) // _BLOCK):
+        for output in range(n_outputs):
+            table = weights[output]
+            for row in range(block * _BLOCK, min(n, (block + 1) * _BLOCK)):
+                start, stop = offsets[row], offsets[row + 1]
+                total, code = 0.0, 0
+                for at in range(start, min(start + K - 1, stop)):
+                    code = code * _N_LETTERS + residues[at]
+                for at in range(start + K - 1, stop):
+                    code = code % _N_LAST * _N_LETTERS + residues[at]
+                    total += table[code]
+                share = constants[output] + scale * total
+                if has_v:
+                    share += v_shares[output, v[row]]
+                if has_j:
+                    share += j_shares[output, j[row]]
+                found[output, row] = share

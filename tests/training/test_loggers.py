@@ -26,7 +26,7 @@ from tests.conftest import Killed
 tensorboard = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
 
 SETTINGS = ["n_updates=30", "evaluate_every=10", "n_kernels=8", "kernel_size=4", "n_sequences=40", "n_heads=2"]
-CONFIG = load_config("deeprc", SETTINGS)
+CONFIG = load_config("deeprc", [*SETTINGS, "composition=false", "clones=false"])
 
 
 def train(cohort: RepertoireDataset, folder: Path, **options: object) -> Path:

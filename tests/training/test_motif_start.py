@@ -33,7 +33,7 @@ def _few_labels_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def config(**training: object) -> Config:
     settings: dict[str, object] = {"n_updates": 12, "evaluate_every": 4, "n_sequences": 50, "seeded_start": 0.5}
-    network = NetworkConfig(n_kernels=8, kernel_size=4, abundance="none")
+    network = NetworkConfig(n_kernels=8, kernel_size=4, abundance="none", composition=False, clones=False)
     return Config(network, TrainingConfig(**{**settings, **training}))  # type: ignore[arg-type]
 
 

@@ -9,6 +9,7 @@ from deeprc.config import load_config
 from deeprc.datasets.simulation import SimulatedDataset, load_recipe
 from deeprc.nn.batch import Collator
 from deeprc.nn.inference import Inference
+from deeprc.nn.readings import ReadingScores
 from deeprc.tasks import Task
 from deeprc.training import motif_start
 from deeprc.training.trainer import Fold, Trainer
@@ -30,7 +31,9 @@ def auc_without_signal(seed: int) -> float:
     folds = (Fold(dataset[part], labels[part]) for part in (TRAIN, VALIDATION))
     trainer = Trainer(config, TASKS, *folds, seed=seed, device=torch.device("cpu"))
     trainer.fit()
-    outputs = Inference(trainer.network, Collator(dataset[TEST], "none")).outputs()
+    readings = trainer.network.readings
+    scores = None if readings is None else ReadingScores(readings, dataset[TEST])
+    outputs = Inference(trainer.network, Collator(dataset[TEST], "none", readings=scores)).outputs()
     return float(roc_auc_score(labels[TEST, 0], outputs[:, 0]))
 
 

@@ -32,7 +32,8 @@ TRAINING = TrainingConfig(
     l2=1e-3,
     adam_epsilon=1e-3,  # rounding is not blown up where a gradient is nearly 0
 )
-CONFIG = Config(NetworkConfig(n_kernels=8, kernel_size=4, abundance="log1p", n_heads=2), TRAINING)
+SHAPE = NetworkConfig(n_kernels=8, kernel_size=4, abundance="log1p", n_heads=2, composition=False, clones=False)
+CONFIG = Config(SHAPE, TRAINING)
 
 
 def labels(dataset: RepertoireDataset) -> np.ndarray:

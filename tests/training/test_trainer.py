@@ -22,7 +22,8 @@ TASKS = [Task("status", "status", "binary", ("healthy", "case"))]
 
 def small(**training: object) -> Config:
     settings: dict[str, object] = {"n_updates": 20, "evaluate_every": 5, "n_sequences": 50, **training}
-    return Config(NetworkConfig(n_kernels=8, kernel_size=4, abundance="none"), TrainingConfig(**settings))  # type: ignore[arg-type]
+    network = NetworkConfig(n_kernels=8, kernel_size=4, abundance="none", composition=False, clones=False)
+    return Config(network, TrainingConfig(**settings))  # type: ignore[arg-type]
 
 
 def label(dataset: RepertoireDataset) -> NDArray[np.float64]:

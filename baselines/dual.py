@@ -1,0 +1,114 @@
+"""Linear models in the dual: everything is computed from the B x B inner products of the rows, however many columns.
+
+The coefficients are a weighted sum of the rows, and these functions return its weights, so that the score of any row is
+the weighted sum of its inner products with the rows that were learned from, plus the intercept.
+
+Letters: B rows (repertoires), V values of C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve, eigh
+from scipy.special import expit
+
+__all__ = ["DualSolution", "dual_ridge_path", "fit_dual_logistic"]
+
+Floats = NDArray[np.float64]
+
+_MAX_STEPS = 200  # Newton steps
+_MAX_HALVINGS = 40  # of the length of a Newton step
+_MIN_CURVATURE = 1e-10  # of a row's loss
+
+
+class DualSolution(NamedTuple):
+    """The weights of the rows, (B,), whose weighted sum the coefficients are, and the intercept."""
+
+    weights: Floats
+    intercept: float
+
+    def objective(self, gram: Floats, target: Floats, C: float) -> float:
+        """Return C * sum of losses + |w|^2 / 2; see `fit_dual_logistic`."""
+        odds = gram @ self.weights + self.intercept
+        losses = np.logaddexp(0, odds) - target * odds
+        return C * float(losses.sum()) + 0.5 * float(self.weights @ (odds - self.intercept))
+
+    def towards(self, goal: DualSolution, length: float) -> DualSolution:
+        """Return the point at this share of the way to another solution."""
+        weights = self.weights + length * (goal.weights - self.weights)
+        return DualSolution(weights, self.intercept + length * (goal.intercept - self.intercept))
+
+
+def fit_dual_logistic(
+    gram: Floats, target: Floats, C: float, *, start: DualSolution | None = None, tolerance: float = 1e-6
+) -> DualSolution:
+    """Minimise C * sum of losses + |w|^2 / 2 by Newton's method with step halving; the intercept has no penalty.
+
+    Each step is computed from a matrix whose eigenvalues are at least 1 (Rasmussen and Williams, Gaussian Processes
+    for Machine Learning, 2006, algorithm 3.1).
+
+    Parameters
+    ----------
+    gram
+        Inner products of the rows, (B, B).
+    target
+        1 for rows of the second class, 0 for the others, (B,); both occur.
+    C
+        Weight of the losses.
+    start
+        Where to start, for example the solution for another C; None: without coefficients.
+    tolerance
+        The steps end where the next one promises less than about this share of the objective.
+    """
+    share = float(target.mean())
+    now = start or DualSolution(np.zeros(len(target)), float(np.log(share / (1 - share))))
+    value = now.objective(gram, target, C)
+    for _ in range(_MAX_STEPS):
+        goal = _newton_step(gram, gram @ now.weights + now.intercept, target, C)
+        lengths = (0.5**halvings for halvings in range(_MAX_HALVINGS))
+        ways = (now.towards(goal, length) for length in lengths)
+        there, reached = next(((at, v) for at in ways if (v := at.objective(gram, target, C)) <= value), (now, value))
+        gained, now, value = value - reached, there, reached
+        if gained <= 1e-3 * tolerance * value:  # near the end a step squares the error
+            break
+    return now
+
+
+def _newton_step(gram: Floats, odds: Floats, target: Floats, C: float) -> DualSolution:
+    """Return the minimum of the quadratic function that has the objective's slope and curvature at these odds."""
+    probability = expit(odds)
+    curvature = C * np.maximum(probability * (1 - probability), _MIN_CURVATURE)
+    root = np.sqrt(curvature)
+    system = root[:, None] * gram * root
+    system[np.diag_indices_from(system)] += 1
+    goal = curvature * odds + C * (target - probability)
+    factor = cho_factor(system, lower=True, overwrite_a=True, check_finite=False)
+    both = root[:, None] * cho_solve(factor, np.column_stack([goal / root, root]), check_finite=False)
+    intercept = float(both[:, 0].sum() / both[:, 1].sum())
+    return DualSolution(both[:, 0] - intercept * both[:, 1], intercept)
+
+
+def dual_ridge_path(gram: Floats, numbers: Floats, Cs: Sequence[float]) -> Iterator[DualSolution]:
+    """Yield for each C, (V,), the minimum of C * sum of squared errors + |w|^2; the intercept has no penalty.
+
+    One eigendecomposition serves all C (Hoerl and Kennard, Technometrics 1970, 12:55-67, in the dual form of Saunders
+    et al., ICML 1998).
+
+    Parameters
+    ----------
+    gram
+        Inner products of the rows, (B, B), whose sum over the rows is 0.
+    numbers
+        The numbers to predict, (B,).
+    Cs
+        Weights of the squared errors.
+    """
+    values, vectors = eigh(gram)
+    projected = vectors.T @ (numbers - numbers.mean())
+    for C in Cs:
+        weights = vectors @ (projected / (np.maximum(values, 0) + 1 / C))
+        yield DualSolution(weights, float(numbers.mean()))

@@ -1,0 +1,127 @@
+"""The features that the reading of composition is learned from, as inner products of the repertoires.
+
+There are two kinds of features: k-mers and genes. Of each kind, the inner products are divided by their mean over the
+repertoires with themselves, so that kinds can be mixed and one C means about the same for any.
+
+- The k-mers have 1 to 4 residues, a quarter of the inner products each. All k-mers of one length are on one common
+  scale. Shorter k-mers are sums of 4-mers over their last residues, so a difference that many 4-mers share costs less
+  penalty than as many differences of single 4-mers.
+- Each gene's centred log-ratio is divided by its standard deviation.
+
+Letters: B repertoires, M 4-mers, G genes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from deeprc.baselines.columns import Columns
+from deeprc.baselines.gene_usage import gene_table, genes_of
+from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.datasets.clones import gene_fields
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.representations import kmer_frequencies
+from deeprc.readings.composition import NOISE_SEQUENCES, K, centred_log_ratios
+
+__all__ = ["CompositionFeatures", "LinearFunction"]
+
+Floats = NDArray[np.float64]
+
+_N_LETTERS = len(AMINO_ACIDS)
+
+
+@dataclass(frozen=True)
+class LinearFunction:
+    """Weights of the 4-mers, (M,), and of the genes, (G,), for features that are not scaled."""
+
+    kmers: Floats
+    genes: Floats
+
+
+class CompositionFeatures:
+    """The features of the training repertoires.
+
+    Parameters
+    ----------
+    dataset
+        The B repertoires.
+
+    Attributes
+    ----------
+    trust
+        How far each repertoire's features count, n / (n + m), (B,).
+    genes
+        The names of the genes that occur, by field.
+    kmer_products, gene_products
+        Inner products of the repertoires, (B, B); None where no feature varies.
+    kmer_centre, gene_centre
+        Mean features, (M,) and (G,), the mean weighted by trust.
+    """
+
+    def __init__(self, dataset: RepertoireDataset) -> None:
+        self.trust: Floats = dataset.n_sequences / (dataset.n_sequences + NOISE_SEQUENCES)
+        self._kmers = self._kmer_columns(dataset)
+        self.genes = {field: tuple(genes_of(dataset, field)) for field in gene_fields(dataset)}
+        ratios = [centred_log_ratios(gene_table(dataset, field, names)) for field, names in self.genes.items() if names]
+        table = np.hstack([np.zeros((len(dataset), 0)), *ratios])
+        self._genes = Columns(table, scale="standard", weights=self.trust)
+        self.kmer_centre, self.gene_centre = self._kmers[0].centre, self._genes.centre
+        with threadpool_limits(1, user_api="blas"):  # so that the number of threads changes nothing
+            self._gene_scale, self.gene_products = _scaled(self._genes.gram())
+            with ThreadPoolExecutor(min(len(self._kmers), numba.get_num_threads())) as threads:
+                parts = [_scaled(gram) for gram in threads.map(Columns.gram, self._kmers)]
+        self._kmer_scales = [scale / len(parts) for scale, _ in parts]
+        varying = [products for _, products in parts if products is not None]
+        self.kmer_products = np.asarray(sum(varying) / len(parts)) if varying else None
+
+    def _kmer_columns(self, dataset: RepertoireDataset) -> list[Columns]:
+        """Return the columns of the k-mers with K, K - 1, ... 1 residues."""
+        rows = np.asarray(kmer_frequencies(dataset, range(K)))
+        columns = [Columns(rows, scale="common", weights=self.trust)]
+        while rows.shape[1] > _N_LETTERS:
+            rows = rows.reshape(len(rows), -1, _N_LETTERS).sum(axis=2)
+            columns.append(Columns(rows, scale="common", weights=self.trust))
+        return columns
+
+    def function(self, dual: Floats, kmer_share: float) -> LinearFunction:
+        """Return the weighted sum of the repertoires' features.
+
+        Parameters
+        ----------
+        dual
+            Weights of the repertoires, (B,).
+        kmer_share
+            The share of the k-mers in the inner products that the weights belong to; that of genes is the rest.
+        """
+        kmers = np.zeros(self._kmers[0].shape[1])
+        for columns, scale in zip(self._kmers, self._kmer_scales, strict=True):
+            weights = kmer_share * scale * columns.factor * columns.products(dual)
+            kmers += np.repeat(weights, len(kmers) // len(weights))
+        genes = (1 - kmer_share) * self._gene_scale * self._genes.factor * self._genes.products(dual)
+        return LinearFunction(kmers, genes)
+
+    def mixtures(self, kmer_shares: Sequence[float]) -> dict[float, Floats]:
+        """Return the inner products, (B, B), of mixtures of both kinds of features, by the share of the k-mers.
+
+        A mixture without a kind that it needs is left out.
+        """
+        found = {}
+        for share in kmer_shares:
+            parts = [(share, self.kmer_products), (1 - share, self.gene_products)]
+            used = [weight * products for weight, products in parts if weight > 0 and products is not None]
+            if len(used) == sum(weight > 0 for weight, _ in parts):
+                found[share] = np.asarray(sum(used))
+        return found
+
+
+def _scaled(gram: Floats) -> tuple[float, Floats | None]:
+    """Return a factor and the inner products times the factor, whose mean diagonal is 1; 0 and None if all are 0."""
+    mean = float(np.trace(gram)) / max(len(gram), 1)
+    return (1 / mean, gram / mean) if mean > 0 else (0.0, None)
