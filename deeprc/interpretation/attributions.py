@@ -9,6 +9,9 @@ shared out among its residues:
   representations: what would change without the sequence. In a repertoire that has many like it, that is next to
   nothing, however much they contribute together.
 
+What comes through the reading `composition` is shared out exactly, and added (`composition_residues`). A remembered
+clone counts as a whole: what comes through it is no part of this.
+
 A repertoire is read a few times for all its chosen sequences.
 
 Integrated gradients (Sundararajan, Taly and Yan 2017) follow the output's gradient along the straight line from a
@@ -37,6 +40,7 @@ from torch import Tensor
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
+from deeprc.interpretation.composition_residues import composition_residues
 from deeprc.interpretation.residue_counts import residue_frequencies
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.nn.batch import RepertoireBatch
@@ -44,6 +48,7 @@ from deeprc.nn.contributions import tangent
 from deeprc.nn.features import N_AMINO_ACIDS
 from deeprc.nn.inference import Inference, kept_rows
 from deeprc.nn.motif_convolution.reference import dense_features
+from deeprc.readings.composition import CompositionReading
 from deeprc.training.model import Model
 
 __all__ = ["Attributions", "Progress", "attribute"]
@@ -72,12 +77,14 @@ class Attributions:
     residues
         What each residue adds, against an average one in its place, (n, L); NaN beyond a sequence's end.
     kernels
-        The same difference shared out among the kernels' dimensions of the sequence's representation, (n, D). Genes are
+        What comes of it through the attention, shared out among the kernels' dimensions of the sequence's
+        representation, (n, D). Genes are
         the same at both ends, so their dimensions have no part in it. Several models have the kernels of all, one
         model's after the other's.
     change
         The contribution of the sequence (or the output of its repertoire) as it is, less that with the baseline in the
-        sequence's place, (n,). The residues and the kernels of a sequence both sum to it, but for the integral's error.
+        sequence's place, (n,): what comes through attention and composition. The residues of a sequence sum to it, but
+        for the integral's error, and so do the kernels if there is no composition.
     """
 
     index: SequenceIndex
@@ -162,7 +169,11 @@ def attribute(
         if progress is not None:
             progress(len(at))
     n_kernels = sum(member.network.embedding.out_features for member in model.members)
-    return Attributions(index, output, *_joined(parts, len(index), n_kernels))
+    shares = _joined(parts, len(index), n_kernels)
+    if CompositionReading.name in model.reading_names:
+        added = composition_residues(model, dataset, index, output=output, background=frequencies)
+        shares = _Shares(shares.residues + added, shares.kernels, shares.change + np.nansum(added, axis=1))
+    return Attributions(index, output, *shares)
 
 
 def _checked_background(background: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -95,9 +95,7 @@ def test_a_page_without_readings_says_nothing_of_them(
     assert "Mainly through" not in page
 
 
-def test_only_sequences_that_speak_through_the_attention_are_shaded(
-    reading: Run, motif_cohort: RepertoireDataset
-) -> None:
+def test_retrieved_clones_are_not_shaded(reading: Run, motif_cohort: RepertoireDataset) -> None:
     from deeprc.interpretation.report.directions import direction_pages
     from deeprc.interpretation.report.findings import shared_by
 
@@ -108,7 +106,7 @@ def test_only_sequences_that_speak_through_the_attention_are_shaded(
     sources = [row[2].text for row in page.table.rows]
     shaded = ["title=" in row[0].text for row in page.table.rows]
     assert {source.split(" ")[0] for source in sources} >= {"attention", "clones"}
-    assert shaded == [source.startswith("attention") for source in sources]
+    assert shaded == [not source.startswith("clones") for source in sources]
     assert page.motifs is not None
     assert page.motifs.rows[0][0].value == "WWHW"
 

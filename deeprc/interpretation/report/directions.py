@@ -94,7 +94,7 @@ class _Found:
     top, shared
         The sequences that speak most for it, and who carries each.
     residues
-        What the residues of the first of these add through the attention; None where there is no sequence.
+        What the residues of the first of these add; None where there is no sequence.
     by_residues
         The sequences that speak most for it by their residues, see `Survey`.
     attributions, motifs

@@ -14,7 +14,7 @@ from deeprc.interpretation.report.findings import SharedBy
 from deeprc.interpretation.report.page import Cell, Column, Table, download, number, swatch, text
 from deeprc.interpretation.report.reading_tables import main_source
 from deeprc.interpretation.survey import Direction
-from deeprc.nn.contributions import ATTENTION
+from deeprc.readings.clones import CloneReading
 
 __all__ = ["SHOWN", "coloured", "legend", "sequence_table"]
 
@@ -84,7 +84,7 @@ def sequence_table(
     top
         See `deeprc.interpretation.survey.Survey`, the best first.
     residues
-        What the residues of the first `SHOWN` add to their contribution to the direction through the attention, (n, L).
+        What the residues of the first `SHOWN` add to their contribution to the direction, (n, L); see `attribute`.
     classes
         The label of the repertoire of each, as text.
     shared
@@ -156,8 +156,8 @@ def _row(
 ) -> list[Cell]:
     junction = str(one["junction_aa"])
     source = main_source(one, sign) if "through_attention" in one else None
-    if source is not None and source[0] != ATTENTION:
-        residues = None  # what the attention makes of it is not why it is here
+    if source is not None and source[0] == CloneReading.name:
+        residues = None  # a remembered clone counts as a whole
     cells = [
         Cell(coloured(junction, residues), junction),
         number(sign * float(str(one["contribution"])), f",.{digits}f"),

@@ -1,0 +1,91 @@
+"""What each residue of a sequence adds to an output through the composition of its repertoire: exact, not estimated.
+
+The reading `composition` is linear in 4-mers, so each 4-mer of a sequence adds its weight times a factor. Its four
+residues share what it adds equally. As in integrated gradients (`deeprc.interpretation.attributions`), this is compared
+with an average residue in each place: the mean weight of a 4-mer of such residues is subtracted.
+
+Letters: n sequences, L positions of the longest, T outputs, M 4-mers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.datasets.dataset import Repertoire, RepertoireDataset
+from deeprc.interpretation.sequence_index import SequenceIndex
+from deeprc.readings.composition import NOISE_SEQUENCES, CompositionReading, K
+from deeprc.training.model import Model, TrainedModel
+
+__all__ = ["composition_residues"]
+
+Floats = NDArray[np.float64]
+
+
+def composition_residues(
+    model: Model, dataset: RepertoireDataset, index: SequenceIndex, *, background: Floats, output: int = 0
+) -> Floats:
+    """Return what each residue adds through the composition, (n, L); NaN beyond a sequence's end.
+
+    The residues of a sequence sum to what its 4-mers add, less what they would add in a sequence of average residues.
+    Genes are not changed, as in `attribute`.
+
+    Parameters
+    ----------
+    model
+        A trained model, or several together; one without such a reading adds 0.
+    dataset, index
+        The n sequences.
+    background
+        Frequencies of the amino acids in the average residue, (20,).
+    output
+        Which of the T outputs.
+    """
+    scales, _ = model.units
+    members = zip(model.members, scales[:, output].tolist(), strict=True)
+    weights = sum(scale * _kmer_weights(member, output) for member, scale in members) / len(model.members)
+    weights = weights - _mean_weight(np.asarray(weights), background)
+    found: list[Floats] = [np.zeros(0)] * len(index)
+    for position, at in index.by_repertoire():
+        repertoire = dataset[position]
+        for place, row in zip(at.tolist(), index.rows[at].tolist(), strict=True):
+            found[place] = _share(repertoire, row, weights) / (len(repertoire) + NOISE_SEQUENCES)
+    whole = np.full((len(index), max(map(len, found), default=0)), np.nan)
+    for place, own in enumerate(found):
+        whole[place, : len(own)] = own
+    return whole
+
+
+def _kmer_weights(member: TrainedModel, output: int) -> Floats:
+    """Return the weights of the 4-mers in a network, times the gain of the reading, (M,); 0 without this reading."""
+    weights = np.zeros(len(AMINO_ACIDS) ** K)
+    readings = member.network.readings
+    if readings is not None:
+        for reading, gain in zip(readings, readings.gains[:, output].tolist(), strict=True):
+            if isinstance(reading, CompositionReading):
+                weights += gain * reading.kmer_weights[output].double().cpu().numpy()
+    return weights
+
+
+def _mean_weight(weights: Floats, background: Floats) -> float:
+    """Return the expected weight of a 4-mer of independent residues with these frequencies, (20,)."""
+    mean = weights.reshape([len(AMINO_ACIDS)] * K)  # (M,) -> (20, 20, 20, 20)
+    for _ in range(K):
+        mean = mean @ background
+    return float(mean)
+
+
+def _share(repertoire: Repertoire, row: int, weights: Floats) -> Floats:
+    """Return the weights of a sequence's 4-mers, shared by their residues, (length,)."""
+    start, stop = repertoire.offsets[row : row + 2].tolist()
+    residues = np.asarray(repertoire.residues[start:stop], np.int64)
+    added = np.zeros(len(residues))
+    n_kmers = len(residues) - K + 1
+    if n_kmers > 0:
+        codes = np.zeros(n_kmers, np.int64)
+        for place in range(K):
+            codes = codes * len(AMINO_ACIDS) + residues[place : place + n_kmers]
+        for place in range(K):
+            added[place : place + n_kmers] += weights[codes] / K
+    return added

@@ -1,0 +1,92 @@
+"""What residues add through the composition: exact sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.interpretation.attributions import attribute
+from deeprc.interpretation.composition_residues import composition_residues
+from deeprc.interpretation.residue_counts import residue_frequencies
+from deeprc.interpretation.sequence_index import SequenceIndex
+from deeprc.readings.composition import CompositionReading
+from deeprc.runs.run import Run
+from deeprc.training.model import Ensemble, TrainedModel
+from tests.toys.toy_readings import Clones, with_readings
+
+TARGETS = ("status=case", "age:regression")
+
+
+@pytest.fixture(scope="module")
+def plain(run_factory: Callable[..., Run], cohort: RepertoireDataset) -> TrainedModel:
+    return run_factory(cohort, "n_updates=1", targets=TARGETS).model
+
+
+@pytest.fixture(scope="module")
+def model(plain: TrainedModel) -> TrainedModel:
+    """A model whose composition is linear in 4-mers, with random weights."""
+    reading = CompositionReading(2)
+    reading.kmer_weights.copy_(torch.randn(reading.kmer_weights.shape, generator=torch.Generator().manual_seed(0)))
+    return with_readings(plain, reading, Clones("WWHW", [1.0, 1.0]), gain=3.0)
+
+
+def test_residues_sum_to_what_comes_through_the_composition(model: TrainedModel, cohort: RepertoireDataset) -> None:
+    index = SequenceIndex(np.array([1, 1, 4]), np.array([5, 0, 7]))
+    frequencies = residue_frequencies(cohort)
+    found = composition_residues(model, cohort, index, output=1, background=frequencies)
+    readings = model.network.readings
+    assert readings is not None
+    weights = 3.0 * readings.members["composition"].kmer_weights[1].double().numpy()
+    mean = (
+        weights
+        @ np.multiply.outer(np.multiply.outer(np.multiply.outer(*2 * [frequencies]), frequencies), frequencies).ravel()
+    )
+    for place, (position, row) in enumerate(zip(index.positions, index.rows, strict=True)):
+        repertoire = cohort[position]
+        length = len(repertoire.sequences.decode()[row])
+        through = model.score_sequences(cohort, position).through["composition"][row, 1]
+        baseline = (length - 3) * mean / (len(repertoire) + 1000)
+        assert found[place, :length].sum() == pytest.approx(through - baseline, rel=1e-5)
+        assert np.isnan(found[place, length:]).all()
+
+
+def test_a_residue_has_a_quarter_of_each_4_mer_that_holds_it(plain: TrainedModel, cohort: RepertoireDataset) -> None:
+    reading = CompositionReading(2)
+    letters = [*"ACDEFGHIKLMNPQRSTVWY"]
+    code = 0
+    for letter in "WWHW":
+        code = code * 20 + letters.index(letter)
+    reading.kmer_weights[0, code] = 4.0
+    text = cohort[1].sequences.decode()[0]
+    start = text.index("WWHW")
+    index = SequenceIndex(np.array([1]), np.array([0]))
+    found = composition_residues(with_readings(plain, reading), cohort, index, background=np.eye(20)[0])
+    expected = np.zeros(len(text))
+    expected[start : start + 4] = 1 / (len(cohort[1]) + 1000)
+    np.testing.assert_allclose(found[0, : len(text)], expected)
+
+
+def test_models_together(model: TrainedModel, plain: TrainedModel, cohort: RepertoireDataset) -> None:
+    index, frequencies = SequenceIndex(np.array([3]), np.array([2])), residue_frequencies(cohort)
+    both = composition_residues(Ensemble.of([model, plain]), cohort, index, background=frequencies)
+    alone = composition_residues(model, cohort, index, background=frequencies)
+    np.testing.assert_allclose(both, alone / 2)
+    assert not composition_residues(plain, cohort, index, background=frequencies).any()
+    assert composition_residues(model, cohort, index.take(np.zeros(0, np.int64)), background=frequencies).shape == (
+        0,
+        0,
+    )
+
+
+def test_attributions_contain_them(model: TrainedModel, plain: TrainedModel, cohort: RepertoireDataset) -> None:
+    index, frequencies = SequenceIndex(np.array([1, 4]), np.array([5, 7])), residue_frequencies(cohort)
+    found, attended = (attribute(each, cohort, index, output=1, steps=8) for each in (model, plain))
+    composed = composition_residues(model, cohort, index, output=1, background=frequencies)
+    np.testing.assert_allclose(found.residues, attended.residues + composed)
+    np.testing.assert_allclose(found.change, attended.change + np.nansum(composed, axis=1))
+    np.testing.assert_array_equal(found.kernels, attended.kernels)
+    np.testing.assert_allclose(found.convergence_delta, attended.convergence_delta, atol=1e-12)
