@@ -2,7 +2,7 @@
 
 python benchmarks/readings.py [--repertoires 100] [--sequences 25000] [--clones 1000]
 
-The readings that are timed in updates and in scoring are of the given size, whatever the cohort says: a weight for every
+The readings that are timed in updates and in scoring have the given size, whatever the cohort says: a weight of every
 4-mer and gene, and a memory of clones half of which retrieve their neighbours, too.
 """
 

@@ -153,6 +153,9 @@ class TrainingConfig:
         "largest share of kernels that start from label-associated motifs (needs abundance=none); 0: none",
         high=1,
     )
+    readings_use_validation: bool = _choice(
+        True, "learn readings (composition, clones) from the validation repertoires too, with cross-fitted scores"
+    )
     device_cache: Literal["auto", "always", "never"] = _choice(
         "auto", "copy all sequences to the GPU once; auto: if they need at most half of its free memory"
     )

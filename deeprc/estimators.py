@@ -141,7 +141,7 @@ class RepertoireEstimator(BaseEstimator):  # type: ignore[misc]
     """A parameter of which many values can be tried in about the time of one; see `BinaryClassifier.decision_path`."""
 
     uses_validation: ClassVar[bool] = False
-    """Whether `fit` takes `X_validation` and `y_validation` for early stopping."""
+    """Whether `fit` takes `X_validation` and `y_validation` for early stopping, and the `groups` of X."""
 
     def check_parameters(self) -> None:
         """Raise InputError if a parameter is wrong for any cohort."""

@@ -75,6 +75,8 @@ class Job:
         regression the number, float64, NaN where missing.
     task
         The target.
+    groups
+        Repertoires of the cohort with equal numbers are of one donor, (B,) int64; None: each is its own.
     """
 
     key: str
@@ -87,6 +89,7 @@ class Job:
     split: Split
     labels: NDArray[Any]
     task: Task
+    groups: NDArray[np.int64] | None = None
 
 
 def job_key(*parts: Any) -> str:
@@ -169,7 +172,8 @@ def _fitted(job: Job, dataset: RepertoireDataset) -> BaseEstimator | OneVsRest:
     sides = [(dataset[rows], job.labels[rows]) for rows in (job.split.train, job.split.validation)]
     (X, y), (X_validation, y_validation) = sides
     if getattr(estimator, "uses_validation", False):
-        return estimator.fit(X, y, X_validation=X_validation, y_validation=y_validation)
+        groups = None if job.groups is None else job.groups[job.split.train]
+        return estimator.fit(X, y, groups=groups, X_validation=X_validation, y_validation=y_validation)
     return estimator.fit(X, y)
 
 

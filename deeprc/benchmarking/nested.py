@@ -98,6 +98,8 @@ class NestedPlan:
         The digest of `cohort_digest`.
     methods
         The methods that are compared.
+    groups
+        Repertoires with equal numbers are of one donor, (B,) int64; None: each is its own.
     """
 
     dataset: RepertoireDataset
@@ -107,6 +109,7 @@ class NestedPlan:
     seed: int
     content: str
     methods: tuple[Method, ...]
+    groups: NDArray[np.int64] | None = None
 
     @property
     def n_folds(self) -> int:
@@ -145,15 +148,27 @@ class NestedPlan:
     def _job(self, method: Method, fold: int, kind: Any, settings: tuple[Setting, ...]) -> Job:
         kind_of = type(method.estimator)
         what = f"{kind_of.__module__}:{kind_of.__qualname__}", _source(kind_of), method.estimator.get_params(), settings
-        folds = self.fold_of.tolist(), self.labels.tolist(), fold, self.task.kind
+        groups = None if self.groups is None else self.groups.tolist()
+        folds = self.fold_of.tolist(), self.labels.tolist(), fold, self.task.kind, groups
         key = job_key(method.name, kind, *what, folds, self.content, package_version("deeprc"))
         container: object = self.dataset.container
         whole = isinstance(container, Container) and np.array_equal(
             self.dataset.rows, np.arange(len(container.repertoire_ids))
         )
         cohort = str(self.dataset.container.path) if whole else self.dataset
-        sides = self.split(fold)
-        return Job(key, method.name, fold, kind, cohort, method.estimator, settings, sides, self.labels, self.task)
+        return Job(
+            key=key,
+            method=method.name,
+            fold=fold,
+            kind=kind,
+            cohort=cohort,
+            estimator=method.estimator,
+            settings=settings,
+            split=self.split(fold),
+            labels=self.labels,
+            task=self.task,
+            groups=self.groups,
+        )
 
 
 def _source(kind: type) -> str:

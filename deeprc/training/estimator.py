@@ -6,12 +6,13 @@ Letters: B repertoires, C classes.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.model_selection import train_test_split
+from sklearn.model_selection import GroupShuffleSplit, StratifiedGroupKFold, train_test_split
 from sklearn.utils.validation import check_is_fitted
 
 from deeprc.config import config_from_mapping, load_config
@@ -63,9 +64,11 @@ class DeepRCEstimator(RepertoireEstimator):
         """Return what is predicted."""
         raise NotImplementedError
 
-    def _train(self, train: Fold, validation: Fold) -> None:
+    def _train(self, train: Fold, validation: Fold, *, readings_use_validation: bool) -> None:
         """Train on a fold; early stopping watches the other."""
         config = load_config(self.config, self.overrides or {})
+        if not readings_use_validation:
+            config = replace(config, training=replace(config.training, readings_use_validation=False))
         config = with_visible_residues(config, [train.dataset, validation.dataset])
         trainer = Trainer(config, [self._task()], train, validation, seed=self.seed, device=resolve_device(self.device))
         self.history_ = trainer.fit().history
@@ -84,13 +87,14 @@ class DeepRCEstimator(RepertoireEstimator):
     def _split(self, fold: Fold, n_held_out: int, *, stratify: bool) -> tuple[Fold, Fold]:
         """Return what to learn from and what early stopping watches, two parts of a fold whose order is irrelevant."""
         fold = fold.ordered()
-        parts = train_test_split(
-            np.arange(len(fold.labels)),
-            test_size=n_held_out,
-            stratify=fold.labels[:, 0] if stratify else None,
-            random_state=self.seed,
-        )
-        train, held_out = (Fold(fold.dataset[part], fold.labels[part]) for part in parts)
+        strata = fold.labels[:, 0] if stratify else None
+        if fold.groups is None:
+            parts = train_test_split(
+                np.arange(len(fold.labels)), test_size=n_held_out, stratify=strata, random_state=self.seed
+            )
+        else:
+            parts = _split_by_group(fold.groups, n_held_out, strata, self.seed)
+        train, held_out = (fold.take(part) for part in parts)
         return train, held_out
 
     def _outputs(self, X: RepertoireDataset) -> torch.Tensor:
@@ -122,6 +126,29 @@ class DeepRCEstimator(RepertoireEstimator):
         tensors = {name.removeprefix("network."): torch.from_numpy(array) for name, array in weights.items()}
         load_weights(network, tensors, where)
         self.model_ = TrainedModel(tasks, network.eval(), config)
+
+
+def _group_codes(X: RepertoireDataset, groups: ArrayLike | None) -> NDArray[np.int64] | None:
+    """Return the number of each repertoire's group, (B,); None without groups."""
+    if groups is None:
+        return None
+    given = np.asarray(groups)
+    if given.shape != (len(X),):
+        raise ValueError(f"groups: expected {len(X)} values, found {given.shape}")
+    return np.unique(given, return_inverse=True)[1]
+
+
+def _split_by_group(
+    groups: NDArray[np.int64], n_held_out: int, strata: NDArray[np.float64] | None, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows to learn from, and about n rows of other groups to hold out."""
+    if strata is None:
+        splitter = GroupShuffleSplit(1, test_size=min(0.5, n_held_out / len(groups)), random_state=seed)
+    else:
+        n_folds = max(2, round(len(groups) / n_held_out))
+        splitter = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed)
+    train, held_out = next(splitter.split(groups, strata, groups))
+    return train, held_out
 
 
 class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
@@ -158,13 +185,15 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
         X: RepertoireDataset,
         y: ArrayLike,
         *,
+        groups: ArrayLike | None = None,
         X_validation: RepertoireDataset | None = None,
         y_validation: ArrayLike | None = None,
     ) -> DeepRCClassifier:
         """Train on the repertoires X, (B,), with labels y, (B,), of any type; at least two per class.
 
-        Early stopping watches the validation repertoires, where they are given, and else a share of X. The order of X
-        does not matter.
+        Early stopping watches the validation repertoires, where they are given, and else a share of X. Only of the
+        latter do the network's readings learn, too. Repertoires with equal `groups`, (B,), are of one donor: neither
+        this share nor an inner fold separates them. The order of X does not matter.
 
         Raises
         ------
@@ -176,13 +205,13 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
         """
         share = self._checked_share()
         self.classes_, index = encode_labels(X, y)
-        train = Fold(X, index.astype(np.float64)[:, None])
+        train = Fold(X, index.astype(np.float64)[:, None], _group_codes(X, groups))
         if X_validation is None:
             n_held_out = max(len(self.classes_), round(share * len(index)))
             train, validation = self._split(train, n_held_out, stratify=True)
         else:
             validation = Fold(X_validation, self._index(X_validation, y_validation).astype(np.float64)[:, None])
-        self._train(train, validation)
+        self._train(train, validation, readings_use_validation=X_validation is None)
         return self
 
     def _index(self, X: RepertoireDataset, y: ArrayLike | None) -> NDArray[np.int64]:
@@ -228,13 +257,15 @@ class DeepRCRegressor(RepertoireRegressor, DeepRCEstimator):
         X: RepertoireDataset,
         y: ArrayLike,
         *,
+        groups: ArrayLike | None = None,
         X_validation: RepertoireDataset | None = None,
         y_validation: ArrayLike | None = None,
     ) -> DeepRCRegressor:
         """Train on the repertoires X, (B,), with numbers y, (B,); at least two different ones.
 
-        Early stopping watches the validation repertoires, where they are given, and else a share of X. The order of X
-        does not matter.
+        Early stopping watches the validation repertoires, where they are given, and else a share of X. Only of the
+        latter do the network's readings learn, too. Repertoires with equal `groups`, (B,), are of one donor: neither
+        this share nor an inner fold separates them. The order of X does not matter.
 
         Raises
         ------
@@ -245,7 +276,7 @@ class DeepRCRegressor(RepertoireRegressor, DeepRCEstimator):
         """
         share = self._checked_share()
         numbers = validate_numbers(X, y)
-        train = Fold(X, numbers[:, None])
+        train = Fold(X, numbers[:, None], _group_codes(X, groups))
         if X_validation is None:
             train, validation = self._split(train, max(1, round(share * len(numbers))), stratify=False)
         else:
@@ -254,7 +285,7 @@ class DeepRCRegressor(RepertoireRegressor, DeepRCEstimator):
                 raise ValueError(f"y_validation: expected {len(X_validation)} numbers, found {y_validation!r}")
             validation = Fold(X_validation, known[:, None])
         self.mean_, self.scale_ = float(train.labels.mean()), float(train.labels.std()) or 1.0
-        self._train(train, validation)
+        self._train(train, validation, readings_use_validation=X_validation is None)
         return self
 
     def predict(self, X: RepertoireDataset) -> NDArray[np.float64]:

@@ -262,13 +262,16 @@ class Trainer:
         self._best = _copied(self.network)
 
     def _learn_readings(self) -> None:
-        """Learn the readings, from the validation repertoires too, and give the network those that say something.
+        """Learn the readings, and give the network those that say something.
+
+        With `readings_use_validation` they learn from the validation repertoires, too.
 
         Early stopping is not misled, because the validation repertoires have cross-fitted scores as well. Those of
         another container are not learned from.
         """
         folds = [self.train]
-        if self.validation.dataset.container is self.train.dataset.container:
+        together = self.validation.dataset.container is self.train.dataset.container
+        if together and self.config.training.readings_use_validation:
             folds.append(self.validation)
         cohort = Fold.join(folds)
         order = canonical_order(cohort.dataset, cohort.labels)
