@@ -101,9 +101,8 @@ def _trainer(dataset: RepertoireDataset, n_clones: int, has_readings: bool) -> T
     trainer = Trainer(config, tasks, fold, fold, seed=0, device=CPU)
     if has_readings:
         readings = [_composition(dataset), _memory(dataset, n_clones)]
-        trainer._attach(readings)
-        scores = np.zeros((len(dataset), len(readings), 1))
-        trainer._give_scores(scores, scores)
+        trainer.network.attach_readings(readings)
+        trainer._make_ready()
     trainer.network.train()
     return trainer
 

@@ -198,6 +198,11 @@ _SECTIONS: dict[str, type[NetworkConfig] | type[TrainingConfig]] = {
     "network": NetworkConfig,
     "training": TrainingConfig,
 }
+_BEFORE: dict[str, dict[str, Any]] = {
+    "network": {"composition": False, "clones": False},
+    "training": {"seeded_start": 0.0, "weight_average": 0.0, "least_gain": 0.0},
+}
+"""Settings of stored configurations that lack them."""
 _SECTION_OF = {f.name: name for name, section in _SECTIONS.items() for f in fields(section)}
 
 
@@ -317,8 +322,13 @@ def load_config(name: str | Path = "deeprc", overrides: Sequence[str] | Mapping[
 
 
 def config_from_mapping(settings: Mapping[str, Any], *, source: str) -> Config:
-    """Build a configuration from nested dictionaries, as read from YAML; raises like `load_config`."""
-    return _build(settings, [], source=source)
+    """Build a configuration that was stored with a model, from nested dictionaries; raises like `load_config`.
+
+    What the version that stored it did not have is off.
+    """
+    given = {name: part for name, part in settings.items() if isinstance(part, Mapping)}
+    complete = {name: {**_BEFORE[name], **part} for name, part in given.items() if name in _BEFORE}
+    return _build({**settings, **complete}, [], source=source)
 
 
 def _read_yaml(name: str | Path) -> dict[str, dict[str, Any]]:

@@ -40,6 +40,8 @@ def test_the_paper_preset_is_the_paper() -> None:
         n_heads=1,
         convolution_gain=1.0,
         standardise=False,
+        composition=False,
+        clones=False,
     )
     assert config.training == TrainingConfig(
         n_updates=100_000, batch_size=4, n_sequences=10_000, top_fraction=0.1, learning_rate=1e-4,

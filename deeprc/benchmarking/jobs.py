@@ -172,8 +172,8 @@ def _fitted(job: Job, dataset: RepertoireDataset) -> BaseEstimator | OneVsRest:
     sides = [(dataset[rows], job.labels[rows]) for rows in (job.split.train, job.split.validation)]
     (X, y), (X_validation, y_validation) = sides
     if getattr(estimator, "uses_validation", False):
-        groups = None if job.groups is None else job.groups[job.split.train]
-        return estimator.fit(X, y, groups=groups, X_validation=X_validation, y_validation=y_validation)
+        donors = {} if job.groups is None else {"groups": job.groups[job.split.train]}
+        return estimator.fit(X, y, X_validation=X_validation, y_validation=y_validation, **donors)
     return estimator.fit(X, y)
 
 

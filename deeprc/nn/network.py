@@ -170,10 +170,18 @@ class DeepRC(nn.Module):
         self.n_outputs = n_outputs
         self.readings: Readings | None = None
 
-    def attach_readings(self, readings: Sequence[Reading]) -> None:
-        """Let these readings add to the outputs, with gains of 1; none leaves the network as it is."""
+    def attach_readings(self, readings: Sequence[Reading], digests: Sequence[str] = ()) -> None:
+        """Let these readings add to the outputs, with gains of 1; none leaves the network as it is.
+
+        Parameters
+        ----------
+        readings
+            The readings.
+        digests
+            The digests of the repertoires from which they learned; see `Readings`.
+        """
         if readings:
-            self.readings = Readings(readings, self.n_outputs).to(self.pooling.queries.device)
+            self.readings = Readings(readings, self.n_outputs, digests).to(self.pooling.queries.device)
 
     @property
     def gene_names(self) -> GeneNames | None:

@@ -86,7 +86,10 @@ class Reading(nn.Module):
 
 
 class Readings(nn.Module):
-    """The readings of a network, with their learned gains.
+    """The readings of a network, with their learned gains, and the cross-fitted scores of what they learned from.
+
+    A repertoire from which the readings learned has its cross-fitted scores wherever it is met: in training, and in any
+    prediction. It is known by its content.
 
     Parameters
     ----------
@@ -94,17 +97,28 @@ class Readings(nn.Module):
         The readings, at least one, each with a name of its own.
     n_outputs
         T.
+    digests
+        The digests of the K different repertoires from which the readings learned, see `Repertoire.digest`.
 
     Attributes
     ----------
     gains
         What the scores are multiplied by, (Q, T); they start at 1.
+    known_sizes, known_scores
+        The numbers of sequences of these repertoires, (K,), and their cross-fitted scores, (K, Q, T).
     """
 
-    def __init__(self, readings: Sequence[Reading], n_outputs: int) -> None:
+    known_sizes: Tensor
+    known_scores: Tensor
+
+    def __init__(self, readings: Sequence[Reading], n_outputs: int, digests: Sequence[str] = ()) -> None:
         super().__init__()
         self.members = nn.ModuleDict({reading.name: reading for reading in readings})
         self.gains = nn.Parameter(torch.ones(len(readings), n_outputs))
+        self.digests = tuple(digests)
+        self._index_of = {digest: index for index, digest in enumerate(self.digests)}
+        self.register_buffer("known_sizes", torch.zeros(len(self.digests), dtype=torch.int64))
+        self.register_buffer("known_scores", torch.zeros(len(self.digests), *self.gains.shape))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -114,23 +128,48 @@ class Readings(nn.Module):
     def __iter__(self) -> Iterator[Reading]:
         return iter(cast("Iterable[Reading]", self.members.values()))
 
+    @torch.no_grad()
+    def remember(self, dataset: RepertoireDataset, scores: Floats) -> None:
+        """Keep the cross-fitted scores of the repertoires from which the readings learned, (B, Q, T)."""
+        at = [self._index_of[repertoire.digest()] for repertoire in dataset]
+        self.known_sizes[at] = torch.from_numpy(dataset.n_sequences).to(self.known_sizes)
+        self.known_scores[at] = torch.from_numpy(scores).to(self.known_scores)
+
     def forward(self, scores: Tensor) -> Tensor:
         """Return what the readings add to the outputs, (B, T), from their scores, (B, Q, T)."""
         return (scores * self.gains).sum(dim=1)
 
     def score(self, repertoire: Repertoire) -> Floats:
-        """Return the scores of a repertoire, (Q, T)."""
-        return np.stack([reading.score(repertoire) for reading in self])
+        """Return the scores of a repertoire, (Q, T), cross-fitted if the readings learned from it."""
+        known = self._known(repertoire)
+        return np.stack([reading.score(repertoire) for reading in self]) if known is None else known
 
     def contributions(self, repertoire: Repertoire) -> Floats:
-        """Return what each sequence adds to the outputs through each reading, (Q, N, T)."""
-        gains = self.gains.detach().double().cpu().numpy()
-        parts = [reading.contributions(repertoire) * gain for reading, gain in zip(self, gains, strict=True)]
-        return np.stack(parts)
+        """Return what each sequence adds to the outputs through each reading, (Q, N, T).
+
+        If the readings learned from the repertoire, the difference between the cross-fitted score and the sum of what
+        the sequences add is shared equally by all sequences.
+        """
+        parts = np.stack([reading.contributions(repertoire) for reading in self])
+        known = self._known(repertoire)
+        if known is not None and len(repertoire):
+            parts += (known - parts.sum(axis=1))[:, None] / len(repertoire)
+        return np.asarray(parts * self.gains.detach().double().cpu().numpy()[:, None])
+
+    def _known(self, repertoire: Repertoire) -> Floats | None:
+        """Return the cross-fitted scores of a repertoire from which the readings learned, (Q, T)."""
+        if len(repertoire) not in self._sizes:
+            return None  # so that large new repertoires need no digest
+        index = self._index_of.get(repertoire.digest())
+        return None if index is None else np.asarray(self.known_scores[index].double().cpu().numpy())
+
+    @property
+    def _sizes(self) -> set[int]:
+        return set(self.known_sizes.tolist()) if self.digests else set()
 
 
 class ReadingScores:
-    """The scores of all repertoires of a dataset: given ones, or those that the readings compute when asked for.
+    """The scores of all repertoires of a dataset, computed when they are asked for.
 
     Parameters
     ----------
@@ -138,25 +177,29 @@ class ReadingScores:
         The readings.
     dataset
         The repertoires.
-    known
-        Scores that are given, (B, Q, T): the cross-fitted ones of training repertoires.
     """
 
-    def __init__(self, readings: Readings, dataset: RepertoireDataset, known: Floats | None = None) -> None:
+    def __init__(self, readings: Readings, dataset: RepertoireDataset) -> None:
         self._readings, self._dataset = readings, dataset
-        shape = (len(dataset), *readings.gains.shape)
-        self._table = torch.full(shape, torch.nan) if known is None else torch.from_numpy(known).float()
-        self._is_known = np.full(len(dataset), known is not None)
+        self._table = torch.full((len(dataset), *readings.gains.shape), torch.nan)
+        self._is_known = np.zeros(len(dataset), bool)
+        self._copies: dict[torch.device, Tensor] = {}
+
+    def compute(self) -> None:
+        """Compute the scores of all repertoires."""
+        self._compute(range(len(self._dataset)))
 
     def at(self, positions: Tensor) -> Tensor:
         """Return the scores of the repertoires at some positions, (B, Q, T) float32, on the device of the positions."""
-        if not self._is_known.all():
+        if positions.device.type == "cpu":
             self._compute(positions.tolist())
-        if self._table.device != positions.device:
-            self._table = self._table.to(positions.device)
-        return self._table[positions]
+            return self._table[positions]
+        if positions.device not in self._copies:  # a recorded graph reads it, so it stays where it is
+            self.compute()
+            self._copies[positions.device] = self._table.to(positions.device)
+        return self._copies[positions.device][positions]
 
-    def _compute(self, positions: Sequence[int]) -> None:
+    def _compute(self, positions: Iterable[int]) -> None:
         for position in positions:
             if not self._is_known[position]:
                 scores = torch.from_numpy(self._readings.score(self._dataset[position])).float()

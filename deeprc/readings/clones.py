@@ -34,9 +34,11 @@ from deeprc.errors import InputError
 from deeprc.nn.readings import Reading
 from deeprc.readings.clones_description import Description, Part, parse_description
 from deeprc.readings.clones_evidence import N_PARAMETERS, Direction, EvidenceKind, compute_evidence
+from deeprc.readings.genes import check_some_genes_known
 
 __all__ = ["CloneHits", "CloneReading", "Memory"]
 
+_MAX_LOG_RATE = 100.0
 _MATCHES = ("exact", "one substitution")
 _CARRIERS = ("carriers_positive", "carriers_negative")
 Floats = NDArray[np.float64]
@@ -196,6 +198,10 @@ class CloneReading(Reading):
         """Return the hits, and the score of each output without any, (T,)."""
         if self._search is None:
             self._search = NeighbourSearch(self.clones, _numbers(self.is_ball) > 0)
+        sequences = repertoire.container.sequences
+        for name, known in self._description.genes.items():
+            if name in sequences.genes:
+                check_some_genes_known(repertoire.container.path, name, known, sequences.genes[name].vocabulary)
         rows, clones, mismatches = self._search.find_in(repertoire)
         n = count_distinct(repertoire, list(self._description.genes))
         hits_of = np.bincount(clones, minlength=len(self.is_ball))  # of each clone
@@ -271,7 +277,8 @@ class CloneReading(Reading):
         _check_range(f"{where}: carriers", _numbers(self.carriers), np.iinfo(np.int64).max)
         _check_range(f"{where}: tests", _numbers(self.tests), 1)
         for part, parameters, *_ in self._spans():
-            if not np.isfinite(parameters).all() or (part.kind == "odds" and parameters.min() <= 0):
+            is_wrong = parameters.min() <= 0 if part.kind == "odds" else abs(parameters[2]) > _MAX_LOG_RATE
+            if not np.isfinite(parameters).all() or is_wrong:
                 raise InputError(f"{where}: evidence: expected finite numbers, positive ones for classes")
 
     def _max_code(self, gene: str) -> int:

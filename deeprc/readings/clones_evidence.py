@@ -31,7 +31,8 @@ Direction = Literal["up", "down"]
 """Whether repertoires with a higher (`up`) or a lower (`down`) label carry the clones more often."""
 
 N_PARAMETERS = 4
-"""`odds`: alpha and beta of both classes, the negative one first; `rate`: slope, the centre of log rates, 0, 0."""
+"""`odds`: alpha and beta of both classes, the negative one first; `rate`: slope, the centre of log rates, the usual
+log rate, 0."""
 
 Floats = NDArray[np.float64]
 
@@ -61,11 +62,12 @@ def fit_evidence(kind: EvidenceKind, k: NDArray[np.int64], n: NDArray[np.int64],
     if kind == "odds":
         parameters[:] = fit_two_beta_binomials(k, n, values > 0).ravel()
         return parameters
-    rates = _log_rates(k, n)
+    usual = float(np.log((k.sum() + 0.5) / (n.sum() + 1.0)))
+    rates = _log_rates(k, n, usual)
     centred, spread = rates - rates.mean(), rates.var()
     if spread > 0:
         slope = (centred * (values - values.mean())).mean() / (spread * (1 + 1 / len(k)))
-        parameters[:2] = slope, rates.mean()
+        parameters[:3] = slope, rates.mean(), usual
     return parameters
 
 
@@ -73,13 +75,15 @@ def compute_evidence(kind: EvidenceKind, parameters: Floats, k: ArrayLike, n: Ar
     """Return what k associated ones among n clones say, (B,): log odds without a prior, or a difference of numbers."""
     if not parameters.any():
         return np.zeros(np.shape(k))
+    k = np.minimum(k, n)  # one sequence may retrieve several clones
     if kind == "odds":
         return beta_binomial_log_odds(parameters.reshape(2, 2), k, n)
-    return np.asarray(parameters[0] * (_log_rates(k, n) - parameters[1]))
+    return np.asarray(parameters[0] * (_log_rates(k, n, parameters[2]) - parameters[1]))
 
 
-def _log_rates(k: ArrayLike, n: ArrayLike) -> Floats:
-    return np.asarray(np.log((np.asarray(k) + 0.5) / (np.asarray(n) + 1.0)))
+def _log_rates(k: ArrayLike, n: ArrayLike, usual: float) -> Floats:
+    """Return log rates, (B,), with half a clone added at the usual rate, so that few sequences say little."""
+    return np.asarray(np.log((np.asarray(k) + 0.5) / (np.asarray(n) + 0.5 * np.exp(-usual))))
 
 
 class HeldOut(NamedTuple):

@@ -36,13 +36,9 @@ _MIN_Z = 3.0
 """How surely scores must go with the labels. Without a signal, one cohort in ten is beyond this, not one in a thousand,
 because repertoires that are held out one after the other share their clones."""
 
-_SCALES = (
-    0.1,
-    0.25,
-    0.5,
-    0.75,
-    1.0,
-)  # of scores, for gains: those of small cohorts are too sure; networks learn a scale
+_SCALES = (0.1, 0.25, 0.5, 0.75, 1.0)
+"""Scales of scores, for gains: scores of small cohorts are too sure, and networks learn a scale."""
+
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
@@ -126,7 +122,7 @@ def _select_answers(answers: Sequence[_Answer]) -> list[_Answer]:
     """Return the answers that say something of held-out repertoires; of one output both if that is better than one."""
     kept: list[_Answer] = []
     for _, group in groupby(answers, key=lambda answer: answer.question.output):
-        useful = [answer for answer in group if answer.is_useful]
+        useful = [answer for answer in group if answer.is_useful and _joint_gain([answer]) > 0]
         if len(useful) > 1:
             useful = max(([useful[0]], [useful[1]], useful), key=_joint_gain)
         kept += useful

@@ -32,6 +32,7 @@ from deeprc.datasets.sequences import GENE_FIELDS, SequenceArrays
 from deeprc.documents import abbreviate, validate
 from deeprc.errors import InputError
 from deeprc.nn.readings import Reading
+from deeprc.readings.genes import check_some_genes_known
 
 __all__ = ["NOISE_SEQUENCES", "CompositionReading", "K", "centred_log_ratios"]
 
@@ -118,7 +119,9 @@ class CompositionReading(Reading):
                 if field not in sequences.genes:
                     where = f"{repertoire.container.path}: has no {field}"
                     raise InputError(f"{where}, from which the model reads the composition of repertoires")
-                table, of_absent = self._gene_shares(field, sequences.genes[field])
+                calls = sequences.genes[field]
+                check_some_genes_known(repertoire.container.path, field, names, calls.vocabulary)
+                table, of_absent = self._gene_shares(field, calls)
             tables.append(table)
             constants = constants + of_absent
         arrays = sequences.arrays([field for field, names in self.genes.items() if names])

@@ -42,7 +42,8 @@ _CS = tuple(10.0**exponent for exponent in range(-2, 5))
 _N_FOLDS = 10
 _N_REPEATS, _FEW = 3, 200  # how often few repertoires are cut into folds
 _N_BINS = 4  # of numbers, by which folds are stratified
-_MIN_ERRORS = 1.5  # standard errors that a mean gain must be above 0; with permuted labels, 4 to 8% of readings are
+_MIN_LABELS = 20  # with fewer, one cohort without a signal in four would have a reading
+_MIN_ERRORS, _MORE_ERRORS = 1.5, 30.0  # standard errors that a mean gain must be above 0: a + b / n of n donors
 _SLOPE_PENALTY = 1e-2  # of a squared slope for standardised scores
 
 
@@ -118,19 +119,22 @@ def _fit_task(features: CompositionFeatures, cohort: TrainingCohort, labels: Flo
     known = np.flatnonzero(~np.isnan(labels))
     numbers = labels[known]
     is_number = task.kind == "regression"
-    strata = _bins(numbers) if is_number else numbers.astype(np.int64)
     groups = None if cohort.groups is None else cohort.groups[known]
     digests = np.array(repertoire_digests(cohort.dataset))[known].tolist()
     n_repeats = _N_REPEATS if len(known) <= _FEW else 1
-    folds = [grouped_folds(digests, strata, _N_FOLDS, groups=groups, repeat=repeat) for repeat in range(n_repeats)]
     if is_number:
         targets = [(numbers - task.mean) / task.scale]
     elif task.kind == "binary":
         targets = [numbers]
     else:
         targets = [(numbers == index).astype(np.float64) for index in range(len(task.classes))]
-    problem = _Problem(features, known, folds, groups, is_number)
-    return [_fit_output(problem, target) for target in targets]
+
+    def fit(target: Floats) -> _Model | None:
+        strata = _bins(numbers) if is_number else target.astype(np.int64)
+        folds = [grouped_folds(digests, strata, _N_FOLDS, groups=groups, repeat=repeat) for repeat in range(n_repeats)]
+        return _fit_output(_Problem(features, known, folds, groups, is_number), target)
+
+    return [fit(target) for target in targets]
 
 
 def _bins(numbers: Floats) -> NDArray[np.int64]:
@@ -141,7 +145,7 @@ def _bins(numbers: Floats) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class _Problem:
-    """What the outputs of one task have in common.
+    """The repertoires of one output, and how they are held out.
 
     Attributes
     ----------
@@ -283,4 +287,5 @@ def _is_clear(gains: Floats, groups: NDArray[np.int64] | None) -> bool:
     sums = np.bincount(donors, gains)
     residuals = sums - gains.mean() * np.bincount(donors)
     error = np.sqrt(float(residuals @ residuals) * len(sums) / max(len(sums) - 1, 1)) / len(gains)
-    return bool(gains.mean() > _MIN_ERRORS * error)
+    needed = _MIN_ERRORS + _MORE_ERRORS / len(sums)
+    return bool(len(gains) >= _MIN_LABELS and gains.mean() > needed * error)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from deeprc.config import NetworkConfig
-from deeprc.documents import abbreviate
+from deeprc.documents import abbreviate, validate
 from deeprc.errors import InputError
+from deeprc.nn.network import DeepRC
 from deeprc.nn.readings import Reading, Readings
 from deeprc.outputs import output_names
 from deeprc.readings.clones import CloneReading
@@ -17,7 +19,7 @@ from deeprc.readings.composition import CompositionReading
 from deeprc.readings.composition_fit import fit_composition
 from deeprc.tasks import Task
 
-__all__ = ["describe_fits", "describe_readings", "fit_readings", "readings_from_descriptions"]
+__all__ = ["attach_described_readings", "describe_fits", "describe_readings", "fit_readings"]
 
 _TYPES: Mapping[str, type[Reading]] = {each.name: each for each in (CompositionReading, CloneReading)}
 
@@ -67,32 +69,47 @@ def describe_fits(fitted: Sequence[FittedReading], config: NetworkConfig, tasks:
 
 
 def describe_readings(readings: Readings | None) -> dict[str, Any]:
-    """Return what `readings_from_descriptions` needs, in a form that JSON can hold."""
-    return {} if readings is None else {reading.name: reading.describe() for reading in readings}
+    """Return what `attach_described_readings` needs, in a form that JSON can hold."""
+    if readings is None:
+        return {}
+    members = {reading.name: reading.describe() for reading in readings}
+    return {"members": members, "digests": list(readings.digests)}
 
 
-def readings_from_descriptions(descriptions: Mapping[str, Any], n_outputs: int, where: str) -> list[Reading]:
-    """Return readings whose buffers have the right shapes, before they are loaded.
+@dataclass(frozen=True)
+class _Described:
+    """What `describe_readings` returns."""
+
+    members: dict[str, Any] = field(default_factory=dict)
+    digests: tuple[str, ...] = ()
+
+
+def attach_described_readings(network: DeepRC, described: Any, where: str) -> None:
+    """Give a network readings whose buffers have the right shapes, before they are loaded.
 
     Parameters
     ----------
-    descriptions
+    network
+        The network.
+    described
         What `describe_readings` returned, read from a file.
-    n_outputs
-        Number of outputs of the network.
     where
         The file, with which error messages begin.
 
     Raises
     ------
     InputError
-        If a description is not one that a reading gives of itself.
+        If it is not a description of readings.
     """
-    unknown: Sequence[str] = sorted(descriptions.keys() - _TYPES.keys())
+    where = f"{where}: readings"
+    found: _Described = validate(described, _Described, where)
+    unknown = sorted(found.members.keys() - _TYPES.keys())
     if unknown:
-        expected = ", ".join(_TYPES)
-        raise InputError(f"{where}: readings: expected some of {expected}, found {abbreviate(unknown[0])}")
-    return [
-        _TYPES[name].from_description(description, n_outputs, f"{where}: readings: {name}")
-        for name, description in descriptions.items()
+        raise InputError(f"{where}: expected some of {', '.join(_TYPES)}, found {abbreviate(unknown[0])}")
+    if len(set(found.digests)) < len(found.digests):
+        raise InputError(f"{where}: digests: expected different ones")
+    readings = [
+        _TYPES[name].from_description(description, network.n_outputs, f"{where}: {name}")
+        for name, description in found.members.items()
     ]
+    network.attach_readings(readings, found.digests)

@@ -6,7 +6,7 @@ Letters: B repertoires, T outputs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from deeprc.datasets.dataset import RepertoireDataset
@@ -17,7 +17,7 @@ from deeprc.nn.contributions import OutputParts
 from deeprc.runs.controls import Controls, compare_controls
 from deeprc.runs.performance import Performance, measure_performance
 from deeprc.runs.predictor import Predictor
-from deeprc.runs.run_cautions import learned_cautions, run_cautions
+from deeprc.runs.run_cautions import run_cautions
 from deeprc.runs.variation import Variation, share_variation
 
 __all__ = ["Assessment", "assess", "assess_outputs"]
@@ -71,7 +71,6 @@ def assess(predictor: Predictor, dataset: RepertoireDataset, positions: Iterable
         If no repertoire of the dataset has a label.
     """
     found = assess_outputs(predictor, dataset, predictor.model.output_parts(dataset, positions))
-    found = replace(found, cautions=[*found.cautions, *learned_cautions(predictor, found.performance)])
     if not found.performance.metrics:
         names = ", ".join(task.name for task in predictor.model.tasks)
         raise InputError(f"{dataset.container.path}: no repertoire has a label for {names}")

@@ -8,14 +8,13 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
@@ -33,7 +32,6 @@ from deeprc.locks import is_same_file, take_lock
 from deeprc.outputs import output_names, output_slices
 from deeprc.runs.assess import assess_outputs
 from deeprc.runs.clones_table import clones_table
-from deeprc.runs.cross_fitted import use_cross_fitted
 from deeprc.runs.run import (
     Run,
     RunSettings,
@@ -262,7 +260,7 @@ def _train(
         _fit(trainer, folder, settings, logger, progress)
         run = load_run(folder, device=str(device))
         rows = np.sort(np.concatenate([split.train, split.validation, split.test]))
-        _write_results(run, dataset[rows], trainer.cross_fitted_scores())
+        _write_results(run, dataset[rows])
     shutil.rmtree(checkpoint, ignore_errors=True)
     return run
 
@@ -335,9 +333,8 @@ def seeds_table(seeds: Sequence[EnrichedMotif], tasks: Sequence[Task]) -> pd.Dat
     return pd.DataFrame(rows, columns=["kernel", "motif", "output", "correlation", "p_value"])
 
 
-def _write_results(run: Run, dataset: RepertoireDataset, cross_fitted: Mapping[str, NDArray[np.floating]]) -> None:
-    parts = use_cross_fitted(run.model.output_parts(dataset), run.model, dataset, cross_fitted)
-    found = assess_outputs(run, dataset, parts)
+def _write_results(run: Run, dataset: RepertoireDataset) -> None:
+    found = assess_outputs(run, dataset, run.model.output_parts(dataset))
     save_predictions(run.path / "predictions.tsv", found.performance.predictions)
     write_cautions(run.path, found.cautions)
     write_text(run.path / "metrics.json", json.dumps(found.metrics, indent=1) + "\n")

@@ -54,7 +54,6 @@ logger = logging.getLogger(__name__)
 FORMAT = "deeprc-run"
 VERSION = 2
 _LARGEST = 1e30  # number that a scaling may have
-_BEFORE = {"seeded_start": 0.0, "weight_average": 0.0, "least_gain": 0.0}  # of runs whose config.yaml lacks these keys
 
 
 @dataclass(frozen=True)
@@ -118,8 +117,7 @@ def read_settings(path: Path) -> RunSettings:
     missing = [name for name in ("network", "training") if name not in body]
     if missing:
         raise InputError(f"{file}: {missing[0]}: is missing")
-    before = validate(body["training"], dict[str, Any], f"{file}: training")
-    settings = {"network": body["network"], "training": {**_BEFORE, **before}}
+    settings = {name: validate(body[name], dict[str, Any], f"{file}: {name}") for name in ("network", "training")}
     config = config_from_mapping(settings, source=str(file))
     given = validate({name: body[name] for name in _KEYS if name in body}, _Given, str(file))
     _check_tasks(given.tasks, f"{file}: tasks")

@@ -13,10 +13,9 @@ from deeprc.evaluation.splits import SPLITS, Split
 from deeprc.evaluation.trust import is_few
 from deeprc.runs.controls import SHORT, Controls
 from deeprc.runs.performance import SPLIT_NAMES, Auc, Contrast, Numbers, Performance
-from deeprc.runs.predictor import Predictor
 from deeprc.tasks import TaskKind
 
-__all__ = ["learned_cautions", "run_cautions"]
+__all__ = ["run_cautions"]
 
 _GAP, _GAP_R2 = 0.1, 0.2  # AUC and r2 on the training side above that on the validation side
 
@@ -39,26 +38,6 @@ def run_cautions(performance: Performance, controls: Sequence[Controls], *, meta
         *_few(performance),
         *_overfitting(performance),
     ]
-
-
-def learned_cautions(predictor: Predictor, performance: Performance) -> Iterator[Caution]:
-    """Yield what to know of repertoires that the readings of a model have learned from, unless these are cross-fitted.
-
-    Parameters
-    ----------
-    predictor, performance
-        The run, or several together, and how good it is by the outputs that its model has now.
-    """
-    names = predictor.model.reading_names
-    if names and np.isin(performance.splits, ("train", "validation")).any():
-        named = " and ".join(names)
-        text = (
-            f"{named[:1].upper()}{named[1:]} {'were' if len(names) > 1 else 'was'} learned from the training and "
-            "validation repertoires, too, so the numbers of these are better here than for new repertoires."
-        )
-        if predictor.runs:
-            text += " The run's metrics.json has cross-fitted ones."
-        yield Caution("note", text, "performance", "learned-from", {"readings": names})
 
 
 def _by_target(performance: Performance) -> Iterator[tuple[str, list[Contrast]]]:

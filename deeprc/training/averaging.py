@@ -12,6 +12,8 @@ from deeprc.nn.network import DeepRC
 
 __all__ = ["AveragedNetwork"]
 
+_CONSTANT = ("readings.members.", "readings.known_")  # numbers that no update changes
+
 
 class AveragedNetwork:
     """A network whose weights follow another one's as an exponential moving average.
@@ -48,6 +50,8 @@ class AveragedNetwork:
         self._updates += 1
         learning = self._learning.state_dict()
         for name, average in self.network.state_dict().items():
+            if name.startswith(_CONSTANT):
+                continue
             if average.is_floating_point():
                 average.lerp_(learning[name], share.to(average))
             else:

@@ -19,6 +19,9 @@ from deeprc.files import check_regular_file, write_safetensors
 
 __all__ = ["load_tensors", "optimizer_tensors", "restore_optimizer", "save_tensors"]
 
+FREE = ("losses.since_evaluation",)
+"""Names of vectors that may have any size."""
+
 _KINDS = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64"}
 """How a safetensors header calls the types that networks and optimisers have."""
 
@@ -42,8 +45,8 @@ def load_tensors(
         The file.
     expected
         Returns, from the state and the tensors' names, tensors of the shapes and types that the file must have, perhaps
-        on the device `meta`. They are compared with the file's header, before anything else is read; a dimension of 0
-        fits any size. Without it every tensor is read as it is.
+        on the device `meta`. They are compared with the file's header, before anything else is read; a vector
+        whose name is in `FREE` may have any size. Without it every tensor is read as it is.
 
     Raises
     ------
@@ -88,8 +91,8 @@ def _check_header(path: Path, file: Any, names: Sequence[str], expected: Mapping
     for name, like in expected.items():
         part = file.get_slice(name)
         kind, shape = _KINDS[like.dtype], list(like.shape)
-        found = [0 if size == 0 else other for size, other in zip(shape, part.get_shape(), strict=False)]
-        if part.get_dtype() != kind or len(shape) != len(part.get_shape()) or found != shape:
+        fits = len(part.get_shape()) == 1 if name in FREE else list(part.get_shape()) == shape
+        if part.get_dtype() != kind or not fits:
             seen = f"{part.get_dtype()} of shape {abbreviate(part.get_shape())}"
             raise InputError(
                 f"{path}: does not fit config.yaml: {name}: expected {kind} of shape {shape}, found {seen}"

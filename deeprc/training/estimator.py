@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.model_selection import GroupShuffleSplit, StratifiedGroupKFold, train_test_split
@@ -135,7 +136,10 @@ def _group_codes(X: RepertoireDataset, groups: ArrayLike | None) -> NDArray[np.i
     given = np.asarray(groups)
     if given.shape != (len(X),):
         raise ValueError(f"groups: expected {len(X)} values, found {given.shape}")
-    return np.unique(given, return_inverse=True)[1]
+    codes, names = pd.factorize(given)
+    if len(names) < 2 and not (codes < 0).any():
+        raise ValueError("groups: expected at least two donors, found one")
+    return np.where(codes < 0, len(codes) + np.arange(len(codes)), codes)  # each missing one is its own
 
 
 def _split_by_group(
@@ -145,7 +149,7 @@ def _split_by_group(
     if strata is None:
         splitter = GroupShuffleSplit(1, test_size=min(0.5, n_held_out / len(groups)), random_state=seed)
     else:
-        n_folds = max(2, round(len(groups) / n_held_out))
+        n_folds = min(len(np.unique(groups)), max(2, round(len(groups) / n_held_out)))
         splitter = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed)
     train, held_out = next(splitter.split(groups, strata, groups))
     return train, held_out

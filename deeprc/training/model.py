@@ -29,7 +29,7 @@ from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
 from deeprc.nn.readings import ReadingScores
-from deeprc.readings.fit import describe_readings, readings_from_descriptions
+from deeprc.readings.fit import attach_described_readings, describe_readings
 from deeprc.tasks import Task, labels
 from deeprc.training.checkpoint import load_tensors, save_tensors
 from deeprc.training.hidden_counts import warn_of_hidden
@@ -257,8 +257,7 @@ def rebuild_network(
     """
     genes = _gene_names(where, config, described)
     network = build_network(config, tasks, seed=0, device=torch.device(device), genes=genes)
-    readings = validate(described.get("readings", {}), dict[str, Any], f"{where}: readings")
-    network.attach_readings(readings_from_descriptions(readings, network.n_outputs, where))
+    attach_described_readings(network, described.get("readings", {}), where)
     return network
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial, reduce
 from pathlib import Path
@@ -22,7 +22,6 @@ from torch import Tensor
 from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_precision
-from deeprc.documents import validate
 from deeprc.errors import InputError
 from deeprc.estimators import canonical_order
 from deeprc.files import name_write_errors
@@ -31,11 +30,11 @@ from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import Inference, attention_weights
 from deeprc.nn.motif_convolution import has_compiled_form
 from deeprc.nn.network import DeepRC
-from deeprc.nn.readings import Reading, ReadingScores
+from deeprc.nn.readings import ReadingScores
 from deeprc.nn.sampling import draw_rows
 from deeprc.outputs import multitask_loss
 from deeprc.readings.cohort import TrainingCohort
-from deeprc.readings.fit import describe_fits, describe_readings, fit_readings, readings_from_descriptions
+from deeprc.readings.fit import attach_described_readings, describe_fits, describe_readings, fit_readings
 from deeprc.tasks import Task
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
 from deeprc.training.checkpoint import load_tensors, optimizer_tensors, restore_optimizer, save_tensors
@@ -254,20 +253,20 @@ class Trainer:
         self.state.started = True
         self._save()
 
-    def _attach(self, readings: Sequence[Reading]) -> None:
-        """Give the network readings, with gains that are learned."""
-        self.network.attach_readings(readings)
+    def _make_ready(self) -> None:
+        """Let updates and evaluations use the network's readings, whose gains are learned."""
         self.state.readings = describe_readings(self.network.readings)
         self.step = Step(self.network, self.tasks, self.config.training)
         self._best = _copied(self.network)
+        if self.network.readings is not None:
+            self._batches.readings = ReadingScores(self.network.readings, self.train.dataset)
+            self._held_out.readings = ReadingScores(self.network.readings, self.validation.dataset)
 
     def _learn_readings(self) -> None:
         """Learn the readings, and give the network those that say something.
 
-        With `readings_use_validation` they learn from the validation repertoires, too.
-
-        Early stopping is not misled, because the validation repertoires have cross-fitted scores as well. Those of
-        another container are not learned from.
+        With `readings_use_validation` they learn from the validation repertoires, too, if these are in the same
+        container. Early stopping is not misled, because these have cross-fitted scores, as training repertoires have.
         """
         folds = [self.train]
         together = self.validation.dataset.container is self.train.dataset.container
@@ -280,25 +279,11 @@ class Trainer:
         logger.info("%s", describe_fits(fitted, self.config.network, self.tasks))
         if not fitted:
             return
-        self._attach([each.reading for each in fitted])
-        scores = np.empty((len(order), len(fitted), self.network.n_outputs))
-        scores[order] = np.stack([each.scores for each in fitted], axis=1)
-        n = len(self.train.labels)
-        self._give_scores(scores[:n], scores[n:] if len(folds) > 1 else None)
-
-    def _give_scores(self, train: NDArray[np.float64], validation: NDArray[np.float64] | None) -> None:
-        """Give the batches the cross-fitted scores of the readings, (B, Q, T); None lets the readings compute them."""
+        digests = sorted({repertoire.digest() for repertoire in ordered.dataset})
+        self.network.attach_readings([each.reading for each in fitted], digests)
         assert self.network.readings is not None
-        self._batches.readings = ReadingScores(self.network.readings, self.train.dataset, train)
-        self._held_out.readings = ReadingScores(self.network.readings, self.validation.dataset, validation)
-
-    def cross_fitted_scores(self) -> dict[str, NDArray[np.float32]]:
-        """Return the readings' scores, (Q, T), of the repertoires of both folds, by id; none without readings.
-
-        Each is by readings that were learned without the repertoire.
-        """
-        of_folds = [(fold.dataset.repertoire_ids, scores.numpy()) for _, fold, scores in self._reading_scores()]
-        return {str(name): own for ids, scores in of_folds for name, own in zip(ids, scores, strict=True)}
+        self.network.readings.remember(ordered.dataset, np.stack([each.scores for each in fitted], axis=1))
+        self._make_ready()
 
     def _find_motifs(self) -> list[EnrichedMotif]:
         seed = int(_generator(self.seed, _MOTIFS).integers(2**62))
@@ -424,34 +409,19 @@ class Trainer:
         tensors |= {f"average.{name}": tensor for name, tensor in self.step.average.tensors().items()}
         tensors |= {f"best.{name}": tensor for name, tensor in self._best.items()}
         tensors["losses.since_evaluation"] = torch.stack(self._losses) if self._losses else torch.zeros(0)
-        tensors |= {f"readings.{name}": scores for name, _, scores in self._reading_scores()}
         tensors |= {f"optimizer.{name}": tensor for name, tensor in optimizer_tensors(self.step.optimizer).items()}
         save_tensors(self.checkpoint, tensors, vars(self.state))
         self._saved = time.monotonic()
 
-    def _reading_scores(self) -> Iterator[tuple[str, Fold, Tensor]]:
-        """Yield the name of each fold, the fold, and the cross-fitted scores of its repertoires, (B, Q, T)."""
-        for name, fold, collator in (
-            ("train", self.train, self._batches),
-            ("validation", self.validation, self._held_out),
-        ):
-            if collator.readings is not None:
-                yield name, fold, collator.readings.at(torch.arange(len(fold.labels)))
-
     def _restore(self, path: Path) -> None:
         tensors, state = load_tensors(path, partial(self._expected, path))
-        readings, self.state = self.state.readings, parse_state(state, self.network.n_outputs, f"{path}: state")
-        self.state.readings = readings
-        parts: dict[str, dict[str, Any]] = {
-            name: {} for name in ("network", "average", "best", "losses", "optimizer", "readings")
-        }
+        self.state = parse_state(state, self.network.n_outputs, f"{path}: state")
+        parts: dict[str, dict[str, Any]] = {name: {} for name in ("network", "average", "best", "losses", "optimizer")}
         for key, tensor in tensors.items():
             part, name = key.split(".", 1)
             # the optimiser puts its state where it belongs
             parts[part][name] = tensor if part == "optimizer" else tensor.to(self.device)
         self.network.load_state_dict(parts["network"])
-        if self.network.readings is not None:
-            self._give_scores(*(parts["readings"][part].double().numpy() for part in ("train", "validation")))
         for reading in self.network.readings or ():
             reading.check(f"{path}: {reading.name}")
         self.step.average.restore(parts["average"])
@@ -465,17 +435,12 @@ class Trainer:
 
         An optimiser that has made no update has no state.
         """
-        where = f"{path}: state: readings"
-        described = validate(state.get("readings", {}), dict[str, Any], where)
-        self._attach(readings_from_descriptions(described, self.network.n_outputs, where))
+        attach_described_readings(self.network, state.get("readings", {}), f"{path}: state")
+        self._make_ready()
         network = self.network.state_dict()
         expected = {f"{part}.{name}": tensor for part in ("network", "best") for name, tensor in network.items()}
         expected |= {f"average.{name}": tensor for name, tensor in self.step.average.tensors().items()}
         expected["losses.since_evaluation"] = torch.zeros(0)
-        if self.network.readings is not None:
-            shape = self.network.readings.gains.shape
-            expected["readings.train"] = torch.zeros(len(self.train.labels), *shape)
-            expected["readings.validation"] = torch.zeros(len(self.validation.labels), *shape)
         for index, parameter in enumerate(self.network.parameters()):
             if f"optimizer.{index}.step" in names:
                 like = {"step": torch.zeros(()), "exp_avg": parameter, "exp_avg_sq": parameter}

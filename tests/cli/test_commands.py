@@ -128,7 +128,19 @@ def test_attention(
         expected = "I" if share > 1 / 2 else "II" if share > 1 / 8 else "III" if share > 1 / 32 else "IV"
         assert row.operating_class == expected
     assert f"head 1: averages over {heads['metastable_size'].median():.0f} sequences" in out
-    deeprc("attention", run, cohort.container.path, "-o", tmp_path / "b.tsv", "--top", 3, "--repertoire", "rep.4")
+    deeprc(
+        "attention",
+        run,
+        cohort.container.path,
+        "-o",
+        tmp_path / "b.tsv",
+        "--top",
+        3,
+        "--by",
+        "attention",
+        "--repertoire",
+        "rep.4",
+    )
     few = pd.read_csv(tmp_path / "b.tsv", sep="\t")
     assert few["repertoire_id"].tolist() == ["rep.4"] * 3
     assert few["attention_rank"].tolist() == [1, 2, 3]

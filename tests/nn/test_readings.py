@@ -37,8 +37,8 @@ def network_with(readings: list[Reading], n_outputs: int = 2) -> DeepRC:
     return network
 
 
-def inference_of(network: DeepRC, dataset: RepertoireDataset, known: object = None) -> Inference:
-    scores = None if network.readings is None else ReadingScores(network.readings, dataset, known)  # type: ignore[arg-type]
+def inference_of(network: DeepRC, dataset: RepertoireDataset) -> Inference:
+    scores = None if network.readings is None else ReadingScores(network.readings, dataset)
     return Inference(network, Collator(dataset, "none", readings=scores))
 
 
@@ -71,12 +71,21 @@ def test_a_batch_without_scores_is_refused(few: RepertoireDataset) -> None:
         network(Collator(few, "none").sample(np.array([0]), 10, np.random.default_rng(0)))
 
 
-def test_known_scores_are_not_computed_again(few: RepertoireDataset) -> None:
-    network = network_with([ShareReading(LETTER, OFFSET)])
+def test_repertoires_that_readings_learned_from_keep_their_cross_fitted_scores(few: RepertoireDataset) -> None:
+    """The rest is shared by all sequences: of the second repertoire, (known - what its two sequences add) / 2 each."""
+    network = network_with([])
+    learned = few[[1, 2]]
+    network.attach_readings([ShareReading(LETTER, OFFSET)], [repertoire.digest() for repertoire in learned])
     assert network.readings is not None
-    known = np.arange(8.0).reshape(4, 1, 2)
-    scores = ReadingScores(network.readings, few, known)
-    assert scores.at(torch.tensor([2, 0])).tolist() == [[[4.0, 5.0]], [[0.0, 1.0]]]
+    network.readings.remember(learned, np.array([[[4.0, 5.0]], [[-1.0, 0.5]]]))
+    inference = inference_of(network, few)
+    assert inference.reading_scores(1).tolist() == [[[4.0, 5.0]]]  # type: ignore[union-attr]
+    assert inference.reading_scores(2).tolist() == [[[-1.0, 0.5]]]  # type: ignore[union-attr]
+    assert inference.reading_scores(0).tolist() == [[[0.0, 1.25]]]  # type: ignore[union-attr]
+    through = score_sequences(inference, 1).through_readings["composition"]
+    np.testing.assert_allclose(through, [[2.0, 2.5], [2.0, 2.5]])  # both hold the residue
+    first = score_sequences(inference, 0).through_readings["composition"]
+    np.testing.assert_allclose(first.sum(axis=0), [0.0, 1.25])
 
 
 def test_contributions_through_readings_sum_to_what_they_add(few: RepertoireDataset) -> None:

@@ -51,7 +51,7 @@ def test_the_run_directory_is_complete(run: Run) -> None:
     assert config["targets"] == list(TARGETS)
     assert [task["kind"] for task in config["tasks"]] == ["binary", "multiclass", "regression"]
     history = pd.read_csv(run.path / "history.tsv", sep="\t")
-    assert history["update"].tolist() == [10, 20, 30]
+    assert history["update"].tolist() == [0, 10, 20, 30]  # the start, because a reading has something to say
     assert {"train_loss", "validation_loss", "validation_auc"} <= set(history.columns)
     packages = json.loads((run.path / "environment.json").read_text())["packages"]
     assert packages["torch"] == torch.__version__.partition("+")[0] or packages["torch"] == torch.__version__
@@ -111,7 +111,7 @@ def test_attention_sums_to_one_and_ranks(run: Run, cohort: RepertoireDataset) ->
     by_rank = table.sort_values("attention_rank")
     assert by_rank["attention_rank"].tolist() == list(range(1, len(table) + 1))
     assert by_rank["attention_weight"].is_monotonic_decreasing
-    top = attention_table(run.model, cohort, 3, top=5)
+    top = attention_table(run.model, cohort, 3, top=5, by="attention")
     pd.testing.assert_frame_equal(top, by_rank.head(5).reset_index(drop=True))
     heads = attention_of(run.model, cohort, 3, top=5).heads
     assert heads["head"].tolist() == [1, 2]

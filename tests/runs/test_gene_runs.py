@@ -24,7 +24,18 @@ from deeprc.runs.run import Run, load_run
 from deeprc.training.checkpoint import load_tensors, save_tensors
 from tests.conftest import Killed, killing
 
-SMALL = load_config("deeprc", ["n_updates=6", "evaluate_every=2", "n_kernels=8", "n_sequences=40", "gene_units=4"])
+SMALL = load_config(
+    "deeprc",
+    [
+        "n_updates=6",
+        "evaluate_every=2",
+        "n_kernels=8",
+        "n_sequences=40",
+        "gene_units=4",
+        "composition=false",
+        "clones=false",
+    ],
+)
 
 
 def rewritten(dataset: RepertoireDataset, path: Path, *, new_names: dict[str, str] | None = None) -> RepertoireDataset:

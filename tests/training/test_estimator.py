@@ -41,7 +41,7 @@ def test_what_cannot_be_used_is_named(cohort: RepertoireDataset) -> None:
 
 
 def test_early_stopping_can_be_turned_off(cohort: RepertoireDataset) -> None:
-    overrides = {**OVERRIDES, "n_updates": 4, "evaluate_every": 1, "patience": None}
+    overrides = {**OVERRIDES, "n_updates": 4, "evaluate_every": 1, "patience": None, "composition": False}
     assert len(DeepRCClassifier(overrides=overrides).fit(cohort, cohort.metadata["status"]).history_) == 4
 
 

@@ -79,8 +79,41 @@ def test_readings_learn_from_both_folds_and_give_both_cross_fitted_scores(
     assert learned.groups is not None
     assert learned.groups.tolist() == [int(name.split(".")[1]) // 2 for name in learned.dataset.repertoire_ids]
     expected = dict(zip(learned.dataset.repertoire_ids, cross_fitted(learned)[:, 0], strict=True))
-    found = {name: float(scores[0, 0]) for name, scores in trainer.cross_fitted_scores().items()}
-    assert found == pytest.approx(expected, rel=1e-6)
+    for fold, collator in ((trainer.train, trainer._batches), (trainer.validation, trainer._held_out)):
+        assert collator.readings is not None
+        found = collator.readings.at(torch.arange(len(fold.labels)))[:, 0, 0]
+        names = fold.dataset.repertoire_ids
+        np.testing.assert_allclose(found.double(), [expected[name] for name in names], rtol=1e-6)
+
+
+def test_readings_may_learn_from_the_training_fold_alone(cohort: RepertoireDataset, seen: list[TrainingCohort]) -> None:
+    trainer = make(cohort, config(readings_use_validation=False))
+    trainer.start()
+    (learned,) = seen
+    assert sorted(learned.dataset.repertoire_ids) == sorted(trainer.train.dataset.repertoire_ids)
+    assert trainer._held_out.readings is not None
+    reading = ShareReading("W", [0.5])
+    found = trainer._held_out.readings.at(torch.arange(6))[:, 0]
+    expected = [reading.score(repertoire) for repertoire in trainer.validation.dataset[:6]]
+    np.testing.assert_allclose(found.double(), expected, atol=1e-6)
+
+
+def test_repertoires_to_validate_on_that_an_estimator_is_given_teach_no_reading(
+    cohort: RepertoireDataset, seen: list[TrainingCohort]
+) -> None:
+    settings = {"n_updates": 4, "evaluate_every": 4, "n_kernels": 8, "n_sequences": 50, "seeded_start": 0.0}
+    model, label_of = DeepRCClassifier(overrides=settings, device="cpu"), label(cohort)[:, 0]
+    model.fit(cohort[:20], label_of[:20], X_validation=cohort[20:], y_validation=label_of[20:])
+    model.fit(cohort[:20], label_of[:20], groups=np.arange(20) // 2)
+    given, own = seen
+    assert sorted(given.dataset.repertoire_ids) == sorted(own.dataset.repertoire_ids)
+    assert sorted(given.dataset.repertoire_ids) == sorted(cohort[:20].repertoire_ids)
+    assert given.groups is None
+    assert own.groups is not None
+    donors = dict(zip(own.dataset.repertoire_ids, own.groups.tolist(), strict=True))
+    digests = dict(zip(cohort.repertoire_ids, [repertoire.digest() for repertoire in cohort], strict=True))
+    held_out = {donors[name] for name in donors if digests[name] in model.validation_digests_}
+    assert not held_out & {donors[name] for name in donors if digests[name] in model.train_digests_}
 
 
 def test_the_start_is_the_reading_alone_with_a_gain_that_is_pulled_to_one(
@@ -111,10 +144,12 @@ def test_without_a_pull_the_start_is_logistic_regression(
 ) -> None:
     monkeypatch.setattr("deeprc.training.motif_start._PENALTY", 0.0)
     network = build_network(config(), TASKS, seed=0, device=CPU)
-    network.attach_readings([ShareReading("W", [0.5])])
+    network.attach_readings([ShareReading("W", [0.5])], [repertoire.digest() for repertoire in cohort])
+    assert network.readings is not None
     rng = np.random.default_rng(0)
     scores = (label(cohort) + rng.normal(size=label(cohort).shape))[:, None]
-    collator = Collator(cohort, "none", readings=ReadingScores(network.readings, cohort, scores))  # type: ignore[arg-type]
+    network.readings.remember(cohort, scores)
+    collator = Collator(cohort, "none", readings=ReadingScores(network.readings, cohort))
     start_network(network, [], collator, label(cohort), TASKS)
     expected = LogisticRegression(C=np.inf, tol=1e-10).fit(scores[:, 0], label(cohort)[:, 0])
     assert float(network.readings.gains.detach()) == pytest.approx(expected.coef_.item(), rel=1e-4)  # type: ignore[union-attr]

@@ -16,7 +16,6 @@ from deeprc.runs.assess import Assessment
 from deeprc.runs.performance import Performance
 from deeprc.runs.predictor import Predictor
 from deeprc.runs.run import Run
-from deeprc.runs.run_cautions import learned_cautions
 from deeprc.tasks import Task
 from deeprc.training.enrichment import LEVEL
 
@@ -43,7 +42,6 @@ def cautions(
     performance = assessment.performance
     found = [
         *assessment.cautions,
-        *learned_cautions(predictor, performance),
         *([] if relabelled else _stored(predictor.runs, assessment.cautions)),
         *(caution for run in predictor.runs for caution in _doubtful(run.seeds())),
         *_strangers(predictor.runs, performance),
