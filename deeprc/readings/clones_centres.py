@@ -221,9 +221,10 @@ def count_centres(
 
 @njit(nogil=True)
 def _retrieve(order: Integers, near_offsets: Integers, near: Integers, modes: Integers) -> None:
-    """Write the modes of centres, (J,), from the order of J exact items and J balls: no sequence counts twice.
+    """Write the modes of centres, (J,), from the order of J exact items and J balls: no centre counts twice.
 
-    A ball is not retrieved if a neighbour of its centre is; nor is a centre within a ball that is.
+    A ball is not retrieved if a neighbour of its centre is; nor is a centre within a ball that is. Balls whose centres
+    differ by two substitutions may share a sequence.
     """
     n = len(modes)
     for item in order:

@@ -32,7 +32,7 @@ def fit_readings(config: NetworkConfig, cohort: TrainingCohort) -> list[FittedRe
     config
         Says which readings the network may have: `composition`, `clones`.
     cohort
-        The training repertoires, and no others.
+        The repertoires to learn from; test repertoires are never among them.
     """
     found = [
         fit_composition(cohort) if config.composition else None,

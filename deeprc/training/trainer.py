@@ -126,8 +126,8 @@ class Trainer:
     """Train a DeepRC network on one fold and stop early on another.
 
     The order of the repertoires in training follows from their content. So neither their order in the folds nor
-    repertoires without a label change a single bit of the result, and `deeprc train`, `DeepRCClassifier` and
-    `deeprc benchmark` train the same network.
+    repertoires without a label change a single bit of the result. `deeprc train`, `DeepRCClassifier` and `deeprc
+    benchmark` train the same network, but for `readings_use_validation`: the benchmark turns it off.
 
     Parameters
     ----------
@@ -235,7 +235,7 @@ class Trainer:
         return [EnrichedMotif(**{**motif, "letters": tuple(motif["letters"])}) for motif in self.state.seeds]
 
     def start(self) -> None:
-        """Learn the readings from the training fold, search it for motifs, and start the network from both.
+        """Learn the readings, search the training fold for motifs, and start the network from both.
 
         `fit` calls this before the first update; a second call changes nothing. A doubtful motif is used if the
         validation fold confirms it. There is no search where counts scale the residues (`abundance`) or the encoder

@@ -22,7 +22,7 @@ from deeprc.readings.clones import CloneReading, Memory
 from tests.toys.clone_cohorts import Clone, write_repertoires
 
 ODDS = np.array([[0.5, 40.0], [2.0, 30.0]])
-RATE = np.array([0.7, -3.0, 0.0, 0.0])
+RATE = np.array([0.7, -3.0, -2.0, 0.0])
 
 
 def clone_set(*clones: Clone) -> CloneSet:
@@ -70,7 +70,7 @@ def odds(k: int, n: int) -> float:
 
 
 def rate(k: int, n: int) -> float:
-    return float(RATE[0] * (np.log((k + 0.5) / (n + 1)) - RATE[1]))
+    return float(RATE[0] * (np.log((min(k, n) + 0.5) / (n + 0.5 * np.exp(2.0))) - RATE[1]))
 
 
 def test_hits_and_shares_by_hand(dataset: RepertoireDataset) -> None:

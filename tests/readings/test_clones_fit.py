@@ -275,7 +275,7 @@ def test_numbers(varied: RepertoireDataset, tmp_path: Path) -> None:
     for _, parameters, start, stop in reading._spans():
         k = np.array([len({c for c in each.clones.tolist() if start <= c < stop}) for each in hits])
         n = np.array([len(repertoire) for repertoire in varied])
-        expected += parameters[0] * (np.log((k + 0.5) / (n + 1)) - parameters[1])
+        expected += parameters[0] * (np.log((k + 0.5) / (n + 0.5 / np.exp(parameters[2]))) - parameters[1])
     np.testing.assert_allclose(scores_of(reading, varied)[:, 0], expected, rtol=1e-9)
 
 

@@ -16,9 +16,10 @@ from deeprc.datasets.kmers import count_kmers, kmer_names
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.dataset import MadeSequences
 from deeprc.errors import InputError
+from deeprc.nn.network import DeepRC
 from deeprc.nn.readings import Readings
 from deeprc.readings.composition import NOISE_SEQUENCES, CompositionReading
-from deeprc.readings.fit import describe_readings, readings_from_descriptions
+from deeprc.readings.fit import attach_described_readings, describe_readings
 from tests.conftest import random_sequences
 
 GENES = {"v_call": ["TRBV1", "TRBV2", "TRBV9"], "j_call": ["TRBJ1", "TRBJ2"]}
@@ -112,7 +113,10 @@ def test_a_container_without_the_genes_is_refused() -> None:
 
 def test_a_description_and_the_buffers_rebuild_a_reading() -> None:
     reading, sequences = random_reading(), repertoire(drawn(50))
-    (rebuilt,) = readings_from_descriptions(describe_readings(Readings([reading], 2)), 2, "model")
+    network = DeepRC(n_outputs=2)
+    attach_described_readings(network, describe_readings(Readings([reading], 2)), "model")
+    assert network.readings is not None
+    (rebuilt,) = network.readings
     rebuilt.load_state_dict(reading.state_dict())
     rebuilt.check("model")
     np.testing.assert_array_equal(rebuilt.score(sequences), reading.score(sequences))

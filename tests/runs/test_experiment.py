@@ -21,6 +21,7 @@ from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import Split, SplitOptions
 from deeprc.interpretation.attention import attention_of, attention_table
+from deeprc.interpretation.ranking import Ranking
 from deeprc.runs import experiment
 from deeprc.runs.experiment import describe_end, resume_run, train_run
 from deeprc.runs.run import Run, load_run, write_splits
@@ -111,7 +112,7 @@ def test_attention_sums_to_one_and_ranks(run: Run, cohort: RepertoireDataset) ->
     by_rank = table.sort_values("attention_rank")
     assert by_rank["attention_rank"].tolist() == list(range(1, len(table) + 1))
     assert by_rank["attention_weight"].is_monotonic_decreasing
-    top = attention_table(run.model, cohort, 3, top=5, by="attention")
+    top = attention_table(run.model, cohort, 3, top=5, ranking=Ranking("attention"))
     pd.testing.assert_frame_equal(top, by_rank.head(5).reset_index(drop=True))
     heads = attention_of(run.model, cohort, 3, top=5).heads
     assert heads["head"].tolist() == [1, 2]
