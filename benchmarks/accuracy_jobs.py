@@ -37,9 +37,10 @@ from deeprc.files import write_text
 from deeprc.interpretation.ranking import BestRows, Ranking
 from deeprc.nn.contributions import score_sequences
 from deeprc.nn.inference import Inference
+from deeprc.training.fold import Fold
 from deeprc.training.model import TrainedModel
 from deeprc.training.state import TrainingState
-from deeprc.training.trainer import Fold, Trainer
+from deeprc.training.trainer import Trainer
 from deeprc.versions import package_version
 
 __all__ = ["METHODS", "Entry", "Results", "count_kmers", "entries_of", "measure"]

@@ -33,8 +33,9 @@ from deeprc.readings.cohort import TrainingCohort
 from deeprc.readings.composition import CompositionReading
 from deeprc.readings.composition_fit import fit_composition
 from deeprc.tasks import labels, parse_tasks
+from deeprc.training.fold import Fold
 from deeprc.training.model import TrainedModel
-from deeprc.training.trainer import Fold, Trainer
+from deeprc.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 

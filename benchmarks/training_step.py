@@ -17,7 +17,8 @@ from deeprc.config import Config, load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_device
 from deeprc.tasks import Task
-from deeprc.training.trainer import Fold, Trainer
+from deeprc.training.fold import Fold
+from deeprc.training.trainer import Trainer
 
 TASKS = [Task("status", "status", "binary", ("control", "case"))]
 

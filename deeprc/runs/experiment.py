@@ -44,11 +44,12 @@ from deeprc.runs.run import (
 )
 from deeprc.tasks import Task, describe_classes, labels, parse_tasks, scaled_to
 from deeprc.training.enrichment import EnrichedMotif
+from deeprc.training.fold import Fold
 from deeprc.training.hidden_counts import with_visible_residues
 from deeprc.training.loggers import attention_histograms, check_logger, open_logger
 from deeprc.training.model import TrainedModel
 from deeprc.training.state import TrainingState
-from deeprc.training.trainer import Fold, Trainer
+from deeprc.training.trainer import Trainer
 
 __all__ = ["describe_end", "resume_run", "seeds_table", "train_run"]
 

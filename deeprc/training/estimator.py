@@ -30,9 +30,10 @@ from deeprc.estimators import (
 )
 from deeprc.outputs import activate
 from deeprc.tasks import Task
+from deeprc.training.fold import Fold
 from deeprc.training.hidden_counts import with_visible_residues
 from deeprc.training.model import TrainedModel, describe_network, load_weights, rebuild_network
-from deeprc.training.trainer import Fold, Trainer
+from deeprc.training.trainer import Trainer
 
 __all__ = ["DeepRCClassifier", "DeepRCRegressor"]
 

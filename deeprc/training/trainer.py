@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial, reduce
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_precision
 from deeprc.errors import InputError
-from deeprc.estimators import canonical_order
 from deeprc.files import name_write_errors
 from deeprc.nn.batch import Collator, RepertoireBatch, cache_device
 from deeprc.nn.genes import GeneNames
@@ -33,18 +32,19 @@ from deeprc.nn.network import DeepRC
 from deeprc.nn.readings import ReadingScores
 from deeprc.nn.sampling import draw_rows
 from deeprc.outputs import multitask_loss
-from deeprc.readings.cohort import TrainingCohort
-from deeprc.readings.fit import attach_described_readings, describe_fits, describe_readings, fit_readings
+from deeprc.readings.fit import attach_described_readings, describe_readings
 from deeprc.tasks import Task
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
 from deeprc.training.checkpoint import load_tensors, optimizer_tensors, restore_optimizer, save_tensors
 from deeprc.training.confirmation import confirm_motifs
 from deeprc.training.enrichment import LEVEL, EnrichedMotif
+from deeprc.training.fold import Fold
 from deeprc.training.motif_start import describe_start, find_start_motifs, start_network
+from deeprc.training.reading_start import learn_readings
 from deeprc.training.state import TrainingState, parse_state
 from deeprc.training.step import CapturedStep, Prefetcher, Step
 
-__all__ = ["MAX_WEIGHTS", "SAVE_SECONDS", "Fold", "Trainer", "build_network"]
+__all__ = ["MAX_WEIGHTS", "SAVE_SECONDS", "Trainer", "build_network"]
 
 logger = logging.getLogger(__name__)
 
@@ -56,40 +56,6 @@ MAX_WEIGHTS = 500_000_000
 
 # streams of randomness derived from one seed
 _EPOCHS, _SAMPLES, _NOISE, _START, _VALIDATION, _AUGMENTATION, _MOTIFS = range(7)
-
-
-@dataclass(frozen=True)
-class Fold:
-    """Repertoires, their labels, (B, number of tasks) float64, NaN where missing, and whose they are.
-
-    Repertoires with equal `groups`, (B,) int64, are of one donor. None: each repertoire is its own.
-    """
-
-    dataset: RepertoireDataset
-    labels: NDArray[np.float64]
-    groups: NDArray[np.int64] | None = None
-
-    def take(self, rows: NDArray[np.int64]) -> Fold:
-        """Return some of the repertoires, rows (n,), in this order."""
-        return Fold(self.dataset[rows], self.labels[rows], None if self.groups is None else self.groups[rows])
-
-    def ordered(self) -> Fold:
-        """Return the repertoires that have a label, in an order that their content decides, see `canonical_order`."""
-        rows = np.flatnonzero(~np.isnan(self.labels).all(axis=1))
-        if len(rows):
-            rows = rows[canonical_order(self.dataset[rows], self.labels[rows])]
-        return self.take(rows)
-
-    @classmethod
-    def join(cls, folds: Sequence[Fold]) -> Fold:
-        """Return the repertoires of several folds of one container together."""
-        labels = np.concatenate([fold.labels for fold in folds])
-        groups = [fold.groups for fold in folds if fold.groups is not None]
-        return cls(
-            reduce(RepertoireDataset.join, (fold.dataset for fold in folds)),
-            labels,
-            np.concatenate(groups) if len(groups) == len(folds) else None,
-        )
 
 
 def build_network(
@@ -237,13 +203,21 @@ class Trainer:
     def start(self) -> None:
         """Learn the readings, search the training fold for motifs, and start the network from both.
 
+        With `readings_use_validation` the readings learn from the validation repertoires, too, if these are in the same
+        container. Early stopping is not misled, because these have cross-fitted scores, as training repertoires have.
+
         `fit` calls this before the first update; a second call changes nothing. A doubtful motif is used if the
         validation fold confirms it. There is no search where counts scale the residues (`abundance`) or the encoder
         cannot start from motifs.
         """
         if self.state.started or self.state.update > 0:
             return
-        self._learn_readings()
+        folds = [self.train]
+        together = self.validation.dataset.container is self.train.dataset.container
+        if together and self.config.training.readings_use_validation:
+            folds.append(self.validation)
+        learn_readings(self.network, self.config.network, self.tasks, folds)
+        self._make_ready()
         may_start = self.network.embedding.starts_from_motifs and self.config.network.abundance == "none"
         motifs = self._find_motifs() if self.config.training.seeded_start > 0 and may_start else []
         fraction = self.config.training.averaged_fraction
@@ -261,29 +235,6 @@ class Trainer:
         if self.network.readings is not None:
             self._batches.readings = ReadingScores(self.network.readings, self.train.dataset)
             self._held_out.readings = ReadingScores(self.network.readings, self.validation.dataset)
-
-    def _learn_readings(self) -> None:
-        """Learn the readings, and give the network those that say something.
-
-        With `readings_use_validation` they learn from the validation repertoires, too, if these are in the same
-        container. Early stopping is not misled, because these have cross-fitted scores, as training repertoires have.
-        """
-        folds = [self.train]
-        together = self.validation.dataset.container is self.train.dataset.container
-        if together and self.config.training.readings_use_validation:
-            folds.append(self.validation)
-        cohort = Fold.join(folds)
-        order = canonical_order(cohort.dataset, cohort.labels)
-        ordered = cohort.take(order)
-        fitted = fit_readings(self.config.network, TrainingCohort(**vars(ordered), tasks=self.tasks))
-        logger.info("%s", describe_fits(fitted, self.config.network, self.tasks))
-        if not fitted:
-            return
-        digests = sorted({repertoire.digest() for repertoire in ordered.dataset})
-        self.network.attach_readings([each.reading for each in fitted], digests)
-        assert self.network.readings is not None
-        self.network.readings.remember(ordered.dataset, np.stack([each.scores for each in fitted], axis=1))
-        self._make_ready()
 
     def _find_motifs(self) -> list[EnrichedMotif]:
         seed = int(_generator(self.seed, _MOTIFS).integers(2**62))

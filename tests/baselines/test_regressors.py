@@ -28,7 +28,8 @@ from deeprc.nn.inference import Inference
 from deeprc.outputs import activate
 from deeprc.tasks import Task
 from deeprc.training.estimator import DeepRCRegressor
-from deeprc.training.trainer import Fold, Trainer
+from deeprc.training.fold import Fold
+from deeprc.training.trainer import Trainer
 
 _QUICK = {"n_updates": 5, "n_kernels": 4, "n_sequences": 20, "evaluate_every": 5}
 REGRESSORS: dict[str, Callable[[], RepertoireRegressor]] = {

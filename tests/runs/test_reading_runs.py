@@ -20,7 +20,7 @@ from deeprc.readings import fit
 from deeprc.readings.cohort import FittedReading, TrainingCohort
 from deeprc.runs.experiment import resume_run, train_run
 from deeprc.runs.run import Run, load_run
-from deeprc.training import trainer as trainer_module
+from deeprc.training import reading_start
 from tests.conftest import Killed, killing
 from tests.toys.toy_readings import Clones, Composition
 
@@ -45,7 +45,7 @@ def train(cohort: RepertoireDataset) -> Callable[..., Run]:
 
     def run(folder: Path, **options: object) -> Run:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(trainer_module, "fit_readings", fit_readings)
+            patch.setattr(reading_start, "fit_readings", fit_readings)
             patch.setattr(fit, "_TYPES", {"composition": Composition, "clones": Clones})
             if options.pop("resumed", False):
                 return resume_run(folder)

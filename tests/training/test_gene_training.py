@@ -23,7 +23,8 @@ from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import Inference
 from deeprc.tasks import Task
 from deeprc.training.enrichment import EnrichedMotif
-from deeprc.training.trainer import Fold, Trainer
+from deeprc.training.fold import Fold
+from deeprc.training.trainer import Trainer
 from tests.conftest import Killed, killing, random_sequences
 
 CPU = torch.device("cpu")

@@ -18,9 +18,10 @@ from deeprc.runs.run import load_run
 from deeprc.tasks import Task
 from deeprc.training import loggers
 from deeprc.training.checkpoint import load_tensors
+from deeprc.training.fold import Fold
 from deeprc.training.loggers import attention_histograms
 from deeprc.training.state import TrainingState
-from deeprc.training.trainer import Fold, Trainer
+from deeprc.training.trainer import Trainer
 from tests.conftest import Killed
 
 tensorboard = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")

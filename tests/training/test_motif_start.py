@@ -18,8 +18,9 @@ from deeprc.tasks import Task, TaskKind
 from deeprc.training import motif_start
 from deeprc.training import trainer as trainer_module
 from deeprc.training.enrichment import LEVEL, EnrichedMotif
+from deeprc.training.fold import Fold
 from deeprc.training.motif_start import describe_start, start_network
-from deeprc.training.trainer import Fold, Trainer, build_network
+from deeprc.training.trainer import Trainer, build_network
 from tests.conftest import Killed, killing, motif, random_sequences, write_cohort
 
 CPU = torch.device("cpu")

@@ -12,7 +12,8 @@ from deeprc.nn.inference import Inference
 from deeprc.nn.readings import ReadingScores
 from deeprc.tasks import Task
 from deeprc.training import motif_start
-from deeprc.training.trainer import Fold, Trainer
+from deeprc.training.fold import Fold
+from deeprc.training.trainer import Trainer
 
 TASKS = [Task("status", "status", "binary", ("negative", "positive"))]
 SETTINGS = ["n_repertoires=370", "sizes.mean=100", "sizes.sd=0", "sizes.minimum=1", "signals=[]"]

@@ -22,11 +22,12 @@ from deeprc.nn.readings import ReadingScores
 from deeprc.readings import fit
 from deeprc.readings.cohort import FittedReading, TrainingCohort
 from deeprc.tasks import Task
-from deeprc.training import trainer as trainer_module
+from deeprc.training import reading_start
 from deeprc.training.estimator import DeepRCClassifier
+from deeprc.training.fold import Fold
 from deeprc.training.model import TrainedModel
 from deeprc.training.motif_start import start_network
-from deeprc.training.trainer import Fold, Trainer, build_network
+from deeprc.training.trainer import Trainer, build_network
 from tests.conftest import Killed, killing
 from tests.nn.share_reading import ShareReading
 
@@ -64,7 +65,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[TrainingCohort]:
         cohorts.append(cohort)
         return [FittedReading(ShareReading("W", [0.5]), cross_fitted(cohort), np.array([0.2]))]
 
-    monkeypatch.setattr(trainer_module, "fit_readings", fit_readings)
+    monkeypatch.setattr(reading_start, "fit_readings", fit_readings)
     monkeypatch.setattr(fit, "_TYPES", {"composition": ShareReading})
     return cohorts
 

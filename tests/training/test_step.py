@@ -17,8 +17,9 @@ from deeprc.nn.readings import ReadingScores
 from deeprc.nn.sampling import _draw_rows_by_tensors, _top_rows_by_tensors
 from deeprc.outputs import multitask_loss
 from deeprc.tasks import Task
+from deeprc.training.fold import Fold
 from deeprc.training.step import CapturedStep, Prefetcher, Step
-from deeprc.training.trainer import Fold, Trainer, build_network
+from deeprc.training.trainer import Trainer, build_network
 from tests.nn.share_reading import ShareReading
 
 CPU = torch.device("cpu")

@@ -12,8 +12,9 @@ from deeprc.errors import InputError
 from deeprc.tasks import Task
 from deeprc.training import trainer as trainer_module
 from deeprc.training.checkpoint import load_tensors, save_tensors
+from deeprc.training.fold import Fold
 from deeprc.training.state import TrainingState
-from deeprc.training.trainer import Fold, Trainer
+from deeprc.training.trainer import Trainer
 from tests.conftest import Killed, killing
 
 CPU = torch.device("cpu")

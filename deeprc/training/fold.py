@@ -1,0 +1,52 @@
+"""`Fold`: repertoires with their labels, and whose they are.
+
+Letters: B repertoires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.estimators import canonical_order
+
+__all__ = ["Fold"]
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Repertoires, their labels, (B, number of tasks) float64, NaN where missing, and whose they are.
+
+    Repertoires with equal `groups`, (B,) int64, are of one donor. None: each repertoire is its own.
+    """
+
+    dataset: RepertoireDataset
+    labels: NDArray[np.float64]
+    groups: NDArray[np.int64] | None = None
+
+    def take(self, rows: NDArray[np.int64]) -> Fold:
+        """Return some of the repertoires, rows (n,), in this order."""
+        return Fold(self.dataset[rows], self.labels[rows], None if self.groups is None else self.groups[rows])
+
+    def ordered(self) -> Fold:
+        """Return the repertoires that have a label, in an order that their content decides, see `canonical_order`."""
+        rows = np.flatnonzero(~np.isnan(self.labels).all(axis=1))
+        if len(rows):
+            rows = rows[canonical_order(self.dataset[rows], self.labels[rows])]
+        return self.take(rows)
+
+    @classmethod
+    def join(cls, folds: Sequence[Fold]) -> Fold:
+        """Return the repertoires of several folds of one container together."""
+        labels = np.concatenate([fold.labels for fold in folds])
+        groups = [fold.groups for fold in folds if fold.groups is not None]
+        return cls(
+            reduce(RepertoireDataset.join, (fold.dataset for fold in folds)),
+            labels,
+            np.concatenate(groups) if len(groups) == len(folds) else None,
+        )
