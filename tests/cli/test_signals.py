@@ -10,6 +10,7 @@ import pytest
 # A program that gets a signal where Python throws exceptions away, and would go on for ever.
 PROGRAM = """
 import ctypes, gc, os, signal, sys, time, weakref
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a background job of a shell would ignore
 from deeprc.cli.signals import ending_by_signals
 
 kill = lambda: (os.kill(os.getpid(), int(sys.argv[2])), sum(range(10000)))  # the handler runs in here
