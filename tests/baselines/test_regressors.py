@@ -24,11 +24,11 @@ from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.estimators import RepertoireRegressor, canonical_order
-from deeprc.nn.inference import Inference
 from deeprc.outputs import activate
 from deeprc.tasks import Task
 from deeprc.training.estimator import DeepRCRegressor
 from deeprc.training.fold import Fold
+from deeprc.training.model import TrainedModel
 from deeprc.training.trainer import Trainer
 
 _QUICK = {"n_updates": 5, "n_kernels": 4, "n_sequences": 20, "evaluate_every": 5}
@@ -179,9 +179,10 @@ def test_deeprc_is_trained_as_a_run_for_a_number_is(cohort: RepertoireDataset, n
         order = canonical_order(cohort[part], numbers[part])
         folds.append(Fold(cohort[part][order], numbers[part][order][:, None]))
     task = Task("y", "y", "regression", mean=float(numbers[:16].mean()), scale=float(numbers[:16].std()))
-    trainer = Trainer(load_config("deeprc", _QUICK), [task], *folds, seed=0, device=torch.device("cpu"))
+    config = load_config("deeprc", {**_QUICK, "readings_use_validation": False})  # validation repertoires were given
+    trainer = Trainer(config, [task], *folds, seed=0, device=torch.device("cpu"))
     trainer.fit()
-    outputs = Inference(trainer.network, model.model_.inference(cohort[24:]).collator).outputs()
+    outputs = TrainedModel((task,), trainer.network, config).outputs(cohort[24:])
     np.testing.assert_allclose(model.predict(cohort[24:]), activate(outputs, [task])[0], rtol=1e-6)
     with pytest.raises(ValueError, match="y_validation: expected 8 numbers"):
         model.fit(cohort[:16], numbers[:16], X_validation=cohort[16:24], y_validation=numbers[16:20])
