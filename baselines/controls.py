@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.baselines.gene_usage import gene_table, genes_of, has_genes
+from deeprc.baselines.gene_usage import centred_log_ratios, gene_table, genes_of, has_genes
 from deeprc.baselines.linear import PenalisedClassifier, RidgeRegressor
 from deeprc.baselines.parameters import check_choice
 from deeprc.datasets.cache import Arrays, cached
@@ -27,8 +27,6 @@ __all__ = [
     "VGeneUsageRidge",
     "size_features",
 ]
-
-_PSEUDOCOUNT = 0.5
 
 SIZE_FEATURES = (
     "log_sequences",
@@ -167,8 +165,8 @@ class _GeneFeatures(RepertoireEstimator):
 
     def _rows(self, X: RepertoireDataset) -> NDArray[np.float64]:
         named = (("v_call", self.v_names_.tolist()), ("j_call", self.j_names_.tolist()))
-        parts = [np.log(gene_table(X, field, names) + _PSEUDOCOUNT) for field, names in named if names]
-        return np.hstack([part - part.mean(axis=1, keepdims=True) for part in parts] or [np.zeros((len(X), 0))])
+        parts = [centred_log_ratios(gene_table(X, field, names)) for field, names in named if names]
+        return np.hstack(parts or [np.zeros((len(X), 0))])
 
 
 class VGeneUsage(_GeneFeatures, PenalisedClassifier):

@@ -6,6 +6,7 @@ Letters: B repertoires, G genes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,9 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import gene_counts
 from deeprc.errors import InputError
 
-__all__ = ["gene_table", "genes_of", "has_genes"]
+__all__ = ["centred_log_ratios", "gene_table", "genes_of", "has_genes"]
+
+_PSEUDOCOUNT = 0.5
 
 
 def has_genes(X: RepertoireDataset, field: str) -> bool:
@@ -51,6 +54,15 @@ def gene_table(X: RepertoireDataset, field: str, names: Sequence[str]) -> NDArra
         if name in index_of:
             table[:, column] = counts[:, index_of[name]]
     return table
+
+
+def centred_log_ratios(counts: NDArray[Any]) -> NDArray[np.float64]:
+    """Return log(count + 0.5) of each gene, less the mean over the genes, (B, G), from the counts, (B, G).
+
+    The centred log-ratio: Aitchison 1986, The Statistical Analysis of Compositional Data.
+    """
+    logarithms = np.log(counts + _PSEUDOCOUNT)
+    return np.asarray(logarithms - logarithms.mean(axis=1, keepdims=True))
 
 
 def _counts(X: RepertoireDataset, field: str) -> tuple[NDArray[np.int64], list[str]]:

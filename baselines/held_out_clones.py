@@ -21,7 +21,14 @@ from deeprc.compilation import njit
 from deeprc.datasets.clones import Clones
 from deeprc.datasets.dataset import RepertoireDataset
 
-__all__ = ["FoldedRepertoires", "Selections", "critical_sums", "held_out_counts", "passing_clones"]
+__all__ = [
+    "FoldedRepertoires",
+    "Selections",
+    "counts_by_threshold",
+    "critical_sums",
+    "held_out_counts",
+    "passing_clones",
+]
 
 
 class FoldedRepertoires(NamedTuple):
@@ -136,6 +143,21 @@ def held_out_counts(
     counts = np.zeros((len(repertoires.fold), len(selections.of_fold), len(thresholds)), np.int64)
     for part in in_parts(partial(_count_part, clones, repertoires, selections, needed), len(clones)):
         counts += part
+    return counts_by_threshold(counts, repertoires, X)
+
+
+def counts_by_threshold(
+    counts: NDArray[np.int64], repertoires: FoldedRepertoires, X: RepertoireDataset
+) -> NDArray[np.int64]:
+    """Return how many clones of each repertoire pass each threshold, (T, B, F + 1).
+
+    Parameters
+    ----------
+    counts
+        How many clones of the D different repertoires pass each threshold as their strictest, (D, F + 1, T).
+    repertoires, X
+        The different repertoires, and all training repertoires, B.
+    """
     passed = counts[:, :, ::-1].cumsum(axis=2)[:, :, ::-1]  # what passes a strict threshold passes the looser ones
     return np.ascontiguousarray(np.moveaxis(passed[repertoires.index_of[X.rows]], 2, 0))
 

@@ -25,7 +25,7 @@ from deeprc.datasets.simulation import SimulatedDataset
 from deeprc.datasets.simulation.cohort import Cohort
 from deeprc.datasets.simulation.write import write_container
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import Split, SplitOptions, group_codes, make_split
+from deeprc.evaluation.splits import Split, SplitOptions, donor_codes, make_split
 from deeprc.tasks import Task, labels, parse_tasks
 
 __all__ = ["N_FOLDS", "Cohorts", "Source", "file_name"]
@@ -82,7 +82,7 @@ class Source:
     @cached_property
     def groups(self) -> NDArray[np.int64] | None:
         """Numbers that are equal for repertoires of one group, (B,); None without `group_by`."""
-        return None if self.group_by is None else group_codes(self.dataset.metadata, self.group_by, self.name)
+        return donor_codes(self.dataset.metadata, self.group_by, self.name)
 
     @cached_property
     def digest(self) -> str:

@@ -35,7 +35,7 @@ from deeprc.evaluation.cohort_cautions import left_out_cautions, people_cautions
 from deeprc.evaluation.comparison import MethodInfo
 from deeprc.evaluation.scoring import scoring_for
 from deeprc.evaluation.sheet_control import columns_for_control, columns_left_out
-from deeprc.evaluation.splits import group_codes, people, subject_column
+from deeprc.evaluation.splits import donor_codes, people, subject_column
 from deeprc.files import write_text
 from deeprc.tasks import Task, describe_classes
 from deeprc.versions import package_version
@@ -98,9 +98,7 @@ def benchmark(
     fold_of, labels, task = labelled_folds(dataset, target, options)
     chosen, skipped = choose_methods(names, preset=preset, dataset=dataset, own=own, task=task)
     seeded = tuple(map(_seeded(options.seed), chosen))
-    donors = None
-    if options.group_by is not None:
-        donors = group_codes(dataset.metadata, options.group_by, str(dataset.container.path))
+    donors = donor_codes(dataset.metadata, options.group_by, str(dataset.container.path))
     plan = NestedPlan(dataset, fold_of, labels, task, options.seed, cohort_digest(dataset), seeded, donors)
     asked = {"target": target, "group_by": options.group_by, "preset": preset, "asked": names}
     store = ResultStore(folder, {**asked, **_header(plan, task)}, resume=resume)

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from deeprc.baselines.gene_usage import centred_log_ratios
 from deeprc.checks.profile import RepertoireProfile
 from deeprc.checks.sheet import is_technical
 from deeprc.datasets.matching import stems
@@ -26,7 +27,6 @@ Code = Literal["label-from-size", "label-from-processing", "label-from-genes", "
 _MISSING = "(missing)"
 _MAX_CATEGORIES = 6  # a column of numbers with at most so many values is taken as categories
 _MIN_SHARE = 1e-3  # of a gene, in the mean over repertoires
-_PSEUDOCOUNT = 0.5  # of each gene
 _DATES = {
     "%Y-%m-%d": r"\d{4}-\d{2}-\d{2}",
     "%d.%m.%Y": r"\d{1,2}\.\d{1,2}\.\d{4}",
@@ -88,8 +88,7 @@ def usage_features(profiles: Sequence[RepertoireProfile]) -> Iterator[Feature]:
         genes = sorted(gene for gene, mean in share.items() if mean >= _MIN_SHARE)
         if len(genes) > 1:
             counts_of = np.array([[counts.get(gene, 0) for gene in genes] for counts in usage], float)  # (B, G)
-            logs = np.log(counts_of + _PSEUDOCOUNT)
-            yield Feature(name, "label-from-genes", logs - logs.mean(axis=1, keepdims=True))
+            yield Feature(name, "label-from-genes", centred_log_ratios(counts_of))
 
 
 def file_features(profiles: Sequence[RepertoireProfile]) -> list[Feature]:

@@ -18,6 +18,7 @@ from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from deeprc.errors import InputError
 from deeprc.files import read_limited
 from deeprc.tasks import Task, labels
+from deeprc.training.fold import number_groups
 
 __all__ = [
     "NEW",
@@ -26,6 +27,7 @@ __all__ = [
     "Split",
     "SplitOptions",
     "assign_folds",
+    "donor_codes",
     "group_codes",
     "make_split",
     "people",
@@ -232,6 +234,11 @@ def _strata(task: Task, metadata: pd.DataFrame) -> NDArray[np.int64]:
     return np.where(np.isnan(values), -1, values).astype(np.int64)
 
 
+def donor_codes(metadata: pd.DataFrame, group_by: str | None, source: str) -> NDArray[np.int64] | None:
+    """Return what `group_codes` does, or None without a column: then each repertoire is its own donor."""
+    return None if group_by is None else group_codes(metadata, group_by, source)
+
+
 def group_codes(metadata: pd.DataFrame, group_by: str | None, source: str) -> NDArray[np.int64]:
     """Return the group of each repertoire, (B,): equal values of a column are one group, each missing one its own.
 
@@ -246,8 +253,7 @@ def group_codes(metadata: pd.DataFrame, group_by: str | None, source: str) -> ND
         raise InputError(
             f"{source}: no column {group_by!r} for `group_by`; columns: {', '.join(map(str, metadata.columns))}"
         )
-    codes, _ = pd.factorize(metadata[group_by])
-    return np.where(codes < 0, len(codes) + np.arange(len(codes)), codes)
+    return number_groups(metadata[group_by])
 
 
 def _folds(

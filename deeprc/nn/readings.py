@@ -25,9 +25,14 @@ from torch import Tensor, nn
 
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 
-__all__ = ["Reading", "ReadingScores", "Readings"]
+__all__ = ["Reading", "ReadingScores", "Readings", "as_array"]
 
 Floats = NDArray[np.float64]
+
+
+def as_array(tensor: Tensor) -> NDArray[Any]:
+    """Return the numbers of a tensor on any device, without their gradient."""
+    return np.asarray(tensor.detach().cpu().numpy())
 
 
 class Reading(nn.Module):
@@ -154,18 +159,19 @@ class Readings(nn.Module):
         known = self._known(repertoire)
         if known is not None and len(repertoire):
             parts += (known - parts.sum(axis=1))[:, None] / len(repertoire)
-        return np.asarray(parts * self.gains.detach().double().cpu().numpy()[:, None])
+        return np.asarray(parts * as_array(self.gains).astype(np.float64)[:, None])
 
     def _known(self, repertoire: Repertoire) -> Floats | None:
         """Return the cross-fitted scores of a repertoire from which the readings learned, (Q, T)."""
-        if len(repertoire) not in self._sizes:
+        if not bool((self.known_sizes == len(repertoire)).any()):
             return None  # so that large new repertoires need no digest
         index = self._index_of.get(repertoire.digest())
-        return None if index is None else np.asarray(self.known_scores[index].double().cpu().numpy())
+        return None if index is None else as_array(self.known_scores[index]).astype(np.float64)
 
-    @property
-    def _sizes(self) -> set[int]:
-        return set(self.known_sizes.tolist()) if self.digests else set()
+    def check(self, where: str) -> None:
+        """Raise InputError if a reading's buffers, read from a file, hold what compiled code must not see."""
+        for reading in self:
+            reading.check(f"{where}: readings: {reading.name}")
 
 
 class ReadingScores:
@@ -185,17 +191,13 @@ class ReadingScores:
         self._is_known = np.zeros(len(dataset), bool)
         self._copies: dict[torch.device, Tensor] = {}
 
-    def compute(self) -> None:
-        """Compute the scores of all repertoires."""
-        self._compute(range(len(self._dataset)))
-
     def at(self, positions: Tensor) -> Tensor:
         """Return the scores of the repertoires at some positions, (B, Q, T) float32, on the device of the positions."""
         if positions.device.type == "cpu":
             self._compute(positions.tolist())
             return self._table[positions]
         if positions.device not in self._copies:  # a recorded graph reads it, so it stays where it is
-            self.compute()
+            self._compute(range(len(self._dataset)))
             self._copies[positions.device] = self._table.to(positions.device)
         return self._copies[positions.device][positions]
 

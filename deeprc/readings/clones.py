@@ -32,7 +32,7 @@ from deeprc.datasets.container_check import MAX_LENGTH
 from deeprc.datasets.dataset import Repertoire
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.errors import InputError
-from deeprc.nn.readings import Reading
+from deeprc.nn.readings import Reading, as_array
 from deeprc.readings.clones_description import Description, Part, parse_description
 from deeprc.readings.clones_evidence import N_PARAMETERS, Direction, EvidenceKind, compute_evidence
 from deeprc.readings.genes import check_some_genes_known
@@ -159,15 +159,15 @@ class CloneReading(Reading):
     @property
     def clones(self) -> CloneSet:
         """The J clones of all memories, one memory after the other."""
-        sequences = Sequences.counted_once(_numbers(self.residues).astype(np.uint8), _numbers(self.offsets))
+        sequences = Sequences.counted_once(as_array(self.residues).astype(np.uint8), as_array(self.offsets))
         genes = self._description.genes
-        calls = {name: Categorical(_numbers(getattr(self, name)), genes[name]) for name in genes}
+        calls = {name: Categorical(as_array(getattr(self, name)), genes[name]) for name in genes}
         return CloneSet(sequences.with_genes(calls))
 
     def _spans(self) -> list[tuple[Part, Floats, int, int]]:
         """Return each memory with the parameters of its evidence, its first clone and the one after its last."""
         bounds = np.cumsum([0, *(part.n_clones for part in self._description.memories)]).tolist()
-        return list(zip(self._description.memories, _numbers(self.evidence), bounds[:-1], bounds[1:], strict=True))
+        return list(zip(self._description.memories, as_array(self.evidence), bounds[:-1], bounds[1:], strict=True))
 
     def find_clones_in(self, repertoire: Repertoire) -> CloneHits:
         """Return which sequences of a repertoire retrieve which clones, and what each pair adds to a score.
@@ -198,7 +198,7 @@ class CloneReading(Reading):
     def _read(self, repertoire: Repertoire) -> tuple[CloneHits, Floats]:
         """Return the hits, and the score of each output without any, (T,)."""
         if self._search is None:
-            self._search = NeighbourSearch(self.clones, _numbers(self.is_ball) > 0)
+            self._search = NeighbourSearch(self.clones, as_array(self.is_ball) > 0)
         sequences = repertoire.container.sequences
         for name, known in self._description.genes.items():
             if name in sequences.genes:
@@ -237,11 +237,11 @@ class CloneReading(Reading):
             Benjamini and Hochberg over all clones that were tested.
         """
         frame = self.clones.to_frame()
-        spans, carriers = self._spans(), _numbers(self.carriers)
+        spans, carriers = self._spans(), as_array(self.carriers)
         counts = [part.n_clones for part, *_ in spans]
         frame["output"] = np.repeat([output_names[part.output] for part, *_ in spans], counts).astype(object)
         frame["direction"] = np.repeat([part.direction for part, *_ in spans], counts).astype(object)
-        frame["match"] = np.array(_MATCHES, dtype=object)[_numbers(self.is_ball)]
+        frame["match"] = np.array(_MATCHES, dtype=object)[as_array(self.is_ball)]
         of_number = np.repeat([part.kind == "rate" for part, *_ in spans], counts)
         for column, name in enumerate(_CARRIERS):
             if not of_number.all():
@@ -250,7 +250,7 @@ class CloneReading(Reading):
         if of_number.any():
             frame["carriers"] = pd.array(carriers[:, 0], dtype="Int64")
             frame.loc[~of_number, "carriers"] = pd.NA
-        frame["p_value"], frame["q_value"] = _numbers(self.tests).T
+        frame["p_value"], frame["q_value"] = as_array(self.tests).T
         return frame
 
     def describe(self) -> dict[str, Any]:
@@ -267,7 +267,7 @@ class CloneReading(Reading):
 
     def check(self, where: str) -> None:
         """See `Reading`."""
-        offsets, residues = _numbers(self.offsets), _numbers(self.residues)
+        offsets, residues = as_array(self.offsets), as_array(self.residues)
         lengths = np.diff(offsets)
         if offsets[0] != 0 or offsets[-1] != len(residues) or lengths.min() < 1 or lengths.max() > MAX_LENGTH:
             raise InputError(
@@ -275,10 +275,10 @@ class CloneReading(Reading):
             )
         _check_range(f"{where}: residues", residues, len(AMINO_ACIDS) - 1)
         for name in GENE_FIELDS:
-            _check_range(f"{where}: {name}", _numbers(getattr(self, name)), self._max_code(name))
-        _check_range(f"{where}: is_ball", _numbers(self.is_ball), 1)
-        _check_range(f"{where}: carriers", _numbers(self.carriers), np.iinfo(np.int64).max)
-        _check_range(f"{where}: tests", _numbers(self.tests), 1)
+            _check_range(f"{where}: {name}", as_array(getattr(self, name)), self._max_code(name))
+        _check_range(f"{where}: is_ball", as_array(self.is_ball), 1)
+        _check_range(f"{where}: carriers", as_array(self.carriers), np.iinfo(np.int64).max)
+        _check_range(f"{where}: tests", as_array(self.tests), 1)
         for part, parameters, *_ in self._spans():
             is_wrong = parameters.min() <= 0 if part.kind == "odds" else abs(parameters[2]) > _MAX_LOG_RATE
             if not np.isfinite(parameters).all() or is_wrong:
@@ -293,11 +293,6 @@ class CloneReading(Reading):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_search": None}
-
-
-def _numbers(buffer: torch.Tensor) -> NDArray[Any]:
-    values: NDArray[Any] = buffer.detach().cpu().numpy()
-    return values
 
 
 def _check_range(where: str, values: NDArray[Any], largest: int) -> None:

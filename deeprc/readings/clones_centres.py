@@ -18,7 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.baselines.carriers import MIN_CARRIERS
-from deeprc.baselines.held_out_clones import FoldedRepertoires, Selections, critical_sums, passing_clones
+from deeprc.baselines.held_out_clones import (
+    FoldedRepertoires,
+    Selections,
+    counts_by_threshold,
+    critical_sums,
+    passing_clones,
+)
 from deeprc.compilation import njit
 from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.clone_neighbours import NeighbourSearch, find_neighbours
@@ -214,9 +220,8 @@ def count_centres(
             some = np.flatnonzero(repertoires.fold == fold)
             arrays = centres.offsets, centres.carried, centres.is_exact
             _count(*arrays, places, some, chosen.modes, passed, counts[:, held_out])
-    counts = counts[:, :, ::-1].cumsum(axis=2)[:, :, ::-1]  # what passes a strict threshold passes the looser ones
     final = choose_centres(centres, question, sums, len(selections.left_out), float(levels[-1]))
-    return np.ascontiguousarray(np.moveaxis(counts[repertoires.index_of[question.X.rows]], 2, 0)), final
+    return counts_by_threshold(counts, repertoires, question.X), final
 
 
 @njit(nogil=True)

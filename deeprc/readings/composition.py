@@ -24,6 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deeprc.baselines.gene_usage import centred_log_ratios
 from deeprc.compilation import njit
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.categorical import Categorical
@@ -31,10 +32,10 @@ from deeprc.datasets.dataset import Repertoire
 from deeprc.datasets.sequences import GENE_FIELDS, SequenceArrays
 from deeprc.documents import abbreviate, validate
 from deeprc.errors import InputError
-from deeprc.nn.readings import Reading
+from deeprc.nn.readings import Reading, as_array
 from deeprc.readings.genes import check_some_genes_known
 
-__all__ = ["NOISE_SEQUENCES", "CompositionReading", "K", "centred_log_ratios"]
+__all__ = ["NOISE_SEQUENCES", "CompositionReading", "K"]
 
 Floats = NDArray[np.float64]
 
@@ -47,7 +48,6 @@ NOISE_SEQUENCES = 1000
 _N_LETTERS = len(AMINO_ACIDS)
 _N_KMERS = _N_LETTERS**K
 _N_LAST = _N_LETTERS ** (K - 1)
-_PSEUDOCOUNT = 0.5
 _MAX_NAMES = 20_000  # genes of a field; IMGT names a few hundred
 _BLOCK = 1024  # sequences that one thread reads at a time
 
@@ -107,7 +107,7 @@ class CompositionReading(Reading):
         InputError
             If genes have weights and the repertoire's container lacks them.
         """
-        n, constants = len(repertoire), -_numbers(self.kmer_constants)
+        n, constants = len(repertoire), -as_array(self.kmer_constants)
         found = np.zeros((len(constants), n))
         if n == 0:
             return found.T
@@ -127,7 +127,7 @@ class CompositionReading(Reading):
         arrays = sequences.arrays([field for field, names in self.genes.items() if names])
         scale = 1 / (n + NOISE_SEQUENCES)  # n / (n + m), of which each sequence has a share
         constants, tables = constants * scale, [table * (n * scale) for table in tables]
-        _contribute(arrays, _numbers(self.kmer_weights), scale, constants, *tables, found)
+        _contribute(arrays, as_array(self.kmer_weights), scale, constants, *tables, found)
         return found.T
 
     def _gene_shares(self, field: str, calls: Categorical) -> tuple[Floats, Floats]:
@@ -140,7 +140,7 @@ class CompositionReading(Reading):
         code_of = {name: code for code, name in enumerate(calls.vocabulary)}
         codes = np.array([code_of.get(name, -1) for name in names], np.int64)
         counts = np.where(codes >= 0, occurrences[codes], 0)
-        weights, centre = (_numbers(self.get_buffer(f"{field}_{part}")) for part in ("weights", "centre"))
+        weights, centre = (as_array(self.get_buffer(f"{field}_{part}")) for part in ("weights", "centre"))
         terms = weights * (centred_log_ratios(counts[None])[0] - centre)  # (T, G)
         present = counts > 0
         table = np.zeros((len(terms), len(calls.vocabulary)))
@@ -167,16 +167,6 @@ class CompositionReading(Reading):
         for name, buffer in self.named_buffers():
             if not bool(torch.isfinite(buffer).all()):
                 raise InputError(f"{where}: {name}: expected finite numbers")
-
-
-def centred_log_ratios(counts: NDArray[np.int64]) -> Floats:
-    """Return log(count + 0.5) of each gene, less the mean over the genes, (B, G), from the counts, (B, G)."""
-    logarithms = np.log(counts + _PSEUDOCOUNT)
-    return np.asarray(logarithms - logarithms.mean(axis=1, keepdims=True))
-
-
-def _numbers(buffer: Tensor) -> NDArray[Any]:
-    return np.asarray(buffer.detach().cpu().numpy())
 
 
 @njit(parallel=True, nogil=True)

@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from deeprc.baselines.columns import Columns
-from deeprc.baselines.gene_usage import gene_table, genes_of
+from deeprc.baselines.gene_usage import centred_log_ratios, gene_table, genes_of
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.clones import gene_fields
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import kmer_frequencies
-from deeprc.readings.composition import NOISE_SEQUENCES, K, centred_log_ratios
+from deeprc.readings.composition import NOISE_SEQUENCES, K
 
 __all__ = ["CompositionFeatures", "LinearFunction"]
 

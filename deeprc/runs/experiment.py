@@ -26,7 +26,7 @@ from deeprc.device import resolve_device
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import write_cautions
 from deeprc.evaluation.cohort_cautions import part_of_split, subject_cautions
-from deeprc.evaluation.splits import SPLITS, Split, SplitOptions, group_codes, make_split
+from deeprc.evaluation.splits import SPLITS, Split, SplitOptions, donor_codes, make_split
 from deeprc.files import check_new_folder, name_write_errors, temporary_folder, write_text
 from deeprc.locks import is_same_file, take_lock
 from deeprc.outputs import output_names, output_slices
@@ -233,8 +233,7 @@ def _trainer(
     settings: RunSettings, dataset: RepertoireDataset, split: Split, device: torch.device, checkpoint: Path | None
 ) -> Trainer:
     target = labels(settings.tasks, dataset.metadata)
-    groups = group_codes(dataset.metadata, settings.group_by, settings.cohort)
-    every = Fold(dataset, target, groups if settings.group_by else None)
+    every = Fold(dataset, target, donor_codes(dataset.metadata, settings.group_by, settings.cohort))
     return Trainer(
         settings.config,
         settings.tasks,

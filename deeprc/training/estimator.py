@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.model_selection import GroupShuffleSplit, StratifiedGroupKFold, train_test_split
@@ -30,7 +29,7 @@ from deeprc.estimators import (
 )
 from deeprc.outputs import activate
 from deeprc.tasks import Task
-from deeprc.training.fold import Fold
+from deeprc.training.fold import Fold, number_groups
 from deeprc.training.hidden_counts import with_visible_residues
 from deeprc.training.model import TrainedModel, describe_network, load_weights, rebuild_network
 from deeprc.training.trainer import Trainer
@@ -137,10 +136,10 @@ def _group_codes(X: RepertoireDataset, groups: ArrayLike | None) -> NDArray[np.i
     given = np.asarray(groups)
     if given.shape != (len(X),):
         raise ValueError(f"groups: expected {len(X)} values, found {given.shape}")
-    codes, names = pd.factorize(given)
-    if len(names) < 2 and not (codes < 0).any():
+    numbers = number_groups(given)
+    if len(np.unique(numbers)) < 2:
         raise ValueError("groups: expected at least two donors, found one")
-    return np.where(codes < 0, len(codes) + np.arange(len(codes)), codes)  # each missing one is its own
+    return numbers
 
 
 def _split_by_group(

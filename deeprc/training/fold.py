@@ -10,12 +10,19 @@ from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.estimators import canonical_order
 
-__all__ = ["Fold"]
+__all__ = ["Fold", "number_groups"]
+
+
+def number_groups(values: ArrayLike) -> NDArray[np.int64]:
+    """Return the number of each repertoire's group, (B,): equal values are one group, each missing one its own."""
+    codes, _ = pd.factorize(np.asarray(values))
+    return np.where(codes < 0, len(codes) + np.arange(len(codes)), codes)
 
 
 @dataclass(frozen=True)

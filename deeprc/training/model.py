@@ -264,8 +264,8 @@ def rebuild_network(
 def load_weights(network: DeepRC, tensors: Mapping[str, Tensor], where: str) -> None:
     """Give a network the weights of a file; InputError if compiled code could not use some of them."""
     network.load_state_dict(tensors)
-    for reading in network.readings or ():
-        reading.check(f"{where}: readings: {reading.name}")
+    if network.readings is not None:
+        network.readings.check(where)
 
 
 def _gene_names(path: str, config: Config, state: Mapping[str, Any]) -> GeneNames | None:

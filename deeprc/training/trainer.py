@@ -228,13 +228,13 @@ class Trainer:
         self._save()
 
     def _make_ready(self) -> None:
-        """Let updates and evaluations use the network's readings, whose gains are learned."""
+        """Let updates and evaluations use the network's readings, if it has any; their gains are learned."""
+        if self.network.readings is None:
+            return
         self.state.readings = describe_readings(self.network.readings)
         self.step = Step(self.network, self.tasks, self.config.training)
-        self._best = _copied(self.network)
-        if self.network.readings is not None:
-            self._batches.readings = ReadingScores(self.network.readings, self.train.dataset)
-            self._held_out.readings = ReadingScores(self.network.readings, self.validation.dataset)
+        self._batches.readings = ReadingScores(self.network.readings, self.train.dataset)
+        self._held_out.readings = ReadingScores(self.network.readings, self.validation.dataset)
 
     def _find_motifs(self) -> list[EnrichedMotif]:
         seed = int(_generator(self.seed, _MOTIFS).integers(2**62))
@@ -373,8 +373,8 @@ class Trainer:
             # the optimiser puts its state where it belongs
             parts[part][name] = tensor if part == "optimizer" else tensor.to(self.device)
         self.network.load_state_dict(parts["network"])
-        for reading in self.network.readings or ():
-            reading.check(f"{path}: {reading.name}")
+        if self.network.readings is not None:
+            self.network.readings.check(str(path))
         self.step.average.restore(parts["average"])
         self._best = parts["best"]
         self._losses = list(parts["losses"]["since_evaluation"])

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import roc_auc_score
 
-from deeprc.baselines.gene_usage import gene_table
+from deeprc.baselines.gene_usage import centred_log_ratios, gene_table
 from deeprc.baselines.inner_folds import grouped_folds
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.cache import repertoire_digests
@@ -22,7 +22,7 @@ from deeprc.datasets.representations import kmer_frequencies
 from deeprc.datasets.simulation import SimulatedDataset, load_recipe
 from deeprc.readings import composition_fit
 from deeprc.readings.cohort import TrainingCohort
-from deeprc.readings.composition import NOISE_SEQUENCES, CompositionReading, centred_log_ratios
+from deeprc.readings.composition import NOISE_SEQUENCES, CompositionReading
 from deeprc.readings.composition_features import CompositionFeatures
 from deeprc.readings.composition_fit import fit_composition
 from deeprc.tasks import Task
