@@ -4,8 +4,8 @@ Each clone is put into a hash table; a clone whose neighbours count is put there
 the residue at this position. A sequence is looked up in the same way, so a substitution at any position finds the
 clone. Hashes only propose: the residues are compared.
 
-The hash is Zobrist's: the exclusive or of random bits of each residue at its position. To leave a residue out, its bits
-are exchanged for others, so the keys of all positions cost a look-up each.
+Most sequences are spared the look-up of every position: a substitution leaves either the residues at even positions as
+they are or those at odd positions. So a sequence that shares neither with a clone is not within one substitution.
 
 Letters: J clones, L residues of a clone, N sequences of a repertoire, n pairs of a sequence and a clone.
 """
@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numba
@@ -25,14 +24,13 @@ from numpy.typing import NDArray
 
 from deeprc.compilation import njit
 from deeprc.datasets.clone_set import CloneSet, CloneTables
-from deeprc.datasets.counters import GOLDEN, MIX_1, MIX_2, words
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
+from deeprc.datasets.sequence_hash import hash_halves, hash_shape, leave_out
 from deeprc.datasets.sequences import SequenceArrays
 
 __all__ = ["NeighbourSearch", "Neighbours", "find_neighbours"]
 
 _ALL_BITS = 2**64 - 1
-_CODES = 32  # of residues; the last one stands for a residue that is left out
 _SLOTS_PER_KEY = 2
 _FILTER_BITS_PER_KEY = 16
 _MIN_FILTER_BITS, _MAX_FILTER_BITS = 1 << 15, 1 << 23  # 1 MB: it stays in the processor's cache, and refuses most keys
@@ -40,7 +38,7 @@ _SHAPES = 1 << 14
 _POSITION_BITS = 32
 _POSITIONS = (1 << _POSITION_BITS) - 1
 _CAPACITY = 1 << 12
-_CHUNK = 1 << 12  # sequences that one thread searches at a time
+_CHUNK = 1 << 14  # sequences that one thread searches at a time
 
 
 class Neighbours(NamedTuple):
@@ -65,17 +63,14 @@ class _Table(NamedTuple):
     """A hash table of the clones, and of those with neighbours without one residue.
 
     `clones` (J) are the clones; `slots` (a power of 2,) hold the index of a clone and the position that is left out,
-    counted from 1, or 0 for the whole clone; -1 is an empty slot. `is_filtered` has a bit for every hash that occurs.
+    counted from 1, or 0 for the whole clone; -1 is an empty slot. `is_filtered` has two bits for every key.
     `shapes` says, by a hash of length and genes, whether a clone has them (bit 0), and one with neighbours (bit 1).
-    `bits` are those of each residue at each position, and `exchanged` what leaves it out, (largest length, 32) each.
     """
 
     clones: SequenceArrays
     slots: NDArray[np.int64]
     is_filtered: NDArray[np.uint64]
     shapes: NDArray[np.uint8]
-    bits: NDArray[np.uint64]
-    exchanged: NDArray[np.uint64]
 
 
 class NeighbourSearch:
@@ -102,8 +97,13 @@ class NeighbourSearch:
         self.make_table = partial(_make_table, near=near, mask=self._mask)
         self._tables = CloneTables(clones, self.make_table)
 
-    def find_in(self, repertoire: Repertoire) -> Neighbours:
-        """Return the pairs of one repertoire's sequences with clones, searched on all cores.
+    def find_in(self, repertoire: Repertoire) -> tuple[Neighbours, NDArray[np.uint64]]:
+        """Find the pairs of one repertoire's sequences with clones, on all cores.
+
+        Returns
+        -------
+        tuple
+            The pairs, and the hashes of all N sequences as `hash_rows` computes them, with the clones' genes, (N,).
 
         Raises
         ------
@@ -111,21 +111,33 @@ class NeighbourSearch:
             If the repertoire's container lacks genes that count.
         """
         sequences, table = self._tables.arrays_and_table(repertoire)
-        bounds = list(pairwise([*range(repertoire.start, repertoire.stop, _CHUNK), repertoire.stop]))
-        if len(bounds) < 2:
-            return self.find(sequences, table, repertoire.start, repertoire.stop)
-        with ThreadPoolExecutor(numba.get_num_threads()) as threads:
-            parts = list(threads.map(lambda part: self.find(sequences, table, *part), bounds))
-        rows = [part.rows + start - repertoire.start for part, (start, _) in zip(parts, bounds, strict=True)]
-        columns = zip(*((row, *part[1:]) for row, part in zip(rows, parts, strict=True)), strict=True)
-        return Neighbours(*(np.concatenate(column) for column in columns))
+        first, last = repertoire.start, repertoire.stop
+        starts = [*range(first, last, _CHUNK)] or [first]
+        hashes = np.empty(last - first, np.uint64)
 
-    def find(self, sequences: SequenceArrays, table: _Table, start: int, stop: int) -> Neighbours:
-        """Return the pairs of the sequences from `start` to `stop`; their rows count from `start`."""
+        def search(start: int) -> Neighbours:
+            stop = min(start + _CHUNK, last)
+            found = self.find(sequences, table, start, stop, hashes[start - first : stop - first])
+            return found._replace(rows=found.rows + start - first)
+
+        if len(starts) < 2:
+            return search(first), hashes
+        with ThreadPoolExecutor(numba.get_num_threads()) as threads:
+            columns = zip(*threads.map(search, starts), strict=True)
+        return Neighbours(*map(np.concatenate, columns)), hashes
+
+    def find(
+        self, sequences: SequenceArrays, table: _Table, start: int, stop: int, hashes: NDArray[np.uint64] | None = None
+    ) -> Neighbours:
+        """Return the pairs of the sequences from `start` to `stop`; their rows count from `start`.
+
+        The hashes of these sequences are written to `hashes`, (stop - start,).
+        """
+        room = np.zeros(0, np.uint64) if hashes is None else hashes
         parts, row, capacity = [], start, _CAPACITY
         while True:
             found = np.empty((3, capacity), np.int64)
-            n, row = _find(sequences, start, row, stop, table, found, self._mask)
+            n, row = _find(sequences, start, row, stop, table, found, room, self._mask)
             parts.append(found[:, :n])
             if row == stop:
                 return Neighbours(*(parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)))
@@ -161,45 +173,41 @@ def _make_table(clones: SequenceArrays, is_known: NDArray[np.bool_], *, near: ND
     lengths = np.diff(clones.offsets)
     n_keys = int((lengths * near + 1)[is_known].sum())
     n_bits = 1 << (_FILTER_BITS_PER_KEY * n_keys).bit_length()
-    bits = words(0, np.arange(max(1, lengths.max(initial=0)) * _CODES)).reshape(-1, _CODES)
     table = _Table(
         clones,
         np.full(1 << (_SLOTS_PER_KEY * n_keys).bit_length(), -1, np.int64),
         np.zeros(min(max(n_bits, _MIN_FILTER_BITS), _MAX_FILTER_BITS) // 64, np.uint64),
         np.zeros(_SHAPES, np.uint8),
-        bits,
-        bits ^ bits[:, -1:],
     )
     _insert(table, np.flatnonzero(is_known), near, mask)
     return table
 
 
 @njit(inline="always")
-def _mix(z: Any) -> Any:
-    z = (z ^ (z >> uint64(30))) * uint64(MIX_1)
-    z = (z ^ (z >> uint64(27))) * uint64(MIX_2)
-    return z ^ (z >> uint64(31))
+def _filter_bits(key: Any, is_filtered: NDArray[np.uint64]) -> tuple[Any, Any]:
+    """Return the word of the filter, and the two bits in it, that belong to a key."""
+    bits = uint64(1) << (key & uint64(63)) | uint64(1) << ((key >> uint64(6)) & uint64(63))
+    return (key >> uint64(12)) & uint64(len(is_filtered) - 1), bits
 
 
 @njit(inline="always")
-def _shape_bits(sequences: SequenceArrays, row: int, length: int) -> Any:
-    """Return the random bits of a sequence's length and genes."""
-    v = uint64(sequences.v[row]) if len(sequences.v) > 0 else uint64(0)
-    j = uint64(sequences.j[row]) if len(sequences.j) > 0 else uint64(0)
-    return _mix(((uint64(length) << uint64(32) | v << uint64(16) | j) + uint64(1)) * uint64(GOLDEN))
+def _passes(key: Any, is_filtered: NDArray[np.uint64]) -> Any:
+    """Return whether a key may occur."""
+    word, needed = _filter_bits(key, is_filtered)
+    return is_filtered[word] & needed == needed
 
 
-@njit(inline="always")
-def _filter_bit(key: Any, is_filtered: NDArray[np.uint64]) -> tuple[Any, Any]:
-    """Return the word of the filter, and the bit in it, that belong to a key."""
-    return (key >> uint64(6)) & uint64(len(is_filtered) - 1), uint64(1) << (key & uint64(63))
+@njit(nogil=True)
+def _admit(table: _Table, key: Any) -> None:
+    """Let a key pass the filter."""
+    word, needed = _filter_bits(key, table.is_filtered)
+    table.is_filtered[word] |= needed
 
 
 @njit(nogil=True)
 def _insert_key(table: _Table, key: Any, row: int, position: int) -> None:
     slots = table.slots
-    word, bit = _filter_bit(key, table.is_filtered)
-    table.is_filtered[word] |= bit
+    _admit(table, key)
     slot = np.int64((key >> uint64(24)) & uint64(len(slots) - 1))
     while slots[slot] >= 0:
         slot = (slot + 1) & (len(slots) - 1)
@@ -210,49 +218,57 @@ def _insert_key(table: _Table, key: Any, row: int, position: int) -> None:
 def _insert(table: _Table, rows: NDArray[np.int64], near: NDArray[np.bool_], mask: Any) -> None:
     residues, offsets = table.clones.residues, table.clones.offsets
     for row in rows:
-        first, length = offsets[row], offsets[row + 1] - offsets[row]
-        whole = _shape_bits(table.clones, row, length)
-        table.shapes[whole & uint64(_SHAPES - 1)] |= 3 if near[row] else 1
-        for i in range(length):
-            whole ^= table.bits[i, residues[first + i]]
+        shape = hash_shape(table.clones, row)
+        half, other = hash_halves(table.clones, row)
+        whole = shape ^ half ^ other
+        table.shapes[shape & uint64(_SHAPES - 1)] |= 3 if near[row] else 1
         _insert_key(table, whole & mask, row, 0)
         if near[row]:
-            for i in range(length):
-                _insert_key(table, (whole ^ table.exchanged[i, residues[first + i]]) & mask, row, i + 1)
+            _admit(table, (shape ^ half) & mask)
+            _admit(table, (shape ^ other) & mask)
+            for i in range(offsets[row + 1] - offsets[row]):
+                _insert_key(table, leave_out(whole, i, residues[offsets[row] + i]) & mask, row, i + 1)
 
 
 @njit(nogil=True)
 def _find(
-    sequences: SequenceArrays, start: int, row: int, stop: int, table: _Table, found: NDArray[np.int64], mask: Any
+    sequences: SequenceArrays,
+    start: int,
+    row: int,
+    stop: int,
+    table: _Table,
+    found: NDArray[np.int64],
+    hashes: NDArray[np.uint64],
+    mask: Any,
 ) -> tuple[int, int]:
     """Write the pairs of the sequences from `row` on, (3, capacity); their rows count from `start`.
+
+    The hashes of the sequences from `start` to `stop` are written, too, if there is room for any.
 
     Returns
     -------
     tuple
         The number of pairs, and the row from which to go on: the first one whose pairs have no room, or `stop`.
     """
-    residues, offsets = sequences.residues, sequences.offsets
-    shapes, bits, exchanged, is_filtered = table.shapes, table.bits, table.exchanged, table.is_filtered
-    n = 0
+    residues, offsets, shapes, is_filtered = sequences.residues, sequences.offsets, table.shapes, table.is_filtered
+    n, wants_hashes = 0, len(hashes) > 0
     while row < stop:
-        first = offsets[row]
-        length = offsets[row + 1] - first
-        whole = _shape_bits(sequences, row, length)
-        shape = shapes[whole & uint64(_SHAPES - 1)]
-        if shape > 0 and length <= len(bits):
+        shape = hash_shape(sequences, row)
+        kinds = shapes[shape & uint64(_SHAPES - 1)]
+        if kinds > 0 or wants_hashes:
             before = n
-            for i in range(length):
-                whole ^= bits[i, residues[first + i]]
-            key = whole & mask
-            word, bit = _filter_bit(key, is_filtered)
-            if is_filtered[word] & bit:
-                n = _look_up(sequences, row, table, key, 0, found, n, start)
-            if shape > 1:
-                for i in range(length):
-                    key = (whole ^ exchanged[i, residues[first + i]]) & mask
-                    word, bit = _filter_bit(key, is_filtered)
-                    if is_filtered[word] & bit:
+            half, other = hash_halves(sequences, row)
+            whole = shape ^ half ^ other
+            if wants_hashes:
+                hashes[row - start] = whole
+            if kinds > 0 and _passes(whole & mask, is_filtered):
+                n = _look_up(sequences, row, table, whole & mask, 0, found, n, start)
+            if kinds > 1 and (
+                _passes((shape ^ half) & mask, is_filtered) or _passes((shape ^ other) & mask, is_filtered)
+            ):
+                for i in range(offsets[row + 1] - offsets[row]):
+                    key = leave_out(whole, i, residues[offsets[row] + i]) & mask
+                    if _passes(key, is_filtered):
                         n = _look_up(sequences, row, table, key, i + 1, found, n, start)
             if n > found.shape[1]:
                 return before, row

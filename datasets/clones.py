@@ -166,14 +166,17 @@ def _count_all_distinct(whole: RepertoireDataset, fields: list[str]) -> Arrays:
         return {"counts": np.array(list(threads.map(partial(count_distinct, fields=fields), whole)), np.int64)}
 
 
-def count_distinct(repertoire: Repertoire, fields: Collection[str]) -> int:
-    """Return how many different clones a repertoire has; see `distinct_clones`."""
+def count_distinct(repertoire: Repertoire, fields: Collection[str], hashes: NDArray[np.uint64] | None = None) -> int:
+    """Return how many different clones a repertoire of N sequences has; see `distinct_clones`.
+
+    `hashes` are those that `hash_rows` computes with these genes, (N,), if they are known.
+    """
     sequences = repertoire.container.sequences.arrays(fields)
-    layout = _KeyLayout(uint64(repertoire.stop.bit_length()), _ALL_BITS, 1)
-    keys = np.empty(len(repertoire), np.uint64)
-    _write_keys(sequences, repertoire.start, repertoire.stop, layout, 0, np.zeros(1, np.int64), keys)
+    rows, row_bits = np.arange(repertoire.start, repertoire.stop), np.uint64(repertoire.stop.bit_length())
+    keys = (hash_rows(sequences, rows) if hashes is None else hashes) << row_bits
+    keys |= rows.view(np.uint64)
     keys.sort()
-    return int(_group(sequences, np.array([repertoire.start, repertoire.stop]), keys, layout.row_bits)[3].sum())
+    return len(keys) - int(_count_repeats(sequences, keys, row_bits))
 
 
 class _KeyLayout(NamedTuple):
@@ -293,6 +296,21 @@ def _write_keys(
         if 0 <= piece < len(targets):
             keys[targets[piece]] = (value << layout.row_bits) | uint64(row)
             targets[piece] += 1
+
+
+@njit(nogil=True)
+def _count_repeats(sequences: SequenceArrays, keys: NDArray[np.uint64], row_bits: Any) -> int:
+    """Return how many sequences of sorted keys equal an earlier one."""
+    row_mask = (uint64(1) << row_bits) - uint64(1)
+    n = 0
+    for later in range(1, len(keys)):
+        earlier = later - 1
+        while earlier >= 0 and keys[earlier] >> row_bits == keys[later] >> row_bits:
+            if are_equal(sequences, np.int64(keys[earlier] & row_mask), sequences, np.int64(keys[later] & row_mask)):
+                n += 1
+                break
+            earlier -= 1
+    return n
 
 
 @njit(nogil=True)

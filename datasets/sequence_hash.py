@@ -1,6 +1,8 @@
 """Hashes of sequences with their genes, and the comparison of two sequences: compiled code finds clones by them.
 
-A hash alone decides nothing: where two hashes are equal, the sequences are compared.
+A hash alone decides nothing: where two hashes are equal, the sequences are compared. The hash is Zobrist's: the
+exclusive or of random bits of each residue at its position, and of the length and the genes. So a hash without one
+residue, or of every second residue, costs next to nothing.
 """
 
 from __future__ import annotations
@@ -12,33 +14,57 @@ from numba import uint64
 from numpy.typing import NDArray
 
 from deeprc.compilation import njit
-from deeprc.datasets.counters import GOLDEN, MIX_1, MIX_2
+from deeprc.datasets.counters import GOLDEN, MIX_1, MIX_2, words
 from deeprc.datasets.sequences import SequenceArrays
 
-__all__ = ["are_equal", "hash_row", "hash_rows"]
+__all__ = ["are_equal", "hash_halves", "hash_row", "hash_rows", "hash_shape", "leave_out"]
 
-_BITS, _PER_WORD = 5, 12  # 12 residues of 5 bits are one word
+_POSITIONS, _CODES = 128, 32  # powers of 2; positions and codes beyond them share the bits of others
+_LEFT_OUT = _CODES - 1  # stands for a residue that is left out
+_BITS = words(0, np.arange(_POSITIONS * _CODES)).reshape(_POSITIONS, _CODES)
+
+
+@njit(inline="always")
+def _bits_of(position: Any, residue: Any) -> Any:
+    return _BITS[position & uint64(_POSITIONS - 1), uint64(residue) & uint64(_CODES - 1)]
+
+
+@njit(inline="always")
+def hash_shape(sequences: SequenceArrays, row: Any) -> Any:
+    """Return the hash of a sequence's length and of its genes' codes; for compiled code."""
+    length = uint64(sequences.offsets[row + 1]) - uint64(sequences.offsets[row])
+    v = uint64(sequences.v[row]) if len(sequences.v) > 0 else uint64(0)
+    j = uint64(sequences.j[row]) if len(sequences.j) > 0 else uint64(0)
+    z = (length << uint64(32) | v << uint64(16) | j) * uint64(GOLDEN)
+    z = (z ^ (z >> uint64(30))) * uint64(MIX_1)
+    z = (z ^ (z >> uint64(27))) * uint64(MIX_2)
+    return z ^ (z >> uint64(31))
+
+
+@njit(inline="always")
+def hash_halves(sequences: SequenceArrays, row: Any) -> tuple[Any, Any]:
+    """Return two hashes of residues: of a sequence's last one and every second before it, and of the others.
+
+    For compiled code. Numbers without a sign spare the test for negative ones.
+    """
+    first = uint64(sequences.offsets[row])
+    half, other = uint64(0), uint64(0)
+    for i in range(uint64(sequences.offsets[row + 1]) - first):
+        half, other = other ^ _bits_of(i, sequences.residues[first + i]), half
+    return half, other
+
+
+@njit(inline="always")
+def leave_out(whole: Any, position: Any, residue: Any) -> Any:
+    """Return the hash of a sequence without one of its residues, from the hash of the whole; for compiled code."""
+    return whole ^ _bits_of(position, residue) ^ _bits_of(position, _LEFT_OUT)
 
 
 @njit(nogil=True)
 def hash_row(sequences: SequenceArrays, row: int) -> Any:
     """Return the hash of one sequence and of its genes' codes, 64 bits without a sign; for compiled code."""
-    start, stop = sequences.offsets[row], sequences.offsets[row + 1]
-    v = uint64(sequences.v[row]) if len(sequences.v) > 0 else uint64(0)
-    j = uint64(sequences.j[row]) if len(sequences.j) > 0 else uint64(0)
-    z = uint64(stop - start) * uint64(GOLDEN) + ((v << uint64(16)) | j) * uint64(MIX_2)
-    while True:
-        word, end = uint64(0), min(start + _PER_WORD, stop)
-        for position in range(start, end):
-            word = (word << uint64(_BITS)) | uint64(sequences.residues[position])
-        z = (z ^ word) * uint64(MIX_1)
-        z ^= z >> uint64(29)
-        start = end
-        if start >= stop:
-            break
-    z = (z ^ (z >> uint64(30))) * uint64(MIX_1)
-    z = (z ^ (z >> uint64(27))) * uint64(MIX_2)
-    return z ^ (z >> uint64(31))
+    half, other = hash_halves(sequences, row)
+    return hash_shape(sequences, row) ^ half ^ other
 
 
 @njit(nogil=True)

@@ -15,7 +15,6 @@ Letters: N sequences of one repertoire, J clones, G memories, R residues, T outp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -203,10 +202,8 @@ class CloneReading(Reading):
         for name, known in self._description.genes.items():
             if name in sequences.genes:
                 check_some_genes_known(repertoire.container.path, name, known, sequences.genes[name].vocabulary)
-        with ThreadPoolExecutor(1) as thread:
-            counting = thread.submit(count_distinct, repertoire, list(self._description.genes))
-            rows, clones, mismatches = self._search.find_in(repertoire)
-            n = counting.result()
+        (rows, clones, mismatches), hashes = self._search.find_in(repertoire)
+        n = count_distinct(repertoire, list(self._description.genes), hashes)
         hits_of = np.bincount(clones, minlength=len(self.is_ball))  # of each clone
         evidence, without = np.zeros(len(self.is_ball)), np.zeros(self.n_outputs)
         outputs = np.zeros(len(self.is_ball), np.int64)

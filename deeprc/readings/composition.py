@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import numba
 import numpy as np
 import torch
+from numba import uint64
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -169,6 +170,21 @@ class CompositionReading(Reading):
                 raise InputError(f"{where}: {name}: expected finite numbers")
 
 
+@njit(nogil=True, inline="always")
+def _sum_weights(residues: NDArray[np.uint8], start: int, stop: int, weights: NDArray[np.float32]) -> float:
+    """Return the sum of the weights of a sequence's 4-mers. Numbers without a sign spare the test for negative ones."""
+    begin, end = uint64(start), uint64(stop)
+    letters, first = uint64(_N_LETTERS), uint64(_N_LAST)
+    total, code = 0.0, uint64(0)
+    for at in range(begin, min(begin + uint64(K - 1), end)):
+        code = code * letters + uint64(residues[at])
+    for at in range(begin + uint64(K - 1), end):
+        code = code * letters + uint64(residues[at])
+        total += weights[code]
+        code -= first * uint64(residues[at - uint64(K - 1)])
+    return total
+
+
 @njit(parallel=True, nogil=True)
 def _contribute(
     sequences: SequenceArrays,
@@ -199,13 +215,7 @@ def _contribute(
         for output in range(n_outputs):
             table = weights[output]
             for row in range(block * _BLOCK, min(n, (block + 1) * _BLOCK)):
-                start, stop = offsets[row], offsets[row + 1]
-                total, code = 0.0, 0
-                for at in range(start, min(start + K - 1, stop)):
-                    code = code * _N_LETTERS + residues[at]
-                for at in range(start + K - 1, stop):
-                    code = code % _N_LAST * _N_LETTERS + residues[at]
-                    total += table[code]
+                total = _sum_weights(residues, offsets[row], offsets[row + 1], table)
                 share = constants[output] + scale * total
                 if has_v:
                     share += v_shares[output, v[row]]

@@ -10,6 +10,7 @@ import pytest
 from deeprc.datasets.clone_neighbours import NeighbourSearch, find_neighbours
 from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset, open_dataset
+from deeprc.datasets.sequence_hash import hash_rows
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation import (
     Cohort,
@@ -90,9 +91,12 @@ def test_clones_whose_neighbours_do_not_count(cohort: RepertoireDataset, mask: i
 
 def test_one_repertoire_is_searched_in_chunks(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     clones = clones_of(cohort[0], 40, ("v_call", "j_call"))
-    whole = NeighbourSearch(clones).find_in(cohort[1])
+    whole, hashes = NeighbourSearch(clones).find_in(cohort[1])
+    expected_hashes = hash_rows(cohort[1].sequences.arrays(("v_call", "j_call")), np.arange(len(cohort[1])))
+    np.testing.assert_array_equal(hashes, expected_hashes)
     monkeypatch.setattr("deeprc.datasets.clone_neighbours._CHUNK", 7)
-    for some, column in zip(NeighbourSearch(clones).find_in(cohort[1]), whole, strict=True):
+    again, same_hashes = NeighbourSearch(clones).find_in(cohort[1])
+    for some, column in zip((*again, same_hashes), (*whole, hashes), strict=True):
         np.testing.assert_array_equal(some, column)
     assert len(whole.rows) > 10
 

@@ -17,6 +17,7 @@ from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.clones import (
     Clones,
     content_hashes,
+    count_distinct,
     distinct_clones,
     gene_fields,
     group_clones,
@@ -84,6 +85,8 @@ def test_carriers_of_each_clone(crowded: RepertoireDataset, genes: bool) -> None
     alone = [sum(each == [number] for each in expected.values()) for number in range(len(crowded))]
     assert clones.private.tolist() == alone
     assert distinct_clones(crowded[[3, 0]], fields).tolist() == [counts[3], counts[0]]
+    no_hash = [count_distinct(each, fields, np.zeros(len(each), np.uint64)) for each in crowded]
+    assert no_hash == counts  # the sequences themselves are compared
     assert (clones.representative.dtype, clones.offsets.dtype, clones.repertoires.dtype) == ("i8", "i8", "i4")
 
 
