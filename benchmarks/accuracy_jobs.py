@@ -56,6 +56,7 @@ METHODS: Mapping[str, str | None] = {
     "burden": "burden-test",
     "public-clones": "public-clones",
     "v-genes": "v-gene-usage",
+    "diversity": "diversity",
 }
 """What the other methods are called in `deeprc.benchmarking.methods`."""
 _SEARCH = "quick"

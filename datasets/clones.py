@@ -32,6 +32,7 @@ from deeprc.errors import InputError
 
 __all__ = [
     "Clones",
+    "clone_abundances",
     "content_hashes",
     "count_distinct",
     "distinct_clones",
@@ -173,10 +174,31 @@ def count_distinct(repertoire: Repertoire, fields: Collection[str], hashes: NDAr
     """
     sequences = repertoire.container.sequences.arrays(fields)
     rows, row_bits = np.arange(repertoire.start, repertoire.stop), np.uint64(repertoire.stop.bit_length())
-    keys = (hash_rows(sequences, rows) if hashes is None else hashes) << row_bits
+    keys = _sort_by_hash(hash_rows(sequences, rows) if hashes is None else hashes, rows, row_bits)
+    return len(keys) - int(_count_repeats(sequences, keys, row_bits))
+
+
+def clone_abundances(repertoire: Repertoire, fields: Collection[str]) -> NDArray[np.int64]:
+    """Return the sum of the counts of each different clone of a repertoire, (M,), in no particular order.
+
+    `fields` are the genes that belong to a clone, as in `shared_clones`. The sequences of a container from
+    `deeprc preprocess` are clones already, unless it was told not to merge rows.
+    """
+    part = repertoire.sequences
+    sequences = part.arrays(fields)
+    rows, row_bits = np.arange(len(part)), np.uint64(len(part).bit_length())
+    keys = _sort_by_hash(hash_rows(sequences, rows), rows, row_bits)
+    abundances = part.counts[keys & ((np.uint64(1) << row_bits) - np.uint64(1))].astype(np.int64)
+    _merge_repeats(sequences, keys, row_bits, abundances)
+    return np.asarray(abundances[abundances > 0])
+
+
+def _sort_by_hash(hashes: NDArray[np.uint64], rows: NDArray[np.int64], row_bits: np.uint64) -> NDArray[np.uint64]:
+    """Return keys of sequences in rising order: the lower bits of the hash above, `row_bits` bits of the row below."""
+    keys: NDArray[np.uint64] = hashes << row_bits
     keys |= rows.view(np.uint64)
     keys.sort()
-    return len(keys) - int(_count_repeats(sequences, keys, row_bits))
+    return keys
 
 
 class _KeyLayout(NamedTuple):
@@ -311,6 +333,22 @@ def _count_repeats(sequences: SequenceArrays, keys: NDArray[np.uint64], row_bits
                 break
             earlier -= 1
     return n
+
+
+@njit(nogil=True)
+def _merge_repeats(
+    sequences: SequenceArrays, keys: NDArray[np.uint64], row_bits: Any, abundances: NDArray[np.int64]
+) -> None:
+    """Add the abundance of each sequence of sorted keys that equals an earlier one to that one, and make it 0."""
+    row_mask = (uint64(1) << row_bits) - uint64(1)
+    for later in range(len(keys) - 1, 0, -1):
+        earlier = later - 1
+        while earlier >= 0 and keys[earlier] >> row_bits == keys[later] >> row_bits:
+            if are_equal(sequences, np.int64(keys[earlier] & row_mask), sequences, np.int64(keys[later] & row_mask)):
+                abundances[earlier] += abundances[later]
+                abundances[later] = 0
+                break
+            earlier -= 1
 
 
 @njit(nogil=True)

@@ -102,6 +102,12 @@ METHODS: Mapping[str, _Entry] = {
         kind="control",
         for_numbers="deeprc.baselines.controls:RepertoireSizeRidge",
     ),
+    "diversity": _Entry(
+        "Diversity",
+        "deeprc.baselines.diversity:Diversity",
+        kind="control",
+        for_numbers="deeprc.baselines.diversity:DiversityRidge",
+    ),
     "v-gene-usage": _Entry(
         "V gene usage",
         "deeprc.baselines.controls:VGeneUsage",

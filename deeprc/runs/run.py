@@ -22,6 +22,7 @@ import pandas as pd
 import torch
 import yaml
 
+from deeprc.calibration import IDENTITY
 from deeprc.config import Config, config_from_mapping
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_device
@@ -92,11 +93,18 @@ class RunSettings:
         flat = {
             **{k: v for k, v in vars(self).items() if k not in ("targets", "tasks", "config")},
             "targets": list(self.targets),
-            "tasks": [{**asdict(task), "classes": list(task.classes)} for task in self.tasks],
+            "tasks": [_describe(task) for task in self.tasks],
         }
         origin = {"format": FORMAT, "version": VERSION, "deeprc": package_version("deeprc")}
         body = {**origin, **flat, **self.config.to_mapping()}
         return yaml.safe_dump(to_plain(body), sort_keys=False, allow_unicode=True)
+
+
+def _describe(task: Task) -> dict[str, Any]:
+    """Return a task as `config.yaml` has it: without its calibration, which is in the file of the weights."""
+    described = {**asdict(task), "classes": list(task.classes)}
+    del described["calibration"]
+    return described
 
 
 def read_settings(path: Path) -> RunSettings:
@@ -157,6 +165,8 @@ def _check_tasks(tasks: Sequence[Task], where: str) -> None:
         if (n > 0) if task.kind == "regression" else (n < 2 or different < n):
             wanted = "no classes" if task.kind == "regression" else "different classes, at least 2"
             raise InputError(f"{where}: {task.kind} target {abbreviate(task.name)}: expected {wanted}, found {n}")
+        if task.calibration != IDENTITY:
+            raise InputError(f"{where}: target {abbreviate(task.name)}: expected no calibration here")
         if not (0 <= task.weight <= _LARGEST and abs(task.mean) <= _LARGEST and 1 / _LARGEST <= task.scale <= _LARGEST):
             numbers = f"weight {task.weight:g}, mean {task.mean:g}, scale {task.scale:g}"
             raise InputError(

@@ -73,6 +73,7 @@ CASES = {
     "known-motif-binary": Case("deeprc.baselines.known_motif:KnownMotif", {"overlap": "binary"}),
     "known-motif-continuous": Case("deeprc.baselines.known_motif:KnownMotif", {"overlap": "continuous"}),
     "repertoire-size": Case(f"{_CONTROLS}:RepertoireSize", {}, _LINEAR),
+    "diversity": Case("deeprc.baselines.diversity:Diversity", {}, _LINEAR),
     "v-gene-usage": Case(f"{_CONTROLS}:VGeneUsage", {}, _LINEAR),
     "sheet-columns": Case("deeprc.baselines.sheet:SheetColumns", {"columns": ["age"]}, _LINEAR),
     # Single precision, and its sums depend on the batch's place in memory.

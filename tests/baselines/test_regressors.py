@@ -14,6 +14,7 @@ from sklearn.linear_model import Ridge
 from sklearn.svm import SVR
 
 from deeprc.baselines.controls import RepertoireSizeRidge, VGeneUsageRidge, size_features
+from deeprc.baselines.diversity import DiversityRidge
 from deeprc.baselines.kernels import gram
 from deeprc.baselines.knn import KNNRegressor
 from deeprc.baselines.logistic import KmerRidge
@@ -34,6 +35,7 @@ from deeprc.training.trainer import Trainer
 _QUICK = {"n_updates": 5, "n_kernels": 4, "n_sequences": 20, "evaluate_every": 5}
 REGRESSORS: dict[str, Callable[[], RepertoireRegressor]] = {
     "size": RepertoireSizeRidge,
+    "diversity": DiversityRidge,
     "genes": VGeneUsageRidge,
     "ridge": KmerRidge,
     "svm-minmax": SVMRegressor,
@@ -79,7 +81,14 @@ def test_contract(name: str, cohort: RepertoireDataset, numbers: np.ndarray, tmp
 
 
 @pytest.mark.parametrize(
-    ("name", "values"), [("size", [0.1, 1, 10]), ("ridge", [1, 0.01]), ("svm-minmax", [0.1, 5]), ("knn", [1, 4, 99])]
+    ("name", "values"),
+    [
+        ("size", [0.1, 1, 10]),
+        ("diversity", [0.1, 10]),
+        ("ridge", [1, 0.01]),
+        ("svm-minmax", [0.1, 5]),
+        ("knn", [1, 4, 99]),
+    ],
 )
 def test_a_path_is_what_each_value_gives(
     name: str, values: list[float], cohort: RepertoireDataset, numbers: np.ndarray

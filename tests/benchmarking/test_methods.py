@@ -30,6 +30,7 @@ EXPECTED = [
     "logistic-mil-4mer",
     "logistic-mil-tcrb",
     "repertoire-size",
+    "diversity",
     "v-gene-usage",
     "sheet-columns",
     "known-motif-binary",
@@ -67,6 +68,7 @@ def test_the_methods_and_presets_that_come_with_deeprc() -> None:
     assert search_presets() == ["paper", "quick"]
     assert [name for name, method in METHODS.items() if method.kind == "control"] == [
         "repertoire-size",
+        "diversity",
         "v-gene-usage",
         "sheet-columns",
     ]

@@ -167,7 +167,8 @@ def test_numbers_are_those_of_evaluate(page: Page, trained: Run, motif_cohort: R
         found = metrics[side]["status=case"]
         low, high = found["auc_ci"]
         assert rows[name][1:4] == [str(found["n"]), f"{found['auc']:.3f}", f"{low:.3f} to {high:.3f}"]
-        assert rows[name][-1] == f"{found['loss']:.3f}"
+        names = ("brier", "brier_base_rate", "calibration_error", "loss", "loss_base_rate")
+        assert rows[name][-5:] == [f"{found[measure]:.3f}" for measure in names]
     assert list(rows) == ["test", "validation", "training"]  # the one that counts comes first
     assert page.rows["sizes"][1:] == [
         [name, str(sum(splits)), f"{sequences:,}", *map(str, splits), "0"]

@@ -1,0 +1,233 @@
+"""Diversity: a control that reads how the abundances of a repertoire's clones are distributed, and no residue.
+
+A clone is a junction with its V and J gene. Rows of one clone are merged first.
+
+Letters: B repertoires, M clones of a repertoire, A different abundances in it, F features.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.baselines.linear import PenalisedClassifier, RidgeRegressor
+from deeprc.compilation import njit
+from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.cache import Arrays, cached
+from deeprc.datasets.clones import clone_abundances, gene_fields
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
+from deeprc.estimators import RepertoireEstimator
+
+__all__ = [
+    "DIVERSITY_FEATURES",
+    "Diversity",
+    "DiversityRidge",
+    "common_depth",
+    "diversity_features",
+    "diversity_table",
+    "prepare_abundances",
+    "rarefied_richness",
+]
+
+Ints = NDArray[np.int64]
+
+DIVERSITY_FEATURES = (
+    "log_richness",
+    "log_richness_at_depth",
+    "shannon_entropy",
+    "log_hill_2",
+    "clonality",
+    "evenness",
+    "share_of_largest",
+    "share_of_ten_largest",
+)
+"""Names of the features that `diversity_features` returns, in the same order."""
+
+_N_LARGEST = 10
+_NEGLIGIBLE = 1e-18  # probability that a clone is missed: 1 less this is 1
+
+
+class _DiversityFeatures(RepertoireEstimator):
+    """Reads the features of `diversity_features`.
+
+    Attributes
+    ----------
+    depth_
+        Number of counts at which richness is compared: the smallest sum of counts of a training repertoire.
+    """
+
+    depth_: int
+
+    def __init__(self, *, C: float = 1.0) -> None:
+        self.C = C
+
+    @classmethod
+    def check_cohort(cls, X: RepertoireDataset) -> None:
+        """Raise InputError if no clone of the container has a count above 1, so that only the size would be read."""
+        if len(X) and not _has_abundances(X):
+            path = getattr(X.container, "path", "the cohort")
+            raise InputError(f"{path}: no clone has a count above 1; its diversity is its size (`repertoire-size`)")
+
+    def prepare(self, X: RepertoireDataset) -> None:
+        """Count and cache the abundances of the clones of the container's repertoires."""
+        prepare_abundances(X)
+
+    def _learn_columns(self, X: RepertoireDataset) -> None:
+        self.depth_ = common_depth(X)
+
+    def _rows(self, X: RepertoireDataset) -> NDArray[np.float64]:
+        return diversity_table(X, self.depth_)
+
+
+class Diversity(_DiversityFeatures, PenalisedClassifier):
+    """Logistic regression on the diversity of a repertoire alone, with an l2 penalty.
+
+    The features are those of `diversity_features`, divided by their standard deviations.
+
+    Parameters
+    ----------
+    C
+        Weight of the losses against the penalty; see `deeprc.baselines.logistic.LogisticRegression`.
+    """
+
+
+class DiversityRidge(_DiversityFeatures, RidgeRegressor):
+    """Ridge regression on the diversity of a repertoire alone; see `Diversity`.
+
+    Parameters
+    ----------
+    C
+        Weight of the squared errors against the penalty; see `deeprc.baselines.ridge.ridge_path`.
+    """
+
+
+def prepare_abundances(X: RepertoireDataset) -> None:
+    """Count and cache the abundances of the clones of the container's repertoires."""
+    _abundances(X)
+
+
+def common_depth(X: RepertoireDataset) -> int:
+    """Return the smallest sum of counts of the repertoires that are not empty, at least 1."""
+    totals = [int(values @ times) for values, times in _histograms(X) if len(values)]
+    return min(totals, default=1)
+
+
+def diversity_table(X: RepertoireDataset, depth: int) -> NDArray[np.float64]:
+    """Return the features of `diversity_features` of each repertoire, (B, F)."""
+    table = [diversity_features(values, times, depth) for values, times in _histograms(X)]
+    return np.array(table).reshape(len(X), len(DIVERSITY_FEATURES))
+
+
+def diversity_features(values: Ints, times: Ints, depth: int) -> NDArray[np.float64]:
+    """Return the diversity of a repertoire of M clones.
+
+    With shares p of the clones among all counts and natural logarithms, Hill's numbers (Hill 1973, Ecology 54:427) are
+    the richness M (order 0), exp(-sum(p log p)) (order 1) and 1 / sum(p^2) (order 2). The features are:
+
+    - `log_richness`: log(1 + M);
+    - `log_richness_at_depth`: log(1 + number of clones that are expected among `depth` counts), see
+      `rarefied_richness`; if there are fewer counts, all are used;
+    - `shannon_entropy`: -sum(p log p), which is the logarithm of Hill's number of order 1;
+    - `log_hill_2`: the logarithm of Hill's number of order 2;
+    - `clonality`: 1 - entropy / log(M), 0 for a single clone;
+    - `evenness`: Hill's number of order 1, divided by the richness;
+    - `share_of_largest`, `share_of_ten_largest`: share of the most abundant clone, and of the ten most abundant ones.
+
+    All are 0 for a repertoire without sequences.
+
+    Parameters
+    ----------
+    values, times
+        The different abundances in rising order, and how many clones have each, (A,).
+    depth
+        Number of counts at which richness is compared.
+
+    Returns
+    -------
+    numpy.ndarray
+        The features in the order of `DIVERSITY_FEATURES`, (F,) float64.
+    """
+    if len(values) == 0:
+        return np.zeros(len(DIVERSITY_FEATURES))
+    richness, total = int(times.sum()), int(values @ times)
+    share = values / total
+    entropy = max(float(-(times @ (share * np.log(share)))), 0.0)
+    return np.array(
+        [
+            np.log1p(richness),
+            np.log1p(rarefied_richness(values, times, depth)),
+            entropy,
+            -np.log(times @ share**2),
+            1 - entropy / np.log(richness) if richness > 1 else 0.0,
+            np.exp(entropy) / richness,
+            share[-1],
+            _sum_of_largest(values, times, _N_LARGEST) / total,
+        ]
+    )
+
+
+def rarefied_richness(values: Ints, times: Ints, depth: int) -> float:
+    """Return the expected number of clones among `depth` counts that are drawn without replacement.
+
+    It is exact: the sum of 1 - binom(N - c, depth) / binom(N, depth) over the clones, where c is the abundance of a
+    clone and N the sum of all (Hurlbert 1971, Ecology 52:577). If N is at most `depth`, it is the number of clones.
+
+    Parameters
+    ----------
+    values, times
+        The different abundances in rising order, and how many clones have each, (A,).
+    depth
+        Number of counts that are drawn, not negative.
+    """
+    total = int(values @ times)
+    return float(times.sum() if depth >= total else _expected_clones(values, times, total, depth))
+
+
+@njit(nogil=True)
+def _expected_clones(values: Ints, times: Ints, total: int, depth: int) -> float:
+    expected, missed, c = 0.0, 1.0, 0
+    for i in range(len(values)):
+        while c < values[i] and missed > _NEGLIGIBLE:  # the probability that none of the first c counts is drawn
+            missed *= max(total - depth - c, 0) / (total - c)
+            c += 1
+        expected += times[i] * (1 - missed)
+    return expected
+
+
+def _sum_of_largest(values: Ints, times: Ints, n: int) -> int:
+    """Return the sum of the n largest abundances."""
+    before = np.cumsum(times[::-1]) - times[::-1]  # clones that are more abundant
+    return int(values[::-1] @ np.clip(n - before, 0, times[::-1]))
+
+
+def _has_abundances(X: RepertoireDataset) -> bool:
+    """Return whether a clone of the container has a count above 1."""
+    if any(int(repertoire.counts.max(initial=1)) > 1 for repertoire in X.whole()):
+        return True
+    return int(_abundances(X)["values"].max(initial=1)) > 1  # rows of one clone may not have been merged
+
+
+def _histograms(X: RepertoireDataset) -> list[tuple[Ints, Ints]]:
+    """Return the different abundances in rising order, and how many clones have each, of each repertoire."""
+    arrays = _abundances(X)
+    offsets = arrays["offsets"]
+    parts = [slice(int(offsets[row]), int(offsets[row + 1])) for row in X.rows]
+    return [(np.asarray(arrays["values"][part]), np.asarray(arrays["times"][part])) for part in parts]
+
+
+def _abundances(X: RepertoireDataset) -> dict[str, NDArray[Any]]:
+    fields = gene_fields(X.whole())
+
+    def compute(whole: RepertoireDataset) -> Arrays:
+        counted = [np.unique(clone_abundances(each, fields), return_counts=True) for each in whole]
+        empty = [np.zeros(0, np.int64)]
+        return {
+            "values": np.concatenate([*empty, *(values for values, _ in counted)]),
+            "times": np.concatenate([*empty, *(times.astype(np.int64) for _, times in counted)]),
+            "offsets": offsets_of(np.array([len(values) for values, _ in counted], np.int64)),
+        }
+
+    return cached(X, "abundances", {"fields": fields}, compute)
