@@ -69,7 +69,7 @@ class RunSettings:
         As the user wrote them.
     tasks
         As they were understood, with the training fold's scaling.
-    folds, fold, validation_fold, group_by, seed, device
+    folds, fold, validation_fold, group_by, test, seed, device
         As given to `deeprc train`; None validates on the fold after `fold`.
     config
         Network and training.
@@ -83,6 +83,7 @@ class RunSettings:
     fold: int
     validation_fold: int | None
     group_by: str | None
+    test: str | None
     seed: int
     device: str
     config: Config
@@ -149,6 +150,7 @@ class _Given:
     seed: int = field(metadata={"low": 0, "high": 2**32 - 1})
     device: str
     validation_fold: int | None = field(default=None, metadata={"low": 0, "high": 2**31})  # earlier versions lack it
+    test: str | None = None  # likewise
 
 
 _KEYS = tuple(each.name for each in fields(_Given))

@@ -236,6 +236,7 @@ def test_train_command_gives_the_same_settings(trained: Run, overrides: list[str
         cohort="/data/my cohort.h5",
         targets=("T cell=CD4+", "age:regression@0.5"),
         group_by="patient id; rm",
+        test="my site=b",
         config=load_config("deeprc", overrides),
     )
     assert "--validation-fold" not in train_command(settings, "runs/a b")
@@ -248,6 +249,7 @@ def test_train_command_gives_the_same_settings(trained: Run, overrides: list[str
     assert options[:4] == ["--target", "T cell=CD4+", "--target", "age:regression@0.5"]
     assert options[options.index("--group-by") + 1] == "patient id; rm"
     assert options[options.index("--validation-fold") + 1] == "0"
+    assert options[options.index("--test") + 1] == "my site=b"
     assert options[options.index("--output") + 1] == "runs/a b"
 
 

@@ -182,5 +182,6 @@ def test_a_run_of_before_validates_on_the_next_fold(runs: list[Run], cohort: Rep
     file = tmp_path / "old" / "config.yaml"
     text = file.read_text()
     assert "validation_fold: null\n" in text
-    file.write_text(text.replace("validation_fold: null\n", ""))
+    assert "test: null\n" in text
+    file.write_text(text.replace("validation_fold: null\n", "").replace("test: null\n", ""))
     assert load_run(tmp_path / "old").settings == usual.settings
