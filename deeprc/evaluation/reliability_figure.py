@@ -80,7 +80,7 @@ def reliability_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo],
         axis.set_visible(False)
     for axis in axes[:, 0]:
         axis.set_ylabel("share that came true")
-    for axis in axes[-1]:
+    for axis in axes.ravel()[max(0, len(judged) - n_columns) : len(judged)]:  # the lowest of each column
         axis.set_xlabel("probability")
     return figure
 

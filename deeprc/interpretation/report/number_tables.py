@@ -38,7 +38,7 @@ _PROBABILITY_NOTES = {
     "brier_base_rate": _BASE_RATE,
     "calibration_error": (
         "root mean square difference of probabilities to the share that came true, in bins of repertoires, without "
-        "what chance adds"
+        "what chance adds (0: no more than chance)"
     ),
     "loss": "cross entropy in nats; lower is better",
     "loss_base_rate": _BASE_RATE,
