@@ -52,6 +52,7 @@ METHODS: Mapping[str, str | None] = {
     "known-motif": "known-motif-binary",
     "logistic": "logistic",
     "gapped": "gapped-logistic",
+    "boosted": "boosted",
     "svm": "svm-minmax",
     "burden": "burden-test",
     "public-clones": "public-clones",
