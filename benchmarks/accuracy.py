@@ -41,7 +41,7 @@ from deeprc.evaluation.metrics import auc_interval
 from deeprc.files import write_text
 
 _KNOWN = "known-motif"
-_WITHOUT_KMERS = ("deeprc", "ensemble", "public-clones", "v-genes", _KNOWN)
+_WITHOUT_KMERS = ("deeprc", "ensemble", "public-clones", "v-genes", "diversity", _KNOWN)
 _ON_REQUEST = ("ensemble", "gapped", "public-clones", "v-genes")
 _logger = logging.getLogger(__name__)
 
