@@ -397,7 +397,12 @@ def test_benchmark(compared: Path, tmp_path: Path) -> None:
     assert verdict.split()[0] in notes
     assert "What the controls say" in [text for _, text in page.headings]
     assert "--target status=case --methods knn-minmax,repertoire-size,v-gene-usage" in page.words
-    assert len(page.of("svg")) == 1
+    assert len(page.of("svg")) == 2
+    judged = pd.read_csv(compared / "probabilities.tsv", sep="\t")
+    labels = dict(zip(comparison.index, [row[0] for row in rows[1:]], strict=True))
+    columns = ["brier", "brier_base_rate", "log_loss", "log_loss_base_rate", "calibration_error"]
+    expected = [[labels[row["method"]], *(f"{row[name]:.3f}" for name in columns)] for _, row in judged.iterrows()]
+    assert [[row[0], *row[2:]] for row in page.rows["probability-measures"][1:]] == expected
     assert "Use `group_by='patient_id'`." in page.words  # in Python; a command names its option
 
 

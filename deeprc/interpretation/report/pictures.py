@@ -31,6 +31,7 @@ __all__ = [
     "kernel_pictures",
     "logo",
     "number_picture",
+    "reliability_picture",
 ]
 
 
@@ -236,6 +237,24 @@ def kernel_pictures(
         drawn = kernels_figure(direction.sign * own, output=direction.name, place=place)
         figures.append(_figure(drawn, f"Kernels{of_model} for {direction.name}", says, caption))
     return figures
+
+
+def reliability_picture(
+    predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY
+) -> list[Figure]:
+    """Return the reliability curves of all methods; nothing where no classes are predicted."""
+    from deeprc.evaluation.reliability_figure import reliability_figure
+
+    if scoring.kind == "regression" or predictions.empty:
+        return []
+    drawn = reliability_figure(predictions, methods, scoring)
+    says = "How often what each method predicted came true, a panel for each, the lowest log loss first."
+    caption = (
+        "The share of repertoires whose class came true (upwards) against its predicted probability, in bins of test "
+        "repertoires; bars are 95% intervals. On the dashed line, probabilities can be taken at their word. Controls "
+        "are grey."
+    )
+    return [_figure(drawn, "Reliability of all methods", says, caption)]
 
 
 def curves_picture(predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY) -> list[Figure]:
