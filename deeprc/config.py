@@ -156,6 +156,9 @@ class TrainingConfig:
     readings_use_validation: bool = _choice(
         True, "learn readings (composition, clones) from the validation repertoires too, with cross-fitted scores"
     )
+    calibrate: bool = _choice(
+        True, "calibrate the probabilities of classes by the validation repertoires, after training (not in the paper)"
+    )
     device_cache: Literal["auto", "always", "never"] = _choice(
         "auto", "copy all sequences to the GPU once; auto: if they need at most half of its free memory"
     )
@@ -200,7 +203,7 @@ _SECTIONS: dict[str, type[NetworkConfig] | type[TrainingConfig]] = {
 }
 _BEFORE: dict[str, dict[str, Any]] = {
     "network": {"composition": False, "clones": False},
-    "training": {"seeded_start": 0.0, "weight_average": 0.0, "least_gain": 0.0},
+    "training": {"seeded_start": 0.0, "weight_average": 0.0, "least_gain": 0.0, "calibrate": False},
 }
 """Settings of stored configurations that lack them."""
 _SECTION_OF = {f.name: name for name, section in _SECTIONS.items() for f in fields(section)}

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import expit
 from torch import Tensor
 from torch.nn import functional
 
 from deeprc.tasks import Task
 
-__all__ = ["activate", "multitask_loss", "output_names", "output_slices", "task_losses"]
+__all__ = ["activate", "calibrate", "multitask_loss", "output_names", "output_slices", "task_losses"]
 
 
 def output_slices(tasks: Sequence[Task]) -> list[slice]:
@@ -70,13 +71,24 @@ def multitask_loss(outputs: Tensor, targets: Tensor, tasks: Sequence[Task]) -> T
     return torch.stack([task.weight * loss for task, loss in zip(tasks, losses, strict=True)]).sum()
 
 
-def activate(outputs: Tensor, tasks: Sequence[Task]) -> list[NDArray[np.float64]]:
-    """Return the predictions of each task: probabilities (B,), class probabilities (B, classes) or numbers (B,)."""
-    predictions = []
+def calibrate(outputs: Tensor, tasks: Sequence[Task]) -> Tensor:
+    """Return the outputs (B, T) with each task's calibration, in 64 bits: log-odds, logits, and numbers as they are."""
+    parts = []
     for task, part in zip(tasks, output_slices(tasks), strict=True):
-        output = outputs[:, part].double()
+        parts.append(outputs[:, part].double() * task.calibration.slope + task.calibration.intercept)
+    return torch.cat(parts, dim=1)
+
+
+def activate(outputs: Tensor, tasks: Sequence[Task]) -> list[NDArray[np.float64]]:
+    """Return the predictions of each task: probabilities (B,), class probabilities (B, classes) or numbers (B,).
+
+    Probabilities are calibrated.
+    """
+    predictions, calibrated = [], calibrate(outputs, tasks)
+    for task, part in zip(tasks, output_slices(tasks), strict=True):
+        output = calibrated[:, part]
         if task.kind == "binary":
-            predictions.append(output[:, 0].sigmoid().numpy())
+            predictions.append(expit(output[:, 0].numpy()))  # torch rounds the last numbers of a vector otherwise
         elif task.kind == "multiclass":
             predictions.append(output.softmax(dim=1).numpy())
         else:

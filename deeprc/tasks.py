@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from deeprc.calibration import IDENTITY, Calibration
 from deeprc.errors import InputError
 from deeprc.targets import Comparison, Target, TaskKind, class_texts, counted_classes, read_target
 
@@ -68,6 +69,8 @@ class Task:
         Whether repertoires with a value that is not in `classes` have no label on purpose.
     comparison, threshold
         A binary task over numbers: a number is positive if this comparison with the threshold is true.
+    calibration
+        What is done to the outputs before they become probabilities; fitted on the validation repertoires.
     """
 
     name: str
@@ -81,6 +84,7 @@ class Task:
     drops_others: bool = False
     comparison: Comparison | None = None
     threshold: float = 0.0
+    calibration: Calibration = IDENTITY
 
     @property
     def positive(self) -> str:

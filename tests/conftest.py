@@ -133,6 +133,7 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the curves, which take a second to draw for each benchmark with a folder."""
     monkeypatch.setattr("deeprc.benchmarking.result.draw_curves", lambda *_: None)
+    monkeypatch.setattr("deeprc.benchmarking.result.BenchmarkResult._draw_reliability", lambda *_: None)
 
 
 @pytest.fixture(scope="session")

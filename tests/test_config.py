@@ -46,7 +46,7 @@ def test_the_paper_preset_is_the_paper() -> None:
     assert config.training == TrainingConfig(
         n_updates=100_000, batch_size=4, n_sequences=10_000, top_fraction=0.1, learning_rate=1e-4,
         adam_epsilon=1e-4, evaluate_every=5000, validation_sequences=None, patience=None, seeded_start=0.0,
-            weight_average=0.0, least_gain=0.0,
+            weight_average=0.0, least_gain=0.0, calibrate=False,
     )  # fmt: skip
 
 

@@ -145,7 +145,7 @@ class CarrierTable:
         v_call, j_call = (Categorical.encode([normalise_gene(part[i]).name for part in parts]) for i in (0, 2))
         return Sequences.counted_once(residues, offsets).with_genes({"v_call": v_call, "j_call": j_call})
 
-    def carried(self, key: int, repertoire: int, carries: bool) -> NDArray[np.int64]:  # noqa: ARG002 - likewise
+    def carried(self, key: int, repertoire: int, carries: bool, *, is_test: bool = False) -> NDArray[np.int64]:  # noqa: ARG002 - likewise
         """Return the indices of the clones in one repertoire, (K,)."""
         return np.flatnonzero(self.incidence[repertoire])
 

@@ -44,6 +44,9 @@ class CloneSignal:
         Mean number of the pool's clones in a repertoire that carries the signal.
     other_burden
         Mean number of them in every other repertoire.
+    test_burden
+        Mean number of them in a repertoire of the cohort's test part that carries the signal. The number in the other
+        repertoires of this part changes by the same factor. None: both are as in the training part.
     incidence_sd
         Standard deviation of the logarithm of the clones' incidences.
     burden_sd
@@ -59,6 +62,7 @@ class CloneSignal:
     n_clones: int
     burden: float
     other_burden: float = 0.0
+    test_burden: float | None = None
     incidence_sd: float = 1.0
     burden_sd: float = 0.4
     variant_rate: float = 0.0
@@ -69,9 +73,12 @@ class CloneSignal:
     def __post_init__(self) -> None:
         if not 1 <= self.n_clones <= MAX_CLONES:
             raise InputError(f"signal {self.name!r}: n_clones: expected 1 to {MAX_CLONES:,}, found {self.n_clones}")
-        for name in ("burden", "other_burden"):
-            if not 0 <= getattr(self, name) <= self.n_clones:
-                raise InputError(f"signal {self.name!r}: {name}: expected 0 to n_clones, found {getattr(self, name)}")
+        for name in ("burden", "other_burden", "test_burden"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= self.n_clones:
+                raise InputError(f"signal {self.name!r}: {name}: expected 0 to n_clones, found {value}")
+        if self.test_burden is not None and not self.burden:
+            raise InputError(f"signal {self.name!r}: a test_burden needs a burden above 0")
         for name in ("incidence_sd", "burden_sd"):
             if not 0 <= getattr(self, name) <= 5:
                 raise InputError(f"signal {self.name!r}: {name}: expected 0 to 5, found {getattr(self, name)}")
@@ -90,11 +97,13 @@ class CloneSignal:
                 return drawn.take(np.array(list(found.values())[: self.n_clones]))
         raise InputError(f"signal {self.name!r}: the background has only {len(found)} different junctions")
 
-    def carried(self, key: int, repertoire: int, carries: bool) -> NDArray[np.int64]:
-        """Return the indices of the clones in one repertoire, (K,)."""
+    def carried(self, key: int, repertoire: int, carries: bool, *, is_test: bool = False) -> NDArray[np.int64]:
+        """Return the indices of the clones in one repertoire, of the test part or not, (K,)."""
         weights = np.exp(self.incidence_sd * standard_normals(key_of(key, _INCIDENCE), np.arange(self.n_clones)))
         z = float(standard_normals(key_of(key, _BURDEN), np.array([repertoire]))[0])
         burden = (self.burden if carries else self.other_burden) * np.exp(self.burden_sd * (z - self.burden_sd / 2))
+        if is_test and self.test_burden is not None:
+            burden *= self.test_burden / self.burden
         u = uniforms(key_of(key, _CARRIED, repertoire), np.arange(self.n_clones))
         return np.flatnonzero(u < _incidences(weights, burden))
 
@@ -120,8 +129,8 @@ class CloneSource(Protocol):
     def clones(self, background: Background, key: int) -> Sequences:
         """Return the P clones."""
 
-    def carried(self, key: int, repertoire: int, carries: bool) -> NDArray[np.int64]:
-        """Return the indices of the clones in one repertoire, (K,)."""
+    def carried(self, key: int, repertoire: int, carries: bool, *, is_test: bool = False) -> NDArray[np.int64]:
+        """Return the indices of the clones in one repertoire, of the test part or not, (K,)."""
 
 
 class CarriedClones(NamedTuple):
@@ -171,7 +180,7 @@ class ClonePools:
         """The junctions of all clones."""
         return self.clones.decode()
 
-    def carried(self, repertoire: int, size: int, carries: Sequence[bool]) -> CarriedClones:
+    def carried(self, repertoire: int, size: int, carries: Sequence[bool], *, is_test: bool = False) -> CarriedClones:
         """Return the clones of one repertoire; where it has fewer sequences than clones, the first of them.
 
         Parameters
@@ -182,9 +191,11 @@ class ClonePools:
             Its number of sequences.
         carries
             Whether it carries each of the signals.
+        is_test
+            Whether it is of the cohort's test part.
         """
         found = [
-            source.carried(key, repertoire, here)
+            source.carried(key, repertoire, here, is_test=is_test)
             for source, key, here in zip(self.sources, self.keys, carries, strict=True)
         ]
         signal = np.repeat(np.arange(len(found)), [len(each) for each in found])[:size]

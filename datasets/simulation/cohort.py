@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from fractions import Fraction
 from functools import cached_property
+from math import ceil
 
 import numpy as np
 import pandas as pd
@@ -62,7 +64,7 @@ class Cohort:
     Attributes
     ----------
     n_repertoires
-        B. One of the first two repertoires is positive, one of the next two, and so on.
+        B.
     sizes, background, counts
         The numbers of sequences, where the sequences come from, and how abundant they are.
     signals
@@ -82,6 +84,12 @@ class Cohort:
     exclusive
         Whether a repertoire carries at most one of its class's signals. The signals' prevalences are then the
         probabilities of each.
+    positive_share
+        Share of the positive repertoires, up to one repertoire. With 0.5, one of the first two repertoires is
+        positive, one of the next two, and so on.
+    test_share
+        Share of each class that the sheet's column `part` calls `test`; the others are `train`. Without such a share,
+        there is no such column.
     """
 
     n_repertoires: int
@@ -96,13 +104,16 @@ class Cohort:
     seeds: Mapping[str, int] = field(default_factory=dict)
     name: str = "cohort"
     exclusive: bool = False
+    positive_share: float = 0.5
+    test_share: float = 0.0
 
     def __post_init__(self) -> None:
         known = {stream.name.lower() for stream in Stream}
         if self.n_repertoires < 1:
             raise InputError(f"n_repertoires: expected at least 1, found {self.n_repertoires}")
-        if not 0 <= self.label_noise <= 1:
-            raise InputError(f"label_noise: expected 0 to 1, found {self.label_noise}")
+        for name in ("label_noise", "positive_share", "test_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"{name}: expected 0 to 1, found {getattr(self, name)}")
         if not set(self.seeds) <= known:
             raise InputError(f"seeds: expected some of {', '.join(sorted(known))}, found {', '.join(self.seeds)}")
         if len({signal.name for signal in self.signals}) < len(self.signals):
@@ -118,6 +129,8 @@ class Cohort:
         n_motifs = sum(len(signal.motifs) for signal in self.motif_signals)
         if n_motifs > _MAX_MOTIFS:
             raise InputError(f"signals: expected at most {_MAX_MOTIFS:,} motifs in all, found {n_motifs:,}")
+        if not self.test_share and any(getattr(signal, "test_burden", None) is not None for signal in self.signals):
+            raise InputError("signals: a test_burden needs a test_share above 0")
         self._check_table()
         for shift in (self.gene_shift, None if self.batch is None else self.batch.gene_shift):
             self._check_shift(shift)
@@ -130,6 +143,8 @@ class Cohort:
                 f"n_repertoires: {self._table.path} has {len(self._table)} rows, expected at most so many, found "
                 f"{self.n_repertoires}"
             )
+        if self._table is not None and self.positive_share != type(self).positive_share:
+            raise InputError(f"positive_share: {self._table.path} says which repertoires are positive")
 
     @cached_property
     def _table(self) -> CarrierTable | None:
@@ -150,11 +165,35 @@ class Cohort:
         return f"repertoire_{index + 1:05d}" if self._table is None else self._table.repertoire_ids[index]
 
     def is_positive(self, index: int) -> bool:
-        """Tell whether a repertoire is positive; where no table says it, one of each pair, 2 j and 2 j + 1, is."""
+        """Tell whether a repertoire is positive.
+
+        Where no table says it, positive repertoire k is one of those from k / share to (k + 1) / share, all equally
+        likely: the number of positive repertoires among the first ones is never far from their share.
+        """
         if self._table is not None:
             return bool(self._table.positive[index])
-        first = self._uniform(Stream.STATUS, index // 2) < 0.5
-        return first == (index % 2 == 0)
+        share = Fraction(str(self.positive_share))
+        if not share:
+            return False
+        k = int(index * share)  # the last one of which the range begins at this index or before
+        first, stop = ceil(k / share), ceil((k + 1) / share)
+        u = self._uniform(Stream.STATUS, k)
+        return index == first + int(u * (stop - first))
+
+    def is_of_test_part(self, index: int) -> bool:
+        """Tell whether a repertoire is of the part that the sheet calls `test`."""
+        return bool(self._are_of_test_part[index])
+
+    @cached_property
+    def _are_of_test_part(self) -> NDArray[np.bool_]:
+        """Whether each repertoire is of the test part, (B,); those of a class are taken at equal distances."""
+        found = np.zeros(self.n_repertoires, np.bool_)
+        if self.test_share:
+            positive = np.array([self.is_positive(index) for index in range(self.n_repertoires)])
+            for rows in (np.flatnonzero(positive), np.flatnonzero(~positive)):
+                whole = np.floor(np.arange(len(rows) + 1) * self.test_share + _SUM)
+                found[rows] = np.diff(whole) > 0
+        return found
 
     def is_of_second_batch(self, index: int) -> bool:
         """Tell whether a repertoire is of the second batch."""
@@ -195,8 +234,8 @@ class Cohort:
     def metadata(self) -> pd.DataFrame:
         """Return the sheet: `repertoire_id`, `status` (positive or negative), and the truth behind it where it is more.
 
-        `true_status` with label noise, `batch` (1 or 2) with a second batch, and `carries_<signal>` (1 or 0) where the
-        class does not tell it.
+        `true_status` with label noise, `part` (train or test) with a test part, `batch` (1 or 2) with a second batch,
+        and `carries_<signal>` (1 or 0) where the class does not tell it.
         """
         indices = range(self.n_repertoires)
         truth = [_POSITIVE if self.is_positive(index) else _NEGATIVE for index in indices]
@@ -206,6 +245,8 @@ class Cohort:
         }
         if self.label_noise:
             columns["true_status"] = truth
+        if self.test_share:
+            columns["part"] = ["test" if self.is_of_test_part(index) else "train" for index in indices]
         if self.batch is not None:
             columns["batch"] = [1 + self.is_of_second_batch(index) for index in indices]
         carried = [self.carried(index) for index in indices]
@@ -213,7 +254,9 @@ class Cohort:
             if len(self.signals) > 1 or signal.prevalence < 1:
                 columns[f"carries_{signal.name}"] = [int(each[i]) for each in carried]
         table = pd.DataFrame(columns)
-        return table.astype({name: object for name in ("repertoire_id", "status", "true_status") if name in table})
+        return table.astype(
+            {name: object for name in ("repertoire_id", "status", "true_status", "part") if name in table}
+        )
 
     def draw(self, index: int, rows: NDArray[np.int64] | None = None) -> tuple[Sequences, Implants]:
         """Return a repertoire's sequences, all or those at some rows, (n,), and the truth about them."""
@@ -296,7 +339,9 @@ class Cohort:
         """Put the clones of a repertoire in the place of sequences of its, and note them in the truth."""
         if self._pools is None:
             return drawn, implants
-        carried = self._pools.carried(index, self.size(index), [carries[i] for i in self._clone_signals])
+        pools_carried = [carries[i] for i in self._clone_signals]
+        is_test = self.is_of_test_part(index)
+        carried = self._pools.carried(index, self.size(index), pools_carried, is_test=is_test)
         at = np.flatnonzero(np.isin(rows, carried.rows))
         order = np.argsort(carried.rows)
         which = order[np.searchsorted(carried.rows, rows[at], sorter=order)]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.metrics import r2_score
 
+from deeprc.calibration import calibrate_probabilities
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.estimators import BinaryClassifier
 from deeprc.evaluation.auc_comparison import midrank_aucs
@@ -90,13 +91,29 @@ def _probabilities(estimator: BaseEstimator | OneVsRest, task: Task, X: Repertoi
 
 
 def prediction_columns(
-    estimator: BaseEstimator | OneVsRest, task: Task, X: RepertoireDataset
+    estimator: BaseEstimator | OneVsRest,
+    task: Task,
+    X: RepertoireDataset,
+    known: tuple[RepertoireDataset, NDArray[np.int64]] | None = None,
 ) -> dict[str, list[float]]:
-    """Return the columns of predictions except ids and labels, see `deeprc.evaluation.scoring`."""
+    """Return the columns of predictions except ids and labels, see `deeprc.evaluation.scoring`.
+
+    Parameters
+    ----------
+    estimator, task
+        The fitted estimator, and the target.
+    X
+        The repertoires to predict.
+    known
+        Repertoires that `fit` did not get, and the indices of their classes: they calibrate the probabilities. None:
+        the probabilities are the estimator's own.
+    """
     scores = ranking_scores(estimator, task, X)
     if task.kind == "regression":
         return {"prediction": scores.tolist()}
     probability = _probabilities(estimator, task, X)
+    if known is not None:
+        probability = calibrate_probabilities(probability, _probabilities(estimator, task, known[0]), known[1])
     if task.kind == "binary":
         return {"score": scores.tolist(), "probability": probability[:, 1].tolist()}
     found = {f"score={name}": scores[:, c].tolist() for c, name in enumerate(task.classes)}

@@ -147,7 +147,7 @@ def _search(job: Job) -> Outcome:
 
 
 def _final(job: Job) -> Outcome:
-    """Return the predictions for the test fold."""
+    """Return the predictions for the test fold, with probabilities calibrated by the validation fold."""
     dataset = _opened(job.cohort)
     X = dataset[job.split.test]
     estimator = _fitted(job, dataset)
@@ -155,12 +155,14 @@ def _final(job: Job) -> Outcome:
     if job.task.kind == "multiclass":
         labels = [job.task.classes[index] for index in labels]
     test = {"repertoire_id": [str(each) for each in X.repertoire_ids], "label": labels}
-    validation = job.split.validation
-    scores = ranking_scores(estimator, job.task, dataset[validation])[None]
+    X_validation, y_validation = dataset[job.split.validation], job.labels[job.split.validation]
+    scores = ranking_scores(estimator, job.task, X_validation)[None]
+    # an estimator that has seen the validation labels calibrates itself
+    known = None if getattr(estimator, "uses_validation", False) else (X_validation, y_validation)
     return {
         "setting": job.settings[0],
-        f"validation_{scoring_for(job.task.kind).measure}": measure_scores(job.task, job.labels[validation], scores)[0],
-        "test": {**test, **prediction_columns(estimator, job.task, X)},
+        f"validation_{scoring_for(job.task.kind).measure}": measure_scores(job.task, y_validation, scores)[0],
+        "test": {**test, **prediction_columns(estimator, job.task, X, known)},
     }
 
 

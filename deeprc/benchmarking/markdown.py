@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from deeprc.benchmarking.tables import (
+    PROBABILITY_COLUMNS,
+    PROBABILITY_LEGEND,
     Cell,
     chosen_settings,
     incomplete_methods,
     number_text,
     one_line,
+    probability_rows,
     table_columns,
     table_legend,
     table_rows,
@@ -40,18 +43,34 @@ def render_markdown(result: BenchmarkResult) -> str:
         rows += [[_markdown(cell) for cell in row] for row in group]
     parts = [f"# {one_line(result.title)}"] if result.title else []
     parts.append(_aligned([columns, *rows]))
-    legend = " ".join(map(_escaped, table_legend(result.comparison, result.methods, result.scoring)))
-    parts.append(textwrap.fill(legend, 110, break_long_words=False, break_on_hyphens=False))
+    legend = " ".join(table_legend(result.comparison, result.methods, result.scoring))
+    parts.append(_filled(legend))
     settings = chosen_settings(result.choices, result.methods, result.scoring)
-    for heading, lines in (
-        ("Warnings", [each.text for each in result.cautions if each.section != "controls"]),
-        ("What the controls say", [each.text for each in result.cautions if each.section == "controls"]),
-        ("Not complete", incomplete_methods(result.comparison, result.methods, result.failures)),
-        ("Settings chosen", [each.line() for each in settings]),
+    for heading, body in (
+        ("Warnings", _bullets([each.text for each in result.cautions if each.section != "controls"])),
+        ("What the controls say", _bullets([each.text for each in result.cautions if each.section == "controls"])),
+        ("Not complete", _bullets(incomplete_methods(result.comparison, result.methods, result.failures))),
+        ("Probabilities", _probabilities(result)),
+        ("Settings chosen", _bullets([each.line() for each in settings])),
     ):
-        if lines:
-            parts.append(f"## {heading}\n\n" + "\n".join(f"- {_escaped(show_parameters(line))}" for line in lines))
+        if body:
+            parts.append(f"## {heading}\n\n{body}")
     return "\n\n".join(parts) + "\n"
+
+
+def _bullets(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {_escaped(show_parameters(line))}" for line in lines)
+
+
+def _probabilities(result: BenchmarkResult) -> str:
+    if result.probabilities.empty:
+        return ""
+    rows = [[_escaped(cell) for cell in row] for row in probability_rows(result)]
+    return f"{_aligned([PROBABILITY_COLUMNS, *rows])}\n\n{_filled(PROBABILITY_LEGEND)}"
+
+
+def _filled(text: str) -> str:
+    return textwrap.fill(_escaped(text), 110, break_long_words=False, break_on_hyphens=False)
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> str:

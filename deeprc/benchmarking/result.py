@@ -14,9 +14,11 @@ import pandas as pd
 from deeprc.benchmarking.latex import render_latex
 from deeprc.benchmarking.markdown import render_markdown
 from deeprc.benchmarking.tables import results_tsv
+from deeprc.drawing import SCREEN_DPI, save_figure
 from deeprc.evaluation.caution import Caution, write_cautions
-from deeprc.evaluation.comparison import MethodInfo, compare, control_verdict, fold_metrics
+from deeprc.evaluation.comparison import MethodInfo, compare, compare_probabilities, control_verdict, fold_metrics
 from deeprc.evaluation.curves import curves_table, draw_curves
+from deeprc.evaluation.reliability_figure import reliability_figure, reliability_table
 from deeprc.evaluation.scoring import BINARY, Scoring
 from deeprc.evaluation.splits import N_FOLDS
 from deeprc.files import write_text
@@ -77,6 +79,11 @@ class BenchmarkResult:
         return fold_metrics(self.predictions, self.scoring)
 
     @cached_property
+    def probabilities(self) -> pd.DataFrame:
+        """How good each method's probabilities are; see `deeprc.evaluation.comparison.compare_probabilities`."""
+        return compare_probabilities(self.predictions, self.methods, self.scoring)
+
+    @cached_property
     def cautions(self) -> list[Caution]:
         """All warnings: about the cohort and the folds, the controls, and few repertoires."""
         few_people = any(each.name == "repeated-subjects" and each.level == "warning" for each in self.known)
@@ -101,14 +108,25 @@ class BenchmarkResult:
         }
         for name, text in texts.items():
             write_text(folder / name, text)
+        if len(self.probabilities):
+            write_text(folder / "probabilities.tsv", _tsv(self.probabilities))
+            points = reliability_table(self.predictions, self.methods, self.scoring)
+            write_text(folder / "reliability.tsv", _tsv(points))
         write_cautions(folder, self.cautions)
         (folder / "curves").mkdir(exist_ok=True)
         if find_spec("matplotlib") is not None:
             draw_curves(self.predictions, self.methods, folder / "curves", self.scoring)
+            self._draw_reliability(folder / "curves")
         else:
             table = curves_table(self.predictions, self.methods, self.scoring)
             write_text(folder / "curves" / "curves.tsv", _tsv(table))
             logger.warning("the curves are written as numbers only; their pictures need matplotlib: deeprc[plots]")
+
+    def _draw_reliability(self, folder: Path) -> None:
+        if len(self.probabilities):
+            figure = reliability_figure(self.predictions, self.methods, self.scoring)
+            for kind in ("png", "svg"):
+                save_figure(figure, folder / f"reliability.{kind}", dpi=SCREEN_DPI)
 
 
 def _tsv(table: pd.DataFrame) -> str:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from deeprc.benchmarking.result import BenchmarkResult
 
 __all__ = [
+    "PROBABILITY_COLUMNS",
+    "PROBABILITY_LEGEND",
     "VALIDATED",
     "Cell",
     "ChosenSettings",
@@ -29,6 +31,7 @@ __all__ = [
     "metric_estimates",
     "number_text",
     "one_line",
+    "probability_rows",
     "results_tsv",
     "table_columns",
     "table_legend",
@@ -46,6 +49,16 @@ class MetricEstimate(NamedTuple):
     sd: float
     is_best: bool
 
+
+PROBABILITY_COLUMNS = ["Method", "Brier score", "Log loss", "Calibration error"]
+"""The headings of the table of probabilities."""
+
+PROBABILITY_LEGEND = (
+    "Of all test repertoires together; lower is better. Probabilities are calibrated by the validation fold. The base "
+    "rate knows only how frequent each class is. Calibration error: root mean square difference of "
+    "probabilities to the share that came true, in at most 10 bins, without what chance adds."
+)
+"""What the numbers of the table of probabilities are."""
 
 Cell = str | MetricEstimate
 """A cell of a table; "-" where there is no value."""
@@ -97,6 +110,17 @@ def table_rows(result: BenchmarkResult) -> dict[str, list[list[Cell]]]:
         main, *others = (estimates[metric].get(each.name, "-") for metric in scoring.headings)
         rows[each.kind].append([name, main, interval, *tests, *others, *_cost(result.costs, each.name)])
     return rows
+
+
+def probability_rows(result: BenchmarkResult) -> list[list[str]]:
+    """Return the rows of the table of probabilities as text; the last row is that of the base rate."""
+    label, found = {each.name: each.label for each in result.methods}, result.probabilities
+    names = ("brier", "log_loss", "calibration_error")
+    rows = [
+        [label[str(row["method"])], *(number_text(row[name]) for name in names)] for row in found.to_dict("records")
+    ]
+    largest = found.iloc[int(found["n_repertoires"].to_numpy().argmax())]
+    return [*rows, ["Base rate", *(number_text(largest[f"{name}_base_rate"]) for name in names[:2]), "-"]]
 
 
 def _by_name(comparison: pd.DataFrame) -> dict[str, dict[Hashable, Any]]:

@@ -27,6 +27,10 @@ _COLUMNS = (
     "mae",
     "mae_ci",
     "loss",
+    "loss_base_rate",
+    "brier",
+    "brier_base_rate",
+    "calibration_error",
 )
 
 

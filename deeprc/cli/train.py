@@ -62,6 +62,11 @@ class _Command(click.Command):
 @click.option("--fold", default=0, show_default=True, help="Index of the fold for testing, from 0.")
 @click.option("--validation-fold", type=int, help="Index of the fold for validation.  [default: the fold after --fold]")
 @click.option(
+    "--test",
+    metavar="COLUMN=VALUE",
+    help="Test on the repertoires with this value. The folds are then made of the others.",
+)
+@click.option(
     "--group-by",
     metavar="COLUMN",
     help="Keep repertoires with the same value in this column, such as one subject's, on one side of the split.",
@@ -100,6 +105,7 @@ def train(
     folds: int,
     fold: int,
     validation_fold: int | None,
+    test: str | None,
     group_by: str | None,
     seed: int,
     device: str,
@@ -141,7 +147,7 @@ def train(
         if "=" in container:
             raise InputError(f"expected a CONTAINER before the KEY=VALUE settings, found {container!r}")
         settings = load_config(config, overrides)
-        split = SplitOptions(folds=folds, fold=fold, validation_fold=validation_fold, group_by=group_by)
+        split = SplitOptions(folds=folds, fold=fold, validation_fold=validation_fold, group_by=group_by, test=test)
         with _say_how_to_resume(output), training_bar(settings.training.n_updates) as progress:
             run = train_run(
                 container,

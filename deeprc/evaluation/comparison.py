@@ -15,13 +15,15 @@ import pandas as pd
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_comparison import holm
 from deeprc.evaluation.caution import Caution
-from deeprc.evaluation.scoring import BINARY, Estimate, Scoring, refuse
+from deeprc.evaluation.reliability import MEASURES
+from deeprc.evaluation.scoring import BINARY, BinaryScoring, Estimate, MulticlassScoring, Scoring, refuse
 from deeprc.evaluation.trust import HOW_TO_LEAVE_OUT, is_few, p_in_words, p_text, relation
 
 __all__ = [
     "MethodInfo",
     "checked_predictions",
     "compare",
+    "compare_probabilities",
     "control_verdict",
     "fold_metrics",
     "p_text",
@@ -100,6 +102,33 @@ def fold_metrics(predictions: pd.DataFrame, scoring: Scoring = BINARY) -> pd.Dat
     for (method, fold), part in checked_predictions(predictions, scoring=scoring).groupby(["method", "fold"]):
         rows += [(method, fold, metric, value) for metric, value in scoring.of_fold(part).items()]
     return pd.DataFrame(rows, columns=["method", "fold", "metric", "value"])
+
+
+def compare_probabilities(
+    predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY
+) -> pd.DataFrame:
+    """Return how good the probabilities of each method are, over all its test repertoires together.
+
+    Returns
+    -------
+    One row per method that has predictions: method, kind, n_repertoires, and the measures of
+    `deeprc.evaluation.reliability.judge_probabilities`, the lowest log loss first; no row if numbers are
+    predicted.
+
+    Raises
+    ------
+    InputError
+        As in `checked_predictions`.
+    """
+    table = checked_predictions(predictions, methods, scoring)
+    rows = []
+    for each in methods:
+        own = table[table["method"] == each.name]
+        if len(own) and isinstance(scoring, BinaryScoring | MulticlassScoring):
+            found = scoring.judge_probabilities(own)
+            rows.append({"method": each.name, "kind": each.kind, "n_repertoires": len(own), **found})
+    compared = pd.DataFrame(rows, columns=["method", "kind", "n_repertoires", *MEASURES])
+    return compared.sort_values("log_loss", kind="stable", ignore_index=True)
 
 
 _Folds = dict[int, pd.DataFrame]

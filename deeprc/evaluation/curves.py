@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MEAN",
+    "against_others",
     "curves_figure",
     "curves_table",
     "draw_curves",
@@ -46,7 +47,7 @@ MEAN = "mean"
 _Curve = tuple[NDArray[np.float64], NDArray[np.float64]]  # x and y of the corners, in the order they are drawn
 
 
-def _against_others(predictions: pd.DataFrame, scoring: Scoring) -> pd.DataFrame:
+def against_others(predictions: pd.DataFrame, scoring: Scoring) -> pd.DataFrame:
     """Return predictions of two classes, made from predictions of several classes where necessary.
 
     Each fold then occurs once for each class, which is told from all others. So the mean curve is the mean over folds
@@ -72,7 +73,7 @@ def curves_table(predictions: pd.DataFrame, methods: Sequence[MethodInfo], scori
     """
     if scoring.kind == "regression":
         return scatter_table(predictions)
-    table = checked_predictions(_against_others(predictions, scoring), methods)
+    table = checked_predictions(against_others(predictions, scoring), methods)
     parts = [
         _points(table[table["method"] == each.name], curve_of).assign(method=each.name, curve=curve)
         for each in methods
@@ -147,7 +148,7 @@ def curves_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo], scor
     """
     if scoring.kind == "regression":
         return scatter_figure(predictions, methods)
-    predictions = checked_predictions(_against_others(predictions, scoring), methods)
+    predictions = checked_predictions(against_others(predictions, scoring), methods)
     drawn = _drawn(predictions, methods, curves_table(predictions, methods))
     if not drawn:
         raise InputError("predictions: no fold has both classes, so there is no curve")
@@ -182,7 +183,7 @@ def draw_curves(
     if scoring.kind == "regression":
         stems = _stems([each.name for each in methods])
         return draw_scatter(predictions, dict(zip(methods, stems, strict=True)), folder)
-    predictions = checked_predictions(_against_others(predictions, scoring), methods)
+    predictions = checked_predictions(against_others(predictions, scoring), methods)
     table = curves_table(predictions, methods)
     drawn = _drawn(predictions, methods, table)
     write_text(folder / "curves.tsv", table.to_csv(sep="\t", index=False, float_format="%.8g", lineterminator="\n"))
@@ -244,7 +245,7 @@ def _styles(methods: Sequence[MethodInfo]) -> dict[str, dict[str, Any]]:
 
 def _stems(names: Sequence[str]) -> list[str]:
     """Return a different file name for each method, without the ending; names differ by more than case."""
-    taken, stems = {"all", "curves"}, []
+    taken, stems = {"all", "curves", "reliability"}, []
     for name in names:
         plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:100] or "method"
         if re.fullmatch(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?", plain):  # devices, on Windows

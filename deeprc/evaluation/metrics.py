@@ -27,6 +27,7 @@ from deeprc.evaluation.intervals import (
     rank_correlation,
     rank_correlation_interval,
 )
+from deeprc.evaluation.reliability import judge_probabilities
 from deeprc.tasks import Task
 
 if TYPE_CHECKING:
@@ -125,15 +126,17 @@ def task_metrics(outputs: Tensor, targets: Tensor, tasks: Sequence[Task]) -> dic
 
     Returns
     -------
-    For two classes: auc, auc_ci, f1, balanced_accuracy, accuracy, loss, n, n_positive, positive_class. For several
-    classes: macro averages; auc_by_class (each class against the rest, in the order of the classes), auc (their mean)
-    and auc_ci (the mean of the limits of their intervals). For numbers: r2, spearman (rank correlation) and mae (mean
-    absolute error), each with its 95% interval (r2_ci, ...; see `deeprc.evaluation.intervals`); loss and n. A metric
-    that is not defined, such as the AUC where there is one class only, is None.
+    For two classes: auc, auc_ci, f1, balanced_accuracy, accuracy, n_positive, positive_class. For several classes:
+    macro averages; auc_by_class (each class against the rest, in the order of the classes), auc (their mean) and auc_ci
+    (the mean of the limits of their intervals). For both: brier and calibration_error, and what the base rate reaches,
+    brier_base_rate and loss_base_rate; see `judge_probabilities`. For numbers: r2, spearman (rank correlation) and mae
+    (mean absolute error), each with its 95% interval (r2_ci, ...; see `deeprc.evaluation.intervals`). For all: n, and
+    the loss, that of calibrated probabilities. A metric that is not defined, such as the AUC where there is one class
+    only, is None.
     """
-    from deeprc.outputs import activate, task_losses  # torch, which the comparison of methods does not need
+    from deeprc.outputs import activate, calibrate, task_losses  # torch, which the comparison of methods does not need
 
-    losses = task_losses(outputs, targets, tasks)
+    losses = task_losses(calibrate(outputs, tasks), targets, tasks)
     predictions = activate(outputs, tasks)
     metrics: dict[str, dict[str, Any]] = {}
     for i, task in enumerate(tasks):
@@ -144,9 +147,23 @@ def task_metrics(outputs: Tensor, targets: Tensor, tasks: Sequence[Task]) -> dic
             continue
         found = {"binary": _binary, "multiclass": _multiclass, "regression": _regression}[task.kind]
         metrics[task.name] = {**found(label, prediction), "loss": float(losses[i]), "n": len(label)}
+        if task.kind != "regression":
+            metrics[task.name] |= _of_probabilities(label, prediction)
         if task.kind == "binary":
             metrics[task.name]["positive_class"] = task.positive
     return metrics
+
+
+def _of_probabilities(label: NDArray[np.float64], probability: NDArray[np.float64]) -> dict[str, float | None]:
+    """Return what `judge_probabilities` does, except the log loss, which is the loss."""
+    found = judge_probabilities(label.astype(np.int64), probability)
+    error = found["calibration_error"]
+    return {
+        "brier": found["brier"],
+        "calibration_error": None if np.isnan(error) else error,
+        "brier_base_rate": found["brier_base_rate"],
+        "loss_base_rate": found["log_loss_base_rate"],
+    }
 
 
 def _binary(label: NDArray[np.float64], probability: NDArray[np.float64]) -> dict[str, Any]:

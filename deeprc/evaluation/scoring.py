@@ -26,6 +26,7 @@ from deeprc.evaluation.auc_comparison import (
 )
 from deeprc.evaluation.intervals import r2_interval, r2_of, rank_correlation
 from deeprc.evaluation.metrics import auc_interval, binary_metrics, macro_auc, macro_metrics
+from deeprc.evaluation.reliability import judge_probabilities
 from deeprc.tasks import TaskKind
 
 __all__ = ["BINARY", "BinaryScoring", "Estimate", "MulticlassScoring", "RegressionScoring", "Scoring", "scoring_for"]
@@ -165,6 +166,10 @@ class BinaryScoring(Scoring):
         score = rankdata(fold["score"])
         return binary_metrics(fold["label"].to_numpy(), fold["probability"].to_numpy(), score=score)
 
+    def judge_probabilities(self, table: pd.DataFrame) -> dict[str, float]:
+        """Return how good the probabilities of a table are, see `judge_probabilities`."""
+        return judge_probabilities(table["label"].to_numpy(), table["probability"].to_numpy())
+
     def over_folds(self, folds: Sequence[pd.DataFrame]) -> Estimate:
         """Return the mean AUC over folds."""
         labels = [fold["label"].to_numpy() for fold in folds]
@@ -245,10 +250,19 @@ class MulticlassScoring(Scoring):
         return set(fold["label"]) == set(self.classes)
 
     def of_fold(self, fold: pd.DataFrame) -> dict[str, float]:
-        """Return auc, balanced_accuracy, f1 (macro) and accuracy of one fold."""
+        """Return auc, balanced_accuracy, f1 (macro), accuracy, log_loss and brier of one fold."""
         index, scores = self._arrays(fold)
-        probability = fold[[f"probability={name}" for name in self.classes]].to_numpy()
-        return {"auc": macro_auc(index, scores), **macro_metrics(index, probability)}
+        found = self.judge_probabilities(fold)
+        of_probabilities = {name: found[name] for name in ("log_loss", "brier")}
+        return {"auc": macro_auc(index, scores), **macro_metrics(index, self._probabilities(fold)), **of_probabilities}
+
+    def judge_probabilities(self, table: pd.DataFrame) -> dict[str, float]:
+        """Return how good the probabilities of a table are, see `judge_probabilities`."""
+        return judge_probabilities(self._arrays(table)[0], self._probabilities(table))
+
+    def _probabilities(self, table: pd.DataFrame) -> NDArray[np.float64]:
+        """Return the probability of each class, (B, C)."""
+        return table[[f"probability={name}" for name in self.classes]].to_numpy(np.float64)
 
     def _arrays(self, fold: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the index of each repertoire's class, (B,), and the ranks of the scores for each class, (B, C)."""

@@ -76,22 +76,28 @@ class SplitOptions:
         The index of the fold for validation; None: the fold after `fold`. It does not change the folds.
     group_by
         A column of the metadata; repertoires with the same value stay on one side. Each missing value is a group.
+    test
+        `COLUMN=VALUE`: the repertoires with this value are for testing, in the place of a fold. The folds are made of
+        the others, and all but the one for validation are for training.
 
     Raises
     ------
     InputError
-        If there are less than 3 folds, or the folds for testing and validation are not two of them.
+        If `test` has no `=`, there are less than 3 folds, or the folds for testing and validation are not two of them.
     """
 
     folds: int = N_FOLDS
     fold: int = 0
     validation_fold: int | None = None
     group_by: str | None = None
+    test: str | None = None
 
     def __post_init__(self) -> None:
         folds, fold, validation_fold = self.folds, self.fold, self.validation_fold
         if not (folds >= 3 and 0 <= fold < folds):
             raise InputError(f"`folds={folds}` `fold={fold}`: expected at least 3 folds and a fold from 0 to folds - 1")
+        if self.test is not None and "=" not in self.test:
+            raise InputError(f"`test={self.test}`: expected COLUMN=VALUE")
         if validation_fold is not None and (not 0 <= validation_fold < folds or validation_fold == fold):
             raise InputError(
                 f"`validation_fold={validation_fold}`: expected a fold from 0 to {folds - 1} other than `fold={fold}`"
@@ -108,7 +114,8 @@ def make_split(
 ) -> Split:
     """Split a cohort into folds: one fold is for testing, one for validation, the others for training.
 
-    Folds are stratified by the first target (numbers by quartile). Repertoires without a label are on the train side.
+    Folds are stratified by the first target (numbers by quartile). Repertoires without a label are on the train side,
+    unless they are of a test part that `options` names.
 
     Parameters
     ----------
@@ -126,19 +133,25 @@ def make_split(
     Raises
     ------
     InputError
-        If the column does not exist, or there are too few groups or repertoires of a class.
+        If a column or the value of the test part does not exist, a group is inside and outside of the test part, or
+        there are too few groups or repertoires of a class.
     """
     options = options or SplitOptions()
     fold, group_by = options.fold, options.group_by
     validation_fold = (fold + 1) % options.folds if options.validation_fold is None else options.validation_fold
-    every = assign_folds(metadata, tasks, n_folds=options.folds, group_by=group_by, seed=seed, source=source)
-    labelled = np.flatnonzero(every >= 0)
-    fold_of = every[labelled]
+    is_test = _are_of_test_part(metadata, options.test, source)
+    rest = np.flatnonzero(~is_test)
+    every = np.full(len(metadata), -1)
+    every[rest] = assign_folds(
+        metadata.iloc[rest], tasks, n_folds=options.folds, group_by=group_by, seed=seed, source=source
+    )
     strata, groups = _strata(tasks[0], metadata), group_codes(metadata, group_by, source)
-    test = labelled[fold_of == fold]
-    validation = labelled[fold_of == validation_fold]
+    if group_by is not None and set(groups[is_test]) & set(groups[~is_test]):
+        raise InputError(f"{source}: `test={options.test}` divides repertoires that {group_by!r} keeps together")
+    test = np.flatnonzero(every == fold if options.test is None else is_test & (strata >= 0))
+    validation = np.flatnonzero(every == validation_fold)
     held_out = set(groups[test]) | set(groups[validation]) if group_by is not None else set()
-    elsewhere = np.setdiff1d(np.arange(len(metadata)), np.concatenate([test, validation]))
+    elsewhere = np.setdiff1d(rest, np.concatenate([test, validation]))
     train = np.array([i for i in elsewhere if strata[i] >= 0 or groups[i] not in held_out], np.int64)
     if len(train) < len(elsewhere):
         logger.warning(
@@ -150,6 +163,19 @@ def make_split(
                 "the %s side has one class of %r only; try another `seed` or fewer `folds`", side, tasks[0].name
             )
     return Split(train, validation, test)
+
+
+def _are_of_test_part(metadata: pd.DataFrame, test: str | None, source: str) -> NDArray[np.bool_]:
+    """Return which repertoires have the value that `COLUMN=VALUE` names, (B,); none without it."""
+    if test is None:
+        return np.zeros(len(metadata), np.bool_)
+    column, _, value = test.partition("=")
+    if column not in metadata:
+        raise InputError(f"{source}: no column {column!r} for `test`; columns: {', '.join(map(str, metadata.columns))}")
+    found = (metadata[column].notna() & (metadata[column].astype(str) == value)).to_numpy(np.bool_)
+    if not found.any():
+        raise InputError(f"{source}: `test={test}`: no repertoire has this value")
+    return found
 
 
 def assign_folds(

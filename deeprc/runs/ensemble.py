@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 
+from deeprc.calibration import IDENTITY
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import NEW, SPLITS
@@ -35,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, repr=False)
 class RunEnsemble:
-    """Runs that predict the same targets together: log-odds, logits and numbers are the means of theirs.
+    """Runs that predict the same targets together; see `deeprc.training.model.Ensemble`.
 
     Attributes
     ----------
@@ -160,7 +161,7 @@ def assess_runs(
 
 
 def _meaning(run: Run) -> list[Task]:
-    return [replace(task, weight=1.0, mean=0.0, scale=1.0) for task in run.tasks]
+    return [replace(task, weight=1.0, mean=0.0, scale=1.0, calibration=IDENTITY) for task in run.tasks]
 
 
 def _named(run: Run) -> str:

@@ -43,6 +43,7 @@ from deeprc.runs.run import (
     write_splits,
 )
 from deeprc.tasks import Task, describe_classes, labels, parse_tasks, scaled_to
+from deeprc.training.calibration import calibrate_model
 from deeprc.training.enrichment import EnrichedMotif
 from deeprc.training.fold import Fold
 from deeprc.training.hidden_counts import with_visible_residues
@@ -307,7 +308,7 @@ def _fit(trainer: Trainer, folder: Path, settings: RunSettings, logger: str | No
         state = trainer.fit(report)
     _logger.info("%s", describe_end(state, settings.config.training))
     write_text(folder / "history.tsv", pd.DataFrame(state.history).to_csv(sep="\t", index=False))
-    trained = TrainedModel(settings.tasks, trainer.network, settings.config)
+    trained = calibrate_model(TrainedModel(settings.tasks, trainer.network, settings.config), trainer.validation)
     trained.save(folder / "model.safetensors", update=state.best_update)
 
 

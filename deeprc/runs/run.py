@@ -22,6 +22,7 @@ import pandas as pd
 import torch
 import yaml
 
+from deeprc.calibration import IDENTITY
 from deeprc.config import Config, config_from_mapping
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_device
@@ -68,7 +69,7 @@ class RunSettings:
         As the user wrote them.
     tasks
         As they were understood, with the training fold's scaling.
-    folds, fold, validation_fold, group_by, seed, device
+    folds, fold, validation_fold, group_by, test, seed, device
         As given to `deeprc train`; None validates on the fold after `fold`.
     config
         Network and training.
@@ -82,6 +83,7 @@ class RunSettings:
     fold: int
     validation_fold: int | None
     group_by: str | None
+    test: str | None
     seed: int
     device: str
     config: Config
@@ -91,11 +93,18 @@ class RunSettings:
         flat = {
             **{k: v for k, v in vars(self).items() if k not in ("targets", "tasks", "config")},
             "targets": list(self.targets),
-            "tasks": [{**asdict(task), "classes": list(task.classes)} for task in self.tasks],
+            "tasks": [_describe(task) for task in self.tasks],
         }
         origin = {"format": FORMAT, "version": VERSION, "deeprc": package_version("deeprc")}
         body = {**origin, **flat, **self.config.to_mapping()}
         return yaml.safe_dump(to_plain(body), sort_keys=False, allow_unicode=True)
+
+
+def _describe(task: Task) -> dict[str, Any]:
+    """Return a task as `config.yaml` has it: without its calibration, which is in the file of the weights."""
+    described = {**asdict(task), "classes": list(task.classes)}
+    del described["calibration"]
+    return described
 
 
 def read_settings(path: Path) -> RunSettings:
@@ -141,6 +150,7 @@ class _Given:
     seed: int = field(metadata={"low": 0, "high": 2**32 - 1})
     device: str
     validation_fold: int | None = field(default=None, metadata={"low": 0, "high": 2**31})  # earlier versions lack it
+    test: str | None = None  # likewise
 
 
 _KEYS = tuple(each.name for each in fields(_Given))
@@ -155,6 +165,8 @@ def _check_tasks(tasks: Sequence[Task], where: str) -> None:
         if (n > 0) if task.kind == "regression" else (n < 2 or different < n):
             wanted = "no classes" if task.kind == "regression" else "different classes, at least 2"
             raise InputError(f"{where}: {task.kind} target {abbreviate(task.name)}: expected {wanted}, found {n}")
+        if task.calibration != IDENTITY:
+            raise InputError(f"{where}: target {abbreviate(task.name)}: expected no calibration here")
         if not (0 <= task.weight <= _LARGEST and abs(task.mean) <= _LARGEST and 1 / _LARGEST <= task.scale <= _LARGEST):
             numbers = f"weight {task.weight:g}, mean {task.mean:g}, scale {task.scale:g}"
             raise InputError(

@@ -29,12 +29,15 @@ from deeprc.estimators import (
 )
 from deeprc.outputs import activate
 from deeprc.tasks import Task
+from deeprc.training.calibration import calibrate_model, describe_calibration, with_calibration
 from deeprc.training.fold import Fold, number_groups
 from deeprc.training.hidden_counts import with_visible_residues
 from deeprc.training.model import TrainedModel, describe_network, load_weights, rebuild_network
 from deeprc.training.trainer import Trainer
 
 __all__ = ["DeepRCClassifier", "DeepRCRegressor"]
+
+_DESCRIBED = ("genes", "readings", "calibration")
 
 
 class DeepRCEstimator(RepertoireEstimator):
@@ -73,7 +76,7 @@ class DeepRCEstimator(RepertoireEstimator):
         config = with_visible_residues(config, [train.dataset, validation.dataset])
         trainer = Trainer(config, [self._task()], train, validation, seed=self.seed, device=resolve_device(self.device))
         self.history_ = trainer.fit().history
-        self.model_ = TrainedModel((self._task(),), trainer.network, config)
+        self.model_ = calibrate_model(TrainedModel((self._task(),), trainer.network, config), trainer.validation)
         self.train_digests_, self.validation_digests_ = (
             np.array([repertoire.digest() for repertoire in fold.dataset], dtype=str) for fold in (train, validation)
         )
@@ -112,12 +115,13 @@ class DeepRCEstimator(RepertoireEstimator):
         arrays, values = collect_fitted_state({name: value for name, value in vars(self).items() if name != "model_"})
         network = self.model_.network
         tensors = {f"network.{name}": each.detach().cpu().numpy() for name, each in network.state_dict().items()}
-        described = {f"{name}_": {"value": value} for name, value in describe_network(network).items()}
+        more = {**describe_network(network), "calibration": describe_calibration(self.model_.tasks)}
+        described = {f"{name}_": {"value": value} for name, value in more.items()}
         return {**arrays, **tensors}, {**values, **described, "config_": {"value": self.model_.config.to_mapping()}}
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
         weights = {name: array for name, array in arrays.items() if name.startswith("network.")}
-        described = {name: values[f"{name}_"]["value"] for name in ("genes", "readings") if f"{name}_" in values}
+        described = {name: values[f"{name}_"]["value"] for name in _DESCRIBED if f"{name}_" in values}
         own = {name: value for name, value in values.items() if name.removesuffix("_") not in {"config", *described}}
         self.train_digests_ = self.validation_digests_ = np.zeros(0, dtype=str)  # of files of versions without them
         super()._restore({name: arrays[name] for name in arrays.keys() - weights}, own)
@@ -126,7 +130,7 @@ class DeepRCEstimator(RepertoireEstimator):
         network = rebuild_network(config, tasks, described, device=device, where=where)
         tensors = {name.removeprefix("network."): torch.from_numpy(array) for name, array in weights.items()}
         load_weights(network, tensors, where)
-        self.model_ = TrainedModel(tasks, network.eval(), config)
+        self.model_ = TrainedModel(with_calibration(tasks, described, where), network.eval(), config)
 
 
 def _group_codes(X: RepertoireDataset, groups: ArrayLike | None) -> NDArray[np.int64] | None:
@@ -229,13 +233,16 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
         return np.searchsorted(self.classes_, labels)
 
     def decision_function(self, X: RepertoireDataset) -> NDArray[np.float64]:
-        """Return the log-odds of the second of two classes, (B,); of more classes their logits, (B, C)."""
+        """Return the log-odds of the second of two classes, (B,); of more classes their logits, (B, C).
+
+        They are those before calibration, as `deeprc.interpretation` explains them.
+        """
         outputs = self._outputs(X).double().numpy()
         return outputs[:, 0] if len(self.classes_) == 2 else outputs
 
     def predict_proba(self, X: RepertoireDataset) -> NDArray[np.float64]:
-        """Return the probability of each class, (B, C), in the order of X and of `classes_`."""
-        probability = activate(self._outputs(X), [self._task()])[0]
+        """Return the calibrated probability of each class, (B, C), in the order of X and of `classes_`."""
+        probability = activate(self._outputs(X), self.model_.tasks)[0]
         return np.stack([1 - probability, probability], axis=1) if probability.ndim == 1 else probability
 
     def _task(self) -> Task:

@@ -31,6 +31,7 @@ from deeprc.nn.network import DeepRC
 from deeprc.nn.readings import ReadingScores
 from deeprc.readings.fit import attach_described_readings, describe_readings
 from deeprc.tasks import Task, labels
+from deeprc.training.calibration import describe_calibration, mean_calibration, with_calibration
 from deeprc.training.checkpoint import load_tensors, save_tensors
 from deeprc.training.hidden_counts import warn_of_hidden
 from deeprc.training.trainer import build_network
@@ -138,7 +139,7 @@ class TrainedModel(Model):
     Attributes
     ----------
     tasks
-        What is predicted, with the training fold's scaling of numbers.
+        What is predicted, with the training fold's scaling of numbers and the calibration of probabilities.
     network
         The network, ready for inference; it knows the names of the genes that it reads.
     config
@@ -191,8 +192,9 @@ class TrainedModel(Model):
             self.check_finite(numbers, scores.repertoire_id)
 
     def save(self, path: Path, *, update: int) -> None:
-        """Write the weights, what else the network needs, and the update of the training that the weights are from."""
-        save_tensors(path, self.network.state_dict(), {"update": update, **describe_network(self.network)})
+        """Write weights, what else the network needs, calibration, and the update that the weights are from."""
+        described = {**describe_network(self.network), "calibration": describe_calibration(self.tasks)}
+        save_tensors(path, self.network.state_dict(), {"update": update, **described})
 
     @classmethod
     def load(
@@ -212,7 +214,7 @@ class TrainedModel(Model):
         except RuntimeError as error:  # torch has no memory for it
             raise InputError(f"{path}: the network cannot be made: {str(error).splitlines()[0]}") from error
         load_weights(network, tensors, str(path))
-        return cls(tuple(tasks), network.eval(), config, name)
+        return cls(with_calibration(tasks, state, str(path)), network.eval(), config, name)
 
 
 @torch.no_grad()
@@ -283,12 +285,13 @@ def _gene_names(path: str, config: Config, state: Mapping[str, Any]) -> GeneName
 
 @dataclass(frozen=True)
 class Ensemble(Model):
-    """Models that predict the same targets together: log-odds, logits and numbers are the means of theirs.
+    """Models that predict the same targets together: their outputs before calibration are averaged, as are numbers.
 
     Attributes
     ----------
     tasks
-        What is predicted; numbers are scaled by the mean of what the members scale by.
+        What is predicted; numbers are scaled by the mean of what the members scale by, and the calibration is the mean
+        of theirs.
     models
         The members, at least one.
     """
@@ -299,7 +302,12 @@ class Ensemble(Model):
     def of(cls, models: Sequence[TrainedModel]) -> Ensemble:
         """Return these models as one; they have the same tasks, but for the scaling of numbers."""
         tasks = (
-            replace(same[0], mean=fmean(task.mean for task in same), scale=fmean(task.scale for task in same))
+            replace(
+                same[0],
+                mean=fmean(task.mean for task in same),
+                scale=fmean(task.scale for task in same),
+                calibration=mean_calibration(same),
+            )
             for same in zip(*(model.tasks for model in models), strict=True)
         )
         return cls(tuple(tasks), tuple(models))

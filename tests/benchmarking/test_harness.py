@@ -21,6 +21,7 @@ from deeprc.benchmarking import methods
 from deeprc.benchmarking.harness import benchmark
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.result import BenchmarkResult
+from deeprc.calibration import fit_calibration
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.simulation import (
     Cohort,
@@ -145,8 +146,11 @@ def test_the_best_setting_on_the_validation_fold_predicts_the_test_fold(
         assert result.choices["validation_auc"][fold] == pytest.approx(max(aucs), abs=1e-12)
         expected = toys.score(sides["test"], SALTS[best], train, [sick[i] for i in train])
         assert [found[i] for i in sides["test"]] == expected.tolist()
-    probability = result.predictions["probability"].to_numpy()
-    np.testing.assert_allclose(probability, 1 / (1 + np.exp(-result.predictions["score"])), rtol=1e-12)
+        at_validation = toys.score(validation, SALTS[best], train, [sick[i] for i in train])
+        fitted = fit_calibration(at_validation, np.array([sick[i] for i in validation]) == 1)
+        probability = result.predictions.set_index("repertoire_id").loc[sides["test"], "probability"]
+        odds = fitted.slope * expected + fitted.intercept
+        np.testing.assert_allclose(probability, 1 / (1 + np.exp(-odds)), rtol=1e-6)
 
 
 def test_every_fit_sees_the_training_side_alone(

@@ -19,6 +19,7 @@ from sklearn.base import BaseEstimator
 from sklearn.linear_model import LogisticRegression
 
 from deeprc.benchmarking.jobs import Job, job_key, run_job, run_jobs, seconds_left
+from deeprc.calibration import fit_calibration
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import Split
@@ -47,6 +48,18 @@ def make(data: RepertoireDataset) -> Callable[..., Job]:
         )  # fmt: skip
 
     return job
+
+
+class Sure(BaseEstimator):
+    """Is sure of one class of each repertoire: of the right one on the test side, else mostly of a wrong one."""
+
+    def fit(self, X: RepertoireDataset, y: Any) -> "Sure":
+        return self
+
+    def predict_proba(self, X: RepertoireDataset) -> Any:
+        numbers = np.array([int(name.split(".")[1]) for name in X.repertoire_ids])
+        called = np.where(numbers % 4 == 0, numbers, numbers + (numbers >= 4)) % 3
+        return np.where(np.arange(3) == called[:, None], 0.99, 0.005)
 
 
 def naive_auc(labels: Any, scores: Any) -> float:
@@ -97,7 +110,10 @@ def test_the_final_job_predicts_the_test_side(toys: ModuleType, make: Callable[.
     test = outcome["test"]
     assert (test["repertoire_id"], test["label"]) == (ids[SPLIT.test].tolist(), POSITIVE[SPLIT.test].tolist())
     assert test["score"] == scores[SPLIT.test].tolist()
-    assert test["probability"] == pytest.approx((1 / (1 + np.exp(-scores[SPLIT.test]))).tolist(), rel=1e-12)
+    fitted = fit_calibration(scores[SPLIT.validation], POSITIVE[SPLIT.validation] == 1)
+    odds = fitted.slope * scores[SPLIT.test] + fitted.intercept
+    assert fitted.slope < 1  # the validation fold shows that the scores are noise
+    assert test["probability"] == pytest.approx((1 / (1 + np.exp(-odds))).tolist(), rel=1e-6)
     assert json.loads(json.dumps(outcome)) == outcome
 
 
@@ -117,6 +133,23 @@ def test_what_stops_early_is_given_the_validation_side(
         assert fit["ids"] == [f"rep.{i}" for i in SPLIT.train]
         validation = {"ids": [f"rep.{i}" for i in SPLIT.validation], "y": POSITIVE[SPLIT.validation].tolist()}
         assert fit["validation"] == validation
+
+
+def test_what_has_seen_the_validation_labels_is_not_calibrated_by_them(
+    toys: ModuleType, make: Callable[..., Job]
+) -> None:
+    test = run_job(make(toys.Stopping(), {"salt": 5}, kind="final"))["test"]
+    assert test["probability"] == pytest.approx((1 / (1 + np.exp(-np.array(test["score"])))).tolist(), rel=1e-12)
+
+
+def test_probabilities_of_several_classes_are_calibrated(toys: ModuleType, make: Callable[..., Job]) -> None:
+    labels = (np.arange(N) % 3).astype(np.int64)
+    task = Task("t", "t", "multiclass", ("a", "b", "c"))
+    test = run_job(make(Sure(), {}, kind="final", labels=labels, task=task))["test"]
+    found = np.array([test[f"probability={name}"] for name in task.classes]).T
+    assert found.sum(axis=1) == pytest.approx(1)
+    assert (found.argmax(axis=1) == np.arange(4) % 3).all()  # no call changes
+    assert (found.max(axis=1) < 0.9).all()  # from 0.99, which is right for one validation repertoire of four
 
 
 def test_a_cohort_on_no_disk_and_part_of_one(

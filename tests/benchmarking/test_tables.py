@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.metrics import log_loss
 
 from deeprc.benchmarking.latex import _latex, render_latex
 from deeprc.benchmarking.markdown import _escaped, render_markdown
@@ -17,7 +18,8 @@ from deeprc.benchmarking.tables import _duration, chosen_settings, results_tsv
 from deeprc.errors import showing_parameters
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.comparison import MethodInfo, compare, fold_metrics, p_text
-from deeprc.evaluation.scoring import MulticlassScoring
+from deeprc.evaluation.reliability import calibration_error
+from deeprc.evaluation.scoring import MulticlassScoring, RegressionScoring
 
 FEW = "The repertoires are of few people: the p-values are far too small, and this may be chance."
 METHODS = [
@@ -70,9 +72,10 @@ def markdown(**more: Any) -> str:
     return render_markdown(result(**more))
 
 
-def table_rows(text: str) -> list[list[str]]:
-    """Return the cells of the Markdown table, without its rule."""
-    lines = [line.replace("\\|", "!") for line in text.splitlines() if line.startswith("|")]
+def table_rows(text: str, heading: str = "") -> list[list[str]]:
+    """Return the cells of the Markdown table below a heading, without its rule; by default of the first table."""
+    part = text.partition(f"## {heading}\n")[2] if heading else text
+    lines = [line.replace("\\|", "!") for line in part.partition("\n## ")[0].splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if not line.startswith("|--")]
 
 
@@ -164,7 +167,7 @@ def test_an_incomplete_method_is_never_bold() -> None:
 
 
 def test_markdown_is_aligned() -> None:
-    lines = [line for line in markdown(costs=COSTS).splitlines() if line.startswith("|")]
+    lines = [line for line in markdown(costs=COSTS).partition("## ")[0].splitlines() if line.startswith("|")]
     assert len({len(line) for line in lines}) == 1
     assert lines[1].startswith("|---")
     assert lines[1].count(":|") == 9
@@ -212,6 +215,37 @@ def test_tables_of_an_empty_benchmark() -> None:
     assert "No method has a fold yet." in text
     assert "- Method A: 0 of 5 folds; memory" in text
     assert r"\end{table}" in render_latex(result(empty))
+
+
+def test_markdown_of_probabilities() -> None:
+    header, *rows = table_rows(markdown(), "Probabilities")
+    assert header == ["Method", "Brier score", "Log loss", "Calibration error"]
+    own = PREDICTIONS[PREDICTIONS["method"] == "a"]
+    label, p = own["label"].to_numpy(), own["probability"].to_numpy()
+    by_name = {row[0]: row[1:] for row in rows}
+    expected = np.mean((p - label) ** 2), log_loss(label, p), calibration_error(label, p)
+    assert by_name["Method A"] == [f"{value:.3f}" for value in expected]
+    assert rows[-1] == ["Base rate", "0.250", "0.693", "-"]  # half of the repertoires are positive
+    losses = [float(row[2]) for row in rows[:-1]]
+    assert losses == sorted(losses)
+    table = result().probabilities.set_index("method")
+    assert table.loc["c", "n_repertoires"] == 3 * 24
+    assert table.loc["a", "brier_base_rate"] == pytest.approx(0.25)
+
+
+def test_numbers_have_no_probabilities() -> None:
+    numbers = pd.DataFrame(
+        {
+            "method": "a",
+            "fold": [0, 0, 1, 1],
+            "repertoire_id": list("wxyz"),
+            "label": [1.0, 2, 3, 4],
+            "prediction": [2.0] * 4,
+        }
+    )
+    told = result(numbers, METHODS[2:3], n_folds=2, scoring=RegressionScoring())
+    assert told.probabilities.empty
+    assert "Probabilities" not in told.table
 
 
 def test_one_fold_has_no_spread() -> None:

@@ -45,6 +45,11 @@ def test_binary_metrics_by_hand() -> None:
     assert found["f1"] == pytest.approx(2 * 2 / (3 + 3))
     expected = sum(math.log1p(math.exp(-m)) for m in (2.0, -1.0, -1.0, 0.5)) / 4
     assert found["loss"] == pytest.approx(expected, rel=1e-6)
+    p = 1 / (1 + np.exp(-np.array([2.0, 1.0, -1.0, 0.5])))
+    assert found["brier"] == pytest.approx(np.mean((p - [1, 0, 1, 1]) ** 2))
+    assert found["brier_base_rate"] == pytest.approx(3 / 16)
+    assert found["loss_base_rate"] == pytest.approx(-0.75 * math.log(0.75) - 0.25 * math.log(0.25))
+    assert found["calibration_error"] is None  # of 4 repertoires
 
 
 def test_one_class_leaves_the_auc_undefined() -> None:
@@ -64,12 +69,16 @@ def test_multiclass_metrics_by_hand() -> None:
     # a: above two of the rest, below one; b: one member above both of the rest, one below both
     assert found["auc_by_class"] == pytest.approx([2 / 3, 0.5, 1.0])
     assert found["auc"] == pytest.approx((2 / 3 + 0.5 + 1.0) / 3)
+    p = np.exp(outputs.numpy()) / np.exp(outputs.numpy()).sum(axis=1, keepdims=True)
+    assert found["brier"] == pytest.approx(((p - np.eye(3)[[0, 1, 1, 2]]) ** 2).sum() / 4)
+    assert found["brier_base_rate"] == pytest.approx(1 - (1 + 4 + 1) / 16)
 
 
 def test_regression_metrics_by_hand() -> None:
     task = Task("t", "t", "regression", mean=10.0, scale=2.0)
     found = task_metrics(torch.tensor([[0.0], [1.0]]), torch.tensor([[10.0], [14.0]]), [task])["t"]
     assert found["mae"] == 1.0  # predicted 10 and 12
+    assert "brier" not in found
     assert found["r2"] == pytest.approx(1 - 4 / 8)
     assert found["loss"] == pytest.approx(0.5 * (0 + 1) / 2)
 

@@ -49,6 +49,35 @@ def test_another_fold_may_validate() -> None:
         assert set(split.train) == set(range(60)) - folds[3] - folds[fold]
 
 
+def test_a_part_of_the_cohort_may_be_for_testing() -> None:
+    metadata = cohort().assign(part=["b" if i >= 45 else None if i == 0 else "a" for i in range(60)])
+    metadata.loc[[1, 50], "status"] = None
+    tasks = parse_tasks(["status=pos"], metadata)
+    validated = []
+    for fold in range(5):
+        split = make_split(metadata, tasks, SplitOptions(test="part=b", validation_fold=fold, fold=(fold + 1) % 5))
+        assert split.test.tolist() == [i for i in range(45, 60) if i != 50]  # the label of 50 is missing
+        assert sorted([*split.train, *split.validation]) == list(range(45))
+        assert 1 in split.train  # a missing label is never held out
+        validated += split.validation.tolist()
+    assert sorted(validated) == [i for i in range(45) if i != 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"test": "part"}, "`test=part`: expected COLUMN=VALUE"),
+        ({"test": "site=b"}, "no column 'site' for `test`; columns: status, Patient ID, age, part"),
+        ({"test": "part=c"}, "`test=part=c`: no repertoire has this value"),
+        ({"test": "part=b", "group_by": "Patient ID"}, "divides repertoires that 'Patient ID' keeps together"),
+    ],
+)
+def test_parts_that_cannot_be_for_testing(options: dict[str, str], message: str) -> None:
+    metadata = cohort().assign(part=["b" if i >= 45 else "a" for i in range(60)])
+    with pytest.raises(InputError, match=message):
+        make_split(metadata, parse_tasks(["status=pos"], metadata), SplitOptions(**options))  # type: ignore[arg-type]
+
+
 def test_groups_stay_together() -> None:
     metadata = cohort()
     tasks = parse_tasks(["status"], metadata)

@@ -13,6 +13,7 @@ from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.drawing import CLASS_COLOURS, COLOURS, INK, MUTED
 from deeprc.errors import InputError
 from deeprc.evaluation.metrics import auc_interval
+from deeprc.evaluation.reliability import calibration_bins
 from deeprc.interpretation.figures import (
     attention_figure,
     calibration_figure,
@@ -31,7 +32,6 @@ from deeprc.interpretation.figures import (
 from deeprc.interpretation.figures.attended import attention_bands
 from deeprc.interpretation.figures.classes import MOST_CLASSES, class_places, drawn_classes, drawn_places
 from deeprc.interpretation.figures.parts import class_styles, spread
-from deeprc.interpretation.figures.predicted import calibration_bins, wilson_interval
 from deeprc.interpretation.figures.training import chosen_update
 from deeprc.tasks import Task
 
@@ -136,27 +136,6 @@ def test_the_target_must_be_said_where_there_are_several() -> None:
     with pytest.raises(InputError, match=r"no target 'age' with a probability in them; their targets: a=x, "):
         roc_figure(predictions, target="age")
     assert regression_figure(predictions).axes  # only one target is a number
-
-
-def test_wilson_by_hand() -> None:
-    """With z² = 3.8415: (n p + z²/2 ± z √(n p (1 - p) + z²/4)) / (n + z²)."""
-    assert wilson_interval(8, 10) == pytest.approx((0.4901625, 0.9433178), abs=1e-6)
-    assert wilson_interval(0, 10) == pytest.approx((0.0, 3.8414588 / 13.8414588), abs=1e-6)
-    assert wilson_interval(1, 1) == pytest.approx((1 / 4.8414588, 1.0), abs=1e-6)
-
-
-def test_calibration_bins_by_hand() -> None:
-    bins = calibration_bins(np.array([0.0, 0, 1, 1, 0, 1]), np.array([0.1, 0.1, 0.1, 0.6, 0.8, 0.9]), n_bins=3)
-    # the quantiles of a third and two thirds are 0.1, which is not parted, and 0.667
-    assert bins["n"].tolist() == [4, 2]
-    assert bins["probability"].tolist() == pytest.approx([0.9 / 4, 0.85])
-    assert bins["share"].tolist() == pytest.approx([2 / 4, 1 / 2])
-    assert (bins["lower"].iloc[1], bins["upper"].iloc[1]) == pytest.approx(wilson_interval(1, 2))
-
-
-def test_calibration_bins_of_equal_probabilities_are_one() -> None:
-    bins = calibration_bins(np.array([0.0, 1, 1, 1]), np.full(4, 0.5))
-    assert bins[["probability", "share", "n"]].to_numpy().tolist() == [[0.5, 0.75, 4]]
 
 
 def test_calibration_figure() -> None:

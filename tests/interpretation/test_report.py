@@ -167,7 +167,8 @@ def test_numbers_are_those_of_evaluate(page: Page, trained: Run, motif_cohort: R
         found = metrics[side]["status=case"]
         low, high = found["auc_ci"]
         assert rows[name][1:4] == [str(found["n"]), f"{found['auc']:.3f}", f"{low:.3f} to {high:.3f}"]
-        assert rows[name][-1] == f"{found['loss']:.3f}"
+        names = ("brier", "brier_base_rate", "calibration_error", "loss", "loss_base_rate")
+        assert rows[name][-5:] == [f"{found[measure]:.3f}" for measure in names]
     assert list(rows) == ["test", "validation", "training"]  # the one that counts comes first
     assert page.rows["sizes"][1:] == [
         [name, str(sum(splits)), f"{sequences:,}", *map(str, splits), "0"]
@@ -235,6 +236,7 @@ def test_train_command_gives_the_same_settings(trained: Run, overrides: list[str
         cohort="/data/my cohort.h5",
         targets=("T cell=CD4+", "age:regression@0.5"),
         group_by="patient id; rm",
+        test="my site=b",
         config=load_config("deeprc", overrides),
     )
     assert "--validation-fold" not in train_command(settings, "runs/a b")
@@ -247,6 +249,7 @@ def test_train_command_gives_the_same_settings(trained: Run, overrides: list[str
     assert options[:4] == ["--target", "T cell=CD4+", "--target", "age:regression@0.5"]
     assert options[options.index("--group-by") + 1] == "patient id; rm"
     assert options[options.index("--validation-fold") + 1] == "0"
+    assert options[options.index("--test") + 1] == "my site=b"
     assert options[options.index("--output") + 1] == "runs/a b"
 
 
@@ -394,7 +397,12 @@ def test_benchmark(compared: Path, tmp_path: Path) -> None:
     assert verdict.split()[0] in notes
     assert "What the controls say" in [text for _, text in page.headings]
     assert "--target status=case --methods knn-minmax,repertoire-size,v-gene-usage" in page.words
-    assert len(page.of("svg")) == 1
+    assert len(page.of("svg")) == 2
+    judged = pd.read_csv(compared / "probabilities.tsv", sep="\t")
+    labels = dict(zip(comparison.index, [row[0] for row in rows[1:]], strict=True))
+    columns = ["brier", "brier_base_rate", "log_loss", "log_loss_base_rate", "calibration_error"]
+    expected = [[labels[row["method"]], *(f"{row[name]:.3f}" for name in columns)] for _, row in judged.iterrows()]
+    assert [[row[0], *row[2:]] for row in page.rows["probability-measures"][1:]] == expected
     assert "Use `group_by='patient_id'`." in page.words  # in Python; a command names its option
 
 

@@ -58,11 +58,19 @@ def test_the_runs_share_their_test_side_and_rotate_the_others(runs: list[Run], c
 def test_log_odds_and_numbers_are_the_means_of_the_runs(runs: list[Run], cohort: RepertoireDataset) -> None:
     table = RunEnsemble(tuple(runs)).predict(cohort)
     members = [run.predict(cohort) for run in runs]
-    odds = np.mean([np.log(p / (1 - p)) for p in (values(m, "status=case") for m in members)], axis=0)
+    own, each = ([run.tasks[i].calibration for run in runs] for i in (0, 1))
+    odds = [
+        (np.log(p / (1 - p)) - c.intercept) / c.slope
+        for p, c in zip((values(m, "status=case") for m in members), own, strict=True)
+    ]
+    slope, intercept = np.mean([c.slope for c in own]), np.mean([c.intercept for c in own])
+    assert slope != 1
+    odds = slope * np.mean(odds, axis=0) + intercept
     np.testing.assert_allclose(values(table, "status=case"), 1 / (1 + np.exp(-odds)), rtol=1e-5)
 
     classes = [f"grade={name}" for name in runs[0].tasks[1].classes]
-    logs = np.mean([[np.log(values(m, name)) for name in classes] for m in members], axis=0)
+    logs = [[np.log(values(m, name)) / c.slope for name in classes] for m, c in zip(members, each, strict=True)]
+    logs = np.mean([c.slope for c in each]) * np.mean(logs, axis=0)
     expected = np.exp(logs) / np.exp(logs).sum(axis=0)
     np.testing.assert_allclose([values(table, name) for name in classes], expected, rtol=1e-5)
 
@@ -174,5 +182,6 @@ def test_a_run_of_before_validates_on_the_next_fold(runs: list[Run], cohort: Rep
     file = tmp_path / "old" / "config.yaml"
     text = file.read_text()
     assert "validation_fold: null\n" in text
-    file.write_text(text.replace("validation_fold: null\n", ""))
+    assert "test: null\n" in text
+    file.write_text(text.replace("validation_fold: null\n", "").replace("test: null\n", ""))
     assert load_run(tmp_path / "old").settings == usual.settings

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import os
 import shutil
 import struct
@@ -231,6 +232,12 @@ def model_cases(file: str, content: bytes) -> list[Case]:
                 case(f"{name}.{key} = {value}", {**header, name: {**header[name], key: value}})
         case(f"{name} is called otherwise", {("x" if key == name else key): value for key, value in header.items()})
     genes = ('{"genes": {"v_call": [1], "j_call": []}}', '{"genes": {"v_call": ["a"], "j_call": ["a", "a"]}}')
+    own = json.loads(header["__metadata__"]["state"])
+    slopes = [0.0, -1.0, math.nan]
+    calibrations = (3, [], [{}, {}, {"slope": 2.0}], *([{"slope": slope}, {}, {}] for slope in slopes))
+    for each in calibrations:
+        state = json.dumps({**own, "calibration": each})
+        case(f"calibration {each}", {**header, "__metadata__": {"state": state}})
     for state in ("", "{", "[]", "[" * DEEP, '{"update": 1}', '{"genes": 3}', *genes):
         case(f"state {state[:40]}", {**header, "__metadata__": {"state": state}})
     case("no metadata", {name: header[name] for name in names})

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.stats import norm, rankdata
+from scipy.stats import rankdata
 from sklearn.metrics import average_precision_score, r2_score, roc_auc_score
 
 from deeprc.drawing import INK, MUTED, uses_matplotlib
 from deeprc.errors import InputError
 from deeprc.evaluation.curves import precision_recall_corners, roc_corners
 from deeprc.evaluation.metrics import auc_interval
+from deeprc.evaluation.reliability import calibration_bins
 from deeprc.interpretation.figures.parts import class_colour, diagonal, grid, legend_below, panel, tidy
 
 if TYPE_CHECKING:
@@ -25,12 +26,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "calibration_bins",
     "calibration_figure",
     "precision_recall_figure",
     "regression_figure",
     "roc_figure",
-    "wilson_interval",
 ]
 
 _SIDE = 2.9  # of a square panel, in inches
@@ -155,43 +154,6 @@ def _of_two_classes(predictions: pd.DataFrame, target: str | None) -> _Splits:
     if not splits:
         raise InputError(f"target {name!r}: no split has labels of both classes, so there is no curve")
     return splits
-
-
-def wilson_interval(n_positive: int, n: int, *, level: float = 0.95) -> tuple[float, float]:
-    """Return Wilson's interval of a share, n_positive of n (Journal of the American Statistical Association, 1927)."""
-    z = float(norm.ppf(0.5 + level / 2))
-    share = n_positive / n
-    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
-    half = z / (1 + z**2 / n) * (share * (1 - share) / n + z**2 / (4 * n**2)) ** 0.5
-    return max(0.0, centre - half), min(1.0, centre + half)
-
-
-def calibration_bins(
-    label: NDArray[np.float64], probability: NDArray[np.float64], *, n_bins: int | None = None
-) -> pd.DataFrame:
-    """Return how often what was predicted came true, in bins of about equal size.
-
-    Parameters
-    ----------
-    label, probability
-        0 or 1, and of 1, (B,) each.
-    n_bins
-        At most; equal probabilities are never parted. By default one for every 10 repertoires, from 2 to 10.
-
-    Returns
-    -------
-    One row per bin: probability (its mean), share (of label 1), lower and upper (Wilson's 95% interval), n.
-    """
-    n_bins = min(10, max(2, len(label) // 10)) if n_bins is None else n_bins
-    edges = np.unique(np.quantile(probability, np.linspace(0, 1, n_bins + 1)))
-    place = np.clip(np.searchsorted(edges, probability, side="right") - 1, 0, max(len(edges) - 2, 0))
-    rows = []
-    for i in np.unique(place):
-        own = place == i
-        n, n_positive = int(own.sum()), int(label[own].sum())
-        lower, upper = wilson_interval(n_positive, n)
-        rows.append((float(probability[own].mean()), n_positive / n, lower, upper, n))
-    return pd.DataFrame(rows, columns=["probability", "share", "lower", "upper", "n"])
 
 
 @uses_matplotlib

@@ -25,7 +25,8 @@ from deeprc.benchmarking.tables import (
 from deeprc.documents import MAX_YAML_BYTES, read_text
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import Caution, read_cautions
-from deeprc.evaluation.comparison import MethodInfo
+from deeprc.evaluation.comparison import MethodInfo, compare_probabilities
+from deeprc.evaluation.reliability import MEASURES
 from deeprc.evaluation.scoring import Scoring, scoring_for
 from deeprc.evaluation.stored_tables import read_choices, read_comparison, read_method_predictions, read_results
 from deeprc.evaluation.trust import p_text
@@ -48,6 +49,7 @@ _KINDS = {"method": "method", "control": "control", "truth": "ground truth"}
 _CONTENTS = [
     ("table", "Which method is best?"),
     ("curves", "Curves"),
+    ("probabilities", "Probabilities"),
     ("settings", "Settings that were chosen"),
     ("costs", "Time and memory"),
     ("reproduce", "To reproduce"),
@@ -91,6 +93,8 @@ def write_benchmark_report(folder: str | os.PathLike[str], output: str | os.Path
         table=_comparison_table(found),
         costs=_cost_table(found),
         curves=pictures.curves_picture(found.predictions, found.methods, found.scoring),
+        probabilities=_probability_table(found),
+        reliability=pictures.reliability_picture(found.predictions, found.methods, found.scoring),
         command=_command(found.header, str(folder)),
         header=read_text(Path(folder) / "benchmark.yaml", limit=MAX_YAML_BYTES),
         facts=_facts(found.header),
@@ -202,6 +206,30 @@ def _p_value(value: float, *, is_best: bool) -> Cell:
     if is_best:
         return Cell("best", None)
     return number(None) if np.isnan(value) else Cell(p_text(value), value)
+
+
+def _probability_table(found: _Found) -> Table | None:
+    """Return how good the probabilities of each method are; None where no classes are predicted."""
+    judged = compare_probabilities(found.predictions, found.methods, found.scoring)
+    if judged.empty:
+        return None
+    label = {each.name: each.label for each in found.methods}
+    columns = [
+        Column("Method", False),
+        Column("Kind", False),
+        Column("Brier score", note="mean squared error of the probabilities"),
+        Column("Brier score of the base rate", note="the Brier score if only the frequency of each class is known"),
+        Column("Log loss", note="in nats"),
+        Column("Log loss of the base rate", note="the log loss if only the frequency of each class is known"),
+        Column("Calibration error", note="root mean square difference of probabilities to the share that came true"),
+    ]
+    rows = [
+        [text(label[str(row["method"])]), text(_KINDS[str(row["kind"])]), *(number(row[name]) for name in MEASURES)]
+        for row in judged.to_dict("records")
+    ]
+    return Table(
+        "probability-measures", "How good the probabilities are: lower is better", columns, rows, sortable=True
+    )
 
 
 def _cost_table(found: _Found) -> Table:

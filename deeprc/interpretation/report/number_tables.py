@@ -25,6 +25,25 @@ _NOTES = {
     "accuracy": "share of repertoires whose class is recognised",
 }
 
+_PROBABILITIES = {
+    "brier": "Brier score",
+    "brier_base_rate": "Brier score of the base rate",
+    "calibration_error": "Calibration error",
+    "loss": "Loss",
+    "loss_base_rate": "Loss of the base rate",
+}
+_BASE_RATE = "of predictions that know nothing but how frequent each class is among these repertoires"
+_PROBABILITY_NOTES = {
+    "brier": "mean squared error of the probabilities; lower is better",
+    "brier_base_rate": _BASE_RATE,
+    "calibration_error": (
+        "root mean square difference of probabilities to the share that came true, in bins of repertoires, without "
+        "what chance adds"
+    ),
+    "loss": "cross entropy in nats; lower is better",
+    "loss_base_rate": _BASE_RATE,
+}
+
 
 def metrics_table(performance: Performance, task: Task, place: int) -> Table:
     """Return a target's metrics, a row for each part of the split, the held-out one first."""
@@ -36,7 +55,7 @@ def metrics_table(performance: Performance, task: Task, place: int) -> Table:
         name = "" if len(contrasts) == 1 else f" {each.positive}"
         columns += [Column(f"AUC{name}"), Column(f"95% interval{name}")]
     columns += [Column(heading, note=_NOTES[name]) for name, heading in _SHARES.items()]
-    columns.append(Column("Loss", note="cross entropy in nats; lower is better"))
+    columns += [Column(heading, note=_PROBABILITY_NOTES[name]) for name, heading in _PROBABILITIES.items()]
     rows = []
     for split, found in _splits(performance, task):
         cells = [text(SPLIT_NAMES[split]), number(found["n"], ",d")]
@@ -44,7 +63,7 @@ def metrics_table(performance: Performance, task: Task, place: int) -> Table:
             auc = each.auc(performance.rows(split))
             cells.append(number(auc and auc.value))
             cells.append(Cell(f"{auc.low:.3f} to {auc.high:.3f}", auc.low) if auc else number(None))
-        rows.append([*cells, *(number(found.get(name)) for name in (*_SHARES, "loss"))])
+        rows.append([*cells, *(number(found.get(name)) for name in (*_SHARES, *_PROBABILITIES))])
     return Table(f"metrics-{place}", f"How well {task.name} is predicted", columns, rows)
 
 

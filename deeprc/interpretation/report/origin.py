@@ -73,6 +73,8 @@ def train_command(settings: RunSettings, output: str) -> str:
     words += ["--folds", str(settings.folds), "--fold", str(settings.fold)]
     if settings.validation_fold is not None:
         words += ["--validation-fold", str(settings.validation_fold)]
+    if settings.test is not None:
+        words += ["--test", settings.test]
     if settings.group_by is not None:
         words += ["--group-by", settings.group_by]
     words += ["--seed", str(settings.seed), "--device", settings.device, "--output", output]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo
+from deeprc.evaluation.reliability import judge_probabilities
 from deeprc.evaluation.scoring import BINARY, Scoring
 from deeprc.interpretation.report.page import Figure
 from deeprc.interpretation.survey import Direction
@@ -30,6 +31,7 @@ __all__ = [
     "kernel_pictures",
     "logo",
     "number_picture",
+    "reliability_picture",
 ]
 
 
@@ -73,13 +75,21 @@ def contrast_pictures(performance: Performance, contrast: Contrast, places: Mapp
         )
         caption = (
             f"Calibration{contrast.named}: of the repertoires that were given a probability (to the right), how many "
-            f"are {contrast.positive} (upwards). On the dashed line, probabilities can be taken at their word. Below: "
-            "the probabilities of both classes."
+            f"are {contrast.positive} (upwards; bars: 95% intervals). On the dashed line, probabilities can be taken "
+            f"at their word. {_judgement(contrast, judging)} Below: the probabilities of both classes."
         )
         classes = [(name, places.get(name)) for name in (contrast.negative, contrast.positive)]
         drawn = calibration_figure(table, target=contrast.key, split=performance.held_out, classes=classes)
         figures.append(_figure(drawn, f"Calibration, {what}", says, caption))
     return figures
+
+
+def _judgement(contrast: Contrast, judging: NDArray[np.bool_]) -> str:
+    """Say in a sentence how good the probabilities of some repertoires, (B,), are."""
+    found = judge_probabilities(contrast.label[judging].astype(np.int64), contrast.probability[judging])
+    error = found["calibration_error"]
+    shown = "not measured in so few repertoires" if np.isnan(error) else f"{error:.3f}"
+    return f"Brier score {found['brier']:.3f} (base rate: {found['brier_base_rate']:.3f}), calibration error {shown}."
 
 
 def number_picture(performance: Performance, numbers: Numbers) -> list[Figure]:
@@ -227,6 +237,24 @@ def kernel_pictures(
         drawn = kernels_figure(direction.sign * own, output=direction.name, place=place)
         figures.append(_figure(drawn, f"Kernels{of_model} for {direction.name}", says, caption))
     return figures
+
+
+def reliability_picture(
+    predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY
+) -> list[Figure]:
+    """Return the reliability curves of all methods; nothing where no classes are predicted."""
+    from deeprc.evaluation.reliability_figure import reliability_figure
+
+    if scoring.kind == "regression" or predictions.empty:
+        return []
+    drawn = reliability_figure(predictions, methods, scoring)
+    says = "How often what each method predicted came true, a panel for each, the lowest log loss first."
+    caption = (
+        "The share of repertoires whose class came true (upwards) against its predicted probability, in bins of test "
+        "repertoires; bars are 95% intervals. On the dashed line, probabilities can be taken at their word. Controls "
+        "are grey."
+    )
+    return [_figure(drawn, "Reliability of all methods", says, caption)]
 
 
 def curves_picture(predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY) -> list[Figure]:

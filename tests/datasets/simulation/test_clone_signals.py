@@ -1,6 +1,7 @@
 """Signals of public clones: who carries which, where they lie, and what the truth says of them."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -189,6 +190,57 @@ def test_values_that_no_signal_has(options: dict[str, float], message: str) -> N
         replace(POOL, **options)
 
 
+# A test part with another burden.
+
+
+def test_the_test_part_has_its_own_burden() -> None:
+    signal = CloneSignal(200, burden=40, other_burden=5.6, test_burden=5, burden_sd=0.2)
+    cohort = Cohort(1200, Sizes(210), LOOPS, (signal,), test_share=0.5, seed=1)
+    assert cohort._pools is not None
+    found: dict[tuple[str, str], list[int]] = {}
+    for index, row in cohort.metadata().iterrows():
+        is_test = row["part"] == "test"
+        carried = cohort._pools.carried(index, 210, cohort.carried(index), is_test=is_test)
+        found.setdefault((row["part"], row["status"]), []).append(len(carried.rows))
+    assert {place: len(numbers) for place, numbers in found.items()} == dict.fromkeys(found, 300)
+    expected = {
+        ("train", "positive"): 40,
+        ("train", "negative"): 5.6,
+        ("test", "positive"): 5,
+        ("test", "negative"): 5.6 * 5 / 40,
+    }
+    for place, burden in expected.items():
+        sd = np.std(found[place]) / np.sqrt(300)
+        assert np.mean(found[place]) == pytest.approx(burden, abs=5 * sd), place
+
+
+def test_another_burden_in_the_test_part_changes_no_training_repertoire() -> None:
+    cohort = replace(SMALL, test_share=0.25, signals=(replace(POOL, test_burden=1),))
+    plain = replace(cohort, signals=(POOL,))
+    parts = cohort.metadata()["part"].tolist()
+    assert parts.count("test") == 14  # 7 of 30 in each class
+    differ = dict.fromkeys(parts, 0)
+    for index, part in enumerate(parts):
+        differ[part] += cohort.draw(index)[0].decode() != plain.draw(index)[0].decode()
+    assert differ["train"] == 0
+    assert differ["test"] >= 7
+    first = cohort.draw(0)[1].signal.sum()  # what is drawn agrees with the sheet
+    assert first == len(cohort._pools.carried(0, cohort.size(0), cohort.carried(0)).rows)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"test_burden": 5}, "a test_burden needs a test_share above 0"),
+        ({"test_burden": 41}, "test_burden: expected 0 to n_clones, found 41"),
+        ({"test_burden": 5, "burden": 0}, "a test_burden needs a burden above 0"),
+    ],
+)
+def test_test_burdens_that_cannot_be(options: dict[str, float], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        replace(SMALL, signals=(replace(POOL, **options),))
+
+
 # Signals that exclude each other.
 
 
@@ -312,13 +364,25 @@ def test_the_real_table(real_data: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "pool"), [("clones-5", 650), ("clones-20", 650), ("clones-100", 1550)])
-def test_the_challenges_recipes(name: str, pool: int) -> None:
+def test_the_challenges_public_sequences(name: str, pool: int) -> None:
     burden = int(name.removeprefix("clones-"))
     cohort, _ = load_recipe(name)
     (signal,) = cohort.signals
     assert isinstance(signal, CloneSignal)
-    assert (cohort.n_repertoires, cohort.sizes.mean, cohort.label_noise) == (800, 25_000, 0.2)
+    assert (cohort.n_repertoires, cohort.sizes, cohort.label_noise) == (800, Sizes(25_000), 0.2)
+    assert sum(cohort.is_positive(index) for index in range(800)) == 400
     assert (signal.n_clones, signal.burden, cohort.background) == (pool, burden, LstmBackground())
+
+
+@pytest.mark.parametrize("burden", [5, 20])
+def test_the_challenges_shift_between_training_and_test(burden: int) -> None:
+    cohort, _ = load_recipe(f"clones-40-{burden}")
+    (signal,) = cohort.signals
+    assert isinstance(signal, CloneSignal)
+    assert (signal.n_clones, signal.burden, signal.test_burden) == (650, 40, burden)
+    assert (cohort.sizes, cohort.label_noise, cohort.background) == (Sizes(25_000), 0.2, LstmBackground())
+    counts = Counter((cohort.is_of_test_part(index), cohort.is_positive(index)) for index in range(1000))
+    assert counts == {(False, True): 400, (False, False): 400, (True, True): 100, (True, False): 100}
 
 
 def test_a_mapping_makes_the_same_cohort_again(table: CarrierTable) -> None:

@@ -57,6 +57,46 @@ def test_one_of_each_pair_is_positive() -> None:
     assert_share(runs - 1, 1499, 0.5)  # one pair says nothing about the next
 
 
+@pytest.mark.parametrize(("share", "within"), [(0.2, 5), (0.25, 4), (0.3, 10), (0.8, 5), (0.95, 20)])
+def test_a_share_of_the_repertoires_is_positive(share: float, within: int) -> None:
+    cohort = Cohort(2000, positive_share=share)
+    positive = np.array([cohort.is_positive(number) for number in range(2000)])
+    blocks = positive.reshape(-1, within).sum(axis=1)
+    assert set(blocks) == {round(share * within)}  # a whole number of them
+
+
+def test_positive_repertoires_have_no_pattern() -> None:
+    cohort = Cohort(4000, positive_share=0.25)
+    positive = np.array([cohort.is_positive(number) for number in range(4000)]).reshape(-1, 4)
+    for column in range(4):
+        assert_share(int(positive[:, column].sum()), 1000, 0.25)
+
+
+def test_all_or_none_are_positive() -> None:
+    assert [Cohort(3, positive_share=share).is_positive(2) for share in (0.0, 1.0)] == [False, True]
+
+
+def test_a_test_part_has_the_share_of_each_class() -> None:
+    cohort = Cohort(400, positive_share=0.2, test_share=0.25)
+    sheet = cohort.metadata()
+    assert list(sheet) == ["repertoire_id", "status", "part"]
+    counts = sheet.groupby(["part", "status"]).size().to_dict()
+    assert counts == {
+        ("test", "negative"): 80,
+        ("test", "positive"): 20,
+        ("train", "negative"): 240,
+        ("train", "positive"): 60,
+    }
+    positive = sheet[sheet["status"] == "positive"]["part"].tolist()
+    assert positive[:8] == ["train", "train", "train", "test"] * 2  # the fourth, the eighth, ...
+    first = replace(cohort, n_repertoires=150).metadata()
+    assert first.equals(sheet[:150])
+
+
+def test_without_a_test_part_no_column_names_it() -> None:
+    assert "part" not in Cohort(4).metadata()
+
+
 def test_only_positive_repertoires_have_witnesses() -> None:
     cohort = Cohort(20, Sizes(500), signals=WHW)
     for number in range(20):
@@ -379,6 +419,8 @@ NAN = float("nan")
         (lambda: Batch(0, NAN), "a size_factor above 0"),
         (lambda: Cohort(0), "n_repertoires: expected at least 1, found 0"),
         (lambda: Cohort(2, label_noise=2), "label_noise: expected 0 to 1, found 2"),
+        (lambda: Cohort(2, positive_share=NAN), "positive_share: expected 0 to 1, found nan"),
+        (lambda: Cohort(2, test_share=-0.1), "test_share: expected 0 to 1, found -0.1"),
         (lambda: Cohort(2, seeds={"signals": 1}), "seeds: expected some of background, .*found signals"),
         (lambda: Cohort(2, signals=WHW * 2), "signals: expected a name of its own for each"),
         (

@@ -29,7 +29,11 @@ NAMES = [
     *(f"lstm-{number}" for number in range(5)),
     *(f"simulated-{number}" for number in range(18)),
 ]
-FURTHER = ["clones-5", "clones-20", "clones-100", "clones-variants", "cmv-like", "diffuse", "mixed", "quickstart"]
+CHALLENGE = {
+    "clones": ["clones-5", "clones-20", "clones-100", "clones-40-5", "clones-40-20"],
+    "subsequences": ["subsequences-0.0002", "subsequences-0.0008", "subsequences-0.004"],
+}
+FURTHER = [*CHALLENGE["clones"], *CHALLENGE["subsequences"], "clones-variants", "cmv-like", "diffuse", "mixed"]
 REAL = Path("real.tsv")
 
 
@@ -38,7 +42,7 @@ def load(name: str, *overrides: str, **options: object) -> Cohort:
 
 
 def test_all_of_the_papers_cohorts_are_there_in_order() -> None:
-    assert set(recipes()) == {*NAMES, *FURTHER}
+    assert set(recipes()) == {*NAMES, *FURTHER, "quickstart"}
     for family in ("lstm", "simulated"):
         names = [name for name in recipes() if name.startswith(family)]
         assert names == [f"{family}-{number}" for number in range(len(names))]

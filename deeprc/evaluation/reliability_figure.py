@@ -1,0 +1,99 @@
+"""Reliability curves of a benchmark: how often what the methods predicted came true.
+
+All test repertoires are judged together, each with the probability from the model of its fold. Several classes are
+judged together, each against all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from deeprc.drawing import COLOURS, MUTED, uses_matplotlib
+from deeprc.errors import InputError
+from deeprc.evaluation.comparison import MethodInfo, checked_predictions, compare_probabilities
+from deeprc.evaluation.curves import against_others
+from deeprc.evaluation.reliability import calibration_bins
+from deeprc.evaluation.scoring import BINARY, Scoring
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["reliability_figure", "reliability_table"]
+
+_PANEL = 2.2  # inches
+_MAX_COLUMNS = 4
+
+
+def reliability_table(
+    predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY
+) -> pd.DataFrame:
+    """Return the points of the reliability curve of each method that has predictions of classes.
+
+    The columns are method, and those of `deeprc.evaluation.reliability.calibration_bins`.
+    """
+    columns = ["method", "probability", "share", "lower", "upper", "n"]
+    if scoring.kind == "regression":
+        return pd.DataFrame(columns=columns)
+    table = checked_predictions(against_others(predictions, scoring), methods)
+    parts = []
+    for each in methods:
+        own = table[table["method"] == each.name]
+        if len(own):
+            bins = calibration_bins(own["label"].to_numpy(np.float64), own["probability"].to_numpy())
+            parts.append(bins.assign(method=each.name))
+    return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
+
+
+@uses_matplotlib
+def reliability_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY) -> Figure:
+    """Return a panel for each method: the share that came true against the probability, with 95% intervals.
+
+    The method with the lowest log loss comes first.
+
+    Raises
+    ------
+    InputError
+        If there is no prediction of classes, matplotlib is not installed, or as `checked_predictions`.
+    """
+    from matplotlib.figure import Figure
+
+    judged = compare_probabilities(predictions, methods, scoring).set_index("method")
+    if judged.empty:
+        raise InputError("predictions: no method predicts classes, so there is no curve")
+    points, by_name = reliability_table(predictions, methods, scoring), {each.name: each for each in methods}
+    n_columns = min(len(judged), _MAX_COLUMNS)
+    n_rows = -(-len(judged) // n_columns)
+    figure = Figure(figsize=(_PANEL * n_columns, (_PANEL + 0.35) * n_rows), layout="constrained")
+    axes = figure.subplots(n_rows, n_columns, squeeze=False)
+    for axis, name in zip(axes.ravel(), judged.index, strict=False):
+        method = by_name[str(name)]
+        _draw(axis, points[points["method"] == name], is_control=method.kind == "control")
+        error = float(judged.loc[name, "calibration_error"])
+        shown = "not measured" if np.isnan(error) else f"{error:.3f}"
+        axis.set_title(f"{_shorten(method.label)}\ncalibration error {shown}", fontsize=8)
+    for axis in axes.ravel()[len(judged) :]:
+        axis.set_visible(False)
+    for axis in axes[:, 0]:
+        axis.set_ylabel("share that came true")
+    for axis in axes[-1]:
+        axis.set_xlabel("probability")
+    return figure
+
+
+def _draw(axis: Axes, points: pd.DataFrame, *, is_control: bool) -> None:
+    axis.plot([0, 1], [0, 1], color=MUTED, linewidth=0.8, linestyle="--", zorder=0)
+    error = np.abs(points[["lower", "upper"]].to_numpy() - points[["share"]].to_numpy()).T
+    colour = MUTED if is_control else COLOURS[0]
+    axis.errorbar(
+        points["probability"], points["share"], error, color=colour, marker="o", markersize=4, linewidth=1.1, capsize=2
+    )
+    axis.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal", xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
+
+
+def _shorten(label: str) -> str:
+    return label if len(label) <= 30 else f"{label[:29]}…"

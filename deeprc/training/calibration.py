@@ -1,0 +1,102 @@
+"""Calibration of a trained model by the validation repertoires.
+
+Letters: B repertoires, T outputs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.calibration import IDENTITY, Calibration, fit_calibration, fit_temperature
+from deeprc.documents import validate
+from deeprc.errors import InputError
+from deeprc.outputs import output_slices
+from deeprc.tasks import Task
+
+if TYPE_CHECKING:
+    from deeprc.training.fold import Fold
+    from deeprc.training.model import TrainedModel
+
+__all__ = ["calibrate_model", "calibrate_tasks", "describe_calibration", "mean_calibration", "with_calibration"]
+
+_logger = logging.getLogger(__name__)
+
+
+def calibrate_model(model: TrainedModel, validation: Fold) -> TrainedModel:
+    """Return the model with probabilities calibrated by validation repertoires, if its configuration asks for it.
+
+    What readings add to the outputs of validation repertoires is cross-fitted. Outputs, attention and contributions
+    stay the same.
+    """
+    if not model.config.training.calibrate or all(task.kind == "regression" for task in model.tasks):
+        return model
+    outputs = model.outputs(validation.dataset).double().numpy()
+    return replace(model, tasks=calibrate_tasks(model.tasks, outputs, validation.labels))
+
+
+def calibrate_tasks(
+    tasks: Sequence[Task], outputs: NDArray[np.float64], labels: NDArray[np.float64]
+) -> tuple[Task, ...]:
+    """Return the tasks with the calibration that fits outputs, (B, T), to labels, (B, number of tasks)."""
+    found = []
+    for i, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+        known = ~np.isnan(labels[:, i])
+        own, label = outputs[known, part], labels[known, i]
+        if task.kind == "binary":
+            fitted = fit_calibration(own[:, 0], label == 1)
+            task = replace(task, calibration=fitted)
+            _logger.info(
+                "target %r: calibrated by %d validation repertoires: slope %.3g, intercept %.3g",
+                *(task.name, known.sum(), fitted.slope, fitted.intercept),
+            )
+        elif task.kind == "multiclass":
+            task = replace(task, calibration=fit_temperature(own, label.astype(np.int64)))
+            _logger.info(
+                "target %r: calibrated by %d validation repertoires: temperature %.3g",
+                *(task.name, known.sum(), 1 / task.calibration.slope),
+            )
+        found.append(task)
+    return tuple(found)
+
+
+def mean_calibration(tasks: Sequence[Task]) -> Calibration:
+    """Return the calibration of the mean output of several models, from their tasks: the mean slope and intercept.
+
+    If the models' outputs agree, the result is the mean of their calibrated log-odds.
+    """
+    each = [task.calibration for task in tasks]
+    return Calibration(fmean(one.slope for one in each), fmean(one.intercept for one in each))
+
+
+def describe_calibration(tasks: Sequence[Task]) -> list[dict[str, float]]:
+    """Return the calibration of each task, in a form that JSON can hold."""
+    return [asdict(task.calibration) for task in tasks]
+
+
+def with_calibration(tasks: Sequence[Task], state: Mapping[str, Any], where: str) -> tuple[Task, ...]:
+    """Return the tasks with the calibration that a file's state describes; models of earlier versions have none.
+
+    Raises
+    ------
+    InputError
+        If the description does not fit the tasks, or a number is out of range.
+    """
+    if "calibration" not in state:
+        return tuple(replace(task, calibration=IDENTITY) for task in tasks)
+    found: list[Calibration] = validate(state["calibration"], list[Calibration], f"{where}: calibration")
+    if len(found) != len(tasks):
+        raise InputError(f"{where}: calibration: expected {len(tasks)}, one for each target, found {len(found)}")
+    for task, each in zip(tasks, found, strict=True):
+        if (task.kind == "regression" and each.slope != 1) or (task.kind != "binary" and each.intercept != 0):
+            raise InputError(
+                f"{where}: calibration: slope {each.slope:g} and intercept {each.intercept:g} do not fit "
+                f"a {task.kind} target"
+            )
+    return tuple(replace(task, calibration=each) for task, each in zip(tasks, found, strict=True))
