@@ -183,6 +183,14 @@ def test_nothing_is_ranked_where_nothing_was_implanted(call: Call) -> None:
     assert result.jobs["precision_at_true"].isna().all()
 
 
+def test_a_frequent_signal_is_not_ranked(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["accuracy_ranking"], "_MAX_TRUE", 50)
+    result = call("--methods", "logistic", overrides=[*SMALL, "witness_rate=0.1"])
+    (job,) = result.jobs.to_dict("records")
+    assert job["true_sequences"] > 50
+    assert np.isnan(job["precision_at_true"])
+
+
 def test_a_test_part_is_tested(call: Call) -> None:
     shift = ["background={kind: germline}", "n_repertoires=80", "sizes.mean=200", "label_noise=0", "test_share=0.25"]
     shift += ["signals.0={kind: clones, n_clones: 20, burden: 8, test_burden: 0}"]
@@ -306,6 +314,8 @@ def test_a_virtual_cohort_gives_the_same(call: Call, tmp_path: Path) -> None:
     assert not (tmp_path / "virtual" / "cohort").exists()
     for one, other in zip(stored.rows, virtual.rows, strict=True):
         assert one["auc"] == other["auc"]
+        assert other["true_sequences"] is None  # sequences are ranked in a container only
+    assert stored.rows[0]["true_sequences"] > 50
     assert [row["method"] for row in stored.rows[:2]] == ["DeepRC (deeprc)", "Known motif (binary)"]
 
 
