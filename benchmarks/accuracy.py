@@ -25,6 +25,7 @@ import pandas as pd
 import torch
 from accuracy_cohorts import N_FOLDS, Cohorts, Source
 from accuracy_jobs import METHODS, Entry, Results, count_kmers, entries_of, measure
+from accuracy_ranking import MEASURES
 from common import report
 
 from deeprc.benchmarking.methods import split_names
@@ -40,7 +41,7 @@ from deeprc.evaluation.metrics import auc_interval
 from deeprc.files import write_text
 
 _KNOWN = "known-motif"
-_WITHOUT_KMERS = ("deeprc", "ensemble", "public-clones", "v-genes", _KNOWN)
+_WITHOUT_KMERS = ("deeprc", "ensemble", "public-clones", "v-genes", "diversity", _KNOWN)
 _ON_REQUEST = ("ensemble", "gapped", "public-clones", "v-genes")
 _logger = logging.getLogger(__name__)
 
@@ -56,6 +57,9 @@ class _Unusable(click.ClickException):
 @click.option("--container", type=click.Path(path_type=Path), help="In the place of recipes.")
 @click.option("--target", help="Of the container: COLUMN or COLUMN=CLASS.")
 @click.option("--group", help="Of the container: a column; equal values are in one fold.")
+@click.option(
+    "--test", help="Of the container: COLUMN=VALUE; repertoires with this value are tested, in place of a fold."
+)
 @click.option("--scale", default=0.04, show_default=True, help="Of the recipes' numbers of repertoires.")
 @click.option("--seeds", default="1", show_default=True, help="How many, from 0; or a list: 0,4 or 4, alone.")
 @click.option("--folds", default="0", show_default=True, help="Which of the 5 are tested: a list, or all.")
@@ -72,6 +76,7 @@ def main(
     container: Path | None,
     target: str | None,
     group: str | None,
+    test: str | None,
     scale: float,
     seeds: str,
     folds: str,
@@ -92,15 +97,15 @@ def main(
         configs = _configs(presets, of_config)
         numbers = _seeds(seeds)
         if container is None:
-            if target or group:
-                raise InputError("--target and --group are for a --container; recipes have the target status")
+            if target or group or test:
+                raise InputError("--target, --group and --test are for a --container; recipes have the target status")
             names = _recipe_names(recipe_names)
             sources = [_of_recipe(name, of_recipe, seed, scale, background) for name in names for seed in numbers]
         else:
             _check_container_alone(recipe_names, of_recipe, background, target)
             assert target is not None
             name = container.stem
-            sources = [Source(name, seed, target=target, group_by=group, path=container) for seed in numbers]
+            sources = [Source(name, seed, target, group, test, path=container) for seed in numbers]
         cohorts = Cohorts(output / "cohort", virtual=device.type == "cuda" if virtual is None else virtual, keep=keep)
         work = _Work(Results(output / "jobs"), cohorts, device, _methods(methods), configs, _folds(folds))
         output.mkdir(parents=True, exist_ok=True)
@@ -188,7 +193,7 @@ def _summary(jobs: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (cohort, _), part in jobs.groupby(["cohort", "entry"], sort=False):
         low, high = auc_interval(part["auc"].mean(), part["n_positive"], part["n_negative"])
-        of_deeprc = ("precision_at_100", "motif_at_100", "seeded_kernels", "updates")
+        some = (*MEASURES, "seeded_kernels", "updates")  # not every method has them
         rows.append(
             {
                 "cohort": cohort,
@@ -199,7 +204,7 @@ def _summary(jobs: pd.DataFrame) -> pd.DataFrame:
                 "ci_low": low,
                 "ci_high": high,
                 "to_known_motif": part["to_known_motif"].mean(),
-                **{name: part[name].mean() if name in part else np.nan for name in of_deeprc},
+                **{name: part[name].astype(float).mean() if name in part else np.nan for name in some},
                 "seconds": part["seconds"].mean(),
             }
         )
@@ -216,6 +221,7 @@ def _means(summary: pd.DataFrame) -> pd.DataFrame:
                 "method": method,
                 "cohorts": len(part),
                 "auc": part["auc"].mean(),
+                **{name: part[name].mean() for name in MEASURES[1:]},
                 "to_known_motif": differences.mean(),
                 "worst_to_known_motif": differences.min(),
                 "worst_cohort": None if differences.empty else differences.idxmin(),
@@ -258,7 +264,7 @@ def _cell(name: str, value: Any) -> str:
         return ""
     if not isinstance(value, float):
         return str(value)
-    if "seconds" in name or name in ("updates", "seeded_kernels"):
+    if "seconds" in name or name in ("updates", "seeded_kernels", "true_sequences"):
         return f"{value:,.1f}"
     return f"{value:+.3f}" if "known_motif" in name else f"{value:.3f}"
 
@@ -313,7 +319,7 @@ def _recipe_names(texts: Sequence[str]) -> list[str]:
 def _of_recipe(name: str, overrides: Sequence[str], seed: int, scale: float, background: Path | None) -> Source:
     place = None if background is None else background.absolute()
     cohort, mapping = load_recipe(name, overrides, seed=seed, scale=scale, background=place)
-    return Source(name, seed, cohort=cohort, mapping=mapping)
+    return Source(name, seed, test="part=test" if cohort.test_share else None, cohort=cohort, mapping=mapping)
 
 
 def _check_container_alone(

@@ -42,8 +42,8 @@ class Source:
     ----------
     name, seed
         As tables say it; the seed is that of the folds and of training, and, in `mapping`, of the cohort.
-    target, group_by
-        See `deeprc.evaluation.splits.make_split`.
+    target, group_by, test
+        See `deeprc.evaluation.splits.make_split` and `SplitOptions`.
     cohort, mapping
         Of a recipe, see `load_recipe`; None of a container.
     path
@@ -54,6 +54,7 @@ class Source:
     seed: int
     target: str = "status"
     group_by: str | None = None
+    test: str | None = None
     cohort: Cohort | None = None
     mapping: dict[str, Any] | None = None
     path: Path | None = None
@@ -88,7 +89,7 @@ class Source:
     def digest(self) -> str:
         """What tells the cohort from others."""
         if self.mapping is None:
-            return job_key(content_digest(self.dataset.container), self.target, self.group_by)
+            return job_key(content_digest(self.dataset.container), self.target, self.group_by, self.test)
         path = self.mapping["background"].get("path")
         return job_key(self.mapping, None if path is None else _file_digest(Path(path)))
 
@@ -101,13 +102,10 @@ class Source:
 
     def split(self, fold: int, validation_fold: int | None = None) -> Split:
         """Return the sides as `deeprc train` makes them."""
-        return make_split(
-            self.dataset.metadata,
-            [self.task],
-            SplitOptions(folds=N_FOLDS, fold=fold, validation_fold=validation_fold, group_by=self.group_by),
-            seed=self.seed,
-            source=self.name,
+        options = SplitOptions(
+            folds=N_FOLDS, fold=fold, validation_fold=validation_fold, group_by=self.group_by, test=self.test
         )
+        return make_split(self.dataset.metadata, [self.task], options, seed=self.seed, source=self.name)
 
 
 class Cohorts:

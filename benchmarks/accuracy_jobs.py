@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from accuracy_cohorts import N_FOLDS, Source, file_name
+from accuracy_ranking import as_classifier, can_rank, measure_ranking
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
@@ -27,16 +27,11 @@ from deeprc.benchmarking.search import Setting, path_parameter, with_setting, wi
 from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import kmer_matrix
-from deeprc.datasets.simulation import MotifSignal
-from deeprc.datasets.simulation.matching import match_motifs
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_comparison import midrank_aucs
 from deeprc.evaluation.metrics import auc_interval
 from deeprc.evaluation.splits import Split
 from deeprc.files import write_text
-from deeprc.interpretation.ranking import BestRows, Ranking
-from deeprc.nn.contributions import score_sequences
-from deeprc.nn.inference import Inference
 from deeprc.training.fold import Fold
 from deeprc.training.model import TrainedModel
 from deeprc.training.state import TrainingState
@@ -45,13 +40,14 @@ from deeprc.versions import package_version
 
 __all__ = ["METHODS", "Entry", "Results", "count_kmers", "entries_of", "measure"]
 
-FORMAT, VERSION = "deeprc-accuracy", 2
+FORMAT, VERSION = "deeprc-accuracy", 3
 METHODS: Mapping[str, str | None] = {
     "deeprc": None,
     "ensemble": None,
     "known-motif": "known-motif-binary",
     "logistic": "logistic",
     "gapped": "gapped-logistic",
+    "boosted": "boosted",
     "svm": "svm-minmax",
     "burden": "burden-test",
     "public-clones": "public-clones",
@@ -60,7 +56,6 @@ METHODS: Mapping[str, str | None] = {
 }
 """What the other methods are called in `deeprc.benchmarking.methods`."""
 _SEARCH = "quick"
-_TOP = 100
 
 Outcome = dict[str, Any]
 
@@ -180,8 +175,9 @@ def measure(entry: Entry, source: Source, dataset: RepertoireDataset, fold: int,
     """Return what a method finds on one fold.
 
     `auc` on the test side with its 95% interval (`ci_low`, `ci_high`), `n_positive`, `n_negative`, `validation_auc`
-    and `seconds` of learning, for DeepRC with its search for motifs; what else is found is the method's. Four networks
-    together have no `validation_auc`, but the `member_aucs` on the test side.
+    and `seconds` of learning, for DeepRC with its search for motifs; of a method that ranks sequences, what
+    `measure_ranking` says; what else is found is the method's. Four networks together have no `validation_auc` and no
+    ranking, but the `member_aucs` on the test side.
     """
     split = source.split(fold)
     label = source.labels[split.test, 0].astype(np.int64)
@@ -209,7 +205,7 @@ class _Trained:
 
     trainer: Trainer
     state: TrainingState
-    inference: Inference
+    model: TrainedModel
     scores: NDArray[np.float64]
     seconds: float
     test_seconds: float
@@ -225,9 +221,9 @@ def _trained(
     state = trainer.fit()
     seconds = time.perf_counter() - started
     started = time.perf_counter()
-    inference = TrainedModel((source.task,), trainer.network, config).inference(dataset[split.test])
-    scores = inference.outputs()[:, 0].double().numpy()
-    return _Trained(trainer, state, inference, scores, seconds, time.perf_counter() - started)
+    model = TrainedModel((source.task,), trainer.network, config)
+    scores = model.outputs(dataset[split.test])[:, 0].double().numpy()
+    return _Trained(trainer, state, model, scores, seconds, time.perf_counter() - started)
 
 
 def _trained_alone(
@@ -235,7 +231,7 @@ def _trained_alone(
 ) -> tuple[NDArray[np.float64], Outcome]:
     """Return the scores of the test side, (B,), and how the training went."""
     trained = _trained(config, source, dataset, split, device)
-    state, trainer, cohort = trained.state, trained.trainer, source.cohort
+    state, trainer = trained.state, trained.trainer
     best = next((row for row in state.history if row["update"] == state.best_update), {})
     found = {
         "validation_auc": best.get("validation_auc"),
@@ -246,8 +242,9 @@ def _trained_alone(
         "seconds": trained.seconds,
         "test_seconds": trained.test_seconds,
     }
-    signals = () if cohort is None else cohort.motif_signals
-    return trained.scores, {**found, **_precision(trained.inference, signals)}
+    rows = _learned_rows(source, split)
+    ranking = measure_ranking(as_classifier(trained.model), source, dataset[rows], source.labels[rows, 0] == 1)
+    return trained.scores, {**found, **ranking}
 
 
 def _trained_together(
@@ -265,53 +262,30 @@ def _validation_auc(outputs: Tensor, known: Tensor) -> dict[str, float]:
     return {"validation_auc": float(roc_auc_score(label, outputs[:, 0].cpu()))} if len(label.unique()) == 2 else {}
 
 
-def _precision(inference: Inference, signals: Sequence[MotifSignal]) -> Outcome:
-    """Return which share of the 100 sequences that speak most for the positive class was given a signal (witnesses).
-
-    And which share holds a complete motif of the positive class, which some sequences of all classes do by chance.
-    """
-    motifs = [motif for signal in signals if signal.status == "positive" for motif in signal.motifs]
-    best, total = BestRows(_TOP), 0
-    dataset = inference.collator.dataset
-    for position in range(len(dataset)):
-        repertoire = dataset[position]
-        if repertoire.witness is None:
-            return {}
-        carrier = np.asarray(repertoire.witness) > 0
-        holds = match_motifs(motifs, repertoire.residues, repertoire.lengths).whole
-        scores = score_sequences(inference, position)
-        best.offer(
-            Ranking("contribution").keys(scores),
-            lambda rows, carrier=carrier, holds=holds: pd.DataFrame(  # type: ignore[misc]
-                {"carrier": carrier[rows], "holds": holds[rows]}
-            ),
-        )
-        total += int(carrier.sum())
-    if total == 0:
-        return {"witnesses": 0, "precision_at_100": None, "motif_at_100": None}
-    top = best.table()
-    motif = float(top["holds"].mean()) if motifs else None
-    return {"witnesses": total, "precision_at_100": float(top["carrier"].mean()), "motif_at_100": motif}
-
-
 def _fitted(
     entry: Entry, source: Source, dataset: RepertoireDataset, split: Split
 ) -> tuple[NDArray[np.float64], Outcome]:
     """Fit a method to the training and validation sides; return the scores of the test side, (B,), and how it went."""
     assert entry.method is not None
-    rows = np.sort(np.concatenate([split.train, split.validation]))
-    rows = rows[~np.isnan(source.labels[rows, 0])]
+    rows = _learned_rows(source, split)
     X, y, X_test = dataset[rows], source.labels[rows, 0].astype(np.int64), dataset[split.test]
     started = time.perf_counter()
     setting, auc = _chosen(entry.method, X, y, entry.settings)
     estimator = with_setting(entry.method.estimator, setting)
     path = path_parameter(estimator)
-    if path is None:
+    if path is None or can_rank(estimator):
         scores = estimator.fit(X, y).decision_function(X_test)
     else:  # without the calibration of probabilities, which the AUC does not need
         scores = estimator.decision_path(X, y, X_test, [estimator.get_params()[path]])[0]
-    seconds = time.perf_counter() - started
-    return np.asarray(scores, np.float64), {"validation_auc": auc, "setting": setting, "seconds": seconds}
+    found = {"validation_auc": auc, "setting": setting, "seconds": time.perf_counter() - started}
+    ranking = measure_ranking(estimator, source, X, y == 1) if can_rank(estimator) else {}
+    return np.asarray(scores, np.float64), {**found, **ranking}
+
+
+def _learned_rows(source: Source, split: Split) -> NDArray[np.int64]:
+    """Return the labelled repertoires of the training and validation sides, in the order of the cohort."""
+    rows = np.sort(np.concatenate([split.train, split.validation]))
+    return rows[~np.isnan(source.labels[rows, 0])]
 
 
 def _chosen(

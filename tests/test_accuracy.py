@@ -117,17 +117,92 @@ def test_deeprc_is_trained_as_by_deeprc_train(call: Call, tmp_path: Path) -> Non
     assert job["validation_loss"] == pytest.approx(best["validation_loss"])
     assert job["validation_auc"] == pytest.approx(best["validation_auc"])
     assert (job["updates"], job["best_update"]) == (4, best["update"])
-    told = []  # of every test sequence: contribution, whether it is a witness, whether it holds the motif
-    test_side = open_dataset(tmp_path / "own.h5").select(run.splits["test"])
-    for position, repertoire in enumerate(test_side):
-        scores = run.model.score_sequences(test_side, position)
-        holds = ["SFEN" in text for text in repertoire.sequences.decode()]
-        told += list(zip(scores.contributions[:, 0], repertoire.witness, holds, strict=True))
-    best_100 = sorted(told, key=lambda row: -row[0])[:100]
-    assert job["witnesses"] == sum(row[1] for row in told)
-    assert job["precision_at_100"] == pytest.approx(sum(row[1] for row in best_100) / 100)
-    assert job["motif_at_100"] == pytest.approx(sum(row[2] for row in best_100) / 100)
-    assert 0 < job["motif_at_100"] < job["precision_at_100"]  # noise leaves few motifs whole
+    learned = open_dataset(tmp_path / "own.h5").select([*run.splits["train"], *run.splits["validation"]])
+    told: dict[str, float] = {}  # of each sequence of positive repertoires its best response
+    truth = set()
+    for position, repertoire in enumerate(learned):
+        if repertoire.metadata["status"] == "positive":
+            responses = run.model.score_sequences(learned, position).responses[:, 0]
+            texts = repertoire.sequences.decode()
+            for text, response, witness in zip(texts, responses, repertoire.witness, strict=True):
+                told[text] = max(told.get(text, -np.inf), response)
+                truth |= {text} if witness else set()
+    ranked = [text in truth for text, _ in sorted(told.items(), key=lambda row: -row[1])]
+    n = len(truth)
+    assert job["true_sequences"] == n > 100
+    shared = sum(ranked[:n])
+    assert job["precision_at_true"] == pytest.approx(shared / n)
+    assert job["jaccard"] == pytest.approx(shared / (2 * n - shared))
+    precisions = [sum(ranked[: place + 1]) / (place + 1) for place in np.flatnonzero(ranked)]
+    assert job["average_precision"] == pytest.approx(sum(precisions) / n)
+    assert 0.2 < job["precision_at_true"] < 1
+    holds = ["SFEN" in text for text, _ in sorted(told.items(), key=lambda row: -row[1])[:n]]
+    assert 0.1 < job["motif_at_true"] == pytest.approx(sum(holds) / n)
+
+
+def test_every_method_that_ranks_sequences_is_measured(call: Call) -> None:
+    frequent = ["background={kind: germline}", "n_repertoires=60", "sizes.mean=200", "sizes.sd=0", "sizes.minimum=1"]
+    methods = ["logistic", "gapped", "public-clones", "v-genes"]
+    result = call("--methods", ",".join(methods), overrides=[*frequent, "witness_rate=0.1"])
+    assert result.exit_code == 0, result.output
+    jobs = result.jobs.set_index("method")
+    ranked = ["Log. regr. (converged)", "Log. regr. (gapped k-mers)", "Public clones (Emerson)"]
+    assert jobs.loc["V gene usage", "precision_at_true":"jaccard"].isna().all()
+    assert (jobs.loc[ranked, "true_sequences"] == jobs.loc[ranked[0], "true_sequences"]).all()
+    assert jobs.loc[ranked[0], "true_sequences"] == pytest.approx(24 * 20, rel=0.2)
+    precision = jobs.loc[ranked, "precision_at_true"]
+    assert precision.iloc[:2].min() > 0.5  # both read the motif
+    assert precision.iloc[2] < 0.2  # no clone is shared
+    for measure in ("average_precision", "jaccard"):
+        assert jobs.loc[ranked, measure].between(0, 1).all()
+
+
+def test_the_true_sequences_are_those_of_the_positive_class(call: Call, tmp_path: Path) -> None:
+    signals = (
+        "signals=[{name: own, motifs: [WHWH], witness_rate: 0.1}, "
+        "{name: other, motifs: [MCMC], witness_rate: 0.1, status: negative}]"
+    )
+    overrides = [*SMALL, signals, "label_noise=0.3"]
+    result = call("--methods", "logistic", "--seeds", "2,", overrides=overrides)
+    assert result.exit_code == 0, result.output
+    cohort, mapping = load_recipe("simulated-0", overrides, seed=2)
+    write_container(cohort, tmp_path / "own.h5", recipe=mapping)
+    dataset = open_dataset(tmp_path / "own.h5")
+    split = make_split(dataset.metadata, parse_tasks(["status"], dataset.metadata), SplitOptions(), seed=2)
+    expected = set()
+    for repertoire in dataset[np.concatenate([split.train, split.validation])]:
+        if repertoire.metadata["status"] == "positive":  # as it is recorded
+            texts = repertoire.sequences.decode()
+            expected |= {text for text, witness in zip(texts, repertoire.witness, strict=True) if witness == 1}
+    assert result.jobs["true_sequences"].tolist() == [len(expected)]
+
+
+def test_nothing_is_ranked_where_nothing_was_implanted(call: Call) -> None:
+    result = call("--methods", "logistic", overrides=[*SMALL, "signals=[]"])
+    assert result.jobs["true_sequences"].tolist() == [0]
+    assert result.jobs["precision_at_true"].isna().all()
+
+
+def test_a_frequent_signal_is_not_ranked(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["accuracy_ranking"], "_MAX_TRUE", 50)
+    result = call("--methods", "logistic", overrides=[*SMALL, "witness_rate=0.1"])
+    (job,) = result.jobs.to_dict("records")
+    assert job["true_sequences"] > 50
+    assert np.isnan(job["precision_at_true"])
+
+
+def test_a_test_part_is_tested(call: Call) -> None:
+    shift = ["background={kind: germline}", "n_repertoires=80", "sizes.mean=200", "label_noise=0", "test_share=0.25"]
+    shift += ["signals.0={kind: clones, n_clones: 20, burden: 8, test_burden: 0}"]
+    result = call("--methods", "public-clones", recipe="clones-40-5", overrides=shift)
+    assert result.exit_code == 0, result.output
+    (job,) = result.jobs.to_dict("records")
+    assert (job["n_train"], job["n_positive"], job["n_negative"]) == (48, 10, 10)
+    assert job["auc"] == 0.5  # no test repertoire has a clone
+    assert job["precision_at_true"] > 0.8
+    assert np.isnan(job["motif_at_true"])  # its signal has none
+    same = call("--methods", "public-clones", recipe="clones-40-5", overrides=[*shift, "signals.0.test_burden=8"])
+    assert same.jobs["auc"].tolist() == [1.0]
 
 
 def test_an_ensemble_is_four_trainings_with_another_fold_to_validate_on(call: Call, tmp_path: Path) -> None:
@@ -239,6 +314,8 @@ def test_a_virtual_cohort_gives_the_same(call: Call, tmp_path: Path) -> None:
     assert not (tmp_path / "virtual" / "cohort").exists()
     for one, other in zip(stored.rows, virtual.rows, strict=True):
         assert one["auc"] == other["auc"]
+        assert other["true_sequences"] is None  # sequences are ranked in a container only
+    assert stored.rows[0]["true_sequences"] > 50
     assert [row["method"] for row in stored.rows[:2]] == ["DeepRC (deeprc)", "Known motif (binary)"]
 
 
@@ -282,7 +359,7 @@ def test_means_over_cohorts(call: Call) -> None:
         (["seed=1"], "seed: --seeds says it"),
         (["simulated-3"], "'simulated-3': expected KEY=VALUE"),
         (["n_updates=0"], "training.n_updates: expected at least 1"),
-        (["--target", "status"], "--target and --group are for a --container"),
+        (["--target", "status"], "--target, --group and --test are for a --container"),
         (["--container", "x.h5", "--target", "status"], "--container: takes the place of --recipes"),
     ],
 )

@@ -92,6 +92,11 @@ METHODS: Mapping[str, _Entry] = {
         number_label="Ridge regression",
     ),
     "gapped-logistic": _Entry("Log. regr. (gapped k-mers)", "deeprc.baselines.gapped:GappedKmerLogisticRegression"),
+    "boosted": _Entry(
+        "Boosted trees",
+        "deeprc.baselines.boosted:BoostedTrees",
+        for_numbers="deeprc.baselines.boosted:BoostedTreesRegressor",
+    ),
     "burden-test": _Entry("Burden test", "deeprc.baselines.burden:BurdenTest"),
     "public-clones": _Entry("Public clones (Emerson)", "deeprc.baselines.public_clones:PublicClones"),
     "logistic-mil-4mer": _Entry("Log. MIL (4MER)", "deeprc.baselines.logistic_mil:LogisticMIL", {"abundance": "4mer"}),

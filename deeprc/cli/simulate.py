@@ -83,8 +83,9 @@ def cohort(
     from deeprc.files import check_output_path
 
     if show:
+        width = max(map(len, recipes()))
         for name, what in recipes().items():
-            click.echo(f"{name:<16} {what}")
+            click.echo(f"{name:{width}}  {what}")
         return
     if recipe is None or (output is None and as_airr is None):
         raise InputError("expected a recipe (`deeprc simulate --list` shows them) and --output, or --as-airr, or both")

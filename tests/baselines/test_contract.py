@@ -65,6 +65,7 @@ CASES = {
     "logistic": Case("deeprc.baselines.logistic:LogisticRegression", {}, _LINEAR),
     "logistic-adam": Case("deeprc.baselines.logistic:AdamLogisticRegression", {"n_updates": 20}, (20, 5, 12)),
     "gapped-logistic": Case("deeprc.baselines.gapped:GappedKmerLogisticRegression", {"k": 3}, _LINEAR),
+    "boosted": Case("deeprc.baselines.boosted:BoostedTrees", {"max_gap": 0, "max_iter": 20}),
     "burden-4mer": Case("deeprc.baselines.burden:BurdenTest", {"feature": "4mer"}, (50, 5)),
     "burden-sequence": Case("deeprc.baselines.burden:BurdenTest", {"feature": "sequence"}, (50, 5)),
     "public-clones": Case("deeprc.baselines.public_clones:PublicClones"),

@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.linear_model import Ridge
 from sklearn.svm import SVR
 
+from deeprc.baselines.boosted import BoostedTreesRegressor
 from deeprc.baselines.controls import RepertoireSizeRidge, VGeneUsageRidge, size_features
 from deeprc.baselines.diversity import DiversityRidge
 from deeprc.baselines.kernels import gram
@@ -36,6 +37,7 @@ _QUICK = {"n_updates": 5, "n_kernels": 4, "n_sequences": 20, "evaluate_every": 5
 REGRESSORS: dict[str, Callable[[], RepertoireRegressor]] = {
     "size": RepertoireSizeRidge,
     "diversity": DiversityRidge,
+    "boosted": lambda: BoostedTreesRegressor(max_gap=0, max_iter=20),
     "genes": VGeneUsageRidge,
     "ridge": KmerRidge,
     "svm-minmax": SVMRegressor,

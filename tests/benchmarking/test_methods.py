@@ -25,6 +25,7 @@ EXPECTED = [
     "logistic-adam",
     "logistic",
     "gapped-logistic",
+    "boosted",
     "burden-test",
     "public-clones",
     "logistic-mil-4mer",

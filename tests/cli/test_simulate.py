@@ -8,6 +8,7 @@ import pytest
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import open_dataset
 from deeprc.datasets.simulation import SimulatedDataset, load_recipe, lstm_training, recipes
+from deeprc.runs.run import load_run
 
 Run = Callable[..., tuple[int, str, str]]
 SMALL = ["n_repertoires=4", "sizes={mean: 20}", "witness_rate=0.3"]
@@ -17,6 +18,7 @@ def test_the_list_shows_every_recipe(deeprc: Run) -> None:
     code, out, err = deeprc("simulate", "--list")
     assert (code, err) == (0, "")
     assert [line.split(maxsplit=1) for line in out.splitlines()] == [[name, what] for name, what in recipes().items()]
+    assert len({line.index(what) for line, what in zip(out.splitlines(), recipes().values(), strict=True)}) == 1
 
 
 def test_help_shows_the_options_and_the_examples(deeprc: Run) -> None:
@@ -182,3 +184,21 @@ def test_train_lstm_is_given_its_options(deeprc: Run, tmp_path: Path, monkeypatc
     assert seen == [Path("b.tsv"), tmp_path / "m", {"hidden": 8, "epochs": 3, "limit": None, "seed": 5}]
     assert "epoch 1: 2.3457" in out
     assert out.endswith(f"wrote {tmp_path}/m\n")
+
+
+def test_the_test_part_of_a_cohort_is_tested(deeprc: Run, tmp_path: Path) -> None:
+    cohort, run = tmp_path / "shift.h5", tmp_path / "run"
+    small = ["n_repertoires=60", "sizes.mean=30", "background={kind: germline}", "signals=[]"]
+    assert deeprc("simulate", "clones-40-5", "-o", cohort, *small)[0] == 0
+    brief = ["n_updates=2", "evaluate_every=1", "n_sequences=10", "composition=false", "clones=false"]
+    code, _, errors = deeprc("train", cohort, "--target", "status", "--test", "part=test", "--output", run, *brief)
+    assert code == 0, errors
+    predictions = pd.read_csv(run / "predictions.tsv", sep="\t")
+    tested = set(predictions.loc[predictions["split"] == "test", "repertoire_id"])
+    sheet = open_dataset(cohort).metadata
+    assert tested == set(sheet.loc[sheet["part"] == "test", "repertoire_id"])
+    assert len(tested) == 12
+    assert load_run(run).settings.test == "part=test"
+    code, _, errors = deeprc("train", cohort, "--target", "status", "--test", "part=new", "--output", tmp_path / "b")
+    assert (code, errors.strip()) == (2, f"Error: {cohort}: --test part=new: no repertoire has this value")
+    assert not (tmp_path / "b").exists()

@@ -1,0 +1,294 @@
+"""Boosted trees on k-mers, gene usage, lengths and diversity of a repertoire.
+
+Letters: B repertoires, M k-mers, P components, S selected k-mers, G genes, F features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from threadpoolctl import threadpool_limits
+
+from deeprc.baselines.columns import Columns
+from deeprc.baselines.diversity import DIVERSITY_FEATURES, common_depth, diversity_table, prepare_abundances
+from deeprc.baselines.gapped import gapped_offsets
+from deeprc.baselines.gene_usage import centred_log_ratios, gene_table, genes_of, has_genes
+from deeprc.baselines.parameters import check_positive, check_whole_number
+from deeprc.baselines.trees import Trees
+from deeprc.compilation import njit
+from deeprc.datasets.cache import Arrays, cached
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.representations import kmer_frequencies, kmer_matrix
+from deeprc.estimators import BinaryClassifier, RepertoireEstimator, RepertoireRegressor, canonical_order
+
+__all__ = ["BoostedTrees", "BoostedTreesRegressor"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_COMPONENT_OFFSETS = (0, 1, 2)  # of the k-mers whose components are features
+_SELECTED_K = 4  # residues of a selected k-mer
+_MIN_LENGTH, _MAX_LENGTH = 6, 35  # of a sequence; shorter and longer ones are counted with these
+_N_LENGTH_FEATURES = _MAX_LENGTH - _MIN_LENGTH + 3
+_MIN_VARIANCE = 1e-9  # of a component, as a share of that of the first
+_L2, _FEATURE_SHARE = 1.0, 0.3  # penalty of the leaves; features that each split may choose from
+_FIELDS = ("v_call", "j_call")
+
+
+class _BoostedTrees(RepertoireEstimator):
+    """Reads the features of a repertoire, and learns trees on them.
+
+    The features are, in this order:
+
+    - the first `n_components` principal components of the frequencies of 3-mers in the training repertoires;
+    - the frequencies of the `n_selected` 4-mers, with and without gaps, whose frequencies correlate most with the
+      labels of the training repertoires;
+    - the usage of V and J genes as centred log-ratios, if the container has them;
+    - the shares of sequences of each length, and the mean and the standard deviation of the lengths;
+    - the diversity, see `deeprc.baselines.diversity.diversity_features`.
+
+    Attributes
+    ----------
+    loadings_, origin_
+        The components are frequencies @ `loadings_` - `origin_`, (M, P) and (P,).
+    patterns_, kmers_
+        The selected k-mers, (S,): the index of each one's pattern among `gapped_offsets(4, max_gap)`, and its own.
+    v_names_, j_names_
+        Names of the genes that occur in the training repertoires, (G,) text each. Other genes are ignored.
+    depth_
+        Number of counts at which richness is compared.
+    baseline_
+        Output before the first tree.
+    """
+
+    loadings_: Floats
+    origin_: Floats
+    patterns_: Ints
+    kmers_: Ints
+    v_names_: NDArray[np.str_]
+    j_names_: NDArray[np.str_]
+    depth_: int
+    baseline_: float
+
+    def __init__(
+        self,
+        *,
+        n_components: int = 50,
+        n_selected: int = 10,
+        max_gap: int = 1,
+        max_iter: int = 150,
+        learning_rate: float = 0.1,
+        max_leaf_nodes: int = 8,
+        min_samples_leaf: int = 5,
+        seed: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.n_selected = n_selected
+        self.max_gap = max_gap
+        self.max_iter = max_iter
+        self.learning_rate = learning_rate
+        self.max_leaf_nodes = max_leaf_nodes
+        self.min_samples_leaf = min_samples_leaf
+        self.seed = seed
+
+    def check_parameters(self) -> None:
+        """Raise InputError if a parameter is wrong for any cohort."""
+        for name, low in (("n_components", 0), ("n_selected", 0), ("max_iter", 1), ("min_samples_leaf", 1)):
+            check_whole_number(name, getattr(self, name), low=low)
+        check_whole_number("max_leaf_nodes", self.max_leaf_nodes, low=2)
+        check_whole_number("seed", self.seed, low=0)
+        check_positive("learning_rate", self.learning_rate)
+        gapped_offsets(_SELECTED_K, self.max_gap)
+
+    def prepare(self, X: RepertoireDataset) -> None:
+        """Compute and cache the counts of k-mers, genes, lengths and clones of the container's repertoires."""
+        if self.n_components:
+            kmer_matrix(X[:0], _COMPONENT_OFFSETS)
+        for offsets in gapped_offsets(_SELECTED_K, self.max_gap) if self.n_selected else ():
+            kmer_matrix(X[:0], offsets)
+        for field in _FIELDS:
+            if has_genes(X, field):
+                genes_of(X[:0], field)
+        _length_features(X[:0])
+        prepare_abundances(X)
+
+    def _learn(self, X: RepertoireDataset, labels: Floats, *, is_number: bool) -> None:
+        """Learn from the repertoires in canonical order; labels are 0 and 1, or numbers, (B,)."""
+        self.check_parameters()
+        self.loadings_, self.origin_ = _principal_components(X, self.n_components)
+        self.patterns_, self.kmers_ = _most_correlated(X, labels, self.n_selected, self.max_gap)
+        names = [genes_of(X, field) if has_genes(X, field) else [] for field in _FIELDS]
+        self.v_names_, self.j_names_ = (np.array(each, np.str_) for each in names)
+        self.depth_ = common_depth(X)
+        kind = HistGradientBoostingRegressor if is_number else HistGradientBoostingClassifier
+        model = kind(
+            max_iter=self.max_iter,
+            learning_rate=self.learning_rate,
+            max_leaf_nodes=self.max_leaf_nodes,
+            min_samples_leaf=self.min_samples_leaf,
+            l2_regularization=_L2,
+            max_features=_FEATURE_SHARE,
+            early_stopping=False,
+            random_state=self.seed,
+        )
+        with threadpool_limits(1):  # so that the number of threads changes nothing
+            model.fit(self._rows(X), labels)
+        self.baseline_ = float(model._baseline_prediction.ravel()[0])
+        for name, array in Trees.of(model)._asdict().items():
+            setattr(self, f"tree_{name}_", array)
+
+    @property
+    def _trees(self) -> Trees:
+        return Trees(*(getattr(self, f"tree_{name}_") for name in Trees._fields))
+
+    def _rows(self, X: RepertoireDataset) -> Floats:
+        """Return the features, (B, F); each row depends on its own repertoire only."""
+        usage = [
+            centred_log_ratios(gene_table(X, field, names))
+            for field, names in zip(_FIELDS, (self.v_names_.tolist(), self.j_names_.tolist()), strict=True)
+            if names
+        ]
+        parts = [self._components(X), self._selected(X), *usage, _length_features(X), diversity_table(X, self.depth_)]
+        return np.ascontiguousarray(np.hstack(parts), np.float64)
+
+    def _components(self, X: RepertoireDataset) -> Floats:
+        if not self.loadings_.shape[1]:
+            return np.zeros((len(X), 0))
+        frequencies = np.asarray(kmer_frequencies(X, _COMPONENT_OFFSETS))
+        return np.asarray(_project(frequencies, self.loadings_) - self.origin_)
+
+    def _selected(self, X: RepertoireDataset) -> Floats:
+        patterns = gapped_offsets(_SELECTED_K, self.max_gap)
+        columns = np.zeros((len(X), len(self.kmers_)))
+        for pattern in np.unique(self.patterns_).tolist():
+            own = np.flatnonzero(self.patterns_ == pattern)
+            columns[:, own] = np.asarray(kmer_frequencies(X, patterns[pattern]))[:, self.kmers_[own]]
+        return columns
+
+    def _outputs(self, X: RepertoireDataset) -> Floats:
+        return self.baseline_ + self._trees.sum_leaves(self._rows(X))
+
+    def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
+        super()._restore(arrays, values)
+        self.check_parameters()
+        n_components, n_selected = len(self.origin_), len(self.kmers_)
+        if self.loadings_.shape != (20 ** len(_COMPONENT_OFFSETS), n_components) or self.origin_.ndim != 1:
+            raise ValueError(f"loadings: expected {n_components} components, found {self.loadings_.shape}")
+        n_patterns = len(gapped_offsets(_SELECTED_K, self.max_gap))
+        for name, array, end in (("patterns", self.patterns_, n_patterns), ("kmers", self.kmers_, 20**_SELECTED_K)):
+            is_index = array.dtype.kind == "i" and array.shape == (n_selected,)
+            if not is_index or not ((array >= 0) & (array < end)).all():
+                raise ValueError(f"{name}: expected {n_selected} numbers from 0 to {end - 1}")
+        check_whole_number("depth", self.depth_)
+        n_genes = len(self.v_names_) + len(self.j_names_)
+        self._trees.check(n_components + n_selected + n_genes + _N_LENGTH_FEATURES + len(DIVERSITY_FEATURES))
+
+
+class BoostedTrees(_BoostedTrees, BinaryClassifier):
+    """Gradient boosting of trees (scikit-learn's HistGradientBoostingClassifier) on what a repertoire consists of.
+
+    The features are the principal components of 3-mer frequencies, the frequencies of selected 4-mers, the usage of
+    genes, lengths and diversity. Components and selected k-mers are learned from the training repertoires only.
+
+    Parameters
+    ----------
+    n_components
+        Number of principal components of the 3-mer frequencies.
+    n_selected
+        Number of 4-mers whose frequencies are features of their own: those that correlate most with the labels.
+    max_gap
+        Largest number of residues that a selected 4-mer leaves out; see `deeprc.baselines.gapped.gapped_offsets`.
+    max_iter, learning_rate
+        Number of trees, and the factor of each.
+    max_leaf_nodes, min_samples_leaf
+        Largest number of leaves of a tree, and smallest number of repertoires in a leaf.
+    seed
+        Seed of the features that each split may choose from: three tenths of all.
+    """
+
+    def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
+        order = canonical_order(X, positive.astype(np.int64))
+        self._learn(X[order], positive[order].astype(np.float64), is_number=False)
+
+    def _decide(self, X: RepertoireDataset) -> Floats:
+        return self._outputs(X)
+
+
+class BoostedTreesRegressor(_BoostedTrees, RepertoireRegressor):
+    """Gradient boosting of trees for a number; see `BoostedTrees`."""
+
+    def _fit(self, X: RepertoireDataset, numbers: Floats) -> None:
+        self._learn(X, numbers, is_number=True)
+
+    def _predict(self, X: RepertoireDataset) -> Floats:
+        return self._outputs(X)
+
+
+def _principal_components(X: RepertoireDataset, n: int) -> tuple[Floats, Floats]:
+    """Return the loadings, (M, P), and the origin, (P,), of the first components; see `_BoostedTrees.loadings_`.
+
+    They are computed from the B x B inner products of the repertoires. Components without variance are left out, so
+    there are at most n and at most B - 1.
+    """
+    n_kmers = 20 ** len(_COMPONENT_OFFSETS)
+    if n == 0:
+        return np.zeros((n_kmers, 0)), np.zeros(0)
+    columns = Columns(kmer_frequencies(X, _COMPONENT_OFFSETS), scale="common")
+    with threadpool_limits(1, user_api="blas"):  # so that the number of threads changes nothing
+        variances, vectors = eigh(columns.gram())
+    largest = np.argsort(-variances, kind="stable")[:n]
+    largest = largest[variances[largest] > _MIN_VARIANCE * max(float(variances.max()), 0)]
+    loadings = [columns.factor * columns.products(vectors[:, i]) / np.sqrt(variances[i]) for i in largest]
+    table = np.ascontiguousarray(np.reshape(loadings, (len(largest), n_kmers)).T)
+    return table, columns.centre @ table
+
+
+def _most_correlated(X: RepertoireDataset, labels: Floats, n: int, max_gap: int) -> tuple[Ints, Ints]:
+    """Return the patterns and the indices, (S,) each, of the 4-mers that correlate most with the labels, best first."""
+    centred = labels - labels.mean()
+    strengths, patterns, kmers = [np.zeros(0)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for index, offsets in enumerate(gapped_offsets(_SELECTED_K, max_gap) if n else ()):
+        strength = np.abs(Columns(kmer_frequencies(X, offsets)).products(centred))
+        best = np.argsort(-strength, kind="stable")[:n]
+        best = best[strength[best] > 0]
+        strengths.append(strength[best])
+        patterns.append(np.full(len(best), index, np.int64))
+        kmers.append(best)
+    chosen = np.argsort(-np.concatenate(strengths), kind="stable")[:n]
+    return np.concatenate(patterns)[chosen], np.concatenate(kmers)[chosen]
+
+
+@njit(nogil=True)
+def _project(rows: NDArray[np.float32], loadings: Floats) -> Floats:
+    """Return rows @ loadings, (B, P); each sum runs in the order of the k-mers, so it does not depend on the batch."""
+    n_rows, n_columns = rows.shape
+    scores = np.zeros((n_rows, loadings.shape[1]))
+    for row in range(n_rows):
+        for column in range(n_columns):
+            value = rows[row, column]
+            if value != 0:
+                for component in range(loadings.shape[1]):
+                    scores[row, component] += value * loadings[column, component]
+    return scores
+
+
+def _length_features(X: RepertoireDataset) -> Floats:
+    """Return the share of the sequences of each length, and the mean and standard deviation of the lengths."""
+
+    def compute(whole: RepertoireDataset) -> Arrays:
+        table = np.zeros((len(whole), _N_LENGTH_FEATURES))
+        for row, repertoire in enumerate(whole):
+            lengths = repertoire.lengths
+            if len(lengths):
+                index = np.clip(lengths, _MIN_LENGTH, _MAX_LENGTH) - _MIN_LENGTH
+                table[row, :-2] = np.bincount(index, minlength=_N_LENGTH_FEATURES - 2) / len(lengths)
+                table[row, -2:] = lengths.mean(), lengths.std()
+        return {"features": table}
+
+    arrays = cached(X, "lengths", {"first": _MIN_LENGTH, "last": _MAX_LENGTH}, compute)
+    return np.asarray(arrays["features"][X.rows])

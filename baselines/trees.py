@@ -1,0 +1,102 @@
+"""Boosted trees: learned by scikit-learn, kept as arrays, and read by compiled code without scikit-learn.
+
+Letters: B repertoires, F features, T trees, N nodes of all trees.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+from deeprc.compilation import njit
+
+__all__ = ["Trees"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+_LEAF = -1
+
+
+class Trees(NamedTuple):
+    """The trees of a boosted ensemble with one output, one tree after the other.
+
+    Attributes
+    ----------
+    starts
+        Tree t has the nodes from starts[t] to starts[t + 1], (T + 1,). The first of them is its root.
+    features
+        The feature that a node compares, (N,); -1 for a leaf.
+    thresholds
+        A row whose feature is at most this number goes left, (N,).
+    left, right
+        The children of a node, (N,), counted from the root of its tree. A child stands behind its parent.
+    values
+        What a leaf adds to the output, (N,).
+    """
+
+    starts: Ints
+    features: Ints
+    thresholds: Floats
+    left: Ints
+    right: Ints
+    values: Floats
+
+    @classmethod
+    def of(cls, model: HistGradientBoostingClassifier | HistGradientBoostingRegressor) -> Trees:
+        """Return the trees of a fitted model of scikit-learn that has one output and no categorical features."""
+        each = [predictor.nodes for (predictor,) in model._predictors]
+        nodes = np.concatenate(each)
+        is_leaf = nodes["is_leaf"].astype(bool)
+        return cls(
+            np.cumsum([0, *map(len, each)], dtype=np.int64),
+            np.where(is_leaf, _LEAF, nodes["feature_idx"]).astype(np.int64),
+            np.where(is_leaf, 0.0, nodes["num_threshold"]),
+            nodes["left"].astype(np.int64),
+            nodes["right"].astype(np.int64),
+            np.where(is_leaf, nodes["value"], 0.0),
+        )
+
+    def check(self, n_features: int) -> None:
+        """Raise ValueError if the arrays are no trees that read this number of features: they may be a stranger's."""
+        n = len(self.features)
+        for name, array in zip(self._fields, self, strict=True):
+            kinds = "f" if name in ("thresholds", "values") else "i"
+            if array.ndim != 1 or array.dtype.kind not in kinds or array.dtype.itemsize != 8:
+                raise ValueError(f"{name}: expected one row of numbers of 64 bits, found {array.dtype} {array.shape}")
+            if name != "starts" and len(array) != n:
+                raise ValueError(f"{name}: expected {n} nodes, found {len(array)}")
+        if len(self.starts) < 2 or self.starts[0] != 0 or self.starts[-1] != n or (np.diff(self.starts) < 1).any():
+            raise ValueError(f"starts: expected rising numbers from 0 to {n}")
+        sizes = np.diff(self.starts)
+        index = np.arange(n) - np.repeat(self.starts[:-1], sizes)
+        inner = self.features != _LEAF
+        if not ((self.features[inner] >= 0) & (self.features[inner] < n_features)).all():
+            raise ValueError(f"features: expected numbers from 0 to {n_features - 1}, or {_LEAF} for a leaf")
+        for name in ("left", "right"):
+            child = getattr(self, name)
+            if not ((child > index) & (child < np.repeat(sizes, sizes)))[inner].all():
+                raise ValueError(f"{name}: expected nodes of the same tree, behind their parents")
+        if not np.isfinite(self.values).all() or np.isnan(self.thresholds).any():
+            raise ValueError("thresholds, values: expected finite numbers")
+
+    def sum_leaves(self, rows: Floats) -> Floats:
+        """Return the sum over the trees of the leaves that each row, (B, F), comes to, (B,)."""
+        return np.asarray(_sum_leaves(rows, *self))
+
+
+@njit(nogil=True)
+def _sum_leaves(
+    rows: Floats, starts: Ints, features: Ints, thresholds: Floats, left: Ints, right: Ints, values: Any
+) -> Floats:
+    total = np.zeros(len(rows))
+    for row in range(len(rows)):
+        for tree in range(len(starts) - 1):
+            node = starts[tree]
+            while features[node] != -1:
+                goes_left = rows[row, features[node]] <= thresholds[node]
+                node = starts[tree] + (left[node] if goes_left else right[node])
+            total[row] += values[node]
+    return total

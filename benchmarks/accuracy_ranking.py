@@ -1,0 +1,126 @@
+"""The ranked sequences of `accuracy.py`: how well a method finds the sequences that were given a signal.
+
+Letters: B repertoires, R sequences of the list.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from accuracy_cohorts import Source
+from numpy.typing import NDArray
+
+from deeprc.airr_ml.ranking import ranked_sequences
+from deeprc.baselines.gapped import GappedKmerLogisticRegression
+from deeprc.baselines.logistic import LogisticRegression
+from deeprc.baselines.public_clones import PublicClones
+from deeprc.datasets.alphabet import encode_many
+from deeprc.datasets.clone_set import CloneSet
+from deeprc.datasets.clones import gene_fields, take_sequences
+from deeprc.datasets.container import Container
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.simulation.matching import match_motifs
+from deeprc.evaluation.found_sequences import average_precision, jaccard_index, precision_at_n_true
+from deeprc.training.estimator import DeepRCClassifier
+from deeprc.training.model import TrainedModel
+
+__all__ = ["MEASURES", "as_classifier", "can_rank", "measure_ranking"]
+
+MEASURES = ("true_sequences", "precision_at_true", "average_precision", "jaccard", "motif_at_true")
+"""What `measure_ranking` finds besides the seconds; `benchmarks/README.md` says what they are."""
+
+_MIN_LENGTH = 50_000  # of the list, as in the AIRR-ML-25 challenge
+_MAX_TRUE = 200_000  # a longer list takes too long; so frequent a signal is found by every method
+_RANKERS = (DeepRCClassifier, LogisticRegression, GappedKmerLogisticRegression, PublicClones)
+
+
+def can_rank(estimator: object) -> bool:
+    """Tell whether `ranked_sequences` knows what a method learned."""
+    return isinstance(estimator, _RANKERS)
+
+
+def as_classifier(model: TrainedModel) -> DeepRCClassifier:
+    """Return a classifier that has learned this model."""
+    classifier = DeepRCClassifier()
+    classifier.model_ = model
+    return classifier
+
+
+def measure_ranking(
+    estimator: Any, source: Source, X: RepertoireDataset, y: NDArray[np.bool_]
+) -> dict[str, int | float | None]:
+    """Return how well a fitted method finds the true sequences, see `_true_sequences`, and the seconds of ranking.
+
+    The keys are those of `MEASURES` and `ranking_seconds`. There are none of a cohort without truth, or one that is on
+    no disk. If nothing was implanted, or more than 200,000 different sequences, only `true_sequences` has a number.
+
+    Parameters
+    ----------
+    estimator
+        Fitted to X and y, one of those that `can_rank` names.
+    source
+        The cohort.
+    X, y
+        The repertoires from which it learned, (B,), and which are positive.
+    """
+    truth = _true_sequences(source, X, y)
+    if truth is None:
+        return {}
+    n_true = len(truth)
+    found: dict[str, int | float | None] = dict.fromkeys((*MEASURES, "ranking_seconds"))
+    found["true_sequences"] = n_true
+    if not 0 < n_true <= _MAX_TRUE:
+        return found
+    started = time.perf_counter()
+    ranked = ranked_sequences(estimator, X, y, max(_MIN_LENGTH, n_true))
+    seconds = time.perf_counter() - started
+    is_true = np.fromiter((row in truth for row in _rows(ranked)), np.bool_, len(ranked))  # (R,)
+    return found | {
+        "precision_at_true": precision_at_n_true(is_true, n_true),
+        "average_precision": average_precision(is_true, n_true),
+        "jaccard": jaccard_index(is_true, n_true),
+        "motif_at_true": _share_with_motif(source, ranked["junction_aa"].iloc[:n_true]),
+        "ranking_seconds": seconds,
+    }
+
+
+def _true_sequences(source: Source, X: RepertoireDataset, y: NDArray[np.bool_]) -> set[tuple[str, ...]] | None:
+    """Return the different sequences, with their genes, that were given a signal in positive repertoires.
+
+    A repertoire is positive by its recorded label, and a signal is one of the positive class. None if nobody knows.
+    """
+    if not isinstance(X.container, Container):
+        return None
+    indices = []
+    for at in np.flatnonzero(y).tolist():
+        repertoire = X[at]
+        if repertoire.witness is None:
+            return None
+        witness = np.asarray(repertoire.witness)
+        carries = witness > 0
+        if source.cohort is not None:
+            positive = [number for number, each in enumerate(source.cohort.signals, 1) if each.status == "positive"]
+            carries &= np.isin(witness, positive)
+        indices.append(repertoire.start + np.flatnonzero(carries))
+    fields = gene_fields(X)
+    sequences = take_sequences(X, np.concatenate([np.zeros(0, np.int64), *indices]), fields)
+    return set(_rows(CloneSet(sequences).to_frame()))
+
+
+def _share_with_motif(source: Source, junctions: Sequence[str]) -> float | None:
+    """Return which share of sequences holds a whole motif of the positive class; None if this class has no motif."""
+    signals = () if source.cohort is None else source.cohort.motif_signals
+    motifs = [motif for signal in signals if signal.status == "positive" for motif in signal.motifs]
+    if not motifs:
+        return None
+    residues, offsets = encode_many(list(junctions))
+    return float(match_motifs(motifs, residues, np.diff(offsets)).whole.mean())
+
+
+def _rows(frame: pd.DataFrame) -> list[tuple[str, ...]]:
+    """Return the junction and the genes of each sequence of a table."""
+    return list(frame.itertuples(index=False, name=None))
