@@ -68,10 +68,12 @@ class Trees(NamedTuple):
                 raise ValueError(f"{name}: expected one row of numbers of 64 bits, found {array.dtype} {array.shape}")
             if name != "starts" and len(array) != n:
                 raise ValueError(f"{name}: expected {n} nodes, found {len(array)}")
-        if len(self.starts) < 2 or self.starts[0] != 0 or self.starts[-1] != n or (np.diff(self.starts) < 1).any():
+        starts = self.starts
+        is_within = len(starts) >= 2 and starts[0] == 0 and starts[-1] == n and ((starts >= 0) & (starts <= n)).all()
+        if not is_within or (np.diff(starts) < 1).any():
             raise ValueError(f"starts: expected rising numbers from 0 to {n}")
-        sizes = np.diff(self.starts)
-        index = np.arange(n) - np.repeat(self.starts[:-1], sizes)
+        sizes = np.diff(starts)
+        index = np.arange(n) - np.repeat(starts[:-1], sizes)
         inner = self.features != _LEAF
         if not ((self.features[inner] >= 0) & (self.features[inner] < n_features)).all():
             raise ValueError(f"features: expected numbers from 0 to {n_features - 1}, or {_LEAF} for a leaf")

@@ -147,6 +147,14 @@ def test_parameters_out_of_range(
         BoostedTrees(**setting).fit(simulated, positive)
 
 
+_BIG = 2**62
+
+
+def _n(arrays: dict[str, Any]) -> int:
+    """Return the number of nodes."""
+    return len(arrays["tree_features_"])
+
+
 def _change(**changes: Any) -> Callable[[dict[str, Any]], None]:
     """Return a function that sets one number of each named array."""
 
@@ -167,6 +175,12 @@ def _change(**changes: Any) -> Callable[[dict[str, Any]], None]:
         (_change(tree_features=(0, -2)), "features: expected numbers from 0 to"),
         (_change(tree_starts=(1, 0)), "starts: expected rising numbers"),
         (_change(tree_starts=(-1, 5)), "starts: expected rising numbers"),
+        (
+            lambda arrays: arrays.update(
+                tree_starts_=np.array([0, _BIG, 2 * _BIG - 1, -2 * _BIG, -_BIG, -1, _n(arrays)])
+            ),
+            "starts: expected rising numbers",  # their differences are positive, modulo 2 ** 64
+        ),
         (_change(tree_values=(0, np.nan)), "expected finite numbers"),
         (_change(kmers=(0, 160_000)), "kmers: expected 10 numbers from 0 to 159999"),
         (_change(patterns=(0, 4)), "patterns: expected 10 numbers from 0 to 3"),
