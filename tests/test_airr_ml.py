@@ -23,11 +23,14 @@ from deeprc.errors import InputError
 from deeprc.nn.batch import Collator
 from deeprc.nn.contributions import score_sequences
 from deeprc.nn.inference import Inference
+from deeprc.nn.readings import Readings
+from deeprc.readings.composition import CompositionReading
 from deeprc.training.estimator import DeepRCClassifier
 from tests.toys.toy_readings import Clones, Composition, with_readings
 
 MOTIF = "WWHW"
 SMALL = {"n_updates": 20, "evaluate_every": 10, "n_kernels": 8, "kernel_size": 4, "n_sequences": 40}
+ATTENTION_ALONE = {**SMALL, "composition": False, "clones": False}
 V_GENES, J_GENES = ["TRBV5-1*01", "TRBV6-2*01", "TRBV20-1*02"], ["TRBJ1-1*01", "TRBJ2-7*01"]
 
 
@@ -325,16 +328,35 @@ def test_scores_of_logistic_regression_add_up_to_a_decision(
     np.testing.assert_allclose(model.intercept_ + np.array(means), model.decision_function(X), rtol=1e-5, atol=1e-5)
 
 
-def test_scores_of_deeprc_are_its_responses(training: tuple[RepertoireDataset, np.ndarray]) -> None:
+def test_scores_of_deeprc_without_readings_are_its_responses(training: tuple[RepertoireDataset, np.ndarray]) -> None:
     X, y = training
-    model = DeepRCClassifier(overrides=SMALL, device="cpu").fit(X, y)
+    model = DeepRCClassifier(overrides=ATTENTION_ALONE, device="cpu").fit(X, y)
     expected = score_sequences(Inference(model.model_.network, Collator(X, "none")), 2).responses[:, 0]
     assert sequence_scores(model, X, 2).tolist() == expected.tolist()
 
 
+def test_scores_of_deeprc_have_the_weights_of_the_composition(training: tuple[RepertoireDataset, np.ndarray]) -> None:
+    X, y = training
+    model = DeepRCClassifier(overrides=ATTENTION_ALONE, device="cpu").fit(X, y)
+    at = int(np.flatnonzero(y)[0])
+    without = sequence_scores(model, X, at)
+    composition = CompositionReading(1)
+    weight = dict(zip(kmer_names(4), range(20**4), strict=True))
+    composition.kmer_weights[0, weight[MOTIF]] = 2.0
+    composition.kmer_weights[0, weight["AAAA"]] = -1.0
+    readings = Readings([composition], 1)
+    readings.gains.data.fill_(0.5)
+    model.model_.network.readings = readings
+    texts = X[at].to_frame()["junction_aa"]
+    motifs = texts.map(lambda text: sum(text.startswith(MOTIF, i) for i in range(len(text))))
+    alanines = texts.map(lambda text: sum(text.startswith("AAAA", i) for i in range(len(text))))
+    assert motifs.sum() > 0
+    np.testing.assert_allclose(sequence_scores(model, X, at), without + motifs - 0.5 * alanines, rtol=1e-6, atol=1e-6)
+
+
 def test_what_a_memory_of_clones_retrieves_comes_first(training: tuple[RepertoireDataset, np.ndarray]) -> None:
     X, y = training
-    model = DeepRCClassifier(overrides=SMALL, device="cpu").fit(X, y)
+    model = DeepRCClassifier(overrides=ATTENTION_ALONE, device="cpu").fit(X, y)
     without = ranked_sequences(model, X, y, 10**6)
     frames = pd.concat([one.to_frame() for one, label in zip(X, y, strict=True) if label])
     wanted = set(frames.junction_aa[frames.junction_aa.str.contains("KK")])

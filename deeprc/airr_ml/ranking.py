@@ -1,12 +1,13 @@
 """Which sequences of a training cohort go most with the positive label, by what a trained method learned.
 
 A sequence's score is what it says for the positive class: by DeepRC its response, see
-`deeprc.nn.contributions`, which unlike its contribution does not ask what else is in its repertoire; by a
-logistic regression the sum of the coefficients of its k-mers and genes; by public clones minus the logarithm of its
-p-value. If DeepRC has a memory of clones, the sequences that it retrieves for the positive class come first, by what
-they add: they are single receptors that were tested, and a response tells nothing about them. Of a sequence that
-several repertoires have, the highest score counts. Those that no positive repertoire has come last: what is implanted,
-or selected, is in positive repertoires only, and half of what looks like it by chance is not.
+`deeprc.nn.contributions`, which unlike its contribution does not ask what else is in its repertoire, and the weights of
+its 4-mers in the reading of composition; by a logistic regression the sum of the coefficients of its k-mers and genes;
+by public clones minus the logarithm of its p-value. If DeepRC has a memory of clones, the sequences that it retrieves
+for the positive class come first, by what they add: they are single receptors that were tested, and a response tells
+nothing about them. Of a sequence that several repertoires have, the highest score counts. Those that no positive
+repertoire has come last: what is implanted, or selected, is in positive repertoires only, and half of what looks like
+it by chance is not.
 
 Letters: B repertoires, N sequences of one, n some of a container, P patterns of places, M k-mers of a pattern.
 """
@@ -30,7 +31,9 @@ from deeprc.datasets.clones import gene_fields, shared_clones, take_sequences
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.sequence_hash import hash_rows
 from deeprc.estimators import RepertoireClassifier
+from deeprc.nn.readings import as_array
 from deeprc.readings.clones import CloneReading
+from deeprc.readings.composition import CompositionReading, K
 from deeprc.training.estimator import DeepRCClassifier
 
 __all__ = ["ranked_sequences", "sequence_scores"]
@@ -144,10 +147,22 @@ def _retrieved(
 def sequence_scores(estimator: RepertoireClassifier, X: RepertoireDataset, position: int) -> Floats:
     """Return what each sequence of X[position] says for the positive class, (N,); see `ranked_sequences`."""
     if isinstance(estimator, DeepRCClassifier):
-        return estimator.model_.score_sequences(X, position).responses[:, 0]
+        return _responses(estimator, X, position)
     if isinstance(estimator, LogisticRegression | GappedKmerLogisticRegression):
         return _coefficient_sums(estimator, X[position])
     return np.zeros(len(X[position]))  # public clones: a sequence that no other repertoire has
+
+
+def _responses(estimator: DeepRCClassifier, X: RepertoireDataset, position: int) -> Floats:
+    """Return the output of DeepRC, (N,), up to a constant, if all sequences were this one; without genes and clones."""
+    model = estimator.model_
+    responses, readings = model.score_sequences(X, position).responses[:, 0], model.network.readings
+    for gain, reading in () if readings is None else zip(readings.gains[:, 0].tolist(), readings, strict=True):
+        if isinstance(reading, CompositionReading):
+            weights = as_array(reading.kmer_weights[:1])
+            sums = _kmer_sums(X[position], [tuple(range(K))], weights)
+            responses = responses + gain * np.concatenate([np.zeros(0), *sums])
+    return responses
 
 
 def _coefficient_sums(estimator: LogisticRegression | GappedKmerLogisticRegression, repertoire: Repertoire) -> Floats:
