@@ -101,7 +101,7 @@ class _BoostedTrees(RepertoireEstimator):
         for name, low in (("n_components", 0), ("n_selected", 0), ("max_iter", 1), ("min_samples_leaf", 1)):
             check_whole_number(name, getattr(self, name), low=low)
         check_whole_number("max_leaf_nodes", self.max_leaf_nodes, low=2)
-        check_whole_number("seed", self.seed, low=0)
+        check_whole_number("seed", self.seed, low=0, high=2**32 - 1)
         check_positive("learning_rate", self.learning_rate)
         gapped_offsets(_SELECTED_K, self.max_gap)
 

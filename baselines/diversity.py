@@ -7,12 +7,14 @@ Letters: B repertoires, M clones of a repertoire, A different abundances in it, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.baselines.linear import PenalisedClassifier, RidgeRegressor
+from deeprc.baselines.parameters import check_whole_number
 from deeprc.compilation import njit
 from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.cache import Arrays, cached
@@ -80,6 +82,10 @@ class _DiversityFeatures(RepertoireEstimator):
 
     def _rows(self, X: RepertoireDataset) -> NDArray[np.float64]:
         return diversity_table(X, self.depth_)
+
+    def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
+        super()._restore(arrays, values)
+        check_whole_number("depth", self.depth_)
 
 
 class Diversity(_DiversityFeatures, PenalisedClassifier):

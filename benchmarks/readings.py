@@ -104,6 +104,10 @@ def _trainer(dataset: RepertoireDataset, n_clones: int, has_readings: bool) -> T
         readings = [_composition(dataset), _memory(dataset, n_clones)]
         trainer.network.attach_readings(readings)
         trainer._make_ready()
+        assert trainer._batches.readings is not None
+        trainer._batches.readings.at(
+            torch.arange(len(dataset))
+        )  # as in training, which knows the scores it learned from
     trainer.network.train()
     return trainer
 

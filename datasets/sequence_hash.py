@@ -1,6 +1,7 @@
 """Hashes of sequences with their genes, and the comparison of two sequences: compiled code finds clones by them.
 
-A hash alone decides nothing: where two hashes are equal, the sequences are compared. The hash is Zobrist's: the
+Where two hashes are equal, the sequences are compared; only the ranking of `deeprc airr-ml` takes sequences with equal
+hashes for one. The hash is Zobrist's: the
 exclusive or of random bits of each residue at its position, and of the length and the genes. So a hash without one
 residue, or of every second residue, costs next to nothing.
 """
@@ -19,7 +20,7 @@ from deeprc.datasets.sequences import SequenceArrays
 
 __all__ = ["are_equal", "hash_halves", "hash_row", "hash_rows", "hash_shape", "leave_out"]
 
-_POSITIONS, _CODES = 128, 32  # powers of 2; positions and codes beyond them share the bits of others
+_POSITIONS, _CODES = 256, 32  # powers of 2; positions and codes beyond them share the bits of others
 _LEFT_OUT = _CODES - 1  # stands for a residue that is left out
 _BITS = words(0, np.arange(_POSITIONS * _CODES)).reshape(_POSITIONS, _CODES)
 

@@ -54,9 +54,10 @@ PROBABILITY_COLUMNS = ["Method", "Brier score", "Log loss", "Calibration error"]
 """The headings of the table of probabilities."""
 
 PROBABILITY_LEGEND = (
-    "Of all test repertoires together; lower is better. Probabilities are calibrated by the validation fold. The base "
-    "rate knows only how frequent each class is. Calibration error: root mean square difference of "
-    "probabilities to the share that came true, in at most 10 bins, without what chance adds (0: no more than chance)."
+    "Of all test repertoires together; lower is better. Probabilities are calibrated by the validation fold; a method "
+    "that learns from this fold calibrates its own. The base rate knows only how frequent each class is. Calibration "
+    "error: root mean square difference of probabilities to the share that came true, in at most 10 bins, without what "
+    "chance adds (0: no more than chance)."
 )
 """What the numbers of the table of probabilities are."""
 

@@ -17,6 +17,7 @@ from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from deeprc.errors import InputError
 from deeprc.files import read_limited
+from deeprc.targets import class_texts, counted_classes
 from deeprc.tasks import Task, labels
 from deeprc.training.fold import number_groups
 
@@ -98,10 +99,10 @@ class SplitOptions:
             raise InputError(f"`folds={folds}` `fold={fold}`: expected at least 3 folds and a fold from 0 to folds - 1")
         if self.test is not None and "=" not in self.test:
             raise InputError(f"`test={self.test}`: expected COLUMN=VALUE")
-        if validation_fold is not None and (not 0 <= validation_fold < folds or validation_fold == fold):
-            raise InputError(
-                f"`validation_fold={validation_fold}`: expected a fold from 0 to {folds - 1} other than `fold={fold}`"
-            )
+        tested = fold if self.test is None else None
+        if validation_fold is not None and (not 0 <= validation_fold < folds or validation_fold == tested):
+            other = "" if tested is None else f" other than `fold={fold}`"
+            raise InputError(f"`validation_fold={validation_fold}`: expected a fold from 0 to {folds - 1}{other}")
 
 
 def make_split(
@@ -159,9 +160,9 @@ def make_split(
         )
     for side, rows in (("test", test), ("validation", validation), ("training", train)):
         if tasks[0].kind != "regression" and len(np.unique(strata[rows][strata[rows] >= 0])) < 2:
-            logger.warning(
-                "the %s side has one class of %r only; try another `seed` or fewer `folds`", side, tasks[0].name
-            )
+            named = side == "test" and options.test is not None
+            advice = f"`test={options.test}` says so" if named else "try another `seed` or fewer `folds`"
+            logger.warning("the %s side has one class of %r only; %s", side, tasks[0].name, advice)
     return Split(train, validation, test)
 
 
@@ -172,9 +173,11 @@ def _are_of_test_part(metadata: pd.DataFrame, test: str | None, source: str) -> 
     column, _, value = test.partition("=")
     if column not in metadata:
         raise InputError(f"{source}: no column {column!r} for `test`; columns: {', '.join(map(str, metadata.columns))}")
-    found = (metadata[column].notna() & (metadata[column].astype(str) == value)).to_numpy(np.bool_)
+    texts = class_texts(metadata[column])
+    found = np.array([text == value for text in texts], np.bool_)
     if not found.any():
-        raise InputError(f"{source}: `test={test}`: no repertoire has this value")
+        counted = counted_classes(metadata[column])
+        raise InputError(f"{source}: `test={test}`: no repertoire has this value; {column} has {counted or 'none'}")
     return found
 
 

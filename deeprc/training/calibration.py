@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from statistics import fmean
+from statistics import fmean, harmonic_mean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -67,12 +67,14 @@ def calibrate_tasks(
 
 
 def mean_calibration(tasks: Sequence[Task]) -> Calibration:
-    """Return the calibration of the mean output of several models, from their tasks: the mean slope and intercept.
+    """Return the calibration of the mean output of several models, from their tasks.
 
-    If the models' outputs agree, the result is the mean of their calibrated log-odds.
+    The slope is the harmonic mean. If the models' calibrated log-odds agree, the mean output has the same log-odds,
+    however different the scales of the outputs are.
     """
     each = [task.calibration for task in tasks]
-    return Calibration(fmean(one.slope for one in each), fmean(one.intercept for one in each))
+    slope = harmonic_mean([one.slope for one in each])
+    return Calibration(slope, slope * fmean(one.intercept / one.slope for one in each))
 
 
 def describe_calibration(tasks: Sequence[Task]) -> list[dict[str, float]]:

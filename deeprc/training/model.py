@@ -290,8 +290,8 @@ class Ensemble(Model):
     Attributes
     ----------
     tasks
-        What is predicted; numbers are scaled by the mean of what the members scale by, and the calibration is the mean
-        of theirs.
+        What is predicted; numbers are scaled by the mean of what the members scale by, and `mean_calibration` joins
+        their calibrations.
     models
         The members, at least one.
     """

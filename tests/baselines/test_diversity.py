@@ -138,6 +138,12 @@ def test_clonal_repertoires_are_told_apart(tmp_path: Path) -> None:
     assert np.array_equal(model.predict(cohort[20:]), y[20:])
     numbers = DiversityRidge(C=10).fit(cohort[:20], y[:20]).predict(cohort[20:])
     assert np.array_equal(numbers > 0.5, y[20:] == 1)
+    model.depth_ = 0
+    model.save(tmp_path / "damaged.safetensors")
+    with pytest.raises(
+        InputError, match=r"damaged\.safetensors.*depth: expected a whole number of at least 1, found 0"
+    ):
+        Diversity.load(tmp_path / "damaged.safetensors")
 
 
 def test_a_cohort_without_abundances_is_refused(tmp_path: Path) -> None:

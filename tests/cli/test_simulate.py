@@ -200,5 +200,8 @@ def test_the_test_part_of_a_cohort_is_tested(deeprc: Run, tmp_path: Path) -> Non
     assert len(tested) == 12
     assert load_run(run).settings.test == "part=test"
     code, _, errors = deeprc("train", cohort, "--target", "status", "--test", "part=new", "--output", tmp_path / "b")
-    assert (code, errors.strip()) == (2, f"Error: {cohort}: --test part=new: no repertoire has this value")
+    assert (code, errors.strip()) == (
+        2,
+        f"Error: {cohort}: --test part=new: no repertoire has this value; part has test (12), train (48)",
+    )
     assert not (tmp_path / "b").exists()

@@ -63,12 +63,18 @@ def test_a_part_of_the_cohort_may_be_for_testing() -> None:
     assert sorted(validated) == [i for i in range(45) if i != 1]
 
 
+def test_the_part_for_testing_is_named_by_a_whole_number_where_values_are_missing() -> None:
+    metadata = cohort().assign(batch=[np.nan if i == 3 else 1 + (i >= 45) for i in range(60)])
+    split = make_split(metadata, parse_tasks(["status=pos"], metadata), SplitOptions(test="batch=2", validation_fold=0))
+    assert split.test.tolist() == list(range(45, 60))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"test": "part"}, "`test=part`: expected COLUMN=VALUE"),
         ({"test": "site=b"}, "no column 'site' for `test`; columns: status, Patient ID, age, part"),
-        ({"test": "part=c"}, "`test=part=c`: no repertoire has this value"),
+        ({"test": "part=c"}, "`test=part=c`: no repertoire has this value; part has a \\(45\\), b \\(15\\)"),
         ({"test": "part=b", "group_by": "Patient ID"}, "divides repertoires that 'Patient ID' keeps together"),
     ],
 )

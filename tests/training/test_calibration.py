@@ -149,6 +149,10 @@ def test_what_does_not_fit_a_target_is_refused() -> None:
             with_calibration(TASKS, {"calibration": described}, "file")
 
 
-def test_the_calibration_of_several_models_is_their_mean() -> None:
-    one, two = (replace(TASKS[0], calibration=each) for each in (Calibration(0.5, 1.0), Calibration(1.5, -2.0)))
-    assert mean_calibration([one, two]) == Calibration(1.0, -0.5)
+def test_models_that_agree_have_the_same_log_odds_together() -> None:
+    calibrations = Calibration(0.25, 1.0), Calibration(2.5, -2.0)
+    log_odds = np.array([-3.0, 0.5, 2.0])
+    outputs = np.mean([(log_odds - each.intercept) / each.slope for each in calibrations], axis=0)
+    together = mean_calibration([replace(TASKS[0], calibration=each) for each in calibrations])
+    assert together.slope == pytest.approx(2 / (1 / 0.25 + 1 / 2.5))
+    np.testing.assert_allclose(together.slope * outputs + together.intercept, log_odds)
