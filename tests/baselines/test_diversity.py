@@ -141,7 +141,7 @@ def test_clonal_repertoires_are_told_apart(tmp_path: Path) -> None:
     model.depth_ = 0
     model.save(tmp_path / "damaged.safetensors")
     with pytest.raises(
-        InputError, match=r"damaged\.safetensors.*depth: expected a whole number of at least 1, found 0"
+        InputError, match=r"damaged.*depth: expected a whole number of at least 1, found 0"
     ):
         Diversity.load(tmp_path / "damaged.safetensors")
 
