@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from deeprc.airr_ml.ranking import sequence_scores
 from deeprc.config import load_config
 from deeprc.datasets.dataset import open_dataset
 from deeprc.datasets.simulation import load_recipe
@@ -21,6 +22,7 @@ from deeprc.evaluation.splits import SplitOptions, make_split
 from deeprc.runs.ensemble import RunEnsemble
 from deeprc.runs.experiment import train_run
 from deeprc.tasks import parse_tasks
+from deeprc.training.estimator import DeepRCClassifier
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 SMALL = ["n_repertoires=40", "sizes.mean=100", "sizes.sd=15", "sizes.minimum=1"]
@@ -118,11 +120,13 @@ def test_deeprc_is_trained_as_by_deeprc_train(call: Call, tmp_path: Path) -> Non
     assert job["validation_auc"] == pytest.approx(best["validation_auc"])
     assert (job["updates"], job["best_update"]) == (4, best["update"])
     learned = open_dataset(tmp_path / "own.h5").select([*run.splits["train"], *run.splits["validation"]])
+    classifier = DeepRCClassifier()
+    classifier.model_ = run.model
     told: dict[str, float] = {}  # of each sequence of positive repertoires its best response
     truth = set()
     for position, repertoire in enumerate(learned):
         if repertoire.metadata["status"] == "positive":
-            responses = run.model.score_sequences(learned, position).responses[:, 0]
+            responses = sequence_scores(classifier, learned, position)
             texts = repertoire.sequences.decode()
             for text, response, witness in zip(texts, responses, repertoire.witness, strict=True):
                 told[text] = max(told.get(text, -np.inf), response)

@@ -140,9 +140,7 @@ def test_clonal_repertoires_are_told_apart(tmp_path: Path) -> None:
     assert np.array_equal(numbers > 0.5, y[20:] == 1)
     model.depth_ = 0
     model.save(tmp_path / "damaged.safetensors")
-    with pytest.raises(
-        InputError, match=r"damaged.*depth: expected a whole number of at least 1, found 0"
-    ):
+    with pytest.raises(InputError, match=r"damaged.*depth: expected a whole number of at least 1, found 0"):
         Diversity.load(tmp_path / "damaged.safetensors")
 
 

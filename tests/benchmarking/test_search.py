@@ -184,7 +184,7 @@ def test_the_papers_search_of_deeprc() -> None:
     found = [(each["overrides.n_kernels"], each["overrides.kernel_size"]) for each in search.settings([0])]
     assert set(found) == expected
     assert len(found) == 18
-    assert fixed == {"config": "paper"}
+    assert fixed == {"config": "paper", "overrides.calibrate": True}
     config = load_config("paper", {"n_kernels": 256, "kernel_size": 7})
     assert (config.network.n_kernels, config.network.kernel_size) == (256, 7)
     assert (config.network.n_key_layers, config.network.key_units) == (2, 32)

@@ -63,14 +63,15 @@ def test_log_odds_and_numbers_are_the_means_of_the_runs(runs: list[Run], cohort:
         (np.log(p / (1 - p)) - c.intercept) / c.slope
         for p, c in zip((values(m, "status=case") for m in members), own, strict=True)
     ]
-    slope, intercept = np.mean([c.slope for c in own]), np.mean([c.intercept for c in own])
+    slope = 1 / np.mean([1 / c.slope for c in own])
+    intercept = slope * np.mean([c.intercept / c.slope for c in own])
     assert slope != 1
     odds = slope * np.mean(odds, axis=0) + intercept
     np.testing.assert_allclose(values(table, "status=case"), 1 / (1 + np.exp(-odds)), rtol=1e-5)
 
     classes = [f"grade={name}" for name in runs[0].tasks[1].classes]
     logs = [[np.log(values(m, name)) / c.slope for name in classes] for m, c in zip(members, each, strict=True)]
-    logs = np.mean([c.slope for c in each]) * np.mean(logs, axis=0)
+    logs = np.mean(logs, axis=0) / np.mean([1 / c.slope for c in each])
     expected = np.exp(logs) / np.exp(logs).sum(axis=0)
     np.testing.assert_allclose([values(table, name) for name in classes], expected, rtol=1e-5)
 

@@ -343,6 +343,7 @@ def test_more_repertoires_than_rows(table: CarrierTable) -> None:
         Cohort(5, background=LOOPS, signals=(table,))
 
 
+@pytest.mark.slow
 def test_the_real_table(real_data: Path) -> None:
     path = real_data / "emerson2017" / "featureDetect.1e-4.CMV.sampleFeatures.tsv"
     cohort, _ = load_recipe("cmv-like", carriers=path)
