@@ -18,8 +18,9 @@ from deeprc.baselines.parameters import check_whole_number
 from deeprc.compilation import njit
 from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.cache import Arrays, cached
-from deeprc.datasets.clones import clone_abundances, gene_fields
+from deeprc.datasets.clones import gene_fields
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.distinct import clone_abundances
 from deeprc.errors import InputError
 from deeprc.estimators import RepertoireEstimator
 

@@ -97,7 +97,7 @@ def _sum_leaves(
     for row in range(len(rows)):
         for tree in range(len(starts) - 1):
             node = starts[tree]
-            while features[node] != -1:
+            while features[node] != _LEAF:
                 goes_left = rows[row, features[node]] <= thresholds[node]
                 node = starts[tree] + (left[node] if goes_left else right[node])
             total[row] += values[node]

@@ -193,7 +193,7 @@ def _summary(jobs: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (cohort, _), part in jobs.groupby(["cohort", "entry"], sort=False):
         low, high = auc_interval(part["auc"].mean(), part["n_positive"], part["n_negative"])
-        some = (*MEASURES, "seeded_kernels", "updates")  # not every method has them
+        optional = (*MEASURES, "seeded_kernels", "updates")  # not every method has them
         rows.append(
             {
                 "cohort": cohort,
@@ -204,7 +204,7 @@ def _summary(jobs: pd.DataFrame) -> pd.DataFrame:
                 "ci_low": low,
                 "ci_high": high,
                 "to_known_motif": part["to_known_motif"].mean(),
-                **{name: part[name].astype(float).mean() if name in part else np.nan for name in some},
+                **{name: part[name].astype(float).mean() if name in part else np.nan for name in optional},
                 "seconds": part["seconds"].mean(),
             }
         )

@@ -9,7 +9,7 @@ Letters: B repertoires, N sequences, M clones, E pairs of a clone and a repertoi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -25,16 +25,15 @@ from deeprc.compilation import njit
 from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.cache import Arrays, cached
 from deeprc.datasets.container import Container
-from deeprc.datasets.dataset import Repertoire, RepertoireDataset
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.distinct import count_distinct
 from deeprc.datasets.sequence_hash import are_equal, hash_row, hash_rows
 from deeprc.datasets.sequences import GENE_FIELDS, SequenceArrays, Sequences
 from deeprc.errors import InputError
 
 __all__ = [
     "Clones",
-    "clone_abundances",
     "content_hashes",
-    "count_distinct",
     "distinct_clones",
     "gene_fields",
     "group_clones",
@@ -167,40 +166,6 @@ def _count_all_distinct(whole: RepertoireDataset, fields: list[str]) -> Arrays:
         return {"counts": np.array(list(threads.map(partial(count_distinct, fields=fields), whole)), np.int64)}
 
 
-def count_distinct(repertoire: Repertoire, fields: Collection[str], hashes: NDArray[np.uint64] | None = None) -> int:
-    """Return how many different clones a repertoire of N sequences has; see `distinct_clones`.
-
-    `hashes` are those that `hash_rows` computes with these genes, (N,), if they are known.
-    """
-    sequences = repertoire.container.sequences.arrays(fields)
-    rows, row_bits = np.arange(repertoire.start, repertoire.stop), np.uint64(repertoire.stop.bit_length())
-    keys = _sort_by_hash(hash_rows(sequences, rows) if hashes is None else hashes, rows, row_bits)
-    return len(keys) - int(_count_repeats(sequences, keys, row_bits))
-
-
-def clone_abundances(repertoire: Repertoire, fields: Collection[str]) -> NDArray[np.int64]:
-    """Return the sum of the counts of each different clone of a repertoire, (M,), in no particular order.
-
-    `fields` are the genes that belong to a clone, as in `shared_clones`. The sequences of a container from
-    `deeprc preprocess` are clones already, unless it was told not to merge rows.
-    """
-    part = repertoire.sequences
-    sequences = part.arrays(fields)
-    rows, row_bits = np.arange(len(part)), np.uint64(len(part).bit_length())
-    keys = _sort_by_hash(hash_rows(sequences, rows), rows, row_bits)
-    abundances = part.counts[keys & ((np.uint64(1) << row_bits) - np.uint64(1))].astype(np.int64)
-    _merge_repeats(sequences, keys, row_bits, abundances)
-    return np.asarray(abundances[abundances > 0])
-
-
-def _sort_by_hash(hashes: NDArray[np.uint64], rows: NDArray[np.int64], row_bits: np.uint64) -> NDArray[np.uint64]:
-    """Return keys of sequences in rising order: the lower bits of the hash above, `row_bits` bits of the row below."""
-    keys: NDArray[np.uint64] = hashes << row_bits
-    keys |= rows.view(np.uint64)
-    keys.sort()
-    return keys
-
-
 class _KeyLayout(NamedTuple):
     """How a sequence's key is made, and in which piece of the hashes it lies.
 
@@ -318,37 +283,6 @@ def _write_keys(
         if 0 <= piece < len(targets):
             keys[targets[piece]] = (value << layout.row_bits) | uint64(row)
             targets[piece] += 1
-
-
-@njit(nogil=True)
-def _count_repeats(sequences: SequenceArrays, keys: NDArray[np.uint64], row_bits: Any) -> int:
-    """Return how many sequences of sorted keys equal an earlier one."""
-    row_mask = (uint64(1) << row_bits) - uint64(1)
-    n = 0
-    for later in range(1, len(keys)):
-        earlier = later - 1
-        while earlier >= 0 and keys[earlier] >> row_bits == keys[later] >> row_bits:
-            if are_equal(sequences, np.int64(keys[earlier] & row_mask), sequences, np.int64(keys[later] & row_mask)):
-                n += 1
-                break
-            earlier -= 1
-    return n
-
-
-@njit(nogil=True)
-def _merge_repeats(
-    sequences: SequenceArrays, keys: NDArray[np.uint64], row_bits: Any, abundances: NDArray[np.int64]
-) -> None:
-    """Add the abundance of each sequence of sorted keys that equals an earlier one to that one, and make it 0."""
-    row_mask = (uint64(1) << row_bits) - uint64(1)
-    for later in range(len(keys) - 1, 0, -1):
-        earlier = later - 1
-        while earlier >= 0 and keys[earlier] >> row_bits == keys[later] >> row_bits:
-            if are_equal(sequences, np.int64(keys[earlier] & row_mask), sequences, np.int64(keys[later] & row_mask)):
-                abundances[earlier] += abundances[later]
-                abundances[later] = 0
-                break
-            earlier -= 1
 
 
 @njit(nogil=True)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit, log_softmax, softmax
 
-__all__ = ["IDENTITY", "Calibration", "calibrate_probabilities", "fit_calibration", "fit_temperature"]
+__all__ = ["IDENTITY", "Calibration", "calibrate_probabilities", "fit_calibration", "fit_temperature", "platt_loss"]
 
 _PRIOR_SD = 0.5
 _MAX_LOG_SLOPE = 5.0
@@ -21,6 +21,7 @@ _MAX_INTERCEPT = 50.0
 _SMALLEST = 1e-12
 
 Floats = NDArray[np.float64]
+Loss = Callable[[float, float], tuple[float, float, float]]
 
 
 @dataclass(frozen=True)
@@ -61,18 +62,26 @@ def fit_calibration(log_odds: Floats, positive: NDArray[np.bool_]) -> Calibratio
     positive
         The labels, (B,). If they are all the same, nothing is changed.
     """
-    n_positive, n_negative = int(positive.sum()), int((~positive).sum())
-    if not (n_positive and n_negative):
+    if positive.all() or not positive.any():
         return IDENTITY
+    return _minimise(platt_loss(log_odds, positive))
+
+
+def platt_loss(scores: Floats, positive: NDArray[np.bool_]) -> Loss:
+    """Return the cross entropy with Platt's targets, see `fit_calibration`, of scores with labels, (B,) each.
+
+    It is a function of a slope and an intercept, which gives its value and both derivatives.
+    """
+    n_positive, n_negative = int(positive.sum()), int((~positive).sum())
     target = np.where(positive, (n_positive + 1) / (n_positive + 2), 1 / (n_negative + 2))
 
     def loss(slope: float, intercept: float) -> tuple[float, float, float]:
-        scaled = slope * log_odds + intercept
-        residual = expit(scaled) - target
-        value = float(np.sum(np.logaddexp(0, scaled) - target * scaled))
-        return value, float(residual @ log_odds), float(residual.sum())
+        log_odds = slope * scores + intercept
+        residual = expit(log_odds) - target
+        value = float(np.sum(np.logaddexp(0, log_odds) - target * log_odds))
+        return value, float(residual @ scores), float(residual.sum())
 
-    return _minimise(loss)
+    return loss
 
 
 def fit_temperature(logits: Floats, classes: NDArray[np.int64]) -> Calibration:
@@ -101,7 +110,7 @@ def fit_temperature(logits: Floats, classes: NDArray[np.int64]) -> Calibration:
     return _minimise(loss)
 
 
-def _minimise(loss: Callable[[float, float], tuple[float, float, float]]) -> Calibration:
+def _minimise(loss: Loss) -> Calibration:
     """Return the slope and intercept of the smallest loss with the prior; `loss` gives its value and derivatives."""
 
     def penalised(parameters: Floats) -> tuple[float, Floats]:

@@ -20,6 +20,7 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from deeprc.calibration import platt_loss
 from deeprc.datasets.cache import repertoire_digests
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import parse_json, to_plain, validate
@@ -365,20 +366,16 @@ class RepertoireRegressor(RegressorMixin, RepertoireEstimator):  # type: ignore[
 def fit_platt_scaling(scores: NDArray[np.float64], positive: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return the slope and the intercept, (2,), that turn scores, (B,), into log-odds; the slope is not negative.
 
-    The targets are (n+ + 1) / (n+ + 2) and 1 / (n- + 2) instead of 1 and 0, where n+ and n- are the numbers of positive
-    and negative repertoires (Platt 1999).
+    They minimise `deeprc.calibration.platt_loss` (Platt 1999), without a prior.
     """
-    n_positive, n_negative = int(positive.sum()), int((~positive).sum())
-    target = np.where(positive, (n_positive + 1) / (n_positive + 2), 1 / (n_negative + 2))
     centre, spread = float(scores.mean()), float(scores.std()) or 1.0
-    standard = (scores - centre) / spread
+    loss = platt_loss((scores - centre) / spread, positive)
 
-    def loss(parameters: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        log_odds = parameters[0] * standard + parameters[1]
-        residual = expit(log_odds) - target
-        value = float(np.sum(np.logaddexp(0, log_odds) - target * log_odds))
-        return value, np.array([residual @ standard, residual.sum()])
+    def with_gradient(parameters: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        value, *gradient = loss(*parameters)
+        return value, np.array(gradient)
 
-    prior = float(np.log((n_positive + 1) / (n_negative + 1)))
-    found = minimize(loss, np.array([0.0, prior]), jac=True, bounds=[(0, None), (None, None)], method="L-BFGS-B").x
+    prior = float(np.log((int(positive.sum()) + 1) / (int((~positive).sum()) + 1)))
+    start, bounds = np.array([0.0, prior]), [(0, None), (None, None)]
+    found = minimize(with_gradient, start, jac=True, bounds=bounds, method="L-BFGS-B").x
     return np.array([found[0] / spread, found[1] - found[0] * centre / spread])

@@ -26,9 +26,9 @@ from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clone_neighbours import NeighbourSearch
 from deeprc.datasets.clone_set import CloneSet
-from deeprc.datasets.clones import count_distinct
 from deeprc.datasets.container_check import MAX_LENGTH
 from deeprc.datasets.dataset import Repertoire
+from deeprc.datasets.distinct import count_distinct
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.errors import InputError
 from deeprc.nn.readings import Reading, as_array

@@ -17,7 +17,6 @@ from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.clones import (
     Clones,
     content_hashes,
-    count_distinct,
     distinct_clones,
     gene_fields,
     group_clones,
@@ -26,6 +25,7 @@ from deeprc.datasets.clones import (
 )
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.distinct import count_distinct
 from deeprc.datasets.sequence_hash import hash_rows
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation import Cohort, GermlineBackground, SimulatedDataset, Sizes, write_container
