@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 __all__ = [
     "AMINO_ACIDS",
     "INVALID",
+    "MAX_LENGTH",
     "decode",
     "decode_many",
     "encode",
@@ -25,6 +26,9 @@ AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
 
 INVALID = 255
 """The index of every character that is not one of the 20 amino acids in upper or lower case."""
+
+MAX_LENGTH = 255
+"""Residues of the longest sequence; tables of positions grow with the square of it."""
 
 _ROWS_AT_ONCE = 1 << 16
 _LETTERS = np.frombuffer(AMINO_ACIDS.encode(), dtype=np.uint8)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.datasets.alphabet import AMINO_ACIDS, MAX_LENGTH
 from deeprc.datasets.hdf5 import BlockCheck
 from deeprc.documents import parse_json, read_text
 from deeprc.errors import InputError
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from deeprc.datasets.container import Container
 
 __all__ = [
-    "MAX_LENGTH",
     "cache_folder",
     "check_contents",
     "is_checked",
@@ -34,9 +33,6 @@ __all__ = [
     "remember_checked",
     "trust",
 ]
-
-MAX_LENGTH = 255
-"""Residues of a sequence; tables of positions grow with the square of the longest."""
 
 _WORTH_REMEMBERING = 1 << 26
 """Bytes of a container; a smaller one is checked again in a moment."""

@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import DTypeLike, NDArray
 
-from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.alphabet import MAX_LENGTH, offsets_of
 from deeprc.datasets.categorical import Categorical, extend_vocabulary
-from deeprc.datasets.container_check import MAX_LENGTH, trust
+from deeprc.datasets.container_check import trust
 from deeprc.datasets.container_file import (
     HDF5_LAYOUT,
     HDF5Target,

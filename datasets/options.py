@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields
 from operator import index
 from typing import get_args
 
+from deeprc.datasets.alphabet import MAX_LENGTH
 from deeprc.datasets.cleaning import Cleaning, Merge
-from deeprc.datasets.container_check import MAX_LENGTH
 from deeprc.datasets.genes import LOCI
 from deeprc.datasets.readers import Reader, choose_reader
 from deeprc.errors import InputError

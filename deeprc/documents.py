@@ -18,7 +18,6 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-import numpy as np
 import yaml
 
 from deeprc.errors import InputError
@@ -69,6 +68,8 @@ _SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxdict = 2, 3, 3
 
 def to_plain(value: Any) -> Any:
     """Convert numpy's numbers, booleans and arrays in a value, at any depth, to Python's, for YAML and JSON."""
+    import numpy as np  # here, since the command line's help reads presets and needs no numpy
+
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):

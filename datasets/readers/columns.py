@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.csv
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import offsets_of
@@ -15,6 +14,9 @@ from deeprc.datasets.raw_texts import RawTexts
 from deeprc.datasets.readers.layout import Header
 from deeprc.datasets.readers.text import decode_name, lines_in_blocks, ragged_row
 from deeprc.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = [
     "check_columns",
@@ -30,11 +32,15 @@ _SMALL_BYTES = 1 << 14
 
 def factorize(values: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return a code for each of N values, (N,): the different values are numbered from 0 as they first occur."""
+    import pyarrow as pa
+
     return _factorize_arrow(pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)]))
 
 
 def factorize_texts(letters: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return a code for each of N texts that lie end to end, (N,), as `factorize` does."""
+    import pyarrow as pa
+
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(letters)]
     return _factorize_arrow(pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers))
 
@@ -92,6 +98,9 @@ def _joined(parts: list[NDArray[np.int32]]) -> NDArray[np.int32]:
 
 
 def _tables(header: Header, texts: set[int], coded: set[int]) -> Iterator[tuple[pa.Table, bool]]:
+    import pyarrow as pa
+    import pyarrow.csv
+
     positions = sorted(texts | coded)
     repeated = pa.dictionary(pa.int32(), pa.binary())
     convert = pyarrow.csv.ConvertOptions(
@@ -137,6 +146,8 @@ def _small_table(block: bytes, header: Header, positions: Sequence[int], texts: 
 
     To call the parser takes a thousand times what it needs for ten rows, and a cohort may have many such files.
     """
+    import pyarrow as pa
+
     if b"\r" in block:
         return None
     rows = [line.split(header.delimiter.encode()) for line in block.split(b"\n") if line]
@@ -151,6 +162,8 @@ def _small_table(block: bytes, header: Header, positions: Sequence[int], texts: 
 
 def _binary_array(values: Sequence[bytes]) -> pa.BinaryArray:
     """Return values as Arrow holds them; `pa.array` and `pa.table` would import pandas."""
+    import pyarrow as pa
+
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum([len(value) for value in values], out=offsets[1:])
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(values))]

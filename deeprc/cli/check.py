@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from deeprc.cli.reading import file_bar, reading_options
+from deeprc.cli.progress import file_bar
+from deeprc.cli.reading import reading_options
 from deeprc.datasets.options import ReadingOptions
 from deeprc.errors import InputError
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from deeprc.cli.reading import file_bar, reading_options
+from deeprc.cli.progress import file_bar
+from deeprc.cli.reading import reading_options
 from deeprc.datasets.options import ReadingOptions
-from deeprc.datasets.preprocessing import preprocess as preprocess_cohort
 
 __all__ = ["preprocess"]
 
@@ -49,6 +49,8 @@ def preprocess(
     Example:
       deeprc preprocess repertoires/ --metadata metadata.tsv --output cohort.h5
     """
+    from deeprc.datasets.preprocessing import preprocess as preprocess_cohort
+
     with file_bar() as show:
         report = preprocess_cohort(
             sources, metadata, output, options=reading(), skip_bad_files=skip_bad_files, jobs=jobs, progress=show

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from deeprc.training.state import TrainingState
 
-__all__ = ["bar", "training_bar"]
+__all__ = ["bar", "file_bar", "training_bar"]
 
 _Item = TypeVar("_Item")
 _SHOW_SECONDS = 0.3
@@ -24,6 +24,18 @@ _SHOW_SECONDS = 0.3
 def bar(items: Iterable[_Item], unit: str) -> Iterable[_Item]:
     """Show a progress bar on a terminal's standard error while the items are used up."""
     return tqdm(items, unit=unit, leave=False, disable=not sys.stderr.isatty())
+
+
+@contextmanager
+def file_bar() -> Iterator[Callable[[int, int], None]]:
+    """Yield a function that shows on a terminal how many of all files are done."""
+    with tqdm(unit="file", disable=not sys.stderr.isatty()) as progress:
+
+        def show(done: int, total: int) -> None:
+            progress.total = total
+            progress.update(done - progress.n)
+
+        yield show
 
 
 @contextmanager

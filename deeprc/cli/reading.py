@@ -1,22 +1,20 @@
-"""What the commands share that read repertoire files: options, and the progress bar."""
+"""The options that commands share which read repertoire files."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import fields
 from functools import partial, wraps
 from typing import Any
 
 import click
 
-from deeprc.datasets.container_check import MAX_LENGTH
+from deeprc.datasets.alphabet import MAX_LENGTH
 from deeprc.datasets.genes import LOCI
 from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.readers import FORMATS
 
-__all__ = ["file_bar", "reading_options"]
+__all__ = ["reading_options"]
 
 _OPTIONS: tuple[Callable[..., Any], ...] = (
     click.option(
@@ -95,17 +93,3 @@ def reading_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in reversed(_OPTIONS):
         with_reading = option(with_reading)
     return with_reading
-
-
-@contextmanager
-def file_bar() -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that shows on a terminal how many of all files are done."""
-    from tqdm import tqdm
-
-    with tqdm(unit="file", disable=not sys.stderr.isatty()) as bar:
-
-        def show(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
-        yield show

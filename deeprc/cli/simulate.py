@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from deeprc.cli.reading import file_bar
+from deeprc.cli.progress import file_bar
 from deeprc.errors import InputError
 
 __all__ = ["simulate"]

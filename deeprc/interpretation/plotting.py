@@ -10,19 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import pandas as pd
 
 from deeprc.errors import InputError
-from deeprc.interpretation.figures.classes import class_places, drawn_classes, drawn_places
-from deeprc.tasks import Task
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
     from deeprc.datasets.dataset import RepertoireDataset
     from deeprc.interpretation.attributions import Attributions
     from deeprc.interpretation.survey import Direction, Survey, TopSequences
     from deeprc.runs.ensemble import RunEnsemble
+    from deeprc.tasks import Task
     from deeprc.training.model import Model
 
 __all__ = ["KINDS", "FigureOptions", "benchmark_curves", "class_names", "figure_of"]
@@ -174,6 +173,8 @@ def _attention(request: _Request) -> Figure:
 
 def _classes(request: _Request) -> tuple[dict[str, str], dict[str, int]]:
     """Return the class of each repertoire and the places of the classes; see `drawn_classes` and `drawn_places`."""
+    from deeprc.interpretation.figures.classes import drawn_places
+
     model, dataset, task = request.model, request.dataset, request.task
     labels = model.labels(dataset)[:, model.tasks.index(task)]
     return class_names(model, dataset, task), drawn_places(model.tasks, task, labels)
@@ -196,6 +197,7 @@ def _logos(request: _Request) -> Figure:
 
 def _kernels(request: _Request) -> Figure:
     from deeprc.interpretation.figures import kernels_figure
+    from deeprc.interpretation.figures.classes import class_places
 
     request.check_alone("each has kernels of its own; give one")
     direction, _, found = _attributed(request, _N_TOP)
@@ -320,6 +322,8 @@ def class_names(model: Model, dataset: RepertoireDataset, task: Task) -> dict[st
     InputError
         If no repertoire has a label.
     """
+    from deeprc.interpretation.figures.classes import drawn_classes
+
     labels = model.labels(dataset)[:, model.tasks.index(task)]
     if np.isnan(labels).all():
         raise InputError(f"{dataset.container.path}: no repertoire has a label for {task.name}")

@@ -22,11 +22,10 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.datasets.alphabet import AMINO_ACIDS, MAX_LENGTH
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clone_neighbours import NeighbourSearch
 from deeprc.datasets.clone_set import CloneSet
-from deeprc.datasets.container_check import MAX_LENGTH
 from deeprc.datasets.dataset import Repertoire
 from deeprc.datasets.distinct import count_distinct
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
