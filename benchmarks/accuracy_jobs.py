@@ -21,9 +21,10 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from deeprc.baselines.inner_folds import inner_folds
+from deeprc.benchmarking.cross_fitting import cross_fit
 from deeprc.benchmarking.jobs import job_key
 from deeprc.benchmarking.methods import Method, choose_methods
-from deeprc.benchmarking.search import Setting, path_parameter, with_setting, without_path
+from deeprc.benchmarking.search import Setting, path_parameter, with_setting
 from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import kmer_matrix
@@ -32,6 +33,7 @@ from deeprc.evaluation.auc_comparison import midrank_aucs
 from deeprc.evaluation.metrics import auc_interval
 from deeprc.evaluation.splits import Split
 from deeprc.files import write_text
+from deeprc.stacking import Stack
 from deeprc.training.fold import Fold
 from deeprc.training.model import TrainedModel
 from deeprc.training.state import TrainingState
@@ -48,6 +50,7 @@ METHODS: Mapping[str, str | None] = {
     "logistic": "logistic",
     "gapped": "gapped-logistic",
     "boosted": "boosted",
+    "stack": "stack",
     "svm": "svm-minmax",
     "burden": "burden-test",
     "public-clones": "public-clones",
@@ -273,11 +276,15 @@ def _fitted(
     setting, auc = _chosen(entry.method, X, y, entry.settings)
     estimator = with_setting(entry.method.estimator, setting)
     path = path_parameter(estimator)
+    donors = {} if source.groups is None else {"groups": source.groups[rows]}
     if path is None or can_rank(estimator):
-        scores = estimator.fit(X, y).decision_function(X_test)
+        given = donors if getattr(estimator, "uses_groups", False) else {}
+        scores = estimator.fit(X, y, **given).decision_function(X_test)
     else:  # without the calibration of probabilities, which the AUC does not need
         scores = estimator.decision_path(X, y, X_test, [estimator.get_params()[path]])[0]
     found = {"validation_auc": auc, "setting": setting, "seconds": time.perf_counter() - started}
+    if isinstance(estimator, Stack):
+        found |= {"validation_auc": estimator.auc_, "members": estimator.member_table().to_dict("index")}
     ranking = measure_ranking(estimator, source, X, y == 1) if can_rank(estimator) else {}
     return np.asarray(scores, np.float64), {**found, **ranking}
 
@@ -294,22 +301,5 @@ def _chosen(
     """Return the first setting with the highest mean AUC over inner folds, and that AUC; None where one is tried."""
     if len(settings) < 2:
         return settings[0], None
-    path = path_parameter(method.estimator)
-    assert path is not None
-    groups: dict[str, list[int]] = {}
-    for number, setting in enumerate(settings):
-        groups.setdefault(job_key(without_path(method.estimator, setting)), []).append(number)
-    fold_of = inner_folds(X, y == 1, N_FOLDS)
-    n_folds = 1 + int(fold_of.max())
-    if n_folds < 2:
-        raise InputError("expected at least 2 different training repertoires of each class")
-    aucs = np.zeros((n_folds, len(settings)))
-    for fold in range(n_folds):
-        inside, outside = fold_of != fold, fold_of == fold
-        for numbers in groups.values():
-            estimator = with_setting(method.estimator, without_path(method.estimator, settings[numbers[0]]))
-            values = [settings[number][path] for number in numbers]
-            scores = estimator.decision_path(X[inside], y[inside], X[outside], values)
-            aucs[fold, numbers] = midrank_aucs(y[outside], scores)
-    best = int(aucs.mean(axis=0).argmax())
-    return settings[best], float(aucs.mean(axis=0)[best])
+    found = cross_fit(method.estimator, settings, X, y, inner_folds(X, y == 1, N_FOLDS))
+    return found.setting, found.auc

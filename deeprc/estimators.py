@@ -142,7 +142,10 @@ class RepertoireEstimator(BaseEstimator):  # type: ignore[misc]
     """A parameter of which many values can be tried in about the time of one; see `BinaryClassifier.decision_path`."""
 
     uses_validation: ClassVar[bool] = False
-    """Whether `fit` takes `X_validation` and `y_validation` for early stopping, and the `groups` of X."""
+    """Whether `fit` takes `X_validation` and `y_validation` for early stopping."""
+
+    uses_groups: ClassVar[bool] = False
+    """Whether `fit` takes the `groups` of X: repertoires with equal values are of one donor."""
 
     def check_parameters(self) -> None:
         """Raise InputError if a parameter is wrong for any cohort."""

@@ -39,10 +39,10 @@ class OneVsRest:
         self.estimator = estimator
         self.members: list[BinaryClassifier] = []
 
-    def fit(self, X: RepertoireDataset, y: NDArray[np.int64]) -> OneVsRest:
-        """Learn from the repertoires X, (B,), and the indices of their classes y, (B,)."""
+    def fit(self, X: RepertoireDataset, y: NDArray[np.int64], **given: Any) -> OneVsRest:
+        """Learn from the repertoires X, (B,), and the indices of their classes y, (B,); the rest is passed on."""
         n_classes = int(y.max()) + 1
-        self.members = [clone(self.estimator).fit(X, (y == c).astype(np.int64)) for c in range(n_classes)]
+        self.members = [clone(self.estimator).fit(X, (y == c).astype(np.int64), **given) for c in range(n_classes)]
         return self
 
     def decision_function(self, X: RepertoireDataset) -> Floats:

@@ -169,14 +169,16 @@ def _final(job: Job) -> Outcome:
 def _fitted(job: Job, dataset: RepertoireDataset) -> BaseEstimator | OneVsRest:
     """Return the estimator, fitted on the train side; estimators that stop early also get the validation side."""
     estimator = with_setting(job.estimator, job.settings[0])
-    if job.task.kind == "multiclass" and isinstance(estimator, BinaryClassifier):
-        estimator = OneVsRest(estimator)
     sides = [(dataset[rows], job.labels[rows]) for rows in (job.split.train, job.split.validation)]
     (X, y), (X_validation, y_validation) = sides
+    given: dict[str, Any] = {}
+    if job.groups is not None and getattr(estimator, "uses_groups", False):
+        given["groups"] = job.groups[job.split.train]
     if getattr(estimator, "uses_validation", False):
-        donors = {} if job.groups is None else {"groups": job.groups[job.split.train]}
-        return estimator.fit(X, y, X_validation=X_validation, y_validation=y_validation, **donors)
-    return estimator.fit(X, y)
+        given |= {"X_validation": X_validation, "y_validation": y_validation}
+    if job.task.kind == "multiclass" and isinstance(estimator, BinaryClassifier):
+        estimator = OneVsRest(estimator)
+    return estimator.fit(X, y, **given)
 
 
 @lru_cache(maxsize=1)

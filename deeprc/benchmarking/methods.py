@@ -97,6 +97,7 @@ METHODS: Mapping[str, _Entry] = {
         "deeprc.baselines.boosted:BoostedTrees",
         for_numbers="deeprc.baselines.boosted:BoostedTreesRegressor",
     ),
+    "stack": _Entry("Stack", "deeprc.stacking.stack:Stack"),
     "burden-test": _Entry("Burden test", "deeprc.baselines.burden:BurdenTest"),
     "public-clones": _Entry("Public clones (Emerson)", "deeprc.baselines.public_clones:PublicClones"),
     "logistic-mil-4mer": _Entry("Log. MIL (4MER)", "deeprc.baselines.logistic_mil:LogisticMIL", {"abundance": "4mer"}),

@@ -30,7 +30,7 @@ from deeprc.estimators import (
 from deeprc.outputs import activate
 from deeprc.tasks import Task
 from deeprc.training.calibration import calibrate_model, describe_calibration, with_calibration
-from deeprc.training.fold import Fold, number_groups
+from deeprc.training.fold import Fold, validate_groups
 from deeprc.training.hidden_counts import with_visible_residues
 from deeprc.training.model import TrainedModel, describe_network, load_weights, rebuild_network
 from deeprc.training.trainer import Trainer
@@ -44,6 +44,7 @@ class DeepRCEstimator(RepertoireEstimator):
     """What a classifier and a regressor by DeepRC share: parameters, training, outputs, saving."""
 
     uses_validation = True
+    uses_groups = True
 
     def __init__(
         self,
@@ -133,19 +134,6 @@ class DeepRCEstimator(RepertoireEstimator):
         self.model_ = TrainedModel(with_calibration(tasks, described, where), network.eval(), config)
 
 
-def _group_codes(X: RepertoireDataset, groups: ArrayLike | None) -> NDArray[np.int64] | None:
-    """Return the number of each repertoire's group, (B,); None without groups."""
-    if groups is None:
-        return None
-    given = np.asarray(groups)
-    if given.shape != (len(X),):
-        raise ValueError(f"groups: expected {len(X)} values, found {given.shape}")
-    numbers = number_groups(given)
-    if len(np.unique(numbers)) < 2:
-        raise ValueError("groups: expected at least two donors, found one")
-    return numbers
-
-
 def _split_by_group(
     groups: NDArray[np.int64], n_held_out: int, strata: NDArray[np.float64] | None, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -213,7 +201,7 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
         """
         share = self._checked_share()
         self.classes_, index = encode_labels(X, y)
-        train = Fold(X, index.astype(np.float64)[:, None], _group_codes(X, groups))
+        train = Fold(X, index.astype(np.float64)[:, None], validate_groups(X, groups))
         if X_validation is None:
             n_held_out = max(len(self.classes_), round(share * len(index)))
             train, validation = self._split(train, n_held_out, stratify=True)
@@ -287,7 +275,7 @@ class DeepRCRegressor(RepertoireRegressor, DeepRCEstimator):
         """
         share = self._checked_share()
         numbers = validate_numbers(X, y)
-        train = Fold(X, numbers[:, None], _group_codes(X, groups))
+        train = Fold(X, numbers[:, None], validate_groups(X, groups))
         if X_validation is None:
             train, validation = self._split(train, max(1, round(share * len(numbers))), stratify=False)
         else:

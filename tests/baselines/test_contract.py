@@ -77,6 +77,7 @@ CASES = {
     "diversity": Case("deeprc.baselines.diversity:Diversity", {}, _LINEAR),
     "v-gene-usage": Case(f"{_CONTROLS}:VGeneUsage", {}, _LINEAR),
     "sheet-columns": Case("deeprc.baselines.sheet:SheetColumns", {"columns": ["age"]}, _LINEAR),
+    "stack": Case("deeprc.stacking.stack:Stack", {"members": ["logistic", "v-gene-usage"], "n_folds": 3}),
     # Single precision, and its sums depend on the batch's place in memory.
     "deeprc": Case("deeprc.training.estimator:DeepRCClassifier", {"overrides": _DEEPRC, "device": "cpu"}, (), 1e-5),
 }

@@ -26,6 +26,7 @@ EXPECTED = [
     "logistic",
     "gapped-logistic",
     "boosted",
+    "stack",
     "burden-test",
     "public-clones",
     "logistic-mil-4mer",

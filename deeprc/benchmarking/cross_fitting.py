@@ -1,0 +1,100 @@
+"""Scores of training repertoires by models that were fitted without them, and the setting that gives the best ones.
+
+Letters: B repertoires, F folds, V settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+
+from deeprc.benchmarking.search import Setting, path_parameter, with_setting, without_path
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
+from deeprc.evaluation.auc_comparison import midrank_aucs
+
+__all__ = ["CrossFitted", "cross_fit"]
+
+
+@dataclass(frozen=True)
+class CrossFitted:
+    """The best setting of a method, and what it gives.
+
+    Attributes
+    ----------
+    setting
+        The first setting with the highest AUC.
+    auc
+        Its AUC, the mean over the folds.
+    scores
+        The score of each repertoire by the model with this setting that was fitted without its fold, (B,).
+    """
+
+    setting: Setting
+    auc: float
+    scores: NDArray[np.float64]
+
+
+def cross_fit(
+    estimator: BaseEstimator,
+    settings: Sequence[Setting],
+    X: RepertoireDataset,
+    y: NDArray[np.int64],
+    fold_of: NDArray[np.int64],
+) -> CrossFitted:
+    """Fit a method once for each fold and setting, to all other folds, and return what the best setting gives.
+
+    Parameters
+    ----------
+    estimator
+        An unfitted classifier of two classes.
+    settings
+        The settings to try, in the order in which they are preferred if their AUCs are equal; at least one. Settings
+        that differ in the estimator's `path_parameter` only are fitted together.
+    X, y
+        The repertoires, (B,), and whether each is positive, (B,) of 0 and 1.
+    fold_of
+        The fold of each repertoire, (B,), numbered from 0. Each fold needs repertoires of both classes.
+
+    Raises
+    ------
+    InputError
+        If there is one fold only.
+    """
+    n_folds = 1 + int(fold_of.max(initial=-1))
+    if n_folds < 2:
+        raise InputError("expected at least 2 different training repertoires of each class")
+    path = path_parameter(estimator)
+    scores = np.zeros((len(settings), len(y)))
+    aucs = np.zeros((n_folds, len(settings)))
+    for fold in range(n_folds):
+        inside, outside = fold_of != fold, fold_of == fold
+        for rows in _paths(estimator, settings):
+            model = with_setting(estimator, without_path(estimator, settings[rows[0]]))
+            if path is None or path not in settings[rows[0]]:
+                found = model.fit(X[inside], y[inside]).decision_function(X[outside])
+            else:
+                values = [settings[row][path] for row in rows]
+                found = model.decision_path(X[inside], y[inside], X[outside], values)
+            scores[np.ix_(rows, outside)] = found
+        aucs[fold] = midrank_aucs(y[outside], scores[:, outside])
+    best = int(aucs.mean(axis=0).argmax())
+    return CrossFitted(settings[best], float(aucs.mean(axis=0)[best]), scores[best])
+
+
+def _paths(estimator: BaseEstimator, settings: Sequence[Setting]) -> list[list[int]]:
+    """Return the indices of the settings that are fitted together."""
+    path = path_parameter(estimator)
+    together: list[tuple[Setting, list[int]]] = []
+    for row, setting in enumerate(settings):
+        rest = without_path(estimator, setting)
+        rows = next((rows for other, rows in together if other == rest and path in setting), None)
+        if rows is None:
+            together.append((rest, [row]))
+        else:
+            rows.append(row)
+    return [rows for _, rows in together]

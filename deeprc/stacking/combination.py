@@ -1,0 +1,147 @@
+"""A regularised logistic model that combines the scores of several methods.
+
+Letters: B repertoires, F folds, M members, S strengths of the penalty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import expit, ndtr
+
+from deeprc.evaluation.auc_comparison import midrank_aucs
+
+__all__ = ["STRENGTHS", "Combination", "Fitted", "fit_combination"]
+
+Floats = NDArray[np.float64]
+
+STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0)
+"""Strengths of the penalty that are tried: the factor of half the sum of the squared weights."""
+
+_MAX_P_VALUE = 0.05  # of a member's AUC: others cannot be told from guessing
+_MAX_DEVIATION = 4.0  # standard deviations from the mean that a score counts
+
+
+@dataclass(frozen=True)
+class Combination:
+    """The weights of members' scores.
+
+    Attributes
+    ----------
+    centres, scales
+        Mean and standard deviation of each member's cross-fitted scores, (M,). A scale is 1 where all scores are equal.
+    weights
+        The weight of each member's standardised score, (M,), 0 or more.
+    intercept
+        The log-odds of a repertoire with mean scores.
+    """
+
+    centres: Floats
+    scales: Floats
+    weights: Floats
+    intercept: float
+
+    def contributions(self, scores: Floats) -> Floats:
+        """Return what each member adds to the log-odds of each repertoire, (B, M), from its scores, (B, M)."""
+        return self.weights * _standardise(scores, self.centres, self.scales)
+
+    def log_odds(self, scores: Floats) -> Floats:
+        """Return the log-odds of the positive class, (B,): the intercept and the sum of the contributions."""
+        return self.intercept + self.contributions(scores).sum(axis=1)
+
+    def variance_shares(self, scores: Floats) -> Floats:
+        """Return which share of the variance of the log-odds each member's contributions have, (M,); their sum is 1.
+
+        It is the covariance of the contributions with the log-odds, divided by the variance of the log-odds.
+        """
+        added = self.contributions(scores)
+        added -= added.mean(axis=0)
+        total = added.sum(axis=1)
+        variance = float(total @ total)
+        return np.asarray(total @ added / variance) if variance > 0 else np.zeros(added.shape[1])
+
+
+def _standardise(scores: Floats, centres: Floats, scales: Floats) -> Floats:
+    return np.clip((scores - centres) / scales, -_MAX_DEVIATION, _MAX_DEVIATION)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A combination, and what it gives for repertoires that it was fitted without.
+
+    Attributes
+    ----------
+    combination
+        The combination that was fitted to all repertoires.
+    strength
+        The strength of its penalty, with the lowest cross-entropy over the folds.
+    log_odds
+        The log-odds of each repertoire by a combination that was fitted without its fold, (B,).
+    """
+
+    combination: Combination
+    strength: float
+    log_odds: Floats
+
+
+def fit_combination(scores: Floats, positive: NDArray[np.bool_], fold_of: NDArray[np.int64]) -> Fitted:
+    """Return the weights with which cross-fitted scores of members predict the labels.
+
+    The model is a logistic regression on the standardised scores, with weights that are not negative and an l2 penalty,
+    whose strength is chosen by cross-validation on the same folds. Members whose AUC cannot be told from 0.5 (one-sided
+    Mann-Whitney test, p > 0.05) get the weight 0, unless this holds for all: then only the one with the highest AUC
+    takes part. Scores count up to 4 standard deviations from the mean.
+
+    Parameters
+    ----------
+    scores
+        The score of each repertoire by each member that was fitted without its fold, (B, M).
+    positive
+        The labels, (B,).
+    fold_of
+        The fold of each repertoire, (B,).
+    """
+    held_out = np.zeros((len(STRENGTHS), len(positive)))
+    for fold in range(1 + int(fold_of.max())):
+        outside = fold_of == fold
+        for row, strength in enumerate(STRENGTHS):
+            held_out[row, outside] = _solve(scores[~outside], positive[~outside], strength).log_odds(scores[outside])
+    entropies = (np.logaddexp(0, held_out) - positive * held_out).mean(axis=1)
+    best = len(STRENGTHS) - 1 - int(np.argmin(entropies[::-1]))  # of equal ones the strongest penalty
+    return Fitted(_solve(scores, positive, STRENGTHS[best]), STRENGTHS[best], held_out[best])
+
+
+def _solve(scores: Floats, positive: NDArray[np.bool_], strength: float) -> Combination:
+    centres, scales = scores.mean(axis=0), scores.std(axis=0)
+    scales[scales == 0] = 1.0
+    informative = np.flatnonzero(_is_informative(scores, positive))
+    features = _standardise(scores, centres, scales)[:, informative]
+
+    def loss(parameters: Floats) -> tuple[float, Floats]:
+        weights, log_odds = parameters[1:], parameters[0] + features @ parameters[1:]
+        residual = expit(log_odds) - positive
+        value = float(np.sum(np.logaddexp(0, log_odds) - positive * log_odds) + strength / 2 * weights @ weights)
+        return value, np.concatenate([[residual.sum()], features.T @ residual + strength * weights])
+
+    n_positive, n_negative = int(positive.sum()), int((~positive).sum())
+    start = np.zeros(1 + len(informative))
+    start[0] = np.log((n_positive + 1) / (n_negative + 1))
+    bounds = [(None, None), *[(0, None)] * len(informative)]
+    found = minimize(loss, start, jac=True, bounds=bounds, method="L-BFGS-B").x
+    weights = np.zeros(scores.shape[1])
+    weights[informative] = found[1:]
+    return Combination(centres, scales, weights, float(found[0]))
+
+
+def _is_informative(scores: Floats, positive: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return whether each member's AUC is above 0.5 by more than chance, (M,); if none is, the highest alone."""
+    aucs = midrank_aucs(positive.astype(np.int64), scores.T)
+    n_positive, n_negative = int(positive.sum()), int((~positive).sum())
+    spread = np.sqrt((n_positive + n_negative + 1) / (12 * max(n_positive * n_negative, 1)))
+    informative = np.asarray(ndtr((0.5 - aucs) / spread) <= _MAX_P_VALUE)
+    if not informative.any():
+        informative[int(aucs.argmax())] = True
+    return informative

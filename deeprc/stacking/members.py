@@ -1,0 +1,112 @@
+"""The members of a stack: methods of `deeprc benchmark`, each fitted to the same repertoires.
+
+Letters: B repertoires.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, clone
+
+from deeprc.benchmarking.cross_fitting import cross_fit
+from deeprc.benchmarking.methods import Method
+from deeprc.benchmarking.search import Setting, with_setting
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.training.estimator import DeepRCClassifier
+
+__all__ = ["Member", "Training", "fit_member", "score_with"]
+
+Floats = NDArray[np.float64]
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Training:
+    """What the members learn from.
+
+    Attributes
+    ----------
+    X, y
+        The repertoires, (B,), and whether each is positive, (B,) of 0 and 1.
+    fold_of
+        The fold of each repertoire, (B,).
+    groups
+        Repertoires with equal numbers are of one donor, (B,); None: each is its own.
+    seed
+        Decides random draws of settings.
+    """
+
+    X: RepertoireDataset
+    y: NDArray[np.int64]
+    fold_of: NDArray[np.int64]
+    groups: NDArray[np.int64] | None
+    seed: int
+
+
+@dataclass(frozen=True)
+class Member:
+    """A fitted member.
+
+    Attributes
+    ----------
+    name
+        The method's name.
+    models
+        The fitted estimators, whose scores are averaged.
+    """
+
+    name: str
+    models: Sequence[BaseEstimator]
+
+    def scores(self, X: RepertoireDataset) -> Floats:
+        """Return the score of each repertoire, (B,)."""
+        return np.mean([score_with(model, X) for model in self.models], axis=0)
+
+
+def score_with(model: BaseEstimator, X: RepertoireDataset) -> Floats:
+    """Return the score of each repertoire, (B,); by DeepRC its calibrated log-odds, which can be averaged."""
+    scores = np.asarray(model.decision_function(X), np.float64)
+    if not isinstance(model, DeepRCClassifier):
+        return scores
+    calibration = model.model_.tasks[0].calibration
+    return calibration.slope * scores + calibration.intercept
+
+
+def fit_member(method: Method, training: Training) -> tuple[Member, Floats]:
+    """Fit a method to repertoires; return it with the score of each by a model that was fitted without its fold, (B,).
+
+    A method with a search space takes the setting with the highest AUC over the folds, and is then fitted to all
+    repertoires. A method that stops early by validation repertoires, as DeepRC does, is not fitted again: the models of
+    all folds predict together.
+    """
+    estimator, settings = method.estimator, method.search.settings([training.seed])
+    if getattr(estimator, "uses_validation", False):
+        return _fit_per_fold(method.name, with_setting(estimator, settings[0]), training)
+    found = cross_fit(estimator, settings, training.X, training.y, training.fold_of)
+    _logger.info("%s: AUC %.3f with %s", method.name, found.auc, _shown(found.setting))
+    model = with_setting(estimator, found.setting).fit(training.X, training.y)
+    return Member(method.name, [model]), found.scores
+
+
+def _fit_per_fold(name: str, estimator: BaseEstimator, training: Training) -> tuple[Member, Floats]:
+    scores = np.zeros(len(training.y))
+    models = []
+    for fold in range(1 + int(training.fold_of.max())):
+        inside, outside = training.fold_of != fold, training.fold_of == fold
+        donors: Mapping[str, Any] = {} if training.groups is None else {"groups": training.groups[inside]}
+        model = clone(estimator).fit(training.X[inside], training.y[inside], **donors)
+        scores[outside] = score_with(model, training.X[outside])
+        models.append(model)
+        _logger.info("%s: fold %d of %d is trained", name, fold + 1, 1 + int(training.fold_of.max()))
+    return Member(name, models), scores
+
+
+def _shown(setting: Setting) -> str:
+    return ", ".join(f"{name}={value}" for name, value in setting.items()) or "its defaults"

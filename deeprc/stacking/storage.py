@@ -1,0 +1,60 @@
+"""The members of a stack as arrays and JSON values, and back.
+
+A member's classes are those of `deeprc.benchmarking.methods`: a file names a method, never code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from deeprc.benchmarking.methods import METHODS, estimator_class
+from deeprc.documents import validate
+from deeprc.stacking.members import Member
+
+__all__ = ["restore_members", "store_members"]
+
+
+def store_members(members: Sequence[Member]) -> tuple[dict[str, NDArray[Any]], list[dict[str, Any]]]:
+    """Return the arrays of all fitted models, by `model.MEMBER.MODEL.NAME`, and the rest of each member for JSON."""
+    arrays: dict[str, NDArray[Any]] = {}
+    stored = []
+    for m, member in enumerate(members):
+        models = []
+        for i, model in enumerate(member.models):
+            own, values = model._state()
+            arrays |= {f"{_prefix(m, i)}{name}": array for name, array in own.items()}
+            models.append({"parameters": model.get_params(deep=False), "values": values})
+        stored.append({"name": member.name, "models": models})
+    return arrays, stored
+
+
+def restore_members(arrays: Mapping[str, NDArray[Any]], stored: object) -> list[Member]:
+    """Return the members that `store_members` described.
+
+    Raises
+    ------
+    ValueError, LookupError, TypeError
+        If they are damaged, or one is no method of deeprc.
+    """
+    members = []
+    for m, body in enumerate(validate(stored, list[dict[str, Any]], "members")):
+        name = validate(body.get("name"), str, "members: name")
+        if name not in METHODS:
+            raise ValueError(f"members: expected methods of deeprc, found {name!r}")
+        models = []
+        for i, each in enumerate(validate(body.get("models"), list[dict[str, Any]], f"{name}: models")):
+            own = {key.removeprefix(_prefix(m, i)): a for key, a in arrays.items() if key.startswith(_prefix(m, i))}
+            model = estimator_class(METHODS[name].estimator)(**each["parameters"])
+            model._restore(own, each["values"])
+            models.append(model)
+        if not models:
+            raise ValueError(f"{name}: expected at least one model, found none")
+        members.append(Member(name, models))
+    return members
+
+
+def _prefix(member: int, model: int) -> str:
+    return f"model.{member}.{model}."

@@ -1,0 +1,53 @@
+"""Scores of repertoires by models that were fitted without them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from deeprc.baselines.diversity import Diversity
+from deeprc.baselines.public_clones import PublicClones
+from deeprc.baselines.svm import SVM
+from deeprc.benchmarking.cross_fitting import cross_fit
+from deeprc.benchmarking.search import with_setting
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("estimator", "settings"),
+    [
+        (
+            SVM(),
+            [{"C": 1.0}, {"C": 0.01}, {"C": 1.0, "kmer_offsets": [0, 1, 2]}, {"C": 10.0, "kmer_offsets": [0, 1, 2]}],
+        ),
+        (Diversity(), [{"C": 1.0}, {"C": 0.1}]),
+        (PublicClones(), [{}]),
+    ],
+)
+def test_each_setting_is_fitted_without_the_fold(
+    estimator: SVM, settings: list[dict[str, object]], cohort: RepertoireDataset
+) -> None:
+    y = (cohort.metadata["status"] == "case").to_numpy().astype(np.int64)
+    fold_of = np.empty(len(y), np.int64)
+    for label in (0, 1):
+        fold_of[y == label] = np.arange((y == label).sum()) % 3
+    found = cross_fit(estimator, settings, cohort, y, fold_of)
+    scores, aucs = np.zeros((len(settings), len(y))), np.zeros((3, len(settings)))
+    for fold in range(3):
+        inside, outside = fold_of != fold, fold_of == fold
+        for row, setting in enumerate(settings):
+            model = with_setting(estimator, setting).fit(cohort[inside], y[inside])
+            scores[row, outside] = model.decision_function(cohort[outside])
+            aucs[fold, row] = roc_auc_score(y[outside], scores[row, outside])
+    best = int(aucs.mean(axis=0).argmax())
+    assert found.setting == settings[best]
+    assert found.auc == pytest.approx(aucs.mean(axis=0)[best])
+    np.testing.assert_allclose(found.scores, scores[best], atol=1e-6)
+
+
+def test_one_fold_is_refused(cohort: RepertoireDataset) -> None:
+    y = (cohort.metadata["status"] == "case").to_numpy().astype(np.int64)
+    with pytest.raises(InputError, match="at least 2 different"):
+        cross_fit(SVM(), [{}], cohort, y, np.zeros(len(y), np.int64))

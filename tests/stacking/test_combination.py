@@ -1,0 +1,106 @@
+"""The logistic model that combines the scores of several methods."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.special import expit, logit
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+
+from deeprc.stacking import combination
+from deeprc.stacking.combination import Combination, fit_combination
+
+N = 400
+FOLDS = np.arange(N) % 5
+
+
+@pytest.fixture
+def positive() -> NDArray[np.bool_]:
+    return np.random.default_rng(0).random(N) < 0.5
+
+
+def noisy(positive: NDArray[np.bool_], shift: float, seed: int) -> NDArray[np.float64]:
+    return np.random.default_rng(seed).normal(size=N) + shift * positive
+
+
+def test_log_odds_are_the_sum_of_hand_computed_contributions() -> None:
+    model = Combination(np.array([1.0, 0.0]), np.array([2.0, 1.0]), np.array([3.0, 0.5]), -0.25)
+    scores = np.array([[2.0, -1.0], [100.0, 0.0]])
+    # (2 - 1) / 2 * 3, -1 * 0.5; and (100 - 1) / 2, which counts as 4
+    np.testing.assert_allclose(model.contributions(scores), [[1.5, -0.5], [12.0, 0.0]])
+    np.testing.assert_allclose(model.log_odds(scores), [0.75, 11.75])
+
+
+def test_shares_of_the_variance_are_hand_computed() -> None:
+    model = Combination(np.zeros(2), np.ones(2), np.array([1.0, 2.0]), 0.0)
+    # contributions (1, 2), (-1, -2), (0, 0): the log-odds are 3, -3, 0 with the sum of squares 18
+    shares = model.variance_shares(np.array([[1.0, 1.0], [-1.0, -1.0], [0.0, 0.0]]))
+    np.testing.assert_allclose(shares, [(3 + 3) / 18, (6 + 6) / 18])
+    np.testing.assert_array_equal(model.variance_shares(np.ones((3, 2))), [0.0, 0.0])
+
+
+def test_weights_are_those_of_scikit_learn(positive: NDArray[np.bool_]) -> None:
+    scores = np.stack([noisy(positive, 1.0, 1), noisy(positive, 1.5, 2)], axis=1)
+    found = fit_combination(scores, positive, FOLDS)
+    features = (scores - scores.mean(axis=0)) / scores.std(axis=0)
+    expected = LogisticRegression(C=1 / found.strength, tol=1e-8).fit(features, positive)
+    np.testing.assert_allclose(found.combination.weights, expected.coef_[0], atol=1e-4)
+    np.testing.assert_allclose(found.combination.intercept, expected.intercept_[0], atol=1e-4)
+
+
+def test_members_that_guess_or_contradict_have_no_weight(positive: NDArray[np.bool_]) -> None:
+    good, wrong, constant = noisy(positive, 1.5, 1), noisy(positive, -1.0, 2), np.ones(N)
+    found = fit_combination(np.stack([wrong, good, constant], axis=1), positive, FOLDS).combination
+    assert found.weights[1] > 0.5
+    np.testing.assert_array_equal(found.weights[[0, 2]], 0.0)
+
+
+def test_a_member_that_repeats_another_shares_its_weight(positive: NDArray[np.bool_]) -> None:
+    good = noisy(positive, 1.5, 1)
+    weights = fit_combination(np.stack([good, good], axis=1), positive, FOLDS).combination.weights
+    assert weights[0] == pytest.approx(weights[1], abs=1e-4)
+
+
+def test_units_of_the_scores_change_nothing(positive: NDArray[np.bool_]) -> None:
+    scores = np.stack([noisy(positive, 1.0, 1), noisy(positive, 0.7, 2)], axis=1)
+    one = fit_combination(scores, positive, FOLDS)
+    other = fit_combination(scores * [1e-3, 50.0] + [7.0, -2.0], positive, FOLDS)
+    assert one.strength == other.strength
+    np.testing.assert_allclose(one.log_odds, other.log_odds, atol=1e-4)
+
+
+def test_two_members_are_better_than_one(positive: NDArray[np.bool_]) -> None:
+    scores = np.stack([noisy(positive, 1.0, seed) for seed in (1, 2, 3)], axis=1)
+    found = fit_combination(scores, positive, FOLDS)
+    each = [roc_auc_score(positive, column) for column in scores.T]
+    assert roc_auc_score(positive, found.log_odds) > max(each) + 0.05
+
+
+def test_without_any_signal_the_log_odds_are_those_of_the_share(positive: NDArray[np.bool_]) -> None:
+    scores = np.random.default_rng(9).normal(size=(N, 4))
+    found = fit_combination(scores, positive, FOLDS)
+    assert np.abs(found.combination.log_odds(scores) - logit(positive.mean())).max() < 0.5
+    assert (found.combination.weights > 0).sum() <= 1
+
+
+def test_log_odds_are_calibrated(positive: NDArray[np.bool_]) -> None:
+    """A score whose log-odds are 2 x - 1 gets them back, whatever its unit."""
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=20_000)
+    y = rng.random(20_000) < expit(2 * x - 1)
+    found = fit_combination((3 * x + 5)[:, None], y, np.arange(20_000) % 5).combination
+    np.testing.assert_allclose(found.log_odds(np.array([[5.0], [8.0]])), [-1.0, 1.0], atol=0.1)
+
+
+def test_labels_of_a_fold_do_not_reach_its_log_odds(
+    positive: NDArray[np.bool_], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(combination, "STRENGTHS", (10.0,))
+    scores = np.stack([noisy(positive, 1.0, 1), noisy(positive, 0.7, 2)], axis=1)
+    changed = positive.copy()
+    changed[FOLDS == 2] ^= True
+    before, after = (fit_combination(scores, each, FOLDS).log_odds for each in (positive, changed))
+    np.testing.assert_array_equal(before[FOLDS == 2], after[FOLDS == 2])
+    assert not np.allclose(before[FOLDS != 2], after[FOLDS != 2])

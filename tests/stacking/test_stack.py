@@ -1,0 +1,159 @@
+"""Several methods that predict together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+from safetensors import safe_open
+from safetensors.numpy import save_file
+from scipy.special import expit
+
+from deeprc.baselines.logistic import LogisticRegression
+from deeprc.benchmarking import methods
+from deeprc.datasets.alphabet import encode_many
+from deeprc.datasets.container_writer import ContainerWriter
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.sequences import Sequences
+from deeprc.errors import InputError
+from deeprc.stacking import Stack
+from deeprc.stacking.members import score_with
+from deeprc.training.estimator import DeepRCClassifier
+
+QUICK = {"n_updates": 10, "evaluate_every": 5, "n_kernels": 8, "kernel_size": 4, "n_sequences": 50}
+FEW = ["deeprc", "logistic", "public-clones"]
+
+
+def labels(dataset: RepertoireDataset) -> NDArray[Any]:
+    found: NDArray[Any] = dataset.metadata["status"].to_numpy()
+    return found
+
+
+@pytest.fixture(scope="module")
+def stack(cohort: RepertoireDataset) -> Stack:
+    model = Stack(members=FEW, n_folds=3, overrides=QUICK, device="cpu")
+    return model.fit(cohort[:24], labels(cohort)[:24])
+
+
+def test_the_best_member_counts_most(stack: Stack, cohort: RepertoireDataset) -> None:
+    table = stack.member_table()
+    assert table.index.tolist() == FEW
+    assert table["auc"]["logistic"] == 1.0
+    assert table["share"].idxmax() != "public-clones"  # no clone is shared
+    assert table["weight"]["public-clones"] == 0
+    assert table["share"].sum() == pytest.approx(1)
+    assert stack.auc_ == 1.0
+    assert stack.predict(cohort[24:]).tolist() == labels(cohort)[24:].tolist()
+
+
+def test_contributions_sum_to_the_log_odds(stack: Stack, cohort: RepertoireDataset) -> None:
+    added = stack.contributions(cohort[24:])
+    assert added.index.tolist() == list(cohort[24:].repertoire_ids)
+    log_odds = added.sum(axis=1).to_numpy() + stack.combination_.intercept
+    np.testing.assert_allclose(stack.decision_function(cohort[24:]), log_odds, atol=1e-9)
+    np.testing.assert_allclose(stack.predict_proba(cohort[24:])[:, 1], expit(log_odds), atol=1e-9)
+
+
+def test_members_are_fitted_to_all_repertoires(stack: Stack, cohort: RepertoireDataset) -> None:
+    """The member is the method with a setting of its search space, as if it had been fitted alone."""
+    (logistic,) = stack._members[1].models
+    alone = LogisticRegression(C=logistic.C, penalty=logistic.penalty).fit(cohort[:24], labels(cohort)[:24] != "case")
+    scores = stack.member_scores(cohort[24:])["logistic"].to_numpy()
+    np.testing.assert_allclose(scores, alone.decision_function(cohort[24:]), atol=1e-4)
+
+
+def test_networks_of_all_folds_predict_together(stack: Stack, cohort: RepertoireDataset) -> None:
+    models = stack._members[0].models
+    assert len(models) == 3
+    assert all(isinstance(model, DeepRCClassifier) for model in models)
+    learned = [set(np.concatenate([model.train_digests_, model.validation_digests_])) for model in models]
+    digests = [repertoire.digest() for repertoire in cohort[:24]]
+    assert [sum(digest not in each for each in learned) for digest in digests] == [1] * 24  # each is left out once
+    expected = np.mean([score_with(model, cohort[24:]) for model in models], axis=0)
+    np.testing.assert_allclose(stack.member_scores(cohort[24:])["deeprc"], expected, atol=1e-6)
+
+
+def test_scores_of_a_network_are_its_calibrated_log_odds(stack: Stack, cohort: RepertoireDataset) -> None:
+    model = stack._members[0].models[0]
+    np.testing.assert_allclose(expit(score_with(model, cohort)), model.predict_proba(cohort)[:, 1], atol=1e-6)
+
+
+def test_donors_stay_together(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No network has seen another repertoire of a donor whose score it gives."""
+    donors = cohort.metadata["patient_id"].to_numpy()
+    y = np.array(["case", "healthy"])[np.arange(len(cohort)) // 2 % 2]
+    model = Stack(members=["deeprc"], n_folds=3, overrides=QUICK, device="cpu").fit(cohort, y, groups=donors)
+    donor_of = {repertoire.digest(): donor for repertoire, donor in zip(cohort, donors, strict=True)}
+    for network in model._members[0].models:
+        train, validation = (
+            {donor_of[d] for d in each} for each in (network.train_digests_, network.validation_digests_)
+        )
+        assert not train & validation
+        assert len(train | validation) == 10  # of 15 donors
+    with pytest.raises(ValueError, match="groups: expected 30 values"):
+        Stack(members=["logistic"]).fit(cohort, y, groups=donors[:3])
+
+
+def test_a_saved_stack_predicts_the_same(stack: Stack, cohort: RepertoireDataset, tmp_path: Path) -> None:
+    stack.save(tmp_path / "stack.safetensors")
+    loaded = Stack.load(tmp_path / "stack.safetensors")
+    np.testing.assert_array_equal(loaded.decision_function(cohort), stack.decision_function(cohort))
+    assert loaded.member_table().equals(stack.member_table())
+    assert loaded.auc_ == stack.auc_
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"name": "os:system"}, "expected methods of deeprc"),
+        ({"models": []}, "at least one model"),
+        ({"name": "svm-minmax"}, "unexpected keyword"),
+        ({"models": [{"parameters": {"C": 1.0}}]}, "values"),
+    ],
+)
+def test_a_damaged_file_is_refused(stack: Stack, tmp_path: Path, change: dict[str, object], message: str) -> None:
+    path = tmp_path / "stack.safetensors"
+    stack.save(path)
+    with safe_open(path, framework="np") as file:
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+        body = json.loads(file.metadata()["deeprc"])
+    body["values"]["members_"]["value"][1] |= change
+    save_file(arrays, path, {"deeprc": json.dumps(body)})
+    with pytest.raises(InputError, match=message):
+        Stack.load(path)
+
+
+def test_a_member_that_the_cohort_cannot_serve_is_left_out(tmp_path: Path) -> None:
+    """Without V genes there is no usage of V genes."""
+    with ContainerWriter(tmp_path / "plain.h5") as writer:
+        for number in range(12):
+            junctions = ["CASSLGETQYF", "CASRPDRNTEAFF", "CAWSVGQETQYF" if number % 2 else "CSARDNEQFF"]
+            residues, offsets = encode_many(junctions)
+            writer.append(f"r{number}", Sequences(residues, offsets, np.full(3, 1 + number, np.uint32)))
+        writer.finish(pd.DataFrame({"status": ["a", "b"] * 6}), source="a test")
+    plain = open_dataset(tmp_path / "plain.h5")
+    model = Stack(members=["v-gene-usage", "logistic"], n_folds=2).fit(plain, labels(plain))
+    assert model.member_names_.tolist() == ["logistic"]
+    with pytest.raises(InputError, match="serves none of the members v-gene-usage"):
+        Stack(members=["v-gene-usage"]).fit(plain, labels(plain))
+
+
+@pytest.mark.parametrize("members", [[], ["logistic", "logistic"], ["stack"], ["known-motif-binary"], ["nonsense"]])
+def test_wrong_members_are_refused(members: list[str]) -> None:
+    with pytest.raises(InputError, match="members: expected"):
+        Stack(members=members).check_parameters()
+
+
+def test_too_few_repertoires_are_refused(cohort: RepertoireDataset) -> None:
+    with pytest.raises(ValueError, match="at least 3 different repertoires of each class"):
+        Stack(members=["logistic"]).fit(cohort[:5], labels(cohort)[:5])
+
+
+def test_members_are_methods_of_the_benchmark() -> None:
+    Stack().check_parameters()
+    assert methods.METHODS["stack"].estimator == "deeprc.stacking.stack:Stack"
