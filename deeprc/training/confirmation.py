@@ -14,11 +14,12 @@ from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.outputs import output_slices
 from deeprc.tasks import Task
-from deeprc.training.enrichment import EnrichedMotif, output_columns
+from deeprc.training.enrichment import EnrichedMotif
 from deeprc.training.kmer_correlations import standardise, weigh_by_size
 from deeprc.training.kmer_frequencies import count_flagged
 from deeprc.training.kmer_occurrences import find_carriers
 from deeprc.training.permutations import permute_labels
+from deeprc.training.search_targets import output_columns
 
 __all__ = ["confirm_motifs"]
 

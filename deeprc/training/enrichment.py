@@ -6,22 +6,24 @@ network, P permutations, n candidates, W residues that a motif spans.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.outputs import output_slices
 from deeprc.tasks import Task
+from deeprc.training.discoveries import FalseDiscoveries
+from deeprc.training.kmer_candidates import ANY, Candidates
 from deeprc.training.kmer_correlations import correlate, standardise, weigh_by_size
+from deeprc.training.kmer_dispersion import Dispersion, OverdispersedKmers
 from deeprc.training.kmer_frequencies import Codes, Flags, count_flagged
-from deeprc.training.kmer_occurrences import find_carriers, find_occurrences
+from deeprc.training.kmer_occurrences import Occurrences, find_carriers, find_occurrences
 from deeprc.training.permutations import N_PERMUTATIONS, PermutationNull, permute_labels
+from deeprc.training.search_targets import SearchTarget, iterate_targets
 
 __all__ = [
     "LEVEL",
@@ -29,7 +31,6 @@ __all__ = [
     "MotifLimits",
     "enumerate_kmer_offsets",
     "find_enriched_motifs",
-    "output_columns",
 ]
 
 LEVEL = 0.01
@@ -39,10 +40,7 @@ Floats = NDArray[np.float64]
 
 _N_LETTERS = len(AMINO_ACIDS)
 _MAX_CANDIDATES = 500  # of one output that are compared with each other
-_MIN_MEMBERS = 10  # of a class, and of the other classes together
 _MAX_NOTED = 2000  # k-mers of each pattern that are remembered, those with the strongest correlations
-_MAX_OUTPUTS = 4  # whose correlations are computed together
-_ANY = -1  # a letter that stands for any residue
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ class EnrichedMotif:
     @property
     def kmer_offsets(self) -> tuple[int, ...]:
         """Offsets of the residues that the motif names."""
-        return tuple(offset for offset, letter in enumerate(self.letters) if letter != _ANY)
+        return tuple(offset for offset, letter in enumerate(self.letters) if letter != ANY)
 
     @property
     def code(self) -> int:
@@ -90,7 +88,7 @@ class EnrichedMotif:
     @property
     def pattern(self) -> str:
         """The motif as text, with a point for any residue."""
-        return "".join("." if letter == _ANY else AMINO_ACIDS[letter] for letter in self.letters)
+        return "".join("." if letter == ANY else AMINO_ACIDS[letter] for letter in self.letters)
 
 
 @dataclass(frozen=True)
@@ -159,7 +157,7 @@ def find_enriched_motifs(
     if not patterns or limits.max_motifs < 1:
         return []
     rng = np.random.default_rng(seed)
-    targets = list(_targets(dataset, labels, tasks, max(limits.min_labels, 2)))
+    targets = list(iterate_targets(dataset, labels, tasks, max(limits.min_labels, 2)))
     n_outputs = sum(len(target.outputs) for target in targets)
     found, strongest = [], []
     for target in targets:
@@ -172,55 +170,8 @@ def find_enriched_motifs(
     return _take_in_turn(corrected, limits.max_motifs)
 
 
-@dataclass(frozen=True)
-class _Target:
-    """Some outputs of one task, with which frequencies are correlated.
-
-    Attributes
-    ----------
-    dataset
-        The n repertoires whose label is known.
-    values
-        One column per output, (n, T').
-    outputs
-        Indices of the outputs among those of all tasks, (T',).
-    """
-
-    dataset: RepertoireDataset
-    values: Floats
-    outputs: list[int]
-
-    @property
-    def n(self) -> int:
-        return len(self.values)
-
-
-def _targets(dataset: RepertoireDataset, labels: Floats, tasks: Sequence[Task], min_labels: int) -> Iterator[_Target]:
-    """Yield all outputs that vary, a few of a task at a time."""
-    for task, part, column in zip(tasks, output_slices(tasks), labels.T, strict=True):
-        known = np.flatnonzero(~np.isnan(column) & (dataset.n_sequences > 0))
-        if len(known) >= min_labels:
-            values = output_columns(task, column[known])
-            varies = np.ptp(values, axis=0) > 0
-            if task.kind != "regression":
-                varies &= np.minimum(values.sum(axis=0), (1 - values).sum(axis=0)) >= _MIN_MEMBERS
-            varying = np.flatnonzero(varies)
-            for at in (varying[first : first + _MAX_OUTPUTS] for first in range(0, len(varying), _MAX_OUTPUTS)):
-                yield _Target(dataset[known], values[:, at], (part.start + at).tolist())
-
-
-def output_columns(task: Task, labels: Floats) -> Floats:
-    """Return one column for each output of a task, (n, T'): 1 for members of its class and 0 for others, or ranks.
-
-    Ranks keep a single extreme number from ruling a correlation.
-    """
-    if task.kind == "multiclass":
-        return np.asarray(labels[:, None] == np.arange(len(task.classes)), np.float64)
-    return np.asarray(rankdata(labels) if task.kind == "regression" else labels)[:, None]
-
-
 def _searches(
-    target: _Target, patterns: Sequence[Sequence[int]], level: float, rng: np.random.Generator
+    target: SearchTarget, patterns: Sequence[Sequence[int]], level: float, rng: np.random.Generator
 ) -> list[_Search]:
     """Return a search for each output of a target, after the pass with the labels as they are and permuted."""
     sizes = target.dataset.n_sequences
@@ -230,10 +181,18 @@ def _searches(
         _Search(target.dataset, values, output, patterns, level)
         for values, output in zip(target.values.T, target.outputs, strict=True)
     ]
-    for index, r in correlate(target.dataset, patterns, columns, weigh_by_size(sizes, sizes)):
-        for search, (observed, *permuted) in zip(searches, r.reshape(len(searches), len(versions), -1), strict=True):
-            search.null.add(len(patterns[index]), permuted)
-            search.note_strongest(index, observed)
+    weights = weigh_by_size(sizes, sizes)
+    dispersion = Dispersion(patterns, weights, sizes)
+    for statistics in correlate(target.dataset, patterns, columns, weights):
+        dispersion.note(statistics)
+        by_output = statistics.r.reshape(len(searches), len(versions), -1)
+        for search, (observed, *permuted) in zip(searches, by_output, strict=True):
+            search.null.add(len(patterns[statistics.pattern]), permuted)
+            search.note_strongest(statistics.pattern, observed)
+    overdispersed = dispersion.find_overdispersed(target.dataset)
+    if len(overdispersed):
+        for search in searches:
+            search.test_overdispersed(overdispersed, rng)
     return searches
 
 
@@ -275,7 +234,9 @@ class _Search:
     ) -> None:
         self._dataset, self._values, self._output, self._patterns = dataset, values, output, patterns
         self._level = level
-        self._noted: list[_Candidates] = []
+        self._noted: list[Candidates] = []
+        self._overdispersed, self._occurrences = Candidates.none(), Occurrences.none()
+        self._discoveries: FalseDiscoveries | None = None
         self.null = PermutationNull({len(kmer_offsets) for kmer_offsets in patterns}, len(dataset))
 
     def note_strongest(self, index: int, r: NDArray[np.float32]) -> None:
@@ -283,13 +244,26 @@ class _Search:
         size = np.abs(r)
         kept = min(_MAX_NOTED, len(size))
         code = np.argpartition(size, len(size) - kept)[len(size) - kept :]
-        self._noted.append(_Candidates(np.full(kept, index), code, r[code].astype(np.float64)))
+        self._noted.append(Candidates(np.full(kept, index), code, r[code].astype(np.float64), np.zeros(kept, np.bool_)))
+
+    def test_overdispersed(self, kmers: OverdispersedKmers, rng: np.random.Generator) -> None:
+        """Test k-mers that vary more than by chance among themselves; they and all k-mers get half of the level each.
+
+        This is for the first pass, before any motif is chosen.
+        """
+        sizes = self._dataset.n_sequences
+        weights = weigh_by_size(sizes, sizes)
+        level = self._level / 2
+        self._discoveries = FalseDiscoveries(kmers.frequencies, self._values, weights, sizes, level, rng)
+        found = Candidates(kmers.pattern, kmers.code, self._discoveries.correlation, np.ones(len(kmers), np.bool_))
+        order = np.argsort(-np.abs(found.correlation), kind="stable")
+        self._overdispersed, self._occurrences = found.take(order), kmers.occurrences.take(order)
 
     def strongest(self) -> EnrichedMotif:
         """Return the motif with the lowest p-value after the first pass; to be called before `find_motifs`."""
-        noted = _Candidates.concatenate(self._noted)
-        best = int(self._p_values(noted.pattern, noted.correlation).argmin())
-        return self._motif(noted, best, noted.correlation)
+        every = Candidates.concatenate([*self._noted, self._overdispersed]).sort()
+        best = int(self._p_values(every, every.correlation).argmin())
+        return self._motif(every, best, every.correlation)
 
     def find_motifs(self, max_motifs: int) -> list[EnrichedMotif]:
         """Return the motifs, best first; each further pass leaves out the sequences that hold a chosen motif."""
@@ -307,31 +281,46 @@ class _Search:
             weights = weigh_by_size(sizes - count_flagged(explained, starts), sizes)
             if not weights.any():
                 return chosen
-            for index, r in correlate(self._dataset, self._patterns, self._values[:, None], weights, explained):
-                self.note_strongest(index, r[0])
+            for statistics in correlate(self._dataset, self._patterns, self._values[:, None], weights, explained):
+                self.note_strongest(statistics.pattern, statistics.r[0])
 
-    def _take_candidates(self) -> _Candidates:
+    def _take_candidates(self) -> Candidates:
         """Return the noted k-mers whose p-value is at most the level, strongest first, and forget all noted ones."""
-        noted = _Candidates.concatenate(self._noted)
+        noted = Candidates.concatenate(self._noted).sort()
         self._noted = []
-        return noted.take(self._p_values(noted.pattern, noted.correlation) <= self._level)
+        return noted.take(self._p_values(noted, noted.correlation) <= self._level)
 
-    def _p_values(self, pattern: Codes, correlation: Floats) -> Floats:
-        size = np.array([len(kmer_offsets) for kmer_offsets in self._patterns])[pattern]
-        p = np.ones(len(pattern))
+    def _p_values(self, candidates: Candidates, correlation: Floats) -> Floats:
+        """Return the p-values of candidates if they had these correlations, (n,)."""
+        size = np.array([len(kmer_offsets) for kmer_offsets in self._patterns])[candidates.pattern]
+        p = np.ones(len(size))
         for k in np.unique(size):
             p[size == k] = self.null.p_value(int(k), correlation[size == k])
-        return p
+        if self._discoveries is None:
+            return p
+        some = candidates.overdispersed
+        p[some] = np.minimum(p[some], self._discoveries.rate(correlation[some]))
+        return np.asarray(np.minimum(2 * p, 1))
+
+    def _join_overdispersed(self, candidates: Candidates) -> tuple[Candidates, Occurrences]:
+        """Return the candidates and where they occur, and after them the overdispersed k-mers that are significant."""
+        p = self._p_values(self._overdispersed, self._overdispersed.correlation)
+        significant = np.flatnonzero(p <= self._level)
+        others, found = self._overdispersed.take(significant), self._occurrences.take(significant)
+        own = candidates.without(others)
+        if len(own):
+            found = find_occurrences(self._dataset, self._patterns, own.pattern, own.code).append(found)
+        return Candidates.concatenate([own, others]), found
 
     def _choose(
-        self, candidates: _Candidates, explained: Flags, starts: Codes, max_motifs: int
+        self, candidates: Candidates, explained: Flags, starts: Codes, max_motifs: int
     ) -> tuple[list[EnrichedMotif], bool]:
         """Choose motifs among n candidates; return them, and whether all candidates could be compared.
 
         Parameters
         ----------
         candidates
-            The k-mers, strongest first.
+            The k-mers, strongest first; significant overdispersed ones are added to them.
         explained
             Whether each sequence holds a chosen motif, (N,); changed in place.
         starts
@@ -339,9 +328,9 @@ class _Search:
         max_motifs
             Largest number of motifs.
         """
+        candidates, found = self._join_overdispersed(candidates)
         if len(candidates) == 0:
             return [], True
-        found = find_occurrences(self._dataset, self._patterns, candidates.pattern, candidates.code)
         if not found.looked_for[0]:  # it is too common to be compared with the others
             kmer_offsets = self._patterns[candidates.pattern[0]]
             explained |= find_carriers(self._dataset, kmer_offsets, int(candidates.code[0]))
@@ -357,7 +346,7 @@ class _Search:
             counts = np.bincount(free_cells, minlength=n_repertoires * n).reshape(n_repertoires, n)
             r = target @ standardise(counts / np.maximum(n_free, 1)[:, None], weights)
             r[np.sign(r) != np.sign(candidates.correlation)] = 0
-            p = self._p_values(candidates.pattern, r)
+            p = self._p_values(candidates, r)
             best = int(np.where(p <= self._level, np.abs(r), 0).argmax())
             if p[best] > self._level or r[best] == 0:
                 break
@@ -368,44 +357,7 @@ class _Search:
             n_free -= np.bincount(np.searchsorted(starts, new, side="right") - 1, minlength=n_repertoires)
         return chosen, bool(found.looked_for.all())
 
-    def _motif(self, candidates: _Candidates, i: int, correlation: Floats) -> EnrichedMotif:
-        p_value = self._p_values(candidates.pattern[[i]], correlation[[i]])
+    def _motif(self, candidates: Candidates, i: int, correlation: Floats) -> EnrichedMotif:
+        p_value = self._p_values(candidates.take(np.array([i])), correlation[[i]])
         letters = candidates.letters(i, self._patterns)
         return EnrichedMotif(letters, self._output, float(correlation[i]), float(p_value[0]))
-
-
-@dataclass(frozen=True)
-class _Candidates:
-    """k-mers that may be motifs: index of the pattern, index among its k-mers, and correlation, (n,) each."""
-
-    pattern: Codes
-    code: Codes
-    correlation: Floats
-
-    def __len__(self) -> int:
-        return len(self.code)
-
-    def take(self, rows: NDArray[np.int64] | Flags) -> _Candidates:
-        return _Candidates(self.pattern[rows], self.code[rows], self.correlation[rows])
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[_Candidates]) -> _Candidates:
-        """Return the candidates of all parts, strongest first."""
-        columns = zip(*((part.pattern, part.code, part.correlation) for part in parts), strict=True)
-        joined = cls(*map(np.concatenate, columns))
-        return joined.take(np.lexsort((joined.code, joined.pattern, -np.abs(joined.correlation))))
-
-    def first_of_each_sign(self, max_of_sign: int) -> _Candidates:
-        """Return at most so many candidates with a positive and with a negative correlation, the first ones."""
-        rank = np.zeros(len(self), np.int64)
-        for sign in (self.correlation > 0, self.correlation <= 0):
-            rank[sign] = np.arange(int(sign.sum()))
-        return self.take(rank < max_of_sign)
-
-    def letters(self, i: int, patterns: Sequence[Sequence[int]]) -> tuple[int, ...]:
-        """Return the letters of one candidate, as in `EnrichedMotif`."""
-        kmer_offsets = patterns[self.pattern[i]]
-        code, letters = int(self.code[i]), [_ANY] * (kmer_offsets[-1] + 1)
-        for offset in reversed(kmer_offsets):
-            code, letters[offset] = divmod(code, _N_LETTERS)
-        return tuple(letters)

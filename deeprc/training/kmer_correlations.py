@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -23,12 +24,31 @@ from deeprc.training.kmer_frequencies import (
     iterate_frequencies,
 )
 
-__all__ = ["correlate", "standardise", "weigh_by_size"]
+__all__ = ["KmerStatistics", "correlate", "standardise", "weigh_by_size"]
 
 Floats = NDArray[np.float64]
 
 _CONSTANT = 1e-12  # length of a column that does not vary
 _MEMORY = 400_000_000  # bytes of the products with labels that are summed at a time; the peak is about twice that
+
+
+class KmerStatistics(NamedTuple):
+    """What is known of the k-mers of one pattern; repertoires have weights.
+
+    Attributes
+    ----------
+    pattern
+        Index of the pattern.
+    r
+        Correlations of the k-mers' frequencies with the targets, (columns, M).
+    mean, variance
+        Mean and variance of the frequencies, (M,).
+    """
+
+    pattern: int
+    r: NDArray[np.float32]
+    mean: Floats
+    variance: Floats
 
 
 def correlate(
@@ -37,10 +57,11 @@ def correlate(
     targets: Floats,
     weights: Floats,
     left_out: Flags | None = None,
-) -> Iterator[tuple[int, NDArray[np.float32]]]:
-    """Yield for each pattern its index and the weighted correlations of its k-mers with the targets, (columns, M).
+) -> Iterator[KmerStatistics]:
+    """Yield for each pattern how the frequencies of its k-mers vary, and how they correlate with the targets.
 
-    As many patterns are counted in one pass over the repertoires as the memory allows.
+    As many patterns are counted in one pass over the repertoires as the memory allows. The correlations are in memory
+    that the next pass uses again, because new memory takes longer than the sums.
 
     Parameters
     ----------
@@ -54,18 +75,31 @@ def correlate(
     weighted = weights[:, None] * standardise(targets, weights)  # (B, columns)
     rows_of = np.ascontiguousarray(weighted.T, np.float32)  # (columns, B)
     n_columns = len(rows_of)
-    remaining = list(range(len(patterns)))
-    while remaining:
-        together = [remaining.pop(0)]
-        size = count_kmers_of(patterns[together[0]])
-        while remaining and (size + count_kmers_of(patterns[remaining[0]])) * n_columns * 4 <= _MEMORY:
-            size += count_kmers_of(patterns[remaining[0]])
-            together.append(remaining.pop(0))
-        sums = [_Sums.zero(count_kmers_of(patterns[index]), n_columns) for index in together]
+    sizes = [count_kmers_of(kmer_offsets) for kmer_offsets in patterns]
+    passes = _plan_passes(sizes, _MEMORY // (4 * n_columns))
+    memory = np.empty(n_columns * max((sum(sizes[i] for i in each) for each in passes), default=0), np.float32)
+    scratch = np.empty(n_columns * max(sizes, default=0), np.float32)
+    for together in passes:
+        ends = np.cumsum([n_columns * sizes[index] for index in together])
+        parts = np.split(memory[: ends[-1]], ends[:-1])
+        sums = [_Sums.zero(part.reshape(n_columns, -1)) for part in parts]
         for rows, one, counted in iterate_frequencies(dataset, [patterns[index] for index in together], left_out):
-            sums[one].add(counted, rows_of[:, rows], weights[rows])
-        while sums:
-            yield together.pop(0), sums.pop(0).correlations(float(weights.sum()))  # frees each before the next pass
+            sums[one].add(counted, rows_of[:, rows], weights[rows], scratch)
+        for index, each in zip(together, sums, strict=True):
+            yield each.statistics(index, float(weights.sum()))
+
+
+def _plan_passes(sizes: Sequence[int], max_size: int) -> list[list[int]]:
+    """Return the indices of the patterns of each pass: one pattern, or several with at most `max_size` k-mers."""
+    passes: list[list[int]] = []
+    room = 0
+    for index, size in enumerate(sizes):
+        if not passes or size > room:
+            passes.append([])
+            room = max_size
+        passes[-1].append(index)
+        room -= size
+    return passes
 
 
 def weigh_by_size(n_counted: Codes, sizes: Codes) -> Floats:
@@ -101,30 +135,46 @@ class _Sums:
     products: NDArray[np.float32]
 
     @classmethod
-    def zero(cls, size: int, n_columns: int) -> _Sums:
-        return cls(np.zeros(size), np.zeros(size), np.zeros((n_columns, size), np.float32))
+    def zero(cls, products: NDArray[np.float32]) -> _Sums:
+        """Return sums of nothing, in the memory of the products, (columns, M)."""
+        products[:] = 0
+        size = products.shape[1]
+        return cls(np.zeros(size), np.zeros(size), products)
 
-    def add(self, frequencies: Frequencies, targets: NDArray[np.float32], weights: Floats) -> None:
-        """Add repertoires: their frequencies, (rows, M), weighted targets, (columns, rows), and weights."""
+    def add(
+        self, frequencies: Frequencies, targets: NDArray[np.float32], weights: Floats, scratch: NDArray[np.float32]
+    ) -> None:
+        """Add repertoires.
+
+        Parameters
+        ----------
+        frequencies, targets, weights
+            Their frequencies, (rows, M), weighted targets, (columns, rows), and weights.
+        scratch
+            Memory for as many numbers as there are products.
+        """
         if isinstance(frequencies, SparseFrequencies):
             _add_sparse_moments(*frequencies, weights, self.total, self.squares)
             _add_sparse_products(*frequencies, targets, self.products)
         else:
             _add_moments(frequencies, weights, self.total, self.squares)
-            np.add(self.products, targets @ frequencies, out=self.products)
+            added = np.matmul(targets, frequencies, out=scratch[: self.products.size].reshape(self.products.shape))
+            np.add(self.products, added, out=self.products)
 
-    def correlations(self, weight: float) -> NDArray[np.float32]:
-        """Return the correlations, (columns, M), in the memory of the products.
+    def statistics(self, index: int, weight: float) -> KmerStatistics:
+        """Return the statistics, with the correlations in the memory of the products.
 
         Parameters
         ----------
+        index
+            Index of the pattern.
         weight
             Sum of the weights of all repertoires.
         """
         variation = self.squares - self.total**2 / weight
         varies = variation > 1e-10 * self.squares
         self.products[:] *= np.where(varies, 1 / np.sqrt(np.where(varies, variation, 1)), 0).astype(np.float32)
-        return self.products
+        return KmerStatistics(index, self.products, self.total / weight, np.where(varies, variation, 0) / weight)
 
 
 @njit(parallel=True, nogil=True)

@@ -13,14 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.compilation import njit
-from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import kmer_code
 from deeprc.training.kmer_frequencies import Codes, Flags, count_kmers_of, iterate_blocks
 
 __all__ = ["Occurrences", "find_carriers", "find_occurrences"]
 
+_N_LETTERS = len(AMINO_ACIDS)
 _MAX_OCCURRENCES = 10_000_000  # that are kept in memory
+_MAX_BEGINNINGS = 0.1  # share of the pairs of residues with which k-mers begin, above which pairs are not looked at
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,28 @@ class Occurrences:
     sequence: Codes
     which: NDArray[np.int32]
     looked_for: Flags
+
+    @classmethod
+    def none(cls) -> Occurrences:
+        """Return the occurrences of no k-mers."""
+        return cls(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.bool_))
+
+    def take(self, kmers: Codes) -> Occurrences:
+        """Return the occurrences of some k-mers, which get the indices 0, 1, 2 ... in the order given."""
+        index = np.full(len(self.looked_for), -1, np.int32)
+        index[kmers] = np.arange(len(kmers))
+        which = index[self.which]
+        kept = which >= 0
+        return Occurrences(self.repertoire[kept], self.sequence[kept], which[kept], self.looked_for[kmers])
+
+    def append(self, other: Occurrences) -> Occurrences:
+        """Return the occurrences of both; the k-mers of the other come after those of this one."""
+        return Occurrences(
+            np.concatenate([self.repertoire, other.repertoire]),
+            np.concatenate([self.sequence, other.sequence]),
+            np.concatenate([self.which, other.which + np.int32(len(self.looked_for))]),
+            np.concatenate([self.looked_for, other.looked_for]),
+        )
 
 
 def find_occurrences(
@@ -69,21 +93,25 @@ def find_occurrences(
         The occurrences that fit, all k-mers together; None: ten million.
     """
     counts = np.zeros((len(dataset), len(code)), np.int64)
+    starts = offsets_of(dataset.n_sequences)
+    holding = np.zeros(int(starts[-1]), np.bool_)  # whether a sequence holds any of the k-mers
     for rows, residues, offsets, bounds in iterate_blocks(dataset):
+        some = holding[starts[rows.start] : starts[rows.stop]]
         for kmer_offsets, table in _tables(patterns, pattern, code):
-            _tally(residues, offsets, bounds, kmer_offsets, table, counts[rows])
+            _tally(residues, offsets, bounds, kmer_offsets, table, _beginnings(table), counts[rows], some)
     looked_for = _fit(counts.sum(axis=0), _MAX_OCCURRENCES if max_occurrences is None else max_occurrences)
     counts[:, ~looked_for] = 0
     n = int(counts.sum())
     repertoire, which = np.empty((2, n), np.int32)
     sequence = np.empty(n, np.int64)
     first = 0
-    starts = offsets_of(dataset.n_sequences)
     for rows, residues, offsets, bounds in iterate_blocks(dataset):
+        sequences = np.flatnonzero(holding[starts[rows.start] : starts[rows.stop]])
+        bounds_of_some = np.searchsorted(sequences, bounds)
         for kmer_offsets, table in _tables(patterns, np.where(looked_for, pattern, -1), code):
             found = counts[rows][:, table[table >= 0]].sum(axis=1)
             ends = first + offsets_of(found)
-            _find(residues, offsets, bounds, kmer_offsets, table, ends, sequence, which)
+            _find(residues, offsets, sequences, bounds_of_some, kmer_offsets, table, ends, sequence, which)
             part = slice(first, int(ends[-1]))
             sequence[part] += starts[rows.start]
             repertoire[part] = np.repeat(np.arange(rows.start, rows.stop), found)
@@ -120,6 +148,15 @@ def _tables(
         yield tuple(patterns[index]), table
 
 
+def _beginnings(table: NDArray[np.int32]) -> Flags:
+    """Return for each pair of first residues whether a k-mer of a table begins so, (400,); True if many do.
+
+    To look at the pair first is faster where nearly all k-mers are passed over.
+    """
+    begins = (table.reshape(_N_LETTERS**2, -1) >= 0).any(axis=1)
+    return np.asarray(begins | (begins.mean() > _MAX_BEGINNINGS))
+
+
 @njit(parallel=True, nogil=True)
 def _tally(
     residues: NDArray[np.uint8],
@@ -127,21 +164,26 @@ def _tally(
     bounds: Codes,
     kmer_offsets: tuple[int, ...],
     table: NDArray[np.int32],
+    begins: Flags,
     counts: Codes,
+    holding: Flags,
 ) -> None:
-    """Add how often each k-mer of a table occurs in each repertoire, (rows, n)."""
+    """Add how often each k-mer of a table occurs in each repertoire, (rows, n); flag the sequences that hold one."""
     for b in numba.prange(len(bounds) - 1):
         for s in range(bounds[b], bounds[b + 1]):
             for start in range(offsets[s], offsets[s + 1] - kmer_offsets[-1]):
-                which = table[kmer_code(residues, start, kmer_offsets)]
-                if which >= 0:
-                    counts[b, which] += 1
+                if begins[kmer_code(residues, start, kmer_offsets[:2])]:
+                    which = table[kmer_code(residues, start, kmer_offsets)]
+                    if which >= 0:
+                        counts[b, which] += 1
+                        holding[s] = True
 
 
 @njit(parallel=True, nogil=True)
 def _find(
     residues: NDArray[np.uint8],
     offsets: Codes,
+    sequences: Codes,
     bounds: Codes,
     kmer_offsets: tuple[int, ...],
     table: NDArray[np.int32],
@@ -149,10 +191,13 @@ def _find(
     sequence: Codes,
     which: NDArray[np.int32],
 ) -> None:
-    """Write the sequence and the k-mer of each occurrence, (m,) each; those of repertoire b begin at ends[b]."""
+    """Write the sequence and the k-mer of each occurrence, (m,) each; those of repertoire b begin at ends[b].
+
+    Only some sequences are looked at, those of repertoire b from bounds[b] to bounds[b + 1].
+    """
     for b in numba.prange(len(bounds) - 1):
         n = ends[b]
-        for s in range(bounds[b], bounds[b + 1]):
+        for s in sequences[bounds[b] : bounds[b + 1]]:
             for start in range(offsets[s], offsets[s + 1] - kmer_offsets[-1]):
                 found = table[kmer_code(residues, start, kmer_offsets)]
                 if found >= 0:

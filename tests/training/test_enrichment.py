@@ -20,6 +20,7 @@ from deeprc.training.enrichment import (
 )
 from tests.conftest import random_sequences, write_cohort
 
+Floats = NDArray[np.float64]
 BINARY = [Task("status", "status", "binary", ("no", "yes"))]
 PATTERNS = enumerate_kmer_offsets(3, 4)
 
@@ -382,3 +383,42 @@ def test_larger_repertoires_of_one_class_are_no_signal(tmp_path: Path) -> None:
         found = find_motifs(cohort, column(y.astype(float)), BINARY, patterns=patterns, max_motifs=16, seed=seed)
         shown += len(found) > 0
     assert shown <= 1
+
+
+def in_subgroups(folder: Path, n: int = 100) -> tuple[RepertoireDataset, Floats]:
+    """Every second repertoire holds one of five motifs in 8 of its 300 sequences."""
+    rng = np.random.default_rng(0)
+    motifs = ["WHWM", "CY.FC", "MMWW", "HCHC", "WYMH"]
+    repertoires = [random_sequences(rng, 300) for _ in range(n)]
+    for b in range(1, n, 2):
+        for at in range(8):
+            motif = motifs[b // 2 % 5].replace(".", AMINO_ACIDS[rng.integers(20)])
+            repertoires[b][at] = repertoires[b][at][:2] + motif + repertoires[b][at][2:]
+    cohort = write_cohort(folder / "cohort.h5", repertoires, pd.DataFrame({"x": range(n)}))
+    return cohort, column([b % 2 for b in range(n)])
+
+
+SUBGROUP_PATTERNS = [*enumerate_kmer_offsets(3, 5), (0, 1, 2, 3), (0, 1, 3, 4)]
+
+
+def test_motifs_of_subgroups(tmp_path: Path) -> None:
+    """Among all k-mers, the correlation of a motif in 10 of 50 positive repertoires, 0.33, occurs by chance."""
+    cohort, y = in_subgroups(tmp_path)
+    found = find_motifs(cohort, y, BINARY, patterns=SUBGROUP_PATTERNS, max_motifs=16)
+    assert sorted(motif.pattern for motif in found) == ["CY.FC", "HCHC", "MMWW", "WHWM", "WYMH"]
+    assert all(motif.p_value <= LEVEL for motif in found)
+    assert [motif.correlation for motif in found] == pytest.approx([1 / 3] * 5, abs=0.02)
+    three = find_motifs(cohort, y, BINARY, patterns=SUBGROUP_PATTERNS, max_motifs=3)
+    assert three == found[:3]
+
+
+def test_motifs_of_subgroups_do_not_go_with_labels_of_nobody(tmp_path: Path) -> None:
+    """At a level of 0.1, one in ten of these labels may show something; the five motifs are there all the time."""
+    cohort, y = in_subgroups(tmp_path)
+    rng = np.random.default_rng(0)
+    patterns = [(0, 1, 2, 3), (0, 1, 3, 4)]
+    shown = [
+        bool(find_motifs(cohort, rng.permutation(y), BINARY, patterns=patterns, max_motifs=8, level=0.1, seed=seed))
+        for seed in range(20)
+    ]
+    assert np.count_nonzero(shown) <= 6

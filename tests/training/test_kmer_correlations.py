@@ -32,8 +32,10 @@ def test_correlations_are_those_of_the_frequencies(cohort: RepertoireDataset, km
         times = np.repeat(np.arange(len(cohort)), weights.astype(int))
         with np.errstate(invalid="ignore"):
             expected = np.corrcoef(frequencies[times].T, target[times].T)[: 20 ** len(kmer_offsets), -2:]
-        ((index, found),) = correlate(cohort, [kmer_offsets], target, weights / 2)
+        ((index, found, mean, variance),) = correlate(cohort, [kmer_offsets], target, weights / 2)
         assert index == 0
+        np.testing.assert_allclose(mean, frequencies[times].mean(axis=0), rtol=1e-6)
+        np.testing.assert_allclose(variance, frequencies[times].var(axis=0), atol=1e-9)
         np.testing.assert_allclose(found.T, np.nan_to_num(expected), atol=1e-5)
 
 
@@ -71,7 +73,7 @@ def test_passes_and_blocks_change_nothing(
     for one, other in zip(seen, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
     target = np.linspace(-1, 1, len(cohort))[:, None]
-    found = dict(correlate(cohort, PATTERNS, target, np.ones(len(cohort))))
+    found = {index: r.copy() for index, r, *_ in correlate(cohort, PATTERNS, target, np.ones(len(cohort)))}
     assert sorted(found) == [0, 1, 2]
     for index, each in found.items():
         centred = expected[index] - expected[index].mean(axis=0)

@@ -1,0 +1,84 @@
+"""k-mers that may be motifs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.training.kmer_frequencies import Codes, Flags
+
+__all__ = ["ANY", "Candidates"]
+
+Floats = NDArray[np.float64]
+
+ANY = -1
+"""A letter that stands for any residue."""
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """k-mers that may be motifs.
+
+    Attributes
+    ----------
+    pattern
+        Index of each k-mer's pattern, (n,).
+    code
+        Index of each k-mer among those of its pattern, (n,).
+    correlation
+        Its correlation with the label, (n,).
+    overdispersed
+        Whether it was found by its dispersion, (n,), see `deeprc.training.kmer_dispersion`.
+    """
+
+    pattern: Codes
+    code: Codes
+    correlation: Floats
+    overdispersed: Flags
+
+    def __len__(self) -> int:
+        return len(self.code)
+
+    @classmethod
+    def none(cls) -> Candidates:
+        """Return no candidates."""
+        return cls(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.empty(0, np.bool_))
+
+    def take(self, rows: NDArray[np.int64] | Flags) -> Candidates:
+        """Return some of the candidates."""
+        return Candidates(self.pattern[rows], self.code[rows], self.correlation[rows], self.overdispersed[rows])
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Candidates]) -> Candidates:
+        """Return the candidates of all parts, in their order."""
+        columns = zip(*((part.pattern, part.code, part.correlation, part.overdispersed) for part in parts), strict=True)
+        return cls(*map(np.concatenate, columns))
+
+    def sort(self) -> Candidates:
+        """Return the candidates, strongest first."""
+        return self.take(np.lexsort((self.code, self.pattern, -np.abs(self.correlation))))
+
+    def without(self, others: Candidates) -> Candidates:
+        """Return the candidates that are not among others."""
+        known = set(zip(others.pattern.tolist(), others.code.tolist(), strict=True))
+        pairs = zip(self.pattern.tolist(), self.code.tolist(), strict=True)
+        return self.take(np.array([pair not in known for pair in pairs], np.bool_))
+
+    def first_of_each_sign(self, max_of_sign: int) -> Candidates:
+        """Return at most so many candidates with a positive and with a negative correlation, the first ones."""
+        rank = np.zeros(len(self), np.int64)
+        for sign in (self.correlation > 0, self.correlation <= 0):
+            rank[sign] = np.arange(int(sign.sum()))
+        return self.take(rank < max_of_sign)
+
+    def letters(self, i: int, patterns: Sequence[Sequence[int]]) -> tuple[int, ...]:
+        """Return the amino-acid indices of one candidate, and `ANY` between them."""
+        kmer_offsets = patterns[self.pattern[i]]
+        code, letters = int(self.code[i]), [ANY] * (kmer_offsets[-1] + 1)
+        for offset in reversed(kmer_offsets):
+            code, letters[offset] = divmod(code, len(AMINO_ACIDS))
+        return tuple(letters)

@@ -1,0 +1,66 @@
+"""k-mers that are tested together: how many of those as strong are there by chance."""
+
+import numpy as np
+import pytest
+
+from deeprc.training.discoveries import _N_PERMUTATIONS, FalseDiscoveries
+from deeprc.training.permutations import permute_labels
+from tests.training.test_enrichment import Floats
+
+SIZES = np.full(60, 100)
+ALTERNATING = np.arange(60) % 2.0
+
+
+def discoveries(frequencies: Floats, values: Floats = ALTERNATING, *, level: float = 0.0) -> FalseDiscoveries:
+    return FalseDiscoveries(frequencies, values, np.ones(60), SIZES, level, np.random.default_rng(0))
+
+
+def carried_by_six(n: int) -> Floats:
+    """Return the frequencies of n k-mers, each of which six other positive repertoires carry, (60, n)."""
+    frequencies = np.zeros((60, n))
+    for j in range(n):
+        frequencies[1 + 12 * j : 12 * (j + 1) : 2, j] = 0.1
+    return frequencies
+
+
+def test_rates_are_expected_chance_findings_by_findings() -> None:
+    rng = np.random.default_rng(1)
+    frequencies = rng.poisson(3, (60, 8)) + 2 * ALTERNATING[:, None] * (np.arange(8) < 3)
+    found = discoveries(frequencies)
+    expected = [np.corrcoef(column, ALTERNATING)[0, 1] for column in frequencies.T]
+    np.testing.assert_allclose(found.correlation, expected)
+    orders = permute_labels(SIZES, _N_PERMUTATIONS, np.random.default_rng(0))[1:]
+    labels = np.stack([ALTERNATING[order] for order in orders])
+    permuted = np.abs(np.corrcoef(frequencies.T, labels)[:8, 8:])
+    strength = np.abs(expected)
+    shares = [(1 + (permuted >= r - 1e-9).sum()) / (1 + len(orders)) / (strength >= r).sum() for r in strength]
+    rates = [min(shares[k] for k in range(8) if strength[k] <= r) for r in strength]
+    np.testing.assert_allclose(found.rate(found.correlation), rates)
+    assert found.rate(np.array([0.0, 2.0, -2.0])) == pytest.approx([1, min(rates), min(rates)], rel=1e-3)
+
+
+def test_several_need_less_evidence_than_one() -> None:
+    """Six of 30 positive repertoires and no negative one: by chance in one case of 40, as of two sides."""
+    alone, together = (discoveries(carried_by_six(n)) for n in (1, 5))
+    assert alone.rate(alone.correlation) == pytest.approx(0.024, abs=0.01)
+    np.testing.assert_allclose(together.correlation, alone.correlation[0])
+    assert together.rate(together.correlation) == pytest.approx(0.024, abs=0.01)  # five times as many by chance
+
+
+def test_what_is_taken_is_not_expected_by_chance() -> None:
+    """Beside two strong k-mers, those with six carriers have a third of the rate, since the strong ones are certain."""
+    strong = np.stack([ALTERNATING, np.where(np.arange(60) < 50, ALTERNATING, 0)], axis=1)
+    frequencies = np.concatenate([strong, carried_by_six(1)], axis=1)
+    among_all, among_others = (discoveries(frequencies, level=level).rate(np.array([0.33])) for level in (0, 0.005))
+    assert among_all == pytest.approx(0.024, abs=0.01)
+    assert among_others == pytest.approx(0.008, abs=0.004)
+
+
+def test_without_signal_one_cohort_in_ten_reaches_a_level_of_a_tenth() -> None:
+    """100 cohorts; 10 are expected to, with a standard error of 3."""
+    rng = np.random.default_rng(2)
+    reached = 0
+    for _ in range(100):
+        found = discoveries(rng.poisson(0.5, (60, 12)) + 0.0, rng.permutation(ALTERNATING), level=0.1)
+        reached += bool((found.rate(found.correlation) <= 0.1).any())
+    assert 1 <= reached <= 20

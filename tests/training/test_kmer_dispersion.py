@@ -1,0 +1,89 @@
+"""k-mers that vary between repertoires: beyond counting, beyond their parts, and each in its own sequences."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.training.enrichment import enumerate_kmer_offsets
+from deeprc.training.kmer_candidates import Candidates
+from deeprc.training.kmer_correlations import correlate, weigh_by_size
+from deeprc.training.kmer_dispersion import Dispersion, OverdispersedKmers, Sampling
+from tests.conftest import random_sequences, write_cohort
+
+PATTERNS = [places for k in (2, 3, 4) for places in enumerate_kmer_offsets(k, 4)]
+
+
+def find_overdispersed(cohort: RepertoireDataset) -> OverdispersedKmers:
+    sizes = cohort.n_sequences
+    weights = weigh_by_size(sizes, sizes)
+    dispersion = Dispersion(PATTERNS, weights, sizes)
+    for statistics in correlate(cohort, PATTERNS, np.zeros((len(cohort), 1)), weights):
+        dispersion.note(statistics)
+    return dispersion.find_overdispersed(cohort)
+
+
+def names(kmers: OverdispersedKmers) -> list[str]:
+    n = len(kmers)
+    candidates = Candidates(kmers.pattern, kmers.code, np.zeros(n), np.zeros(n, np.bool_))
+    letters = [candidates.letters(i, PATTERNS) for i in range(n)]
+    return ["".join("." if a < 0 else "ACDEFGHIKLMNPQRSTVWY"[a] for a in each) for each in letters]
+
+
+def test_sampling_by_hand() -> None:
+    sampling = Sampling.of(np.array([1.0, 1.0, 2.0]), np.array([100, 100, 400]))
+    assert sampling == pytest.approx((160.0, 16 / 6))  # 4 / (0.01 + 0.01 + 0.005), and 4^2 / (1 + 1 + 4)
+    sampling = Sampling(100.0, 50.0)
+    mean, variance = np.array([0.04, 0.04, 0.0]), np.array([0.0004, 0.002, 0.0])  # counts: 4, with variances 4 and 20
+    np.testing.assert_allclose(sampling.relative_excess(mean, variance), [0, 1, 0])  # (20 - 4) / 4^2
+    np.testing.assert_allclose(sampling.excess(mean, variance, np.zeros(3)), [0, 4 / np.sqrt(2.25 / 50), 0])
+    np.testing.assert_allclose(sampling.excess(mean, variance, np.ones(3))[1], 0)
+
+
+def test_counting_alone_has_no_excess() -> None:
+    rng = np.random.default_rng(0)
+    sizes = np.full(200, 1000)
+    for mean in (0.3, 3.0, 30.0):
+        frequencies = rng.poisson(mean, (200, 2000)) / 1000
+        sampling = Sampling.of(np.ones(200), sizes)
+        excess = sampling.excess(frequencies.mean(axis=0), frequencies.var(axis=0), np.zeros(2000))
+        assert excess.mean() == pytest.approx(0, abs=0.2)
+        assert excess.std() == pytest.approx((1 + 1 / (2 * mean)) ** -0.5, abs=0.1)  # its mean is not known
+
+
+def test_a_motif_of_some_repertoires_and_none_of_its_forms(tmp_path: Path) -> None:
+    """Every tenth repertoire has WHWM in 10 of 300 sequences, and every tenth other one C.FC; nobody has a label."""
+    rng = np.random.default_rng(0)
+    repertoires = [random_sequences(rng, 300) for _ in range(80)]
+    for b, sequences in enumerate(repertoires):
+        if b % 10 in (0, 5):
+            for at in range(10):
+                residue = "ACDEFGHIKL"[at]
+                sequences[at] = sequences[at][:2] + ("WHWM" if b % 10 else f"C{residue}FC") + sequences[at][2:]
+    kmers = find_overdispersed(write_cohort(tmp_path / "c.h5", repertoires, pd.DataFrame({"x": range(80)})))
+    assert sorted(names(kmers)) == ["C.FC", "WHWM"]
+    carriers = {name: np.flatnonzero(kmers.frequencies[:, i] > 0.02) for i, name in enumerate(names(kmers))}
+    assert carriers["WHWM"].tolist() == list(range(5, 80, 10))
+    assert carriers["C.FC"].tolist() == list(range(0, 80, 10))
+    assert np.bincount(kmers.occurrences.which).min() >= 80
+
+
+def test_nothing_varies_in_random_sequences(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    repertoires = [random_sequences(rng, 300) for _ in range(80)]
+    assert len(find_overdispersed(write_cohort(tmp_path / "c.h5", repertoires, pd.DataFrame({"x": range(80)})))) == 0
+
+
+def test_what_contains_a_varying_gene_is_not_listed(tmp_path: Path) -> None:
+    """The share of sequences with EAFF varies from person to person; so does that of any residue before EAF."""
+    rng = np.random.default_rng(2)
+    repertoires = []
+    for _ in range(80):
+        share = rng.uniform(0.05, 0.4)
+        repertoires.append(
+            [f"{each}{'EAFF' if rng.random() < share else 'TQYF'}" for each in random_sequences(rng, 300)]
+        )
+    found = names(find_overdispersed(write_cohort(tmp_path / "c.h5", repertoires, pd.DataFrame({"x": range(80)}))))
+    assert found == []
