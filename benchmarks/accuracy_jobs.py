@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import torch
 from accuracy_cohorts import N_FOLDS, Source, file_name
-from accuracy_ranking import as_classifier, can_rank, measure_ranking
+from accuracy_ranking import as_classifier, measure_ranking
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
+from deeprc.airr_ml.ranking import can_rank
 from deeprc.baselines.inner_folds import inner_folds
 from deeprc.benchmarking.cross_fitting import cross_fit
 from deeprc.benchmarking.jobs import job_key

@@ -17,7 +17,10 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_comparison import midrank_aucs
 
-__all__ = ["CrossFitted", "cross_fit"]
+__all__ = ["CrossFitted", "cross_fit", "measure_units"]
+
+Floats = NDArray[np.float64]
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -31,12 +34,23 @@ class CrossFitted:
     auc
         Its AUC, the mean over the folds.
     scores
-        The score of each repertoire by the model with this setting that was fitted without its fold, (B,).
+        The score of each repertoire by the model with this setting that was fitted without its fold, (B,). It is in
+        the units of this model, see `measure_units`, because models of different folds may differ in their units.
     """
 
     setting: Setting
     auc: float
-    scores: NDArray[np.float64]
+    scores: Floats
+
+
+def measure_units(scores: Floats) -> tuple[Floats, Floats]:
+    """Return the mean and the standard deviation, (..., 1), of a model's scores of its training repertoires, (..., B).
+
+    The standard deviation is infinite where all scores are equal up to rounding, so in these units they are 0.
+    """
+    spread = scores.std(axis=-1, keepdims=True)
+    is_constant = spread <= _ROUNDING * np.abs(scores).max(axis=-1, keepdims=True)
+    return scores.mean(axis=-1, keepdims=True), np.where(is_constant, np.inf, spread)
 
 
 def cross_fit(
@@ -76,11 +90,12 @@ def cross_fit(
         for rows in _paths(estimator, settings):
             model = with_setting(estimator, without_path(estimator, settings[rows[0]]))
             if path is None or path not in settings[rows[0]]:
-                found = model.fit(X[inside], y[inside]).decision_function(X[outside])
+                found = model.fit(X[inside], y[inside]).decision_function(X)[None]
             else:
                 values = [settings[row][path] for row in rows]
-                found = model.decision_path(X[inside], y[inside], X[outside], values)
-            scores[np.ix_(rows, outside)] = found
+                found = model.decision_path(X[inside], y[inside], X, values)
+            mean, spread = measure_units(found[:, inside])
+            scores[np.ix_(rows, outside)] = (found[:, outside] - mean) / spread
         aucs[fold] = midrank_aucs(y[outside], scores[:, outside])
     best = int(aucs.mean(axis=0).argmax())
     return CrossFitted(settings[best], float(aucs.mean(axis=0)[best]), scores[best])

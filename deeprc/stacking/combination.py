@@ -22,6 +22,7 @@ STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0)
 """Strengths of the penalty that are tried: the factor of half the sum of the squared weights."""
 
 _MAX_P_VALUE = 0.05  # of a member's AUC: others cannot be told from guessing
+_ROUNDING = 1e-9
 _MAX_DEVIATION = 4.0  # standard deviations from the mean that a score counts
 
 
@@ -32,7 +33,8 @@ class Combination:
     Attributes
     ----------
     centres, scales
-        Mean and standard deviation of each member's cross-fitted scores, (M,). A scale is 1 where all scores are equal.
+        Mean and standard deviation of each member's cross-fitted scores, (M,). A scale is infinite where all scores are
+        equal up to rounding, so these count 0.
     weights
         The weight of each member's standardised score, (M,), 0 or more.
     intercept
@@ -65,7 +67,7 @@ class Combination:
 
 
 def _standardise(scores: Floats, centres: Floats, scales: Floats) -> Floats:
-    return np.clip((scores - centres) / scales, -_MAX_DEVIATION, _MAX_DEVIATION)
+    return np.asarray(np.clip((scores - centres) / scales, -_MAX_DEVIATION, _MAX_DEVIATION))
 
 
 @dataclass(frozen=True)
@@ -116,9 +118,10 @@ def fit_combination(scores: Floats, positive: NDArray[np.bool_], fold_of: NDArra
 
 def _solve(scores: Floats, positive: NDArray[np.bool_], strength: float) -> Combination:
     centres, scales = scores.mean(axis=0), scores.std(axis=0)
-    scales[scales == 0] = 1.0
-    informative = np.flatnonzero(_is_informative(scores, positive))
-    features = _standardise(scores, centres, scales)[:, informative]
+    scales[scales <= _ROUNDING * np.abs(scores).max(axis=0)] = np.inf
+    features = _standardise(scores, centres, scales)
+    informative = np.flatnonzero(_is_informative(features, positive))
+    features = features[:, informative]
 
     def loss(parameters: Floats) -> tuple[float, Floats]:
         weights, log_odds = parameters[1:], parameters[0] + features @ parameters[1:]

@@ -31,7 +31,7 @@ from deeprc.estimators import (
 )
 from deeprc.evaluation.auc_comparison import midrank_aucs
 from deeprc.stacking.combination import Combination, fit_combination
-from deeprc.stacking.members import Training, fit_member
+from deeprc.stacking.members import Member, Training, fit_member
 from deeprc.stacking.storage import restore_members, store_members
 from deeprc.training.fold import validate_groups
 
@@ -214,6 +214,11 @@ class Stack(BinaryClassifier):
         check_is_fitted(self)
         table = {"auc": self.member_aucs_, "weight": self.combination_.weights, "share": self.importance_}
         return pd.DataFrame(table, index=pd.Index(self.member_names_, name="member"))
+
+    def shares(self) -> list[tuple[Member, float]]:
+        """Return each fitted member with its share of the stack's variance."""
+        check_is_fitted(self)
+        return list(zip(self._members, self.importance_.tolist(), strict=True))
 
     def _decide(self, X: RepertoireDataset) -> Floats:
         return self.combination_.log_odds(self.member_scores(validate_dataset(X)).to_numpy())

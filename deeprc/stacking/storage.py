@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.benchmarking.methods import METHODS, estimator_class
@@ -18,7 +19,10 @@ __all__ = ["restore_members", "store_members"]
 
 
 def store_members(members: Sequence[Member]) -> tuple[dict[str, NDArray[Any]], list[dict[str, Any]]]:
-    """Return the arrays of all fitted models, by `model.MEMBER.MODEL.NAME`, and the rest of each member for JSON."""
+    """Return arrays and JSON values of fitted members.
+
+    The arrays are those of all models, `model.MEMBER.MODEL.NAME`, and the units of each member, `units.MEMBER`.
+    """
     arrays: dict[str, NDArray[Any]] = {}
     stored = []
     for m, member in enumerate(members):
@@ -27,6 +31,7 @@ def store_members(members: Sequence[Member]) -> tuple[dict[str, NDArray[Any]], l
             own, values = model._state()
             arrays |= {f"{_prefix(m, i)}{name}": array for name, array in own.items()}
             models.append({"parameters": model.get_params(deep=False), "values": values})
+        arrays[f"units.{m}"] = np.array([member.centre, member.scale])
         stored.append({"name": member.name, "models": models})
     return arrays, stored
 
@@ -52,7 +57,8 @@ def restore_members(arrays: Mapping[str, NDArray[Any]], stored: object) -> list[
             models.append(model)
         if not models:
             raise ValueError(f"{name}: expected at least one model, found none")
-        members.append(Member(name, models))
+        centre, scale = arrays[f"units.{m}"].tolist()
+        members.append(Member(name, models, centre, scale))
     return members
 
 

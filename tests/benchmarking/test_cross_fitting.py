@@ -9,7 +9,7 @@ from sklearn.metrics import roc_auc_score
 from deeprc.baselines.diversity import Diversity
 from deeprc.baselines.public_clones import PublicClones
 from deeprc.baselines.svm import SVM
-from deeprc.benchmarking.cross_fitting import cross_fit
+from deeprc.benchmarking.cross_fitting import cross_fit, measure_units
 from deeprc.benchmarking.search import with_setting
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
@@ -39,12 +39,19 @@ def test_each_setting_is_fitted_without_the_fold(
         inside, outside = fold_of != fold, fold_of == fold
         for row, setting in enumerate(settings):
             model = with_setting(estimator, setting).fit(cohort[inside], y[inside])
-            scores[row, outside] = model.decision_function(cohort[outside])
+            known = model.decision_function(cohort[inside])
+            scores[row, outside] = (model.decision_function(cohort[outside]) - known.mean()) / (known.std() or np.inf)
             aucs[fold, row] = roc_auc_score(y[outside], scores[row, outside])
     best = int(aucs.mean(axis=0).argmax())
     assert found.setting == settings[best]
     assert found.auc == pytest.approx(aucs.mean(axis=0)[best])
     np.testing.assert_allclose(found.scores, scores[best], atol=1e-6)
+
+
+def test_units_are_mean_and_deviation() -> None:
+    mean, spread = measure_units(np.array([[1.0, 3.0], [0.1 + 1e-17, 0.1]]))
+    np.testing.assert_array_equal(mean, [[2.0], [0.1]])
+    np.testing.assert_array_equal(spread, [[1.0], [np.inf]])
 
 
 def test_one_fold_is_refused(cohort: RepertoireDataset) -> None:
