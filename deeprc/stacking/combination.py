@@ -52,7 +52,7 @@ class Combination:
 
     def log_odds(self, scores: Floats) -> Floats:
         """Return the log-odds of the positive class, (B,): the intercept and the sum of the contributions."""
-        return self.intercept + self.contributions(scores).sum(axis=1)
+        return np.asarray(self.intercept + self.contributions(scores).sum(axis=1))
 
     def variance_shares(self, scores: Floats) -> Floats:
         """Return which share of the variance of the log-odds each member's contributions have, (M,); their sum is 1.

@@ -215,6 +215,13 @@ class Stack(BinaryClassifier):
         table = {"auc": self.member_aucs_, "weight": self.combination_.weights, "share": self.importance_}
         return pd.DataFrame(table, index=pd.Index(self.member_names_, name="member"))
 
+    def describe_members(self, X: RepertoireDataset) -> list[dict[str, Any]]:
+        """Return a row per member: `member`, those of `member_table`, and its `contributions`, B numbers."""
+        table, added = self.member_table(), self.contributions(X)
+        columns = zip(table.index, table["auc"], table["weight"], table["share"], strict=True)
+        rows = [dict(zip(("member", "auc", "weight", "share"), row, strict=True)) for row in columns]
+        return [{**row, "contributions": added[row["member"]].tolist()} for row in rows]
+
     def shares(self) -> list[tuple[Member, float]]:
         """Return each fitted member with its share of the stack's variance."""
         check_is_fitted(self)

@@ -731,6 +731,27 @@ def test_methods_that_a_cohort_cannot_serve_are_left_out_of_all(
 # Cost and progress
 
 
+def test_how_much_each_member_of_a_stack_counts(
+    run: Callable[..., BenchmarkResult], data: RepertoireDataset, tmp_path: Path
+) -> None:
+    """Both tables agree with the stack that is fitted to the training side of each fold."""
+    folder = tmp_path / "out"
+    result = run(["stack", "diversity"], {"stack": {"fixed": {"members": ["logistic", "diversity"]}}}, output=folder)
+    assert result.failures == {}
+    assert set(result.members["method"]) == {"stack"}
+    members = pd.read_csv(folder / "members.tsv", sep="\t")
+    assert list(members) == ["method", "fold", "member", "auc", "weight", "share"]
+    assert members["member"].tolist() == ["logistic", "diversity"] * N_FOLDS
+    added = pd.read_csv(folder / "contributions.tsv", sep="\t").groupby(["fold", "repertoire_id"])["contribution"].sum()
+    score = result.predictions[result.predictions["method"] == "stack"].set_index(["fold", "repertoire_id"])["score"]
+    intercept = (score - added).groupby("fold")
+    assert intercept.std().max() < 1e-9  # one number per fold
+    share = members.groupby("member")["share"].mean()
+    lines = result.table.split("## How much each member counts\n\n")[1].split("\n")
+    assert f"logistic {share['logistic']:.0%} (AUC " in lines[0]
+    assert lines[0].startswith("- Stack: ")
+
+
 def test_costs_and_progress(run: Callable[..., BenchmarkResult], toys: ModuleType) -> None:
     told: list[tuple[int, int, float | None]] = []
     methods = {"noise": toys.Noise(seconds=0.01), "path": toys.PathNoise()}
