@@ -84,6 +84,8 @@ class Stack(BinaryClassifier):
         AUC of the whole stack: each repertoire is scored by members and weights that were fitted without its fold.
     importance_
         How much of the variance of the stack's cross-fitted log-odds comes from each member, (M,); they sum to 1.
+    target_
+        The name of the target, if `deeprc.stacking.cohort.fit_stack` has fitted the stack; else "".
     """
 
     uses_groups = True
@@ -93,6 +95,7 @@ class Stack(BinaryClassifier):
     member_aucs_: Floats
     auc_: float
     importance_: Floats
+    target_: str
 
     def __init__(
         self,
@@ -160,7 +163,7 @@ class Stack(BinaryClassifier):
             member, held_out = fit_member(method, training)
             self._members.append(member)
             scores.append(held_out)
-        self.classes_, self.calibration_ = classes, np.array([1.0, 0.0])
+        self.classes_, self.calibration_, self.target_ = classes, np.array([1.0, 0.0]), ""
         self._combine(np.stack(scores, axis=1), positive, fold_of)
         return self
 
