@@ -18,7 +18,7 @@ __all__ = ["STRENGTHS", "Combination", "Fitted", "fit_combination"]
 
 Floats = NDArray[np.float64]
 
-STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0)
+STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 """Strengths of the penalty that are tried: the factor of half the sum of the squared weights."""
 
 _MAX_P_VALUE = 0.05  # of a member's AUC: others cannot be told from guessing
