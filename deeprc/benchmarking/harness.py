@@ -68,7 +68,7 @@ def benchmark(
         What is predicted: two classes, several classes or a number; see `deeprc.tasks.parse_tasks`. Repertoires without
         a label are left out.
     methods
-        Names of methods, see `deeprc.benchmarking.methods.METHODS`; or a mapping of names to estimators of your own
+        Names of methods, see `deeprc.benchmarking.registry.METHODS`; or a mapping of names to estimators of your own
         (scikit-learn's contract, over `RepertoireDataset`) and of names of deeprc's methods to None.
     output
         The folder to write; None writes nothing. It must not exist, be empty, or hold the same benchmark (`resume`).

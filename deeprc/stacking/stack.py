@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from deeprc.baselines.inner_folds import grouped_folds
-from deeprc.benchmarking.methods import METHODS, Method, choose_methods
+from deeprc.benchmarking.methods import Method, choose_methods
+from deeprc.benchmarking.registry import METHODS
 from deeprc.benchmarking.search import with_setting
 from deeprc.config import load_config
 from deeprc.datasets.cache import repertoire_digests
@@ -60,7 +61,7 @@ class Stack(BinaryClassifier):
     Parameters
     ----------
     members
-        Names of methods, see `deeprc.benchmarking.methods.METHODS`; at least one.
+        Names of methods, see `deeprc.benchmarking.registry.METHODS`; at least one.
     preset
         The search spaces of the members: `quick`, `paper` or a YAML file; see `deeprc.benchmarking.methods`.
     n_folds

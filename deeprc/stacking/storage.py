@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.benchmarking.methods import METHODS, estimator_class
+from deeprc.benchmarking.methods import estimator_class
+from deeprc.benchmarking.registry import METHODS
 from deeprc.documents import validate
 from deeprc.stacking.members import Member
 

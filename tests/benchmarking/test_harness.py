@@ -20,6 +20,7 @@ from sklearn.metrics import roc_auc_score
 from deeprc.benchmarking import methods
 from deeprc.benchmarking.harness import benchmark
 from deeprc.benchmarking.options import BenchmarkOptions
+from deeprc.benchmarking.registry import MethodEntry
 from deeprc.benchmarking.result import BenchmarkResult
 from deeprc.calibration import fit_calibration
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
@@ -720,7 +721,7 @@ def test_methods_that_a_cohort_cannot_serve_are_left_out_of_all(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     classes = {"moon": "NeedsMore", "noise": "Noise"}
-    known = {name: methods._Entry(name, f"toy_methods:{kind}") for name, kind in classes.items()}
+    known = {name: MethodEntry(name, f"toy_methods:{kind}") for name, kind in classes.items()}
     monkeypatch.setattr(methods, "METHODS", known)
     with caplog.at_level(logging.WARNING):
         result = run(["all"], {})

@@ -259,9 +259,9 @@ def test_tables_show_parameters_as_their_reader_knows_them() -> None:
     known = [Caution("warning", "Use `group_by='donor'`.", "setup")]
     assert "- Use `group_by='donor'`.\n" in markdown(known=known)
     assert r"Use \textasciigrave{}group\_by='donor'\textasciigrave{}." in render_latex(result(known=known))
-    with showing_parameters(lambda text: text.replace("`group_by='donor'`", "--group-by donor")):
-        assert "- Use --group-by donor.\n" in markdown(known=known)
-        assert "Use --group-by donor." in render_latex(result(known=known))
+    with showing_parameters(lambda text: text.replace("`group_by='donor'`", "`group_by=donor`")):
+        assert "- Use `group_by=donor.\n`" in markdown(known=known)
+        assert "Use `group_by=donor.`" in render_latex(result(known=known))
 
 
 def test_markdown_escapes() -> None:

@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 from scipy.special import expit
 
 from deeprc.baselines.logistic import LogisticRegression
-from deeprc.benchmarking import methods
+from deeprc.benchmarking.registry import METHODS
 from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
@@ -157,4 +157,4 @@ def test_too_few_repertoires_are_refused(cohort: RepertoireDataset) -> None:
 
 def test_members_are_methods_of_the_benchmark() -> None:
     Stack().check_parameters()
-    assert methods.METHODS["stack"].estimator == "deeprc.stacking.stack:Stack"
+    assert METHODS["stack"].estimator == "deeprc.stacking.stack:Stack"
