@@ -17,11 +17,11 @@ def stack() -> None:
 @stack.command()
 @click.argument("container")
 @click.option(
-    "--target", required=True, metavar="TARGET", help="What to predict, of two classes, as in `deeprc train`."
+    "--target", required=True, metavar="TARGET", help="What to predict: two classes, as in `deeprc train`."
 )
 @click.option("-o", "--output", required=True, metavar="FILE", help="The model to write (safetensors).")
 @click.option(
-    "--members", metavar="NAME,...", help="The methods, see `deeprc benchmark --list`.  [default: the seven below]"
+    "--members", metavar="NAME,...", help="The methods, see `deeprc benchmark --list`.  [default: those above]"
 )
 @click.option("--group-by", metavar="COLUMN", help="Repertoires with the same value, such as a donor, stay together.")
 @click.option(

@@ -48,7 +48,7 @@ class Combination:
 
     def contributions(self, scores: Floats) -> Floats:
         """Return what each member adds to the log-odds of each repertoire, (B, M), from its scores, (B, M)."""
-        return self.weights * _standardise(scores, self.centres, self.scales)
+        return self.weights * _standardise(scores, self.centres, self.scales) + 0.0  # no -0.0
 
     def log_odds(self, scores: Floats) -> Floats:
         """Return the log-odds of the positive class, (B,): the intercept and the sum of the contributions."""
