@@ -16,9 +16,7 @@ def stack() -> None:
 
 @stack.command()
 @click.argument("container")
-@click.option(
-    "--target", required=True, metavar="TARGET", help="What to predict: two classes, as in `deeprc train`."
-)
+@click.option("--target", required=True, metavar="TARGET", help="What to predict: two classes, as in `deeprc train`.")
 @click.option("-o", "--output", required=True, metavar="FILE", help="The model to write (safetensors).")
 @click.option(
     "--members", metavar="NAME,...", help="The methods, see `deeprc benchmark --list`.  [default: those above]"
