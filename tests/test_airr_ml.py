@@ -427,6 +427,31 @@ def test_a_stack_adds_up_reciprocal_ranks(training: tuple[RepertoireDataset, np.
     assert few[:20] == merged[:20]
 
 
+def test_each_network_of_a_stack_has_its_own_list(training: tuple[RepertoireDataset, np.ndarray]) -> None:
+    X, y = training
+    stack = Stack(members=["deeprc", "logistic"], n_folds=2, overrides=ATTENTION_ALONE, device="cpu").fit(X, y)
+    stack.importance_ = np.array([0.8, 0.2])
+    expected: Counter[tuple[str, ...]] = Counter()
+    for member, share in stack.shares():
+        for model in member.models:
+            found = ranked_sequences(model, X, y, 10**6)
+            for rank, row in enumerate(found[KEY].itertuples(index=False, name=None), 1):
+                expected[row] += share / len(member.models) / (60 + rank)
+    scores = [expected[row] for row in ranked_sequences(stack, X, y, 10**6)[KEY].itertuples(index=False, name=None)]
+    assert len(scores) == len(expected)
+    assert all(a >= b - 1e-12 for a, b in pairwise(scores))
+
+
+def test_the_list_is_full_if_only_public_clones_count(training: tuple[RepertoireDataset, np.ndarray]) -> None:
+    """What they know nothing about follows as another member ranks it."""
+    X, y = training
+    stack = Stack(members=["public-clones", "logistic"], n_folds=2).fit(X, y)
+    stack.importance_ = np.array([0.7, -0.1])
+    found = ranked_sequences(stack, X, y, 50)
+    alone = ranked_sequences(stack.shares()[1][0].models[0], X, y, 50)
+    pd.testing.assert_frame_equal(found, alone)  # no clone is shared
+
+
 def test_a_stack_whose_members_rank_nothing(training: tuple[RepertoireDataset, np.ndarray]) -> None:
     X, y = training
     stack = Stack(members=["v-gene-usage"], n_folds=2).fit(X, y)

@@ -27,6 +27,7 @@ from deeprc.benchmarking.cross_fitting import cross_fit
 from deeprc.benchmarking.methods import choose_methods
 from deeprc.benchmarking.search import with_setting
 from deeprc.config import load_config
+from deeprc.datasets.cache import repertoire_digests
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_device
 from deeprc.errors import InputError
@@ -136,7 +137,12 @@ class ImmuneStatePredictor:
             y = np.array([folder.labels[name] for name in X.repertoire_ids], np.bool_)
             if len(np.unique(y)) < 2:
                 raise InputError(f"{folder.path / SHEET}: only one class of {LABEL!r} has repertoires with sequences")
-            self.method_, estimator = self._fit(X, y)
+            try:
+                self.method_, estimator = self._fit(X, y)
+            except InputError:
+                raise
+            except ValueError as error:
+                raise InputError(f"{folder.path}: {error}") from error
             self._training = _Training(X, y, estimator, names_as_found(report), locus_of(report))
         self.important_sequences_ = self.identify_associated_sequences(folder.name)
         return self
@@ -199,11 +205,12 @@ class ImmuneStatePredictor:
     def _fit(self, X: RepertoireDataset, y: NDArray[np.bool_]) -> tuple[str, RepertoireClassifier]:
         """Return the name of the method, and its estimator, fitted with its best setting."""
         self.cross_validated_auc_: dict[str, float] = {}
-        fewest = int(np.bincount(y.astype(np.int64)).min())
+        digests = np.array(repertoire_digests(X))
+        fewest = min(len(np.unique(digests[y == label])) for label in (False, True))
         method = METHODS[0] if self.method == "auto" else self.method
         if fewest < _FEWEST and self.method == "auto":
             method = _ALONE
-            _logger.warning("a class has %d repertoires: methods are not compared, taking %s", fewest, method)
+            _logger.warning("a class has %d different repertoires: methods are not compared, taking %s", fewest, method)
         _logger.info("training %s on %d repertoires", method, len(X))
         own: dict[str, Any] = {"config": self.config, "overrides": dict(self.overrides), "device": self.device}
         if method == "deeprc":

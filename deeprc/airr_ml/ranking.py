@@ -86,12 +86,12 @@ def can_rank(estimator: object) -> bool:
 
 
 def _rank_by_stack(stack: Stack, X: RepertoireDataset, y: NDArray[np.bool_], max_sequences: int) -> _Best:
-    rankers = [(member, share) for member, share in stack.shares() if isinstance(member.models[0], _RANKERS)]
+    rankers = [(member, max(share, 0.0)) for member, share in stack.shares() if isinstance(member.models[0], _RANKERS)]
     if not rankers:
         raise InputError(f"members: expected one that ranks sequences, found {', '.join(stack.member_names_)}")
-    if not any(share > 0 for _, share in rankers):  # what predicts ranks nothing: all count the same
+    if not any(share for _, share in rankers):  # what predicts ranks nothing: all count the same
         rankers = [(member, 1.0) for member, _ in rankers]
-    parts = [(model, share / len(member.models)) for member, share in rankers if share > 0 for model in member.models]
+    parts = [(model, share / len(member.models)) for member, share in rankers if share for model in member.models]
     indices, hashes, weights = [], [], []
     for model, weight in parts:
         found = _rank(model, X, y, max_sequences, only_evident=True)
@@ -103,6 +103,9 @@ def _rank_by_stack(stack: Stack, X: RepertoireDataset, y: NDArray[np.bool_], max
     merged = _Best(X, gene_fields(X), max_sequences)
     order = np.argsort(first)  # equal ones in the order of the members
     merged.offer(np.concatenate(indices)[first[order]], totals[order])
+    if len(merged) < max_sequences:  # only public clones count: the rest as another member ranks it, if there is one
+        other = max(rankers, key=lambda ranker: not isinstance(ranker[0].models[0], PublicClones))[0]
+        merged.append(_rank(other.models[0], X, y, max_sequences))
     return merged
 
 

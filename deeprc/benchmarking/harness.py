@@ -342,7 +342,7 @@ class _Run:
                 {
                     "method": job.method,
                     "fold": job.fold,
-                    **{name: each[name] for name in ("member", "auc", "weight", "share")},
+                    **{name: each[name] for name in ("member", "auc", "weight", "share", "intercept")},
                     "repertoire_id": outcome["test"]["repertoire_id"],
                     "contribution": each["contributions"],
                 }

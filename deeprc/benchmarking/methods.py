@@ -26,6 +26,7 @@ __all__ = [
     "Method",
     "choose_methods",
     "estimator_class",
+    "make_methods",
     "names_code",
     "search_presets",
     "split_names",
@@ -146,6 +147,19 @@ def choose_methods(
     if not chosen:
         raise InputError("no method was given; expected `methods` with some of: " + ", ".join(known))
     return _named_apart(chosen), {name: why for name, why in skipped.items() if name not in chosen}
+
+
+def make_methods(names: Sequence[str], *, preset: str | Path) -> list[Method]:
+    """Return methods of `METHODS` for a target with two classes, unfitted, whether or not a cohort can serve them.
+
+    Raises
+    ------
+    InputError
+        If there is no such method or preset, or the preset is wrong.
+    """
+    task = Task("", "", "binary")
+    body = _for_kind(_read(preset), str(preset), task)
+    return [_method(name, body, str(preset), list(METHODS), task) for name in names]
 
 
 def _named_apart(chosen: Mapping[str, Method]) -> list[Method]:

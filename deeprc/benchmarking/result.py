@@ -25,7 +25,8 @@ from deeprc.files import write_text
 
 __all__ = ["MEMBER_COLUMNS", "BenchmarkResult"]
 
-MEMBER_COLUMNS = ("method", "fold", "member", "auc", "weight", "share", "repertoire_id", "contribution")
+_OF_REPERTOIRE = ("repertoire_id", "contribution")
+MEMBER_COLUMNS = ("method", "fold", "member", "auc", "weight", "share", "intercept", *_OF_REPERTOIRE)
 
 logger = logging.getLogger(__name__)
 
@@ -46,8 +47,8 @@ class BenchmarkResult:
         The costs of every job: method, fold, task ("search" or "final"), seconds, cpu_seconds, peak_memory_mb.
     members
         The members of methods in which several predict together, by fold and test repertoire: `MEMBER_COLUMNS`. The
-        cross-fitted AUC of a member, its weight and its share of the variance are the same for all repertoires of a
-        fold; its contribution to the log-odds is that to one repertoire.
+        cross-fitted AUC of a member, its weight, its share of the variance and the intercept of all members are the
+        same for all repertoires of a fold; its contribution to the log-odds is that to one repertoire.
     failures
         Why methods failed, by their names.
     n_folds
@@ -119,10 +120,15 @@ class BenchmarkResult:
             write_text(folder / "probabilities.tsv", _tsv(self.probabilities))
             points = reliability_table(self.predictions, self.methods, self.scoring)
             write_text(folder / "reliability.tsv", _tsv(points))
-        if len(self.members):
-            of_cohort = ["repertoire_id", "contribution"]
-            write_text(folder / "members.tsv", _tsv(self.members.drop(columns=of_cohort).drop_duplicates()))
-            write_text(folder / "contributions.tsv", _tsv(self.members[["method", "fold", "member", *of_cohort]]))
+        members = {
+            "members.tsv": self.members.drop(columns=list(_OF_REPERTOIRE)).drop_duplicates(),
+            "contributions.tsv": self.members[["method", "fold", "member", *_OF_REPERTOIRE]],
+        }
+        for name, table in members.items():
+            if len(table):
+                write_text(folder / name, _tsv(table))
+            else:
+                (folder / name).unlink(missing_ok=True)  # of an earlier call
         write_cautions(folder, self.cautions)
         (folder / "curves").mkdir(exist_ok=True)
         if find_spec("matplotlib") is not None:

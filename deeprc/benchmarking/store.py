@@ -188,7 +188,7 @@ def _checked_test(job: Job, body: Any, scoring: Scoring, where: str) -> dict[str
 def _checked_members(body: Any, n: int, where: str) -> list[dict[str, Any]]:
     """Return the members of a method in which several predict together, with n contributions each."""
     members: list[dict[str, Any]] = validate(body, list[dict[str, Any]], where)
-    numbers = ("auc", "weight", "share")
+    numbers = ("auc", "weight", "share", "intercept")
     for each in members:
         if set(each) != {"member", *numbers, "contributions"}:
             raise InputError(f"{where}: expected member, {', '.join(numbers)}, contributions, found {sorted(each)}")

@@ -23,7 +23,11 @@ def stack() -> None:
 )
 @click.option("--group-by", metavar="COLUMN", help="Repertoires with the same value, such as a donor, stay together.")
 @click.option(
-    "--folds", type=int, default=5, show_default=True, help="The number of folds by which members are weighted."
+    "--folds",
+    type=click.IntRange(min=2),
+    default=5,
+    show_default=True,
+    help="The number of folds.",
 )
 @click.option("--preset", default="quick", show_default=True, help="The search spaces, as in `deeprc benchmark`.")
 @click.option("--device", default="auto", show_default=True, help="Where DeepRC computes: auto, cpu, cuda, ...")
@@ -74,12 +78,13 @@ def predict(model: str, container: str, output: str) -> None:
     adds to the log-odds of this repertoire.
     """
     from deeprc.datasets.dataset import open_dataset
-    from deeprc.files import check_table_output, write_text
+    from deeprc.files import check_table_output
+    from deeprc.runs.run import save_predictions
     from deeprc.stacking.cohort import predict_with_stack, prediction_columns
     from deeprc.stacking.stack import Stack
 
     fitted = Stack.load(Path(model))
     check_table_output(Path(output), prediction_columns(fitted))
     table = predict_with_stack(fitted, open_dataset(container))
-    write_text(Path(output), table.to_csv(sep="\t", index=False))
+    save_predictions(Path(output), table)
     click.echo(f"Wrote predictions of {fitted.target_ or 'y'} for {len(table)} repertoires to {output}")

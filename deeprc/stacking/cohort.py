@@ -70,6 +70,8 @@ def fit_stack(
     _logger.info("%d of %d repertoires have a label of %s", len(rows), len(dataset), task.title)
     try:
         stack.fit(dataset[rows], label[rows].astype(np.int64), groups=None if donors is None else donors[rows])
+    except InputError:
+        raise
     except ValueError as error:
         raise InputError(f"{source}: {error}") from error
     stack.target_ = task.title
@@ -88,9 +90,16 @@ def predict_with_stack(stack: Stack, dataset: RepertoireDataset) -> pd.DataFrame
 
     `probability` and `log_odds` are those of the positive class. `contribution=MEMBER` is what a member adds to the
     log-odds; their sum and the stack's intercept are the log-odds.
+
+    Raises
+    ------
+    InputError
+        If the numbers of the stack give no finite prediction.
     """
     added = stack.contributions(dataset)
-    log_odds = stack.combination_.intercept + added.sum(axis=1).to_numpy()
+    log_odds = stack.combination_.intercept + added.to_numpy().sum(axis=1)
+    if not np.isfinite(log_odds).all():
+        raise InputError("the stack: its numbers give no finite prediction; the file is damaged")
     columns = {"probability": expit(log_odds), "log_odds": log_odds}
     contributions = {f"contribution={name}": added[name].to_numpy() for name in added}
     return pd.DataFrame({"repertoire_id": dataset.repertoire_ids, **columns, **contributions})

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from scipy.special import expit, ndtr
+from scipy.special import expit
+from scipy.stats import mannwhitneyu
 
-from deeprc.evaluation.auc_comparison import midrank_aucs
+from deeprc.benchmarking.cross_fitting import measure_units
 
 __all__ = ["STRENGTHS", "Combination", "Fitted", "fit_combination"]
 
@@ -22,7 +23,6 @@ STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 """Strengths of the penalty that are tried: the factor of half the sum of the squared weights."""
 
 _MAX_P_VALUE = 0.05  # of a member's AUC: others cannot be told from guessing
-_ROUNDING = 1e-9
 _MAX_DEVIATION = 4.0  # standard deviations from the mean that a score counts
 
 
@@ -117,8 +117,7 @@ def fit_combination(scores: Floats, positive: NDArray[np.bool_], fold_of: NDArra
 
 
 def _solve(scores: Floats, positive: NDArray[np.bool_], strength: float) -> Combination:
-    centres, scales = scores.mean(axis=0), scores.std(axis=0)
-    scales[scales <= _ROUNDING * np.abs(scores).max(axis=0)] = np.inf
+    centres, scales = (each[:, 0] for each in measure_units(scores.T))
     features = _standardise(scores, centres, scales)
     informative = np.flatnonzero(_is_informative(features, positive))
     features = features[:, informative]
@@ -141,10 +140,8 @@ def _solve(scores: Floats, positive: NDArray[np.bool_], strength: float) -> Comb
 
 def _is_informative(scores: Floats, positive: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return whether each member's AUC is above 0.5 by more than chance, (M,); if none is, the highest alone."""
-    aucs = midrank_aucs(positive.astype(np.int64), scores.T)
-    n_positive, n_negative = int(positive.sum()), int((~positive).sum())
-    spread = np.sqrt((n_positive + n_negative + 1) / (12 * max(n_positive * n_negative, 1)))
-    informative = np.asarray(ndtr((0.5 - aucs) / spread) <= _MAX_P_VALUE)
+    test = mannwhitneyu(scores[positive], scores[~positive], alternative="greater", method="asymptotic")
+    informative = np.asarray(test.pvalue <= _MAX_P_VALUE)
     if not informative.any():
-        informative[int(aucs.argmax())] = True
+        informative[int(np.argmax(test.statistic))] = True
     return informative

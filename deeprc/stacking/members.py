@@ -88,12 +88,12 @@ def fit_member(method: Method, training: Training) -> tuple[Member, Floats]:
     """Fit a method to repertoires; return it with the score of each by a model that was fitted without its fold, (B,).
 
     A method with a search space takes the setting with the highest AUC over the folds, and is then fitted to all
-    repertoires. A method that stops early by validation repertoires, as DeepRC does, is not fitted again: the models of
-    all folds predict together.
+    repertoires. A method that stops early by validation repertoires, as DeepRC does, is neither searched nor fitted
+    again: the models of all folds predict together.
     """
     estimator, settings = method.estimator, method.search.settings([training.seed])
     if getattr(estimator, "uses_validation", False):
-        return _fit_per_fold(method.name, with_setting(estimator, settings[0]), training)
+        return _fit_per_fold(method.name, estimator, training)
     found = cross_fit(estimator, settings, training.X, training.y, training.fold_of)
     _logger.info("%s: AUC %.3f with %s", method.name, found.auc, _shown(found.setting))
     model = with_setting(estimator, found.setting).fit(training.X, training.y)

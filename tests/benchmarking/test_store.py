@@ -25,7 +25,14 @@ PREDICTED: dict[str, Any] = {
     "score": [float("inf"), 0.1, -3.0],
     "probability": [1.0, 0.5, 0.0],
 }
-MEMBER: dict[str, Any] = {"member": "svm", "auc": 0.5, "weight": 2.0, "share": 1.0, "contributions": [0.1, 2.0, -1.0]}
+MEMBER: dict[str, Any] = {
+    "member": "svm",
+    "auc": 0.5,
+    "weight": 2.0,
+    "share": 1.0,
+    "intercept": -0.5,
+    "contributions": [0.1, 2.0, -1.0],
+}
 TESTED: dict[str, Any] = {
     "setting": {"C": 1},
     "validation_auc": 0.5,
