@@ -98,19 +98,22 @@ class Columns:
         if self._is_sparse:
             sparse = self._sparse
             return np.asarray(_sparse_products(sparse.data, sparse.indices, sparse.indptr, vector))
-        return np.asarray(_dense_products(self._dense, vector))
+        total = np.zeros(self.shape[1])
+        _dense_products(self._dense, vector, total)
+        return total
 
     def _squares(self) -> Floats:
         if self._is_sparse:
             sparse, squared = self._sparse, self.weights**2
             return np.asarray(_sparse_squares(sparse.data, sparse.indices, sparse.indptr, self.centre, squared))
-        return np.asarray(_dense_squares(self._dense, self.centre, self.weights))
+        total = np.zeros(self.shape[1])
+        _dense_squares(self._dense, self.centre, self.weights, total)
+        return total
 
 
 @njit(parallel=True, nogil=True)
-def _dense_products(matrix: NDArray[Any], vector: Floats) -> Floats:
+def _dense_products(matrix: NDArray[Any], vector: Floats, total: Floats) -> None:
     n_rows, n_columns = matrix.shape
-    total = np.zeros(n_columns)
     for block in numba.prange((n_columns + _BLOCK - 1) // _BLOCK):
         part = slice(block * _BLOCK, min(n_columns, (block + 1) * _BLOCK))
         row = 0
@@ -121,7 +124,6 @@ def _dense_products(matrix: NDArray[Any], vector: Floats) -> Floats:
         while row < n_rows:
             add_row(matrix[row, part], vector[row], total[part])
             row += 1
-    return total
 
 
 @njit(nogil=True)
@@ -141,14 +143,12 @@ def add_row(row: NDArray[Any], factor: float, total: NDArray[Any]) -> None:
 
 
 @njit(parallel=True, nogil=True)
-def _dense_squares(matrix: NDArray[Any], centre: Floats, weights: Floats) -> Floats:
+def _dense_squares(matrix: NDArray[Any], centre: Floats, weights: Floats, total: Floats) -> None:
     n_rows, n_columns = matrix.shape
-    total = np.zeros(n_columns)
     for block in numba.prange((n_columns + _BLOCK - 1) // _BLOCK):
         part = slice(block * _BLOCK, min(n_columns, (block + 1) * _BLOCK))
         for row in range(n_rows):
             _add_squares(matrix[row, part], centre[part], weights[row], total[part])
-    return total
 
 
 @njit(nogil=True)

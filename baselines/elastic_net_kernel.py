@@ -125,7 +125,9 @@ def relative_gap(primal: float, residual: Floats, steepness: Floats, objective: 
 
 @njit(nogil=True)
 def _odds(z: Floats, weights: Floats, intercept: float) -> Floats:
-    odds = np.full(z.shape[1], intercept)
+    odds = np.empty(z.shape[1])
+    for row in range(len(odds)):
+        odds[row] = intercept
     for j in range(len(weights)):
         if weights[j] != 0:
             for row in range(len(odds)):

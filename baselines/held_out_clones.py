@@ -198,7 +198,8 @@ def _count_part(
 ) -> NDArray[np.int64]:
     counts = np.zeros((len(repertoires.fold), len(selections.of_fold), needed.shape[1]), np.int64)
     offsets = clones.offsets[start : stop + 1]
-    _count(offsets, clones.repertoires, repertoires, selections.left_out, needed, selections.of_fold, counts)
+    left_out, of_fold = selections.left_out, selections.of_fold
+    _count(offsets, clones.repertoires, repertoires, left_out, needed, needed.min(), of_fold, counts)
     return counts
 
 
@@ -213,7 +214,7 @@ def _pass_part(
     offsets, room = clones.offsets[start : stop + 1], 1 << 12
     while True:
         found, passed = np.empty(room, np.int64), np.empty((room, len(left_out)), np.uint8)
-        n = _pass_any(offsets, clones.repertoires, repertoires, left_out, needed, found, passed)
+        n = _pass_any(offsets, clones.repertoires, repertoires, left_out, needed, needed.min(), found, passed)
         if n <= room:
             return found[:n] + start, passed[:n]
         room = n
@@ -222,9 +223,14 @@ def _pass_part(
 @njit(nogil=True)
 def _sum_by_fold(
     carriers: NDArray[np.int32], start: int, stop: int, repertoires: FoldedRepertoires, sums: NDArray[np.int64]
-) -> None:
-    """Write the sum of labels, the number of carriers and of different ones in each fold, (3, F), of one clone."""
-    sums[:] = 0
+) -> int:
+    """Write the sum of labels, the number of carriers and of different ones in each fold, (3, F), of one clone.
+
+    The sum of the labels of all folds is returned.
+    """
+    total = 0
+    for fold in range(sums.shape[1]):
+        sums[0, fold] = sums[1, fold] = sums[2, fold] = 0
     for i in range(start, stop):
         row = repertoires.index_of[carriers[i]]
         if row >= 0:
@@ -232,6 +238,8 @@ def _sum_by_fold(
             sums[0, fold] += repertoires.label_sum[row]
             sums[1, fold] += repertoires.n_all[row]
             sums[2, fold] += 1
+            total += repertoires.label_sum[row]
+    return total
 
 
 @njit(nogil=True)
@@ -263,15 +271,19 @@ def _pass_any(
     repertoires: FoldedRepertoires,
     left_out: NDArray[np.bool_],
     needed: NDArray[np.int64],
+    least: int,
     found: NDArray[np.int64],
     passed: NDArray[np.uint8],
 ) -> int:
-    """Write the clones that pass any threshold, (room,), and how many in each selection, (room, S); return n."""
-    least, n = needed.min(), 0
+    """Write the clones that pass any threshold, (room,), and how many in each selection, (room, S); return n.
+
+    `least` is the minimum of `needed`.
+    """
+    n = 0
     sums, own = np.zeros((3, left_out.shape[1]), np.int64), np.zeros(len(left_out), np.int64)
     for clone in range(len(offsets) - 1):
-        _sum_by_fold(carriers, offsets[clone], offsets[clone + 1], repertoires, sums)
-        if sums[0].sum() >= least and _count_passed(sums, left_out, needed, own) > 0:
+        total = _sum_by_fold(carriers, offsets[clone], offsets[clone + 1], repertoires, sums)
+        if total >= least and _count_passed(sums, left_out, needed, own) > 0:
             if n < len(found):
                 found[n] = clone
                 for selection in range(len(own)):
@@ -287,18 +299,19 @@ def _count(
     repertoires: FoldedRepertoires,
     left_out: NDArray[np.bool_],
     needed: NDArray[np.int64],
+    least: int,
     of_fold: NDArray[np.int64],
     counts: NDArray[np.int64],
 ) -> None:
     """Add to `counts`, (D, F + 1, T), each clone at the strictest threshold that it passes.
 
-    The carriers of a clone, as rows of the container, are `carriers[offsets[clone] : offsets[clone + 1]]`.
+    The carriers of a clone, as rows of the container, are `carriers[offsets[clone] : offsets[clone + 1]]`. `least` is
+    the minimum of `needed`.
     """
-    least = needed.min()
     sums, passed = np.zeros((3, left_out.shape[1]), np.int64), np.zeros(len(left_out), np.int64)
     for clone in range(len(offsets) - 1):
-        _sum_by_fold(carriers, offsets[clone], offsets[clone + 1], repertoires, sums)
-        if sums[0].sum() < least or _count_passed(sums, left_out, needed, passed) == 0:
+        total = _sum_by_fold(carriers, offsets[clone], offsets[clone + 1], repertoires, sums)
+        if total < least or _count_passed(sums, left_out, needed, passed) == 0:
             continue
         for i in range(offsets[clone], offsets[clone + 1]):
             row = repertoires.index_of[carriers[i]]

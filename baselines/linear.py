@@ -5,7 +5,7 @@ Letters: B repertoires, M features, n features with a coefficient, V values of a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -76,6 +76,11 @@ class LinearModel(RepertoireEstimator):
 
     def _scores(self, X: RepertoireDataset) -> Floats:
         return _linear_scores(self._rows(X), self.features_, self.coef_, self.intercept_)
+
+    def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
+        super()._restore(arrays, values)
+        if self.features_.ndim != 1 or self.features_.shape != self.coef_.shape or np.ndim(self.intercept_) != 0:
+            raise ValueError(f"coef: expected {self.features_.size} numbers, found {self.coef_.shape}")
 
     def _path_scores(self, X_new: RepertoireDataset, solutions: Iterable[Solution]) -> Floats:
         """Return the score of each new repertoire by each solution, (V, B)."""

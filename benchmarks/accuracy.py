@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 import torch
 from accuracy_cohorts import N_FOLDS, Cohorts, Source
-from accuracy_jobs import METHODS, Entry, Results, count_kmers, entries_of, measure
+from accuracy_jobs import JUDGED, METHODS, Entry, Results, count_kmers, entries_of, measure
 from accuracy_ranking import MEASURES
 from common import report
 
@@ -42,7 +42,7 @@ from deeprc.files import write_text
 
 _KNOWN = "known-motif"
 _WITHOUT_KMERS = ("deeprc", "ensemble", "public-clones", "v-genes", "diversity", _KNOWN)
-_ON_REQUEST = ("ensemble", "gapped", "public-clones", "v-genes")
+_ON_REQUEST = ("ensemble", "gapped", "public-clones", "v-genes", "stack")
 _logger = logging.getLogger(__name__)
 
 
@@ -193,7 +193,7 @@ def _summary(jobs: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (cohort, _), part in jobs.groupby(["cohort", "entry"], sort=False):
         low, high = auc_interval(part["auc"].mean(), part["n_positive"], part["n_negative"])
-        optional = (*MEASURES, "seeded_kernels", "updates")  # not every method has them
+        optional = (*MEASURES, *JUDGED, "seeded_kernels", "updates")  # not every method has them
         rows.append(
             {
                 "cohort": cohort,
@@ -221,7 +221,7 @@ def _means(summary: pd.DataFrame) -> pd.DataFrame:
                 "method": method,
                 "cohorts": len(part),
                 "auc": part["auc"].mean(),
-                **{name: part[name].mean() for name in MEASURES[1:]},
+                **{name: part[name].mean() for name in (*MEASURES[1:], *JUDGED)},
                 "to_known_motif": differences.mean(),
                 "worst_to_known_motif": differences.min(),
                 "worst_cohort": None if differences.empty else differences.idxmin(),

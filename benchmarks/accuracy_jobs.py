@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 import torch
 from accuracy_cohorts import N_FOLDS, Source, file_name
-from accuracy_ranking import as_classifier, can_rank, measure_ranking
+from accuracy_ranking import as_classifier, measure_ranking
 from numpy.typing import NDArray
+from scipy.special import expit
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
+from deeprc.airr_ml.ranking import can_rank
 from deeprc.baselines.inner_folds import inner_folds
 from deeprc.benchmarking.cross_fitting import cross_fit
 from deeprc.benchmarking.jobs import job_key
@@ -31,16 +33,18 @@ from deeprc.datasets.representations import kmer_matrix
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_comparison import midrank_aucs
 from deeprc.evaluation.metrics import auc_interval
+from deeprc.evaluation.reliability import judge_probabilities
 from deeprc.evaluation.splits import Split
 from deeprc.files import write_text
 from deeprc.stacking import Stack
+from deeprc.training.calibration import calibrate_model
 from deeprc.training.fold import Fold
 from deeprc.training.model import TrainedModel
 from deeprc.training.state import TrainingState
 from deeprc.training.trainer import Trainer
 from deeprc.versions import package_version
 
-__all__ = ["METHODS", "Entry", "Results", "count_kmers", "entries_of", "measure"]
+__all__ = ["JUDGED", "METHODS", "Entry", "Results", "count_kmers", "entries_of", "measure"]
 
 FORMAT, VERSION = "deeprc-accuracy", 3
 METHODS: Mapping[str, str | None] = {
@@ -58,6 +62,8 @@ METHODS: Mapping[str, str | None] = {
     "diversity": "diversity",
 }
 """What the other methods are called in `deeprc.benchmarking.methods`."""
+JUDGED = ("brier", "calibration_error")
+"""What is said of the probabilities of DeepRC and the stack, which calibrate their own."""
 _SEARCH = "quick"
 
 Outcome = dict[str, Any]
@@ -179,8 +185,8 @@ def measure(entry: Entry, source: Source, dataset: RepertoireDataset, fold: int,
 
     `auc` on the test side with its 95% interval (`ci_low`, `ci_high`), `n_positive`, `n_negative`, `validation_auc`
     and `seconds` of learning, for DeepRC with its search for motifs; of a method that ranks sequences, what
-    `measure_ranking` says; what else is found is the method's. Four networks together have no `validation_auc` and no
-    ranking, but the `member_aucs` on the test side.
+    `measure_ranking` says; of DeepRC and the stack `JUDGED`; what else is found is the method's. Four networks together
+    have no `validation_auc` and no ranking, but the `member_aucs` on the test side.
     """
     split = source.split(fold)
     label = source.labels[split.test, 0].astype(np.int64)
@@ -247,7 +253,15 @@ def _trained_alone(
     }
     rows = _learned_rows(source, split)
     ranking = measure_ranking(as_classifier(trained.model), source, dataset[rows], source.labels[rows, 0] == 1)
+    calibration = calibrate_model(trained.model, trainer.validation).tasks[0].calibration
+    found |= _judged(source, split, calibration.slope * trained.scores + calibration.intercept)
     return trained.scores, {**found, **ranking}
+
+
+def _judged(source: Source, split: Split, log_odds: NDArray[np.float64]) -> Outcome:
+    """Return how good the probabilities of the test side are, which log-odds, (B,), give."""
+    judged = judge_probabilities(source.labels[split.test, 0].astype(np.int64), expit(log_odds))
+    return {name: judged[name] for name in JUDGED if name in judged}
 
 
 def _trained_together(
@@ -285,6 +299,7 @@ def _fitted(
     found = {"validation_auc": auc, "setting": setting, "seconds": time.perf_counter() - started}
     if isinstance(estimator, Stack):
         found |= {"validation_auc": estimator.auc_, "members": estimator.member_table().to_dict("index")}
+        found |= _judged(source, split, np.asarray(scores))
     ranking = measure_ranking(estimator, source, X, y == 1) if can_rank(estimator) else {}
     return np.asarray(scores, np.float64), {**found, **ranking}
 

@@ -15,9 +15,6 @@ from accuracy_cohorts import Source
 from numpy.typing import NDArray
 
 from deeprc.airr_ml.ranking import ranked_sequences
-from deeprc.baselines.gapped import GappedKmerLogisticRegression
-from deeprc.baselines.logistic import LogisticRegression
-from deeprc.baselines.public_clones import PublicClones
 from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.clones import gene_fields, take_sequences
@@ -28,19 +25,13 @@ from deeprc.evaluation.found_sequences import average_precision, jaccard_index, 
 from deeprc.training.estimator import DeepRCClassifier
 from deeprc.training.model import TrainedModel
 
-__all__ = ["MEASURES", "as_classifier", "can_rank", "measure_ranking"]
+__all__ = ["MEASURES", "as_classifier", "measure_ranking"]
 
 MEASURES = ("true_sequences", "precision_at_true", "average_precision", "jaccard", "motif_at_true")
 """What `measure_ranking` finds besides the seconds; `benchmarks/README.md` says what they are."""
 
 _MIN_LENGTH = 50_000  # of the list, as in the AIRR-ML-25 challenge
 _MAX_TRUE = 200_000  # a longer list takes too long; so frequent a signal is found by every method
-_RANKERS = (DeepRCClassifier, LogisticRegression, GappedKmerLogisticRegression, PublicClones)
-
-
-def can_rank(estimator: object) -> bool:
-    """Tell whether `ranked_sequences` knows what a method learned."""
-    return isinstance(estimator, _RANKERS)
 
 
 def as_classifier(model: TrainedModel) -> DeepRCClassifier:
@@ -61,7 +52,7 @@ def measure_ranking(
     Parameters
     ----------
     estimator
-        Fitted to X and y, one of those that `can_rank` names.
+        Fitted to X and y, see `deeprc.airr_ml.ranking.can_rank`.
     source
         The cohort.
     X, y

@@ -219,7 +219,7 @@ def group_clones(
             def group(bounds: tuple[int, int], keys: Any = keys) -> _Part:
                 piece = keys[bounds[0] : bounds[1]]
                 piece.sort()
-                return _group(sequences, repertoire_offsets, piece, layout.row_bits)  # type: ignore[no-any-return]
+                return _group_keys(sequences, repertoire_offsets, piece, layout.row_bits)
 
             list(threads.map(write, chunks, targets))
             parts += list(threads.map(group, pairwise(offsets.tolist())))
@@ -227,6 +227,19 @@ def group_clones(
 
 
 _Part = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]
+
+
+def _group_keys(
+    sequences: SequenceArrays, repertoire_offsets: NDArray[np.int64], keys: NDArray[np.uint64], row_bits: Any
+) -> _Part:
+    """Return the shared clones of sorted keys: first sequences, numbers of carriers, carriers; and private clones."""
+    n = len(keys)
+    representative, sizes, carriers = np.empty(n // 2, np.int64), np.empty(n // 2, np.int32), np.empty(n, np.int32)
+    private = np.zeros(len(repertoire_offsets) - 1, np.int64)
+    n_clones, n_carriers = _group(
+        sequences, repertoire_offsets, keys, row_bits, representative, sizes, carriers, private
+    )
+    return representative[:n_clones].copy(), sizes[:n_clones].copy(), carriers[:n_carriers].copy(), private
 
 
 def _join_parts(parts: list[_Part], n_repertoires: int) -> Clones:
@@ -287,15 +300,21 @@ def _write_keys(
 
 @njit(nogil=True)
 def _group(
-    sequences: SequenceArrays, repertoire_offsets: NDArray[np.int64], keys: NDArray[np.uint64], row_bits: Any
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
-    """Return the shared clones of sorted keys: first sequences, numbers of carriers, carriers; and private clones.
+    sequences: SequenceArrays,
+    repertoire_offsets: NDArray[np.int64],
+    keys: NDArray[np.uint64],
+    row_bits: Any,
+    representative: NDArray[np.int64],
+    sizes: NDArray[np.int32],
+    carriers: NDArray[np.int32],
+    private: NDArray[np.int64],
+) -> tuple[int, int]:
+    """Write what `_group_keys` returns; return how many clones are shared, and their numbers of carriers together.
 
-    Keys with equal hashes lie together, in the order of their sequences. The keys are spent.
+    Keys with equal hashes lie together, in the order of their sequences. The keys are spent. Arrays are made by the
+    caller, since their functions take longer to compile than this one.
     """
     n = len(keys)
-    representative, sizes = np.empty(n // 2, np.int64), np.empty(n // 2, np.int32)
-    carriers, private = np.empty(n, np.int32), np.zeros(len(repertoire_offsets) - 1, np.int64)
     row_mask = (uint64(1) << row_bits) - uint64(1)
     n_clones = n_carriers = 0
     start = 0
@@ -326,7 +345,7 @@ def _group(
             else:
                 private[last] += 1
         start = stop
-    return representative[:n_clones].copy(), sizes[:n_clones].copy(), carriers[:n_carriers].copy(), private
+    return n_clones, n_carriers
 
 
 @njit(nogil=True)

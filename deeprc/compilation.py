@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from collections.abc import Callable
 from typing import Any
 
 import numba
 from numba.core.caching import FunctionCache
+from numba.types import unliteral
 
 from deeprc.caches import has_home, make_private_folder
 
@@ -22,18 +24,27 @@ class _Cache(FunctionCache):  # type: ignore[misc]  # numba has no types
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
-            return super().load_overload(sig, target_context)
+            loaded = super().load_overload(sig, target_context)
         except Exception as error:  # a damaged pickle may raise any exception
             logger.debug("%s: not read: %s", self.cache_path, error)
             with contextlib.suppress(OSError):
                 self.flush()  # otherwise it could never be written again
-            return None
+            loaded = None
+        if loaded is None:
+            _announce()
+        return loaded
 
     def save_overload(self, sig: Any, data: Any) -> None:
         try:
             super().save_overload(sig, data)
         except OSError as error:  # for example, the disk is full
             logger.debug("%s: not written: %s", self.cache_path, error)
+
+
+@functools.cache
+def _announce() -> None:
+    """Say once in a process that functions are being compiled."""
+    logger.info("compiling functions for this processor, up to a minute in all; later runs find them compiled")
 
 
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -45,13 +56,24 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """
 
     def compile_lazily(function: Callable[..., Any]) -> Any:
-        compiled = numba.njit(**options)(function)
+        compiled = numba.njit(no_cfunc_wrapper=True, **options)(function)  # nobody calls it from C
+        _ignore_literals(compiled)
         cache = _make_cache(function)
         if cache is not None:
             compiled._cache = cache  # as `cache=True` does, which raises if there is no folder
         return compiled
 
     return compile_lazily
+
+
+def _ignore_literals(compiled: Any) -> None:
+    """Make calls from other compiled functions with 1 and with 2 use the same code; numba would compile each number."""
+    find = compiled.get_call_template
+
+    def find_general(args: Any, kws: Any) -> Any:
+        return find([unliteral(each) for each in args], {name: unliteral(each) for name, each in kws.items()})
+
+    compiled.get_call_template = find_general
 
 
 def _make_cache(function: Callable[..., Any]) -> _Cache | None:

@@ -114,6 +114,9 @@ def test_deeprc_is_trained_as_by_deeprc_train(call: Call, tmp_path: Path) -> Non
     test = json.loads((run.path / "metrics.json").read_text())["test"]["status"]
     assert job["auc"] == pytest.approx(test["auc"], abs=1e-12)
     assert [job["ci_low"], job["ci_high"]] == pytest.approx(test["auc_ci"])
+    assert job["brier"] == pytest.approx(test["brier"], abs=1e-6)
+    assert test["calibration_error"] is None  # of six repertoires
+    assert np.isnan(job["calibration_error"])
     history = pd.read_csv(run.path / "history.tsv", sep="\t")
     best = history[history["update"] == history["best_update"].iloc[-1]].iloc[0]
     assert job["validation_loss"] == pytest.approx(best["validation_loss"])

@@ -1,6 +1,7 @@
 """The AIRR-ML-25 challenge's interface, on folders as the challenge gives them."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -25,10 +26,13 @@ from deeprc.nn.contributions import score_sequences
 from deeprc.nn.inference import Inference
 from deeprc.nn.readings import Readings
 from deeprc.readings.composition import CompositionReading
+from deeprc.stacking import Stack
+from deeprc.stacking.stack import MEMBERS
 from deeprc.training.estimator import DeepRCClassifier
 from tests.toys.toy_readings import Clones, Composition, with_readings
 
 MOTIF = "WWHW"
+KEY = ["junction_aa", "v_call", "j_call"]
 SMALL = {"n_updates": 20, "evaluate_every": 10, "n_kernels": 8, "kernel_size": 4, "n_sequences": 40}
 ATTENTION_ALONE = {**SMALL, "composition": False, "clones": False}
 V_GENES, J_GENES = ["TRBV5-1*01", "TRBV6-2*01", "TRBV20-1*02"], ["TRBJ1-1*01", "TRBJ2-7*01"]
@@ -149,11 +153,22 @@ def test_a_prediction_does_not_depend_on_the_other_repertoires(folders: Path, tm
     assert len(predictor.identify_associated_sequences("x", 40)) == 40
 
 
-def test_auto_takes_the_best(folders: Path) -> None:
-    predictor = ImmuneStatePredictor(**SMALL, n_folds=3).fit(folders / "train_1")
+def test_auto_is_the_stack(folders: Path) -> None:
+    predictor = ImmuneStatePredictor(**SMALL, n_folds=2).fit(folders / "train_1")
+    assert predictor.method_ == "stack"
     found = predictor.cross_validated_auc_
-    assert predictor.method_ == max(found, key=lambda name: found[name])
-    assert found == {"gapped-logistic": 1.0}  # no other can be better
+    assert list(found) == ["stack", *MEMBERS]
+    assert found["stack"] == found["logistic"] == 1.0
+    assert found["public-clones"] == 0.5
+    assert found["v-gene-usage"] < 0.9
+    numbers = range(100, 116)
+    probability = predictor.predict_proba(folders / "test_1")["label_positive_probability"]
+    assert roc_auc_score([number % 2 for number in numbers], probability) == 1.0
+    assert predictor.important_sequences_ is not None
+    assert predictor.important_sequences_["junction_aa"][:60].str.contains(MOTIF).all()
+
+
+def test_with_few_repertoires_nothing_is_compared(folders: Path) -> None:
     few = ImmuneStatePredictor()
     write_folder(folders / "few", range(6))
     assert few.fit(folders / "few").method_ == "gapped-logistic"
@@ -238,7 +253,7 @@ def test_counts(tmp_path: Path, column: str, counted: bool) -> None:
 def test_what_cannot_be_used_is_named(folders: Path, tmp_path: Path) -> None:
     bad: list[tuple[Callable[[], object], str]] = [
         (lambda: ImmuneStatePredictor(n_jobs=0), "n_jobs: expected at least 1, or -1 for all cores, found 0"),
-        (lambda: ImmuneStatePredictor(method="svm"), "method: expected auto, gapped-logistic, .* found 'svm'"),
+        (lambda: ImmuneStatePredictor(method="svm"), "method: expected auto, stack, gapped-logistic, .* found 'svm'"),
         (lambda: ImmuneStatePredictor(n_folds=1), "n_folds: expected a whole number of at least 2, found 1"),
         (lambda: ImmuneStatePredictor(n_update=3), "unknown key 'n_update'; did you mean 'n_updates'"),
         (lambda: ImmuneStatePredictor(device="nowhere"), "`device=nowhere`: not available here"),
@@ -385,6 +400,63 @@ def test_public_clones_are_ranked_by_p_value(training: tuple[RepertoireDataset, 
     n = int((p < 0.5 - 1e-9).sum())
     assert all(a <= b for a, b in pairwise(values[:n]))
     assert max(values[:n], default=0.0) < 0.5 <= min(values[n:]) + 1e-9
+
+
+def test_a_stack_adds_up_reciprocal_ranks(training: tuple[RepertoireDataset, np.ndarray]) -> None:
+    """Each member's list counts by its share; public clones rank nothing but the clones that go with the label."""
+    X, y = training
+    stack = Stack(members=["gapped-logistic", "logistic", "public-clones"], n_folds=2).fit(X, y)
+    stack.importance_ = np.array([0.25, 0.45, 0.3])
+    model = PublicClones().fit(X, y)
+    frames = pd.concat([one.to_frame().assign(positive=label) for one, label in zip(X, y, strict=True)])
+    clones = frames.groupby(KEY)["positive"].agg(["sum", "size"])
+    p = fisher_p_values(clones["sum"], clones["size"], int(y.sum()), len(y))
+    n_evident = int((p < 0.5 - 1e-9).sum())
+    assert n_evident < len(p)
+    expected: Counter[tuple[str, ...]] = Counter()
+    for (member, share), n in zip(stack.shares(), (10**6, 10**6, n_evident), strict=True):
+        found = ranked_sequences(member.models[0], X, y, 10**6).head(n)
+        for rank, row in enumerate(found[KEY].itertuples(index=False, name=None), 1):
+            expected[row] += share / (60 + rank)
+    assert isinstance(stack.shares()[2][0].models[0], type(model))
+    merged = list(ranked_sequences(stack, X, y, 10**6)[KEY].itertuples(index=False, name=None))
+    assert len(merged) == len(set(merged)) == len(expected)
+    scores = [expected[row] for row in merged]
+    assert all(a >= b - 1e-12 for a, b in pairwise(scores))
+    few = list(ranked_sequences(stack, X, y, 50)[KEY].itertuples(index=False, name=None))
+    assert few[:20] == merged[:20]
+
+
+def test_each_network_of_a_stack_has_its_own_list(training: tuple[RepertoireDataset, np.ndarray]) -> None:
+    X, y = training
+    stack = Stack(members=["deeprc", "logistic"], n_folds=2, overrides=ATTENTION_ALONE, device="cpu").fit(X, y)
+    stack.importance_ = np.array([0.8, 0.2])
+    expected: Counter[tuple[str, ...]] = Counter()
+    for member, share in stack.shares():
+        for model in member.models:
+            found = ranked_sequences(model, X, y, 10**6)
+            for rank, row in enumerate(found[KEY].itertuples(index=False, name=None), 1):
+                expected[row] += share / len(member.models) / (60 + rank)
+    scores = [expected[row] for row in ranked_sequences(stack, X, y, 10**6)[KEY].itertuples(index=False, name=None)]
+    assert len(scores) == len(expected)
+    assert all(a >= b - 1e-12 for a, b in pairwise(scores))
+
+
+def test_the_list_is_full_if_only_public_clones_count(training: tuple[RepertoireDataset, np.ndarray]) -> None:
+    """What they know nothing about follows as another member ranks it."""
+    X, y = training
+    stack = Stack(members=["public-clones", "logistic"], n_folds=2).fit(X, y)
+    stack.importance_ = np.array([0.7, -0.1])
+    found = ranked_sequences(stack, X, y, 50)
+    alone = ranked_sequences(stack.shares()[1][0].models[0], X, y, 50)
+    pd.testing.assert_frame_equal(found, alone)  # no clone is shared
+
+
+def test_a_stack_whose_members_rank_nothing(training: tuple[RepertoireDataset, np.ndarray]) -> None:
+    X, y = training
+    stack = Stack(members=["v-gene-usage"], n_folds=2).fit(X, y)
+    with pytest.raises(InputError, match="expected one that ranks sequences, found v-gene-usage"):
+        ranked_sequences(stack, X, y, 10)
 
 
 def test_what_no_positive_repertoire_has_comes_last(training: tuple[RepertoireDataset, np.ndarray]) -> None:

@@ -67,6 +67,13 @@ def test_without_any_place_everything_works_and_nothing_is_kept(installed: Path)
     assert list(private.iterdir()) == []
 
 
+def test_compilation_is_announced_once(installed: Path) -> None:
+    logging = "import logging; logging.basicConfig(level=logging.INFO, format='%(message)s')\n"
+    program = f"{logging}{PROGRAM}from deeprc.datasets.counters import uniform; uniform(uint64(1), uint64(2))"
+    said = "compiling functions for this processor, up to a minute in all; later runs find them compiled\n"
+    assert [call(installed, program, NUMBA_CACHE_DIR="cache").stderr for _ in range(2)] == [said, ""]
+
+
 @pytest.mark.slow
 @NO_MODES
 def test_a_damaged_or_full_cache_is_none(installed: Path) -> None:

@@ -16,8 +16,9 @@ import yaml
 import deeprc
 from deeprc.airr_ml import ImmuneStatePredictor
 from deeprc.benchmarking.harness import benchmark
-from deeprc.benchmarking.methods import METHODS, estimator_class
+from deeprc.benchmarking.methods import estimator_class
 from deeprc.benchmarking.options import BenchmarkOptions
+from deeprc.benchmarking.registry import METHODS
 from deeprc.config import Config, NetworkConfig, TrainingConfig, load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.simulation import SimulatedDataset, load_recipe

@@ -1,4 +1,4 @@
-"""The challenge's predictor: it chooses a method on the training folder, trains it, predicts, and ranks sequences."""
+"""The challenge's predictor: it trains methods on the training folder, predicts, and ranks sequences."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ import pandas as pd
 import torch
 from joblib import effective_n_jobs
 from numpy.typing import NDArray
-from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import StratifiedKFold
 
 from deeprc.airr_ml.folders import LABEL, SHEET, convert, locus_of, names_as_found, read_folder
 from deeprc.airr_ml.ranking import ranked_sequences
-from deeprc.baselines.gapped import GappedKmerLogisticRegression
-from deeprc.baselines.logistic import LogisticRegression
-from deeprc.baselines.public_clones import PublicClones
+from deeprc.baselines.inner_folds import inner_folds
+from deeprc.benchmarking.cross_fitting import cross_fit
+from deeprc.benchmarking.methods import choose_methods
+from deeprc.benchmarking.search import with_setting
 from deeprc.config import load_config
+from deeprc.datasets.cache import repertoire_digests
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_device
 from deeprc.errors import InputError
 from deeprc.estimators import RepertoireClassifier
 from deeprc.files import check_table_output, write_text
+from deeprc.stacking import Stack
 from deeprc.training.estimator import DeepRCClassifier
 
 __all__ = ["COLUMNS", "METHODS", "NOT_APPLICABLE", "ImmuneStatePredictor", "predict_immune_states"]
@@ -43,12 +44,13 @@ COLUMNS = ("ID", "dataset", "label_positive_probability", "junction_aa", "v_call
 NOT_APPLICABLE = -999.0
 """What a column holds where it does not apply, or a gene is not known."""
 
-METHODS = ("gapped-logistic", "logistic", "public-clones", "deeprc")
-"""What `method="auto"` chooses from, in the order in which methods are preferred that do equally well."""
+METHODS = ("stack", "gapped-logistic", "logistic", "public-clones", "deeprc")
+"""The methods that predict and rank sequences; `method="auto"` is the first."""
 
-_STRENGTHS = (1.0, 0.3, 0.1, 0.03, 10.0)  # C of the logistic regressions, in the order in which they are preferred
+_SEARCH = "quick"
 _GUESSING = 0.55  # an AUC that says nothing
 _FEWEST = 5  # repertoires of each class with which methods are compared
+_ALONE = "gapped-logistic"  # with fewer
 
 _logger = logging.getLogger(__name__)
 
@@ -64,12 +66,13 @@ class ImmuneStatePredictor:
     device
         Where DeepRC computes: `cpu`, `cuda`, `auto`.
     method
-        `auto`: the one of `METHODS` with the highest AUC, the mean over `n_folds` folds of the training repertoires; or
-        one of them. With fewer than 5 repertoires of a class `auto` is the first.
+        One of `METHODS`. `auto`: the stack, see `deeprc.stacking.Stack`, in which DeepRC and the methods of
+        `deeprc benchmark` predict together; or with fewer than 5 repertoires of a class `gapped-logistic`.
     n_folds
-        At least 2; fewer where a class has fewer repertoires.
+        Number of folds of the training repertoires by which members are weighted and settings chosen. At least 2; fewer
+        where a class has fewer repertoires.
     seed
-        The seed of the folds and of DeepRC.
+        The seed of DeepRC.
     locus
         The chain to keep, as TRB, where files hold several.
     config, overrides
@@ -78,9 +81,9 @@ class ImmuneStatePredictor:
     Attributes
     ----------
     method_
-        The method that was chosen.
+        The method that predicts.
     cross_validated_auc_
-        By method, of those that were compared; without those that could not become the best any more.
+        AUC in cross-validation over the training repertoires, by method: that of the stack and of its members.
     important_sequences_
         The 50,000 sequences that go most with the positive label; see `identify_associated_sequences`.
 
@@ -134,9 +137,13 @@ class ImmuneStatePredictor:
             y = np.array([folder.labels[name] for name in X.repertoire_ids], np.bool_)
             if len(np.unique(y)) < 2:
                 raise InputError(f"{folder.path / SHEET}: only one class of {LABEL!r} has repertoires with sequences")
-            self.method_, estimator = self._chosen(X, y)
-            _logger.info("%s: training %s on %d repertoires", folder.name, self.method_, len(X))
-            self._training = _Training(X, y, estimator.fit(X, y), names_as_found(report), locus_of(report))
+            try:
+                self.method_, estimator = self._fit(X, y)
+            except InputError:
+                raise
+            except ValueError as error:
+                raise InputError(f"{folder.path}: {error}") from error
+            self._training = _Training(X, y, estimator, names_as_found(report), locus_of(report))
         self.important_sequences_ = self.identify_associated_sequences(folder.name)
         return self
 
@@ -195,41 +202,39 @@ class ImmuneStatePredictor:
             raise RuntimeError("the predictor has not been fitted yet: call `fit` first")
         return self._training
 
-    def _estimator(self, method: str) -> RepertoireClassifier:
-        if method == "deeprc":
-            overrides = dict(self.overrides)
-            return DeepRCClassifier(config=self.config, overrides=overrides, seed=self.seed, device=self.device)
-        kinds = {"gapped-logistic": GappedKmerLogisticRegression, "public-clones": PublicClones}
-        estimator: RepertoireClassifier = kinds.get(method, LogisticRegression)()
-        return estimator
-
-    def _chosen(self, X: RepertoireDataset, y: NDArray[np.bool_]) -> tuple[str, RepertoireClassifier]:
-        """Return the best method, with its best strength, by AUC over folds of the training repertoires."""
-        fewest = int(np.bincount(y.astype(np.int64)).min())
+    def _fit(self, X: RepertoireDataset, y: NDArray[np.bool_]) -> tuple[str, RepertoireClassifier]:
+        """Return the name of the method, and its estimator, fitted with its best setting."""
         self.cross_validated_auc_: dict[str, float] = {}
-        if fewest < _FEWEST:
-            method = METHODS[0] if self.method == "auto" else self.method
-            _logger.warning("a class has %d repertoires: methods are not compared, taking %s", fewest, method)
-            return method, self._estimator(method)
-        folds = StratifiedKFold(min(self.n_folds, fewest), shuffle=True, random_state=self.seed)
-        parts = list(folds.split(np.zeros(len(y)), y))
-        best: tuple[float, str, RepertoireClassifier] | None = None
-        for method in METHODS if self.method == "auto" else [self.method]:
-            estimator = self._estimator(method)
-            if self.method == method and not hasattr(estimator, "C"):
-                return method, estimator  # nothing to choose
-            auc, estimator = _cross_validated(estimator, X, y, parts, 0.0 if best is None else best[0])
-            if np.isnan(auc):
-                _logger.info("%s: cannot become the best", method)
-                continue
-            self.cross_validated_auc_[method] = auc
-            _logger.info("%s: cross-validated AUC %.3f", method, auc)
-            best = (auc, method, estimator) if best is None or auc > best[0] else best
-        assert best is not None
-        if best[0] < _GUESSING:
-            text = "the best cross-validated AUC is %.3f, close to guessing: probabilities and sequences mean little"
-            _logger.warning(text, best[0])
-        return best[1], best[2]
+        digests = np.array(repertoire_digests(X))
+        fewest = min(len(np.unique(digests[y == label])) for label in (False, True))
+        method = METHODS[0] if self.method == "auto" else self.method
+        if fewest < _FEWEST and self.method == "auto":
+            method = _ALONE
+            _logger.warning("a class has %d different repertoires: methods are not compared, taking %s", fewest, method)
+        _logger.info("training %s on %d repertoires", method, len(X))
+        own: dict[str, Any] = {"config": self.config, "overrides": dict(self.overrides), "device": self.device}
+        if method == "deeprc":
+            return method, DeepRCClassifier(**own, seed=self.seed).fit(X, y)
+        if method == "stack":
+            stack = Stack(n_folds=self.n_folds, **own, seed=self.seed).fit(X, y)
+            members = zip(stack.member_names_.tolist(), stack.member_aucs_.tolist(), strict=True)
+            self.cross_validated_auc_ = {method: stack.auc_, **dict(members)}
+            self._warn_of_guessing(stack.auc_)
+            return method, stack
+        ((entry,), _) = choose_methods([method], preset=_SEARCH, dataset=X)
+        estimator, settings = entry.estimator, entry.search.settings([self.seed])
+        fold_of = inner_folds(X, y, min(self.n_folds, max(2, fewest)))
+        if fewest >= _FEWEST and fold_of.any():
+            found = cross_fit(estimator, settings, X, y.astype(np.int64), fold_of)
+            self.cross_validated_auc_[method] = found.auc
+            self._warn_of_guessing(found.auc)
+            estimator = with_setting(estimator, found.setting)
+        return method, estimator.fit(X, y)
+
+    def _warn_of_guessing(self, auc: float) -> None:
+        if auc < _GUESSING:
+            text = "the cross-validated AUC is %.3f, close to guessing: probabilities and sequences mean little"
+            _logger.warning(text, auc)
 
 
 @dataclass(frozen=True)
@@ -241,32 +246,6 @@ class _Training:
     estimator: RepertoireClassifier
     names: dict[str, dict[str, str]]
     locus: str | None
-
-
-def _cross_validated(
-    estimator: RepertoireClassifier,
-    X: RepertoireDataset,
-    y: NDArray[np.bool_],
-    parts: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]],
-    best: float,
-) -> tuple[float, RepertoireClassifier]:
-    """Return the mean AUC over the folds and the estimator with its best strength.
-
-    NaN as soon as even perfect further folds could not lift it above the best AUC so far.
-    """
-    strengths = _STRENGTHS if hasattr(estimator, "C") else ()
-    total = np.zeros(max(1, len(strengths)))
-    for number, (train, test) in enumerate(parts):
-        if (total.max() + len(parts) - number) / len(parts) <= best:
-            return np.nan, estimator
-        if strengths:
-            scores = estimator.decision_path(X[train], y[train], X[test], strengths)
-        else:
-            scores = estimator.fit(X[train], y[train]).predict_proba(X[test])[None, :, 1]
-        total += [roc_auc_score(y[test], each) for each in scores]
-    if strengths:
-        estimator.set_params(C=strengths[int(total.argmax())])
-    return float(total.max() / len(parts)), estimator
 
 
 def _frame(ids: Sequence[str], dataset: str, **columns: Any) -> pd.DataFrame:

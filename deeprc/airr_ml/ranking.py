@@ -7,7 +7,7 @@ by public clones minus the logarithm of its p-value. If DeepRC has a memory of c
 for the positive class come first, by what they add: they are single receptors that were tested, and a response tells
 nothing about them. Of a sequence that several repertoires have, the highest score counts. Those that no positive
 repertoire has come last: what is implanted, or selected, is in positive repertoires only, and half of what looks like
-it by chance is not.
+it by chance is not. A stack merges the lists of its members.
 
 Letters: B repertoires, N sequences of one, n some of a container, P patterns of places, M k-mers of a pattern.
 """
@@ -30,16 +30,20 @@ from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.clones import gene_fields, shared_clones, take_sequences
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.sequence_hash import hash_rows
+from deeprc.errors import InputError
 from deeprc.estimators import RepertoireClassifier
 from deeprc.nn.readings import as_array
 from deeprc.readings.clones import CloneReading
 from deeprc.readings.composition import CompositionReading, K
+from deeprc.stacking import Stack
 from deeprc.training.estimator import DeepRCClassifier
 
-__all__ = ["ranked_sequences", "sequence_scores"]
+__all__ = ["can_rank", "ranked_sequences", "sequence_scores"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+_RANKERS = (DeepRCClassifier, LogisticRegression, GappedKmerLogisticRegression, PublicClones)
+_RANK_CONSTANT = 60  # of reciprocal ranks
 _PIECE = 1 << 17  # sequences whose k-mers are looked up at a time
 
 
@@ -48,13 +52,15 @@ def ranked_sequences(
 ) -> pd.DataFrame:
     """Return the sequences that go most with the positive label, the first most, each with its genes once.
 
-    Memory grows with `max_sequences` and with the largest repertoire, not with the cohort.
+    A stack adds up the reciprocal ranks of a sequence in the lists of its members, 1 / (60 + rank) (Cormack et al.
+    2009), weighted by their shares of the stack. Memory grows with `max_sequences` and with the largest repertoire, not
+    with the cohort.
 
     Parameters
     ----------
     estimator
-        Fitted to X and y: a `DeepRCClassifier`, `LogisticRegression` of 4-mers, `GappedKmerLogisticRegression` or
-        `PublicClones`.
+        Fitted to X and y: a `DeepRCClassifier`, `LogisticRegression` of 4-mers, `GappedKmerLogisticRegression`,
+        `PublicClones`, or a `Stack` with one of them.
     X, y
         Repertoires of a container, (B,), and which are positive.
     max_sequences
@@ -63,12 +69,62 @@ def ranked_sequences(
     Returns
     -------
     `junction_aa`, and `v_call` and `j_call` where the container has them; fewer rows where X has fewer sequences.
+
+    Raises
+    ------
+    InputError
+        If no member of a stack ranks sequences.
     """
+    find = _rank_by_stack if isinstance(estimator, Stack) else _rank
+    best = find(estimator, X, y, max_sequences)
+    return CloneSet(take_sequences(X, best.indices, gene_fields(X))).to_frame()
+
+
+def can_rank(estimator: object) -> bool:
+    """Return whether `ranked_sequences` knows what an estimator learns."""
+    return isinstance(estimator, (Stack, *_RANKERS))
+
+
+def _rank_by_stack(stack: Stack, X: RepertoireDataset, y: NDArray[np.bool_], max_sequences: int) -> _Best:
+    rankers = [(member, max(share, 0.0)) for member, share in stack.shares() if isinstance(member.models[0], _RANKERS)]
+    if not rankers:
+        raise InputError(f"members: expected one that ranks sequences, found {', '.join(stack.member_names_)}")
+    if not any(share for _, share in rankers):  # what predicts ranks nothing: all count the same
+        rankers = [(member, 1.0) for member, _ in rankers]
+    parts = [(model, share / len(member.models)) for member, share in rankers if share for model in member.models]
+    indices, hashes, weights = [], [], []
+    for model, weight in parts:
+        found = _rank(model, X, y, max_sequences, only_evident=True)
+        indices.append(found.indices)
+        hashes.append(found.hashes)
+        weights.append(weight / (_RANK_CONSTANT + 1 + np.arange(len(found))))
+    _, first, sequence_of = np.unique(np.concatenate(hashes), return_index=True, return_inverse=True)
+    totals: Floats = np.bincount(sequence_of, np.concatenate(weights), minlength=len(first)).astype(np.float64)
+    merged = _Best(X, gene_fields(X), max_sequences)
+    order = np.argsort(first)  # equal ones in the order of the members
+    merged.offer(np.concatenate(indices)[first[order]], totals[order])
+    if len(merged) < max_sequences:  # only public clones count: the rest as another member ranks it, if there is one
+        other = max(rankers, key=lambda ranker: not isinstance(ranker[0].models[0], PublicClones))[0]
+        merged.append(_rank(other.models[0], X, y, max_sequences))
+    return merged
+
+
+def _rank(
+    estimator: RepertoireClassifier,
+    X: RepertoireDataset,
+    y: NDArray[np.bool_],
+    max_sequences: int,
+    *,
+    only_evident: bool = False,
+) -> _Best:
+    """Return the best sequences; `only_evident` leaves out those about which public clones know nothing."""
     fields = gene_fields(X)
     best = _Best(X, fields, max_sequences)
     if isinstance(estimator, PublicClones):
         for indices, scores in _shared(estimator, X, y):
             best.offer(indices, scores)
+        if only_evident:
+            return best
     for positive in (True, False):
         part = best if positive else _Best(X, fields, max_sequences)
         for at in np.flatnonzero(y == positive) if len(best) < max_sequences or positive else ():
@@ -80,7 +136,7 @@ def ranked_sequences(
     for indices, added in _retrieved(estimator, X, y):
         retrieved.offer(indices, added)
     retrieved.append(best)
-    return CloneSet(take_sequences(X, retrieved.indices, fields)).to_frame()
+    return retrieved
 
 
 class _Best:
@@ -93,7 +149,7 @@ class _Best:
         self._sequences, self._max_sequences = X[0].container.sequences.arrays(fields), max_sequences
         self.indices: Integers = np.zeros(0, np.int64)
         self._scores: Floats = np.zeros(0)
-        self._hashes: NDArray[np.uint64] = np.zeros(0, np.uint64)
+        self.hashes: NDArray[np.uint64] = np.zeros(0, np.uint64)
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -105,7 +161,7 @@ class _Best:
             indices, scores = indices[better], scores[better]
         indices = np.concatenate([self.indices, indices])
         scores = np.concatenate([self._scores, scores])
-        hashes = np.concatenate([self._hashes, hash_rows(self._sequences, indices[len(self) :])])
+        hashes = np.concatenate([self.hashes, hash_rows(self._sequences, indices[len(self) :])])
         self._keep(np.argsort(-scores, kind="stable"), indices, scores, hashes)
 
     def append(self, others: _Best) -> None:
@@ -115,12 +171,12 @@ class _Best:
         self._keep(np.arange(len(indices)), indices, scores, hashes)
 
     def _columns(self) -> tuple[Integers, Floats, NDArray[np.uint64]]:
-        return self.indices, self._scores, self._hashes
+        return self.indices, self._scores, self.hashes
 
     def _keep(self, order: Integers, indices: Integers, scores: Floats, hashes: NDArray[np.uint64]) -> None:
         first = np.sort(np.unique(hashes[order], return_index=True)[1])[: self._max_sequences]
         kept = order[first]
-        self.indices, self._scores, self._hashes = indices[kept], scores[kept], hashes[kept]
+        self.indices, self._scores, self.hashes = indices[kept], scores[kept], hashes[kept]
 
 
 def _retrieved(

@@ -17,7 +17,10 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_comparison import midrank_aucs
 
-__all__ = ["CrossFitted", "cross_fit"]
+__all__ = ["CrossFitted", "are_mixed", "cross_fit", "fold_aucs", "measure_units"]
+
+Floats = NDArray[np.float64]
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -31,12 +34,23 @@ class CrossFitted:
     auc
         Its AUC, the mean over the folds.
     scores
-        The score of each repertoire by the model with this setting that was fitted without its fold, (B,).
+        The score of each repertoire by the model with this setting that was fitted without its fold, (B,). It is in
+        the units of this model, see `measure_units`, because models of different folds may differ in their units.
     """
 
     setting: Setting
     auc: float
-    scores: NDArray[np.float64]
+    scores: Floats
+
+
+def measure_units(scores: Floats) -> tuple[Floats, Floats]:
+    """Return the mean and the standard deviation, (..., 1), of a model's scores of its training repertoires, (..., B).
+
+    The standard deviation is infinite where all scores are equal up to rounding, so in these units they are 0.
+    """
+    spread = scores.std(axis=-1, keepdims=True)
+    is_constant = spread <= _ROUNDING * np.abs(scores).max(axis=-1, keepdims=True)
+    return scores.mean(axis=-1, keepdims=True), np.where(is_constant, np.inf, spread)
 
 
 def cross_fit(
@@ -63,27 +77,40 @@ def cross_fit(
     Raises
     ------
     InputError
-        If there is one fold only.
+        If there is one fold only, or a fold, or the rest, has one class only.
     """
     n_folds = 1 + int(fold_of.max(initial=-1))
-    if n_folds < 2:
-        raise InputError("expected at least 2 different training repertoires of each class")
+    if n_folds < 2 or not are_mixed(fold_of, y):
+        raise InputError("expected at least 2 different training repertoires of each class, and both in each fold")
     path = path_parameter(estimator)
     scores = np.zeros((len(settings), len(y)))
-    aucs = np.zeros((n_folds, len(settings)))
     for fold in range(n_folds):
         inside, outside = fold_of != fold, fold_of == fold
         for rows in _paths(estimator, settings):
             model = with_setting(estimator, without_path(estimator, settings[rows[0]]))
             if path is None or path not in settings[rows[0]]:
-                found = model.fit(X[inside], y[inside]).decision_function(X[outside])
+                found = model.fit(X[inside], y[inside]).decision_function(X)[None]
             else:
                 values = [settings[row][path] for row in rows]
-                found = model.decision_path(X[inside], y[inside], X[outside], values)
-            scores[np.ix_(rows, outside)] = found
-        aucs[fold] = midrank_aucs(y[outside], scores[:, outside])
-    best = int(aucs.mean(axis=0).argmax())
-    return CrossFitted(settings[best], float(aucs.mean(axis=0)[best]), scores[best])
+                found = model.decision_path(X[inside], y[inside], X, values)
+            mean, spread = measure_units(found[:, inside])
+            scores[np.ix_(rows, outside)] = (found[:, outside] - mean) / spread
+    aucs = fold_aucs(y, scores, fold_of)
+    best = int(aucs.argmax())
+    return CrossFitted(settings[best], float(aucs[best]), scores[best])
+
+
+def fold_aucs(y: NDArray[np.int64], scores: Floats, fold_of: NDArray[np.int64]) -> Floats:
+    """Return the AUC of each row of scores, (V, B), the mean over the folds, (V,)."""
+    folds = [fold_of == fold for fold in range(1 + int(fold_of.max()))]
+    return np.asarray(np.mean([midrank_aucs(y[own], scores[:, own]) for own in folds], axis=0))
+
+
+def are_mixed(fold_of: NDArray[np.int64], y: NDArray[np.int64]) -> bool:
+    """Return whether each fold, and the rest without it, have both classes."""
+    table = np.zeros((2, 1 + int(fold_of.max(initial=0))), np.int64)
+    np.add.at(table, (y, fold_of), 1)
+    return bool(((table > 0) & (table < table.sum(axis=1, keepdims=True))).all())
 
 
 def _paths(estimator: BaseEstimator, settings: Sequence[Setting]) -> list[list[int]]:

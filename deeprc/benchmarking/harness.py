@@ -24,7 +24,7 @@ from deeprc.benchmarking.jobs import Job, Outcome, check_scheduler, job_key, run
 from deeprc.benchmarking.methods import Method, choose_methods, names_code, split_names
 from deeprc.benchmarking.nested import NestedPlan, cohort_digest, labelled_folds
 from deeprc.benchmarking.options import BenchmarkOptions
-from deeprc.benchmarking.result import BenchmarkResult
+from deeprc.benchmarking.result import MEMBER_COLUMNS, BenchmarkResult
 from deeprc.benchmarking.search import with_setting, without_path
 from deeprc.benchmarking.store import ResultStore, holds_benchmark, read_header
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
@@ -68,7 +68,7 @@ def benchmark(
         What is predicted: two classes, several classes or a number; see `deeprc.tasks.parse_tasks`. Repertoires without
         a label are left out.
     methods
-        Names of methods, see `deeprc.benchmarking.methods.METHODS`; or a mapping of names to estimators of your own
+        Names of methods, see `deeprc.benchmarking.registry.METHODS`; or a mapping of names to estimators of your own
         (scikit-learn's contract, over `RepertoireDataset`) and of names of deeprc's methods to None.
     output
         The folder to write; None writes nothing. It must not exist, be empty, or hold the same benchmark (`resume`).
@@ -239,6 +239,7 @@ class _Run:
             predictions=self._predictions(finals),
             choices=self._choices(finals),
             costs=self._costs(),
+            members=self._members(finals),
             failures=self.failures,
             n_folds=self.plan.n_folds,
             title=title,
@@ -334,6 +335,22 @@ class _Run:
             for job, outcome in self._outcomes(finals)
         ]
         return pd.DataFrame(rows, columns=["method", "fold", name, "settings"])
+
+    def _members(self, finals: Mapping[tuple[str, int], Job | None]) -> pd.DataFrame:
+        parts = [
+            pd.DataFrame(
+                {
+                    "method": job.method,
+                    "fold": job.fold,
+                    **{name: each[name] for name in ("member", "auc", "weight", "share", "intercept")},
+                    "repertoire_id": outcome["test"]["repertoire_id"],
+                    "contribution": each["contributions"],
+                }
+            )
+            for job, outcome in self._outcomes(finals)
+            for each in outcome["members"]
+        ]
+        return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=MEMBER_COLUMNS)
 
     def _costs(self) -> pd.DataFrame:
         names = ["seconds", "cpu_seconds", "peak_memory_mb"]

@@ -163,6 +163,7 @@ def _final(job: Job) -> Outcome:
         "setting": job.settings[0],
         f"validation_{scoring_for(job.task.kind).measure}": measure_scores(job.task, y_validation, scores)[0],
         "test": {**test, **prediction_columns(estimator, job.task, X, known)},
+        "members": estimator.describe_members(X) if hasattr(estimator, "describe_members") else [],
     }
 
 

@@ -13,6 +13,7 @@ from deeprc.benchmarking.tables import (
     Cell,
     chosen_settings,
     incomplete_methods,
+    member_lines,
     number_text,
     one_line,
     probability_rows,
@@ -51,6 +52,7 @@ def render_markdown(result: BenchmarkResult) -> str:
         ("What the controls say", _bullets([each.text for each in result.cautions if each.section == "controls"])),
         ("Not complete", _bullets(incomplete_methods(result.comparison, result.methods, result.failures))),
         ("Probabilities", _probabilities(result)),
+        ("How much each member counts", _bullets(member_lines(result.members, result.methods))),
         ("Settings chosen", _bullets([each.line() for each in settings])),
     ):
         if body:

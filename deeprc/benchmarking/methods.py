@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from sklearn.base import BaseEstimator, is_classifier, is_regressor
 
+from deeprc.benchmarking.registry import METHODS
 from deeprc.benchmarking.search import Search, parse_search, with_setting
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import abbreviate, parse_yaml, read_exponent, read_yaml
@@ -22,10 +23,10 @@ from deeprc.evaluation.sheet_control import columns_for_control, shown_columns
 from deeprc.tasks import Task
 
 __all__ = [
-    "METHODS",
     "Method",
     "choose_methods",
     "estimator_class",
+    "make_methods",
     "names_code",
     "search_presets",
     "split_names",
@@ -58,82 +59,6 @@ class Method:
     estimator: BaseEstimator
     search: Search = field(default_factory=Search)
     kind: Literal["method", "control", "truth"] = "method"
-
-
-@dataclass(frozen=True)
-class _Entry:
-    label: str
-    estimator: str
-    fixed: Mapping[str, Any] = field(default_factory=dict)
-    kind: Literal["method", "control", "truth"] = "method"
-    for_numbers: str = ""
-    """The estimator for regression; "" if the method cannot predict numbers."""
-    number_label: str = ""
-    """The label for regression, if it is another one."""
-
-
-_SVR, _KNN = "deeprc.baselines.svm:SVMRegressor", "deeprc.baselines.knn:KNNRegressor"
-
-METHODS: Mapping[str, _Entry] = {
-    "deeprc": _Entry(
-        "DeepRC",
-        "deeprc.training.estimator:DeepRCClassifier",
-        for_numbers="deeprc.training.estimator:DeepRCRegressor",
-    ),
-    "svm-minmax": _Entry("SVM (MinMax)", "deeprc.baselines.svm:SVM", {"kernel": "minmax"}, for_numbers=_SVR),
-    "svm-jaccard": _Entry("SVM (Jaccard)", "deeprc.baselines.svm:SVM", {"kernel": "jaccard"}, for_numbers=_SVR),
-    "knn-minmax": _Entry("KNN (MinMax)", "deeprc.baselines.knn:KNN", {"kernel": "minmax"}, for_numbers=_KNN),
-    "knn-jaccard": _Entry("KNN (Jaccard)", "deeprc.baselines.knn:KNN", {"kernel": "jaccard"}, for_numbers=_KNN),
-    "logistic-adam": _Entry("Log. regr. (paper: Adam)", "deeprc.baselines.logistic:AdamLogisticRegression"),
-    "logistic": _Entry(
-        "Log. regr. (converged)",
-        "deeprc.baselines.logistic:LogisticRegression",
-        for_numbers="deeprc.baselines.logistic:KmerRidge",
-        number_label="Ridge regression",
-    ),
-    "gapped-logistic": _Entry("Log. regr. (gapped k-mers)", "deeprc.baselines.gapped:GappedKmerLogisticRegression"),
-    "boosted": _Entry(
-        "Boosted trees",
-        "deeprc.baselines.boosted:BoostedTrees",
-        for_numbers="deeprc.baselines.boosted:BoostedTreesRegressor",
-    ),
-    "stack": _Entry("Stack", "deeprc.stacking.stack:Stack"),
-    "burden-test": _Entry("Burden test", "deeprc.baselines.burden:BurdenTest"),
-    "public-clones": _Entry("Public clones (Emerson)", "deeprc.baselines.public_clones:PublicClones"),
-    "logistic-mil-4mer": _Entry("Log. MIL (4MER)", "deeprc.baselines.logistic_mil:LogisticMIL", {"abundance": "4mer"}),
-    "logistic-mil-tcrb": _Entry("Log. MIL (TCRβ)", "deeprc.baselines.logistic_mil:LogisticMIL", {"abundance": "tcrb"}),
-    "repertoire-size": _Entry(
-        "Repertoire size",
-        "deeprc.baselines.controls:RepertoireSize",
-        kind="control",
-        for_numbers="deeprc.baselines.controls:RepertoireSizeRidge",
-    ),
-    "diversity": _Entry(
-        "Diversity",
-        "deeprc.baselines.diversity:Diversity",
-        kind="control",
-        for_numbers="deeprc.baselines.diversity:DiversityRidge",
-    ),
-    "v-gene-usage": _Entry(
-        "V gene usage",
-        "deeprc.baselines.controls:VGeneUsage",
-        kind="control",
-        for_numbers="deeprc.baselines.controls:VGeneUsageRidge",
-    ),
-    "sheet-columns": _Entry(
-        "Sheet columns",
-        "deeprc.baselines.sheet:SheetColumns",
-        kind="control",
-        for_numbers="deeprc.baselines.sheet:SheetColumnsRidge",
-    ),
-    "known-motif-binary": _Entry(
-        "Known motif (binary)", "deeprc.baselines.known_motif:KnownMotif", {"overlap": "binary"}, "truth"
-    ),
-    "known-motif-continuous": _Entry(
-        "Known motif (continuous)", "deeprc.baselines.known_motif:KnownMotif", {"overlap": "continuous"}, "truth"
-    ),
-}
-"""The methods that come with deeprc."""
 
 
 def _classes() -> list[str]:
@@ -222,6 +147,19 @@ def choose_methods(
     if not chosen:
         raise InputError("no method was given; expected `methods` with some of: " + ", ".join(known))
     return _named_apart(chosen), {name: why for name, why in skipped.items() if name not in chosen}
+
+
+def make_methods(names: Sequence[str], *, preset: str | Path) -> list[Method]:
+    """Return methods of `METHODS` for a target with two classes, unfitted, whether or not a cohort can serve them.
+
+    Raises
+    ------
+    InputError
+        If there is no such method or preset, or the preset is wrong.
+    """
+    task = Task("", "", "binary")
+    body = _for_kind(_read(preset), str(preset), task)
+    return [_method(name, body, str(preset), list(METHODS), task) for name in names]
 
 
 def _named_apart(chosen: Mapping[str, Method]) -> list[Method]:

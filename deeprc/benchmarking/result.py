@@ -23,7 +23,10 @@ from deeprc.evaluation.scoring import BINARY, Scoring
 from deeprc.evaluation.splits import N_FOLDS
 from deeprc.files import write_text
 
-__all__ = ["BenchmarkResult"]
+__all__ = ["MEMBER_COLUMNS", "BenchmarkResult"]
+
+_OF_REPERTOIRE = ("repertoire_id", "contribution")
+MEMBER_COLUMNS = ("method", "fold", "member", "auc", "weight", "share", "intercept", *_OF_REPERTOIRE)
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +45,10 @@ class BenchmarkResult:
         The setting that was chosen in each fold: method, fold, validation_auc (or validation_r2), settings (JSON).
     costs
         The costs of every job: method, fold, task ("search" or "final"), seconds, cpu_seconds, peak_memory_mb.
+    members
+        The members of methods in which several predict together, by fold and test repertoire: `MEMBER_COLUMNS`. The
+        cross-fitted AUC of a member, its weight, its share of the variance and the intercept of all members are the
+        same for all repertoires of a fold; its contribution to the log-odds is that to one repertoire.
     failures
         Why methods failed, by their names.
     n_folds
@@ -58,6 +65,7 @@ class BenchmarkResult:
     predictions: pd.DataFrame
     choices: pd.DataFrame
     costs: pd.DataFrame
+    members: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=MEMBER_COLUMNS))
     failures: Mapping[str, str] = field(default_factory=dict)
     n_folds: int = N_FOLDS
     title: str = ""
@@ -112,6 +120,15 @@ class BenchmarkResult:
             write_text(folder / "probabilities.tsv", _tsv(self.probabilities))
             points = reliability_table(self.predictions, self.methods, self.scoring)
             write_text(folder / "reliability.tsv", _tsv(points))
+        members = {
+            "members.tsv": self.members.drop(columns=list(_OF_REPERTOIRE)).drop_duplicates(),
+            "contributions.tsv": self.members[["method", "fold", "member", *_OF_REPERTOIRE]],
+        }
+        for name, table in members.items():
+            if len(table):
+                write_text(folder / name, _tsv(table))
+            else:
+                (folder / name).unlink(missing_ok=True)  # of an earlier call
         write_cautions(folder, self.cautions)
         (folder / "curves").mkdir(exist_ok=True)
         if find_spec("matplotlib") is not None:

@@ -136,7 +136,7 @@ def _checked_outcome(job: Job, body: dict[str, Any], where: str) -> Outcome:
     """Return the outcome in a job's file; raise InputError if it is not the outcome of this job."""
     scoring = scoring_for(job.task.kind, job.task.classes)
     validation = f"validation_{scoring.measure}"
-    names = {*_COSTS, *(("validation",) if job.kind == "search" else ("setting", validation, "test"))}
+    names = {*_COSTS, *(("validation",) if job.kind == "search" else ("setting", validation, "test", "members"))}
     if set(body) != names:
         raise InputError(f"{where}: expected {', '.join(sorted(names))}, found {abbreviate(sorted(body))}")
     costs = {name: validate(body[name], AnyFloat, f"{where}: {name}") for name in _COSTS}
@@ -155,6 +155,7 @@ def _checked_outcome(job: Job, body: dict[str, Any], where: str) -> Outcome:
         "setting": settings[0],
         validation: value,
         "test": _checked_test(job, body["test"], scoring, where),
+        "members": _checked_members(body["members"], len(job.split.test), f"{where}: members"),
         **costs,
     }
 
@@ -182,6 +183,21 @@ def _checked_test(job: Job, body: Any, scoring: Scoring, where: str) -> dict[str
     found = {"repertoire_id": ids, "label": expected, **values}
     scoring.checked(pd.DataFrame({"method": job.method, "fold": job.fold, **found}))
     return found
+
+
+def _checked_members(body: Any, n: int, where: str) -> list[dict[str, Any]]:
+    """Return the members of a method in which several predict together, with n contributions each."""
+    members: list[dict[str, Any]] = validate(body, list[dict[str, Any]], where)
+    numbers = ("auc", "weight", "share", "intercept")
+    for each in members:
+        if set(each) != {"member", *numbers, "contributions"}:
+            raise InputError(f"{where}: expected member, {', '.join(numbers)}, contributions, found {sorted(each)}")
+        validate(each["member"], str, where)
+        for name in numbers:
+            validate(each[name], float, f"{where}: {name}")
+        if len(validate(each["contributions"], list[float], where)) != n:
+            raise InputError(f"{where}: expected one contribution for each repertoire of the job's test fold")
+    return members
 
 
 def _as_read(settings: Sequence[Setting]) -> list[Setting]:

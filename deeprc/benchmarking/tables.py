@@ -28,6 +28,7 @@ __all__ = [
     "MetricEstimate",
     "chosen_settings",
     "incomplete_methods",
+    "member_lines",
     "metric_estimates",
     "number_text",
     "one_line",
@@ -253,6 +254,18 @@ def _chosen(settings: Sequence[Mapping[str, Any]]) -> str:
     alike = [f"{name} = {values[0]}" for name, values in texts.items() if len(set(values)) == 1]
     differing = [f"{name} = {', '.join(values)} by fold" for name, values in texts.items() if len(set(values)) > 1]
     return "; ".join(alike + differing) or "nothing to choose"
+
+
+def member_lines(members: pd.DataFrame, methods: Sequence[MethodInfo]) -> list[str]:
+    """Return for each method that consists of several how much each member counts, the mean over folds."""
+    lines = []
+    for each in methods:
+        own = members[members["method"] == each.name].drop_duplicates(["fold", "member"])
+        means = own.groupby("member", sort=False)[["share", "auc"]].mean().sort_values("share", ascending=False)
+        texts = [f"{name} {share:.0%} (AUC {auc:.3f})" for name, share, auc in means.itertuples()]
+        if texts:
+            lines.append(f"{each.label}: {', '.join(texts)}")
+    return lines
 
 
 def _value(value: Any) -> str:

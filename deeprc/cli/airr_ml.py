@@ -58,10 +58,10 @@ class _Command(click.Command):
 )
 @click.option(
     "--method",
-    type=click.Choice(["auto", "gapped-logistic", "logistic", "public-clones", "deeprc"]),
+    type=click.Choice(["auto", "stack", "gapped-logistic", "logistic", "public-clones", "deeprc"]),
     default="auto",
     show_default=True,
-    help="The method; auto takes the best one by cross-validation in the training folder.",
+    help="The method; auto is the stack, in which several methods predict together.",
 )
 @click.option("--locus", help="The chain to keep (TRB, IGH, ...) if files hold several.")
 @click.option(

@@ -22,7 +22,7 @@ _BAR = "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} jobs, {elapsed}{postfix}"
 def _list(context: click.Context, _: click.Parameter, value: bool) -> None:
     if not value:
         return
-    from deeprc.benchmarking.methods import METHODS
+    from deeprc.benchmarking.registry import METHODS
 
     width = max(map(len, METHODS))
     for name, method in METHODS.items():

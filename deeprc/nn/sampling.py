@@ -182,7 +182,9 @@ def _top_rows(
         first, last, keep = offsets[b], offsets[b + 1], bounds[b + 1] - bounds[b]
         if keep == 0:
             continue
-        score = np.full(last - first, -np.inf)
+        score, work = np.empty(last - first), np.empty(last - first)
+        for n in range(last - first):
+            score[n] = -np.inf
         for h in range(H):
             highest = -np.inf
             for n in range(first, last):
@@ -191,7 +193,9 @@ def _top_rows(
             for n in range(last - first):
                 above = logits[first + n, h] - highest
                 score[n] = np.inf if np.isnan(above) else max(score[n], above)  # no number compares with NaN
-        threshold = _element(score.copy(), len(score) - keep)
+        for n in range(last - first):
+            work[n] = score[n]
+        threshold = _element(work, len(score) - keep)
         equals, at = keep, bounds[b]  # of those at the threshold, the first ones fill up
         for n in range(last - first):
             equals -= score[n] > threshold

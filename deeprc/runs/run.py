@@ -30,7 +30,7 @@ from deeprc.documents import abbreviate, read_json, read_yaml, to_plain, validat
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import NEW, SPLITS, Split
 from deeprc.evaluation.stored_tables import read_clones, read_history, read_seeds
-from deeprc.files import write_text
+from deeprc.files import write_atomically, write_text
 from deeprc.runs import predictor
 from deeprc.runs.run_text import describe_run
 from deeprc.tasks import Task
@@ -321,8 +321,9 @@ class _Splits:
 
 
 def save_predictions(path: Path, table: pd.DataFrame) -> None:
-    """Write a table of predictions as TSV, aside first, then renamed."""
-    write_text(path, table.to_csv(sep="\t", index=False))
+    """Write a table of predictions as TSV, packed if its name ends in .gz; aside first, then renamed."""
+    with write_atomically(path) as aside:
+        table.to_csv(aside, sep="\t", index=False, compression="gzip" if path.suffix == ".gz" else None)
 
 
 def environment(device: torch.device) -> dict[str, Any]:

@@ -10,15 +10,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from scipy.special import expit, ndtr
+from scipy.special import expit
+from scipy.stats import mannwhitneyu
 
-from deeprc.evaluation.auc_comparison import midrank_aucs
+from deeprc.benchmarking.cross_fitting import measure_units
 
 __all__ = ["STRENGTHS", "Combination", "Fitted", "fit_combination"]
 
 Floats = NDArray[np.float64]
 
-STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0)
+STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 """Strengths of the penalty that are tried: the factor of half the sum of the squared weights."""
 
 _MAX_P_VALUE = 0.05  # of a member's AUC: others cannot be told from guessing
@@ -32,7 +33,8 @@ class Combination:
     Attributes
     ----------
     centres, scales
-        Mean and standard deviation of each member's cross-fitted scores, (M,). A scale is 1 where all scores are equal.
+        Mean and standard deviation of each member's cross-fitted scores, (M,). A scale is infinite where all scores are
+        equal up to rounding, so these count 0.
     weights
         The weight of each member's standardised score, (M,), 0 or more.
     intercept
@@ -46,11 +48,11 @@ class Combination:
 
     def contributions(self, scores: Floats) -> Floats:
         """Return what each member adds to the log-odds of each repertoire, (B, M), from its scores, (B, M)."""
-        return self.weights * _standardise(scores, self.centres, self.scales)
+        return self.weights * _standardise(scores, self.centres, self.scales) + 0.0  # no -0.0
 
     def log_odds(self, scores: Floats) -> Floats:
         """Return the log-odds of the positive class, (B,): the intercept and the sum of the contributions."""
-        return self.intercept + self.contributions(scores).sum(axis=1)
+        return np.asarray(self.intercept + self.contributions(scores).sum(axis=1))
 
     def variance_shares(self, scores: Floats) -> Floats:
         """Return which share of the variance of the log-odds each member's contributions have, (M,); their sum is 1.
@@ -65,7 +67,7 @@ class Combination:
 
 
 def _standardise(scores: Floats, centres: Floats, scales: Floats) -> Floats:
-    return np.clip((scores - centres) / scales, -_MAX_DEVIATION, _MAX_DEVIATION)
+    return np.asarray(np.clip((scores - centres) / scales, -_MAX_DEVIATION, _MAX_DEVIATION))
 
 
 @dataclass(frozen=True)
@@ -115,10 +117,10 @@ def fit_combination(scores: Floats, positive: NDArray[np.bool_], fold_of: NDArra
 
 
 def _solve(scores: Floats, positive: NDArray[np.bool_], strength: float) -> Combination:
-    centres, scales = scores.mean(axis=0), scores.std(axis=0)
-    scales[scales == 0] = 1.0
-    informative = np.flatnonzero(_is_informative(scores, positive))
-    features = _standardise(scores, centres, scales)[:, informative]
+    centres, scales = (each[:, 0] for each in measure_units(scores.T))
+    features = _standardise(scores, centres, scales)
+    informative = np.flatnonzero(_is_informative(features, positive))
+    features = features[:, informative]
 
     def loss(parameters: Floats) -> tuple[float, Floats]:
         weights, log_odds = parameters[1:], parameters[0] + features @ parameters[1:]
@@ -138,10 +140,8 @@ def _solve(scores: Floats, positive: NDArray[np.bool_], strength: float) -> Comb
 
 def _is_informative(scores: Floats, positive: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return whether each member's AUC is above 0.5 by more than chance, (M,); if none is, the highest alone."""
-    aucs = midrank_aucs(positive.astype(np.int64), scores.T)
-    n_positive, n_negative = int(positive.sum()), int((~positive).sum())
-    spread = np.sqrt((n_positive + n_negative + 1) / (12 * max(n_positive * n_negative, 1)))
-    informative = np.asarray(ndtr((0.5 - aucs) / spread) <= _MAX_P_VALUE)
+    test = mannwhitneyu(scores[positive], scores[~positive], alternative="greater", method="asymptotic")
+    informative = np.asarray(test.pvalue <= _MAX_P_VALUE)
     if not informative.any():
-        informative[int(aucs.argmax())] = True
+        informative[int(np.argmax(test.statistic))] = True
     return informative

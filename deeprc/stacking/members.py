@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 
-from deeprc.benchmarking.cross_fitting import cross_fit
+from deeprc.benchmarking.cross_fitting import cross_fit, measure_units
 from deeprc.benchmarking.methods import Method
 from deeprc.benchmarking.search import Setting, with_setting
 from deeprc.datasets.dataset import RepertoireDataset
@@ -60,14 +60,19 @@ class Member:
         The method's name.
     models
         The fitted estimators, whose scores are averaged.
+    centre, scale
+        The units of the score; see `deeprc.benchmarking.cross_fitting.measure_units`.
     """
 
     name: str
     models: Sequence[BaseEstimator]
+    centre: float = 0.0
+    scale: float = 1.0
 
     def scores(self, X: RepertoireDataset) -> Floats:
         """Return the score of each repertoire, (B,)."""
-        return np.mean([score_with(model, X) for model in self.models], axis=0)
+        scores = np.mean([score_with(model, X) for model in self.models], axis=0)
+        return np.asarray((scores - self.centre) / self.scale)
 
 
 def score_with(model: BaseEstimator, X: RepertoireDataset) -> Floats:
@@ -76,23 +81,24 @@ def score_with(model: BaseEstimator, X: RepertoireDataset) -> Floats:
     if not isinstance(model, DeepRCClassifier):
         return scores
     calibration = model.model_.tasks[0].calibration
-    return calibration.slope * scores + calibration.intercept
+    return np.asarray(calibration.slope * scores + calibration.intercept)
 
 
 def fit_member(method: Method, training: Training) -> tuple[Member, Floats]:
     """Fit a method to repertoires; return it with the score of each by a model that was fitted without its fold, (B,).
 
     A method with a search space takes the setting with the highest AUC over the folds, and is then fitted to all
-    repertoires. A method that stops early by validation repertoires, as DeepRC does, is not fitted again: the models of
-    all folds predict together.
+    repertoires. A method that stops early by validation repertoires, as DeepRC does, is neither searched nor fitted
+    again: the models of all folds predict together.
     """
     estimator, settings = method.estimator, method.search.settings([training.seed])
     if getattr(estimator, "uses_validation", False):
-        return _fit_per_fold(method.name, with_setting(estimator, settings[0]), training)
+        return _fit_per_fold(method.name, estimator, training)
     found = cross_fit(estimator, settings, training.X, training.y, training.fold_of)
     _logger.info("%s: AUC %.3f with %s", method.name, found.auc, _shown(found.setting))
     model = with_setting(estimator, found.setting).fit(training.X, training.y)
-    return Member(method.name, [model]), found.scores
+    mean, spread = measure_units(score_with(model, training.X))
+    return Member(method.name, [model], mean.item(), spread.item()), found.scores
 
 
 def _fit_per_fold(name: str, estimator: BaseEstimator, training: Training) -> tuple[Member, Floats]:

@@ -16,11 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from deeprc.baselines.inner_folds import grouped_folds
-from deeprc.benchmarking.methods import METHODS, Method, choose_methods
+from deeprc.baselines.parameters import check_whole_number
+from deeprc.benchmarking.cross_fitting import are_mixed, fold_aucs
+from deeprc.benchmarking.methods import Method, make_methods
 from deeprc.benchmarking.search import with_setting
-from deeprc.config import load_config
 from deeprc.datasets.cache import repertoire_digests
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.device import resolve_device
 from deeprc.errors import InputError
 from deeprc.estimators import (
     BinaryClassifier,
@@ -29,10 +31,9 @@ from deeprc.estimators import (
     encode_two_classes,
     validate_dataset,
 )
-from deeprc.evaluation.auc_comparison import midrank_aucs
 from deeprc.stacking.combination import Combination, fit_combination
-from deeprc.stacking.members import Training, fit_member
-from deeprc.stacking.storage import restore_members, store_members
+from deeprc.stacking.members import Member, Training, fit_member
+from deeprc.stacking.storage import allowed_members, restore_members, store_members
 from deeprc.training.fold import validate_groups
 
 __all__ = ["MEMBERS", "Stack"]
@@ -40,8 +41,8 @@ __all__ = ["MEMBERS", "Stack"]
 MEMBERS = ("deeprc", "logistic", "gapped-logistic", "svm-minmax", "public-clones", "boosted", "v-gene-usage")
 """The methods that a stack consists of, by their names in `deeprc benchmark`."""
 
-_MIN_PER_CLASS = 3
-_OWN = "deeprc.stacking.stack:Stack"
+_NETWORK = "deeprc"
+_MIN_UNITS = 3  # of repertoires per class, and of donors: one to fit, one to stop early, one to score
 
 Floats = NDArray[np.float64]
 _logger = logging.getLogger(__name__)
@@ -60,15 +61,15 @@ class Stack(BinaryClassifier):
     Parameters
     ----------
     members
-        Names of methods, see `deeprc.benchmarking.methods.METHODS`; at least one.
+        Names of methods, see `deeprc.benchmarking.registry.METHODS`; at least one.
     preset
         The search spaces of the members: `quick`, `paper` or a YAML file; see `deeprc.benchmarking.methods`.
     n_folds
         Number of folds; fewer if a class is in fewer different repertoires, or in fewer groups.
     config, overrides, device
-        Of DeepRC, see `deeprc.training.estimator.DeepRCClassifier`.
+        Of DeepRC, see `deeprc.training.estimator.DeepRCClassifier`; without `config` that of the preset.
     seed
-        Seed of the members.
+        Seed of every member that draws random numbers.
 
     Attributes
     ----------
@@ -79,11 +80,14 @@ class Stack(BinaryClassifier):
     member_names_
         Names of the members that the cohort can serve, (M,) text.
     member_aucs_
-        AUC of each member's cross-fitted scores, (M,).
+        AUC of each member's cross-fitted scores, (M,), the mean over the folds.
     auc_
-        AUC of the whole stack: each repertoire is scored by members and weights that were fitted without its fold.
+        AUC of the whole stack, the mean over the folds: each fold is scored by members that were fitted without it, and
+        weights that were fitted to the cross-fitted scores of the others.
     importance_
         How much of the variance of the stack's cross-fitted log-odds comes from each member, (M,); they sum to 1.
+    target_
+        The name of the target, if `deeprc.stacking.cohort.fit_stack` has fitted the stack; else "".
     """
 
     uses_groups = True
@@ -93,6 +97,7 @@ class Stack(BinaryClassifier):
     member_aucs_: Floats
     auc_: float
     importance_: Floats
+    target_: str
 
     def __init__(
         self,
@@ -100,7 +105,7 @@ class Stack(BinaryClassifier):
         members: Sequence[str] = MEMBERS,
         preset: str = "quick",
         n_folds: int = 5,
-        config: str = "deeprc",
+        config: str | None = None,
         overrides: dict[str, Any] | None = None,
         device: str = "auto",
         seed: int = 0,
@@ -114,19 +119,23 @@ class Stack(BinaryClassifier):
         self.seed = seed
 
     def check_parameters(self) -> None:
-        """Raise InputError if a member is unknown or given twice, or the configuration of DeepRC cannot be used."""
-        allowed = [name for name, entry in METHODS.items() if entry.kind != "truth" and entry.estimator != _OWN]
-        names = list(self.members) if not isinstance(self.members, str) else [self.members]
+        """Raise InputError if a member is unknown or given twice, or another parameter cannot be used."""
+        names = self.members
+        expected = f"members: expected different ones of {', '.join(allowed_members())}"
+        if isinstance(names, str) or not isinstance(names, Sequence) or not names:
+            raise InputError(f"{expected}, found {names!r}")
         for name in names:
-            if name not in allowed or names.count(name) > 1:
-                raise InputError(f"members: expected different ones of {', '.join(allowed)}, found {name!r}")
-        if not names:
-            raise InputError("members: expected at least one, found none")
-        load_config(self.config, self.overrides or {})
+            if name not in allowed_members() or list(names).count(name) > 1:
+                raise InputError(f"{expected}, found {name!r}")
+        check_whole_number("n_folds", self.n_folds, low=2)
+        if _NETWORK in names:
+            resolve_device(self.device)
+        for method in self._methods():
+            getattr(method.estimator, "check_parameters", lambda: None)()
 
     def prepare(self, X: RepertoireDataset) -> None:
         """Compute and cache what the members need and what does not depend on labels."""
-        for method in self._methods(X):
+        for method in self._usable_methods(X):
             if hasattr(method.estimator, "prepare"):
                 method.estimator.prepare(X)
 
@@ -149,51 +158,69 @@ class Stack(BinaryClassifier):
         order = canonical_order(X, positive.astype(np.int64))
         X, positive = X[order], positive[order]
         donors = None if donors is None else donors[order]
-        index = positive.astype(np.int64)
-        fold_of = grouped_folds(repertoire_digests(X), index, self.n_folds, groups=donors)
-        if np.bincount(index).min() < _MIN_PER_CLASS or not fold_of.any():
-            expected = f"expected at least {_MIN_PER_CLASS} different repertoires of each class"
-            raise ValueError(f"y: {expected}, in 2 groups or more, found {np.bincount(index).tolist()}")
-        training = Training(X, index, fold_of, donors, self.seed)
-        self._members, scores = [], []
-        for method in self._methods(X):
+        training = Training(X, positive.astype(np.int64), self._folds(X, positive, donors), donors, self.seed)
+        members, scores = [], []
+        for method in self._usable_methods(X):
             member, held_out = fit_member(method, training)
-            self._members.append(member)
+            members.append(member)
             scores.append(held_out)
-        self.classes_, self.calibration_ = classes, np.array([1.0, 0.0])
-        self._combine(np.stack(scores, axis=1), positive, fold_of)
+        self._members = members
+        self.classes_, self.calibration_, self.target_ = classes, np.array([1.0, 0.0]), ""
+        self._combine(np.stack(scores, axis=1), training)
         return self
 
-    def _combine(self, scores: Floats, positive: NDArray[np.bool_], fold_of: NDArray[np.int64]) -> None:
+    def _folds(
+        self, X: RepertoireDataset, positive: NDArray[np.bool_], donors: NDArray[np.int64] | None
+    ) -> NDArray[np.int64]:
+        """Return the fold of each repertoire, (B,): as many folds as asked for, or fewer, each with both classes."""
+        label, digests = positive.astype(np.int64), repertoire_digests(X)
+        different = [len({digest for digest, y in zip(digests, label, strict=True) if y == c}) for c in (0, 1)]
+        if min(different) < _MIN_UNITS:
+            raise ValueError(
+                f"y: expected at least {_MIN_UNITS} different repertoires of each class, found {different}"
+            )
+        if donors is not None and len(np.unique(donors)) < _MIN_UNITS:
+            raise ValueError(f"groups: expected at least {_MIN_UNITS} donors, found {len(np.unique(donors))}")
+        for n_folds in range(self.n_folds, 1, -1):
+            fold_of = grouped_folds(digests, label, n_folds, groups=donors)
+            if fold_of.any() and are_mixed(fold_of, label):
+                return fold_of
+        raise ValueError("groups: expected donors that can be divided into folds with both classes each")
+
+    def _combine(self, scores: Floats, training: Training) -> None:
         """Learn the weights of the members from their cross-fitted scores, (B, M)."""
-        labels = positive.astype(np.int64)
-        fitted = fit_combination(scores, positive, fold_of)
+        fitted = fit_combination(scores, training.y == 1, training.fold_of)
         self.combination_ = fitted.combination
         self.member_names_ = np.array([member.name for member in self._members])
-        self.member_aucs_ = midrank_aucs(labels, scores.T)
-        self.auc_ = float(midrank_aucs(labels, fitted.log_odds[None])[0])
+        self.member_aucs_ = fold_aucs(training.y, scores.T, training.fold_of)
+        self.auc_ = fold_aucs(training.y, fitted.log_odds[None], training.fold_of).item()
         self.importance_ = self.combination_.variance_shares(scores)
         shown = zip(self.member_names_.tolist(), self.member_aucs_.tolist(), self.importance_.tolist(), strict=True)
         text = ", ".join(f"{name} {auc:.3f} ({share:.0%})" for name, auc, share in shown)
         _logger.info("stack: AUC %.3f; members: AUC (share of the stack): %s", self.auc_, text)
 
-    def _methods(self, X: RepertoireDataset) -> list[Method]:
-        """Return the members that a cohort can serve, unfitted."""
+    def _methods(self) -> list[Method]:
+        """Return the members, unfitted, with the parameters of the stack."""
         methods = []
-        for name in self.members:
-            try:
-                ((method,), _) = choose_methods([name], preset=self.preset, dataset=X)
-            except InputError as error:
-                _logger.info("the stack leaves out %s: %s", name, error)
-                continue
-            if name == "deeprc":
-                overrides = {**(method.estimator.overrides or {}), **(self.overrides or {})}
-                own = {"config": self.config, "overrides": overrides, "seed": self.seed, "device": self.device}
-                method = replace(method, estimator=with_setting(method.estimator, own))
-            methods.append(method)
-        if not methods:
-            raise InputError(f"{X.container.path}: serves none of the members {', '.join(self.members)}")
+        for method in make_methods(self.members, preset=self.preset):
+            known = method.estimator.get_params(deep=False)
+            own: dict[str, Any] = {"seed": self.seed} if "seed" in known else {}
+            if method.name == _NETWORK:
+                own |= {"device": self.device, "overrides": {**(known["overrides"] or {}), **(self.overrides or {})}}
+                own |= {} if self.config is None else {"config": self.config}
+            methods.append(replace(method, estimator=with_setting(method.estimator, own)))
         return methods
+
+    def _usable_methods(self, X: RepertoireDataset) -> list[Method]:
+        """Return the members that a cohort can serve."""
+        reasons = {method.name: _reason_against(method, X) for method in self._methods()}
+        for name, reason in reasons.items():
+            if reason:
+                _logger.info("the stack leaves out %s: %s", name, reason)
+        usable = [method for method in self._methods() if not reasons[method.name]]
+        if not usable:
+            raise InputError(f"{X.container.path}: serves none of the members {', '.join(self.members)}")
+        return usable
 
     def member_scores(self, X: RepertoireDataset) -> pd.DataFrame:
         """Return the score of each repertoire by each member: a row per repertoire, a column per member."""
@@ -215,6 +242,20 @@ class Stack(BinaryClassifier):
         table = {"auc": self.member_aucs_, "weight": self.combination_.weights, "share": self.importance_}
         return pd.DataFrame(table, index=pd.Index(self.member_names_, name="member"))
 
+    def describe_members(self, X: RepertoireDataset) -> list[dict[str, Any]]:
+        """Return a row per member: `member`, those of `member_table`, its `contributions`, B numbers, `intercept`."""
+        added, intercept = self.contributions(X), self.combination_.intercept
+        rows = [
+            {str(name): value for name, value in row.items()}
+            for row in self.member_table().reset_index().to_dict("records")
+        ]
+        return [{**row, "contributions": added[row["member"]].tolist(), "intercept": intercept} for row in rows]
+
+    def shares(self) -> list[tuple[Member, float]]:
+        """Return each fitted member with its share of the stack's variance."""
+        check_is_fitted(self)
+        return list(zip(self._members, self.importance_.tolist(), strict=True))
+
     def _decide(self, X: RepertoireDataset) -> Floats:
         return self.combination_.log_odds(self.member_scores(validate_dataset(X)).to_numpy())
 
@@ -227,15 +268,28 @@ class Stack(BinaryClassifier):
         return {**arrays, **member_arrays, **{name: np.atleast_1d(each) for name, each in combination.items()}}, held
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
-        self.check_parameters()
-        own = {name: each for name, each in arrays.items() if name.endswith("_")}
+        own = {name: each for name, each in arrays.items() if "." not in name}
         super()._restore(own, {name: each for name, each in values.items() if name != "members_"})
         self._members = restore_members(arrays, values["members_"]["value"])
         centres, scales, weights, intercept = (arrays[f"combination.{each.name}"] for each in fields(Combination))
         self.combination_ = Combination(centres, scales, weights, intercept.item())
         shape = (len(self._members),)
         per_member = (centres, scales, weights, self.member_names_, self.member_aucs_, self.importance_)
-        if any(each.shape != shape for each in per_member) or not (scales > 0).all():
+        if any(each.shape != shape for each in per_member):
             raise ValueError(f"combination: expected weights of {len(self._members)} members")
+        finite = (centres, weights, intercept, self.member_aucs_, self.importance_, self.calibration_)
+        if not all(np.isfinite(each).all() for each in finite) or not (scales > 0).all() or not (weights >= 0).all():
+            raise ValueError("combination: expected finite centres, scales above 0 and weights of at least 0")
+        if self.classes_.shape != (2,) or self.calibration_.shape != (2,):
+            raise ValueError("classes: expected two")
         if self.member_names_.tolist() != [member.name for member in self._members]:
             raise ValueError(f"members: expected {self.member_names_.tolist()}")
+
+
+def _reason_against(method: Method, X: RepertoireDataset) -> str:
+    """Return why a cohort cannot serve a method, or ""."""
+    try:
+        method.estimator.check_cohort(X)
+    except InputError as error:
+        return str(error)
+    return ""

@@ -8,17 +8,32 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.benchmarking.methods import METHODS, estimator_class
+from deeprc.benchmarking.methods import estimator_class
+from deeprc.benchmarking.registry import METHODS
 from deeprc.documents import validate
 from deeprc.stacking.members import Member
 
-__all__ = ["restore_members", "store_members"]
+__all__ = ["allowed_members", "restore_members", "store_members"]
+
+_NO_MEMBERS = ("stack", "sheet-columns")
+
+
+def allowed_members() -> list[str]:
+    """Return the names of the methods that a stack may have.
+
+    A method that knows what was simulated is none, nor is the control of the sheet, which may read the label.
+    """
+    return [name for name, entry in METHODS.items() if entry.kind != "truth" and name not in _NO_MEMBERS]
 
 
 def store_members(members: Sequence[Member]) -> tuple[dict[str, NDArray[Any]], list[dict[str, Any]]]:
-    """Return the arrays of all fitted models, by `model.MEMBER.MODEL.NAME`, and the rest of each member for JSON."""
+    """Return arrays and JSON values of fitted members.
+
+    The arrays are those of all models, `model.MEMBER.MODEL.NAME`, and the units of each member, `units.MEMBER`.
+    """
     arrays: dict[str, NDArray[Any]] = {}
     stored = []
     for m, member in enumerate(members):
@@ -26,7 +41,11 @@ def store_members(members: Sequence[Member]) -> tuple[dict[str, NDArray[Any]], l
         for i, model in enumerate(member.models):
             own, values = model._state()
             arrays |= {f"{_prefix(m, i)}{name}": array for name, array in own.items()}
-            models.append({"parameters": model.get_params(deep=False), "values": values})
+            parameters = model.get_params(deep=False)
+            if "device" in parameters:  # who loads it may have another one
+                parameters["device"] = "auto"
+            models.append({"parameters": parameters, "values": values})
+        arrays[f"units.{m}"] = np.array([member.centre, member.scale])
         stored.append({"name": member.name, "models": models})
     return arrays, stored
 
@@ -42,7 +61,7 @@ def restore_members(arrays: Mapping[str, NDArray[Any]], stored: object) -> list[
     members = []
     for m, body in enumerate(validate(stored, list[dict[str, Any]], "members")):
         name = validate(body.get("name"), str, "members: name")
-        if name not in METHODS:
+        if name not in allowed_members():
             raise ValueError(f"members: expected methods of deeprc, found {name!r}")
         models = []
         for i, each in enumerate(validate(body.get("models"), list[dict[str, Any]], f"{name}: models")):
@@ -52,7 +71,10 @@ def restore_members(arrays: Mapping[str, NDArray[Any]], stored: object) -> list[
             models.append(model)
         if not models:
             raise ValueError(f"{name}: expected at least one model, found none")
-        members.append(Member(name, models))
+        centre, scale = arrays[f"units.{m}"].tolist()
+        if not (np.isfinite(centre) and scale > 0):
+            raise ValueError(f"{name}: expected a finite centre and a scale above 0, found {centre} and {scale}")
+        members.append(Member(name, models, centre, scale))
     return members
 
 

@@ -20,7 +20,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from deeprc.baselines.knn import KNN
-from deeprc.benchmarking.methods import METHODS
+from deeprc.benchmarking.registry import METHODS
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset, open_dataset

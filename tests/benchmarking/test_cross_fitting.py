@@ -9,7 +9,7 @@ from sklearn.metrics import roc_auc_score
 from deeprc.baselines.diversity import Diversity
 from deeprc.baselines.public_clones import PublicClones
 from deeprc.baselines.svm import SVM
-from deeprc.benchmarking.cross_fitting import cross_fit
+from deeprc.benchmarking.cross_fitting import are_mixed, cross_fit, fold_aucs, measure_units
 from deeprc.benchmarking.search import with_setting
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
@@ -39,7 +39,8 @@ def test_each_setting_is_fitted_without_the_fold(
         inside, outside = fold_of != fold, fold_of == fold
         for row, setting in enumerate(settings):
             model = with_setting(estimator, setting).fit(cohort[inside], y[inside])
-            scores[row, outside] = model.decision_function(cohort[outside])
+            known = model.decision_function(cohort[inside])
+            scores[row, outside] = (model.decision_function(cohort[outside]) - known.mean()) / (known.std() or np.inf)
             aucs[fold, row] = roc_auc_score(y[outside], scores[row, outside])
     best = int(aucs.mean(axis=0).argmax())
     assert found.setting == settings[best]
@@ -47,7 +48,27 @@ def test_each_setting_is_fitted_without_the_fold(
     np.testing.assert_allclose(found.scores, scores[best], atol=1e-6)
 
 
-def test_one_fold_is_refused(cohort: RepertoireDataset) -> None:
+def test_units_are_mean_and_deviation() -> None:
+    mean, spread = measure_units(np.array([[1.0, 3.0], [0.1 + 1e-17, 0.1]]))
+    np.testing.assert_array_equal(mean, [[2.0], [0.1]])
+    np.testing.assert_array_equal(spread, [[1.0], [np.inf]])
+
+
+@pytest.mark.parametrize("kind", ["one fold", "a fold of one class", "a class in one fold"])
+def test_folds_without_both_classes_are_refused(cohort: RepertoireDataset, kind: str) -> None:
     y = (cohort.metadata["status"] == "case").to_numpy().astype(np.int64)
-    with pytest.raises(InputError, match="at least 2 different"):
-        cross_fit(SVM(), [{}], cohort, y, np.zeros(len(y), np.int64))
+    folds = {
+        "one fold": np.zeros(len(y), np.int64),
+        "a fold of one class": np.where(y == 1, np.arange(len(y)) // 2 % 2, np.arange(len(y)) // 2 % 3),
+        "a class in one fold": np.where(y == 1, 0, np.arange(len(y)) // 2 % 2),
+    }
+    assert not are_mixed(folds[kind], y) or kind == "one fold"
+    with pytest.raises(InputError, match="both in each fold"):
+        cross_fit(SVM(), [{}], cohort, y, folds[kind])
+
+
+def test_the_auc_is_the_mean_over_folds() -> None:
+    """Scores of different folds may have another zero."""
+    y, fold_of = np.array([0, 1, 0, 1, 1]), np.array([0, 0, 1, 1, 1])
+    scores = np.array([[1.0, 2.0, -5.0, -6.0, -4.0], [0.0, 0.0, 1.0, 0.0, 0.0]])
+    np.testing.assert_allclose(fold_aucs(y, scores, fold_of), [(1 + 0.5) / 2, (0.5 + 0) / 2])

@@ -20,6 +20,7 @@ from sklearn.metrics import roc_auc_score
 from deeprc.benchmarking import methods
 from deeprc.benchmarking.harness import benchmark
 from deeprc.benchmarking.options import BenchmarkOptions
+from deeprc.benchmarking.registry import MethodEntry
 from deeprc.benchmarking.result import BenchmarkResult
 from deeprc.calibration import fit_calibration
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
@@ -720,7 +721,7 @@ def test_methods_that_a_cohort_cannot_serve_are_left_out_of_all(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     classes = {"moon": "NeedsMore", "noise": "Noise"}
-    known = {name: methods._Entry(name, f"toy_methods:{kind}") for name, kind in classes.items()}
+    known = {name: MethodEntry(name, f"toy_methods:{kind}") for name, kind in classes.items()}
     monkeypatch.setattr(methods, "METHODS", known)
     with caplog.at_level(logging.WARNING):
         result = run(["all"], {})
@@ -729,6 +730,27 @@ def test_methods_that_a_cohort_cannot_serve_are_left_out_of_all(
 
 
 # Cost and progress
+
+
+def test_how_much_each_member_of_a_stack_counts(
+    run: Callable[..., BenchmarkResult], data: RepertoireDataset, tmp_path: Path
+) -> None:
+    """Both tables agree with the stack that is fitted to the training side of each fold."""
+    folder = tmp_path / "out"
+    result = run(["stack", "diversity"], {"stack": {"fixed": {"members": ["logistic", "diversity"]}}}, output=folder)
+    assert result.failures == {}
+    assert set(result.members["method"]) == {"stack"}
+    members = pd.read_csv(folder / "members.tsv", sep="\t")
+    assert list(members) == ["method", "fold", "member", "auc", "weight", "share", "intercept"]
+    assert members["member"].tolist() == ["logistic", "diversity"] * N_FOLDS
+    added = pd.read_csv(folder / "contributions.tsv", sep="\t").groupby(["fold", "repertoire_id"])["contribution"].sum()
+    score = result.predictions[result.predictions["method"] == "stack"].set_index(["fold", "repertoire_id"])["score"]
+    intercept = members.drop_duplicates("fold").set_index("fold")["intercept"]
+    np.testing.assert_allclose(score - added, intercept.reindex(added.index.get_level_values("fold")), atol=1e-9)
+    share = members.groupby("member")["share"].mean()
+    lines = result.table.split("## How much each member counts\n\n")[1].split("\n")
+    assert f"logistic {share['logistic']:.0%} (AUC " in lines[0]
+    assert lines[0].startswith("- Stack: ")
 
 
 def test_costs_and_progress(run: Callable[..., BenchmarkResult], toys: ModuleType) -> None:

@@ -11,7 +11,8 @@ import yaml
 from sklearn.base import BaseEstimator
 
 from deeprc.benchmarking import methods
-from deeprc.benchmarking.methods import METHODS, Method, choose_methods, estimator_class, search_presets
+from deeprc.benchmarking.methods import Method, choose_methods, estimator_class, search_presets
+from deeprc.benchmarking.registry import METHODS, MethodEntry
 from deeprc.benchmarking.search import Search
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
@@ -44,9 +45,9 @@ EXPECTED = [
 def few(monkeypatch: pytest.MonkeyPatch, toys: ModuleType) -> None:
     """As if deeprc had three methods: one whose parameter is fixed, a control, and one that no cohort can serve."""
     known = {
-        "noise": methods._Entry("Noise", "toy_methods:Noise", {"salt": 3}),
-        "motif": methods._Entry("Motif", "toy_methods:Motif", kind="control"),
-        "moon": methods._Entry("Moon", "toy_methods:NeedsMore"),
+        "noise": MethodEntry("Noise", "toy_methods:Noise", {"salt": 3}),
+        "motif": MethodEntry("Motif", "toy_methods:Motif", kind="control"),
+        "moon": MethodEntry("Moon", "toy_methods:NeedsMore"),
     }
     monkeypatch.setattr(methods, "METHODS", known)
 

@@ -25,7 +25,21 @@ PREDICTED: dict[str, Any] = {
     "score": [float("inf"), 0.1, -3.0],
     "probability": [1.0, 0.5, 0.0],
 }
-TESTED: dict[str, Any] = {"setting": {"C": 1}, "validation_auc": 0.5, "test": PREDICTED, **COSTS}
+MEMBER: dict[str, Any] = {
+    "member": "svm",
+    "auc": 0.5,
+    "weight": 2.0,
+    "share": 1.0,
+    "intercept": -0.5,
+    "contributions": [0.1, 2.0, -1.0],
+}
+TESTED: dict[str, Any] = {
+    "setting": {"C": 1},
+    "validation_auc": 0.5,
+    "test": PREDICTED,
+    "members": [MEMBER],
+    **COSTS,
+}
 HEADER: dict[str, Any] = {
     "target": "status",
     "group_by": None,
@@ -113,6 +127,10 @@ def test_a_damaged_file_is_none_and_is_replaced(text: str, tmp_path: Path) -> No
         ({"setting": {"C": 2}}, {}),
         ({"seconds": "1"}, {}),
         ({"more": 1}, {}),
+        ({"members": None}, {}),
+        ({"members": [{**MEMBER, "auc": float("nan")}]}, {}),
+        ({"members": [{**MEMBER, "more": 1}]}, {}),
+        ({"members": [{**MEMBER, "contributions": [0.1]}]}, {}),
         ({}, {"repertoire_id": ["a", "b"]}),
         ({}, {"repertoire_id": ["a", "b", "b"]}),
         ({}, {"label": [1, 1, 1]}),

@@ -15,8 +15,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from deeprc.benchmarking.methods import METHODS
 from deeprc.benchmarking.options import BenchmarkOptions
+from deeprc.benchmarking.registry import METHODS
 from deeprc.cli.benchmark import _duration
 from deeprc.datasets.dataset import RepertoireDataset
 

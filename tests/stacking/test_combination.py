@@ -57,6 +57,17 @@ def test_members_that_guess_or_contradict_have_no_weight(positive: NDArray[np.bo
     np.testing.assert_array_equal(found.weights[[0, 2]], 0.0)
 
 
+def test_a_member_that_is_constant_but_for_rounding_is_ignored(positive: NDArray[np.bool_]) -> None:
+    """Also where it is another constant for other repertoires, as a model that shrank to its intercept."""
+    good, constant = noisy(positive, 1.5, 1), 0.3 + 1e-16 * np.arange(N)
+    assert len(np.unique(constant)) > 1
+    found = fit_combination(np.stack([good, constant], axis=1), positive, FOLDS).combination
+    alone = fit_combination(good[:, None], positive, FOLDS).combination
+    new = np.array([[0.5, -7.0], [2.0, 100.0]])
+    np.testing.assert_allclose(found.log_odds(new), alone.log_odds(new[:, :1]), atol=1e-6)
+    np.testing.assert_array_equal(found.contributions(new)[:, 1], 0.0)
+
+
 def test_a_member_that_repeats_another_shares_its_weight(positive: NDArray[np.bool_]) -> None:
     good = noisy(positive, 1.5, 1)
     weights = fit_combination(np.stack([good, good], axis=1), positive, FOLDS).combination.weights

@@ -15,14 +15,15 @@ from safetensors.numpy import save_file
 from scipy.special import expit
 
 from deeprc.baselines.logistic import LogisticRegression
-from deeprc.benchmarking import methods
+from deeprc.benchmarking.methods import Method
+from deeprc.benchmarking.registry import METHODS
 from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.stacking import Stack
-from deeprc.stacking.members import score_with
+from deeprc.stacking.members import Training, fit_member, score_with
 from deeprc.training.estimator import DeepRCClassifier
 
 QUICK = {"n_updates": 10, "evaluate_every": 5, "n_kernels": 8, "kernel_size": 4, "n_sequences": 50}
@@ -44,8 +45,8 @@ def test_the_best_member_counts_most(stack: Stack, cohort: RepertoireDataset) ->
     table = stack.member_table()
     assert table.index.tolist() == FEW
     assert table["auc"]["logistic"] == 1.0
-    assert table["share"].idxmax() != "public-clones"  # no clone is shared
-    assert table["weight"]["public-clones"] == 0
+    assert table["share"].idxmax() == "logistic"
+    assert table["weight"]["public-clones"] == 0  # no clone is shared
     assert table["share"].sum() == pytest.approx(1)
     assert stack.auc_ == 1.0
     assert stack.predict(cohort[24:]).tolist() == labels(cohort)[24:].tolist()
@@ -64,7 +65,8 @@ def test_members_are_fitted_to_all_repertoires(stack: Stack, cohort: RepertoireD
     (logistic,) = stack._members[1].models
     alone = LogisticRegression(C=logistic.C, penalty=logistic.penalty).fit(cohort[:24], labels(cohort)[:24] != "case")
     scores = stack.member_scores(cohort[24:])["logistic"].to_numpy()
-    np.testing.assert_allclose(scores, alone.decision_function(cohort[24:]), atol=1e-4)
+    known, new = alone.decision_function(cohort[:24]), alone.decision_function(cohort[24:])
+    np.testing.assert_allclose(scores, (new - known.mean()) / known.std(), atol=1e-4)
 
 
 def test_networks_of_all_folds_predict_together(stack: Stack, cohort: RepertoireDataset) -> None:
@@ -76,6 +78,29 @@ def test_networks_of_all_folds_predict_together(stack: Stack, cohort: Repertoire
     assert [sum(digest not in each for each in learned) for digest in digests] == [1] * 24  # each is left out once
     expected = np.mean([score_with(model, cohort[24:]) for model in models], axis=0)
     np.testing.assert_allclose(stack.member_scores(cohort[24:])["deeprc"], expected, atol=1e-6)
+
+
+def test_networks_score_the_fold_that_they_have_not_seen(cohort: RepertoireDataset) -> None:
+    y = (labels(cohort) == "case").astype(np.int64)
+    training = Training(cohort, y, np.arange(len(y)) // 2 % 3, None, 0)
+    member, held_out = fit_member(Method("deeprc", "DeepRC", DeepRCClassifier(overrides=QUICK, device="cpu")), training)
+    for fold, model in enumerate(member.models):
+        own = training.fold_of == fold
+        np.testing.assert_allclose(held_out[own], score_with(model, cohort[own]), atol=1e-6)
+        known = set(np.concatenate([model.train_digests_, model.validation_digests_]))
+        assert known == {repertoire.digest() for repertoire in cohort[~own]}
+
+
+def test_parameters_reach_the_members(stack: Stack) -> None:
+    network = stack._members[0].models[0].model_.config.network
+    assert (network.n_kernels, network.kernel_size) == (8, 4)
+    made = {method.name: method.estimator for method in Stack(members=["boosted", "deeprc"], seed=7)._methods()}
+    assert made["boosted"].seed == made["deeprc"].seed == 7
+    assert made["deeprc"].config == "deeprc"
+    (of_paper,) = Stack(members=["deeprc"], preset="paper", overrides={"n_updates": 5})._methods()
+    assert (of_paper.estimator.config, of_paper.estimator.overrides) == ("paper", {"calibrate": True, "n_updates": 5})
+    (own,) = Stack(members=["deeprc"], preset="paper", config="cmv")._methods()
+    assert own.estimator.config == "cmv"
 
 
 def test_scores_of_a_network_are_its_calibrated_log_odds(stack: Stack, cohort: RepertoireDataset) -> None:
@@ -128,6 +153,56 @@ def test_a_damaged_file_is_refused(stack: Stack, tmp_path: Path, change: dict[st
         Stack.load(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("combination.weights", [np.nan, 1.0, 0.0]),
+        ("combination.weights", [-1.0, 1.0, 0.0]),
+        ("combination.weights", [1.0, 0.0]),
+        ("combination.centres", [np.inf, 0.0, 0.0]),
+        ("combination.intercept", [np.nan]),
+        ("units.1", [0.0, 0.0]),
+        ("units.1", [np.nan, 1.0]),
+        ("calibration_", [1.0]),
+        ("model.1.0.coef_", [[1.0, 2.0]]),
+    ],
+)
+def test_damaged_numbers_are_refused(stack: Stack, tmp_path: Path, name: str, value: list[float]) -> None:
+    path = tmp_path / "stack.safetensors"
+    stack.save(path)
+    with safe_open(path, framework="np") as file:
+        arrays = {each: file.get_tensor(each) for each in file.keys()}  # noqa: SIM118 (no mapping)
+        header = file.metadata()
+    assert name in arrays
+    save_file({**arrays, name: np.array(value)}, path, header)
+    with pytest.raises(InputError, match="is damaged"):
+        Stack.load(path)
+
+
+def test_a_constant_member_is_saved_and_loaded(cohort: RepertoireDataset, tmp_path: Path) -> None:
+    """No clone is shared, so public clones give all the same score: their unit is infinite."""
+    model = Stack(members=["public-clones", "logistic"], n_folds=2).fit(cohort, labels(cohort))
+    assert model._members[0].scale == np.inf
+    model.save(tmp_path / "stack.safetensors")
+    loaded = Stack.load(tmp_path / "stack.safetensors")
+    np.testing.assert_array_equal(loaded.decision_function(cohort), model.decision_function(cohort))
+    assert (loaded.contributions(cohort)["public-clones"] == 0).all()
+    assert not [name for name in vars(loaded) if "." in name]
+
+
+def test_a_file_does_not_depend_on_the_device_or_a_configuration_file(
+    cohort: RepertoireDataset, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.yaml").write_text("training: {n_updates: 5}")
+    settings = {"config": str(tmp_path / "mine.yaml"), "overrides": QUICK, "device": "cpu"}
+    model = Stack(members=["deeprc"], n_folds=2, **settings).fit(cohort, labels(cohort))
+    model.device = model._members[0].models[0].device = "cuda:7"
+    model.save(tmp_path / "stack.safetensors")
+    (tmp_path / "mine.yaml").unlink()
+    loaded = Stack.load(tmp_path / "stack.safetensors")
+    np.testing.assert_allclose(loaded.decision_function(cohort), model.decision_function(cohort), atol=1e-5)
+
+
 def test_a_member_that_the_cohort_cannot_serve_is_left_out(tmp_path: Path) -> None:
     """Without V genes there is no usage of V genes."""
     with ContainerWriter(tmp_path / "plain.h5") as writer:
@@ -143,10 +218,57 @@ def test_a_member_that_the_cohort_cannot_serve_is_left_out(tmp_path: Path) -> No
         Stack(members=["v-gene-usage"]).fit(plain, labels(plain))
 
 
-@pytest.mark.parametrize("members", [[], ["logistic", "logistic"], ["stack"], ["known-motif-binary"], ["nonsense"]])
-def test_wrong_members_are_refused(members: list[str]) -> None:
+@pytest.mark.parametrize(
+    "members",
+    [[], ["logistic"] * 2, ["stack"], ["known-motif-binary"], ["sheet-columns"], ["nonsense"], "logistic", None],
+)
+def test_wrong_members_are_refused(members: Any) -> None:
     with pytest.raises(InputError, match="members: expected"):
         Stack(members=members).check_parameters()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"n_folds": 1}, "n_folds: expected a whole number of at least 2"),
+        ({"n_folds": 2.5}, "n_folds: expected a whole number"),
+        ({"n_folds": "3"}, "n_folds: expected a whole number"),
+        ({"preset": "nope"}, "nope"),
+        ({"device": "nowhere"}, "not available here"),
+        ({"overrides": {"n_update": 3}}, "did you mean 'n_updates'"),
+    ],
+)
+def test_wrong_parameters_are_refused_before_anything_is_fitted(
+    cohort: RepertoireDataset, parameters: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        Stack(members=["logistic", "deeprc"], **parameters).fit(cohort, labels(cohort))
+
+
+def test_a_preset_with_a_fault_is_not_ignored(cohort: RepertoireDataset, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("logistic: {search: {C: 3}}")
+    with pytest.raises(InputError, match=r"mine\.yaml: logistic\.search: C"):
+        Stack(members=["logistic", "diversity"], preset=str(tmp_path / "mine.yaml")).fit(cohort, labels(cohort))
+
+
+def test_donors_of_both_classes_get_fewer_folds(cohort: RepertoireDataset) -> None:
+    """With three donors, one of whom has one class only, no division into three folds has both classes in each."""
+    y = np.array(["b", "a"] * 15)
+    y[20:] = "a"
+    model = Stack(members=["diversity"], n_folds=5)
+    donors = np.arange(30) // 10
+    with pytest.raises(ValueError, match="at least 3 donors"):
+        model.fit(cohort[:20], y[:20], groups=donors[:20])
+    model.fit(cohort, y, groups=donors)
+    assert np.isfinite([model.auc_, *model.member_aucs_]).all()
+
+
+def test_a_failed_fit_changes_nothing(cohort: RepertoireDataset) -> None:
+    model = Stack(members=["diversity"], n_folds=2).fit(cohort, labels(cohort))
+    before = model.decision_function(cohort)
+    with pytest.raises(ValueError, match="at least 3 different"):
+        model.fit(cohort[:4], labels(cohort)[:4])
+    np.testing.assert_array_equal(model.decision_function(cohort), before)
 
 
 def test_too_few_repertoires_are_refused(cohort: RepertoireDataset) -> None:
@@ -156,4 +278,4 @@ def test_too_few_repertoires_are_refused(cohort: RepertoireDataset) -> None:
 
 def test_members_are_methods_of_the_benchmark() -> None:
     Stack().check_parameters()
-    assert methods.METHODS["stack"].estimator == "deeprc.stacking.stack:Stack"
+    assert METHODS["stack"].estimator == "deeprc.stacking.stack:Stack"

@@ -211,8 +211,10 @@ def prefix_counts(bits: NDArray[np.uint32], n_first: int, order: NDArray[np.int6
                     if (mask >> np.uint32(order[position, place])) & np.uint32(1):
                         counts[position, place, side] += 1
                         break
-    for place in range(1, _MAX_RESIDUES):
-        counts[:, place] += counts[:, place - 1]
+    for position in range(bits.shape[1]):
+        for place in range(1, _MAX_RESIDUES):
+            for side in range(2):
+                counts[position, place, side] += counts[position, place - 1, side]
     return counts
 
 
@@ -240,4 +242,5 @@ def _erase(
                     matches = False
                     break
             if matches:
-                remaining[start : start + width] = INVALID
+                for j in range(width):
+                    remaining[start + j] = INVALID

@@ -1,0 +1,108 @@
+"""The registry of methods: what each is called, and which class it is. It imports none of them.
+
+Any room may name a class here, also one above this, because the name is only text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+__all__ = ["METHODS", "MethodEntry"]
+
+
+@dataclass(frozen=True)
+class MethodEntry:
+    """An entry of `METHODS`.
+
+    Attributes
+    ----------
+    label
+        The name in tables.
+    estimator
+        The class, as `module:Class`; it is imported only when it is used.
+    fixed
+        Parameters that are always the same.
+    kind
+        As in `deeprc.benchmarking.methods.Method`.
+    for_numbers, number_label
+        The class for regression, "" if the method cannot predict numbers; and its label, if it is another one.
+    """
+
+    label: str
+    estimator: str
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    kind: Literal["method", "control", "truth"] = "method"
+    for_numbers: str = ""
+    number_label: str = ""
+
+
+_SVR, _KNN = "deeprc.baselines.svm:SVMRegressor", "deeprc.baselines.knn:KNNRegressor"
+
+METHODS: Mapping[str, MethodEntry] = {
+    "deeprc": MethodEntry(
+        "DeepRC",
+        "deeprc.training.estimator:DeepRCClassifier",
+        for_numbers="deeprc.training.estimator:DeepRCRegressor",
+    ),
+    "svm-minmax": MethodEntry("SVM (MinMax)", "deeprc.baselines.svm:SVM", {"kernel": "minmax"}, for_numbers=_SVR),
+    "svm-jaccard": MethodEntry("SVM (Jaccard)", "deeprc.baselines.svm:SVM", {"kernel": "jaccard"}, for_numbers=_SVR),
+    "knn-minmax": MethodEntry("KNN (MinMax)", "deeprc.baselines.knn:KNN", {"kernel": "minmax"}, for_numbers=_KNN),
+    "knn-jaccard": MethodEntry("KNN (Jaccard)", "deeprc.baselines.knn:KNN", {"kernel": "jaccard"}, for_numbers=_KNN),
+    "logistic-adam": MethodEntry("Log. regr. (paper: Adam)", "deeprc.baselines.logistic:AdamLogisticRegression"),
+    "logistic": MethodEntry(
+        "Log. regr. (converged)",
+        "deeprc.baselines.logistic:LogisticRegression",
+        for_numbers="deeprc.baselines.logistic:KmerRidge",
+        number_label="Ridge regression",
+    ),
+    "gapped-logistic": MethodEntry(
+        "Log. regr. (gapped k-mers)", "deeprc.baselines.gapped:GappedKmerLogisticRegression"
+    ),
+    "boosted": MethodEntry(
+        "Boosted trees",
+        "deeprc.baselines.boosted:BoostedTrees",
+        for_numbers="deeprc.baselines.boosted:BoostedTreesRegressor",
+    ),
+    "stack": MethodEntry("Stack", "deeprc.stacking.stack:Stack"),
+    "burden-test": MethodEntry("Burden test", "deeprc.baselines.burden:BurdenTest"),
+    "public-clones": MethodEntry("Public clones (Emerson)", "deeprc.baselines.public_clones:PublicClones"),
+    "logistic-mil-4mer": MethodEntry(
+        "Log. MIL (4MER)", "deeprc.baselines.logistic_mil:LogisticMIL", {"abundance": "4mer"}
+    ),
+    "logistic-mil-tcrb": MethodEntry(
+        "Log. MIL (TCRβ)", "deeprc.baselines.logistic_mil:LogisticMIL", {"abundance": "tcrb"}
+    ),
+    "repertoire-size": MethodEntry(
+        "Repertoire size",
+        "deeprc.baselines.controls:RepertoireSize",
+        kind="control",
+        for_numbers="deeprc.baselines.controls:RepertoireSizeRidge",
+    ),
+    "diversity": MethodEntry(
+        "Diversity",
+        "deeprc.baselines.diversity:Diversity",
+        kind="control",
+        for_numbers="deeprc.baselines.diversity:DiversityRidge",
+    ),
+    "v-gene-usage": MethodEntry(
+        "V gene usage",
+        "deeprc.baselines.controls:VGeneUsage",
+        kind="control",
+        for_numbers="deeprc.baselines.controls:VGeneUsageRidge",
+    ),
+    "sheet-columns": MethodEntry(
+        "Sheet columns",
+        "deeprc.baselines.sheet:SheetColumns",
+        kind="control",
+        for_numbers="deeprc.baselines.sheet:SheetColumnsRidge",
+    ),
+    "known-motif-binary": MethodEntry(
+        "Known motif (binary)", "deeprc.baselines.known_motif:KnownMotif", {"overlap": "binary"}, "truth"
+    ),
+    "known-motif-continuous": MethodEntry(
+        "Known motif (continuous)", "deeprc.baselines.known_motif:KnownMotif", {"overlap": "continuous"}, "truth"
+    ),
+}
+"""The methods that come with deeprc."""

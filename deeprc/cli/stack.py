@@ -1,0 +1,90 @@
+"""`deeprc stack`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+__all__ = ["stack"]
+
+
+@click.group()
+def stack() -> None:
+    """Let DeepRC and other methods predict together, weighted by what each adds to the others."""
+
+
+@stack.command()
+@click.argument("container")
+@click.option("--target", required=True, metavar="TARGET", help="What to predict: two classes, as in `deeprc train`.")
+@click.option("-o", "--output", required=True, metavar="FILE", help="The model to write (safetensors).")
+@click.option(
+    "--members", metavar="NAME,...", help="The methods, see `deeprc benchmark --list`.  [default: those above]"
+)
+@click.option("--group-by", metavar="COLUMN", help="Repertoires with the same value, such as a donor, stay together.")
+@click.option(
+    "--folds",
+    type=click.IntRange(min=2),
+    default=5,
+    show_default=True,
+    help="The number of folds.",
+)
+@click.option("--preset", default="quick", show_default=True, help="The search spaces, as in `deeprc benchmark`.")
+@click.option("--device", default="auto", show_default=True, help="Where DeepRC computes: auto, cpu, cuda, ...")
+@click.option(
+    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Seed of every random choice."
+)
+def fit(
+    container: str,
+    target: str,
+    output: str,
+    members: str | None,
+    group_by: str | None,
+    folds: int,
+    preset: str,
+    device: str,
+    seed: int,
+) -> None:
+    """Fit a stack to the repertoires of CONTAINER that have a label.
+
+    The members are deeprc, logistic, gapped-logistic, svm-minmax, public-clones, boosted and v-gene-usage. Each scores
+    repertoires that it was not fitted to, and a logistic regression of these scores says how much each member counts.
+
+    \b
+    Examples:
+      deeprc stack fit cohort.h5 --target CMV --group-by subject_id -o cmv.safetensors
+      deeprc stack predict cmv.safetensors new.h5 -o predictions.tsv
+    """
+    from deeprc.benchmarking.methods import split_names
+    from deeprc.stacking.cohort import fit_stack
+    from deeprc.stacking.stack import MEMBERS, Stack
+
+    names = MEMBERS if members is None else split_names([members])
+    model = Stack(members=list(names), preset=preset, n_folds=folds, device=device, seed=seed)
+    fitted = fit_stack(container, target, output, group_by=group_by, stack=model)
+    click.echo(fitted.member_table().to_string(float_format="{:.3f}".format))
+    click.echo(f"AUC of the stack in cross-validation: {fitted.auc_:.3f}")
+    click.echo(f"Wrote {output}")
+
+
+@stack.command()
+@click.argument("model")
+@click.argument("container")
+@click.option("-o", "--output", required=True, metavar="FILE", help="The table to write (TSV).")
+def predict(model: str, container: str, output: str) -> None:
+    """Predict the repertoires of CONTAINER with MODEL, a file that `deeprc stack fit` wrote.
+
+    The table has the columns repertoire_id, probability, log_odds, and for each member `contribution=MEMBER`: what it
+    adds to the log-odds of this repertoire.
+    """
+    from deeprc.datasets.dataset import open_dataset
+    from deeprc.files import check_table_output
+    from deeprc.runs.run import save_predictions
+    from deeprc.stacking.cohort import predict_with_stack, prediction_columns
+    from deeprc.stacking.stack import Stack
+
+    fitted = Stack.load(Path(model))
+    check_table_output(Path(output), prediction_columns(fitted))
+    table = predict_with_stack(fitted, open_dataset(container))
+    save_predictions(Path(output), table)
+    click.echo(f"Wrote predictions of {fitted.target_ or 'y'} for {len(table)} repertoires to {output}")

@@ -1,0 +1,105 @@
+"""A stack from a container and back: what `deeprc stack fit` and `deeprc stack predict` do.
+
+Letters: B repertoires.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.special import expit
+
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.errors import InputError
+from deeprc.evaluation.splits import donor_codes
+from deeprc.files import check_output_path
+from deeprc.stacking.stack import Stack
+from deeprc.tasks import labels, parse_tasks
+
+__all__ = ["fit_stack", "predict_with_stack", "prediction_columns"]
+
+_logger = logging.getLogger(__name__)
+
+
+def fit_stack(
+    cohort: str | os.PathLike[str] | RepertoireDataset,
+    target: str,
+    output: str | os.PathLike[str] | None = None,
+    *,
+    group_by: str | None = None,
+    stack: Stack | None = None,
+) -> Stack:
+    """Fit a stack to all repertoires of a cohort that have a label, and save it.
+
+    Parameters
+    ----------
+    cohort
+        A container made by `deeprc preprocess`, or a dataset.
+    target
+        What is predicted, of two classes; see `deeprc.tasks.parse_tasks`.
+    output
+        The file to write; None writes nothing.
+    group_by
+        Repertoires with equal values of this column of the metadata are of one donor; no fold separates them.
+    stack
+        The unfitted stack; None: `Stack()`.
+
+    Raises
+    ------
+    InputError
+        If anything the user gave cannot be used; nothing is written then.
+    """
+    stack = Stack() if stack is None else stack
+    stack.check_parameters()
+    if output is not None:
+        check_output_path(Path(output))
+        if Path(output).exists():
+            raise InputError(f"{output}: exists; choose another `output`")
+    dataset = cohort if isinstance(cohort, RepertoireDataset) else open_dataset(cohort)
+    source = str(dataset.container.path)
+    (task,) = parse_tasks([target], dataset.metadata, source=source)
+    if task.kind != "binary":
+        raise InputError(f"`target={target!r}`: a stack predicts two classes, found a {task.kind} target")
+    donors = donor_codes(dataset.metadata, group_by, source)
+    label = labels([task], dataset.metadata)[:, 0]
+    rows = np.flatnonzero(~np.isnan(label))
+    _logger.info("%d of %d repertoires have a label of %s", len(rows), len(dataset), task.title)
+    try:
+        stack.fit(dataset[rows], label[rows].astype(np.int64), groups=None if donors is None else donors[rows])
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(f"{source}: {error}") from error
+    stack.target_ = task.title
+    if output is not None:
+        stack.save(Path(output))
+    return stack
+
+
+def prediction_columns(stack: Stack) -> list[str]:
+    """Return the columns of `predict_with_stack`."""
+    return ["repertoire_id", "probability", "log_odds", *(f"contribution={name}" for name in stack.member_names_)]
+
+
+def predict_with_stack(stack: Stack, dataset: RepertoireDataset) -> pd.DataFrame:
+    """Return the predictions for repertoires, one row each, in their order.
+
+    `probability` and `log_odds` are those of the positive class. `contribution=MEMBER` is what a member adds to the
+    log-odds; their sum and the stack's intercept are the log-odds.
+
+    Raises
+    ------
+    InputError
+        If the numbers of the stack give no finite prediction.
+    """
+    added = stack.contributions(dataset)
+    log_odds = stack.combination_.intercept + added.to_numpy().sum(axis=1)
+    if not np.isfinite(log_odds).all():
+        raise InputError("the stack: its numbers give no finite prediction; the file is damaged")
+    columns = {"probability": expit(log_odds), "log_odds": log_odds}
+    contributions = {f"contribution={name}": added[name].to_numpy() for name in added}
+    return pd.DataFrame({"repertoire_id": dataset.repertoire_ids, **columns, **contributions})

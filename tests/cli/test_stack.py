@@ -1,0 +1,87 @@
+"""`deeprc stack`: a model from a container, and predictions from both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import expit
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.stacking import Stack
+
+Command = Callable[..., tuple[int, str, str]]
+MEMBERS = "gapped-logistic,v-gene-usage"
+
+
+@pytest.fixture
+def fitted(cohort: RepertoireDataset, tmp_path: Path, deeprc: Command) -> Path:
+    path = tmp_path / "status.safetensors"
+    arguments = ("--target", "status", "--members", MEMBERS, "--group-by", "patient_id", "--folds", 3, "-o", path)
+    code, out, _ = deeprc("stack", "fit", cohort.container.path, *arguments)
+    assert code == 0
+    assert "gapped-logistic 1.000" in " ".join(out.split())
+    assert out.endswith(f"AUC of the stack in cross-validation: 1.000\nWrote {path}\n")
+    return path
+
+
+def test_predictions_are_those_of_the_stack(
+    fitted: Path, cohort: RepertoireDataset, tmp_path: Path, deeprc: Command
+) -> None:
+    code, out, _ = deeprc("stack", "predict", fitted, cohort.container.path, "-o", tmp_path / "p.tsv")
+    assert (code, out) == (0, f"Wrote predictions of status=case for 30 repertoires to {tmp_path / 'p.tsv'}\n")
+    table = pd.read_csv(tmp_path / "p.tsv", sep="\t")
+    stack = Stack.load(fitted)
+    assert table["repertoire_id"].tolist() == list(cohort.repertoire_ids)
+    np.testing.assert_allclose(table["log_odds"], stack.decision_function(cohort), atol=1e-9)
+    np.testing.assert_allclose(table["probability"], expit(table["log_odds"]), atol=1e-9)
+    added = table[[f"contribution={name}" for name in MEMBERS.split(",")]].sum(axis=1)
+    np.testing.assert_allclose(added + stack.combination_.intercept, table["log_odds"], atol=1e-9)
+    is_case = cohort.metadata["status"] == "case"
+    assert ((table["probability"] > 0.5).to_numpy() == is_case.to_numpy()).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["--target", "nothing"], "nothing"),
+        (["--target", "grade:multiclass"], "a stack predicts two classes, found a multiclass target"),
+        (["--members", "svm"], "expected different ones of"),
+        (["--group-by", "nothing"], "no column 'nothing'"),
+        (["-o", "{folder}/missing/a.safetensors"], "does not exist"),
+        (["-o", "{folder}/taken"], "exists; choose another"),
+    ],
+)
+def test_what_cannot_be_used_gets_one_line(
+    cohort: RepertoireDataset, tmp_path: Path, deeprc: Command, changes: list[str], message: str
+) -> None:
+    (tmp_path / "taken").write_text("mine")
+    options = ["--target", "status", "--members", MEMBERS, "-o", str(tmp_path / "a.safetensors")]
+    code, _, err = deeprc(
+        "stack", "fit", cohort.container.path, *options, *(each.format(folder=tmp_path) for each in changes)
+    )
+    assert code == 2
+    assert err.startswith("Error: ")
+    assert message in err
+    assert err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
+def test_a_model_of_another_kind_is_refused(
+    fitted: Path, cohort: RepertoireDataset, tmp_path: Path, deeprc: Command
+) -> None:
+    (tmp_path / "no.safetensors").write_bytes(fitted.read_bytes()[:100])
+    code, _, err = deeprc(
+        "stack", "predict", tmp_path / "no.safetensors", cohort.container.path, "-o", tmp_path / "p.tsv"
+    )
+    assert code == 2
+    assert "is damaged" in err
+    (tmp_path / "p.tsv").write_text("mine\n")
+    code, _, err = deeprc("stack", "predict", fitted, cohort.container.path, "-o", tmp_path / "p.tsv")
+    assert code == 2
+    assert "no table of this kind" in err
+    assert (tmp_path / "p.tsv").read_text() == "mine\n"
