@@ -59,7 +59,8 @@ class EnrichedMotif:
         for the same output are left out.
     p_value
         Probability that the strongest of all k-mers has such a correlation if labels have nothing to do with sequences;
-        computed from the same sequences as the correlation.
+        computed from the same sequences as the correlation. Of an overdispersed k-mer it may be a smaller false
+        discovery rate.
     """
 
     letters: tuple[int, ...]
@@ -134,6 +135,10 @@ def find_enriched_motifs(
     less. The same is done with permuted labels, which stay among repertoires of about the same size. The strongest
     correlation of all k-mers in each permutation gives the p-values of Westfall and Young. They hold for all k-mers
     together, whatever their distributions and dependences, and are multiplied by the number of outputs.
+
+    A motif of few repertoires cannot be the strongest of all. So k-mers that vary more than counting explains, which is
+    known without labels, are also tested among themselves, see `FalseDiscoveries`. If there are such k-mers, all
+    p-values are multiplied by two.
 
     Motifs of an output are chosen one by one, as long as the p-value is at most the level. The next motif is the
     strongest one when the sequences with a motif chosen before are left out. So shifted and shortened forms of one

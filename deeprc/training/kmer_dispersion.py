@@ -30,6 +30,7 @@ _MAX_MEAN = 0.01  # frequency of a k-mer; more common ones are germline residues
 _MIN_RESIDUES = 3  # pairs of residues are common, and so few that they can be tested all together
 _PASSED_ON = 0.5  # share of the excess variance of a part that belongs to a longer k-mer
 _MAX_LISTED = 2000  # k-mers that are looked for in sequences
+_MIN_CARRIERS = 4  # repertoires that share the variance, in effect; fewer cannot tell a label from chance
 _MAX_KEPT = 500  # k-mers that are tested
 _MAX_OCCURRENCES = 2_000_000
 
@@ -145,14 +146,17 @@ class Dispersion:
         excess variance of its part, the part varies because of this k-mer, and the part is not returned.
 
         The forms of one motif are in the same sequences. So each sequence counts for one k-mer, that with the largest
-        excess, and a k-mer whose remaining sequences do not vary is left out.
+        excess, and a k-mer whose remaining sequences do not vary is left out. So is one that varies because of fewer
+        than four repertoires: such a k-mer goes with any label by chance.
         """
         listed = self._list_kmers()
         found = find_occurrences(dataset, self._patterns, listed.pattern, listed.code, max_occurrences=_MAX_OCCURRENCES)
         frequencies = _count_once(found, len(self._sizes), len(listed.code)) / self._sizes[:, None]
         mean = self._weights @ frequencies / self._weights.sum()
-        variance = self._weights @ (frequencies - mean) ** 2 / self._weights.sum()
+        squares = self._weights[:, None] * (frequencies - mean) ** 2
+        variance = squares.sum(axis=0) / self._weights.sum()
         excess = self._sampling.excess(mean, variance, listed.inherited)
+        excess[_count_effective(squares) < _MIN_CARRIERS] = 0
         strongest = np.argsort(-excess, kind="stable")[:_MAX_KEPT]
         kept = strongest[excess[strongest] >= _MIN_EXCESS]
         return OverdispersedKmers(listed.pattern[kept], listed.code[kept], frequencies[:, kept], found.take(kept))
@@ -218,6 +222,12 @@ def _find_passed_on(variances: Mapping[tuple[int, ...], Floats]) -> dict[tuple[i
             of_longer = values.reshape((_N_LETTERS,) * len(kmer_offsets)).max(axis=left_out).ravel()
             largest[part] = np.maximum(largest[part], of_longer)
     return {key: largest[key] >= _PASSED_ON * values for key, values in variances.items()}
+
+
+def _count_effective(parts: Floats) -> Floats:
+    """Return in how many equal parts, at least, each column is divided, (n,): (sum of parts)^2 / sum of squares."""
+    squares = (parts**2).sum(axis=0)
+    return np.asarray(parts.sum(axis=0) ** 2 / np.where(squares > 0, squares, 1))
 
 
 def _count_once(found: Occurrences, n_repertoires: int, n: int) -> Codes:

@@ -70,6 +70,16 @@ def test_a_motif_of_some_repertoires_and_none_of_its_forms(tmp_path: Path) -> No
     assert np.bincount(kmers.occurrences.which).min() >= 80
 
 
+@pytest.mark.parametrize(("n_carriers", "expected"), [(3, []), (6, ["WHWM"])])
+def test_what_few_repertoires_carry_says_nothing(tmp_path: Path, n_carriers: int, expected: list[str]) -> None:
+    rng = np.random.default_rng(3)
+    repertoires = [random_sequences(rng, 300) for _ in range(80)]
+    for sequences in repertoires[:n_carriers]:
+        sequences[:12] = [f"{each}WHWM" for each in sequences[:12]]
+    cohort = write_cohort(tmp_path / "c.h5", repertoires, pd.DataFrame({"x": range(80)}))
+    assert names(find_overdispersed(cohort)) == expected
+
+
 def test_nothing_varies_in_random_sequences(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     repertoires = [random_sequences(rng, 300) for _ in range(80)]
