@@ -11,22 +11,18 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-import yaml
-
 from deeprc.documents import abbreviate, parse_yaml, read_exponent, read_yaml, to_plain
 from deeprc.encoders import list_encoders
 from deeprc.errors import InputError
 
 __all__ = [
+    "SECTIONS",
     "Config",
     "NetworkConfig",
-    "Setting",
     "TrainingConfig",
     "config_from_mapping",
-    "list_settings",
     "load_config",
     "presets",
-    "setting_text",
 ]
 
 
@@ -35,9 +31,6 @@ _MAX_UNITS = 2**18
 
 _MAX_NUMBER = 2**50
 """Largest value of any number: more updates or sequences than are possible, and exact in every type of number."""
-
-_SHOWN_LIMIT = 1_000
-"""Upper limits above this one only catch mistakes; `deeprc config` does not show them."""
 
 
 def _choice(default: str | bool, meaning: str) -> Any:
@@ -53,7 +46,7 @@ def _number(
 
 @dataclass(frozen=True, repr=False)
 class NetworkConfig:
-    """Settings of the network, see `deeprc.nn.DeepRC`; `list_settings` lists the fields with their meaning."""
+    """Settings of the network, see `deeprc.nn.DeepRC`; `deeprc.settings` lists the fields with their meaning."""
 
     embedding: str = field(
         default="convolution",
@@ -101,7 +94,7 @@ class NetworkConfig:
 
 @dataclass(frozen=True, repr=False)
 class TrainingConfig:
-    """Settings of the training; `list_settings` lists the fields with their meaning."""
+    """Settings of the training; `deeprc.settings` lists the fields with their meaning."""
 
     n_updates: int = _number(2000, 1, "largest number of weight updates")
     batch_size: int = _number(4, 1, "repertoires per update", high=65_536)
@@ -197,86 +190,17 @@ class Config:
         return mapping
 
 
-_SECTIONS: dict[str, type[NetworkConfig] | type[TrainingConfig]] = {
+SECTIONS: dict[str, type[NetworkConfig] | type[TrainingConfig]] = {
     "network": NetworkConfig,
     "training": TrainingConfig,
 }
+"""The sections of a YAML file."""
 _BEFORE: dict[str, dict[str, Any]] = {
     "network": {"composition": False, "clones": False},
     "training": {"seeded_start": 0.0, "weight_average": 0.0, "least_gain": 0.0, "calibrate": False},
 }
 """Settings of stored configurations that lack them."""
-_SECTION_OF = {f.name: name for name, section in _SECTIONS.items() for f in fields(section)}
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One setting of a configuration.
-
-    Attributes
-    ----------
-    section, name
-        Its section and key in a YAML file.
-    meaning
-        What it does, in one line.
-    kind
-        The values that it takes, in words.
-    default
-        Its value in the preset `deeprc`.
-    null
-        The word for None: null or all.
-    """
-
-    section: str
-    name: str
-    meaning: str
-    kind: str
-    default: Any
-    null: str
-
-    def text(self, value: Any) -> str:
-        """Return a value in the form of YAML and of `key=value`."""
-        return self.null if value is None else setting_text(value)
-
-
-def list_settings() -> list[Setting]:
-    """Return all settings of a configuration; those of the network come first."""
-    hints = {name: hint for section in _SECTIONS.values() for name, hint in get_type_hints(section).items()}
-    return [
-        Setting(
-            name,
-            f.name,
-            f.metadata["meaning"],
-            _kind(hints[f.name], f.metadata),
-            f.default,
-            f.metadata.get("none") or "null",
-        )
-        for name, section in _SECTIONS.items()
-        for f in fields(section)
-    ]
-
-
-def setting_text(value: Any) -> str:
-    """Return the value of a setting in the form of YAML and of `key=value`."""
-    dumped: str = yaml.safe_dump(value)
-    return dumped.removesuffix("\n").removesuffix("\n...")
-
-
-def _kind(hint: Any, limits: Mapping[str, Any]) -> str:
-    """Return in words which values a field takes, for example "whole number of at least 1, or all"."""
-    if hint is str or get_origin(hint) is Literal:
-        choices = limits["names"]() if hint is str else get_args(hint)
-        return " or ".join(choices) if len(choices) == 2 else ", ".join(choices)
-    kinds = set(get_args(hint)) or {hint}
-    if bool in kinds:
-        return "true or false"
-    text = "whole number" if int in kinds else "number"
-    low, high = limits["low"], limits["high"]
-    if high < _SHOWN_LIMIT:
-        text += f" above 0, at most {high:g}" if 0 < low < 1e-6 else f" from {low:g} to {high:g}"
-    else:
-        text += " above 0" if 0 < low < 1e-6 else f" of at least {low:g}"
-    return text + (f", or {limits['none'] or 'null'}" if type(None) in kinds else "")
+_SECTION_OF = {f.name: name for name, section in SECTIONS.items() for f in fields(section)}
 
 
 def _short_repr(config: Any) -> str:
@@ -345,15 +269,15 @@ def _read_yaml(name: str | Path) -> dict[str, dict[str, Any]]:
         )
     settings = settings or {}
     if not isinstance(settings, dict) or not all(isinstance(part, dict) for part in settings.values()):
-        raise InputError(f"{name}: expected the sections {', '.join(_SECTIONS)}, each with `key: value` lines")
+        raise InputError(f"{name}: expected the sections {', '.join(SECTIONS)}, each with `key: value` lines")
     return settings
 
 
 def _build(settings: Mapping[str, Any], problems: list[str], *, source: str) -> Config:
     built: dict[str, Any] = {}
-    unknown = sorted(settings.keys() - _SECTIONS.keys())
-    problems += [f"unknown section {name!r}; expected {', '.join(_SECTIONS)}" for name in unknown]
-    for name, section in _SECTIONS.items():
+    unknown = sorted(settings.keys() - SECTIONS.keys())
+    problems += [f"unknown section {name!r}; expected {', '.join(SECTIONS)}" for name in unknown]
+    for name, section in SECTIONS.items():
         if not isinstance(settings.get(name, {}), Mapping):
             raise InputError(
                 f"configuration {source}: {name}: expected names and values, found {abbreviate(settings[name])}"

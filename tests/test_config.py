@@ -6,16 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deeprc.config import (
-    Config,
-    NetworkConfig,
-    TrainingConfig,
-    config_from_mapping,
-    list_settings,
-    load_config,
-    presets,
-)
+from deeprc.config import Config, NetworkConfig, TrainingConfig, config_from_mapping, load_config, presets
 from deeprc.errors import InputError
+from deeprc.settings import list_settings
 
 
 def test_presets_load() -> None:

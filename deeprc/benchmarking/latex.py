@@ -1,4 +1,4 @@
-r"""The table of a benchmark in LaTeX."""
+"""The tables of a benchmark in LaTeX."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from deeprc.benchmarking.tables import (
+    PROBABILITY_COLUMNS,
+    PROBABILITY_LEGEND,
     Cell,
     incomplete_methods,
     number_text,
     one_line,
+    probability_rows,
     table_columns,
     table_legend,
     table_rows,
@@ -40,14 +43,27 @@ _LATEX = {
 
 
 def render_latex(result: BenchmarkResult, *, label: str = "tab:benchmark") -> str:
-    r"""Return the table of all methods as a LaTeX float in the form of the paper's; it needs booktabs and graphicx.
+    r"""Return the tables of all methods as LaTeX floats in the form of the paper's; they need booktabs and graphicx.
 
-    Its caption holds what Markdown says below the table, except for the chosen settings; `\ref` finds it by `label`.
+    The captions hold what Markdown says below the tables, except for the chosen settings. `\ref` finds the first by
+    `label`, and the table of probabilities, if there is one, by `label` and "-probabilities".
     """
-    columns = table_columns(result.scoring)
+    groups = [[[_latex(cell) for cell in row] for row in rows] for rows in table_rows(result).values() if rows]
+    text = r"% \usepackage{booktabs, graphicx}" + "\n"
+    text += _float(table_columns(result.scoring), groups, _caption(result), label)
+    if len(result.probabilities):
+        *rows, base_rate = [[_latex(cell) for cell in row] for row in probability_rows(result)]
+        caption = [*_title(result), PROBABILITY_LEGEND]
+        text += "\n" + _float(PROBABILITY_COLUMNS, [rows, [base_rate]], caption, f"{label}-probabilities")
+    return text
+
+
+def _float(
+    columns: Sequence[str], groups: Sequence[Sequence[Sequence[str]]], caption: Sequence[str], label: str
+) -> str:
+    """Return a float with a table whose groups of rows have a rule between them; the rows are LaTeX already."""
     header = " & ".join(["", *map(_latex, columns[1:])]) + r" \\"
     lines = [
-        r"% \usepackage{booktabs, graphicx}",
         r"\begin{table}[htp]",
         r"  \centering",
         r"  \resizebox{\textwidth}{!}{%",
@@ -55,19 +71,22 @@ def render_latex(result: BenchmarkResult, *, label: str = "tab:benchmark") -> st
         r"    \toprule",
         f"    {header}",
     ]
-    for group in table_rows(result).values():
-        if group:
-            lines += [r"    \midrule", *(f"    {_latex_row(row)}" for row in group)]
+    for group in groups:
+        lines += [r"    \midrule", *(f"    {_latex_row(row)}" for row in group)]
     lines += [r"    \bottomrule", r"  \end{tabular}%", "  }", r"  \caption{"]
-    lines += [f"    {_latex(show_parameters(sentence))}" for sentence in _caption(result)]
+    lines += [f"    {_latex(show_parameters(sentence))}" for sentence in caption]
     lines += ["  }", rf"  \label{{{label}}}", r"\end{table}"]
     return "\n".join(lines) + "\n"
+
+
+def _title(result: BenchmarkResult) -> list[str]:
+    return [result.title.rstrip(".") + "."] if result.title else []
 
 
 def _caption(result: BenchmarkResult) -> list[str]:
     missing = incomplete_methods(result.comparison, result.methods, result.failures)
     return [
-        *([result.title.rstrip(".") + "."] if result.title else []),
+        *_title(result),
         *table_legend(result.comparison, result.methods, result.scoring),
         *(each.text for each in result.cautions),
         *([f"Not complete: {'; '.join(missing)}."] if missing else []),
@@ -82,7 +101,7 @@ def _latex(cell: Cell) -> str:
     return mean if sd == "-" else rf"{mean} {{\footnotesize $\pm$ {sd}}}"
 
 
-def _latex_row(row: Sequence[Cell]) -> str:
-    text = " & ".join(map(_latex, row))
+def _latex_row(row: Sequence[str]) -> str:
+    text = " & ".join(row)
     # a bracket or star would belong to the \\ before it
     return ("{}" if text[0] in "[*" else "") + text + r" \\"

@@ -6,7 +6,8 @@ import textwrap
 from collections.abc import Iterator
 from itertools import groupby
 
-from deeprc.config import Config, Setting, list_settings
+from deeprc.config import Config
+from deeprc.settings import Setting, list_settings
 
 __all__ = ["help_sections", "settings_text", "settings_yaml"]
 

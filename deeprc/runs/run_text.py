@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deeprc.config import setting_text
 from deeprc.documents import read_json
 from deeprc.evaluation.splits import SPLITS
+from deeprc.settings import setting_text
 from deeprc.tasks import Task
 
 if TYPE_CHECKING:

@@ -259,9 +259,9 @@ def test_tables_show_parameters_as_their_reader_knows_them() -> None:
     known = [Caution("warning", "Use `group_by='donor'`.", "setup")]
     assert "- Use `group_by='donor'`.\n" in markdown(known=known)
     assert r"Use \textasciigrave{}group\_by='donor'\textasciigrave{}." in render_latex(result(known=known))
-    with showing_parameters(lambda text: text.replace("`group_by='donor'`", "`group_by=donor`")):
-        assert "- Use `group_by=donor.\n`" in markdown(known=known)
-        assert "Use `group_by=donor.`" in render_latex(result(known=known))
+    with showing_parameters(lambda text: text.replace("`group_by='donor'`", "--group-by donor")):
+        assert "- Use --group-by donor.\n" in markdown(known=known)
+        assert "Use --group-by donor." in render_latex(result(known=known))
 
 
 def test_markdown_escapes() -> None:
@@ -286,7 +286,8 @@ def test_latex_has_the_papers_form() -> None:
     text = render_latex(result(title="cohort_1", costs=COSTS), label="tab:x")
     lines = [line.strip() for line in text.splitlines()]
     rules = [line for line in lines if line in (r"\toprule", r"\midrule", r"\bottomrule")]
-    assert rules == [r"\toprule", r"\midrule", r"\midrule", r"\midrule", r"\bottomrule"]
+    of_probabilities = [r"\toprule", r"\midrule", r"\midrule", r"\bottomrule"]
+    assert rules == [r"\toprule", r"\midrule", r"\midrule", r"\midrule", r"\bottomrule", *of_probabilities]
     a = COMPARISON.set_index("method").loc["a"]
     row = next(line for line in lines if line.startswith("Method A &"))
     assert row.startswith(rf"Method A & \textbf{{{a['auc_mean']:.3f}}} {{\footnotesize $\pm$ {a['auc_sd']:.3f}}} & [")
@@ -298,6 +299,20 @@ def test_latex_has_the_papers_form() -> None:
     assert r"cohort\_1." in lines
     assert r"B \textbar{} 100\% \& TCR$\beta$ & " in text
     assert r"\label{tab:x}" in lines
+
+
+def test_latex_has_a_table_of_probabilities() -> None:
+    found = result(title="cohort_1")
+    text = render_latex(found, label="tab:x").split(r"\label{tab:x}")[1]
+    lines = [line.strip() for line in text.splitlines()]
+    assert r"& Brier score & Log loss & Calibration error \\" in lines
+    a = found.probabilities.set_index("method").loc["a"]
+    row = next(line for line in lines if line.startswith("Method A &"))
+    assert row == rf"Method A & {a['brier']:.3f} & {a['log_loss']:.3f} & {a['calibration_error']:.3f} \\"
+    base = next(line for line in lines if line.startswith("Base rate &"))
+    assert base == rf"Base rate & {a['brier_base_rate']:.3f} & {a['log_loss_base_rate']:.3f} & -- \\"
+    assert r"\label{tab:x-probabilities}" in lines
+    assert text.count(r"\end{table}") == 2
 
 
 def test_latex_braces_match() -> None:

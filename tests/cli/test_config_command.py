@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from deeprc.config import list_settings, load_config, presets
+from deeprc.config import load_config, presets
+from deeprc.settings import list_settings
 
 Deeprc = Callable[..., tuple[int, str, str]]
 

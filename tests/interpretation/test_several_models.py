@@ -135,7 +135,7 @@ def test_the_report_of_several_runs(runs: list[Path], motif_cohort: RepertoireDa
     auc = load_ensemble(runs, device="cpu").evaluate(motif_cohort)["test"]["status=case"]["auc"]
     assert f"its AUC is {auc:.3f}" in page
     for run in runs:
-        assert f"`output={run}`" in page  # the command that trains it again
+        assert f"--output {run}" in page  # the command that trains it again
         assert f"Training history of {run}" in page
         assert f"Kernels of {run} for case" in page
     assert f"deeprc report {runs[0]} {runs[1]} {container} -o {file} --top 30" in page

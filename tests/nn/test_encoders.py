@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from deeprc import encoders
 from deeprc.cli import main
-from deeprc.config import list_settings, load_config
+from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.encoders import find_encoder, list_encoders, register_encoder
 from deeprc.errors import InputError
@@ -21,6 +21,7 @@ from deeprc.interpretation.attributions import attribute
 from deeprc.nn import DeepRC, EncoderSettings, SequenceEncoder
 from deeprc.nn.encoders import ConvolutionEncoder
 from deeprc.runs.run import load_run
+from deeprc.settings import list_settings
 
 PACKAGE = '''
 """An encoder that another package brings: the average of learned vectors of residues."""

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from deeprc.config import Config, setting_text
+from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import MAX_YAML_BYTES, read_json, read_text, validate
 from deeprc.errors import InputError
@@ -21,6 +21,7 @@ from deeprc.interpretation.report.page import DASH, Cell, Column, Table, number,
 from deeprc.runs.performance import SPLIT_NAMES, Performance
 from deeprc.runs.predictor import Predictor
 from deeprc.runs.run import Run, RunSettings, environment
+from deeprc.settings import setting_text
 from deeprc.tasks import Task
 
 __all__ = [

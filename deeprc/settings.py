@@ -1,0 +1,86 @@
+"""The settings of a configuration in words: what each is called, does and takes, for `deeprc config` and the docs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import yaml
+
+from deeprc.config import SECTIONS
+
+__all__ = ["Setting", "list_settings", "setting_text"]
+
+_SHOWN_LIMIT = 1_000
+"""Upper limits above this one only catch mistakes; `deeprc config` does not show them."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of a configuration.
+
+    Attributes
+    ----------
+    section, name
+        Its section and key in a YAML file.
+    meaning
+        What it does, in one line.
+    kind
+        The values that it takes, in words.
+    default
+        Its value in the preset `deeprc`.
+    null
+        The word for None: null or all.
+    """
+
+    section: str
+    name: str
+    meaning: str
+    kind: str
+    default: Any
+    null: str
+
+    def text(self, value: Any) -> str:
+        """Return a value in the form of YAML and of `key=value`."""
+        return self.null if value is None else setting_text(value)
+
+
+def list_settings() -> list[Setting]:
+    """Return all settings of a configuration; those of the network come first."""
+    hints = {name: hint for section in SECTIONS.values() for name, hint in get_type_hints(section).items()}
+    return [
+        Setting(
+            name,
+            f.name,
+            f.metadata["meaning"],
+            _kind(hints[f.name], f.metadata),
+            f.default,
+            f.metadata.get("none") or "null",
+        )
+        for name, section in SECTIONS.items()
+        for f in fields(section)
+    ]
+
+
+def setting_text(value: Any) -> str:
+    """Return the value of a setting in the form of YAML and of `key=value`."""
+    dumped: str = yaml.safe_dump(value)
+    return dumped.removesuffix("\n").removesuffix("\n...")
+
+
+def _kind(hint: Any, limits: Mapping[str, Any]) -> str:
+    """Return in words which values a field takes, for example "whole number of at least 1, or all"."""
+    if hint is str or get_origin(hint) is Literal:
+        choices = limits["names"]() if hint is str else get_args(hint)
+        return " or ".join(choices) if len(choices) == 2 else ", ".join(choices)
+    kinds = set(get_args(hint)) or {hint}
+    if bool in kinds:
+        return "true or false"
+    text = "whole number" if int in kinds else "number"
+    low, high = limits["low"], limits["high"]
+    if high < _SHOWN_LIMIT:
+        text += f" above 0, at most {high:g}" if 0 < low < 1e-6 else f" from {low:g} to {high:g}"
+    else:
+        text += " above 0" if 0 < low < 1e-6 else f" of at least {low:g}"
+    return text + (f", or {limits['none'] or 'null'}" if type(None) in kinds else "")
