@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_matrix, issparse
 
-from deeprc.compilation import njit
+from deeprc.compilation import in_blocks, njit
 
 __all__ = ["Columns", "Scale", "add_four_rows", "add_row"]
 
@@ -95,35 +94,35 @@ class Columns:
         return total * np.outer(self.weights, self.weights)
 
     def _products(self, vector: Floats) -> Floats:
+        total = np.zeros(self.shape[1])
         if self._is_sparse:
             sparse = self._sparse
-            return np.asarray(_sparse_products(sparse.data, sparse.indices, sparse.indptr, vector))
-        total = np.zeros(self.shape[1])
-        _dense_products(self._dense, vector, total)
+            in_blocks(_sparse_products, len(total), _BLOCK, sparse.data, sparse.indices, sparse.indptr, vector, total)
+        else:
+            in_blocks(_dense_products, len(total), _BLOCK, self._dense, vector, total)
         return total
 
     def _squares(self) -> Floats:
-        if self._is_sparse:
-            sparse, squared = self._sparse, self.weights**2
-            return np.asarray(_sparse_squares(sparse.data, sparse.indices, sparse.indptr, self.centre, squared))
         total = np.zeros(self.shape[1])
-        _dense_squares(self._dense, self.centre, self.weights, total)
+        if self._is_sparse:
+            arrays = self._sparse.data, self._sparse.indices, self._sparse.indptr
+            squared = self.weights**2
+            in_blocks(_sparse_squares, len(total), _BLOCK, *arrays, self.centre, squared, squared.sum(), total)
+        else:
+            in_blocks(_dense_squares, len(total), _BLOCK, self._dense, self.centre, self.weights, total)
         return total
 
 
-@njit(parallel=True, nogil=True)
-def _dense_products(matrix: NDArray[Any], vector: Floats, total: Floats) -> None:
-    n_rows, n_columns = matrix.shape
-    for block in numba.prange((n_columns + _BLOCK - 1) // _BLOCK):
-        part = slice(block * _BLOCK, min(n_columns, (block + 1) * _BLOCK))
-        row = 0
-        while row + 4 <= n_rows:  # four streams at once keep the memory busy
-            rows = matrix[row, part], matrix[row + 1, part], matrix[row + 2, part], matrix[row + 3, part]
-            add_four_rows(rows, vector[row : row + 4], total[part])
-            row += 4
-        while row < n_rows:
-            add_row(matrix[row, part], vector[row], total[part])
-            row += 1
+@njit(nogil=True)
+def _dense_products(start: int, stop: int, matrix: NDArray[Any], vector: Floats, total: Floats) -> None:
+    n_rows, part, row = len(matrix), slice(start, stop), 0
+    while row + 4 <= n_rows:  # four streams at once keep the memory busy
+        rows = matrix[row, part], matrix[row + 1, part], matrix[row + 2, part], matrix[row + 3, part]
+        add_four_rows(rows, vector[row : row + 4], total[part])
+        row += 4
+    while row < n_rows:
+        add_row(matrix[row, part], vector[row], total[part])
+        row += 1
 
 
 @njit(nogil=True)
@@ -142,13 +141,11 @@ def add_row(row: NDArray[Any], factor: float, total: NDArray[Any]) -> None:
         total[j] += factor * row[j]
 
 
-@njit(parallel=True, nogil=True)
-def _dense_squares(matrix: NDArray[Any], centre: Floats, weights: Floats, total: Floats) -> None:
-    n_rows, n_columns = matrix.shape
-    for block in numba.prange((n_columns + _BLOCK - 1) // _BLOCK):
-        part = slice(block * _BLOCK, min(n_columns, (block + 1) * _BLOCK))
-        for row in range(n_rows):
-            _add_squares(matrix[row, part], centre[part], weights[row], total[part])
+@njit(nogil=True)
+def _dense_squares(start: int, stop: int, matrix: NDArray[Any], centre: Floats, weights: Floats, total: Floats) -> None:
+    part = slice(start, stop)
+    for row in range(len(matrix)):
+        _add_squares(matrix[row, part], centre[part], weights[row], total[part])
 
 
 @njit(nogil=True)
@@ -157,30 +154,38 @@ def _add_squares(row: NDArray[Any], centre: Floats, weight: float, total: Floats
         total[j] += (weight * (row[j] - centre[j])) ** 2
 
 
-@njit(parallel=True, nogil=True)
-def _sparse_products(data: NDArray[Any], rows: NDArray[Any], starts: NDArray[Any], vector: Floats) -> Floats:
-    n_columns = len(starts) - 1
-    total = np.zeros(n_columns)
-    for block in numba.prange((n_columns + _BLOCK - 1) // _BLOCK):
-        for column in range(block * _BLOCK, min(n_columns, (block + 1) * _BLOCK)):
-            for at in range(starts[column], starts[column + 1]):
-                total[column] += data[at] * vector[rows[at]]
-    return total
+@njit(nogil=True)
+def _sparse_products(
+    start: int,
+    stop: int,
+    data: NDArray[Any],
+    rows: NDArray[Any],
+    starts: NDArray[Any],
+    vector: Floats,
+    total: Floats,
+) -> None:
+    for column in range(start, stop):
+        for at in range(starts[column], starts[column + 1]):
+            total[column] += data[at] * vector[rows[at]]
 
 
-@njit(parallel=True, nogil=True)
+@njit(nogil=True)
 def _sparse_squares(
-    data: NDArray[Any], rows: NDArray[Any], starts: NDArray[Any], centre: Floats, squared: Floats
-) -> Floats:
-    """Return the sum over the rows of squared weight * (x - centre)^2, (M,)."""
-    n_columns, every = len(starts) - 1, squared.sum()
-    total = np.zeros(n_columns)
-    for block in numba.prange((n_columns + _BLOCK - 1) // _BLOCK):
-        for column in range(block * _BLOCK, min(n_columns, (block + 1) * _BLOCK)):
-            zeros = every
-            for at in range(starts[column], starts[column + 1]):
-                zeros -= squared[rows[at]]
-            total[column] = zeros * centre[column] ** 2
-            for at in range(starts[column], starts[column + 1]):
-                total[column] += squared[rows[at]] * (data[at] - centre[column]) ** 2
-    return total
+    start: int,
+    stop: int,
+    data: NDArray[Any],
+    rows: NDArray[Any],
+    starts: NDArray[Any],
+    centre: Floats,
+    squared: Floats,
+    every: float,
+    total: Floats,
+) -> None:
+    """Write the sum over the rows of squared weight * (x - centre)^2, (M,); `every` is the sum of squared weights."""
+    for column in range(start, stop):
+        zeros = every
+        for at in range(starts[column], starts[column + 1]):
+            zeros -= squared[rows[at]]
+        total[column] = zeros * centre[column] ** 2
+        for at in range(starts[column], starts[column + 1]):
+            total[column] += squared[rows[at]] * (data[at] - centre[column]) ** 2

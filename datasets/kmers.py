@@ -11,7 +11,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.compilation import njit
+from deeprc.compilation import in_blocks, njit
 from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
 from deeprc.errors import InputError
 
@@ -19,6 +19,7 @@ __all__ = ["count_kmers", "kmer_code", "kmer_names"]
 
 _N_LETTERS = len(AMINO_ACIDS)
 _MAX_K = 6  # 20 ** 6 counts take half a gigabyte
+_MIN_SIZE_FOR_THREADS = 1 << 20  # residues: below it, starting threads takes as long as counting
 
 
 def count_kmers(
@@ -52,9 +53,10 @@ def count_kmers(
     if not 1 <= len(offsets) <= _MAX_K or offsets[0] != 0 or np.any(np.diff(offsets) < 1):
         expected = f"expected 1 to {_MAX_K} whole numbers that rise from 0"
         raise InputError(f"kmer_offsets: {expected}, found {list(kmer_offsets)}")
-    counts = np.zeros((numba.get_num_threads(), _N_LETTERS ** len(offsets)), np.int64)
+    n_parts = 1 if len(residues) < _MIN_SIZE_FOR_THREADS else numba.get_num_threads()
+    counts = np.zeros((n_parts, _N_LETTERS ** len(offsets)), np.int64)
     every = np.ones(0, np.uint32) if weights is None else np.asarray(weights, np.uint32)
-    _count(residues, offsets_of(lengths), offsets, every, counts)
+    in_blocks(_count, n_parts, 1, residues, offsets_of(lengths), offsets, every, counts)
     return np.asarray(counts.sum(axis=0))
 
 
@@ -75,19 +77,22 @@ def kmer_code(residues: NDArray[np.uint8], start: int, kmer_offsets: NDArray[np.
     return code
 
 
-@njit(parallel=True, nogil=True)
+@njit(nogil=True)
 def _count(
+    first_part: int,
+    stop: int,
     residues: NDArray[np.uint8],
     offsets: NDArray[np.int64],
     kmer_offsets: NDArray[np.int64],
     weights: NDArray[np.uint32],
     counts: NDArray[np.int64],
 ) -> None:
-    """Give each thread a share of the sequences and counts of its own."""
-    n_threads, n = len(counts), len(offsets) - 1
+    """Count the k-mers of the sequences of some of the equal parts, apart for each part, (n_parts, M)."""
+    n_parts, n = len(counts), len(offsets) - 1
     span = kmer_offsets[-1] + 1
-    for thread in numba.prange(n_threads):
-        for row in range(thread * n // n_threads, (thread + 1) * n // n_threads):
+    for part in range(first_part, stop):
+        own = counts[part]
+        for row in range(part * n // n_parts, (part + 1) * n // n_parts):
             weight = np.int64(weights[row]) if len(weights) else np.int64(1)
             for start in range(offsets[row], offsets[row + 1] - span + 1):
-                counts[thread, kmer_code(residues, start, kmer_offsets)] += weight
+                own[kmer_code(residues, start, kmer_offsets)] += weight

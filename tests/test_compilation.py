@@ -8,9 +8,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numba
 import pytest
 
 from deeprc.caches import make_private_folder, prepare_caches
+from deeprc.compilation import in_blocks
 
 ROOT = Path(__file__).parent.parent
 NO_MODES = pytest.mark.skipif(not hasattr(os, "getuid"), reason="folders have no owners")
@@ -138,6 +140,28 @@ def test_matplotlib_gets_a_place_where_the_home_has_none(tmp_path: Path, monkeyp
     monkeypatch.setenv("MPLCONFIGDIR", "mine")
     prepare_caches()
     assert os.environ["MPLCONFIGDIR"] == "mine"
+
+
+@pytest.mark.parametrize(("n", "blocks"), [(0, []), (3, [(0, 3)]), (4, [(0, 4)]), (9, [(0, 4), (4, 8), (8, 9)])])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_work_is_shared_in_blocks(n: int, blocks: list[tuple[int, int]], threads: int) -> None:
+    found = []
+    own = numba.get_num_threads()
+    numba.set_num_threads(min(threads, own))
+    try:
+        in_blocks(lambda start, stop, what: found.append((start, stop, what)), n, 4, "x")
+    finally:
+        numba.set_num_threads(own)
+    assert sorted(found) == [(start, stop, "x") for start, stop in blocks]
+
+
+def test_an_error_in_a_block_is_raised() -> None:
+    def work(start: int, _: int) -> None:
+        if start == 8:
+            raise ValueError("the third block")
+
+    with pytest.raises(ValueError, match="the third block"):
+        in_blocks(work, 9, 4)
 
 
 def test_all_functions_are_compiled_in_one_way() -> None:

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numba import uint64
 from numpy.typing import NDArray
 
-from deeprc.compilation import njit
+from deeprc.compilation import in_blocks, njit
 from deeprc.datasets.alphabet import encode, offsets_of
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.counters import uniforms, word, words
@@ -26,6 +25,7 @@ __all__ = ["GermlineBackground"]
 _V_ENDS = {"TRBV5-1": "CASSL", "TRBV7-9": "CASSL", "TRBV19": "CASSI", "TRBV20-1": "CSAR", "TRBV28": "CASS"}
 _J_ENDS = {"TRBJ1-1": "NTEAFF", "TRBJ1-2": "YGYTF", "TRBJ2-1": "NEQFF", "TRBJ2-3": "DTQYF", "TRBJ2-7": "YEQYF"}
 _LONGEST = 40
+_BLOCK = 16_384  # sequences that one thread fills in at a time
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class GermlineBackground(Background):
         offsets = offsets_of(lengths)
         residues = np.empty(offsets[-1], np.uint8)
         ends_of_v, ends_of_j = _Ends(v, _padded(starts), start_lengths), _Ends(j, _padded(ends), end_lengths)
-        _fill(own, offsets, ends_of_v, ends_of_j, residues)
+        in_blocks(_fill, len(own), _BLOCK, own, offsets, ends_of_v, ends_of_j, residues)
         v_call, j_call = (
             Categorical(codes.astype(np.uint16), tuple(genes)) for codes, genes in ((v, v_genes), (j, j_genes))
         )
@@ -94,12 +94,18 @@ class _Ends(NamedTuple):
     lengths: NDArray[np.int64]
 
 
-@njit(parallel=True, nogil=True)
+@njit(nogil=True)
 def _fill(
-    own: NDArray[np.uint64], offsets: NDArray[np.int64], starts: _Ends, ends: _Ends, residues: NDArray[np.uint8]
+    first_row: int,
+    stop: int,
+    own: NDArray[np.uint64],
+    offsets: NDArray[np.int64],
+    starts: _Ends,
+    ends: _Ends,
+    residues: NDArray[np.uint8],
 ) -> None:
     """Write the ends, and between them a residue for each random number but the first three."""
-    for n in numba.prange(len(own)):
+    for n in range(first_row, stop):
         v, j = starts.gene[n], ends.gene[n]
         first, last = offsets[n] + starts.lengths[v], offsets[n + 1] - ends.lengths[j]
         for i in range(starts.lengths[v]):

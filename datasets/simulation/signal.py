@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.compilation import njit
+from deeprc.compilation import in_blocks, njit
 from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.counters import uniform, word
 from deeprc.datasets.simulation.imgt import imgt_positions
@@ -23,6 +22,7 @@ from deeprc.errors import InputError
 __all__ = ["Implanter", "Implants", "MotifSignal", "check_share"]
 
 _LONGEST = 256
+_BLOCK = 16_384  # sequences that one thread treats at a time
 _ANYWHERE, _CENTRE, _IMGT = range(3)
 _SUM = 1e-9
 
@@ -161,7 +161,8 @@ class Implanter:
         if n and any(rates):
             offsets = offsets_of(lengths)
             bounds = np.cumsum(rates)
-            _implant(np.uint64(key), rows, _Sequences(residues, offsets), bounds, self._tables, found)
+            sequences = _Sequences(residues, offsets)
+            in_blocks(_implant, n, _BLOCK, np.uint64(key), rows, sequences, bounds, self._tables, found)
         return found
 
 
@@ -258,8 +259,10 @@ def _is_one_of(value: int, values: NDArray[np.int64]) -> bool:
     return found
 
 
-@njit(parallel=True, nogil=True)
+@njit(nogil=True)
 def _implant(
+    first_row: int,
+    last_row: int,
     key: int,
     rows: NDArray[np.int64],
     sequences: _Sequences,
@@ -275,6 +278,8 @@ def _implant(
 
     Parameters
     ----------
+    first_row, last_row
+        The sequences from the first to before the last are treated.
     key
         The key of the repertoire's signals.
     rows
@@ -290,7 +295,7 @@ def _implant(
     """
     residues, offsets = sequences.residues, sequences.offsets
     signal_of, motif_of, start_of = truth.signal, truth.motif, truth.start  # numba loses what is written to a tuple
-    for n in numba.prange(len(rows)):
+    for n in range(first_row, last_row):
         u = uniform(key, rows[n])
         if u >= bounds[-1]:
             continue

@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numba
 import numpy as np
 import torch
 from numba import uint64
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deeprc.baselines.gene_usage import centred_log_ratios
-from deeprc.compilation import njit
+from deeprc.compilation import in_blocks, njit
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.dataset import Repertoire
@@ -50,7 +49,7 @@ _N_LETTERS = len(AMINO_ACIDS)
 _N_KMERS = _N_LETTERS**K
 _N_LAST = _N_LETTERS ** (K - 1)
 _MAX_NAMES = 20_000  # genes of a field; IMGT names a few hundred
-_BLOCK = 1024  # sequences that one thread reads at a time
+_BLOCK = 16_384  # sequences that one thread reads at a time
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,8 @@ class CompositionReading(Reading):
         arrays = sequences.arrays([field for field, names in self.genes.items() if names])
         scale = 1 / (n + NOISE_SEQUENCES)  # n / (n + m), of which each sequence has a share
         constants, tables = constants * scale, [table * (n * scale) for table in tables]
-        _contribute(arrays, as_array(self.kmer_weights), scale, constants, *tables, found)
+        weights = as_array(self.kmer_weights)
+        in_blocks(_contribute, found.shape[1], _BLOCK, arrays, weights, scale, constants, *tables, found)
         return found.T
 
     def _gene_shares(self, field: str, calls: Categorical) -> tuple[Floats, Floats]:
@@ -185,8 +185,10 @@ def _sum_weights(residues: NDArray[np.uint8], start: int, stop: int, weights: ND
     return total
 
 
-@njit(parallel=True, nogil=True)
+@njit(nogil=True)
 def _contribute(
+    start: int,
+    stop: int,
     sequences: SequenceArrays,
     weights: NDArray[np.float32],
     scale: float,
@@ -195,7 +197,7 @@ def _contribute(
     j_shares: Floats,
     found: Floats,
 ) -> None:
-    """Write what each sequence adds to each score, (T, N).
+    """Write what each sequence from `start` to `stop` adds to each score, (T, N).
 
     Parameters
     ----------
@@ -209,16 +211,14 @@ def _contribute(
         What a sequence adds by its gene's code, (T, vocabulary); (T, 0) where genes do not count.
     """
     residues, offsets, v, j = sequences.residues, sequences.offsets, sequences.v, sequences.j
-    n_outputs, n = found.shape
     has_v, has_j = v_shares.shape[1] > 0, j_shares.shape[1] > 0
-    for block in numba.prange((n + _BLOCK - 1) // _BLOCK):
-        for output in range(n_outputs):
-            table = weights[output]
-            for row in range(block * _BLOCK, min(n, (block + 1) * _BLOCK)):
-                total = _sum_weights(residues, offsets[row], offsets[row + 1], table)
-                share = constants[output] + scale * total
-                if has_v:
-                    share += v_shares[output, v[row]]
-                if has_j:
-                    share += j_shares[output, j[row]]
-                found[output, row] = share
+    for output in range(len(found)):
+        table = weights[output]
+        for row in range(start, stop):
+            total = _sum_weights(residues, offsets[row], offsets[row + 1], table)
+            share = constants[output] + scale * total
+            if has_v:
+                share += v_shares[output, v[row]]
+            if has_j:
+                share += j_shares[output, j[row]]
+            found[output, row] = share

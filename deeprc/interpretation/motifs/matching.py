@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.compilation import njit
+from deeprc.compilation import in_blocks, njit
 from deeprc.datasets.alphabet import INVALID
 from deeprc.errors import InputError
 from deeprc.interpretation.motifs.patterns import Masks
@@ -21,7 +20,7 @@ from deeprc.interpretation.motifs.patterns import Masks
 __all__ = ["count_carriers", "erased", "find_carriers", "freed_residues", "prefix_counts", "residue_counts"]
 
 _WORD = 64
-_N_PARTS = 64  # the sequences are shared out in so many parts, whatever the number of threads
+_BLOCK = 16_384  # sequences that one thread reads at a time
 _MAX_RESIDUES = 20
 
 
@@ -87,9 +86,8 @@ def count_carriers(
     n = len(offsets) - 1
     if not n or not patterns:
         return np.zeros(len(patterns), np.int64)
-    bounds = np.linspace(0, n, min(_N_PARTS, n) + 1).astype(np.int64)
-    counts = np.zeros((len(bounds) - 1, len(patterns)), np.int64)
-    _count(np.asarray(residues), np.asarray(offsets), _automaton(patterns), bounds, counts)
+    counts = np.zeros((-(-n // _BLOCK), len(patterns)), np.int64)
+    in_blocks(_count, n, _BLOCK, np.asarray(residues), np.asarray(offsets), _automaton(patterns), counts)
     return np.asarray(counts.sum(axis=0))
 
 
@@ -120,23 +118,24 @@ def _find(
                         found[row, m] = True
 
 
-@njit(parallel=True, nogil=True)
+@njit(nogil=True)
 def _count(
+    start: int,
+    stop: int,
     residues: NDArray[np.uint8],
     offsets: NDArray[np.int64],
     automaton: _Automaton,
-    bounds: NDArray[np.int64],
     counts: NDArray[np.int64],
 ) -> None:
-    letters, first, last, bit, members = automaton  # outside the loop: numba may copy a tuple that is used inside
-    for part in numba.prange(len(counts)):
-        for row in range(bounds[part], bounds[part + 1]):
-            for w in range(len(first)):
-                seen = _ends_seen(residues, offsets[row], offsets[row + 1], letters[w], first[w], last[w])
-                if seen:
-                    for m in range(members[w], members[w + 1]):
-                        if (seen >> bit[m]) & np.uint64(1):
-                            counts[part, m] += 1
+    letters, first, last, bit, members = automaton
+    own = counts[start // _BLOCK]
+    for row in range(start, stop):
+        for w in range(len(first)):
+            seen = _ends_seen(residues, offsets[row], offsets[row + 1], letters[w], first[w], last[w])
+            if seen:
+                for m in range(members[w], members[w + 1]):
+                    if (seen >> bit[m]) & np.uint64(1):
+                        own[m] += 1
 
 
 def freed_residues(
