@@ -22,7 +22,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import kmer_names
 from deeprc.errors import InputError
 from deeprc.nn.batch import Collator
-from deeprc.nn.contributions import score_sequences
+from deeprc.nn.contributions import OutputParts, score_sequences
 from deeprc.nn.inference import Inference
 from deeprc.nn.readings import Readings
 from deeprc.readings.composition import CompositionReading
@@ -331,7 +331,7 @@ def test_scores_of_logistic_regression_are_its_coefficients(
     expected = [kmer_sum(text, weights) for text in frame["junction_aa"]]
     if gapped:
         expected += frame["v_call"].map(of_gene) + frame["j_call"].map(of_gene)
-    np.testing.assert_allclose(sequence_scores(model, X, 3), expected, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(sequence_scores(model, X, 3)["score"], expected, rtol=1e-9, atol=1e-9)
 
 
 def test_scores_of_logistic_regression_add_up_to_a_decision(
@@ -339,7 +339,7 @@ def test_scores_of_logistic_regression_add_up_to_a_decision(
 ) -> None:
     X, y = training
     model = GappedKmerLogisticRegression(C=1.0).fit(X, y)
-    means = [sequence_scores(model, X, i).mean() for i in range(len(X))]
+    means = [sequence_scores(model, X, i)["score"].mean() for i in range(len(X))]
     np.testing.assert_allclose(model.intercept_ + np.array(means), model.decision_function(X), rtol=1e-5, atol=1e-5)
 
 
@@ -347,14 +347,16 @@ def test_scores_of_deeprc_without_readings_are_its_responses(training: tuple[Rep
     X, y = training
     model = DeepRCClassifier(overrides=ATTENTION_ALONE, device="cpu").fit(X, y)
     expected = score_sequences(Inference(model.model_.network, Collator(X, "none")), 2).responses[:, 0]
-    assert sequence_scores(model, X, 2).tolist() == expected.tolist()
+    found = sequence_scores(model, X, 2)
+    assert list(found) == ["attention"]
+    assert found["attention"].tolist() == expected.tolist()
 
 
-def test_scores_of_deeprc_have_the_weights_of_the_composition(training: tuple[RepertoireDataset, np.ndarray]) -> None:
+@pytest.fixture
+def reads_composition(training: tuple[RepertoireDataset, np.ndarray]) -> DeepRCClassifier:
+    """DeepRC with a reading of WWHW, for the positive class, and of AAAA, against it."""
     X, y = training
     model = DeepRCClassifier(overrides=ATTENTION_ALONE, device="cpu").fit(X, y)
-    at = int(np.flatnonzero(y)[0])
-    without = sequence_scores(model, X, at)
     composition = CompositionReading(1)
     weight = dict(zip(kmer_names(4), range(20**4), strict=True))
     composition.kmer_weights[0, weight[MOTIF]] = 2.0
@@ -362,11 +364,54 @@ def test_scores_of_deeprc_have_the_weights_of_the_composition(training: tuple[Re
     readings = Readings([composition], 1)
     readings.gains.data.fill_(0.5)
     model.model_.network.readings = readings
+    return model
+
+
+def test_scores_of_deeprc_have_the_weights_of_the_composition(
+    training: tuple[RepertoireDataset, np.ndarray], reads_composition: DeepRCClassifier
+) -> None:
+    X, y = training
+    at = int(np.flatnonzero(y)[0])
     texts = X[at].to_frame()["junction_aa"]
     motifs = texts.map(lambda text: sum(text.startswith(MOTIF, i) for i in range(len(text))))
     alanines = texts.map(lambda text: sum(text.startswith("AAAA", i) for i in range(len(text))))
     assert motifs.sum() > 0
-    np.testing.assert_allclose(sequence_scores(model, X, at), without + motifs - 0.5 * alanines, rtol=1e-6, atol=1e-6)
+    found = sequence_scores(reads_composition, X, at)
+    assert list(found) == ["attention", "composition"]
+    np.testing.assert_allclose(found["composition"], 2 * motifs - alanines, rtol=1e-6, atol=1e-6)
+    reads_composition.model_.network.readings.gains.data.fill_(-0.5)
+    assert list(sequence_scores(reads_composition, X, at)) == ["attention"]  # it speaks for the other class
+
+
+@pytest.mark.parametrize(("attention", "composition"), [(0.75, 0.25), (1.5, -0.5), (-0.5, 1.5)])
+def test_lists_of_deeprc_count_by_their_share_of_the_outputs(
+    training: tuple[RepertoireDataset, np.ndarray],
+    reads_composition: DeepRCClassifier,
+    attention: float,
+    composition: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Outputs whose part through each has this covariance with the whole, as a share of the variance."""
+    X, y = training
+    outputs = np.where(y, 1.0, -1.0)[:, None]
+    parts = OutputParts(outputs, {"composition": composition * outputs})
+    monkeypatch.setattr(type(reads_composition.model_), "output_parts", lambda *_: parts)
+    best: dict[str, dict[tuple[str, ...], float]] = {"attention": {}, "composition": {}}
+    for at in np.flatnonzero(y).tolist():
+        rows = list(X[at].to_frame()[KEY].itertuples(index=False, name=None))
+        for name, scores in sequence_scores(reads_composition, X, at).items():
+            for row, score in zip(rows, scores, strict=True):
+                best[name][row] = max(best[name].get(row, -np.inf), score)
+    weight = {"attention": max(attention, 0.0), "composition": max(composition, 0.0)}
+    expected: Counter[tuple[str, ...]] = Counter()
+    for name, of_row in best.items():
+        for rank, row in enumerate(sorted(of_row, key=lambda row: -of_row[row]), 1):
+            expected[row] += weight[name] / (60 + rank)
+    n = len(best["attention"])
+    found = list(ranked_sequences(reads_composition, X, y, 10**6)[KEY].itertuples(index=False, name=None))
+    assert set(found[:n]) == set(expected)  # those of positive repertoires
+    scores = [expected[row] for row in found[:30]]
+    assert all(a >= b - 1e-12 for a, b in pairwise(scores))
 
 
 def test_what_a_memory_of_clones_retrieves_comes_first(training: tuple[RepertoireDataset, np.ndarray]) -> None:

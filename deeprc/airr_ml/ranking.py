@@ -1,13 +1,14 @@
 """Which sequences of a training cohort go most with the positive label, by what a trained method learned.
 
 A sequence's score is what it says for the positive class: by DeepRC its response, see
-`deeprc.nn.contributions`, which unlike its contribution does not ask what else is in its repertoire, and the weights of
-its 4-mers in the reading of composition; by a logistic regression the sum of the coefficients of its k-mers and genes;
-by public clones minus the logarithm of its p-value. If DeepRC has a memory of clones, the sequences that it retrieves
-for the positive class come first, by what they add: they are single receptors that were tested, and a response tells
-nothing about them. Of a sequence that several repertoires have, the highest score counts. Those that no positive
-repertoire has come last: what is implanted, or selected, is in positive repertoires only, and half of what looks like
-it by chance is not. A stack merges the lists of its members.
+`deeprc.nn.contributions`, which unlike its contribution does not ask what else is in its repertoire; by a logistic
+regression the sum of the coefficients of its k-mers and genes; by public clones minus the logarithm of its p-value. If
+DeepRC reads the composition, too, a second list has the sequences by the weights of their 4-mers. Both lists are merged
+by reciprocal ranks, each weighted by its share of the variance of the outputs. If DeepRC has a memory of clones, the
+sequences that it retrieves for the positive class come first, by what they add: they are single receptors that were
+tested, and a response tells nothing about them. Of a sequence that several repertoires have, the highest score counts.
+Those that no positive repertoire has come last: what is implanted, or selected, is in positive repertoires only, and
+half of what looks like it by chance is not. A stack merges the lists of its members.
 
 Letters: B repertoires, N sequences of one, n some of a container, P patterns of places, M k-mers of a pattern.
 """
@@ -32,6 +33,7 @@ from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.sequence_hash import hash_rows
 from deeprc.errors import InputError
 from deeprc.estimators import RepertoireClassifier
+from deeprc.nn.contributions import ATTENTION
 from deeprc.nn.readings import as_array
 from deeprc.readings.clones import CloneReading
 from deeprc.readings.composition import CompositionReading, K
@@ -43,6 +45,7 @@ __all__ = ["can_rank", "ranked_sequences", "sequence_scores"]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 _RANKERS = (DeepRCClassifier, LogisticRegression, GappedKmerLogisticRegression, PublicClones)
+_SCORE = "score"
 _RANK_CONSTANT = 60  # of reciprocal ranks
 _PIECE = 1 << 17  # sequences whose k-mers are looked up at a time
 
@@ -91,21 +94,27 @@ def _rank_by_stack(stack: Stack, X: RepertoireDataset, y: NDArray[np.bool_], max
         raise InputError(f"members: expected one that ranks sequences, found {', '.join(stack.member_names_)}")
     if not any(share for _, share in rankers):  # what predicts ranks nothing: all count the same
         rankers = [(member, 1.0) for member, _ in rankers]
-    parts = [(model, share / len(member.models)) for member, share in rankers if share for model in member.models]
-    indices, hashes, weights = [], [], []
-    for model, weight in parts:
-        found = _rank(model, X, y, max_sequences, only_evident=True)
-        indices.append(found.indices)
-        hashes.append(found.hashes)
-        weights.append(weight / (_RANK_CONSTANT + 1 + np.arange(len(found))))
-    _, first, sequence_of = np.unique(np.concatenate(hashes), return_index=True, return_inverse=True)
-    totals: Floats = np.bincount(sequence_of, np.concatenate(weights), minlength=len(first)).astype(np.float64)
-    merged = _Best(X, gene_fields(X), max_sequences)
-    order = np.argsort(first)  # equal ones in the order of the members
-    merged.offer(np.concatenate(indices)[first[order]], totals[order])
+    lists = [
+        (_rank(model, X, y, max_sequences, only_evident=True), share / len(member.models))
+        for member, share in rankers
+        for model in (member.models if share else ())
+    ]
+    merged = _merge(lists, X, max_sequences)
     if len(merged) < max_sequences:  # only public clones count: the rest as another member ranks it, if there is one
         other = max(rankers, key=lambda ranker: not isinstance(ranker[0].models[0], PublicClones))[0]
         merged.append(_rank(other.models[0], X, y, max_sequences))
+    return merged
+
+
+def _merge(lists: Sequence[tuple[_Best, float]], X: RepertoireDataset, max_sequences: int) -> _Best:
+    """Return the sequences of several lists by the sum of weight / (60 + rank) over the lists."""
+    weights = [weight / (_RANK_CONSTANT + 1 + np.arange(len(each))) for each, weight in lists]
+    indices, hashes = (np.concatenate([getattr(each, name) for each, _ in lists]) for name in ("indices", "hashes"))
+    _, first, sequence_of = np.unique(hashes, return_index=True, return_inverse=True)
+    totals: Floats = np.bincount(sequence_of, np.concatenate(weights), minlength=len(first)).astype(np.float64)
+    order = np.argsort(first)  # equal ones in the order of the lists
+    merged = _Best(X, gene_fields(X), max_sequences)
+    merged.offer(indices[first[order]], totals[order])
     return merged
 
 
@@ -119,24 +128,53 @@ def _rank(
 ) -> _Best:
     """Return the best sequences; `only_evident` leaves out those about which public clones know nothing."""
     fields = gene_fields(X)
-    best = _Best(X, fields, max_sequences)
+    known = _Best(X, fields, max_sequences)
     if isinstance(estimator, PublicClones):
         for indices, scores in _shared(estimator, X, y):
-            best.offer(indices, scores)
+            known.offer(indices, scores)
         if only_evident:
-            return best
-    for positive in (True, False):
-        part = best if positive else _Best(X, fields, max_sequences)
-        for at in np.flatnonzero(y == positive) if len(best) < max_sequences or positive else ():
-            one = X[int(at)]
-            part.offer(np.arange(one.start, one.stop), sequence_scores(estimator, X, int(at)))
-        if part is not best:
-            best.append(part)
-    retrieved = _Best(X, fields, max_sequences)
+            return known
     for indices, added in _retrieved(estimator, X, y):
-        retrieved.offer(indices, added)
-    retrieved.append(best)
-    return retrieved
+        known.offer(indices, added)
+    known.append(_rank_by_scores(estimator, X, y, max_sequences))
+    return known
+
+
+def _rank_by_scores(
+    estimator: RepertoireClassifier, X: RepertoireDataset, y: NDArray[np.bool_], max_sequences: int
+) -> _Best:
+    """Return the sequences with the highest scores, first those that a positive repertoire has."""
+    weights = _score_weights(estimator, X)
+    whole = {name: _Best(X, gene_fields(X), max_sequences) for name in weights}
+    for positive in (True, False):
+        part = {name: _Best(X, gene_fields(X), max_sequences) for name in weights}
+        is_full = all(len(each) == max_sequences for each in whole.values())
+        for at in np.flatnonzero(y == positive).tolist() if not is_full else ():
+            indices = np.arange(X[at].start, X[at].stop)
+            scores = sequence_scores(estimator, X, at)
+            for name, each in part.items():
+                each.offer(indices, scores[name])
+        for name, each in part.items():
+            whole[name].append(each)
+    if len(whole) == 1:
+        return next(iter(whole.values()))
+    return _merge([(whole[name], weight) for name, weight in weights.items()], X, max_sequences)
+
+
+def _score_weights(estimator: RepertoireClassifier, X: RepertoireDataset) -> dict[str, float]:
+    """Return how much each of the `sequence_scores` counts.
+
+    Those of DeepRC count by their share of the variance of the outputs; the attention alone if none has a share.
+    """
+    if not isinstance(estimator, DeepRCClassifier):
+        return {_SCORE: 1.0}
+    if _composition_of(estimator) is None:
+        return {ATTENTION: 1.0}
+    parts = estimator.model_.output_parts(X)
+    outputs = parts.outputs[:, 0] - parts.outputs[:, 0].mean()
+    shares = {name: float(outputs @ parts.through[name][:, 0]) for name in (ATTENTION, CompositionReading.name)}
+    above = {name: share for name, share in shares.items() if share > 0}
+    return above or {ATTENTION: 1.0}
 
 
 class _Best:
@@ -200,25 +238,31 @@ def _retrieved(
         yield X[at].start + rows, added[rows]
 
 
-def sequence_scores(estimator: RepertoireClassifier, X: RepertoireDataset, position: int) -> Floats:
-    """Return what each sequence of X[position] says for the positive class, (N,); see `ranked_sequences`."""
+def sequence_scores(estimator: RepertoireClassifier, X: RepertoireDataset, position: int) -> dict[str, Floats]:
+    """Return what each sequence of X[position] says for the positive class, (N,); see `ranked_sequences`.
+
+    DeepRC says it in two units, which cannot be added: `attention`, the output, up to a constant, if the attention saw
+    this sequence only; and `composition`, if it reads that, the weights of the 4-mers. Other methods have one `score`.
+    """
     if isinstance(estimator, DeepRCClassifier):
-        return _responses(estimator, X, position)
+        scores = {ATTENTION: estimator.model_.score_sequences(X, position).responses[:, 0]}
+        composition = _composition_of(estimator)
+        if composition is not None:
+            sums = _kmer_sums(X[position], [tuple(range(K))], as_array(composition.kmer_weights[:1]))
+            scores[CompositionReading.name] = np.concatenate([np.zeros(0), *sums])
+        return scores
     if isinstance(estimator, LogisticRegression | GappedKmerLogisticRegression):
-        return _coefficient_sums(estimator, X[position])
-    return np.zeros(len(X[position]))  # public clones: a sequence that no other repertoire has
+        return {_SCORE: _coefficient_sums(estimator, X[position])}
+    return {_SCORE: np.zeros(len(X[position]))}  # public clones: a sequence that no other repertoire has
 
 
-def _responses(estimator: DeepRCClassifier, X: RepertoireDataset, position: int) -> Floats:
-    """Return the output of DeepRC, (N,), up to a constant, if all sequences were this one; without genes and clones."""
-    model = estimator.model_
-    responses, readings = model.score_sequences(X, position).responses[:, 0], model.network.readings
+def _composition_of(estimator: DeepRCClassifier) -> CompositionReading | None:
+    """Return the reading of the composition, if the network has one that speaks for the first output."""
+    readings = estimator.model_.network.readings
     for gain, reading in () if readings is None else zip(readings.gains[:, 0].tolist(), readings, strict=True):
-        if isinstance(reading, CompositionReading):
-            weights = as_array(reading.kmer_weights[:1])
-            sums = _kmer_sums(X[position], [tuple(range(K))], weights)
-            responses = responses + gain * np.concatenate([np.zeros(0), *sums])
-    return responses
+        if isinstance(reading, CompositionReading) and gain > 0:
+            return reading
+    return None
 
 
 def _coefficient_sums(estimator: LogisticRegression | GappedKmerLogisticRegression, repertoire: Repertoire) -> Floats:
