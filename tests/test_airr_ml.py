@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from deeprc.airr_ml import COLUMNS, ImmuneStatePredictor, predict_immune_states
+from deeprc.airr_ml import COLUMNS, ImmuneStatePredictor, predict_immune_states, ranking
 from deeprc.airr_ml.folders import convert, read_folder
 from deeprc.airr_ml.ranking import _Best, ranked_sequences, sequence_scores
 from deeprc.baselines.association import fisher_p_values
@@ -429,6 +429,32 @@ def test_what_a_memory_of_clones_retrieves_comes_first(training: tuple[Repertoir
     pd.testing.assert_frame_equal(rest, without[~without.junction_aa.isin(wanted)].reset_index(drop=True))
     model.model_ = with_readings(model.model_, Clones("KK", [-0.1]))
     pd.testing.assert_frame_equal(ranked_sequences(model, X, y, 10**6), without)
+
+
+def test_clones_beyond_the_memory_are_a_list_of_their_own(
+    training: tuple[RepertoireDataset, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After those that the memory retrieves, clones count by the share of the outputs that comes through the memory."""
+    X, y = training
+    model = DeepRCClassifier(overrides=ATTENTION_ALONE, device="cpu").fit(X, y)
+    responses = list(ranked_sequences(model, X, y, 10**6)[KEY].itertuples(index=False, name=None))
+    clones = responses[200:203]
+    row_of = {}
+    for one in X:
+        rows = one.to_frame()[KEY].itertuples(index=False, name=None)
+        row_of |= {row: one.start + i for i, row in enumerate(rows)}
+    found = np.array([row_of[row] for row in clones])
+    monkeypatch.setattr(ranking, "_shared", lambda *_: iter([(found, np.array([3.0, 2.0, 1.0]))]))
+    model.model_ = with_readings(model.model_, Clones("KK", [0.1]))
+    outputs = np.where(y, 1.0, -1.0)[:, None]
+    monkeypatch.setattr(type(model.model_), "output_parts", lambda *_: OutputParts(outputs, {"clones": 0.8 * outputs}))
+    merged = list(ranked_sequences(model, X, y, 10**6)[KEY].itertuples(index=False, name=None))
+    rest = [row for row in merged if "KK" not in row[0]]
+    expected = {row: 0.2 / (60 + rank) for rank, row in enumerate(responses, 1)}
+    expected |= {row: expected[row] + 0.8 / (60 + rank) for rank, row in enumerate(clones, 1)}
+    assert rest[:3] == clones
+    scores = [expected[row] for row in rest[:100]]
+    assert all(a >= b - 1e-12 for a, b in pairwise(scores))
 
 
 def test_public_clones_are_ranked_by_p_value(training: tuple[RepertoireDataset, np.ndarray]) -> None:

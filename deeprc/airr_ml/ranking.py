@@ -1,14 +1,15 @@
 """Which sequences of a training cohort go most with the positive label, by what a trained method learned.
 
-A sequence's score is what it says for the positive class: by DeepRC its response, see
-`deeprc.nn.contributions`, which unlike its contribution does not ask what else is in its repertoire; by a logistic
-regression the sum of the coefficients of its k-mers and genes; by public clones minus the logarithm of its p-value. If
-DeepRC reads the composition, too, a second list has the sequences by the weights of their 4-mers. Both lists are merged
-by reciprocal ranks, each weighted by its share of the variance of the outputs. If DeepRC has a memory of clones, the
-sequences that it retrieves for the positive class come first, by what they add: they are single receptors that were
-tested, and a response tells nothing about them. Of a sequence that several repertoires have, the highest score counts.
-Those that no positive repertoire has come last: what is implanted, or selected, is in positive repertoires only, and
-half of what looks like it by chance is not. A stack merges the lists of its members.
+A sequence's score is what it says for the positive class: by DeepRC its response, see `deeprc.nn.contributions`, which
+unlike its contribution does not ask what else is in its repertoire; by a logistic regression the sum of the
+coefficients of its k-mers and genes; by public clones minus the logarithm of its p-value. If DeepRC reads the
+composition, too, a second list has the sequences by the weights of their 4-mers; and if it has a memory of clones, a
+third one has the clones by their p-values, also those that are not associated enough for the memory. The lists are
+merged by reciprocal ranks, each weighted by its share of the variance of the outputs. The sequences that the memory
+retrieves for the positive class come first, by what they add: they are single receptors that were tested. Of a
+sequence that several repertoires have, the highest score counts. Those that no positive repertoire has come last: what
+is implanted, or selected, is in positive repertoires only, and half of what looks like it by chance is not. A stack
+merges the lists of its members.
 
 Letters: B repertoires, N sequences of one, n some of a container, P patterns of places, M k-mers of a pattern.
 """
@@ -130,7 +131,7 @@ def _rank(
     fields = gene_fields(X)
     known = _Best(X, fields, max_sequences)
     if isinstance(estimator, PublicClones):
-        for indices, scores in _shared(estimator, X, y):
+        for indices, scores in _shared(fields if estimator.genes else [], X, y):
             known.offer(indices, scores)
         if only_evident:
             return known
@@ -144,10 +145,11 @@ def _rank_by_scores(
     estimator: RepertoireClassifier, X: RepertoireDataset, y: NDArray[np.bool_], max_sequences: int
 ) -> _Best:
     """Return the sequences with the highest scores, first those that a positive repertoire has."""
-    weights = _score_weights(estimator, X)
-    whole = {name: _Best(X, gene_fields(X), max_sequences) for name in weights}
+    weights = _list_weights(estimator, X)
+    fields = gene_fields(X)
+    whole = {name: _Best(X, fields, max_sequences) for name in weights if name != CloneReading.name}
     for positive in (True, False):
-        part = {name: _Best(X, gene_fields(X), max_sequences) for name in weights}
+        part = {name: _Best(X, fields, max_sequences) for name in whole}
         is_full = all(len(each) == max_sequences for each in whole.values())
         for at in np.flatnonzero(y == positive).tolist() if not is_full else ():
             indices = np.arange(X[at].start, X[at].stop)
@@ -156,25 +158,30 @@ def _rank_by_scores(
                 each.offer(indices, scores[name])
         for name, each in part.items():
             whole[name].append(each)
+    if CloneReading.name in weights:
+        whole[CloneReading.name] = _Best(X, fields, max_sequences)
+        for indices, associations in _shared(fields, X, y):
+            whole[CloneReading.name].offer(indices, associations)
     if len(whole) == 1:
         return next(iter(whole.values()))
-    return _merge([(whole[name], weight) for name, weight in weights.items()], X, max_sequences)
+    return _merge([(each, weights[name]) for name, each in whole.items()], X, max_sequences)
 
 
-def _score_weights(estimator: RepertoireClassifier, X: RepertoireDataset) -> dict[str, float]:
-    """Return how much each of the `sequence_scores` counts.
+def _list_weights(estimator: RepertoireClassifier, X: RepertoireDataset) -> dict[str, float]:
+    """Return how much each list of sequences counts: those of the `sequence_scores`, and that of clones.
 
-    Those of DeepRC count by their share of the variance of the outputs; the attention alone if none has a share.
+    Those of DeepRC count by their share of the variance of the outputs.
     """
     if not isinstance(estimator, DeepRCClassifier):
         return {_SCORE: 1.0}
-    if _composition_of(estimator) is None:
+    names = [ATTENTION]
+    names += [CompositionReading.name] if _composition_of(estimator) is not None else []
+    names += [CloneReading.name] if _memory_of(estimator) is not None else []
+    if len(names) == 1:
         return {ATTENTION: 1.0}
     parts = estimator.model_.output_parts(X)
     outputs = parts.outputs[:, 0] - parts.outputs[:, 0].mean()
-    shares = {name: float(outputs @ parts.through[name][:, 0]) for name in (ATTENTION, CompositionReading.name)}
-    above = {name: share for name, share in shares.items() if share > 0}
-    return above or {ATTENTION: 1.0}
+    return {name: max(float(outputs @ parts.through[name][:, 0]), 0.0) for name in names}
 
 
 class _Best:
@@ -224,11 +231,10 @@ def _retrieved(
 
     Their indices, and what each adds to the output, (n,) each.
     """
-    readings = estimator.model_.network.readings if isinstance(estimator, DeepRCClassifier) else None
-    if readings is None or CloneReading.name not in readings.names:
+    found = _memory_of(estimator) if isinstance(estimator, DeepRCClassifier) else None
+    if found is None:
         return
-    memory = cast("CloneReading", readings.members[CloneReading.name])
-    gain = readings.gains[readings.names.index(CloneReading.name), 0].item()
+    memory, gain = found
     for at in np.flatnonzero(y).tolist():
         hits = memory.find_clones_in(X[at])
         evidence = np.where(hits.outputs == 0, gain * hits.evidence, 0.0)
@@ -263,6 +269,15 @@ def _composition_of(estimator: DeepRCClassifier) -> CompositionReading | None:
         if isinstance(reading, CompositionReading) and gain > 0:
             return reading
     return None
+
+
+def _memory_of(estimator: DeepRCClassifier) -> tuple[CloneReading, float] | None:
+    """Return the memory of clones and its gain, if the network has one that speaks for the first output."""
+    readings = estimator.model_.network.readings
+    if readings is None or CloneReading.name not in readings.names:
+        return None
+    gain = readings.gains[readings.names.index(CloneReading.name), 0].item()
+    return (cast("CloneReading", readings.members[CloneReading.name]), gain) if gain > 0 else None
 
 
 def _coefficient_sums(estimator: LogisticRegression | GappedKmerLogisticRegression, repertoire: Repertoire) -> Floats:
@@ -307,12 +322,13 @@ def _kmer_sums(repertoire: Repertoire, patterns: Sequence[tuple[int, ...]], tabl
         yield sums
 
 
-def _shared(estimator: PublicClones, X: RepertoireDataset, y: NDArray[np.bool_]) -> Iterator[tuple[Integers, Floats]]:
+def _shared(fields: list[str], X: RepertoireDataset, y: NDArray[np.bool_]) -> Iterator[tuple[Integers, Floats]]:
     """Yield the clones that several repertoires have and that go with the label more than one of a single positive.
 
-    The indices of their first sequences, and by how many powers of 10 their p-values are below that one's, (n,) each.
+    A clone is a sequence with these genes. The indices of their first sequences, and by how many powers of 10 their
+    p-values are below that one's, (n,) each.
     """
-    clones = shared_clones(X, gene_fields(X) if estimator.genes else [])
+    clones = shared_clones(X, fields)
     single = float(y.mean())
     weights = training_weights(X, y)
     parts = in_parts(lambda start, stop: carrier_counts(clones, start, stop, weights), len(clones))
