@@ -16,7 +16,7 @@ __all__ = ["quickstart"]
 def quickstart(output: str) -> None:
     """Run the whole job once, offline: simulate a cohort with an implanted motif, preprocess, train, evaluate.
 
-    The first call takes a minute and a half on two cores, since it also compiles; later calls take less than a minute.
+    The first call takes about a minute on two cores, since it also compiles; later calls take 40 seconds.
     All files stay for you to look at.
     """
     from deeprc.quickstart import N_UPDATES, TOP, run_quickstart
