@@ -261,7 +261,7 @@ def _trained_alone(
 def _judged(source: Source, split: Split, log_odds: NDArray[np.float64]) -> Outcome:
     """Return how good the probabilities of the test side are, which log-odds, (B,), give."""
     judged = judge_probabilities(source.labels[split.test, 0].astype(np.int64), expit(log_odds))
-    return {name: judged[name] for name in JUDGED if name in judged}
+    return {name: judged[name] for name in JUDGED}
 
 
 def _trained_together(
@@ -290,10 +290,10 @@ def _fitted(
     setting, auc = _chosen(entry.method, X, y, entry.settings)
     estimator = with_setting(entry.method.estimator, setting)
     path = path_parameter(estimator)
-    donors = {} if source.groups is None else {"groups": source.groups[rows]}
     if path is None or can_rank(estimator):
-        given = donors if getattr(estimator, "uses_groups", False) else {}
-        scores = estimator.fit(X, y, **given).decision_function(X_test)
+        takes_groups = source.groups is not None and getattr(estimator, "uses_groups", False)
+        donors = {"groups": source.groups[rows]} if takes_groups else {}
+        scores = estimator.fit(X, y, **donors).decision_function(X_test)
     else:  # without the calibration of probabilities, which the AUC does not need
         scores = estimator.decision_path(X, y, X_test, [estimator.get_params()[path]])[0]
     found = {"validation_auc": auc, "setting": setting, "seconds": time.perf_counter() - started}

@@ -105,9 +105,8 @@ def _trainer(dataset: RepertoireDataset, n_clones: int, has_readings: bool) -> T
         trainer.network.attach_readings(readings)
         trainer._make_ready()
         assert trainer._batches.readings is not None
-        trainer._batches.readings.at(
-            torch.arange(len(dataset))
-        )  # as in training, which knows the scores it learned from
+        # as in training, which knows the scores of the repertoires that it has learned from
+        trainer._batches.readings.at(torch.arange(len(dataset)))
     trainer.network.train()
     return trainer
 

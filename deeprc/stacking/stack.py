@@ -213,11 +213,12 @@ class Stack(BinaryClassifier):
 
     def _usable_methods(self, X: RepertoireDataset) -> list[Method]:
         """Return the members that a cohort can serve."""
-        reasons = {method.name: _reason_against(method, X) for method in self._methods()}
-        for name, reason in reasons.items():
+        methods = self._methods()
+        reasons = [_reason_against(method, X) for method in methods]
+        for method, reason in zip(methods, reasons, strict=True):
             if reason:
-                _logger.info("the stack leaves out %s: %s", name, reason)
-        usable = [method for method in self._methods() if not reasons[method.name]]
+                _logger.info("the stack leaves out %s: %s", method.name, reason)
+        usable = [method for method, reason in zip(methods, reasons, strict=True) if not reason]
         if not usable:
             raise InputError(f"{X.container.path}: serves none of the members {', '.join(self.members)}")
         return usable
