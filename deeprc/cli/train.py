@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -20,12 +22,32 @@ __all__ = ["train"]
 @contextmanager
 def _say_how_to_resume(folder: str) -> Iterator[None]:
     """Say how to continue if the user, the system or a full disk ends the training early."""
+    from deeprc import ranks
+
     try:
         yield
-    except (KeyboardInterrupt, SystemExit, WriteError):
-        if (Path(folder) / "config.yaml").exists():
+    except (KeyboardInterrupt, SystemExit, WriteError, ranks.LostRank):
+        if ranks.is_main() and (Path(folder) / "config.yaml").exists():
             click.echo(f"\nInterrupted. Continue with: deeprc train --resume {folder}", err=True)
         raise
+
+
+def _among_ranks(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command join the processes that torchrun started. Only the first of them that fails says why."""
+
+    @wraps(command)
+    def run(*arguments: Any, **options: Any) -> None:
+        from deeprc import ranks
+
+        with ranks.joined():
+            try:
+                command(*arguments, **options)
+            except (InputError, OSError, MemoryError) as error:
+                if not ranks.may_report():
+                    raise SystemExit(2) from error
+                raise
+
+    return run
 
 
 class _Command(click.Command):
@@ -95,6 +117,7 @@ class _Command(click.Command):
     help="Continue the interrupted training in this run directory. Give CONTAINER only if it has moved.",
 )
 @click.pass_context
+@_among_ranks
 def train(
     ctx: click.Context,
     container: str | None,
@@ -121,14 +144,11 @@ def train(
     Example:
       deeprc train cohort.h5 --target 'CMV=+' --group-by subject_id --output runs/cmv
     """
+    from deeprc import ranks
     from deeprc.config import load_config
-    from deeprc.documents import read_json
-    from deeprc.evaluation.caution import read_cautions
     from deeprc.evaluation.splits import SplitOptions
-    from deeprc.evaluation.stored_tables import read_clones, read_seeds
     from deeprc.runs.experiment import resume_run, train_run
     from deeprc.runs.run import read_settings
-    from deeprc.training.enrichment import LEVEL
 
     if resume is not None:
         given = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
@@ -138,9 +158,10 @@ def train(
             )
         with (
             _say_how_to_resume(resume),
-            training_bar(read_settings(Path(resume)).config.training.n_updates) as progress,
+            training_bar(ranks.compute_once(lambda: read_settings(Path(resume))).config.training.n_updates) as progress,
         ):
-            run = resume_run(resume, cohort=container, logger=logger, progress=progress)
+            shown = progress if ranks.is_main() else None
+            run = resume_run(resume, cohort=container, logger=logger, progress=shown)
     else:
         if container is None or output is None:
             raise InputError("expected a CONTAINER and --output FOLDER (or --resume RUN)")
@@ -158,17 +179,28 @@ def train(
                 seed=seed,
                 device=device,
                 logger=logger,
-                progress=progress,
+                progress=progress if ranks.is_main() else None,
             )
-    seeds = read_seeds(run.path / "seeds.tsv")
+    if ranks.is_main():
+        _show_results(run.path)
+
+
+def _show_results(run: Path) -> None:
+    """Show what a run has found, and what to know before it is believed."""
+    from deeprc.documents import read_json
+    from deeprc.evaluation.caution import read_cautions
+    from deeprc.evaluation.stored_tables import read_clones, read_seeds
+    from deeprc.training.enrichment import LEVEL
+
+    seeds = read_seeds(run / "seeds.tsv")
     if len(seeds):
         doubtful = " (doubtful, confirmed by the validation fold)"
         names = [name + doubtful * (p > LEVEL) for name, p in zip(seeds["motif"], seeds["p_value"], strict=True)]
         click.echo(f"kernels that started from motifs of the training fold: {', '.join(names)}")
-    n_clones = len(read_clones(run.path / "clones.tsv"))
+    n_clones = len(read_clones(run / "clones.tsv"))
     if n_clones:
-        click.echo(f"clones that the network remembers: {n_clones:,}, see {run.path / 'clones.tsv'}")
-    click.echo(metrics_lines(read_json(run.path / "metrics.json")))
-    for line in caution_lines(read_cautions(run.path)):
+        click.echo(f"clones that the network remembers: {n_clones:,}, see {run / 'clones.tsv'}")
+    click.echo(metrics_lines(read_json(run / "metrics.json")))
+    for line in caution_lines(read_cautions(run)):
         click.echo(line)
-    click.echo(f"Wrote {run.path}")
+    click.echo(f"Wrote {run}")

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deeprc import ranks
 from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import abbreviate, validate
@@ -31,10 +32,10 @@ from deeprc.nn.network import DeepRC
 from deeprc.nn.readings import ReadingScores
 from deeprc.readings.fit import attach_described_readings, describe_readings
 from deeprc.tasks import Task, labels
+from deeprc.training.building import build_network
 from deeprc.training.calibration import describe_calibration, mean_calibration, with_calibration
 from deeprc.training.checkpoint import load_tensors, save_tensors
 from deeprc.training.hidden_counts import warn_of_hidden
-from deeprc.training.trainer import build_network
 
 __all__ = ["Ensemble", "Model", "TrainedModel", "describe_network", "load_weights", "rebuild_network"]
 
@@ -105,12 +106,16 @@ class Model(ABC):
         return torch.from_numpy(self.output_parts(dataset, positions).outputs)
 
     def output_parts(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> OutputParts:
-        """Return what `outputs` returns, with what of it comes through each reading."""
-        copies = tee(range(len(dataset)) if positions is None else positions, len(self.members))
+        """Return what `outputs` returns, with what of it comes through each reading.
+
+        If no positions are given, the ranks (`deeprc.ranks`) share the repertoires, and all get the outputs of all.
+        """
+        read = range(len(dataset))[ranks.share_by_size(dataset.n_sequences)] if positions is None else positions
+        copies = tee(read, len(self.members))
         streams = [member.iterate_parts(dataset, own) for member, own in zip(self.members, copies, strict=True)]
         scales, shifts = (part.astype(np.float32) for part in self.units)
         rows = [combine_parts(own, scales, shifts) for own in zip(*streams, strict=True)]
-        return OutputParts.stack(rows, self.n_outputs)
+        return OutputParts.stack(ranks.gather(rows) if positions is None else rows, self.n_outputs)
 
     def score_sequences(self, dataset: RepertoireDataset, position: int) -> SequenceScores:
         """Return attention and contributions of the sequences of `dataset[position]`.

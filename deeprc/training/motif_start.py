@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from deeprc import ranks
 from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn.batch import Collator
@@ -182,8 +183,9 @@ def _fit_output(
     and gains; all other weights are 0.
     """
     filled = np.flatnonzero(collator.dataset.n_sequences > 0)  # an empty repertoire tells nothing
-    pooled = Inference(network, collator, top_fraction).pooled(filled.tolist())
-    representation = torch.stack([mean for mean, _ in pooled]).flatten(start_dim=1)  # (B, H, S) -> (B, H * S) float64
+    own = filled[ranks.share_by_size(collator.dataset.n_sequences[filled])]
+    pooled = ranks.gather([mean for mean, _ in Inference(network, collator, top_fraction).pooled(own.tolist())])
+    representation = torch.stack(pooled).flatten(start_dim=1)  # (B, H, S) -> (B, H * S) float64
     moments = RunningStandardisation(representation.shape[1]).double()
     moments.start(representation)
     standardisation = network.output_network[0]

@@ -120,7 +120,7 @@ def test_every_labelled_repertoire_is_seen_once_per_epoch(cohort: RepertoireData
     trainer = Trainer(small(), TASKS, train, validation, seed=0, device=CPU)
     ids = trainer.train.dataset.repertoire_ids
     assert set(ids) == {f"rep.{i}" for i in range(20)} - {"rep.2", "rep.5"}
-    seen = np.concatenate([trainer._positions(i) for i in range(9)])  # 36 places: 2 epochs of 18
+    seen = np.concatenate([trainer.draws.positions(i) for i in range(9)])  # 36 places: 2 epochs of 18
     assert sorted(seen[:18]) == list(range(18))
     assert sorted(seen[18:]) == list(range(18))
     assert seen[:18].tolist() != seen[18:].tolist()
