@@ -194,7 +194,7 @@ class Trainer:
         motifs: list[EnrichedMotif] = []
         if self.config.training.seeded_start > 0 and may_start:
             motifs = ranks.compute_once(self._find_motifs)
-            logger.info("%s", describe_start(motifs, self.train.labels, self.config.network.n_kernels))
+            logger.info("%s", describe_start(motifs, self.train, self.config.network.n_kernels))
         self.state.seeds = [asdict(motif) for motif in motifs]
         fraction = self.config.training.averaged_fraction
         start_network(self.network, motifs, self._batches, self.train.labels, self.tasks, top_fraction=fraction)
@@ -215,10 +215,9 @@ class Trainer:
 
     def _find_motifs(self) -> list[EnrichedMotif]:
         seed = int(make_generator(self.seed, Purpose.MOTIFS).integers(2**62))
-        motifs = find_start_motifs(self.config, self.tasks, self.train.dataset, self.train.labels, seed=seed)
+        motifs = find_start_motifs(self.config, self.tasks, self.train, seed=seed)
         if any(motif.p_value > LEVEL for motif in motifs):
-            found, (elsewhere, labels) = motifs, (self.validation.dataset, self.validation.labels)
-            motifs = confirm_motifs(found, elsewhere, labels, self.tasks, seed=seed)
+            found, motifs = motifs, confirm_motifs(motifs, self.validation, self.tasks, seed=seed)
             refused = [motif for motif in found if motif not in motifs]
             if refused:
                 names = ", ".join(motif.pattern for motif in refused)
