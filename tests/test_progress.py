@@ -8,8 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from deeprc.cli.progress import Bars, LineHandler, counting, evaluation_lines
-from deeprc.progress import LogLines, Step, format_duration, open_step, reporting, track
+from deeprc.progress import LogLines, format_duration, open_step, reporting, track
 from deeprc.training.state import TrainingState
+from tests.conftest import StepRecorder
 
 
 class Clock:
@@ -20,22 +21,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-class Recorder:
-    """Notes what it is told."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str, str, float]] = []
-
-    def open(self, step: Step) -> None:
-        self.told.append(("open", step.name, step.done))
-
-    def show(self, step: Step) -> None:
-        self.told.append(("show", step.name, step.done))
-
-    def close(self, step: Step) -> None:
-        self.told.append(("close", step.name, step.done))
 
 
 @pytest.fixture
@@ -102,14 +87,15 @@ def test_the_speed_is_that_of_what_was_done_here(clock: Clock, lines: Callable[[
     assert lines() == ["continued: 60%, about 2 min left"]
 
 
-def test_steps_end_also_by_errors(clock: Clock) -> None:
-    recorder = Recorder()
-    with reporting(recorder), pytest.raises(ZeroDivisionError), open_step("dividing", 2) as step:
+def test_steps_end_also_by_errors(recorder: StepRecorder) -> None:
+    with pytest.raises(ZeroDivisionError), open_step("dividing", 2) as step:
         step.advance(1 / 0)
     assert recorder.told == [("open", "dividing", 0), ("close", "dividing", 0)]
-    with reporting(recorder):
-        assert list(track("ab", "letters")) == ["a", "b"]
-    assert recorder.told[-4:] == [
+
+
+def test_track_counts_what_was_used(recorder: StepRecorder) -> None:
+    assert list(track("ab", "letters")) == ["a", "b"]
+    assert recorder.told == [
         ("open", "letters", 0),
         ("show", "letters", 1),
         ("show", "letters", 2),
@@ -117,9 +103,8 @@ def test_steps_end_also_by_errors(clock: Clock) -> None:
     ]
 
 
-def test_counting_opens_a_step_with_the_first_number() -> None:
-    recorder = Recorder()
-    with reporting(recorder), counting("files") as show:
+def test_counting_opens_a_step_with_the_first_number(recorder: StepRecorder) -> None:
+    with counting("files") as show:
         assert recorder.told == []
         show(3, 10)
         show(5, 10)
