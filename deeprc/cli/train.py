@@ -11,7 +11,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from deeprc.cli.progress import training_bar
+from deeprc.cli.progress import evaluation_lines
 from deeprc.cli.settings import help_sections
 from deeprc.cli.tables import caution_lines, metrics_lines
 from deeprc.errors import InputError, WriteError
@@ -156,12 +156,10 @@ def train(
             raise InputError(
                 "--resume continues a run as it was started; it takes a CONTAINER that has moved and --logger, no more"
             )
-        with (
-            _say_how_to_resume(resume),
-            training_bar(ranks.compute_once(lambda: read_settings(Path(resume))).config.training.n_updates) as progress,
-        ):
-            shown = progress if ranks.is_main() else None
-            run = resume_run(resume, cohort=container, logger=logger, progress=shown)
+        n_updates = ranks.compute_once(lambda: read_settings(Path(resume))).config.training.n_updates
+        progress = evaluation_lines(n_updates) if ranks.is_main() else None
+        with _say_how_to_resume(resume):
+            run = resume_run(resume, cohort=container, logger=logger, progress=progress)
     else:
         if container is None or output is None:
             raise InputError("expected a CONTAINER and --output FOLDER (or --resume RUN)")
@@ -169,7 +167,7 @@ def train(
             raise InputError(f"expected a CONTAINER before the KEY=VALUE settings, found {container!r}")
         settings = load_config(config, overrides)
         split = SplitOptions(folds=folds, fold=fold, validation_fold=validation_fold, group_by=group_by, test=test)
-        with _say_how_to_resume(output), training_bar(settings.training.n_updates) as progress:
+        with _say_how_to_resume(output):
             run = train_run(
                 container,
                 output,
@@ -179,7 +177,7 @@ def train(
                 seed=seed,
                 device=device,
                 logger=logger,
-                progress=progress if ranks.is_main() else None,
+                progress=evaluation_lines(settings.training.n_updates) if ranks.is_main() else None,
             )
     if ranks.is_main():
         _show_results(run.path)

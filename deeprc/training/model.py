@@ -6,10 +6,9 @@ Letters: N sequences of one repertoire, B repertoires, H heads, T outputs.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import tee
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -30,6 +29,7 @@ from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
 from deeprc.nn.readings import ReadingScores
+from deeprc.progress import open_step
 from deeprc.readings.fit import attach_described_readings, describe_readings
 from deeprc.tasks import Task, labels
 from deeprc.training.building import build_network
@@ -88,34 +88,35 @@ class Model(ABC):
         ]
         return np.concatenate(columns, axis=1)
 
-    def outputs(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> Tensor:
+    def outputs(self, dataset: RepertoireDataset) -> Tensor:
         """Return the outputs before their activation, (B, T): of several members the mean, in common units.
 
         Parameters
         ----------
         dataset
             The repertoires.
-        positions
-            All positions in order, wrapped in a progress bar, if one is wanted; or some of them.
 
         Raises
         ------
         InputError
             If the weights are such that an output is not finite.
         """
-        return torch.from_numpy(self.output_parts(dataset, positions).outputs)
+        return torch.from_numpy(self.output_parts(dataset).outputs)
 
-    def output_parts(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> OutputParts:
+    def output_parts(self, dataset: RepertoireDataset) -> OutputParts:
         """Return what `outputs` returns, with what of it comes through each reading.
 
-        If no positions are given, the ranks (`deeprc.ranks`) share the repertoires, and all get the outputs of all.
+        The ranks (`deeprc.ranks`) share the repertoires, and all get the outputs of all.
         """
-        read = range(len(dataset))[ranks.share_by_size(dataset.n_sequences)] if positions is None else positions
-        copies = tee(read, len(self.members))
-        streams = [member.iterate_parts(dataset, own) for member, own in zip(self.members, copies, strict=True)]
+        own = dataset[ranks.share_by_size(dataset.n_sequences)]
+        streams = [member.iterate_parts(own) for member in self.members]
         scales, shifts = (part.astype(np.float32) for part in self.units)
-        rows = [combine_parts(own, scales, shifts) for own in zip(*streams, strict=True)]
-        return OutputParts.stack(ranks.gather(rows) if positions is None else rows, self.n_outputs)
+        rows = []
+        with open_step("outputs of repertoires", len(own)) as step:
+            for parts in zip(*streams, strict=True):
+                rows.append(combine_parts(parts, scales, shifts))
+                step.advance()
+        return OutputParts.stack(ranks.gather(rows), self.n_outputs)
 
     def score_sequences(self, dataset: RepertoireDataset, position: int) -> SequenceScores:
         """Return attention and contributions of the sequences of `dataset[position]`.
@@ -173,14 +174,11 @@ class TrainedModel(Model):
         collator = Collator(dataset, self.config.network.abundance, genes=self.network.gene_names, readings=readings)
         return Inference(self.network, collator, self.config.training.averaged_fraction)
 
-    def iterate_parts(
-        self, dataset: RepertoireDataset, positions: Iterable[int] | None = None
-    ) -> Iterator[OutputParts]:
-        """Yield the outputs of one repertoire after the other, (T,); parameters as those of `outputs`."""
+    def iterate_parts(self, dataset: RepertoireDataset) -> Iterator[OutputParts]:
+        """Yield the outputs of one repertoire after the other, (T,)."""
         warn_of_hidden(dataset, self.config.network.abundance)
-        positions, again = tee(range(len(dataset)) if positions is None else positions)
         inference = self.inference(dataset)
-        for position, found in zip(again, inference.iterate_outputs(positions), strict=True):
+        for position, found in enumerate(inference.iterate_outputs()):
             self.check_finite(found.numpy(), dataset[position].repertoire_id)
             yield OutputParts(found.numpy(), _through_readings(inference, position))
 
