@@ -54,6 +54,8 @@ logger = logging.getLogger(__name__)
 SAVE_SECONDS = 60.0
 """Seconds after which a checkpoint is written between two evaluations; at each evaluation one is written."""
 
+_UPDATES_AHEAD = 2  # whose sequences are read from the disk, if they are not in memory
+
 
 class Trainer:
     """Train a DeepRC network on one fold and stop early on another.
@@ -284,6 +286,7 @@ class Trainer:
         own = ranks.share(len(positions))
         drawn = slice(None) if self._changes_batches else own
         at, own_keys = (torch.from_numpy(values[drawn]).to(collator.device) for values in (positions, keys))
+        collator.expect(self.draws.positions(update + _UPDATES_AHEAD)[drawn])
         batch = collator.draw(at, settings.n_sequences or int(collator.dataset.n_sequences.max()), own_keys)
         rng = make_generator(self.seed, Purpose.AUGMENTATION, update)
         if settings.shuffle_negatives:
