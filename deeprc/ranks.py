@@ -7,10 +7,12 @@ of this module in the same order, because each call waits for the others. In a p
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import count as count_up
 from typing import Any, TypeVar
 
 import numba
@@ -44,7 +46,8 @@ __all__ = [
 _Result = TypeVar("_Result")
 _Item = TypeVar("_Item")
 
-_PATIENCE = timedelta(days=7)  # the others wait while rank 0 computes something alone; torchrun sees if it dies
+_MAX_WAIT = timedelta(minutes=30)  # for a rank that has not said that it computes alone
+_LOOK_SECONDS = 0.02  # between two looks whether rank 0 has computed what the others wait for
 
 
 class LostRank(InputError):
@@ -63,11 +66,14 @@ class _Group:
         Small facts that all ranks know, even if one of them has ended.
     n_threads
         Number of threads of a rank while all ranks compute.
+    n_computed
+        Counts what rank 0 has computed for all.
     """
 
     launch: Launch
     store: Any
     n_threads: int
+    n_computed: Iterator[int] = field(default_factory=count_up)
 
 
 _group: _Group | None = None
@@ -90,7 +96,7 @@ def joined() -> Iterator[None]:
     with _naming_lost_ranks():
         store, rank, size = next(iter(rendezvous("env://")))
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_PATIENCE)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_MAX_WAIT)
     _group = _Group(launch, store, torch.get_num_threads())
     _use_threads(_group.n_threads)
     try:
@@ -166,6 +172,7 @@ def compute_once(function: Callable[[], _Result]) -> _Result:
     if _group is None:
         return function()
     found: list[Any] = [None, None]  # the result, and an error
+    key = f"deeprc/computed/{next(_group.n_computed)}"
     if is_main():
         with _alone(_group):
             try:
@@ -173,6 +180,10 @@ def compute_once(function: Callable[[], _Result]) -> _Result:
             except (InputError, OSError, MemoryError) as error:
                 found[1] = error
     with _naming_lost_ranks():
+        if is_main():
+            _group.store.set(key, "")
+        while not _group.store.check([key]):  # in Python, which notices signals, and without the limit of a broadcast
+            time.sleep(_LOOK_SECONDS)
         dist.broadcast_object_list(found, src=0)
     if found[1] is not None:
         raise found[1]
