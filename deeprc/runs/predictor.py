@@ -5,7 +5,7 @@ Letters: B repertoires, T outputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -50,16 +50,14 @@ class Predictor(Protocol):
         """Return the part of the split that each repertoire was in in training, or "new", (B,)."""
 
 
-def predict(predictor: Predictor, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> pd.DataFrame:
+def predict(predictor: Predictor, dataset: RepertoireDataset) -> pd.DataFrame:
     """Return the predictions as a table, see `predictions_table`; parameters as those of `Model.outputs`."""
     model = predictor.model
-    found, known = model.outputs(dataset, positions), model.labels(dataset)
+    found, known = model.outputs(dataset), model.labels(dataset)
     return predictions_table(dataset.repertoire_ids, predictor.split_of(dataset), found, known, model.tasks)
 
 
-def evaluate(
-    predictor: Predictor, dataset: RepertoireDataset, positions: Iterable[int] | None = None
-) -> dict[str, Any]:
+def evaluate(predictor: Predictor, dataset: RepertoireDataset) -> dict[str, Any]:
     """Return metrics by split ("train", "validation", "test", "new") and target, see `task_metrics`.
 
     Parameters are those of `Model.outputs`.
@@ -77,7 +75,7 @@ def evaluate(
         )
     column = subject_column(dataset.metadata, predictor.group_by)
     donors = None if column is None else people(dataset.metadata, column)
-    return metrics_by_split(model.outputs(dataset, positions), known, predictor.split_of(dataset), model.tasks, donors)
+    return metrics_by_split(model.outputs(dataset), known, predictor.split_of(dataset), model.tasks, donors)
 
 
 def metrics_by_split(
