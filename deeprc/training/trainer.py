@@ -55,6 +55,8 @@ SAVE_SECONDS = 60.0
 MAX_WEIGHTS = 500_000_000
 """Largest number of weights of a network; training keeps about six numbers of 32 bits for each."""
 
+_UPDATES_AHEAD = 2  # whose sequences are read from the disk, if they are not in memory
+
 # streams of randomness derived from one seed
 _EPOCHS, _SAMPLES, _NOISE, _START, _VALIDATION, _AUGMENTATION, _MOTIFS = range(7)
 
@@ -314,6 +316,7 @@ class Trainer:
         settings, collator = self.config.training, self._batches
         positions = self._positions(update)
         at, keys = (torch.from_numpy(values).to(collator.device) for values in (positions, self._keys(update)))
+        collator.expect(self._positions(update + _UPDATES_AHEAD))
         batch = collator.draw(at, settings.n_sequences or int(collator.dataset.n_sequences.max()), keys)
         rng = _generator(self.seed, _AUGMENTATION, update)
         if settings.shuffle_negatives:
