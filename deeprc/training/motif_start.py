@@ -18,6 +18,7 @@ from deeprc.nn.batch import Collator
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC, RunningStandardisation
 from deeprc.outputs import multitask_loss
+from deeprc.progress import track
 from deeprc.tasks import Task
 from deeprc.training.enrichment import EnrichedMotif, MotifLimits, enumerate_kmer_offsets, find_enriched_motifs
 from deeprc.training.fold import Fold
@@ -184,7 +185,8 @@ def _fit_output(
     """
     filled = np.flatnonzero(collator.dataset.n_sequences > 0)  # an empty repertoire tells nothing
     own = filled[ranks.share_by_size(collator.dataset.n_sequences[filled])]
-    pooled = ranks.gather([mean for mean, _ in Inference(network, collator, top_fraction).pooled(own.tolist())])
+    averages = track(Inference(network, collator, top_fraction).pooled(own.tolist()), "start of the network", len(own))
+    pooled = ranks.gather([mean for mean, _ in averages])
     representation = torch.stack(pooled).flatten(start_dim=1)  # (B, H, S) -> (B, H * S) float64
     moments = RunningStandardisation(representation.shape[1]).double()
     moments.start(representation)
