@@ -46,16 +46,20 @@ def alone(cohort: RepertoireDataset) -> dict[str, dict[str, Tensor]]:
 
 
 @pytest.fixture(scope="module")
-def together(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    """Where two and three ranks have written what they trained; the three continue what one and two began."""
-    folders = {n: tmp_path_factory.mktemp("ranks") / str(n) for n in (1, 2, 3)}
-    for folder in folders.values():
-        folder.mkdir()
-    checkpoints = {n: folder / "last.safetensors" for n, folder in folders.items()}
-    interrupt(cohort, checkpoints[1])
-    start(2, cohort.container.path, folders[2])
-    start(3, cohort.container.path, folders[3], checkpoints[1], checkpoints[2])
-    return folders
+def two(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which two ranks have written what they trained."""
+    folder = tmp_path_factory.mktemp("two")
+    start(2, cohort.container.path, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def three(cohort: RepertoireDataset, two: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of three ranks, which also continued what one process and two ranks began."""
+    folder, one = tmp_path_factory.mktemp("three"), tmp_path_factory.mktemp("one")
+    interrupt(cohort, one / "last.safetensors")
+    start(3, cohort.container.path, folder, one / "last.safetensors", two / "last.safetensors")
+    return folder
 
 
 def assert_close(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
@@ -64,12 +68,15 @@ def assert_close(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
         torch.testing.assert_close(found[name], tensor, atol=2e-5, rtol=2e-4, msg=partial("{}: {}".format, name))
 
 
-@pytest.mark.parametrize("n", [2, 3])
 @pytest.mark.parametrize("name", OPTIONS)
-def test_ranks_train_what_one_process_trains(
-    alone: dict[str, dict[str, Tensor]], together: dict[int, Path], name: str, n: int
-) -> None:
-    assert_close(load_file(together[n] / f"{name}.safetensors"), alone[name])
+def test_two_ranks_train_what_one_process_trains(alone: dict[str, dict[str, Tensor]], two: Path, name: str) -> None:
+    assert_close(load_file(two / f"{name}.safetensors"), alone[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPTIONS)
+def test_three_ranks_train_what_one_process_trains(alone: dict[str, dict[str, Tensor]], three: Path, name: str) -> None:
+    assert_close(load_file(three / f"{name}.safetensors"), alone[name])
 
 
 def test_some_share_has_no_label_of_a_target(cohort: RepertoireDataset) -> None:
@@ -81,17 +88,16 @@ def test_some_share_has_no_label_of_a_target(cohort: RepertoireDataset) -> None:
     assert (first & second).any()
 
 
-@pytest.mark.parametrize("n", [1, 2])
-def test_another_number_of_ranks_may_continue(
-    alone: dict[str, dict[str, Tensor]], together: dict[int, Path], n: int
-) -> None:
-    assert_close(load_file(together[3] / f"resumed from {n}.safetensors"), alone["missing labels"])
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [0, 1])
+def test_another_number_of_ranks_may_continue(alone: dict[str, dict[str, Tensor]], three: Path, n: int) -> None:
+    assert_close(load_file(three / f"resumed {n}.safetensors"), alone["missing labels"])
 
 
 def test_one_process_continues_what_ranks_began(
-    cohort: RepertoireDataset, alone: dict[str, dict[str, Tensor]], together: dict[int, Path]
+    cohort: RepertoireDataset, alone: dict[str, dict[str, Tensor]], two: Path
 ) -> None:
-    resumed = make(cohort, OPTIONS["missing labels"], together[3] / "last.safetensors")
+    resumed = make(cohort, OPTIONS["missing labels"], two / "last.safetensors")
     assert resumed.state.update == 10
     assert_close(finish(resumed, cohort), alone["missing labels"])
 

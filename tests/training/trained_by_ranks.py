@@ -103,10 +103,10 @@ def main(container: str, output: str, *checkpoints: str) -> None:
 
     with ranks.joined():
         train_all(dataset, keep)
-        for checkpoint in map(Path, checkpoints):
+        for n, checkpoint in enumerate(map(Path, checkpoints)):
             resumed = make(dataset, OPTIONS["missing labels"], checkpoint)
             assert resumed.state.update == 10
-            keep(f"resumed from {checkpoint.parent.name}", finish(resumed, dataset))
+            keep(f"resumed {n}", finish(resumed, dataset))
         interrupt(dataset, folder / "last.safetensors")
 
 
