@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -56,9 +57,10 @@ def two(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture(scope="module")
 def three(cohort: RepertoireDataset, two: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of three ranks, which also continued what one process and two ranks began."""
-    folder, one = tmp_path_factory.mktemp("three"), tmp_path_factory.mktemp("one")
-    interrupt(cohort, one / "last.safetensors")
-    start(3, cohort.container.path, folder, one / "last.safetensors", two / "last.safetensors")
+    folder = tmp_path_factory.mktemp("three")
+    interrupt(cohort, folder / "of one.safetensors")
+    shutil.copy(two / "last.safetensors", folder / "of two.safetensors")
+    start(3, cohort.container.path, folder, folder / "of one.safetensors", folder / "of two.safetensors")
     return folder
 
 
