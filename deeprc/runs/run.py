@@ -13,7 +13,7 @@ import logging
 import os
 import platform
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.splits import NEW, SPLITS, Split
 from deeprc.evaluation.stored_tables import read_clones, read_history, read_seeds
 from deeprc.files import write_atomically, write_text
+from deeprc.progress import track
 from deeprc.runs import predictor
 from deeprc.runs.run_text import describe_run
 from deeprc.tasks import Task
@@ -240,7 +241,7 @@ class Run:
         """
         split = {i: name for name in SPLITS for i in self.splits[name]}
         found, strangers = [], 0
-        for repertoire in dataset:
+        for repertoire in track(dataset, "recognising repertoires", len(dataset)):
             known = split.get(repertoire.repertoire_id, NEW)
             if known != NEW and self.digests[repertoire.repertoire_id] != repertoire.digest():
                 known, strangers = NEW, strangers + 1
@@ -253,13 +254,13 @@ class Run:
             )
         return found
 
-    def predict(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> pd.DataFrame:
+    def predict(self, dataset: RepertoireDataset) -> pd.DataFrame:
         """Return the predictions as a table; see `deeprc.runs.predictor.predict`."""
-        return predictor.predict(self, dataset, positions)
+        return predictor.predict(self, dataset)
 
-    def evaluate(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> dict[str, Any]:
+    def evaluate(self, dataset: RepertoireDataset) -> dict[str, Any]:
         """Return metrics by split and target; see `deeprc.runs.predictor.evaluate`."""
-        return predictor.evaluate(self, dataset, positions)
+        return predictor.evaluate(self, dataset)
 
 
 def load_run(path: str | os.PathLike[str], *, device: str = "auto") -> Run:
