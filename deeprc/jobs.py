@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 import signal
 import socket
 import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -191,11 +192,12 @@ class _Processes:
 
     def __init__(self, n: int) -> None:
         from joblib.externals.loky import get_reusable_executor
+        from joblib.externals.loky.process_executor import TerminatedWorkerError
 
         # of workers that loky renews because they have grown, as they do with the first job that needs torch
         warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
         threads = str(max(1, (os.cpu_count() or 1) // n))
-        self._n = n
+        self._n, self._killed = n, TerminatedWorkerError
         self._executor: Executor = get_reusable_executor(
             n,
             env={f"{name}_NUM_THREADS": threads for name in _THREADS},
@@ -207,15 +209,16 @@ class _Processes:
     def submit(self, function: Callable[[Any], Any], job: Any) -> Future[Any]:
         try:
             return self._executor.submit(function, job)
-        except BrokenExecutor as error:
+        except self._killed as error:
             raise self._lost() from error
 
     def capacity(self) -> int:
         return _AHEAD * self._n
 
     def check(self, future: Future[Any]) -> None:
-        if isinstance(future.exception(), BrokenExecutor):
-            raise self._lost() from future.exception()
+        error = future.exception()
+        if isinstance(error, self._killed):
+            raise self._lost() from error
 
     def close(self, has_ended: bool) -> None:
         if not has_ended:
@@ -240,14 +243,17 @@ class _Cluster:
         self._executor = self._client.get_executor(pure=False)
 
     def submit(self, function: Callable[[Any], Any], job: Any) -> Future[Any]:
-        future: Future[Any] = self._executor.submit(_run_there, function, job, package_version("deeprc"))
+        from cloudpickle import dumps
+
+        # A task that a worker cannot unpickle ends the worker; every worker can unpickle this one.
+        future: Future[Any] = self._executor.submit(pickle.loads, dumps(_Call(function, job)))
         return future
 
     def capacity(self) -> int:
         try:
             if self._client.status != "running":
                 raise self._lost()
-            n_threads = sum(self._client.nthreads().values())
+            n_threads = int(sum(self._client.nthreads().values()))
         except OSError as error:
             raise self._lost() from error
         if not n_threads and not self._has_waited:
@@ -258,6 +264,10 @@ class _Cluster:
     def check(self, future: Future[Any]) -> None:
         if future.cancelled():
             raise self._lost()
+        error = future.exception()
+        if isinstance(error, ModuleNotFoundError):
+            message = f"`scheduler={self._address}`: a worker has no module {error.name!r}, which is installed here"
+            raise _Lost(message) from error
 
     def close(self, has_ended: bool) -> None:
         if not has_ended:
@@ -266,6 +276,16 @@ class _Cluster:
 
     def _lost(self) -> _Lost:
         return _Lost(f"`scheduler={self._address}`: the connection was lost")
+
+
+class _Call:
+    """A job as a call that takes place where this object is unpickled, and gives the result in its place."""
+
+    def __init__(self, function: Callable[[Any], Any], job: Any) -> None:
+        self._function, self._job = function, job
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return _run_there, (self._function, self._job, package_version("deeprc"))
 
 
 def _run_there(function: Callable[[_Job], _Result], job: _Job, version: str) -> _Result:

@@ -9,6 +9,7 @@ import click
 
 from deeprc.cli.progress import file_bar
 from deeprc.cli.reading import reading_options
+from deeprc.cli.scheduler import scheduler_option
 from deeprc.datasets.options import ReadingOptions
 
 __all__ = ["preprocess"]
@@ -30,6 +31,7 @@ __all__ = ["preprocess"]
     help="Leave out files that cannot be read, with a warning.  [default: they are an error]",
 )
 @click.option("--jobs", type=int, help="Number of worker processes.  [default: one per core, fewer for few files]")
+@scheduler_option
 def preprocess(
     sources: tuple[Path, ...],
     metadata: Path,
@@ -37,6 +39,7 @@ def preprocess(
     reading: Callable[[], ReadingOptions],
     skip_bad_files: bool,
     jobs: int | None,
+    scheduler: str | None,
 ) -> None:
     """Read repertoire files and write them, in the order of the metadata sheet, to one container.
 
@@ -53,7 +56,14 @@ def preprocess(
 
     with file_bar() as show:
         report = preprocess_cohort(
-            sources, metadata, output, options=reading(), skip_bad_files=skip_bad_files, jobs=jobs, progress=show
+            sources,
+            metadata,
+            output,
+            options=reading(),
+            skip_bad_files=skip_bad_files,
+            jobs=jobs,
+            scheduler=scheduler,
+            progress=show,
         )
     click.echo(report.to_text())
     click.echo(f"wrote {output}")
