@@ -102,13 +102,23 @@ def _plan_passes(sizes: Sequence[int], max_size: int) -> list[list[int]]:
     return passes
 
 
-def weigh_by_size(n_counted: Codes, sizes: Codes) -> Floats:
+def weigh_by_size(n_counted: Codes, sizes: Codes, donors: Codes) -> Floats:
     """Return the weights of frequencies among `n_counted` sequences in repertoires of these sizes, (B,).
 
     A frequency varies by chance, the more the fewer sequences there are, and between people, however many sequences
-    there are. The weights follow from a variance of 1/n + 1/m, where m is the median size, so that neither part rules.
+    there are. The weight of a donor follows from a variance of 1/n + 1/m, where n is the number of sequences of the
+    donor and m the median of these numbers, so that neither part rules. The repertoires of a donor share this weight in
+    proportion to their sequences: it does not grow with the number of repertoires.
+
+    Parameters
+    ----------
+    n_counted, sizes
+        The numbers of sequences that count, and of all sequences, (B,).
+    donors
+        Index of each repertoire's donor, (B,).
     """
-    return np.asarray(n_counted / (n_counted + np.median(sizes)))
+    of_donor = np.bincount(donors, n_counted)
+    return np.asarray(n_counted / (of_donor[donors] + np.median(np.bincount(donors, sizes))))
 
 
 def standardise(columns: Floats, weights: Floats) -> Floats:

@@ -238,16 +238,15 @@ class Trainer:
 
     def _find_motifs(self) -> list[EnrichedMotif]:
         seed = int(_generator(self.seed, _MOTIFS).integers(2**62))
-        motifs = find_start_motifs(self.config, self.tasks, self.train.dataset, self.train.labels, seed=seed)
+        motifs = find_start_motifs(self.config, self.tasks, self.train, seed=seed)
         if any(motif.p_value > LEVEL for motif in motifs):
-            found, (elsewhere, labels) = motifs, (self.validation.dataset, self.validation.labels)
-            motifs = confirm_motifs(found, elsewhere, labels, self.tasks, seed=seed)
+            found, motifs = motifs, confirm_motifs(motifs, self.validation, self.tasks, seed=seed)
             refused = [motif for motif in found if motif not in motifs]
             if refused:
                 names = ", ".join(motif.pattern for motif in refused)
                 logger.info("not used, since doubtful and not confirmed by the validation repertoires: %s", names)
         self.state.seeds = [asdict(motif) for motif in motifs]
-        logger.info("%s", describe_start(motifs, self.train.labels, self.config.network.n_kernels))
+        logger.info("%s", describe_start(motifs, self.train, self.config.network.n_kernels))
         return motifs
 
     def _evaluate_if_due(self, seconds: float) -> None:
