@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from deeprc.cli.progress import file_bar
+from deeprc.cli.progress import counting
 from deeprc.cli.reading import reading_options
 from deeprc.cli.scheduler import scheduler_option
 from deeprc.datasets.options import ReadingOptions
@@ -54,7 +54,7 @@ def preprocess(
     """
     from deeprc.datasets.preprocessing import preprocess as preprocess_cohort
 
-    with file_bar() as show:
+    with counting("preprocessing files") as show:
         report = preprocess_cohort(
             sources,
             metadata,

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import click
 from click.core import ParameterSource
 
-from deeprc.cli.progress import training_bar
+from deeprc.cli.progress import evaluation_lines
 from deeprc.cli.scheduler import scheduler_option
 from deeprc.cli.settings import help_sections
 from deeprc.cli.tables import caution_lines, mean_lines, metrics_lines
@@ -171,11 +171,9 @@ def train(
             raise InputError(
                 "--resume continues a run as it was started; it takes a CONTAINER that has moved and --logger, no more"
             )
-        with (
-            _say_how_to_resume(resume),
-            training_bar(read_settings(Path(resume)).config.training.n_updates) as progress,
-        ):
-            run = resume_run(resume, cohort=container, logger=logger, progress=progress)
+        n_updates = read_settings(Path(resume)).config.training.n_updates
+        with _say_how_to_resume(resume):
+            run = resume_run(resume, cohort=container, logger=logger, progress=evaluation_lines(n_updates))
     else:
         if container is None or output is None:
             raise InputError("expected a CONTAINER and --output FOLDER (or --resume RUN)")
@@ -189,17 +187,17 @@ def train(
             "seed": seed,
             "device": device,
             "logger": logger,
+            "progress": evaluation_lines(settings.training.n_updates),
         }
         if len(splits) > 1:
             with _say_how_to_resume(output, several=True):
-                show = lambda: training_bar(settings.training.n_updates)  # noqa: E731
-                runs = train_runs(container, output, splits, **common, scheduler=scheduler, progress=show)
+                runs = train_runs(container, output, splits, scheduler=scheduler, **common)
             _show_several(runs)
             return
         if scheduler is not None:
             raise InputError("--scheduler trains several runs at a time: give --fold all or --validation-fold all")
-        with _say_how_to_resume(output), training_bar(settings.training.n_updates) as progress:
-            run = train_run(container, output, split=splits[""], progress=progress, **common)
+        with _say_how_to_resume(output):
+            run = train_run(container, output, split=splits[""], **common)
     seeds = read_seeds(run.path / "seeds.tsv")
     if len(seeds):
         doubtful = " (doubtful, confirmed by the validation fold)"

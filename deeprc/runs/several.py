@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,13 +21,11 @@ from deeprc.errors import InputError
 from deeprc.evaluation.splits import SplitOptions
 from deeprc.files import check_new_folder
 from deeprc.jobs import HERE, Workers, check_scheduler, result_of, run_jobs
+from deeprc.progress import open_step
 from deeprc.runs.experiment import Progress, resume_run, train_run
 from deeprc.runs.run import read_settings
 
 __all__ = ["name_splits", "train_runs"]
-
-ProgressContext = Callable[[], AbstractContextManager[Progress | None]]
-"""Makes a context for one run; it gives what `train_run` takes as `progress`."""
 
 _logger = logging.getLogger(__name__)
 
@@ -92,7 +90,7 @@ def train_runs(
     device: str = "auto",
     logger: str | None = None,
     scheduler: str | None = None,
-    progress: ProgressContext = nullcontext,
+    progress: Progress | None = None,
 ) -> list[Path]:
     """Train a run for each split and return the run directories, which are in one folder.
 
@@ -107,7 +105,7 @@ def train_runs(
     scheduler
         The address of a Dask scheduler, whose workers train the runs; None: here, one after the other.
     progress
-        Shows the training of each run that is trained here.
+        As that of `train_run`, for each run that is trained here.
 
     Raises
     ------
@@ -121,12 +119,14 @@ def train_runs(
     common = (Path(cohort).absolute(), given, config or load_config())
     jobs = [_Training(name, folder / name, *common, split, seed, device, logger) for name, split in splits.items()]
     _check_folder(Path(output), jobs)
-    if scheduler is not None:
-        progress = nullcontext
     failures = []
-    workers = HERE if scheduler is None else Workers(scheduler=scheduler)
-    with closing(run_jobs(partial(_train, progress), jobs, workers, hint="the same call continues")) as ended:
+    workers, shown = (HERE, progress) if scheduler is None else (Workers(scheduler=scheduler), None)
+    with (
+        open_step("runs", len(jobs)) as step,
+        closing(run_jobs(partial(_train, shown), jobs, workers, hint="the same call continues")) as ended,
+    ):
         for n_done, (job, future) in enumerate(ended, start=1):
+            step.advance()
             failure = _failure(future, job.name)
             if failure is None:
                 _logger.info("%s has ended (%d of %d runs)", job.name, n_done, len(jobs))
@@ -172,22 +172,21 @@ def _is_same(begun: Config, given: Config) -> bool:
     return begun == given
 
 
-def _train(progress: ProgressContext, job: _Training) -> None:
+def _train(progress: Progress | None, job: _Training) -> None:
     """Train a run, continue it, or leave it as it is if it has ended."""
     if (job.folder / "metrics.json").exists():
         return
-    with progress() as shown:
-        if (job.folder / "config.yaml").exists():
-            resume_run(job.folder, logger=job.logger, progress=shown)
-            return
-        train_run(
-            job.cohort,
-            job.folder,
-            targets=job.targets,
-            config=job.config,
-            split=job.split,
-            seed=job.seed,
-            device=job.device,
-            logger=job.logger,
-            progress=shown,
-        )
+    if (job.folder / "config.yaml").exists():
+        resume_run(job.folder, logger=job.logger, progress=progress)
+        return
+    train_run(
+        job.cohort,
+        job.folder,
+        targets=job.targets,
+        config=job.config,
+        split=job.split,
+        seed=job.seed,
+        device=job.device,
+        logger=job.logger,
+        progress=progress,
+    )

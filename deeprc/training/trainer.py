@@ -32,6 +32,7 @@ from deeprc.nn.network import DeepRC
 from deeprc.nn.readings import ReadingScores
 from deeprc.nn.sampling import draw_rows
 from deeprc.outputs import multitask_loss
+from deeprc.progress import open_step
 from deeprc.readings.fit import attach_described_readings, describe_readings
 from deeprc.tasks import Task
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
@@ -53,6 +54,8 @@ SAVE_SECONDS = 60.0
 
 MAX_WEIGHTS = 500_000_000
 """Largest number of weights of a network; training keeps about six numbers of 32 bits for each."""
+
+_UPDATES_AHEAD = 2  # whose sequences are read from the disk, if they are not in memory
 
 # streams of randomness derived from one seed
 _EPOCHS, _SAMPLES, _NOISE, _START, _VALIDATION, _AUGMENTATION, _MOTIFS = range(7)
@@ -182,18 +185,26 @@ class Trainer:
         if (self.state.seeds or self.state.readings) and not self.state.history:
             self._evaluate(time.monotonic() - started)  # no update may be better than the start
         update = self.updates()
-        while not self.state.finished:
-            self.network.train()
-            loss = update(self.state.update)
-            self.state.update += 1
-            self._losses.append(loss)
-            self._evaluate_if_due(time.monotonic() - started)
-            if progress is not None:
-                progress(self.state, loss)
+        with open_step("training", self.config.training.n_updates, done=self.state.update) as step:
+            while not self.state.finished:
+                self.network.train()
+                loss = update(self.state.update)
+                self.state.update += 1
+                self._losses.append(loss)
+                self._evaluate_if_due(time.monotonic() - started)
+                step.note = self._describe_last_evaluation()
+                step.advance()
+                if progress is not None:
+                    progress(self.state, loss)
         self.network.load_state_dict(self._best)
         self.network.eval()
         self.step.average.restart()
         return self.state
+
+    def _describe_last_evaluation(self) -> str:
+        last = self.state.history[-1] if self.state.history else {}
+        shown = (name for name in ("validation_loss", "validation_auc") if name in last)
+        return ", ".join(f"{name} {last[name]:.3f}" for name in shown)
 
     @property
     def start_motifs(self) -> list[EnrichedMotif]:
@@ -305,6 +316,7 @@ class Trainer:
         settings, collator = self.config.training, self._batches
         positions = self._positions(update)
         at, keys = (torch.from_numpy(values).to(collator.device) for values in (positions, self._keys(update)))
+        collator.expect(self._positions(update + _UPDATES_AHEAD))
         batch = collator.draw(at, settings.n_sequences or int(collator.dataset.n_sequences.max()), keys)
         rng = _generator(self.seed, _AUGMENTATION, update)
         if settings.shuffle_negatives:

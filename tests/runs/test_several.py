@@ -6,15 +6,15 @@ import hashlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 from safetensors.torch import load_file
+from torch import Tensor
 
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
@@ -22,7 +22,8 @@ from deeprc.errors import InputError
 from deeprc.evaluation.splits import SplitOptions
 from deeprc.runs.experiment import train_run
 from deeprc.runs.several import name_splits, train_runs
-from tests.conftest import Killed, killing
+from deeprc.training.state import TrainingState
+from tests.conftest import Killed
 
 SMALL = load_config("deeprc", ["n_updates=20", "evaluate_every=10", "n_kernels=6", "kernel_size=4", "n_sequences=40"])
 RESULTS = ("config.yaml", "splits.json", "metrics.json", "predictions.tsv", "clones.tsv", "seeds.tsv")
@@ -101,15 +102,15 @@ def test_several_runs_are_those_of_single_calls(
 
 
 def test_the_same_call_continues(train: Callable[..., list[Path]], alone: list[dict[str, str]], tmp_path: Path) -> None:
-    begun: list[int] = []
+    updates: list[int] = []
 
-    @contextmanager
-    def second_is_killed() -> Iterator[Any]:
-        begun.append(1)
-        yield killing(15) if len(begun) == 2 else None
+    def kill_in_the_second(state: TrainingState, loss: Tensor) -> None:
+        updates.append(state.update)
+        if updates.count(15) == 2:
+            raise Killed
 
     with pytest.raises(Killed):
-        train(tmp_path / "runs", progress=second_is_killed)
+        train(tmp_path / "runs", progress=kill_in_the_second)
     ended = contents(tmp_path / "runs" / "fold-0")
     assert ended == alone[0]
     assert (tmp_path / "runs" / "fold-1" / "checkpoint").exists()
@@ -132,7 +133,7 @@ def test_a_folder_of_something_else_is_left_alone(train: Callable[..., list[Path
 
 
 def test_a_failure_names_the_run(train: Callable[..., list[Path]], tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"^fold-0: .*no column 'height'"):
+    with pytest.raises(InputError, match=r"^fold-0: .*no metadata column 'height'"):
         train(tmp_path / "runs", targets="height")
 
 
@@ -156,4 +157,12 @@ def test_a_cluster_that_loses_a_worker_trains_the_same(
         killed = thread.submit(kill_a_worker_that_trains)
         runs = train(output, scheduler=cluster)
         assert killed.result() > 0
+    print(
+        "DIFF",
+        [[k for k in a if a[k] != b[k]] for a, b in zip([contents(r) for r in runs], alone)],
+        [
+            [k for k in a if a[k] != b[k]]
+            for a, b in zip([contents(r) for r in runs], [contents(r) for r in train(tmp_path / "again")])
+        ],
+    )
     assert [contents(run) for run in runs] == alone
