@@ -157,12 +157,4 @@ def test_a_cluster_that_loses_a_worker_trains_the_same(
         killed = thread.submit(kill_a_worker_that_trains)
         runs = train(output, scheduler=cluster)
         assert killed.result() > 0
-    print(
-        "DIFF",
-        [[k for k in a if a[k] != b[k]] for a, b in zip([contents(r) for r in runs], alone)],
-        [
-            [k for k in a if a[k] != b[k]]
-            for a, b in zip([contents(r) for r in runs], [contents(r) for r in train(tmp_path / "again")])
-        ],
-    )
     assert [contents(run) for run in runs] == alone
