@@ -16,6 +16,7 @@ from deeprc.benchmarking.search import Setting, path_parameter, with_setting, wi
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_comparison import midrank_aucs
+from deeprc.progress import track
 
 __all__ = ["CrossFitted", "are_mixed", "cross_fit", "fold_aucs", "measure_units"]
 
@@ -84,7 +85,7 @@ def cross_fit(
         raise InputError("expected at least 2 different training repertoires of each class, and both in each fold")
     path = path_parameter(estimator)
     scores = np.zeros((len(settings), len(y)))
-    for fold in range(n_folds):
+    for fold in track(range(n_folds), "cross-fitting, folds", n_folds):
         inside, outside = fold_of != fold, fold_of == fold
         for rows in _paths(estimator, settings):
             model = with_setting(estimator, without_path(estimator, settings[rows[0]]))
