@@ -23,7 +23,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import kmer_names
 from deeprc.datasets.representations import kmer_matrix
 from deeprc.datasets.sequences import Sequences
-from deeprc.estimators import BinaryClassifier, canonical_order, encode_two_classes, fit_platt_scaling
+from deeprc.estimators import GroupedClassifier, canonical_order, encode_two_classes, fit_platt_scaling
 
 __all__ = ["BurdenTest"]
 
@@ -32,7 +32,7 @@ _N_AT_ONCE = 64  # repertoires whose k-mer counts are in memory at a time
 Feature = Literal["4mer", "sequence"]
 
 
-class BurdenTest(BinaryClassifier):
+class BurdenTest(GroupedClassifier):
     """The number of label-associated 4-mers or sequences that a repertoire carries.
 
     The features with the highest phi coefficients of presence and label are selected on the training repertoires. The
@@ -42,8 +42,8 @@ class BurdenTest(BinaryClassifier):
     carry are considered.
 
     Probabilities come from Platt scaling of cross-fitted scores: the features that score a training repertoire are
-    selected without it. With features that were selected on them, training repertoires have far higher scores than new
-    ones.
+    selected without it, and without the others of its donor, if `fit` gets `groups`. With features that were selected
+    on them, training repertoires have far higher scores than new ones.
 
     Parameters
     ----------
@@ -92,13 +92,13 @@ class BurdenTest(BinaryClassifier):
         burdens: NDArray[np.float64] = widest._burdens(X_new, numbers)
         return burdens
 
-    def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
+    def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_], groups: NDArray[np.int64] | None = None) -> None:
         check_whole_number("n_features", self.n_features)
         order = canonical_order(X, positive.astype(np.int64))
         X, positive = X[order], positive[order]
         self._select(X, positive)
         burden = self._decide(X)
-        folds = inner_folds(X, positive, self.n_folds)
+        folds = inner_folds(X, positive, self.n_folds, None if groups is None else groups[order])
         for fold in range(1 + int(folds.max())) if folds.max() else ():
             held_out = folds == fold
             without = clone(self)

@@ -26,9 +26,11 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import parse_json, to_plain, validate
 from deeprc.errors import InputError
 from deeprc.files import check_regular_file, write_safetensors
+from deeprc.groups import validate_groups
 
 __all__ = [
     "BinaryClassifier",
+    "GroupedClassifier",
     "RepertoireClassifier",
     "RepertoireEstimator",
     "RepertoireRegressor",
@@ -46,6 +48,7 @@ _RENAMED = {"places": "kmer_offsets"}
 """Parameters that had another name when an estimator was saved: people keep these files."""
 _Estimator = TypeVar("_Estimator", bound="RepertoireEstimator")
 _Classifier = TypeVar("_Classifier", bound="RepertoireClassifier")
+_Grouped = TypeVar("_Grouped", bound="GroupedClassifier")
 _Regressor = TypeVar("_Regressor", bound="RepertoireRegressor")
 
 
@@ -145,7 +148,8 @@ class RepertoireEstimator(BaseEstimator):  # type: ignore[misc]
     """Whether `fit` takes `X_validation` and `y_validation` for early stopping."""
 
     uses_groups: ClassVar[bool] = False
-    """Whether `fit` takes the `groups` of X: repertoires with equal values are of one donor."""
+    """Whether `fit` takes the `groups` of X: repertoires with equal values are of one donor. If it also takes
+    `X_validation`, it takes their `groups_validation`, too."""
 
     def check_parameters(self) -> None:
         """Raise InputError if a parameter is wrong for any cohort."""
@@ -251,12 +255,16 @@ class BinaryClassifier(RepertoireClassifier):
             If X and y differ in length, if y does not have two classes, if a label is missing, if a parameter is out of
             range, or if X lacks something that the method needs.
         """
+        self._fit(X, self._start_fit(X, y))
+        return self
+
+    def _start_fit(self, X: RepertoireDataset, y: ArrayLike) -> NDArray[np.bool_]:
+        """Check X and y, set what every fit sets, and return which repertoires are of the second class, (B,)."""
         classes, positive = encode_two_classes(X, y)
         self.check_cohort(X)
         self.classes_ = classes
         self.calibration_ = np.array([1.0, 0.0])
-        self._fit(X, positive)
-        return self
+        return positive
 
     def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
         raise NotImplementedError
@@ -290,6 +298,34 @@ class BinaryClassifier(RepertoireClassifier):
         assert self.path_parameter is not None
         models = (clone(self).set_params(**{self.path_parameter: value}) for value in values)
         return np.array([model.fit(X, y).decision_function(X_new) for model in models]).reshape(len(values), len(X_new))
+
+
+class GroupedClassifier(BinaryClassifier):
+    """A classifier of two classes that divides its training repertoires into folds, which separate no donor's.
+
+    A subclass defines `_fit` with `groups`, from `deeprc.groups.validate_groups`.
+    """
+
+    uses_groups = True
+
+    def fit(self: _Grouped, X: RepertoireDataset, y: ArrayLike, *, groups: ArrayLike | None = None) -> _Grouped:
+        """Learn from the repertoires X, (B,), with labels y, (B,), of two classes.
+
+        Repertoires with equal `groups`, (B,), are of one donor: no inner fold separates them.
+
+        Raises
+        ------
+        TypeError
+            If X is not a `RepertoireDataset`.
+        ValueError
+            As of `BinaryClassifier.fit`; also if there is not one group for each repertoire, or one group only.
+        """
+        positive = self._start_fit(X, y)
+        self._fit(X, positive, validate_groups(X, groups))
+        return self
+
+    def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_], groups: NDArray[np.int64] | None = None) -> None:
+        raise NotImplementedError
 
 
 class RepertoireRegressor(RegressorMixin, RepertoireEstimator):  # type: ignore[misc]

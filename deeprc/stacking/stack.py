@@ -31,11 +31,11 @@ from deeprc.estimators import (
     encode_two_classes,
     validate_dataset,
 )
+from deeprc.groups import validate_groups
 from deeprc.progress import track
 from deeprc.stacking.combination import Combination, fit_combination
 from deeprc.stacking.members import Member, Training, fit_member
 from deeprc.stacking.storage import allowed_members, restore_members, store_members
-from deeprc.training.fold import validate_groups
 
 __all__ = ["MEMBERS", "Stack"]
 
