@@ -72,14 +72,14 @@ class StepRecorder:
         self.told: list[tuple[str, str, float]] = []
         self.steps: list[Step] = []
 
-    def open(self, step: Step) -> None:
+    def begin(self, step: Step) -> None:
         self.told.append(("open", step.name, step.done))
         self.steps.append(step)
 
     def show(self, step: Step) -> None:
         self.told.append(("show", step.name, step.done))
 
-    def close(self, step: Step) -> None:
+    def end(self, step: Step) -> None:
         self.told.append(("close", step.name, step.done))
 
 
@@ -177,6 +177,18 @@ def workers() -> Iterator[None]:
     get_reusable_executor(reuse=True).shutdown(wait=True, kill_workers=True)
     yield
     get_reusable_executor(reuse=True).shutdown(wait=True, kill_workers=True)
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the scheduler of a Dask cluster with two workers, each a process that is renewed when it dies."""
+    distributed = pytest.importorskip("distributed")
+    dask = pytest.importorskip("dask")
+    options = {"threads_per_worker": 1, "processes": True, "memory_limit": 0, "dashboard_address": None}
+    with pytest.MonkeyPatch.context() as patch, dask.config.set({"distributed.comm.timeouts.connect": "120s"}):
+        patch.syspath_prepend(str(TOYS))
+        with distributed.LocalCluster(2, local_directory=tmp_path_factory.mktemp("dask"), **options) as started:
+            yield started.scheduler_address
 
 
 @pytest.fixture(scope="session")
