@@ -33,7 +33,7 @@ _COLUMNS = (
     "brier_base_rate",
     "calibration_error",
 )
-_SEEN = {"train": " (learned from)", "validation": " (used for choosing)"}
+_SEEN = {"train": "it has learned from train", "validation": "it was chosen by validation"}
 
 
 def metrics_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
@@ -42,7 +42,7 @@ def metrics_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str
 
     rows = [
         {
-            "split": f"{side}{_SEEN.get(side, '')}",
+            "split": side,
             "target": target,
             "positive": values.get("positive_class", ""),
             **{name: _text(values[name]) for name in _COLUMNS if name in values},
@@ -59,7 +59,8 @@ def metrics_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str
         for target, values in of.items()
         for each in values.get("controls", [])
     ]
-    parts = [table, *_variation_lines(metrics)]
+    seen = " and ".join(text for side, text in _SEEN.items() if side in metrics)
+    parts = [table, *([f"No test of the model: {seen}."] if seen else []), *_variation_lines(metrics)]
     if controls:
         parts.append("Controls, which read no receptor sequence (difference to the network, p of a paired test):")
         parts.append(pd.DataFrame(controls).fillna("").to_string(index=False))

@@ -79,9 +79,9 @@ def roc_figure(
         auc = f"AUC {float(roc_auc_score(label, score)):.3f}"
         if split in HELD_OUT:
             rows = _rows(predictions, target, "probability")[1]
-            ids = rows.loc[rows["split"] == split, "repertoire_id"]
             numbers: list[NDArray[np.int64]] | None = None
             if donors is not None:
+                ids = rows.loc[rows["split"] == split, "repertoire_id"]
                 numbers = [np.asarray(ids.map(donors), np.int64)]
             found = fold_aucs_interval([label.astype(np.int64)], [score], numbers)
             auc += f" ({found.low:.3f} to {found.high:.3f})"
