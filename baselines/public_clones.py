@@ -80,6 +80,8 @@ class PublicClones(BinaryClassifier):
         Alpha and beta of the first and the second class, (2, 2); (0, 2) if no clone is associated.
     """
 
+    calibrates_itself = True
+
     def __init__(
         self,
         *,

@@ -17,9 +17,9 @@ from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from deeprc.errors import InputError
 from deeprc.files import read_limited
+from deeprc.groups import number_groups
 from deeprc.targets import class_texts, counted_classes
 from deeprc.tasks import Task, labels
-from deeprc.training.fold import number_groups
 
 __all__ = [
     "NEW",

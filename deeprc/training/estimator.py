@@ -27,10 +27,11 @@ from deeprc.estimators import (
     validate_dataset,
     validate_numbers,
 )
+from deeprc.groups import validate_groups
 from deeprc.outputs import activate
 from deeprc.tasks import Task
 from deeprc.training.calibration import calibrate_model, describe_calibration, with_calibration
-from deeprc.training.fold import Fold, validate_groups
+from deeprc.training.fold import Fold
 from deeprc.training.hidden_counts import with_visible_residues
 from deeprc.training.model import TrainedModel, describe_network, load_weights, rebuild_network
 from deeprc.training.trainer import Trainer

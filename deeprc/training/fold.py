@@ -10,38 +10,12 @@ from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
-import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.estimators import canonical_order
 
-__all__ = ["Fold", "number_groups", "validate_groups"]
-
-
-def number_groups(values: ArrayLike) -> NDArray[np.int64]:
-    """Return the number of each repertoire's group, (B,): equal values are one group, each missing one its own."""
-    codes, _ = pd.factorize(np.asarray(values))
-    return np.where(codes < 0, len(codes) + np.arange(len(codes)), codes)
-
-
-def validate_groups(X: RepertoireDataset, groups: ArrayLike | None) -> NDArray[np.int64] | None:
-    """Return the number of each repertoire's group, (B,); None without groups.
-
-    Raises
-    ------
-    ValueError
-        If there is not one value for each repertoire, or only one group.
-    """
-    if groups is None:
-        return None
-    given = np.asarray(groups)
-    if given.shape != (len(X),):
-        raise ValueError(f"groups: expected {len(X)} values, found {given.shape}")
-    numbers = number_groups(given)
-    if len(np.unique(numbers)) < 2:
-        raise ValueError("groups: expected at least two donors, found one")
-    return numbers
+__all__ = ["Fold"]
 
 
 @dataclass(frozen=True)

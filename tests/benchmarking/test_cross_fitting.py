@@ -9,8 +9,9 @@ from sklearn.metrics import roc_auc_score
 from deeprc.baselines.diversity import Diversity
 from deeprc.baselines.public_clones import PublicClones
 from deeprc.baselines.svm import SVM
-from deeprc.benchmarking.cross_fitting import are_mixed, cross_fit, fold_aucs, measure_units
+from deeprc.benchmarking.cross_fitting import are_mixed, cross_fit, fold_aucs
 from deeprc.benchmarking.search import with_setting
+from deeprc.calibration import measure_units
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 
