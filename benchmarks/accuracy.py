@@ -159,8 +159,12 @@ class _Work:
                     click.echo(f"{source.name} seed {source.seed}: 4-mers: {count_kmers(dataset):.1f} s", err=True)
                 for entry, fold in waiting:
                     known[entry.name, fold] = self._measured(entry, source, dataset, fold)
-        rows = [(entry, fold, known[entry.name, fold]) for entry, fold in places]
-        return [{**_place(e, source, fold), "method": e.label, **found} for e, fold, found in rows if found]
+        return [
+            row
+            for entry, fold in places
+            if (found := known[entry.name, fold])
+            for row in _with_members({**_place(entry, source, fold), "method": entry.label, **found})
+        ]
 
     def _known(self, entry: Entry, source: Source, fold: int) -> dict[str, Any] | None:
         return self.results.get(_place(entry, source, fold), entry.key(source, fold, self.device))
@@ -179,6 +183,17 @@ class _Work:
         self.results.put(_place(entry, source, fold), entry.key(source, fold, self.device), outcome)
         click.echo(f"{title}: AUC {outcome['auc']:.4f}, {outcome['seconds']:.1f} s", err=True)
         return outcome
+
+
+def _with_members(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a row of the table and, of a stack, a row for each member."""
+    shared = {name: row[name] for name in ("cohort", "seed", "fold", "n_train", "n_positive", "n_negative")}
+    rows = [row]
+    for name, found in row.get("members", {}).items():
+        title = {"entry": f"{row['entry']}/{name}", "method": f"{row['method']}: {name}"}
+        measured = {key: value for key, value in found.items() if key != "test_auc"}
+        rows.append({**shared, **title, **measured, "validation_auc": found["auc"], "auc": found["test_auc"]})
+    return rows
 
 
 def _place(entry: Entry, source: Source, fold: int) -> dict[str, Any]:

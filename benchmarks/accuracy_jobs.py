@@ -46,7 +46,7 @@ from deeprc.versions import package_version
 
 __all__ = ["JUDGED", "METHODS", "Entry", "Results", "count_kmers", "entries_of", "measure"]
 
-FORMAT, VERSION = "deeprc-accuracy", 3
+FORMAT, VERSION = "deeprc-accuracy", 4
 METHODS: Mapping[str, str | None] = {
     "deeprc": None,
     "ensemble": None,
@@ -290,18 +290,45 @@ def _fitted(
     setting, auc = _chosen(entry.method, X, y, entry.settings)
     estimator = with_setting(entry.method.estimator, setting)
     path = path_parameter(estimator)
-    if path is None or can_rank(estimator):
-        takes_groups = source.groups is not None and getattr(estimator, "uses_groups", False)
-        donors = {"groups": source.groups[rows]} if takes_groups else {}
-        scores = estimator.fit(X, y, **donors).decision_function(X_test)
-    else:  # without the calibration of probabilities, which the AUC does not need
+    if path is not None and not can_rank(estimator):  # without the calibration of probabilities, which is not needed
         scores = estimator.decision_path(X, y, X_test, [estimator.get_params()[path]])[0]
-    found = {"validation_auc": auc, "setting": setting, "seconds": time.perf_counter() - started}
+        return np.asarray(scores, np.float64), _how_it_went(started, setting, auc)
+    takes_groups = source.groups is not None and getattr(estimator, "uses_groups", False)
+    estimator.fit(X, y, **({"groups": source.groups[rows]} if takes_groups else {}))
+    found = _how_it_went(started, setting, auc)
     if isinstance(estimator, Stack):
-        found |= {"validation_auc": estimator.auc_, "members": estimator.member_table().to_dict("index")}
-        found |= _judged(source, split, np.asarray(scores))
+        found["validation_auc"] = estimator.auc_
+        scores, of_stack = _judge_stack(estimator, source, dataset, split)
+        return scores, {**found, **of_stack}
+    scores = estimator.decision_function(X_test)
     ranking = measure_ranking(estimator, source, X, y == 1) if can_rank(estimator) else {}
     return np.asarray(scores, np.float64), {**found, **ranking}
+
+
+def _how_it_went(started: float, setting: Setting, auc: float | None) -> Outcome:
+    return {"validation_auc": auc, "setting": setting, "seconds": time.perf_counter() - started}
+
+
+def _judge_stack(
+    stack: Stack, source: Source, dataset: RepertoireDataset, split: Split
+) -> tuple[NDArray[np.float64], Outcome]:
+    """Return the scores of the test side by a stack, (B,), and what is said of it and of each of its members.
+
+    `members` has, for each, its row in `Stack.member_table`, its AUC on the test side (`test_auc`) and, if it ranks
+    sequences, what `measure_ranking` says. Of DeepRC the networks of all folds predict together, and the first ranks.
+    """
+    rows = _learned_rows(source, split)
+    X, positive = dataset[rows], source.labels[rows, 0] == 1
+    member_scores = stack.member_scores(dataset[split.test]).to_numpy()  # (B, M)
+    log_odds = stack.combination_.log_odds(member_scores)
+    aucs = midrank_aucs(source.labels[split.test, 0].astype(np.int64), member_scores.T)
+    described: dict[str, Outcome] = stack.member_table().to_dict("index")
+    for (member, _), auc in zip(stack.shares(), aucs.tolist(), strict=True):
+        model = member.models[0]
+        ranking = measure_ranking(model, source, X, positive) if can_rank(model) else {}
+        described[member.name] |= {"test_auc": auc, **ranking}
+    found = {"members": described, **_judged(source, split, log_odds), **measure_ranking(stack, source, X, positive)}
+    return np.asarray(log_odds, np.float64), found
 
 
 def _learned_rows(source: Source, split: Split) -> NDArray[np.int64]:

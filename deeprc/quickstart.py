@@ -117,4 +117,4 @@ def _best_sequences(run: Run, container: Path, table: Path) -> pd.DataFrame:
     dataset = open_dataset(container)
     write_attention(table, iterate_attention(run.model, dataset, top=TOP))
     test = [i for i, side in enumerate(run.split_of(dataset)) if side == "test"]
-    return best_sequences(iterate_attention(run.model, dataset, test), TOP, Ranking("contribution"))
+    return best_sequences(iterate_attention(run.model, dataset[test]), TOP, Ranking("contribution"))

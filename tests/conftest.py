@@ -28,6 +28,7 @@ from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import Sequences
+from deeprc.progress import Step, reporting
 from deeprc.training.enrichment import EnrichedMotif
 from deeprc.training.state import TrainingState
 
@@ -62,6 +63,32 @@ def killing(update: int) -> Callable[[TrainingState, Tensor], None]:
             raise Killed
 
     return kill
+
+
+class StepRecorder:
+    """A reporter that notes what it is told about steps."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str, float]] = []
+        self.steps: list[Step] = []
+
+    def open(self, step: Step) -> None:
+        self.told.append(("open", step.name, step.done))
+        self.steps.append(step)
+
+    def show(self, step: Step) -> None:
+        self.told.append(("show", step.name, step.done))
+
+    def close(self, step: Step) -> None:
+        self.told.append(("close", step.name, step.done))
+
+
+@pytest.fixture
+def recorder() -> Iterator[StepRecorder]:
+    """What is told about the steps of the test."""
+    recorder = StepRecorder()
+    with reporting(recorder):
+        yield recorder
 
 
 def motif(pattern: str, sign: float = 1.0, output: int = 0, p_value: float = 0.01) -> EnrichedMotif:

@@ -165,6 +165,19 @@ def test_every_method_that_ranks_sequences_is_measured(call: Call) -> None:
         assert jobs.loc[ranked, measure].between(0, 1).all()
 
 
+def test_the_members_of_a_stack_have_rows_of_their_own(accuracy: Any) -> None:
+    place = {"cohort": "one", "seed": 3, "fold": 2, "n_train": 60, "n_positive": 9, "n_negative": 11}
+    found = {"auc": 0.8, "weight": 0.5, "share": 0.75, "test_auc": 0.7, "precision_at_true": 0.25}
+    row = {**place, "entry": "stack", "method": "Stack", "auc": 0.9, "members": {"boosted": found}}
+    whole, member = accuracy._with_members(row)
+    assert whole == row
+    assert {name: member[name] for name in place} == place
+    assert (member["entry"], member["method"]) == ("stack/boosted", "Stack: boosted")
+    assert (member["auc"], member["validation_auc"]) == (0.7, 0.8)
+    assert (member["weight"], member["share"], member["precision_at_true"]) == (0.5, 0.75, 0.25)
+    assert accuracy._with_members({**place, "entry": "svm", "auc": 0.6}) == [{**place, "entry": "svm", "auc": 0.6}]
+
+
 def test_the_true_sequences_are_those_of_the_positive_class(call: Call, tmp_path: Path) -> None:
     signals = (
         "signals=[{name: own, motifs: [WHWH], witness_rate: 0.1}, "

@@ -21,10 +21,11 @@ TIMES = COMMON | {"ours_ms", "dense_ms", "million_sequences_per_s"}
         ("inference", [], TIMES | {"top_fraction"}, "copy"),
         ("memory", ["--rows", "3000"], COMMON | {"case", "ours_mb", "dense_mb"}, "preprocess_bytes_per_row"),
         ("whole_repertoires", [], COMMON | {"choice", "seconds", "mb"}, "rows"),
+        ("larger_than_memory", ["--repertoires", "16"], COMMON | {"way", "ms", "cpu_ratio", "mb_read"}, "rows"),
     ],
 )
 def test_it_prints_a_table_and_a_json_line(name: str, options: list[str], columns: set[str], limit: str) -> None:
-    if name in ("memory", "whole_repertoires") and not Path("/proc/self/clear_refs").exists():
+    if name in ("memory", "whole_repertoires", "larger_than_memory") and not Path("/proc/self/clear_refs").exists():
         pytest.skip("needs Linux")
     brief = [] if name == "memory" else ["--seconds", "0.05"]
     command = [sys.executable, str(FOLDER / f"{name}.py"), "--device", "cpu", "--kernels", "8", "--sequences", "2000"]

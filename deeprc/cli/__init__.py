@@ -15,8 +15,10 @@ import click
 
 from deeprc.caches import prepare_caches
 from deeprc.cli.flags import COMMANDS, MessageFormatter, load_command, name_flags
+from deeprc.cli.progress import Bars, LineHandler
 from deeprc.cli.signals import ending_by_signals
 from deeprc.errors import InputError, showing_parameters
+from deeprc.progress import reporting
 
 __all__ = ["main", "prepare_process"]
 
@@ -81,7 +83,9 @@ def _cli(ctx: click.Context, debug: bool) -> None:
     """
     ctx.obj = {"debug": debug}
     ctx.with_resource(showing_parameters(name_flags))
-    handler = logging.StreamHandler(sys.stderr)
+    if sys.stderr.isatty():
+        ctx.with_resource(reporting(Bars()))
+    handler = LineHandler(sys.stderr)
     handler.setFormatter(MessageFormatter("%(levelname)s: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from deeprc.cli.progress import bar
 from deeprc.cli.tables import head_lines
 
 __all__ = ["attention"]
@@ -88,7 +87,7 @@ def attention(
     dataset = open_dataset(container)
     if repertoires:
         dataset = dataset.select(list(dict.fromkeys(repertoires)))
-    tables = iterate_attention(model, dataset, bar(range(len(dataset)), "repertoire"), top=top, ranking=ranking)
+    tables = iterate_attention(model, dataset, top=top, ranking=ranking)
     written = write_attention(output, tables, max_sequences=top_overall, ranking=ranking)
     for line in head_lines(written.heads):
         click.echo(line)

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
-from tqdm import tqdm
+
+from deeprc.cli.progress import counting
 
 __all__ = ["benchmark"]
-
-_LINE_SECONDS = 30.0
-_BAR = "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} jobs, {elapsed}{postfix}"
 
 
 def _list(context: click.Context, _: click.Parameter, value: bool) -> None:
@@ -109,7 +104,7 @@ def benchmark(
     n_folds = int(folds) if re.fullmatch("[+-]?[0-9]+", folds) else folds
     options = BenchmarkOptions(folds=n_folds, jobs=jobs or os.cpu_count() or 1, **others)
     try:
-        with _progress() as progress:
+        with counting("jobs of the benchmark") as progress:
             result = compare(
                 container,
                 target=target,
@@ -127,36 +122,3 @@ def benchmark(
     click.echo(f"Wrote {output}")
     if result.failures:
         sys.exit(1)
-
-
-@contextmanager
-def _progress() -> Iterator[Any]:
-    """Yield a callback that shows the number of ended jobs and the time left: a bar on a terminal, else lines."""
-    terminal = sys.stderr.isatty()
-    bar: tqdm[Any] | None = None
-    said = time.monotonic()
-
-    def report(done: int, total: int, left: float | None) -> None:
-        nonlocal bar, said
-        text = "" if left is None else f"about {_duration(left)} left"
-        if terminal:
-            if bar is None:
-                bar = tqdm(total=total, unit="job", bar_format=_BAR)
-            bar.n = done
-            bar.set_postfix_str(text)
-        elif time.monotonic() - said > _LINE_SECONDS:
-            said = time.monotonic()
-            click.echo(f"{done}/{total} jobs" + (f", {text}" if text else ""), err=True)
-
-    try:
-        yield report
-    finally:
-        if bar is not None:
-            bar.close()
-
-
-def _duration(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    if seconds < 90:
-        return f"{round(seconds)} s"
-    return f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"

@@ -6,7 +6,6 @@ import json
 
 import click
 
-from deeprc.cli.progress import bar
 from deeprc.cli.tables import caution_lines, metrics_lines
 
 __all__ = ["evaluate"]
@@ -33,7 +32,7 @@ def evaluate(runs: tuple[str, ...], container: str, as_json: bool, device: str) 
     """
     from deeprc.runs.ensemble import assess_runs
 
-    found = assess_runs(runs, container, device=device, progress=lambda positions: bar(positions, "repertoire"))
+    found = assess_runs(runs, container, device=device)
     click.echo(json.dumps(found.to_dict(), indent=1) if as_json else metrics_lines(found.metrics))
     for line in caution_lines(found.cautions):
         click.echo(line, err=as_json)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from deeprc.cli.paths import runs_and_container
-from deeprc.cli.progress import bar
 from deeprc.interpretation.plotting import KINDS, FigureOptions, figure_of
 
 __all__ = ["plot"]
@@ -57,13 +56,6 @@ def plot(
 
     check_figure_path(output)
     runs, container = runs_and_container(paths)
-    figure = figure_of(
-        kind,
-        runs,
-        container,
-        FigureOptions(**options),
-        device=device,
-        progress=lambda positions: bar(positions, "repertoire"),
-    )
+    figure = figure_of(kind, runs, container, FigureOptions(**options), device=device)
     save_figure(figure, output)
     click.echo(f"Wrote {output}")

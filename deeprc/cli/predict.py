@@ -6,8 +6,6 @@ from pathlib import Path
 
 import click
 
-from deeprc.cli.progress import bar
-
 __all__ = ["predict"]
 
 
@@ -40,6 +38,6 @@ def predict(runs: tuple[str, ...], container: str, output: str, device: str) -> 
     check_table_output(Path(output), ["repertoire_id", "split", "target", "label", "probability"])
     trained = load_ensemble(runs, device=device)
     dataset = open_dataset(container)
-    table = trained.predict(dataset, bar(range(len(dataset)), "repertoire"))
+    table = trained.predict(dataset)
     save_predictions(Path(output), table)
     click.echo(f"Wrote {len(table)} predictions for {len(dataset)} repertoires to {output}")

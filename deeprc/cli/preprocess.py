@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from deeprc.cli.progress import file_bar
+from deeprc.cli.progress import counting
 from deeprc.cli.reading import reading_options
 from deeprc.datasets.options import ReadingOptions
 
@@ -51,7 +51,7 @@ def preprocess(
     """
     from deeprc.datasets.preprocessing import preprocess as preprocess_cohort
 
-    with file_bar() as show:
+    with counting("preprocessing files") as show:
         report = preprocess_cohort(
             sources, metadata, output, options=reading(), skip_bad_files=skip_bad_files, jobs=jobs, progress=show
         )

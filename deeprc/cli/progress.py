@@ -1,68 +1,98 @@
-"""Progress bars of the commands."""
+"""How the commands show progress: bars on a terminal, else lines."""
 
 from __future__ import annotations
 
+import logging
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any
 
+import click
 from tqdm import tqdm
+
+from deeprc.progress import Step, format_duration, open_step
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from deeprc.training.state import TrainingState
 
-__all__ = ["bar", "file_bar", "training_bar"]
+__all__ = ["Bars", "LineHandler", "counting", "evaluation_lines"]
 
-_Item = TypeVar("_Item")
-_SHOW_SECONDS = 0.3
+_BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}, {elapsed}<{remaining}{postfix}"
+_BAR_WITHOUT_REST = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}, {elapsed}{postfix}"
+_DELAY = 0.5  # seconds; a step that ends before has no bar
+_MIN_INTERVAL = 0.1  # seconds between two looks of a bar
+_MIN_SCALED = 10_000  # a larger total is written with a prefix of units: 141M
 
 
-def bar(items: Iterable[_Item], unit: str) -> Iterable[_Item]:
-    """Show a progress bar on a terminal's standard error while the items are used up."""
-    return tqdm(items, unit=unit, leave=False, disable=not sys.stderr.isatty())
+class Bars:
+    """Shows each open step as a bar on standard error; a bar disappears when its step ends."""
+
+    def __init__(self) -> None:
+        self._bars: dict[Step, tqdm[Any]] = {}
+
+    def open(self, step: Step) -> None:
+        """Show an empty bar."""
+        self._bars[step] = tqdm(
+            desc=step.name,
+            total=step.total,
+            initial=step.done,
+            bar_format=_BAR,
+            unit_scale=step.total >= _MIN_SCALED,
+            leave=False,
+            delay=_DELAY,
+            mininterval=_MIN_INTERVAL,
+        )
+
+    def show(self, step: Step) -> None:
+        """Fill the bar as far as the step is done, if the last time was not a moment ago."""
+        bar = self._bars[step]
+        if step.left is not None:
+            bar.bar_format = _BAR_WITHOUT_REST
+            bar.set_postfix_str(f"about {format_duration(step.left)} left", refresh=False)
+        elif step.note:
+            bar.set_postfix_str(step.note, refresh=False)
+        bar.update(step.done - bar.n)
+
+    def close(self, step: Step) -> None:
+        """Remove the bar."""
+        self._bars.pop(step).close()
+
+
+class LineHandler(logging.StreamHandler[Any]):
+    """Writes log lines above the bars."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record."""
+        with tqdm.external_write_mode(file=self.stream):
+            super().emit(record)
 
 
 @contextmanager
-def file_bar() -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that shows on a terminal how many of all files are done."""
-    with tqdm(unit="file", disable=not sys.stderr.isatty()) as progress:
+def counting(name: str) -> Iterator[Callable[..., None]]:
+    """Yield a function that shows how many of all parts are done, and perhaps how many seconds are left."""
+    step: Step | None = None
+    with ExitStack() as stack:
 
-        def show(done: int, total: int) -> None:
-            progress.total = total
-            progress.update(done - progress.n)
+        def show(done: int, total: int, left: float | None = None) -> None:
+            nonlocal step
+            if step is None:  # made with the first call, so that the time left counts from there
+                step = stack.enter_context(open_step(name, total, done=done))
+            step.left = left
+            step.advance(done - step.done)
 
         yield show
 
 
-@contextmanager
-def training_bar(n_updates: int) -> Iterator[Callable[[TrainingState, Tensor], None]]:
-    """Yield a callback that shows loss, validation AUC and the time left: a bar on a terminal, else lines."""
-    terminal = sys.stderr.isatty()
-    with ExitStack() as stack:
-        progress: tqdm[NoReturn] | None = None
-        shown_at = 0.0
+def evaluation_lines(n_updates: int) -> Callable[[TrainingState, Tensor], None]:
+    """Return a callback that prints each evaluation of a training, unless a bar shows them."""
 
-        def report(state: TrainingState, loss: Tensor) -> None:
-            nonlocal progress, shown_at
-            if progress is None:  # made with the first update, so that the time left counts from there
-                started = tqdm(total=n_updates, initial=state.update - 1, unit="update", disable=not terminal)
-                progress = stack.enter_context(started)
-            last = state.history[-1] if state.history else {}
-            if terminal:
-                news = last.get("update") == state.update
-                if news or time.monotonic() - shown_at > _SHOW_SECONDS:  # to look at the loss is to wait for the device
-                    shown = {"loss": f"{float(loss):.3f}"}
-                    if "validation_auc" in last:
-                        shown["validation_auc"] = f"{last['validation_auc']:.3f}"
-                    progress.set_postfix(shown, refresh=False)
-                    shown_at = time.monotonic()
-                progress.update()
-            elif last.get("update") == state.update:
-                values = "  ".join(f"{name} {value:.4g}" for name, value in last.items() if name != "update")
-                tqdm.write(f"update {state.update}/{n_updates}  {values}", file=sys.stderr)
+    def report(state: TrainingState, _: Tensor) -> None:
+        last = state.history[-1] if state.history else {}
+        if last.get("update") == state.update and not sys.stderr.isatty():
+            values = "  ".join(f"{name} {value:.4g}" for name, value in last.items() if name != "update")
+            click.echo(f"update {state.update}/{n_updates}  {values}", err=True)
 
-        yield report
+    return report

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from deeprc.cli.progress import training_bar
+from deeprc.cli.progress import evaluation_lines
 
 __all__ = ["quickstart"]
 
@@ -21,8 +21,7 @@ def quickstart(output: str) -> None:
     """
     from deeprc.quickstart import N_UPDATES, TOP, run_quickstart
 
-    with training_bar(N_UPDATES) as progress:
-        summary = run_quickstart(output, say=lambda line: click.echo(line), progress=progress)
+    summary = run_quickstart(output, say=lambda line: click.echo(line), progress=evaluation_lines(N_UPDATES))
     click.echo(f"\nTest AUC: {summary['test_auc']:.3f}")
     click.echo(
         f"Of the {TOP} test sequences that speak most for the positive class, "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from deeprc.cli.paths import runs_and_container
-from deeprc.cli.progress import bar
 
 __all__ = ["report"]
 
@@ -39,12 +38,5 @@ def report(paths: tuple[str, ...], output: str, top: int, device: str) -> None:
     from deeprc.interpretation.report import write_any_report
 
     folders, container = runs_and_container(paths)
-    write_any_report(
-        folders,
-        container,
-        output=output,
-        top=top,
-        device=device,
-        progress=lambda positions: bar(positions, "repertoire"),
-    )
+    write_any_report(folders, container, output=output, top=top, device=device)
     click.echo(f"Wrote {output}")

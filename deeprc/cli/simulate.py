@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from deeprc.cli.progress import file_bar
+from deeprc.cli.progress import counting
 from deeprc.errors import InputError
 
 __all__ = ["simulate"]
@@ -99,12 +99,12 @@ def cohort(
         recipe, overrides, seed=seed, scale=scale, background=background, carriers=carriers
     )
     if output is not None:
-        with file_bar() as show_progress:
+        with counting("simulating repertoires") as show_progress:
             write_container(simulated, output, recipe=mapping, progress=show_progress)
         n = int(simulated.all_sizes.sum())
         click.echo(f"wrote {simulated.n_repertoires} repertoires of {n:,} sequences to {output}")
     if as_airr is not None:  # last, since nothing replaces it: until it is there, the same command can be run again
-        with file_bar() as show_progress:
+        with counting("writing repertoires") as show_progress:
             sheet = write_airr(simulated, as_airr, progress=show_progress)
         click.echo(f"wrote {simulated.n_repertoires} repertoires to {as_airr}/repertoires, and {sheet}")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from deeprc.cli.progress import training_bar
+from deeprc.cli.progress import evaluation_lines
 from deeprc.cli.settings import help_sections
 from deeprc.cli.tables import caution_lines, metrics_lines
 from deeprc.errors import InputError, WriteError
@@ -136,11 +136,9 @@ def train(
             raise InputError(
                 "--resume continues a run as it was started; it takes a CONTAINER that has moved and --logger, no more"
             )
-        with (
-            _say_how_to_resume(resume),
-            training_bar(read_settings(Path(resume)).config.training.n_updates) as progress,
-        ):
-            run = resume_run(resume, cohort=container, logger=logger, progress=progress)
+        n_updates = read_settings(Path(resume)).config.training.n_updates
+        with _say_how_to_resume(resume):
+            run = resume_run(resume, cohort=container, logger=logger, progress=evaluation_lines(n_updates))
     else:
         if container is None or output is None:
             raise InputError("expected a CONTAINER and --output FOLDER (or --resume RUN)")
@@ -148,7 +146,7 @@ def train(
             raise InputError(f"expected a CONTAINER before the KEY=VALUE settings, found {container!r}")
         settings = load_config(config, overrides)
         split = SplitOptions(folds=folds, fold=fold, validation_fold=validation_fold, group_by=group_by, test=test)
-        with _say_how_to_resume(output), training_bar(settings.training.n_updates) as progress:
+        with _say_how_to_resume(output):
             run = train_run(
                 container,
                 output,
@@ -158,7 +156,7 @@ def train(
                 seed=seed,
                 device=device,
                 logger=logger,
-                progress=progress,
+                progress=evaluation_lines(settings.training.n_updates),
             )
     seeds = read_seeds(run.path / "seeds.tsv")
     if len(seeds):

@@ -20,6 +20,7 @@ from deeprc.interpretation.ranking import BY_ATTENTION, BestRows, Ranking
 from deeprc.nn.contributions import Attended, SequenceScores, attended, mean_logit, mean_weight, scores_at
 from deeprc.nn.inference import Inference
 from deeprc.outputs import output_names
+from deeprc.progress import open_step
 from deeprc.training.model import Model
 
 __all__ = [
@@ -202,22 +203,24 @@ def attention_of(
 
     The parameters are those of `attention_table`; `top` concerns the sequences that are kept, not the heads' sizes.
     """
-    return next(iterate_attention(model, dataset, [position], top=top, ranking=ranking))
+    inferences = [member.inference(dataset) for member in model.members]
+    return _attention_of(model, inferences, [position], _Wanted.of(model, top, ranking))[0]
 
 
 def iterate_attention(
     model: Model,
     dataset: RepertoireDataset,
-    positions: Iterable[int] | None = None,
     *,
     top: int | None = None,
     ranking: Ranking | None = None,
 ) -> Iterator[RepertoireAttention]:
     """Yield `attention_of` one repertoire after the other; small ones that follow each other share their work."""
     inferences = [member.inference(dataset) for member in model.members]
-    wanted = None if top is None else _Wanted(top, ranking or default_ranking(model))
-    for group in inferences[0].groups(positions):
-        yield from _attention_of(model, inferences, group, wanted)
+    wanted = _Wanted.of(model, top, ranking)
+    with open_step("attention on sequences", len(dataset)) as step:
+        for group in inferences[0].groups():
+            yield from _attention_of(model, inferences, group, wanted)
+            step.advance(len(group))
 
 
 class _Wanted(NamedTuple):
@@ -225,6 +228,11 @@ class _Wanted(NamedTuple):
 
     top: int
     ranking: Ranking
+
+    @classmethod
+    def of(cls, model: Model, top: int | None, ranking: Ranking | None) -> _Wanted | None:
+        """Return what is wanted; None if all sequences are."""
+        return None if top is None else cls(top, ranking or default_ranking(model))
 
 
 def _attention_of(

@@ -63,7 +63,6 @@ class _Request:
     cohort: str | os.PathLike[str] | None
     options: FigureOptions
     device: str
-    progress: Progress
 
     @property
     def path(self) -> Path:
@@ -107,11 +106,11 @@ class _Request:
             repertoire = self.options.repertoire
             where = "the cohort" if repertoire is None else f"the repertoire {repertoire!r}"
             raise InputError(f"{self.cohort}: {where} has no sequences, so there is nothing to draw")
-        return survey(self.model, self.dataset, top=top, positions=self.progress(range(len(self.dataset))))
+        return survey(self.model, self.dataset, top=top)
 
     def predictions(self) -> pd.DataFrame:
         if self.cohort is not None:
-            return self.runs.predict(self.dataset, self.progress(range(len(self.dataset))))
+            return self.runs.predict(self.dataset)
         from deeprc.evaluation.stored_tables import read_run_predictions
         from deeprc.runs.run import read_settings
 
@@ -273,7 +272,6 @@ def figure_of(
     options: FigureOptions = FigureOptions(),
     *,
     device: str = "auto",
-    progress: Progress = lambda positions: positions,
 ) -> Figure:
     """Return a figure of a run, of several together, or of a benchmark.
 
@@ -290,8 +288,6 @@ def figure_of(
         What the figure shows.
     device
         As that of `load_run`.
-    progress
-        Wraps the positions of the repertoires while they are read.
 
     Raises
     ------
@@ -311,7 +307,7 @@ def figure_of(
     stray = [name for name, value in given.items() if value is not None and name not in how.options]
     if stray:
         raise InputError(f"{kind} has no --{stray[0]}")
-    return how.draw(_Request(paths, cohort, options, device, progress))
+    return how.draw(_Request(paths, cohort, options, device))
 
 
 def class_names(model: Model, dataset: RepertoireDataset, task: Task) -> dict[str, str]:

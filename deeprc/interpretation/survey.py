@@ -6,9 +6,8 @@ Letters: N sequences of one repertoire, B repertoires, H heads, T outputs, G gen
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import tee
 
 import numpy as np
 import pandas as pd
@@ -168,7 +167,6 @@ def survey(
     top: int = 1000,
     splits: Sequence[str] | None = None,
     witnesses_among: Sequence[int] = (),
-    positions: Iterable[int] | None = None,
 ) -> Survey:
     """Look at every repertoire once.
 
@@ -184,8 +182,6 @@ def survey(
         The part of the split that each repertoire was in in training, (B,); None where it is not to be told.
     witnesses_among
         The repertoires of a simulated cohort in which witnesses are to be looked for.
-    positions
-        All positions in order, wrapped in a progress bar, if one is wanted; or some of them.
     """
     directions = directions_of(model.tasks)
     best = _Best(directions, top, has_readings=bool(model.reading_names))
@@ -197,8 +193,7 @@ def survey(
     outputs: list[OutputParts] = []
     curves = []
     heads: list[tuple[str, int, int, int, str]] = []
-    chosen, again = tee(range(len(dataset)) if positions is None else positions)
-    for position, one in zip(again, iterate_attention(model, dataset, chosen), strict=True):
+    for position, one in enumerate(iterate_attention(model, dataset)):
         outputs.append(one.scores.output_parts)
         heads += one.head_rows
         curves.append(_curve(one))

@@ -5,7 +5,7 @@ Letters: N sequences of all repertoires end to end, B repertoires, R residues.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 from weakref import WeakKeyDictionary
@@ -20,6 +20,8 @@ from deeprc.compilation import njit
 from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.container import Container
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.read_ahead import ReadAhead
+from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.datasets.simulation.dataset import SimulatedDataset
 from deeprc.nn.features import ABUNDANCE_MODES, AbundanceMode, abundance_scale, inverse_standard_deviation
 from deeprc.nn.genes import GeneNames, check_genes
@@ -130,6 +132,7 @@ class Collator:
         virtual = isinstance(dataset, SimulatedDataset)
         self._columns = None if virtual else _columns_on(dataset.container, device)
         self._calls = [] if virtual or genes is None else _gene_columns(dataset.container, genes, device)
+        self._read_ahead = self._make_read_ahead()
         bounds = torch.from_numpy(dataset.container.repertoire_offsets)
         self._first = bounds[dataset.rows].to(device)  # (B,)
         self._size = bounds.diff()[dataset.rows].to(device)  # (B,)
@@ -137,6 +140,18 @@ class Collator:
         if device.type != "cpu":
             self._know_inverse_std(np.arange(len(dataset)))
             self._inverse_std = self._inverse_std.to(device)
+
+    def _make_read_ahead(self) -> ReadAhead | None:
+        """Return what asks for the sequences that are read soon, if they are in a file."""
+        if isinstance(self.dataset, SimulatedDataset) or self.device.type != "cpu":
+            return None
+        fields = [] if self.abundance == "none" else ["counts"]
+        return ReadAhead(self.dataset.container, fields + ([] if self.genes is None else [*GENE_FIELDS]))
+
+    def expect(self, positions: Iterable[int]) -> None:
+        """Let the system read repertoires from the disk, by their positions, whose sequences are asked for soon."""
+        if self._read_ahead is not None:
+            self._read_ahead(self.dataset.rows[list(positions)].tolist())
 
     def sample(self, positions: NDArray[np.int64], n_sequences: int, rng: np.random.Generator) -> RepertoireBatch:
         """Draw up to `n_sequences` sequences of each repertoire at random, without replacement; see `draw_rows`."""

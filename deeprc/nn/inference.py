@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 
 import numpy as np
 import torch
@@ -126,8 +127,16 @@ class Inference:
     ) -> Iterator[list[int]]:
         """Yield the positions in lists: those that follow each other and whose sequences fit into one chunk together.
 
-        The parameters are those of `iterate_outputs`.
+        While one list is worked on, the system reads the sequences of the next from the disk. The parameters are those
+        of `iterate_outputs`.
         """
+        for group, following in pairwise(chain(self._list_groups(positions, rows), [[]])):
+            self.collator.expect(following)
+            yield group
+
+    def _list_groups(
+        self, positions: Iterable[int] | None, rows: Sequence[NDArray[np.int64]] | None
+    ) -> Iterator[list[int]]:
         n = 0
         group: list[int] = []
         for position in range(len(self.collator.dataset)) if positions is None else positions:

@@ -5,7 +5,7 @@ Letters: B repertoires, T outputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -62,7 +62,7 @@ class Assessment:
         return {**self.metrics, "warnings": [asdict(each) for each in self.cautions]}
 
 
-def assess(predictor: Predictor, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> Assessment:
+def assess(predictor: Predictor, dataset: RepertoireDataset) -> Assessment:
     """Judge a run, or several together, on a cohort; parameters as of `Model.outputs`.
 
     Raises
@@ -70,7 +70,7 @@ def assess(predictor: Predictor, dataset: RepertoireDataset, positions: Iterable
     InputError
         If no repertoire of the dataset has a label.
     """
-    found = assess_outputs(predictor, dataset, predictor.model.output_parts(dataset, positions))
+    found = assess_outputs(predictor, dataset, predictor.model.output_parts(dataset))
     if not found.performance.metrics:
         names = ", ".join(task.name for task in predictor.model.tasks)
         raise InputError(f"{dataset.container.path}: no repertoire has a label for {names}")

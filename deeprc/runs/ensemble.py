@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -27,9 +27,6 @@ from deeprc.tasks import Task
 from deeprc.training.model import Ensemble, Model
 
 __all__ = ["RunEnsemble", "assess_runs", "evaluate_runs", "load_ensemble"]
-
-Progress = Callable[[Iterable[int]], Iterable[int]]
-"""Takes all positions of a dataset and gives them back, as a progress bar does."""
 
 logger = logging.getLogger(__name__)
 
@@ -81,13 +78,13 @@ class RunEnsemble:
             logger.warning("no repertoire is on the test side of all runs; train them with the same `fold` and `seed`")
         return found
 
-    def predict(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> pd.DataFrame:
+    def predict(self, dataset: RepertoireDataset) -> pd.DataFrame:
         """Return the predictions as a table; see `deeprc.runs.predictor.predict`."""
-        return predictor.predict(self, dataset, positions)
+        return predictor.predict(self, dataset)
 
-    def evaluate(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> dict[str, Any]:
+    def evaluate(self, dataset: RepertoireDataset) -> dict[str, Any]:
         """Return metrics by split and target; see `deeprc.runs.predictor.evaluate`."""
-        return predictor.evaluate(self, dataset, positions)
+        return predictor.evaluate(self, dataset)
 
 
 def load_ensemble(
@@ -118,7 +115,6 @@ def evaluate_runs(
     cohort: str | os.PathLike[str] | RepertoireDataset,
     *,
     device: str = "auto",
-    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Measure one run, or several that predict together, on a cohort; `deeprc.evaluate` is this function.
 
@@ -130,8 +126,6 @@ def evaluate_runs(
         A container made by `deeprc preprocess`, or a dataset.
     device
         `auto`, `cpu`, `cuda` ...
-    progress
-        Takes the dataset's positions and gives them back, as a progress bar does.
 
     Returns
     -------
@@ -143,7 +137,7 @@ def evaluate_runs(
     InputError
         See `load_ensemble`; or if the cohort cannot be used, or no repertoire of it has a label.
     """
-    return assess_runs(runs, cohort, device=device, progress=progress).to_dict()
+    return assess_runs(runs, cohort, device=device).to_dict()
 
 
 def assess_runs(
@@ -151,13 +145,11 @@ def assess_runs(
     cohort: str | os.PathLike[str] | RepertoireDataset,
     *,
     device: str = "auto",
-    progress: Progress | None = None,
 ) -> Assessment:
     """Measure as `evaluate_runs`, and compare with controls; raises as it does."""
     trained = load_ensemble(runs, device=device)
     dataset = cohort if isinstance(cohort, RepertoireDataset) else open_dataset(cohort)
-    positions = range(len(dataset))
-    return assess(trained, dataset, positions if progress is None else progress(positions))
+    return assess(trained, dataset)
 
 
 def _meaning(run: Run) -> list[Task]:

@@ -5,7 +5,7 @@ Letters: B repertoires, T outputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -50,16 +50,14 @@ class Predictor(Protocol):
         """Return the part of the split that each repertoire was in in training, or "new", (B,)."""
 
 
-def predict(predictor: Predictor, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> pd.DataFrame:
+def predict(predictor: Predictor, dataset: RepertoireDataset) -> pd.DataFrame:
     """Return the predictions as a table, see `predictions_table`; parameters as those of `Model.outputs`."""
     model = predictor.model
-    found, known = model.outputs(dataset, positions), model.labels(dataset)
+    found, known = model.outputs(dataset), model.labels(dataset)
     return predictions_table(dataset.repertoire_ids, predictor.split_of(dataset), found, known, model.tasks)
 
 
-def evaluate(
-    predictor: Predictor, dataset: RepertoireDataset, positions: Iterable[int] | None = None
-) -> dict[str, Any]:
+def evaluate(predictor: Predictor, dataset: RepertoireDataset) -> dict[str, Any]:
     """Return metrics by split ("train", "validation", "test", "new") and target, see `task_metrics`.
 
     Parameters are those of `Model.outputs`.
@@ -75,7 +73,7 @@ def evaluate(
         raise InputError(
             f"{dataset.container.path}: no repertoire has a label for {', '.join(task.name for task in model.tasks)}"
         )
-    return metrics_by_split(model.outputs(dataset, positions), known, predictor.split_of(dataset), model.tasks)
+    return metrics_by_split(model.outputs(dataset), known, predictor.split_of(dataset), model.tasks)
 
 
 def metrics_by_split(

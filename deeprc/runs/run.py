@@ -13,7 +13,7 @@ import logging
 import os
 import platform
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -253,13 +253,13 @@ class Run:
             )
         return found
 
-    def predict(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> pd.DataFrame:
+    def predict(self, dataset: RepertoireDataset) -> pd.DataFrame:
         """Return the predictions as a table; see `deeprc.runs.predictor.predict`."""
-        return predictor.predict(self, dataset, positions)
+        return predictor.predict(self, dataset)
 
-    def evaluate(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> dict[str, Any]:
+    def evaluate(self, dataset: RepertoireDataset) -> dict[str, Any]:
         """Return metrics by split and target; see `deeprc.runs.predictor.evaluate`."""
-        return predictor.evaluate(self, dataset, positions)
+        return predictor.evaluate(self, dataset)
 
 
 def load_run(path: str | os.PathLike[str], *, device: str = "auto") -> Run:

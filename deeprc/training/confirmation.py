@@ -15,11 +15,11 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.outputs import output_slices
 from deeprc.tasks import Task
 from deeprc.training.enrichment import EnrichedMotif
-from deeprc.training.kmer_correlations import standardise, weigh_by_size
+from deeprc.training.fold import Fold
+from deeprc.training.kmer_correlations import standardise
 from deeprc.training.kmer_frequencies import count_flagged
 from deeprc.training.kmer_occurrences import find_carriers
-from deeprc.training.permutations import permute_labels
-from deeprc.training.search_targets import output_columns
+from deeprc.training.search_targets import make_target
 
 __all__ = ["confirm_motifs"]
 
@@ -30,47 +30,43 @@ _LEVEL = 0.05
 
 
 def confirm_motifs(
-    motifs: Sequence[EnrichedMotif], dataset: RepertoireDataset, labels: Floats, tasks: Sequence[Task], *, seed: int
+    motifs: Sequence[EnrichedMotif], fold: Fold, tasks: Sequence[Task], *, seed: int
 ) -> list[EnrichedMotif]:
     """Return the motifs that go with the label, in the same direction, in other repertoires too.
 
     The share of sequences that hold a motif is correlated with the label as in `find_enriched_motifs`, and with 999
-    permutations of the labels among repertoires of about the same size. A motif is confirmed if the correlation with
-    permuted labels is as large in at most 5% of the permutations, divided by the number of motifs (Bonferroni).
+    permutations of the labels among donors of about the same size, see `permute_labels`. A motif is confirmed if the
+    correlation with permuted labels is as large in at most 5% of the permutations, divided by the number of motifs
+    (Bonferroni).
 
     Parameters
     ----------
     motifs
         The motifs; each is tested by itself.
-    dataset, labels, tasks
-        The other repertoires, their labels, (B, number of tasks), NaN where missing, and the tasks.
+    fold, tasks
+        The other repertoires with their labels and donors, and the tasks of the labels.
     seed
         Seed of the permutations.
     """
     rng = np.random.default_rng(seed)
-    p_values = [_p_value(motif, dataset, labels, tasks, rng) for motif in motifs]
+    p_values = [_p_value(motif, fold, tasks, rng) for motif in motifs]
     return [motif for motif, p in zip(motifs, p_values, strict=True) if p * len(motifs) <= _LEVEL]
 
 
-def _p_value(
-    motif: EnrichedMotif, dataset: RepertoireDataset, labels: Floats, tasks: Sequence[Task], rng: np.random.Generator
-) -> float:
+def _p_value(motif: EnrichedMotif, fold: Fold, tasks: Sequence[Task], rng: np.random.Generator) -> float:
     """Return the share of permutations in which the correlation is at least as large, in the motif's direction.
 
     The labels as they are count as one of the permutations.
     """
     slices = output_slices(tasks)
     index = next(i for i, part in enumerate(slices) if motif.output < part.stop)
-    known = np.flatnonzero(~np.isnan(labels[:, index]) & (dataset.n_sequences > 0))
-    if len(known) < 2:
+    every = make_target(fold, tasks[index], slices[index], fold.labels[:, index])
+    if every.n_donors < 2:
         return 1.0
-    values = output_columns(tasks[index], labels[known, index])[:, motif.output - slices[index].start]
-    sizes = dataset.n_sequences[known]
-    weights = weigh_by_size(sizes, sizes)
-    orders = permute_labels(sizes, _N_PERMUTATIONS, rng)
-    targets = np.stack([values[order] for order in orders], axis=1)  # (n, 1 + P)
-    share = _share(motif, dataset[known])
-    r = (weights * standardise(share[:, None], weights)[:, 0]) @ standardise(targets, weights)
+    target = every.take([motif.output - slices[index].start])
+    labels = target.permute_labels(_N_PERMUTATIONS, rng)[:, 0]  # (n, 1 + P)
+    weights, share = target.weigh(), _share(motif, target.dataset)
+    r = (weights * standardise(share[:, None], weights)[:, 0]) @ standardise(labels, weights)
     reach = np.sign(motif.correlation) * r
     return float(np.mean(reach >= reach[0] - 1e-12)) if reach[0] > 0 else 1.0
 

@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.training.kmer_correlations import standardise
-from deeprc.training.permutations import permute_labels
 
-__all__ = ["FalseDiscoveries"]
+__all__ = ["N_PERMUTATIONS", "FalseDiscoveries"]
+
+N_PERMUTATIONS = 2000
+"""Number of permutations of the labels that a rate of some k-mers needs."""
 
 Floats = NDArray[np.float64]
 
-_N_PERMUTATIONS = 2000
 _ROUNDING = 1e-12  # of equal correlations
 
 
@@ -32,14 +33,12 @@ class FalseDiscoveries:
     ----------
     frequencies
         Of each k-mer in each repertoire, (B, n).
-    values
-        Label of each repertoire, (B,).
-    weights, sizes
-        Weights of the repertoires and their numbers of sequences, (B,).
+    labels
+        Labels of the repertoires as they are, and permutations of them, (B, 1 + P); see `permute_labels`.
+    weights
+        Weights of the repertoires, (B,).
     level
         Largest rate of a k-mer that is taken.
-    rng
-        Draws the permutations.
 
     Attributes
     ----------
@@ -47,18 +46,9 @@ class FalseDiscoveries:
         Correlation of each k-mer with the label, (n,).
     """
 
-    def __init__(
-        self,
-        frequencies: Floats,
-        values: Floats,
-        weights: Floats,
-        sizes: NDArray[np.int64],
-        level: float,
-        rng: np.random.Generator,
-    ) -> None:
-        orders = permute_labels(sizes, _N_PERMUTATIONS, rng)
-        labels = standardise(np.stack([values[order] for order in orders], axis=1), weights)  # (B, 1 + P)
-        r = (weights[:, None] * standardise(frequencies, weights)).T @ labels  # (n, 1 + P)
+    def __init__(self, frequencies: Floats, labels: Floats, weights: Floats, level: float) -> None:
+        self._n_labels = labels.shape[1]
+        r = (weights[:, None] * standardise(frequencies, weights)).T @ standardise(labels, weights)  # (n, 1 + P)
         self.correlation: Floats = r[:, 0].copy()
         observed, permuted = np.abs(self.correlation), np.abs(r[:, 1:])
         self._observed, self._lowest = np.sort(observed), np.ones(len(observed))
@@ -82,4 +72,4 @@ class FalseDiscoveries:
         """Return how many k-mers are as strong by chance, divided by how many are, at least one."""
         by_chance = len(self._permuted) - np.searchsorted(self._permuted, strength - _ROUNDING)
         seen = len(self._observed) - np.searchsorted(self._observed, strength - _ROUNDING)
-        return np.asarray((1 + by_chance) / (1 + _N_PERMUTATIONS) / np.maximum(seen, 1))
+        return np.asarray((1 + by_chance) / self._n_labels / np.maximum(seen, 1))

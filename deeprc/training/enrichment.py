@@ -14,15 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
-from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.tasks import Task
+from deeprc.training.discoveries import N_PERMUTATIONS as N_DISCOVERY_PERMUTATIONS
 from deeprc.training.discoveries import FalseDiscoveries
+from deeprc.training.fold import Fold
 from deeprc.training.kmer_candidates import ANY, Candidates
-from deeprc.training.kmer_correlations import correlate, standardise, weigh_by_size
+from deeprc.training.kmer_correlations import correlate, standardise
 from deeprc.training.kmer_dispersion import Dispersion, OverdispersedKmers
 from deeprc.training.kmer_frequencies import Codes, Flags, count_flagged
 from deeprc.training.kmer_occurrences import Occurrences, find_carriers, find_occurrences
-from deeprc.training.permutations import N_PERMUTATIONS, PermutationNull, permute_labels
+from deeprc.training.permutations import N_PERMUTATIONS, PermutationNull
 from deeprc.training.search_targets import SearchTarget, iterate_targets
 
 __all__ = [
@@ -100,8 +101,9 @@ class MotifLimits:
     ----------
     max_motifs
         Largest number of motifs, of all outputs together.
-    min_labels
-        A task with fewer labels has no motifs. Neither has a class with fewer than 10 members or fewer than 10 others.
+    min_donors
+        A task whose labels are of fewer donors has no motifs. Neither has a class with fewer than 10 donors in it, or
+        fewer than 10 outside.
     level
         Largest p-value.
     doubtful_level
@@ -109,7 +111,7 @@ class MotifLimits:
     """
 
     max_motifs: int
-    min_labels: int = 8
+    min_donors: int = 8
     level: float = LEVEL
     doubtful_level: float = 0.0
 
@@ -120,8 +122,7 @@ def enumerate_kmer_offsets(k: int, span: int) -> list[tuple[int, ...]]:
 
 
 def find_enriched_motifs(
-    dataset: RepertoireDataset,
-    labels: Floats,
+    fold: Fold,
     tasks: Sequence[Task],
     *,
     patterns: Sequence[Sequence[int]],
@@ -146,10 +147,8 @@ def find_enriched_motifs(
 
     Parameters
     ----------
-    dataset
-        The repertoires to learn from, and no others. Empty repertoires tell nothing.
-    labels
-        (B, number of tasks), NaN where missing.
+    fold
+        The repertoires to learn from, and no others, with their labels and donors. Empty repertoires tell nothing.
     tasks
         The tasks that the labels belong to.
     patterns
@@ -162,7 +161,7 @@ def find_enriched_motifs(
     if not patterns or limits.max_motifs < 1:
         return []
     rng = np.random.default_rng(seed)
-    targets = list(iterate_targets(dataset, labels, tasks, max(limits.min_labels, 2)))
+    targets = list(iterate_targets(fold, tasks, max(limits.min_donors, 2)))
     n_outputs = sum(len(target.outputs) for target in targets)
     found, strongest = [], []
     for target in targets:
@@ -179,18 +178,13 @@ def _searches(
     target: SearchTarget, patterns: Sequence[Sequence[int]], level: float, rng: np.random.Generator
 ) -> list[_Search]:
     """Return a search for each output of a target, after the pass with the labels as they are and permuted."""
-    sizes = target.dataset.n_sequences
-    versions = [target.values[order] for order in permute_labels(sizes, N_PERMUTATIONS, rng)]
-    columns = np.stack(versions, axis=2).reshape(target.n, -1)  # (n, T' * (1 + P))
-    searches = [
-        _Search(target.dataset, values, output, patterns, level)
-        for values, output in zip(target.values.T, target.outputs, strict=True)
-    ]
-    weights = weigh_by_size(sizes, sizes)
-    dispersion = Dispersion(patterns, weights, sizes)
-    for statistics in correlate(target.dataset, patterns, columns, weights):
+    columns = target.permute_labels(N_PERMUTATIONS, rng)  # (n, T', 1 + P)
+    searches = [_Search(target.take([i]), patterns, level) for i in range(len(target.outputs))]
+    weights = target.weigh()
+    dispersion = Dispersion(patterns, weights, target.dataset.n_sequences, target.donors)
+    for statistics in correlate(target.dataset, patterns, columns.reshape(len(columns), -1), weights):
         dispersion.note(statistics)
-        by_output = statistics.r.reshape(len(searches), len(versions), -1)
+        by_output = statistics.r.reshape(len(searches), columns.shape[2], -1)
         for search, (observed, *permuted) in zip(searches, by_output, strict=True):
             search.null.add(len(patterns[statistics.pattern]), permuted)
             search.note_strongest(statistics.pattern, observed)
@@ -219,30 +213,21 @@ class _Search:
 
     Parameters
     ----------
-    dataset, values
-        The repertoires and the numbers that frequencies are correlated with, (B,).
-    output
-        Index of the output.
+    target
+        The output, with the repertoires and the numbers that frequencies are correlated with, (B, 1).
     patterns
         Offsets of the k-mers' residues.
     level
         Largest p-value.
     """
 
-    def __init__(
-        self,
-        dataset: RepertoireDataset,
-        values: Floats,
-        output: int,
-        patterns: Sequence[Sequence[int]],
-        level: float,
-    ) -> None:
-        self._dataset, self._values, self._output, self._patterns = dataset, values, output, patterns
-        self._level = level
+    def __init__(self, target: SearchTarget, patterns: Sequence[Sequence[int]], level: float) -> None:
+        self._target, self._patterns, self._level = target, patterns, level
+        self._dataset, self._values = target.dataset, target.values
         self._noted: list[Candidates] = []
         self._overdispersed, self._occurrences = Candidates.none(), Occurrences.none()
         self._discoveries: FalseDiscoveries | None = None
-        self.null = PermutationNull({len(kmer_offsets) for kmer_offsets in patterns}, len(dataset))
+        self.null = PermutationNull({len(kmer_offsets) for kmer_offsets in patterns}, target.n_donors)
 
     def note_strongest(self, index: int, r: NDArray[np.float32]) -> None:
         """Remember the k-mers of a pattern with the strongest correlations, from those of all, (M,)."""
@@ -256,10 +241,8 @@ class _Search:
 
         This is for the first pass, before any motif is chosen.
         """
-        sizes = self._dataset.n_sequences
-        weights = weigh_by_size(sizes, sizes)
-        level = self._level / 2
-        self._discoveries = FalseDiscoveries(kmers.frequencies, self._values, weights, sizes, level, rng)
+        labels = self._target.permute_labels(N_DISCOVERY_PERMUTATIONS, rng)[:, 0]
+        self._discoveries = FalseDiscoveries(kmers.frequencies, labels, self._target.weigh(), self._level / 2)
         found = Candidates(kmers.pattern, kmers.code, self._discoveries.correlation, np.ones(len(kmers), np.bool_))
         order = np.argsort(-np.abs(found.correlation), kind="stable")
         self._overdispersed, self._occurrences = found.take(order), kmers.occurrences.take(order)
@@ -283,10 +266,10 @@ class _Search:
             chosen += found
             if not found or len(chosen) == max_motifs or (complete and len(compared) == len(candidates)):
                 return chosen
-            weights = weigh_by_size(sizes - count_flagged(explained, starts), sizes)
+            weights = self._target.weigh(sizes - count_flagged(explained, starts))
             if not weights.any():
                 return chosen
-            for statistics in correlate(self._dataset, self._patterns, self._values[:, None], weights, explained):
+            for statistics in correlate(self._dataset, self._patterns, self._values, weights, explained):
                 self.note_strongest(statistics.pattern, statistics.r[0])
 
     def _take_candidates(self) -> Candidates:
@@ -345,8 +328,8 @@ class _Search:
         n_free = np.diff(starts) - count_flagged(explained, starts)
         chosen: list[EnrichedMotif] = []
         while len(chosen) < max_motifs and n_free.any():
-            weights = weigh_by_size(n_free, np.diff(starts))
-            target = weights * standardise(self._values[:, None], weights)[:, 0]
+            weights = self._target.weigh(n_free)
+            target = weights * standardise(self._values, weights)[:, 0]
             free_cells = cell[~explained[found.sequence]]
             counts = np.bincount(free_cells, minlength=n_repertoires * n).reshape(n_repertoires, n)
             r = target @ standardise(counts / np.maximum(n_free, 1)[:, None], weights)
@@ -365,4 +348,4 @@ class _Search:
     def _motif(self, candidates: Candidates, i: int, correlation: Floats) -> EnrichedMotif:
         p_value = self._p_values(candidates.take(np.array([i])), correlation[[i]])
         letters = candidates.letters(i, self._patterns)
-        return EnrichedMotif(letters, self._output, float(correlation[i]), float(p_value[0]))
+        return EnrichedMotif(letters, self._target.outputs[0], float(correlation[i]), float(p_value[0]))

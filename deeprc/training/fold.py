@@ -29,6 +29,10 @@ class Fold:
     labels: NDArray[np.float64]
     groups: NDArray[np.int64] | None = None
 
+    def number_donors(self) -> NDArray[np.int64]:
+        """Return the index of each repertoire's donor, (B,): from 0, in the order in which donors first occur."""
+        return np.arange(len(self.labels)) if self.groups is None else number_groups(self.groups)
+
     def take(self, rows: NDArray[np.int64]) -> Fold:
         """Return some of the repertoires, rows (n,), in this order."""
         return Fold(self.dataset[rows], self.labels[rows], None if self.groups is None else self.groups[rows])

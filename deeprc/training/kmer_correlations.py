@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from deeprc.compilation import njit
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.progress import open_step
 from deeprc.training.kmer_frequencies import (
     Codes,
     Flags,
@@ -79,14 +80,17 @@ def correlate(
     passes = _plan_passes(sizes, _MEMORY // (4 * n_columns))
     memory = np.empty(n_columns * max((sum(sizes[i] for i in each) for each in passes), default=0), np.float32)
     scratch = np.empty(n_columns * max(sizes, default=0), np.float32)
-    for together in passes:
-        ends = np.cumsum([n_columns * sizes[index] for index in together])
-        parts = np.split(memory[: ends[-1]], ends[:-1])
-        sums = [_Sums.zero(part.reshape(n_columns, -1)) for part in parts]
-        for rows, one, counted in iterate_frequencies(dataset, [patterns[index] for index in together], left_out):
-            sums[one].add(counted, rows_of[:, rows], weights[rows], scratch)
-        for index, each in zip(together, sums, strict=True):
-            yield each.statistics(index, float(weights.sum()))
+    name = f"search for motifs: correlations, passes over {len(dataset)} repertoires: {len(passes)}"
+    with open_step(name, len(passes) * int(dataset.n_sequences.sum())) as step:
+        for together in passes:
+            ends = np.cumsum([n_columns * sizes[index] for index in together])
+            parts = np.split(memory[: ends[-1]], ends[:-1])
+            sums = [_Sums.zero(part.reshape(n_columns, -1)) for part in parts]
+            used = [patterns[index] for index in together]
+            for rows, one, counted in iterate_frequencies(dataset, used, step, left_out):
+                sums[one].add(counted, rows_of[:, rows], weights[rows], scratch)
+            for index, each in zip(together, sums, strict=True):
+                yield each.statistics(index, float(weights.sum()))
 
 
 def _plan_passes(sizes: Sequence[int], max_size: int) -> list[list[int]]:
@@ -102,13 +106,23 @@ def _plan_passes(sizes: Sequence[int], max_size: int) -> list[list[int]]:
     return passes
 
 
-def weigh_by_size(n_counted: Codes, sizes: Codes) -> Floats:
+def weigh_by_size(n_counted: Codes, sizes: Codes, donors: Codes) -> Floats:
     """Return the weights of frequencies among `n_counted` sequences in repertoires of these sizes, (B,).
 
     A frequency varies by chance, the more the fewer sequences there are, and between people, however many sequences
-    there are. The weights follow from a variance of 1/n + 1/m, where m is the median size, so that neither part rules.
+    there are. The weight of a donor follows from a variance of 1/n + 1/m, where n is the number of sequences of the
+    donor and m the median of these numbers, so that neither part rules. The repertoires of a donor share this weight in
+    proportion to their sequences: it does not grow with the number of repertoires.
+
+    Parameters
+    ----------
+    n_counted, sizes
+        The numbers of sequences that count, and of all sequences, (B,).
+    donors
+        Index of each repertoire's donor, (B,).
     """
-    return np.asarray(n_counted / (n_counted + np.median(sizes)))
+    of_donor = np.bincount(donors, n_counted)
+    return np.asarray(n_counted / (of_donor[donors] + np.median(np.bincount(donors, sizes))))
 
 
 def standardise(columns: Floats, weights: Floats) -> Floats:

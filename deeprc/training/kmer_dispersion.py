@@ -2,7 +2,7 @@
 
 Labels play no part here. So a later test of these few k-mers with labels need not allow for all others.
 
-Letters: B repertoires, M k-mers of one pattern (one tuple of offsets), n k-mers of any pattern.
+Letters: B repertoires, D donors, M k-mers of one pattern (one tuple of offsets), n k-mers of any pattern.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MAX_MEAN = 0.01  # frequency of a k-mer; more common ones are germline residues
 _MIN_RESIDUES = 3  # pairs of residues are common, and so few that they can be tested all together
 _PASSED_ON = 0.5  # share of the excess variance of a part that belongs to a longer k-mer
 _MAX_LISTED = 2000  # k-mers that are looked for in sequences
-_MIN_CARRIERS = 4  # repertoires that share the variance, in effect; fewer cannot tell a label from chance
+_MIN_CARRIERS = 4  # donors that share the variance, in effect; fewer cannot tell a label from chance
 _MAX_KEPT = 500  # k-mers that are tested
 _MAX_OCCURRENCES = 2_000_000
 
@@ -42,18 +42,22 @@ class Sampling(NamedTuple):
     ----------
     size
         Number of sequences from which a frequency has, by counting alone, the mean of its sampling variances.
-    n_repertoires
-        Number of repertoires of equal weight that tell as much as these.
+    n_donors
+        Number of donors of equal weight that tell as much as these. Frequencies in repertoires of one donor may vary
+        together, so those repertoires count once.
     """
 
     size: float
-    n_repertoires: float
+    n_donors: float
 
     @classmethod
-    def of(cls, weights: Floats, sizes: Codes) -> Sampling:
-        """Return the sampling of repertoires with these weights and numbers of sequences, (B,); none may be empty."""
+    def of(cls, weights: Floats, sizes: Codes, donors: Codes) -> Sampling:
+        """Return the sampling of repertoires with these weights, numbers of sequences and donors, (B,); none is empty.
+
+        The donors are numbered from 0.
+        """
         total = float(weights.sum())
-        return cls(total / float((weights / sizes).sum()), total**2 / float((weights**2).sum()))
+        return cls(total / float((weights / sizes).sum()), total**2 / float((np.bincount(donors, weights) ** 2).sum()))
 
     def relative_excess(self, mean: Floats, variance: Floats) -> Floats:
         """Return the squared coefficient of variation of frequencies, less what counting adds, (M,); at least 0."""
@@ -65,7 +69,7 @@ class Sampling(NamedTuple):
         """Return by how many standard deviations the variance of frequencies exceeds what is expected, (M,).
 
         A count with mean m and a relative excess c has the variance m e, with e = 1 + c m. The ratio of the observed
-        variance and m has the mean e and, from B repertoires, at most the variance (2 e^2 + 1 / m) / B. It has this
+        variance and m has the mean e and, from D donors, at most the variance (2 e^2 + 1 / m) / D. It has this
         variance if m is known and not estimated; rare k-mers, whose ratio is skewed, are so kept out.
 
         Parameters
@@ -77,7 +81,7 @@ class Sampling(NamedTuple):
         """
         count = np.where(mean > 0, mean, 1) * self.size
         expected = 1 + inherited * count
-        deviation = np.sqrt((2 * expected**2 + 1 / count) / self.n_repertoires)
+        deviation = np.sqrt((2 * expected**2 + 1 / count) / self.n_donors)
         return np.where(mean > 0, (variance * self.size**2 / count - expected) / deviation, 0)
 
 
@@ -125,13 +129,13 @@ class Dispersion:
     ----------
     patterns
         Offsets of the k-mers' residues.
-    weights, sizes
-        Weights of the repertoires and their numbers of sequences, (B,); none may be empty.
+    weights, sizes, donors
+        Weights of the repertoires, their numbers of sequences and the indices of their donors, (B,); none may be empty.
     """
 
-    def __init__(self, patterns: Sequence[Sequence[int]], weights: Floats, sizes: Codes) -> None:
-        self._patterns, self._weights, self._sizes = patterns, weights, sizes
-        self._sampling = Sampling.of(weights, sizes)
+    def __init__(self, patterns: Sequence[Sequence[int]], weights: Floats, sizes: Codes, donors: Codes) -> None:
+        self._patterns, self._weights, self._sizes, self._donors = patterns, weights, sizes, donors
+        self._sampling = Sampling.of(weights, sizes, donors)
         self._moments: dict[tuple[int, ...], tuple[Floats, Floats]] = {}
 
     def note(self, statistics: KmerStatistics) -> None:
@@ -147,7 +151,7 @@ class Dispersion:
 
         The forms of one motif are in the same sequences. So each sequence counts for one k-mer, that with the largest
         excess, and a k-mer whose remaining sequences do not vary is left out. So is one that varies because of fewer
-        than four repertoires: such a k-mer goes with any label by chance.
+        than four donors: such a k-mer goes with any label by chance.
         """
         listed = self._list_kmers()
         found = find_occurrences(dataset, self._patterns, listed.pattern, listed.code, max_occurrences=_MAX_OCCURRENCES)
@@ -156,7 +160,7 @@ class Dispersion:
         squares = self._weights[:, None] * (frequencies - mean) ** 2
         variance = squares.sum(axis=0) / self._weights.sum()
         excess = self._sampling.excess(mean, variance, listed.inherited)
-        excess[_count_effective(squares) < _MIN_CARRIERS] = 0
+        excess[_count_effective(_sum_by_donor(squares, self._donors)) < _MIN_CARRIERS] = 0
         strongest = np.argsort(-excess, kind="stable")[:_MAX_KEPT]
         kept = strongest[excess[strongest] >= _MIN_EXCESS]
         return OverdispersedKmers(listed.pattern[kept], listed.code[kept], frequencies[:, kept], found.take(kept))
@@ -222,6 +226,13 @@ def _find_passed_on(variances: Mapping[tuple[int, ...], Floats]) -> dict[tuple[i
             of_longer = values.reshape((_N_LETTERS,) * len(kmer_offsets)).max(axis=left_out).ravel()
             largest[part] = np.maximum(largest[part], of_longer)
     return {key: largest[key] >= _PASSED_ON * values for key, values in variances.items()}
+
+
+def _sum_by_donor(parts: Floats, donors: Codes) -> Floats:
+    """Return the sums over the repertoires of each donor, (D, n), of parts, (B, n)."""
+    sums = np.zeros((int(donors.max(initial=-1)) + 1, parts.shape[1]))
+    np.add.at(sums, donors, parts)
+    return sums
 
 
 def _count_effective(parts: Floats) -> Floats:

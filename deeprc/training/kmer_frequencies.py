@@ -17,6 +17,7 @@ from deeprc.compilation import njit
 from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import kmer_code
+from deeprc.progress import Step
 
 __all__ = [
     "Block",
@@ -91,8 +92,11 @@ def count_flagged(flags: Flags, starts: Codes) -> Codes:
     return np.array([np.count_nonzero(flags[a:b]) for a, b in pairwise(starts)], np.int64)
 
 
-def iterate_blocks(dataset: RepertoireDataset) -> Iterator[Block]:
-    """Yield the repertoires block by block, each limited in repertoires and in sequences."""
+def iterate_blocks(dataset: RepertoireDataset, step: Step) -> Iterator[Block]:
+    """Yield the repertoires block by block, each limited in repertoires and in sequences.
+
+    The step advances by the number of sequences of each block that has been used.
+    """
     first = 0
     while first < len(dataset):
         within = np.cumsum(dataset.n_sequences[first : first + _MAX_REPERTOIRES]) <= _MAX_SEQUENCES
@@ -101,11 +105,12 @@ def iterate_blocks(dataset: RepertoireDataset) -> Iterator[Block]:
         residues = np.concatenate([part.residues for part in parts])
         offsets = offsets_of(np.concatenate([part.lengths for part in parts]))
         yield Block(rows, residues, offsets, offsets_of(np.array([len(part) for part in parts], np.int64)))
+        step.advance(len(offsets) - 1)
         first = rows.stop
 
 
 def iterate_frequencies(
-    dataset: RepertoireDataset, patterns: Sequence[Sequence[int]], left_out: Flags | None = None
+    dataset: RepertoireDataset, patterns: Sequence[Sequence[int]], step: Step, left_out: Flags | None = None
 ) -> Iterator[tuple[slice, int, Frequencies]]:
     """Yield how often the k-mers of each pattern occur per sequence, block by block.
 
@@ -115,6 +120,8 @@ def iterate_frequencies(
         The repertoires.
     patterns
         Offsets of the k-mers' residues from the first one, see `deeprc.datasets.kmers.count_kmers`.
+    step
+        Advances by the sequences.
     left_out
         A flag for each sequence of the dataset. Flagged sequences count neither as occurrences nor as sequences.
 
@@ -126,7 +133,7 @@ def iterate_frequencies(
     widest = max((count_kmers_of(kmer_offsets) for kmer_offsets in patterns), default=0)
     memory = np.empty(min(_MAX_REPERTOIRES, len(dataset)) * widest, np.float32)
     starts = offsets_of(dataset.n_sequences)
-    for rows, residues, offsets, bounds in iterate_blocks(dataset):
+    for rows, residues, offsets, bounds in iterate_blocks(dataset, step):
         n = len(offsets) - 1
         without = np.zeros(n, np.bool_) if left_out is None else left_out[starts[rows.start] :][:n]
         for index, kmer_offsets in enumerate(patterns):

@@ -16,6 +16,7 @@ from deeprc.compilation import njit
 from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import kmer_code
+from deeprc.progress import Step, open_step
 from deeprc.training.kmer_frequencies import Codes, Flags, count_kmers_of, iterate_blocks
 
 __all__ = ["Occurrences", "find_carriers", "find_occurrences"]
@@ -92,39 +93,50 @@ def find_occurrences(
     max_occurrences
         The occurrences that fit, all k-mers together; None: ten million.
     """
+    starts = offsets_of(dataset.n_sequences)
+    with open_step("search for motifs: where candidates occur, 2 passes", 2 * int(starts[-1])) as step:
+        counts, holding = _count_occurrences(dataset, patterns, pattern, code, step)
+        looked_for = _fit(counts.sum(axis=0), _MAX_OCCURRENCES if max_occurrences is None else max_occurrences)
+        counts[:, ~looked_for] = 0
+        n = int(counts.sum())
+        repertoire, which = np.empty((2, n), np.int32)
+        sequence = np.empty(n, np.int64)
+        first = 0
+        for rows, residues, offsets, bounds in iterate_blocks(dataset, step):
+            sequences = np.flatnonzero(holding[starts[rows.start] : starts[rows.stop]])
+            bounds_of_some = np.searchsorted(sequences, bounds)
+            for kmer_offsets, table in _tables(patterns, np.where(looked_for, pattern, -1), code):
+                found = counts[rows][:, table[table >= 0]].sum(axis=1)
+                ends = first + offsets_of(found)
+                _find(residues, offsets, sequences, bounds_of_some, kmer_offsets, table, ends, sequence, which)
+                part = slice(first, int(ends[-1]))
+                sequence[part] += starts[rows.start]
+                repertoire[part] = np.repeat(np.arange(rows.start, rows.stop), found)
+                first = part.stop
+    return Occurrences(repertoire, sequence, which, looked_for)
+
+
+def _count_occurrences(
+    dataset: RepertoireDataset, patterns: Sequence[Sequence[int]], pattern: Codes, code: Codes, step: Step
+) -> tuple[Codes, Flags]:
+    """Return how often each k-mer occurs in each repertoire, (B, n), and whether a sequence holds any of them, (N,)."""
     counts = np.zeros((len(dataset), len(code)), np.int64)
     starts = offsets_of(dataset.n_sequences)
-    holding = np.zeros(int(starts[-1]), np.bool_)  # whether a sequence holds any of the k-mers
-    for rows, residues, offsets, bounds in iterate_blocks(dataset):
+    holding = np.zeros(int(starts[-1]), np.bool_)
+    for rows, residues, offsets, bounds in iterate_blocks(dataset, step):
         some = holding[starts[rows.start] : starts[rows.stop]]
         for kmer_offsets, table in _tables(patterns, pattern, code):
             _tally(residues, offsets, bounds, kmer_offsets, table, _beginnings(table), counts[rows], some)
-    looked_for = _fit(counts.sum(axis=0), _MAX_OCCURRENCES if max_occurrences is None else max_occurrences)
-    counts[:, ~looked_for] = 0
-    n = int(counts.sum())
-    repertoire, which = np.empty((2, n), np.int32)
-    sequence = np.empty(n, np.int64)
-    first = 0
-    for rows, residues, offsets, bounds in iterate_blocks(dataset):
-        sequences = np.flatnonzero(holding[starts[rows.start] : starts[rows.stop]])
-        bounds_of_some = np.searchsorted(sequences, bounds)
-        for kmer_offsets, table in _tables(patterns, np.where(looked_for, pattern, -1), code):
-            found = counts[rows][:, table[table >= 0]].sum(axis=1)
-            ends = first + offsets_of(found)
-            _find(residues, offsets, sequences, bounds_of_some, kmer_offsets, table, ends, sequence, which)
-            part = slice(first, int(ends[-1]))
-            sequence[part] += starts[rows.start]
-            repertoire[part] = np.repeat(np.arange(rows.start, rows.stop), found)
-            first = part.stop
-    return Occurrences(repertoire, sequence, which, looked_for)
+    return counts, holding
 
 
 def find_carriers(dataset: RepertoireDataset, kmer_offsets: Sequence[int], code: int) -> Flags:
     """Return for each sequence of all repertoires whether it holds a k-mer."""
     starts = offsets_of(dataset.n_sequences)
     carrying = np.zeros(int(starts[-1]), np.bool_)
-    for rows, residues, offsets, _ in iterate_blocks(dataset):
-        _mark(residues, offsets, tuple(kmer_offsets), code, carrying[starts[rows.start] : starts[rows.stop]])
+    with open_step("search for motifs: sequences with a motif", len(carrying)) as step:
+        for rows, residues, offsets, _ in iterate_blocks(dataset, step):
+            _mark(residues, offsets, tuple(kmer_offsets), code, carrying[starts[rows.start] : starts[rows.stop]])
     return carrying
 
 

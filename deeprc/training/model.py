@@ -6,10 +6,9 @@ Letters: N sequences of one repertoire, B repertoires, H heads, T outputs.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import tee
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -29,6 +28,7 @@ from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
 from deeprc.nn.readings import ReadingScores
+from deeprc.progress import open_step
 from deeprc.readings.fit import attach_described_readings, describe_readings
 from deeprc.tasks import Task, labels
 from deeprc.training.calibration import describe_calibration, mean_calibration, with_calibration
@@ -87,29 +87,30 @@ class Model(ABC):
         ]
         return np.concatenate(columns, axis=1)
 
-    def outputs(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> Tensor:
+    def outputs(self, dataset: RepertoireDataset) -> Tensor:
         """Return the outputs before their activation, (B, T): of several members the mean, in common units.
 
         Parameters
         ----------
         dataset
             The repertoires.
-        positions
-            All positions in order, wrapped in a progress bar, if one is wanted; or some of them.
 
         Raises
         ------
         InputError
             If the weights are such that an output is not finite.
         """
-        return torch.from_numpy(self.output_parts(dataset, positions).outputs)
+        return torch.from_numpy(self.output_parts(dataset).outputs)
 
-    def output_parts(self, dataset: RepertoireDataset, positions: Iterable[int] | None = None) -> OutputParts:
+    def output_parts(self, dataset: RepertoireDataset) -> OutputParts:
         """Return what `outputs` returns, with what of it comes through each reading."""
-        copies = tee(range(len(dataset)) if positions is None else positions, len(self.members))
-        streams = [member.iterate_parts(dataset, own) for member, own in zip(self.members, copies, strict=True)]
+        streams = [member.iterate_parts(dataset) for member in self.members]
         scales, shifts = (part.astype(np.float32) for part in self.units)
-        rows = [combine_parts(own, scales, shifts) for own in zip(*streams, strict=True)]
+        rows = []
+        with open_step("outputs of repertoires", len(dataset)) as step:
+            for own in zip(*streams, strict=True):
+                rows.append(combine_parts(own, scales, shifts))
+                step.advance()
         return OutputParts.stack(rows, self.n_outputs)
 
     def score_sequences(self, dataset: RepertoireDataset, position: int) -> SequenceScores:
@@ -168,14 +169,11 @@ class TrainedModel(Model):
         collator = Collator(dataset, self.config.network.abundance, genes=self.network.gene_names, readings=readings)
         return Inference(self.network, collator, self.config.training.averaged_fraction)
 
-    def iterate_parts(
-        self, dataset: RepertoireDataset, positions: Iterable[int] | None = None
-    ) -> Iterator[OutputParts]:
-        """Yield the outputs of one repertoire after the other, (T,); parameters as those of `outputs`."""
+    def iterate_parts(self, dataset: RepertoireDataset) -> Iterator[OutputParts]:
+        """Yield the outputs of one repertoire after the other, (T,)."""
         warn_of_hidden(dataset, self.config.network.abundance)
-        positions, again = tee(range(len(dataset)) if positions is None else positions)
         inference = self.inference(dataset)
-        for position, found in zip(again, inference.iterate_outputs(positions), strict=True):
+        for position, found in enumerate(inference.iterate_outputs()):
             self.check_finite(found.numpy(), dataset[position].repertoire_id)
             yield OutputParts(found.numpy(), _through_readings(inference, position))
 

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deeprc.config import Config
-from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn.batch import Collator
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC, RunningStandardisation
 from deeprc.outputs import multitask_loss
 from deeprc.tasks import Task
 from deeprc.training.enrichment import EnrichedMotif, MotifLimits, enumerate_kmer_offsets, find_enriched_motifs
+from deeprc.training.fold import Fold
 
 __all__ = ["describe_start", "find_start_motifs", "start_network"]
 
@@ -28,56 +28,56 @@ _FALL = 3.0  # by how much a match lowers the unit that attention looks at
 _PENALTY = 1.0  # of the squared output weights, beside the sum of the repertoires' losses
 _MAX_STEPS = 200  # of the optimiser of the output weights
 _MAX_SPAN = 6  # residues that a motif spans
-_MIN_LABELS = 100  # with fewer, a motif of the training fold often goes with the label by chance
+_MIN_DONORS = 100  # with fewer, a motif of the training fold often goes with the label by chance
 _RESIDUES = (2, 3, 4)  # numbers of residues that a motif names
 _DOUBTFUL_LEVEL = 0.5  # largest p-value of a motif that other repertoires have to confirm
 _SAMPLED = 1000  # sequences of each repertoire from which the features' scale is estimated
 
 
-def find_start_motifs(
-    config: Config, tasks: Sequence[Task], dataset: RepertoireDataset, labels: NDArray[np.float64], *, seed: int
-) -> list[EnrichedMotif]:
+def find_start_motifs(config: Config, tasks: Sequence[Task], fold: Fold, *, seed: int) -> list[EnrichedMotif]:
     """Return the motifs with which `start_network` may start a network, best first; perhaps none.
 
     Motifs name 2 to 4 residues within 6 positions, or within a kernel if that is narrower; see `find_enriched_motifs`.
-    A target with fewer than 100 labels has none. Where no motif stands out, each output may have a doubtful one: its
-    p-value is above `LEVEL` and at most 0.5, and other repertoires have to confirm it.
+    A target whose labels are of fewer than 100 donors has none. Where no motif stands out, each output may have a
+    doubtful one: its p-value is above `LEVEL` and at most 0.5, and other repertoires have to confirm it.
 
     Parameters
     ----------
     config
         Its `seeded_start` is the largest share of kernels that start from motifs.
-    tasks, labels
-        The tasks, and the labels, (B, number of tasks), NaN where missing.
-    dataset
-        The training repertoires, and no others.
+    tasks
+        The tasks of the labels.
+    fold
+        The training repertoires, and no others, with their labels and donors.
     seed
         Seed of the permutations of labels.
     """
     span = min(_MAX_SPAN, config.network.kernel_size)
     patterns = [kmer_offsets for k in _RESIDUES if k <= span for kmer_offsets in enumerate_kmer_offsets(k, span)]
     max_motifs = int(config.training.seeded_start * config.network.n_kernels)
-    limits = MotifLimits(max_motifs, min_labels=_MIN_LABELS, doubtful_level=_DOUBTFUL_LEVEL)
-    return find_enriched_motifs(dataset, labels, tasks, patterns=patterns, limits=limits, seed=seed)
+    limits = MotifLimits(max_motifs, min_donors=_MIN_DONORS, doubtful_level=_DOUBTFUL_LEVEL)
+    return find_enriched_motifs(fold, tasks, patterns=patterns, limits=limits, seed=seed)
 
 
-def describe_start(motifs: Sequence[EnrichedMotif], labels: NDArray[np.float64], n_kernels: int) -> str:
+def describe_start(motifs: Sequence[EnrichedMotif], fold: Fold, n_kernels: int) -> str:
     """Return a sentence that names the motifs from which kernels start, or says why there are none.
 
     Parameters
     ----------
     motifs
         The motifs from which kernels start.
-    labels
-        Labels of the training repertoires, (B, number of tasks), NaN where missing.
+    fold
+        The training repertoires with their labels and donors.
     n_kernels
         D.
     """
-    n_labels = int((~np.isnan(labels)).sum(axis=0).max(initial=0))
-    if not motifs and n_labels < _MIN_LABELS:
+    donors = fold.number_donors()
+    n_donors = max((len(np.unique(donors[known])) for known in ~np.isnan(fold.labels.T)), default=0)
+    if not motifs and n_donors < _MIN_DONORS:
+        whose = "training repertoires" if fold.groups is None else "donors of training repertoires"
         return (
-            f"Short motifs to start from are sought where at least {_MIN_LABELS} training repertoires have a label; "
-            f"here {n_labels} have one, so the kernels start at random."
+            f"Short motifs to start from are sought where at least {_MIN_DONORS} {whose} have a label; "
+            f"here {n_donors} have one, so the kernels start at random."
         )
     if not motifs:
         return (

@@ -1,42 +1,120 @@
 """Permuted labels, and how strong the strongest k-mer is with them: the null distribution of a search for motifs.
 
-Letters: B repertoires, M k-mers of one pattern, P permutations, n k-mers. The strength of a k-mer is |r| times the
-square root of the number of repertoires, where r is its correlation with the label.
+Repertoires of one donor are not independent, so donors exchange their labels, not repertoires.
+
+Letters: B repertoires, D donors, S repertoires of a donor, T outputs, M k-mers of one pattern, P permutations, n
+k-mers. The strength of a k-mer is |r| times the square root of the number of donors, where r is its correlation with
+the label.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["N_PERMUTATIONS", "PermutationNull", "permute_labels", "permute_within_sizes"]
+__all__ = ["N_PERMUTATIONS", "PermutationNull", "permute_labels"]
 
 Floats = NDArray[np.float64]
 Sizes = NDArray[np.int64]
 
 N_PERMUTATIONS = 100
 _MIN_SPREAD = 1e-6  # a smaller spread of the highest strengths, as a share of their mean, is rounding
-_MAX_STRATA = 6  # of repertoires of about the same size, within which labels are permuted
+_MAX_STRATA = 6  # of donors of about the same size, within which labels are permuted
 _MIN_STRATUM = 10
 
 
-def permute_within_sizes(sizes: Sizes, rng: np.random.Generator) -> Sizes:
-    """Return a random order of the repertoires, (B,), in which each is replaced by one of about the same size.
+def permute_labels(
+    values: Floats, sizes: Sizes, donors: Sizes, n_permutations: int, rng: np.random.Generator
+) -> Floats:
+    """Return labels as they are, and so many permutations of them, (B, T, 1 + P).
 
-    Rare k-mers are in large repertoires only: where labels go with size, free permutations would call them significant.
+    Donors whose repertoires all have one label exchange it. Other donors exchange all their labels with donors of as
+    many repertoires, and each donor's labels are shuffled among the donor's repertoires. So the donors' numbers of
+    labels stay as they are, and labels that vary within donors only are permuted within donors only. If labels have
+    nothing to do with sequences, all these permutations are equally probable, also if repertoires of one donor are
+    alike: tests are exact (Winkler et al., NeuroImage 2015, 123:253-268).
+
+    Labels are exchanged among donors that have about as many sequences. Rare k-mers are in large repertoires only:
+    where labels go with size, free permutations would call them significant.
+
+    Parameters
+    ----------
+    values
+        The labels, one column for each output, (B, T).
+    sizes
+        Numbers of sequences, (B,).
+    donors
+        Index of each repertoire's donor, (B,), from 0 in the order in which donors first occur.
+    n_permutations
+        P.
+    rng
+        Draws the permutations.
     """
+    blocks = _list_blocks(values, donors)
+    totals = np.bincount(donors, sizes).astype(np.int64)
+    permuted = np.repeat(values[:, :, None], 1 + n_permutations, axis=2)
+    for k in range(1, 1 + n_permutations):
+        for block in blocks:
+            permuted[block.rows, :, k] = values[block.draw_sources(totals[block.donors], rng)]
+    return permuted
+
+
+class _Block(NamedTuple):
+    """Donors that exchange their labels.
+
+    Attributes
+    ----------
+    donors
+        Their indices, (D,).
+    owner
+        Which of them owns each of their repertoires, indices below D.
+    rows
+        Their repertoires, those of one donor after those of another.
+    n_labels
+        How many labels a donor has: 1 if all repertoires of the donor have the same, else S.
+    """
+
+    donors: Sizes
+    owner: Sizes
+    rows: Sizes
+    n_labels: int
+
+    def draw_sources(self, totals: Sizes, rng: np.random.Generator) -> Sizes:
+        """Return the repertoires whose labels these get; `totals` are the numbers of sequences of the donors, (D,)."""
+        order = _permute_within_sizes(totals, rng)
+        if self.n_labels == 1:
+            first = self.rows[np.searchsorted(self.owner, np.arange(len(self.donors)))]
+            return np.asarray(first[order][self.owner])
+        table = self.rows.reshape(len(self.donors), self.n_labels)  # (D, S)
+        return rng.permuted(table[order], axis=1).ravel()
+
+
+def _list_blocks(values: Floats, donors: Sizes) -> list[_Block]:
+    """Return the donors whose labels are all equal, and those of each number of repertoires whose labels vary."""
+    by_donor = np.argsort(donors, kind="stable")
+    n_of = np.bincount(donors)
+    starts = np.cumsum(n_of) - n_of
+    ordered = values[by_donor]
+    varies = (np.maximum.reduceat(ordered, starts) > np.minimum.reduceat(ordered, starts)).any(axis=1)  # (D,)
+    n_labels = np.where(varies, n_of, 1)
+    blocks = []
+    for n in np.unique(n_labels).tolist():
+        members = np.flatnonzero(n_labels == n)
+        rows = by_donor[np.isin(donors[by_donor], members)]
+        blocks.append(_Block(members, np.searchsorted(members, donors[rows]), rows, n))
+    return blocks
+
+
+def _permute_within_sizes(sizes: Sizes, rng: np.random.Generator) -> Sizes:
+    """Return a random order of donors, (D,), in which each is replaced by one of about the same size."""
     by_size = np.lexsort((rng.random(len(sizes)), sizes))
     order = np.empty(len(sizes), np.int64)
     for stratum in np.array_split(by_size, max(1, min(_MAX_STRATA, len(sizes) // _MIN_STRATUM))):
         order[stratum] = rng.permutation(stratum)
     return order
-
-
-def permute_labels(sizes: Sizes, n_permutations: int, rng: np.random.Generator) -> list[Sizes]:
-    """Return the order of the labels as it is, and so many random orders, each (B,); see `permute_within_sizes`."""
-    return [np.arange(len(sizes)), *(permute_within_sizes(sizes, rng) for _ in range(n_permutations))]
 
 
 class PermutationNull:
@@ -46,12 +124,12 @@ class PermutationNull:
     ----------
     sizes
         The values of k, the number of residues of a k-mer.
-    n
-        The number of repertoires.
+    n_donors
+        The number of donors.
     """
 
-    def __init__(self, sizes: Iterable[int], n: int) -> None:
-        self._root = n**0.5
+    def __init__(self, sizes: Iterable[int], n_donors: int) -> None:
+        self._root = n_donors**0.5
         self.highest = {k: np.zeros(N_PERMUTATIONS) for k in sizes}
 
     def add(self, size: int, permuted: Sequence[NDArray[np.float32]]) -> None:

@@ -1,6 +1,6 @@
 """With which numbers a search for motifs correlates frequencies: one column for each output of the network.
 
-Letters: B repertoires, n of them with a label, T' outputs of one task.
+Letters: B repertoires, n of them with a label, T' outputs of one task, P permutations.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from scipy.stats import rankdata
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.outputs import output_slices
 from deeprc.tasks import Task
+from deeprc.training.fold import Fold
+from deeprc.training.kmer_correlations import weigh_by_size
+from deeprc.training.permutations import permute_labels
 
-__all__ = ["SearchTarget", "iterate_targets", "output_columns"]
+__all__ = ["SearchTarget", "iterate_targets", "make_target"]
 
 Floats = NDArray[np.float64]
 
-_MIN_MEMBERS = 10  # of a class, and of the other classes together
+_MIN_MEMBERS = 10  # donors of a class, and of the other classes together
 _MAX_OUTPUTS = 4  # whose correlations are computed together
 
 
@@ -32,6 +35,8 @@ class SearchTarget:
     ----------
     dataset
         The n repertoires whose label is known.
+    donors
+        Index of each repertoire's donor, (n,), from 0 in the order in which donors first occur.
     values
         One column per output, (n, T').
     outputs
@@ -39,42 +44,76 @@ class SearchTarget:
     """
 
     dataset: RepertoireDataset
+    donors: NDArray[np.int64]
     values: Floats
     outputs: list[int]
 
     @property
-    def n(self) -> int:
-        """Number of repertoires."""
-        return len(self.values)
+    def n_donors(self) -> int:
+        """Number of donors."""
+        return int(self.donors.max(initial=-1)) + 1
+
+    def take(self, columns: Sequence[int]) -> SearchTarget:
+        """Return some of the outputs."""
+        return SearchTarget(self.dataset, self.donors, self.values[:, columns], [self.outputs[i] for i in columns])
+
+    def permute_labels(self, n_permutations: int, rng: np.random.Generator) -> Floats:
+        """Return the labels as they are, and permutations of them between donors, (n, T', 1 + P)."""
+        return permute_labels(self.values, self.dataset.n_sequences, self.donors, n_permutations, rng)
+
+    def weigh(self, n_counted: NDArray[np.int64] | None = None) -> Floats:
+        """Return the weights of frequencies among so many sequences of each repertoire, (n,); None: among all."""
+        sizes = self.dataset.n_sequences
+        return weigh_by_size(sizes if n_counted is None else n_counted, sizes, self.donors)
 
 
-def iterate_targets(
-    dataset: RepertoireDataset, labels: Floats, tasks: Sequence[Task], min_labels: int
-) -> Iterator[SearchTarget]:
+def make_target(fold: Fold, task: Task, outputs: slice, column: Floats) -> SearchTarget:
+    """Return the outputs of a task with its known labels; empty repertoires, which tell nothing, are left out.
+
+    Parameters
+    ----------
+    fold
+        The repertoires, (B,).
+    task, outputs, column
+        The task, its outputs among those of all tasks, and its labels, (B,), NaN where missing.
+    """
+    known = np.flatnonzero(~np.isnan(column) & (fold.dataset.n_sequences > 0))
+    part = fold.take(known)
+    values = _output_columns(task, column[known])
+    return SearchTarget(part.dataset, part.number_donors(), values, list(range(outputs.start, outputs.stop)))
+
+
+def iterate_targets(fold: Fold, tasks: Sequence[Task], min_donors: int) -> Iterator[SearchTarget]:
     """Yield all outputs that vary, a few of a task at a time.
 
     Parameters
     ----------
-    dataset
-        The repertoires; empty ones are left out.
-    labels, tasks
-        Labels, (B, number of tasks), NaN where missing, and the tasks.
-    min_labels
-        A task with fewer labels is left out. So is a class with fewer than 10 members or fewer than 10 others.
+    fold
+        The repertoires and their labels.
+    tasks
+        The tasks of the labels.
+    min_donors
+        A task whose labels are of fewer donors is left out. So is a class to which repertoires of fewer than 10 donors
+        belong, or to which those of fewer than 10 donors do not belong.
     """
-    for task, part, column in zip(tasks, output_slices(tasks), labels.T, strict=True):
-        known = np.flatnonzero(~np.isnan(column) & (dataset.n_sequences > 0))
-        if len(known) >= min_labels:
-            values = output_columns(task, column[known])
-            varies = np.ptp(values, axis=0) > 0
+    for task, part, column in zip(tasks, output_slices(tasks), fold.labels.T, strict=True):
+        every = make_target(fold, task, part, column)
+        if every.n_donors >= min_donors:
+            varies = np.ptp(every.values, axis=0) > 0
             if task.kind != "regression":
-                varies &= np.minimum(values.sum(axis=0), (1 - values).sum(axis=0)) >= _MIN_MEMBERS
-            varying = np.flatnonzero(varies)
-            for at in (varying[first : first + _MAX_OUTPUTS] for first in range(0, len(varying), _MAX_OUTPUTS)):
-                yield SearchTarget(dataset[known], values[:, at], (part.start + at).tolist())
+                n_others, n_members = (_count_donors(every.donors, every.values == value) for value in (0, 1))
+                varies &= np.minimum(n_others, n_members) >= _MIN_MEMBERS
+            varying = np.flatnonzero(varies).tolist()
+            for first in range(0, len(varying), _MAX_OUTPUTS):
+                yield every.take(varying[first : first + _MAX_OUTPUTS])
 
 
-def output_columns(task: Task, labels: Floats) -> Floats:
+def _count_donors(donors: NDArray[np.int64], chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return how many donors have a chosen repertoire, for each column of (n, T'); (T',)."""
+    return np.array([len(np.unique(donors[column])) for column in chosen.T], np.int64)
+
+
+def _output_columns(task: Task, labels: Floats) -> Floats:
     """Return one column for each output of a task, (n, T'): 1 for members of its class and 0 for others, or ranks.
 
     Ranks keep a single extreme number from ruling a correlation.

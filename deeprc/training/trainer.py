@@ -32,6 +32,7 @@ from deeprc.nn.network import DeepRC
 from deeprc.nn.readings import ReadingScores
 from deeprc.nn.sampling import draw_rows
 from deeprc.outputs import multitask_loss
+from deeprc.progress import open_step
 from deeprc.readings.fit import attach_described_readings, describe_readings
 from deeprc.tasks import Task
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
@@ -53,6 +54,8 @@ SAVE_SECONDS = 60.0
 
 MAX_WEIGHTS = 500_000_000
 """Largest number of weights of a network; training keeps about six numbers of 32 bits for each."""
+
+_UPDATES_AHEAD = 2  # whose sequences are read from the disk, if they are not in memory
 
 # streams of randomness derived from one seed
 _EPOCHS, _SAMPLES, _NOISE, _START, _VALIDATION, _AUGMENTATION, _MOTIFS = range(7)
@@ -182,18 +185,26 @@ class Trainer:
         if (self.state.seeds or self.state.readings) and not self.state.history:
             self._evaluate(time.monotonic() - started)  # no update may be better than the start
         update = self.updates()
-        while not self.state.finished:
-            self.network.train()
-            loss = update(self.state.update)
-            self.state.update += 1
-            self._losses.append(loss)
-            self._evaluate_if_due(time.monotonic() - started)
-            if progress is not None:
-                progress(self.state, loss)
+        with open_step("training", self.config.training.n_updates, done=self.state.update) as step:
+            while not self.state.finished:
+                self.network.train()
+                loss = update(self.state.update)
+                self.state.update += 1
+                self._losses.append(loss)
+                self._evaluate_if_due(time.monotonic() - started)
+                step.note = self._describe_last_evaluation()
+                step.advance()
+                if progress is not None:
+                    progress(self.state, loss)
         self.network.load_state_dict(self._best)
         self.network.eval()
         self.step.average.restart()
         return self.state
+
+    def _describe_last_evaluation(self) -> str:
+        last = self.state.history[-1] if self.state.history else {}
+        shown = (name for name in ("validation_loss", "validation_auc") if name in last)
+        return ", ".join(f"{name} {last[name]:.3f}" for name in shown)
 
     @property
     def start_motifs(self) -> list[EnrichedMotif]:
@@ -238,16 +249,15 @@ class Trainer:
 
     def _find_motifs(self) -> list[EnrichedMotif]:
         seed = int(_generator(self.seed, _MOTIFS).integers(2**62))
-        motifs = find_start_motifs(self.config, self.tasks, self.train.dataset, self.train.labels, seed=seed)
+        motifs = find_start_motifs(self.config, self.tasks, self.train, seed=seed)
         if any(motif.p_value > LEVEL for motif in motifs):
-            found, (elsewhere, labels) = motifs, (self.validation.dataset, self.validation.labels)
-            motifs = confirm_motifs(found, elsewhere, labels, self.tasks, seed=seed)
+            found, motifs = motifs, confirm_motifs(motifs, self.validation, self.tasks, seed=seed)
             refused = [motif for motif in found if motif not in motifs]
             if refused:
                 names = ", ".join(motif.pattern for motif in refused)
                 logger.info("not used, since doubtful and not confirmed by the validation repertoires: %s", names)
         self.state.seeds = [asdict(motif) for motif in motifs]
-        logger.info("%s", describe_start(motifs, self.train.labels, self.config.network.n_kernels))
+        logger.info("%s", describe_start(motifs, self.train, self.config.network.n_kernels))
         return motifs
 
     def _evaluate_if_due(self, seconds: float) -> None:
@@ -306,6 +316,7 @@ class Trainer:
         settings, collator = self.config.training, self._batches
         positions = self._positions(update)
         at, keys = (torch.from_numpy(values).to(collator.device) for values in (positions, self._keys(update)))
+        collator.expect(self._positions(update + _UPDATES_AHEAD))
         batch = collator.draw(at, settings.n_sequences or int(collator.dataset.n_sequences.max()), keys)
         rng = _generator(self.seed, _AUGMENTATION, update)
         if settings.shuffle_negatives:

@@ -17,7 +17,6 @@ import yaml
 
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.registry import METHODS
-from deeprc.cli.benchmark import _duration
 from deeprc.datasets.dataset import RepertoireDataset
 
 Deeprc = Callable[..., tuple[int, str, str]]
@@ -257,13 +256,15 @@ def test_progress_is_told_in_lines_or_in_a_bar(
     toys: ModuleType, arguments: list[str], deeprc: Deeprc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = [*arguments, "--methods", NOISE, "-o"]
-    assert "jobs" not in deeprc(*command, tmp_path / "quiet")[2]  # it takes less than half a minute
-    monkeypatch.setattr("deeprc.cli.benchmark._LINE_SECONDS", -1.0)
-    lines = [line for line in deeprc(*command, tmp_path / "lines")[2].splitlines() if "jobs" in line]
-    assert [line.split(",")[0] for line in lines] == [f"{n}/12 jobs" for n in (*range(10), 9, 10, 11, 12)]
-    assert lines[0] == "0/12 jobs"
+    name = "jobs of the benchmark"
+    assert name not in deeprc(*command, tmp_path / "quiet")[2]  # it takes less than half a minute
+    for limit in ("_LINE_SECONDS", "_MIN_SECONDS"):
+        monkeypatch.setattr(f"deeprc.progress.{limit}", -1.0)
+    lines = [line for line in deeprc(*command, tmp_path / "lines")[2].splitlines() if name in line]
+    shares = [f"{100 * n / 12:.0f}%" for n in (*range(10), 9, 10, 11, 12)]
+    assert [line.split(",")[0] for line in lines] == [f"INFO: {name}: {share}" for share in shares]
     assert lines[5].endswith(" s left")
-    assert lines[-1] == "12/12 jobs, about 0 s left"
+    assert lines[-1] == f"INFO: {name}: 100%, about 0 s left"
 
     class Terminal:
         def __getattr__(self, name: str) -> Any:
@@ -274,22 +275,12 @@ def test_progress_is_told_in_lines_or_in_a_bar(
 
     captured = sys.stderr
     monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setattr("deeprc.cli.progress._DELAY", 0)
+    monkeypatch.setattr("deeprc.cli.progress._MIN_INTERVAL", 0)
     _, _, err = deeprc(*command, tmp_path / "bar")
-    assert "100%|" in err
-    assert "12/12 jobs" in err
-
-
-def test_times_are_readable() -> None:
-    found = {seconds: _duration(seconds) for seconds in (0.2, 89.4, 90, 3600, 5399, 5400, 86400)}
-    assert found == {
-        0.2: "0 s",
-        89.4: "89 s",
-        90: "2 min",
-        3600: "60 min",
-        5399: "1.5 h",
-        5400: "1.5 h",
-        86400: "24.0 h",
-    }
+    assert f"{name}: 100%|" in err
+    assert "12/12, " in err
+    assert f"INFO: {name}" not in err
 
 
 def children(pid: int) -> set[int]:

@@ -70,7 +70,7 @@ def test_the_file_holds_all_tables_and_is_valid_airr(
 
 def test_the_validator_would_notice(airr: Any, two_heads: Run, cohort: RepertoireDataset, tmp_path: Path) -> None:
     path = tmp_path / "attention.tsv"
-    write_attention(path, iterate_attention(two_heads.model, cohort, [0]))
+    write_attention(path, iterate_attention(two_heads.model, cohort[:1]))
     path.write_text(path.read_text().replace("sequence_alignment", "alignment"))
     assert not airr.validate_rearrangement(str(path))
 
@@ -112,7 +112,7 @@ def test_ids_with_quotation_marks_are_kept(
     dataset = cohort_factory(15, 12, seed=6)
     run = run_factory(dataset, "n_updates=1")
     dataset.container.repertoire_ids[0] = 'the "first"'
-    write_attention(tmp_path / "a.tsv", iterate_attention(run.model, dataset, [0, 1]))
+    write_attention(tmp_path / "a.tsv", iterate_attention(run.model, dataset[:2]))
     assert set(written(tmp_path / "a.tsv")["repertoire_id"]) == {'the "first"', "rep.1"}
 
 

@@ -26,7 +26,7 @@ CONFIG = load_config("deeprc", ["n_updates=4", "evaluate_every=2", "n_kernels=8"
 
 @pytest.fixture(autouse=True)
 def _few_labels_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(motif_start, "_MIN_LABELS", 8)
+    monkeypatch.setattr(motif_start, "_MIN_DONORS", 8)
 
 
 def planted(sequences: list[str], motif: str) -> list[str]:

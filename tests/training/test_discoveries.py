@@ -3,16 +3,20 @@
 import numpy as np
 import pytest
 
-from deeprc.training.discoveries import _N_PERMUTATIONS, FalseDiscoveries
+from deeprc.training.discoveries import N_PERMUTATIONS, FalseDiscoveries
 from deeprc.training.permutations import permute_labels
 from tests.training.test_enrichment import Floats
 
-SIZES = np.full(60, 100)
 ALTERNATING = np.arange(60) % 2.0
 
 
 def discoveries(frequencies: Floats, values: Floats = ALTERNATING, *, level: float = 0.0) -> FalseDiscoveries:
-    return FalseDiscoveries(frequencies, values, np.ones(60), SIZES, level, np.random.default_rng(0))
+    return FalseDiscoveries(frequencies, permuted(values), np.ones(60), level)
+
+
+def permuted(values: Floats) -> Floats:
+    rng = np.random.default_rng(0)
+    return permute_labels(values[:, None], np.full(60, 100), np.arange(60), N_PERMUTATIONS, rng)[:, 0]
 
 
 def carried_by_six(n: int) -> Floats:
@@ -29,11 +33,10 @@ def test_rates_are_expected_chance_findings_by_findings() -> None:
     found = discoveries(frequencies)
     expected = [np.corrcoef(column, ALTERNATING)[0, 1] for column in frequencies.T]
     np.testing.assert_allclose(found.correlation, expected)
-    orders = permute_labels(SIZES, _N_PERMUTATIONS, np.random.default_rng(0))[1:]
-    labels = np.stack([ALTERNATING[order] for order in orders])
-    permuted = np.abs(np.corrcoef(frequencies.T, labels)[:8, 8:])
+    labels = permuted(ALTERNATING)[:, 1:].T
+    by_chance = np.abs(np.corrcoef(frequencies.T, labels)[:8, 8:])
     strength = np.abs(expected)
-    shares = [(1 + (permuted >= r - 1e-9).sum()) / (1 + len(orders)) / (strength >= r).sum() for r in strength]
+    shares = [(1 + (by_chance >= r - 1e-9).sum()) / (1 + len(labels)) / (strength >= r).sum() for r in strength]
     rates = [min(shares[k] for k in range(8) if strength[k] <= r) for r in strength]
     np.testing.assert_allclose(found.rate(found.correlation), rates)
     assert found.rate(np.array([0.0, 2.0, -2.0])) == pytest.approx([1, min(rates), min(rates)], rel=1e-3)

@@ -18,6 +18,7 @@ from deeprc.training.enrichment import (
     enumerate_kmer_offsets,
     find_enriched_motifs,
 )
+from deeprc.training.fold import Fold
 from tests.conftest import random_sequences, write_cohort
 
 Floats = NDArray[np.float64]
@@ -52,11 +53,12 @@ def find_motifs(
     patterns: Sequence[Sequence[int]],
     max_motifs: int,
     seed: int = 0,
+    groups: NDArray[np.int64] | None = None,
     **limits: float,
 ) -> list[EnrichedMotif]:
     """Call `find_enriched_motifs` with its limits one by one."""
     own = MotifLimits(max_motifs, **limits)  # type: ignore[arg-type]
-    return find_enriched_motifs(dataset, labels, tasks, patterns=patterns, limits=own, seed=seed)
+    return find_enriched_motifs(Fold(dataset, labels, groups), tasks, patterns=patterns, limits=own, seed=seed)
 
 
 def test_enumerate_kmer_offsets() -> None:

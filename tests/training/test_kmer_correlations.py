@@ -6,12 +6,15 @@ import pytest
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import count_kmers
+from deeprc.progress import Step
 from deeprc.training import kmer_correlations, kmer_frequencies
 from deeprc.training.kmer_correlations import correlate, standardise
 from deeprc.training.kmer_frequencies import SparseFrequencies, iterate_frequencies
 from deeprc.training.kmer_occurrences import find_carriers, find_occurrences
+from tests.conftest import StepRecorder
 
 PATTERNS = [(0, 1), (0, 2), (0, 1, 3)]
+STEP = Step("counting", 1, StepRecorder())
 
 
 def _dense(counted: np.ndarray | SparseFrequencies, shape: tuple[int, ...]) -> np.ndarray:
@@ -68,7 +71,7 @@ def test_passes_and_blocks_change_nothing(
         monkeypatch.setattr(kmer_frequencies, name, value)
     expected = [np.stack([count_kmers(r.residues, r.lengths, p) / len(r) for r in cohort]) for p in PATTERNS]
     seen = [np.zeros_like(each) for each in expected]
-    for rows, index, counted in iterate_frequencies(cohort, PATTERNS):
+    for rows, index, counted in iterate_frequencies(cohort, PATTERNS, STEP):
         seen[index][rows] += _dense(counted, seen[index][rows].shape)
     for one, other in zip(seen, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
@@ -117,7 +120,7 @@ def test_sequences_that_are_left_out_do_not_count(cohort: RepertoireDataset, mon
     left_out = rng.random(int(cohort.n_sequences.sum())) < 0.3
     left_out[: int(cohort.n_sequences[0])] = True  # all of the first repertoire's
     starts = np.concatenate([[0], np.cumsum(cohort.n_sequences)])
-    for rows, index, counted in iterate_frequencies(cohort, PATTERNS, left_out):
+    for rows, index, counted in iterate_frequencies(cohort, PATTERNS, STEP, left_out):
         whole = _dense(counted, (rows.stop - rows.start, 20 ** len(PATTERNS[index])))
         for b, row in zip(range(rows.start, rows.stop), whole, strict=True):
             kept = ~left_out[starts[b] : starts[b + 1]]
@@ -136,3 +139,21 @@ def test_carriers_by_text(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyP
     code = AMINO_ACIDS.index("W") * 21
     assert find_carriers(cohort, (0, 2), code).tolist() == expected
     assert any(expected)
+
+
+def test_steps_end_when_all_sequences_were_read(
+    cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, recorder: StepRecorder
+) -> None:
+    monkeypatch.setattr(kmer_frequencies, "_MAX_REPERTOIRES", 3)
+    monkeypatch.setattr(kmer_correlations, "_MEMORY", 1)
+    n = int(cohort.n_sequences.sum())
+    for _ in correlate(cohort, PATTERNS, np.ones((len(cohort), 1)), np.ones(len(cohort))):
+        pass
+    find_occurrences(cohort, PATTERNS, np.array([1]), np.array([5]))
+    find_carriers(cohort, (0, 2), 5)
+    assert [(step.name, step.done, step.total) for step in recorder.steps] == [
+        (f"search for motifs: correlations, passes over {len(cohort)} repertoires: 3", 3 * n, 3 * n),
+        ("search for motifs: where candidates occur, 2 passes", 2 * n, 2 * n),
+        ("search for motifs: sequences with a motif", n, n),
+    ]
+    assert len(recorder.told) > 3 * 2 + 6

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.training.enrichment import enumerate_kmer_offsets
@@ -16,10 +17,11 @@ from tests.conftest import random_sequences, write_cohort
 PATTERNS = [places for k in (2, 3, 4) for places in enumerate_kmer_offsets(k, 4)]
 
 
-def find_overdispersed(cohort: RepertoireDataset) -> OverdispersedKmers:
+def find_overdispersed(cohort: RepertoireDataset, donors: NDArray[np.int64] | None = None) -> OverdispersedKmers:
     sizes = cohort.n_sequences
-    weights = weigh_by_size(sizes, sizes)
-    dispersion = Dispersion(PATTERNS, weights, sizes)
+    donors = np.arange(len(cohort)) if donors is None else donors
+    weights = weigh_by_size(sizes, sizes, donors)
+    dispersion = Dispersion(PATTERNS, weights, sizes, donors)
     for statistics in correlate(cohort, PATTERNS, np.zeros((len(cohort), 1)), weights):
         dispersion.note(statistics)
     return dispersion.find_overdispersed(cohort)
@@ -33,8 +35,10 @@ def names(kmers: OverdispersedKmers) -> list[str]:
 
 
 def test_sampling_by_hand() -> None:
-    sampling = Sampling.of(np.array([1.0, 1.0, 2.0]), np.array([100, 100, 400]))
+    sampling = Sampling.of(np.array([1.0, 1.0, 2.0]), np.array([100, 100, 400]), np.arange(3))
     assert sampling == pytest.approx((160.0, 16 / 6))  # 4 / (0.01 + 0.01 + 0.005), and 4^2 / (1 + 1 + 4)
+    of_two = Sampling.of(np.array([1.0, 1.0, 2.0]), np.array([100, 100, 400]), np.array([0, 0, 1]))
+    assert of_two == pytest.approx((160.0, 2.0))  # 4^2 / (2^2 + 2^2)
     sampling = Sampling(100.0, 50.0)
     mean, variance = np.array([0.04, 0.04, 0.0]), np.array([0.0004, 0.002, 0.0])  # counts: 4, with variances 4 and 20
     np.testing.assert_allclose(sampling.relative_excess(mean, variance), [0, 1, 0])  # (20 - 4) / 4^2
@@ -47,7 +51,7 @@ def test_counting_alone_has_no_excess() -> None:
     sizes = np.full(200, 1000)
     for mean in (0.3, 3.0, 30.0):
         frequencies = rng.poisson(mean, (200, 2000)) / 1000
-        sampling = Sampling.of(np.ones(200), sizes)
+        sampling = Sampling.of(np.ones(200), sizes, np.arange(200))
         excess = sampling.excess(frequencies.mean(axis=0), frequencies.var(axis=0), np.zeros(2000))
         assert excess.mean() == pytest.approx(0, abs=0.2)
         assert excess.std() == pytest.approx((1 + 1 / (2 * mean)) ** -0.5, abs=0.1)  # its mean is not known

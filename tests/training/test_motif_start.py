@@ -29,7 +29,7 @@ TASKS = [Task("status", "status", "binary", ("healthy", "case"))]
 
 @pytest.fixture(autouse=True)
 def _few_labels_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(motif_start, "_MIN_LABELS", 8)
+    monkeypatch.setattr(motif_start, "_MIN_DONORS", 8)
 
 
 def config(**training: object) -> Config:
@@ -263,7 +263,7 @@ def test_the_start_is_looked_at_and_kept_where_training_makes_it_worse(
 def test_few_labels_leave_the_plain_start(
     cohort_factory: Callable[..., RepertoireDataset], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(motif_start, "_MIN_LABELS", 25)
+    monkeypatch.setattr(motif_start, "_MIN_DONORS", 25)
     trainer = make(cohort_factory(40), config())
     trainer.start()
     assert trainer.start_motifs == []
@@ -351,21 +351,27 @@ def test_updates_of_whole_repertoires_resume_to_the_same_numbers(
     assert float(multitask_loss(outputs, targets, TASKS)) == pytest.approx(row["validation_loss"], rel=1e-5)
 
 
-def test_the_start_is_said_in_plain_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_start_is_said_in_plain_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     labels = np.array([[0.0, np.nan], [1.0, 3.0], [1.0, np.nan]])
+    dataset = four(tmp_path, ["SFEN"])[np.zeros(3, np.int64)]
+    fold, of_two = Fold(dataset, labels), Fold(dataset, labels, np.array([4, 2, 4]))
     found = motif("WWHW", p_value=0.001)
-    assert describe_start([found], labels, 8) == (
+    assert describe_start([found], fold, 8) == (
         "1 of 8 kernels starts from a short motif that goes with the label in the training repertoires, the others at "
         f"random. In brackets, the correlation with the label and the corrected p-value: "
         f"WWHW ({found.correlation:+.2f}, p = 0.001)"
     )
-    assert describe_start([found, motif("CYC")], labels, 8).startswith("2 of 8 kernels start from short motifs that go")
-    monkeypatch.setattr(motif_start, "_MIN_LABELS", 3)
-    assert describe_start([], labels, 8) == (
+    assert describe_start([found, motif("CYC")], fold, 8).startswith("2 of 8 kernels start from short motifs that go")
+    monkeypatch.setattr(motif_start, "_MIN_DONORS", 3)
+    assert describe_start([], fold, 8) == (
         "No short motif goes with the label in the training repertoires beyond chance, so the kernels start at random."
     )
-    monkeypatch.setattr(motif_start, "_MIN_LABELS", 4)
-    assert describe_start([], labels, 8) == (
+    monkeypatch.setattr(motif_start, "_MIN_DONORS", 4)
+    assert describe_start([], fold, 8) == (
         "Short motifs to start from are sought where at least 4 training repertoires have a label; here 3 have one, so "
         "the kernels start at random."
+    )
+    assert describe_start([], of_two, 8).startswith(
+        "Short motifs to start from are sought where at least 4 donors of training repertoires have a label; here 2 "
+        "have one"
     )

@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from deeprc.config import Config, NetworkConfig, TrainingConfig
+from deeprc.datasets import read_ahead
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.tasks import Task
@@ -71,6 +72,21 @@ def test_pinned_losses(cohort: RepertoireDataset) -> None:
     history = make(cohort, small(weight_average=0.0)).fit().history
     assert [row["update"] for row in history] == [5, 10, 15, 20]
     np.testing.assert_allclose([row["validation_loss"] for row in history], PINNED, rtol=1e-3)
+
+
+def test_reading_ahead_changes_no_number_and_names_what_is_drawn_next(
+    cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = make(cohort, small())
+    history = without_seconds(alone.fit())
+    monkeypatch.setattr(read_ahead, "_MIN_BYTES", 0)
+    ahead = make(cohort, small())
+    expect, expected = ahead._batches.expect, []
+    monkeypatch.setattr(ahead._batches, "expect", lambda rows: (expected.append([*rows]), expect(rows)))
+    assert without_seconds(ahead.fit()) == history
+    for name, tensor in ahead.network.state_dict().items():
+        assert torch.equal(tensor, alone.network.state_dict()[name])
+    assert expected == [ahead._positions(update + 2).tolist() for update in range(20)]
 
 
 @pytest.mark.parametrize("options", [{}, {"logit_noise": 0.5, "residue_permutation": 0.1, "shuffle_negatives": True}])

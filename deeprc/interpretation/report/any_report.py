@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from numpy.typing import ArrayLike
@@ -20,7 +20,6 @@ from deeprc.training.estimator import DeepRCEstimator
 
 __all__ = ["write_any_report"]
 
-Progress = Callable[[Iterable[int]], Iterable[int]]
 Folder = str | os.PathLike[str]
 
 
@@ -33,7 +32,6 @@ def write_any_report(
     labels: ArrayLike | None = None,
     top: int = 1000,
     device: str = "auto",
-    progress: Progress | None = None,
 ) -> None:
     """Write the report of a model on a cohort, or of a benchmark, as one HTML file; `deeprc.report` is this function.
 
@@ -53,8 +51,6 @@ def write_any_report(
         How many sequences of the cohort to keep for each class.
     device
         `auto`, `cpu`, `cuda` ...
-    progress
-        Takes the dataset's positions and gives them back, as a progress bar does.
 
     Raises
     ------
@@ -78,8 +74,7 @@ def write_any_report(
             return
         assert cohort is not None
         predictor, dataset = load_ensemble(folders, device=device), _dataset(cohort)
-    positions = range(len(dataset))
-    write_report(predictor, dataset, output, top=top, positions=positions if progress is None else progress(positions))
+    write_report(predictor, dataset, output, top=top)
 
 
 def _dataset(cohort: Folder | RepertoireDataset) -> RepertoireDataset:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -79,7 +79,6 @@ def write_report(
     output: str | os.PathLike[str],
     *,
     top: int = 1000,
-    positions: Iterable[int] | None = None,
 ) -> None:
     """Write the report of a model on a cohort, usually the one it was trained on, as one HTML file.
 
@@ -93,8 +92,6 @@ def write_report(
         The file to write; it is replaced only if it is a report.
     top
         How many sequences to keep for each direction of an output.
-    positions
-        All positions of the dataset in order, wrapped in a progress bar, if one is wanted.
 
     Raises
     ------
@@ -110,7 +107,7 @@ def write_report(
         raise InputError(f"{dataset.container.path}: has no repertoire to report on")
     if isinstance(dataset, SimulatedDataset):
         raise InputError(f"{dataset!r}: the report needs a container; make one with `write_container` and open it")
-    found = _find(predictor, dataset, top, positions)
+    found = _find(predictor, dataset, top)
     reproduce = origin.reproduce(predictor, dataset, Path(output), top)
     write_page(Path(output), "report.html.j2", **_content(found), **reproduce)
 
@@ -155,13 +152,13 @@ class _Findings:
         return self.predictor.model.tasks
 
 
-def _find(predictor: Predictor, dataset: RepertoireDataset, top: int, positions: Iterable[int] | None) -> _Findings:
+def _find(predictor: Predictor, dataset: RepertoireDataset, top: int) -> _Findings:
     """Compute all that the report says: the cohort's sequences pass through the network once."""
     model = predictor.model
     logger.info("reading %d repertoires", len(dataset))
     splits = predictor.split_of(dataset)
     witnesses_among = _witnesses_among(dataset, splits, model.labels(dataset))
-    found = survey(model, dataset, top=top, splits=splits, witnesses_among=witnesses_among, positions=positions)
+    found = survey(model, dataset, top=top, splits=splits, witnesses_among=witnesses_among)
     logger.info("comparing with controls")
     assessment = assess_outputs(predictor, dataset, found.outputs)
     performance = assessment.performance

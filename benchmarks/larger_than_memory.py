@@ -1,0 +1,151 @@
+"""Updates from a container that does not fit into memory, against updates from memory, with and without reading ahead.
+
+    python benchmarks/larger_than_memory.py [--sequences 300000] [--kernels 32]
+
+One process makes both: updates from a quarter of the repertoires, which stay in memory, and updates from the others,
+whose pages are dropped after each update, so that each is read from the disk every time. A page cache of a quarter of
+the container would do better by the few repertoires that it still has. Dropping is not part of the time. Linux only.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import resource
+import statistics
+import time
+from itertools import pairwise
+
+import click
+import numpy as np
+import torch
+from common import cohort, options, report, seconds_option
+from numpy.typing import NDArray
+from training_step import trainer
+
+from deeprc.config import load_config
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.training.trainer import Trainer
+
+CPU = torch.device("cpu")
+_IN_A_ROW, _NOT_TIMED = 12, 3
+"""Updates of one way before the next way's turn, and those at their beginning that are not timed."""
+
+
+@click.command()
+@options
+@seconds_option
+@click.option("--repertoires", default=160)
+def main(device: str, kernels: tuple[int, ...], sequences: int, seconds: float, repertoires: int) -> None:
+    """Print the milliseconds of updates; `ratio` is the speed against memory, `cpu_ratio` that of the processor."""
+    del device  # on CUDA the sequences are copied to the device, or read as on the CPU
+    rows = []
+    with cohort(repertoires, sequences) as dataset:
+        for n_kernels in kernels:
+            rows += _measure(dataset, n_kernels, seconds)
+    report("larger_than_memory", rows, CPU)
+
+
+def _measure(dataset: RepertoireDataset, n_kernels: int, seconds: float) -> list[dict[str, object]]:
+    config = load_config("deeprc", {"n_kernels": n_kernels})
+    quarter = len(dataset) // 4
+    memory, disk = (trainer(part, config, CPU) for part in (dataset[:quarter], dataset[quarter:]))
+    ways = [
+        _Way("memory", memory, reads_ahead=False),
+        _Way("memory, reading ahead", memory, reads_ahead=True),
+        _Way("disk", disk, reads_ahead=False, drops=True),
+        _Way("disk, reading ahead", disk, reads_ahead=True, drops=True),
+    ]
+    for one in (memory, disk):  # each repertoire is normalised when it is first seen
+        for position in range(len(one.train.dataset)):
+            one._batches.inverse_std(position)
+    end = time.perf_counter() + seconds * len(ways)
+    while time.perf_counter() < end or len(ways[0].seconds) < 5 * (_IN_A_ROW - _NOT_TIMED):
+        for way in ways:
+            way.run()
+    base = ways[0]
+    return [
+        {
+            "kernels": n_kernels,
+            "way": way.name,
+            "ms": 1e3 * statistics.median(way.seconds),
+            "cpu_ms": 1e3 * statistics.mean(way.cpu_seconds),
+            "ratio": statistics.median(base.seconds) / statistics.median(way.seconds),
+            "cpu_ratio": statistics.mean(base.cpu_seconds) / statistics.mean(way.cpu_seconds),
+            "mb_read": statistics.mean(way.bytes_read) / 1e6,
+        }
+        for way in ways
+    ]
+
+
+class _Way:
+    """Updates of a trainer, with the pages of all repertoires dropped or not, and what they cost."""
+
+    def __init__(self, name: str, one: Trainer, *, reads_ahead: bool, drops: bool = False) -> None:
+        self.name, self._trainer, self._reads_ahead, self._drops = name, one, reads_ahead, drops
+        self._expect = one._batches.expect if reads_ahead else _ignore
+        self._pages = _Pages(one.train.dataset)
+        self._update, self._index = one.updates(), 0
+        self.seconds: list[float] = []
+        self.cpu_seconds: list[float] = []
+        self.bytes_read: list[float] = []
+
+    def run(self) -> None:
+        """Make some updates in a row."""
+        self._trainer._batches.expect = self._expect
+        for index in range(_IN_A_ROW):
+            seconds, cpu, read = time.perf_counter(), time.process_time(), _blocks_read()
+            self._update(self._index)
+            self._index += 1
+            if index >= _NOT_TIMED:
+                self.seconds.append(time.perf_counter() - seconds)
+                self.cpu_seconds.append(time.process_time() - cpu)
+                self.bytes_read.append(512 * (_blocks_read() - read))
+            if self._drops:
+                soon = [self._trainer._positions(self._index + ahead) for ahead in range(2 * self._reads_ahead)]
+                self._pages.drop(np.concatenate([np.zeros(0, np.int64), *soon]))
+
+
+def _ignore(positions: object) -> None:
+    """Read nothing ahead."""
+
+
+def _blocks_read() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_inblock
+
+
+class _Pages:
+    """The pages of a dataset whose repertoires are neighbours in their container."""
+
+    def __init__(self, dataset: RepertoireDataset) -> None:
+        container = dataset.container
+        self._dataset, self._sequences = dataset, container.sequences
+        bounds = container.repertoire_offsets[dataset.rows.min() : dataset.rows.max() + 2]
+        self._bounds = bounds, self._sequences.offsets[bounds]
+
+    def drop(self, kept: NDArray[np.int64]) -> None:
+        """Drop all pages, also those that were read beside others, but for the repertoires at some positions."""
+        at = np.searchsorted(np.sort(self._dataset.rows), self._dataset.rows[kept])
+        edges = np.unique([0, *at, *(at + 1), len(self._dataset)])
+        with self._dataset.container.path.open("rb") as file:
+            for first, last in pairwise(edges.tolist()):
+                if first not in at:
+                    rows, residues = (slice(*bounds[[first, last]].tolist()) for bounds in self._bounds)
+                    _drop_values(file.fileno(), self._sequences.residues, residues)
+                    _drop_values(file.fileno(), self._sequences.offsets, rows)
+                    _drop_values(file.fileno(), self._sequences.counts, rows)
+
+
+def _drop_values(file: int, values: NDArray[np.generic], span: slice) -> None:
+    """Unmap whole pages within a span of a memory map, and let the system forget them."""
+    assert isinstance(values, np.memmap)
+    first = -(-(values.offset + span.start * values.itemsize) // mmap.PAGESIZE) * mmap.PAGESIZE
+    last = (values.offset + span.stop * values.itemsize) // mmap.PAGESIZE * mmap.PAGESIZE
+    if last > first:
+        begin = values.offset - values.offset % mmap.ALLOCATIONGRANULARITY
+        values._mmap.madvise(mmap.MADV_DONTNEED, first - begin, last - first)
+        os.posix_fadvise(file, first, last - first, os.POSIX_FADV_DONTNEED)
+
+
+if __name__ == "__main__":
+    main()

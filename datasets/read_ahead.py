@@ -1,0 +1,115 @@
+"""Reading ahead: the system is asked for the sequences that are needed soon, while the ones before are worked on.
+
+A container is memory-mapped. If it is larger than the memory that is free, the system has dropped most of its pages,
+and whoever reads them waits for the disk. Only pages are fetched here; no value is read or changed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections.abc import Collection, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+from numpy.typing import NDArray
+
+from deeprc.datasets.container import Container
+
+__all__ = ["ReadAhead"]
+
+_WILL_NEED: int | None = getattr(mmap, "MADV_WILLNEED", None)
+"""Advice of `madvise`; None where the system has no such call, as Windows."""
+
+_BYTES_AT_ONCE = 1 << 17
+"""Linux ignores what one call asks for beyond the read-ahead of the disk: 128 KB, unless somebody changed it."""
+
+_MIN_BYTES = 1 << 28
+"""Size of the residues and offsets below which nothing is read ahead: after one pass they are in memory."""
+
+_IDLE_CALLS, _PAUSE = 4, 16
+"""Calls in a row that find everything in memory, after which only one call of so many asks."""
+
+
+class ReadAhead:
+    """Ask the system for the pages of a container's repertoires, in a thread.
+
+    The system reads them in the background, so neither the thread nor the caller waits for the disk, unless more is
+    asked for than the disk delivers. While nothing has to be read from the disk, nearly all calls do nothing.
+
+    Parameters
+    ----------
+    container
+        The container whose repertoires are read.
+    fields
+        The columns of its sequences that are read, beside the residues and the offsets: `counts`, `v_call`, `j_call`.
+    """
+
+    def __init__(self, container: Container, fields: Collection[str]) -> None:
+        sequences = container.sequences
+        columns = {"counts": sequences.counts} | {name: calls.codes for name, calls in sequences.genes.items()}
+        self._container = container
+        self._columns: list[NDArray[Any]] = [columns[name] for name in fields if name in columns]
+        helps = _WILL_NEED is not None and sequences.residues.nbytes + sequences.offsets.nbytes >= _MIN_BYTES
+        self._thread = ThreadPoolExecutor(1) if helps else None
+        self._asked: Future[None] | None = None
+        self._residues: dict[int, slice] = {}  # of each repertoire that was asked for before
+        self._n_reads, self._idle_calls = -1, 0
+
+    def __call__(self, rows: Iterable[int]) -> None:
+        """Ask for repertoires, given their rows in the container; wait until those of the last call are asked for."""
+        if self._thread is None:
+            return
+        self.wait()
+        n_reads = _count_reads()
+        self._idle_calls = self._idle_calls + 1 if n_reads == self._n_reads else 0
+        self._n_reads = n_reads
+        if self._idle_calls <= _IDLE_CALLS or self._idle_calls % _PAUSE == 0:
+            self._asked = self._thread.submit(self._ask, list(rows))
+
+    def wait(self) -> None:
+        """Wait until the thread has asked for everything, which the system may still be reading then."""
+        if self._asked is not None:
+            self._asked.result()
+
+    def _ask(self, rows: list[int]) -> None:
+        spans = [slice(*self._container.repertoire_offsets[row : row + 2].tolist()) for row in rows]
+        offsets = self._container.sequences.offsets
+        for span in spans:
+            _ask_for(offsets[span.start : span.stop + 1])
+            for column in self._columns:
+                _ask_for(column[span])
+        for row, span in zip(rows, spans, strict=True):
+            if row not in self._residues:  # the first time this waits for the offsets
+                self._residues[row] = slice(int(offsets[span.start]), int(offsets[span.stop]))
+            _ask_for(self._container.sequences.residues[self._residues[row]])
+
+
+def _ask_for(values: NDArray[Any]) -> None:
+    """Ask the system to read a part of a memory map; an error only means that it is not read now."""
+    assert _WILL_NEED is not None
+    start = values.ctypes.data
+    stop = start + values.nbytes
+    for at in range(start - start % mmap.PAGESIZE, stop, _BYTES_AT_ONCE):
+        _madvise(at, min(_BYTES_AT_ONCE, stop - at), _WILL_NEED)
+
+
+def _madvise(address: int, size: int, advice: int) -> None:
+    """Call the system's `madvise`; unlike with `mmap.madvise`, other threads of Python run meanwhile."""
+    _system().madvise(address, size, advice)
+
+
+@cache
+def _system() -> ctypes.CDLL:
+    system = ctypes.CDLL(None)
+    system.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    return system
+
+
+def _count_reads() -> int:
+    """Return a number that grows when this process reads from a disk, or waits for a page of a file."""
+    import resource  # which Windows lacks
+
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_inblock + usage.ru_majflt

@@ -1,0 +1,153 @@
+"""How far a computation is: the library opens steps, and a reporter shows them.
+
+By default, the reporter writes log lines, at most one in 30 seconds. The command line shows bars on a terminal.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+__all__ = ["LogLines", "Reporter", "Step", "format_duration", "open_step", "reporting", "track"]
+
+logger = logging.getLogger(__name__)
+
+_Item = TypeVar("_Item")
+
+_LINE_SECONDS = 30.0  # between two log lines
+_MIN_SECONDS = 5.0  # a step that has not run so long has no line
+
+
+@dataclass(eq=False)
+class Step:
+    """A step of a computation.
+
+    Attributes
+    ----------
+    name
+        What is computed.
+    total, done
+        The size of the whole step, and of what is done, in any unit; `done` may begin above 0 if a step continues.
+    left
+        Seconds that are left, if this is known better than by the speed so far.
+    note
+        What else is worth showing.
+    """
+
+    name: str
+    total: float
+    reporter: Reporter = field(repr=False)
+    done: float = 0
+    left: float | None = None
+    note: str = ""
+
+    def advance(self, amount: float = 1) -> None:
+        """Say that more of the step is done."""
+        self.done += amount
+        self.reporter.show(self)
+
+
+class Reporter(Protocol):
+    """Shows steps; one may be opened while another is open."""
+
+    def open(self, step: Step) -> None:
+        """Begin to show a step."""
+
+    def show(self, step: Step) -> None:
+        """Show how far an open step is."""
+
+    def close(self, step: Step) -> None:
+        """End to show a step."""
+
+
+class LogLines:
+    """Logs a line about all open steps, the outermost first, at most once in 30 seconds.
+
+    Parameters
+    ----------
+    clock
+        Returns the time in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._last_line = clock, clock()
+        self._began: dict[Step, tuple[float, float]] = {}  # when a step began, and how much of it was done then
+
+    def open(self, step: Step) -> None:
+        """Remember when a step began."""
+        self._began[step] = self._clock(), step.done
+
+    def show(self, step: Step) -> None:
+        """Log a line if it is time to."""
+        now = self._clock()
+        if now - self._last_line >= _LINE_SECONDS and now - self._began[step][0] >= _MIN_SECONDS:
+            self._last_line = now
+            logger.info("%s", "; ".join(self._describe(each, now) for each in list(self._began)))
+
+    def close(self, step: Step) -> None:
+        """Forget a step."""
+        del self._began[step]
+
+    def _describe(self, step: Step, now: float) -> str:
+        began, done_before = self._began[step]
+        left, done = step.left, step.done - done_before
+        if left is None and done > 0:
+            left = (now - began) / done * (step.total - step.done)
+        share = f"{step.name}: {100 * step.done / step.total:.0f}%" if step.total else step.name
+        time_left = [] if left is None else [f"about {format_duration(max(left, 0))} left"]
+        return ", ".join([share, *time_left, *filter(None, [step.note])])
+
+
+_REPORTER: ContextVar[Reporter] = ContextVar("_REPORTER", default=LogLines())  # noqa: B039 (shared on purpose)
+
+
+@contextmanager
+def reporting(reporter: Reporter) -> Iterator[None]:
+    """Within this context, a reporter shows all steps."""
+    token = _REPORTER.set(reporter)
+    try:
+        yield
+    finally:
+        _REPORTER.reset(token)
+
+
+@contextmanager
+def open_step(name: str, total: float, *, done: float = 0) -> Iterator[Step]:
+    """Show a step within this context.
+
+    Parameters
+    ----------
+    name
+        What is computed.
+    total
+        The size of the step, in the unit in which it advances.
+    done
+        How much of it is done already.
+    """
+    step = Step(name, total, _REPORTER.get(), done)
+    step.reporter.open(step)
+    try:
+        yield step
+    finally:
+        step.reporter.close(step)
+
+
+def track(items: Collection[_Item], name: str) -> Iterator[_Item]:
+    """Yield the items, and show how many have been used up."""
+    with open_step(name, len(items)) as step:
+        for item in items:
+            yield item
+            step.advance()
+
+
+def format_duration(seconds: float) -> str:
+    """Return a time in words: seconds, minutes or hours."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{round(seconds)} s"
+    return f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"

@@ -1,0 +1,154 @@
+"""How steps of a computation are shown: by log lines, by bars, or by any other reporter."""
+
+import io
+import logging
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from deeprc.cli.progress import Bars, LineHandler, counting, evaluation_lines
+from deeprc.progress import LogLines, format_duration, open_step, reporting, track
+from deeprc.training.state import TrainingState
+from tests.conftest import StepRecorder
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def lines(clock: Clock, caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """The log lines since the last call; steps are shown by lines as long as the test runs."""
+    caplog.set_level(logging.INFO, "deeprc.progress")
+
+    def take() -> list[str]:
+        found = caplog.messages
+        caplog.clear()
+        return found
+
+    return take
+
+
+def test_a_line_says_what_how_far_and_how_long(clock: Clock, lines: Callable[[], list[str]]) -> None:
+    with reporting(LogLines(clock)), open_step("searching", 200) as step:
+        for second in range(1, 101):
+            clock.now = second
+            step.advance()
+    assert lines() == [
+        "searching: 15%, about 3 min left",
+        "searching: 30%, about 2 min left",
+        "searching: 45%, about 2 min left",
+    ]
+
+
+def test_all_open_steps_share_a_line(clock: Clock, lines: Callable[[], list[str]]) -> None:
+    with reporting(LogLines(clock)), open_step("methods", 4) as outer, open_step("training", 100) as inner:
+        clock.now = 40
+        inner.note = "loss 0.3"
+        inner.advance(20)
+        assert lines() == ["methods: 0%; training: 20%, about 3 min left, loss 0.3"]
+        clock.now = 60
+        outer.advance()
+        assert lines() == []
+        clock.now = 80
+        outer.left = 7
+        outer.advance()
+    assert lines() == ["methods: 50%, about 7 s left; training: 20%, about 5 min left, loss 0.3"]
+
+
+def test_a_short_step_has_no_line(clock: Clock, lines: Callable[[], list[str]]) -> None:
+    with reporting(LogLines(clock)):
+        clock.now = 1000
+        with open_step("quick", 2) as step:
+            clock.now = 1004
+            step.advance()
+            assert lines() == []
+            clock.now = 1005
+            step.advance()
+    assert lines() == ["quick: 100%, about 0 s left"]
+
+
+def test_the_speed_is_that_of_what_was_done_here(clock: Clock, lines: Callable[[], list[str]]) -> None:
+    with reporting(LogLines(clock)), open_step("continued", 100, done=50) as step:
+        clock.now = 30
+        step.advance(10)
+    assert lines() == ["continued: 60%, about 2 min left"]
+
+
+def test_steps_end_also_by_errors(recorder: StepRecorder) -> None:
+    with pytest.raises(ZeroDivisionError), open_step("dividing", 2) as step:
+        step.advance(1 / 0)
+    assert recorder.told == [("open", "dividing", 0), ("close", "dividing", 0)]
+
+
+def test_track_counts_what_was_used(recorder: StepRecorder) -> None:
+    assert list(track("ab", "letters")) == ["a", "b"]
+    assert recorder.told == [
+        ("open", "letters", 0),
+        ("show", "letters", 1),
+        ("show", "letters", 2),
+        ("close", "letters", 2),
+    ]
+
+
+def test_counting_opens_a_step_with_the_first_number(recorder: StepRecorder) -> None:
+    with counting("files") as show:
+        assert recorder.told == []
+        show(3, 10)
+        show(5, 10)
+    assert recorder.told == [
+        ("open", "files", 3),
+        ("show", "files", 3),
+        ("show", "files", 5),
+        ("close", "files", 5),
+    ]
+
+
+def test_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr("deeprc.cli.progress._DELAY", 0)
+    monkeypatch.setattr("deeprc.cli.progress._MIN_INTERVAL", 0)
+    with reporting(Bars()), open_step("searching", 200_000) as outer, open_step("choosing", 4) as inner:
+        outer.advance(50_000)
+        inner.note = "loss 0.3"
+        inner.advance(3)
+        LineHandler(stream).emit(logging.makeLogRecord({"msg": "a line"}))
+    shown = stream.getvalue().replace("\n", "\r").split("\r")
+    assert any(line.startswith("searching:  25%|") and "| 50.0k/200k, " in line for line in shown)
+    assert any("choosing:  75%|" in line and "| 3/4, " in line and "loss 0.3" in line for line in shown)
+    assert "a line" in [line.removeprefix("\x1b[A") for line in shown]
+
+
+def test_evaluations_have_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    report = evaluation_lines(20)
+    state = TrainingState(update=10, history=[{"update": 10, "train_loss": 0.5, "validation_loss": 0.25}])
+    report(state, None)  # type: ignore[arg-type]  # the loss is not read
+    state.update = 11
+    report(state, None)  # type: ignore[arg-type]
+    assert capsys.readouterr().err == "update 10/20  train_loss 0.5  validation_loss 0.25\n"
+
+
+def test_times_are_readable() -> None:
+    found = {seconds: format_duration(seconds) for seconds in (0.2, 89.4, 90, 3600, 5399, 5400, 86400)}
+    assert found == {
+        0.2: "0 s",
+        89.4: "89 s",
+        90: "2 min",
+        3600: "60 min",
+        5399: "1.5 h",
+        5400: "1.5 h",
+        86400: "24.0 h",
+    }
