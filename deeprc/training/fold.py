@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.estimators import canonical_order
+from deeprc.groups import number_groups
 
 __all__ = ["Fold"]
 
