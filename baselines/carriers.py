@@ -8,7 +8,7 @@ Letters: B repertoires of the container, M clones, n some of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
@@ -21,6 +21,7 @@ from deeprc.baselines.association import FISHER, AssociationTest
 from deeprc.compilation import njit
 from deeprc.datasets.clones import Clones
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.progress import track
 
 __all__ = [
     "MIN_CARRIERS",
@@ -90,9 +91,10 @@ def training_weights(X: RepertoireDataset, labels: NDArray[Any]) -> Weights:
 
 def in_parts(work: Callable[[int, int], _Result], n: int) -> Iterator[_Result]:
     """Call `work(start, stop)` for each part of n clones, on all cores; yield the results in order."""
-    bounds: Iterable[tuple[int, int]] = pairwise([*range(0, n, _PART), n])
+    bounds = list(pairwise([*range(0, n, _PART), n]))
     with ThreadPoolExecutor(numba.get_num_threads()) as threads:
-        yield from threads.map(lambda part: work(*part), bounds)
+        found = threads.map(lambda part: work(*part), bounds)
+        yield from track(found, "comparing clones with labels", len(bounds))
 
 
 def carrier_counts(

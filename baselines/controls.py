@@ -18,6 +18,7 @@ from deeprc.datasets.cache import Arrays, cached
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.estimators import RepertoireEstimator
+from deeprc.progress import track
 
 __all__ = [
     "SIZE_FEATURES",
@@ -80,7 +81,7 @@ class RepertoireSizeRidge(_SizeFeatures, RidgeRegressor):
 
 
 def _size_table(whole: RepertoireDataset) -> Arrays:
-    table = [size_features(repertoire.counts) for repertoire in whole]
+    table = [size_features(repertoire.counts) for repertoire in track(whole, "sizes of repertoires", len(whole))]
     return {"features": np.array(table).reshape(len(whole), len(SIZE_FEATURES))}
 
 

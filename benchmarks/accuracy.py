@@ -37,7 +37,7 @@ from deeprc.datasets.simulation.cohort import Cohort
 from deeprc.datasets.simulation.recipe import recipes
 from deeprc.device import resolve_device
 from deeprc.errors import InputError, Terminated
-from deeprc.evaluation.metrics import auc_interval
+from deeprc.evaluation.auc_intervals import auc_interval
 from deeprc.files import write_text
 
 _KNOWN = "known-motif"

@@ -32,7 +32,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import kmer_matrix
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_comparison import midrank_aucs
-from deeprc.evaluation.metrics import auc_interval
+from deeprc.evaluation.auc_intervals import auc_interval
 from deeprc.evaluation.reliability import judge_probabilities
 from deeprc.evaluation.splits import Split
 from deeprc.files import write_text

@@ -25,6 +25,7 @@ from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.documents import to_plain
 from deeprc.errors import InputError
 from deeprc.files import FileStamp, check_regular_file, temporary_folder, write_text
+from deeprc.progress import open_step, track
 from deeprc.versions import package_version
 
 __all__ = ["cached", "content_digest", "repertoire_digests"]
@@ -144,7 +145,8 @@ def repertoire_digests(dataset: RepertoireDataset) -> list[str]:
     """Return a hash of each repertoire's sequences, counts and genes, the genes by name; cached."""
 
     def compute(whole: RepertoireDataset) -> Arrays:
-        return {"digests": np.array([_repertoire_digest(repertoire) for repertoire in whole], "S32")}
+        repertoires = track(whole, "hashing repertoires", len(whole))
+        return {"digests": np.array([_repertoire_digest(repertoire) for repertoire in repertoires], "S32")}
 
     digests = cached(dataset, "digests", {}, compute)["digests"]
     return [bytes(digest).decode() for digest in digests[dataset.rows]]
@@ -170,10 +172,13 @@ def _digest(container: Container) -> str:
     for genes in sequences.genes.values():
         content.update("\n".join(genes.vocabulary).encode())
         columns.append(genes.codes)
-    for column in columns:
-        flat = np.ascontiguousarray(column).view(np.uint8)
-        for start in range(0, len(flat), _PIECE):
-            content.update(flat[start : start + _PIECE].data)
+    with open_step("hashing the container", sum(column.nbytes for column in columns)) as step:
+        for column in columns:
+            flat = np.ascontiguousarray(column).view(np.uint8)
+            for start in range(0, len(flat), _PIECE):
+                piece = flat[start : start + _PIECE]
+                content.update(piece.data)
+                step.advance(len(piece))
     return content.hexdigest()
 
 

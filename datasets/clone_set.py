@@ -25,6 +25,7 @@ from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.sequence_hash import are_equal, hash_row
 from deeprc.datasets.sequences import SequenceArrays, Sequences
 from deeprc.errors import InputError
+from deeprc.progress import track
 
 __all__ = ["CloneSet", "CloneTables"]
 
@@ -112,7 +113,8 @@ class CloneSet:
             return find(*tables.arrays_and_table(repertoire), repertoire.start, repertoire.stop)
 
         with ThreadPoolExecutor(numba.get_num_threads()) as threads:
-            yield from threads.map(search_one, range(len(dataset)))
+            found = threads.map(search_one, range(len(dataset)))
+            yield from track(found, "looking for clones in repertoires", len(dataset))
 
     def check_genes(self, dataset: RepertoireDataset) -> None:
         """Raise InputError if the dataset's container lacks genes that count."""

@@ -30,6 +30,7 @@ from deeprc.datasets.distinct import count_distinct
 from deeprc.datasets.sequence_hash import are_equal, hash_row, hash_rows
 from deeprc.datasets.sequences import GENE_FIELDS, SequenceArrays, Sequences
 from deeprc.errors import InputError
+from deeprc.progress import open_step, track
 
 __all__ = [
     "Clones",
@@ -163,7 +164,8 @@ def _find_all_shared(whole: RepertoireDataset, fields: list[str]) -> Arrays:
 
 def _count_all_distinct(whole: RepertoireDataset, fields: list[str]) -> Arrays:
     with ThreadPoolExecutor(numba.get_num_threads()) as threads:
-        return {"counts": np.array(list(threads.map(partial(count_distinct, fields=fields), whole)), np.int64)}
+        counts = threads.map(partial(count_distinct, fields=fields), whole)
+        return {"counts": np.array(list(track(counts, "counting different clones", len(whole))), np.int64)}
 
 
 class _KeyLayout(NamedTuple):
@@ -203,9 +205,14 @@ def group_clones(
     pieces_of_pass = max(1, at_once // _PIECE)
     chunks = list(pairwise([*range(0, n, _PIECE), n]))
     layout = _KeyLayout(uint64(n.bit_length()), np.uint64(mask), n_pieces)
-    with ThreadPoolExecutor(numba.get_num_threads()) as threads:
+    size = len(chunks) * (1 + -(-n_pieces // pieces_of_pass)) + n_pieces
+    with (
+        ThreadPoolExecutor(numba.get_num_threads()) as threads,
+        open_step("finding clones that repertoires share", size) as step,
+    ):
         # Each chunk of sequences knows by its counts where in a piece its keys belong: no thread waits for another.
-        counts = np.array([*threads.map(lambda chunk: _count_keys(sequences, *chunk, layout), chunks)], np.int64)
+        counted = threads.map(lambda chunk: _count_keys(sequences, *chunk, layout), chunks)
+        counts = np.array([*step.follow(counted)], np.int64)
         parts = []
         for first in range(0, n_pieces, pieces_of_pass):
             block = counts.reshape(len(chunks), n_pieces)[:, first : first + pieces_of_pass]
@@ -221,8 +228,8 @@ def group_clones(
                 piece.sort()
                 return _group_keys(sequences, repertoire_offsets, piece, layout.row_bits)
 
-            list(threads.map(write, chunks, targets))
-            parts += list(threads.map(group, pairwise(offsets.tolist())))
+            list(step.follow(threads.map(write, chunks, targets)))
+            parts += list(step.follow(threads.map(group, pairwise(offsets.tolist()))))
     return _join_parts(parts, len(repertoire_offsets) - 1)
 
 

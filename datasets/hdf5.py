@@ -21,6 +21,7 @@ from numpy.typing import DTypeLike, NDArray
 from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError, quote
 from deeprc.files import check_regular_file
+from deeprc.progress import open_step
 
 __all__ = [
     "BlockCheck",
@@ -294,23 +295,25 @@ def seal(file: h5py.File, path: Path, checks: Mapping[str, BlockCheck] | None = 
         length.
     """
     content = hashlib.blake2b(digest_size=16)
-    for place, thing in sorted(_all_of(file)):
-        content.update(f"\n{place}\n".encode())
-        for name in sorted(thing.attrs):
-            if (place, name) == ("", "checksum"):
-                continue
-            value = _attribute(thing, name)
-            whole = value.get_type().get_class() == h5py.h5t.INTEGER and value.shape == ()
-            text = str(read_integer(thing, name)).encode() if whole else _attribute_bytes(thing, name).tobytes()
-            content.update(f"\n{name} {len(text)}\n".encode() + text)
-        if isinstance(thing, h5py.Dataset):
-            values = map_values(path, thing)
-            content.update(f"{values.dtype.str} {len(values)}\n".encode())
-            check = (checks or {}).get(place.strip("/"))
-            for block in blocks(values):
-                if check is not None:
-                    check(block)
-                content.update(_column_sums(block))
+    with open_step("checksum of the container", path.stat().st_size) as step:
+        for place, thing in sorted(_all_of(file)):
+            content.update(f"\n{place}\n".encode())
+            for name in sorted(thing.attrs):
+                if (place, name) == ("", "checksum"):
+                    continue
+                value = _attribute(thing, name)
+                whole = value.get_type().get_class() == h5py.h5t.INTEGER and value.shape == ()
+                text = str(read_integer(thing, name)).encode() if whole else _attribute_bytes(thing, name).tobytes()
+                content.update(f"\n{name} {len(text)}\n".encode() + text)
+            if isinstance(thing, h5py.Dataset):
+                values = map_values(path, thing)
+                content.update(f"{values.dtype.str} {len(values)}\n".encode())
+                check = (checks or {}).get(place.strip("/"))
+                for block in blocks(values):
+                    if check is not None:
+                        check(block)
+                    content.update(_column_sums(block))
+                    step.advance(block.nbytes)
     return content.hexdigest()
 
 

@@ -19,6 +19,7 @@ from deeprc.datasets.reading import Reading, ReadResult, note_failure, read_file
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
 from deeprc.errors import InputError, group_errors
 from deeprc.files import check_output_path, name_write_errors
+from deeprc.progress import open_step
 
 __all__ = ["preprocess"]
 
@@ -164,8 +165,12 @@ class _Writing:
         if progress is not None and start:
             progress(start, len(self._readings))
         left = self._readings[start:]
-        with closing(read_files(left, jobs, read_file)) as results:
-            for n_done, (reading, result) in enumerate(zip(left, results, strict=True), start=start + 1):
+        with (
+            closing(read_files(left, jobs, read_file)) as results,
+            open_step("reading repertoire files", len(self._readings), done=start) as step,
+        ):
+            read = step.follow(zip(left, results, strict=True))
+            for n_done, (reading, result) in enumerate(read, start=start + 1):
                 self._write(reading, result)
                 if progress is not None:
                     progress(n_done, len(self._readings))

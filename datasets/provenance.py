@@ -37,12 +37,14 @@ def read_preprocessing(text: str) -> dict[str, Any]:
         If the text is no such JSON.
     """
     report = _read_object(text, "preprocessing")
-    lists = [name for name in ("repertoires", "relabelled") if name in report]
+    lists = [name for name in ("repertoires", "relabelled", "joined") if name in report]
     _check_fields(report, dict.fromkeys(lists, list[Any]), "preprocessing")
     for each in report.get("repertoires", []):
         _check_fields(each, {"repertoire_id": str, "file": str}, "preprocessing, repertoires")
     for each in report.get("relabelled", []):
         _check_fields(each, {"metadata": str}, "preprocessing, relabelled")
+    for each in report.get("joined", []):
+        _check_fields(each, {"container": str, "n_repertoires": int, "source": str}, "preprocessing, joined")
     if "rows_read" in report:
         _check_fields(report, _PREPROCESSING, "preprocessing")
         _check_fields(report, {"counts_capped": int} if "counts_capped" in report else {}, "preprocessing")

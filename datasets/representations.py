@@ -15,6 +15,7 @@ from deeprc.datasets.cache import Arrays, cached
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import count_kmers
 from deeprc.errors import InputError
+from deeprc.progress import track
 
 __all__ = ["gene_counts", "kmer_frequencies", "kmer_matrix"]
 
@@ -81,14 +82,14 @@ def _counts(dataset: RepertoireDataset, index: int, kmer_offsets: Sequence[int],
 
 def _dense(dataset: RepertoireDataset, kmer_offsets: Sequence[int], weighted: bool) -> Arrays:
     counts = np.zeros((len(dataset), 20 ** len(kmer_offsets)), np.float32)
-    for index in range(len(dataset)):
+    for index in track(range(len(dataset)), "counting k-mers", len(dataset)):
         counts[index] = _counts(dataset, index, kmer_offsets, weighted)
     return {"counts": counts}
 
 
 def _sparse(dataset: RepertoireDataset, kmer_offsets: Sequence[int], weighted: bool) -> Arrays:
     columns, values = [], []
-    for index in range(len(dataset)):
+    for index in track(range(len(dataset)), "counting k-mers", len(dataset)):
         counts = _counts(dataset, index, kmer_offsets, weighted)
         columns.append(np.flatnonzero(counts).astype(np.int32))
         values.append(counts[columns[-1]].astype(np.float32))

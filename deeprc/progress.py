@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -50,6 +50,12 @@ class Step:
         """Say that more of the step is done."""
         self.done += amount
         self.reporter.show(self)
+
+    def follow(self, items: Iterable[_Item]) -> Iterator[_Item]:
+        """Yield the items, and advance by one after each."""
+        for item in items:
+            yield item
+            self.advance()
 
 
 class Reporter(Protocol):
@@ -137,12 +143,10 @@ def open_step(name: str, total: float, *, done: float = 0) -> Iterator[Step]:
         step.reporter.close(step)
 
 
-def track(items: Collection[_Item], name: str) -> Iterator[_Item]:
-    """Yield the items, and show how many have been used up."""
-    with open_step(name, len(items)) as step:
-        for item in items:
-            yield item
-            step.advance()
+def track(items: Iterable[_Item], name: str, total: int) -> Iterator[_Item]:
+    """Yield all `total` items, and show how many have been used up."""
+    with open_step(name, total) as step:
+        yield from step.follow(items)
 
 
 def format_duration(seconds: float) -> str:

@@ -94,7 +94,7 @@ def test_steps_end_also_by_errors(recorder: StepRecorder) -> None:
 
 
 def test_track_counts_what_was_used(recorder: StepRecorder) -> None:
-    assert list(track("ab", "letters")) == ["a", "b"]
+    assert list(track("ab", "letters", 2)) == ["a", "b"]
     assert recorder.told == [
         ("open", "letters", 0),
         ("show", "letters", 1),

@@ -19,6 +19,7 @@ from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.simulation.lstm_model import BOUNDARY, MAX_LENGTH, N_TOKENS, LstmModel, check_hidden, save_model
 from deeprc.datasets.simulation.source import read_source
 from deeprc.errors import InputError
+from deeprc.progress import open_step
 from deeprc.versions import package_version
 
 __all__ = ["NextResidue", "train_lstm"]
@@ -123,14 +124,16 @@ def train_lstm(
     optimizer = torch.optim.Adam(network.parameters())
     n_steps = epochs * math.ceil(len(training) / batch_size)
     losses: list[float] = []
-    for epoch in range(epochs):
-        for i, batch in enumerate(_batches(rng.permutation(training), batch_size)):
-            step = epoch * (n_steps // epochs) + i
-            optimizer.param_groups[0]["lr"] = learning_rate * _decay(step / n_steps)
-            _step(network, optimizer, tokens[batch], lengths[batch])
-        losses.append(_loss(network, tokens[held_out], lengths[held_out], batch_size))
-        if progress is not None:
-            progress(epoch + 1, losses[-1])
+    with open_step("training the LSTM", n_steps) as shown:
+        for epoch in range(epochs):
+            for i, batch in enumerate(_batches(rng.permutation(training), batch_size)):
+                step = epoch * (n_steps // epochs) + i
+                optimizer.param_groups[0]["lr"] = learning_rate * _decay(step / n_steps)
+                _step(network, optimizer, tokens[batch], lengths[batch])
+                shown.advance()
+            losses.append(_loss(network, tokens[held_out], lengths[held_out], batch_size))
+            if progress is not None:
+                progress(epoch + 1, losses[-1])
     about = {"source": source.name, "sequences": len(lengths), "epochs": epochs, "seed": seed}
     save_model(output, network.to_model(**about, held_out_loss=losses[-1], deeprc=package_version("deeprc")))
     return losses

@@ -20,6 +20,7 @@ from deeprc.datasets.simulation.cohort import Cohort
 from deeprc.datasets.simulation.signal import Implants
 from deeprc.errors import InputError
 from deeprc.files import check_new_folder, name_write_errors, temporary_folder
+from deeprc.progress import track
 
 __all__ = ["check_airr_folder", "write_airr", "write_container"]
 
@@ -42,7 +43,7 @@ def write_container(
     """
     cohort.draw(0, np.arange(1))  # what cannot be drawn is not the container's fault
     with name_write_errors(Path(path)), ContainerWriter(path) as writer:
-        for number in range(cohort.n_repertoires):
+        for number in track(range(cohort.n_repertoires), "simulating repertoires", cohort.n_repertoires):
             writer.append(cohort.repertoire_id(number), cohort.draw(number)[0])
             if progress is not None:
                 progress(number + 1, cohort.n_repertoires)
@@ -72,7 +73,7 @@ def write_airr(cohort: Cohort, folder: Path, *, progress: Progress | None = None
         hidden = stack.enter_context(temporary_folder(place))
         partial = hidden / "cohort"  # made inside, because the hidden folders are for their owner only
         (partial / "repertoires").mkdir(parents=True)
-        for number in range(cohort.n_repertoires):
+        for number in track(range(cohort.n_repertoires), "writing repertoire files", cohort.n_repertoires):
             name = cohort.repertoire_id(number)
             table = _airr(cohort, name, *cohort.draw(number))
             packed = io.BytesIO()

@@ -36,6 +36,7 @@ from deeprc.errors import InputError
 from deeprc.estimators import RepertoireClassifier
 from deeprc.nn.contributions import ATTENTION
 from deeprc.nn.readings import as_array
+from deeprc.progress import track
 from deeprc.readings.clones import CloneReading
 from deeprc.readings.composition import CompositionReading, K
 from deeprc.stacking import Stack
@@ -151,7 +152,8 @@ def _rank_by_scores(
     for positive in (True, False):
         part = {name: _Best(X, fields, max_sequences) for name in whole}
         is_full = all(len(each) == max_sequences for each in whole.values())
-        for at in np.flatnonzero(y == positive).tolist() if not is_full else ():
+        rows = np.flatnonzero((y == positive) & (not is_full)).tolist()
+        for at in track(rows, "ranking sequences", len(rows)):
             indices = np.arange(X[at].start, X[at].stop)
             scores = sequence_scores(estimator, X, at)
             for name, each in part.items():
@@ -235,7 +237,8 @@ def _retrieved(
     if found is None:
         return
     memory, gain = found
-    for at in np.flatnonzero(y).tolist():
+    positive = np.flatnonzero(y).tolist()
+    for at in track(positive, "ranking sequences that clones retrieve", len(positive)):
         hits = memory.find_clones_in(X[at])
         evidence = np.where(hits.outputs == 0, gain * hits.evidence, 0.0)
         added = np.zeros(len(X[at]))

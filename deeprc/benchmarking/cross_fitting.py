@@ -17,6 +17,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier
 from deeprc.evaluation.auc_comparison import midrank_aucs
+from deeprc.progress import track
 
 __all__ = ["CrossFitted", "are_mixed", "cross_fit", "fold_aucs"]
 
@@ -75,7 +76,7 @@ def cross_fit(
         raise InputError("expected at least 2 different training repertoires of each class, and both in each fold")
     path = path_parameter(estimator)
     scores = np.zeros((len(settings), len(y)))
-    for fold in range(n_folds):
+    for fold in track(range(n_folds), "cross-fitting, folds", n_folds):
         inside, outside = fold_of != fold, fold_of == fold
         for rows in _paths(estimator, settings):
             model = with_setting(estimator, without_path(estimator, settings[rows[0]]))

@@ -110,10 +110,18 @@ def benchmark(
     if task.kind == "binary":
         logger.info("%s", describe_classes(task, dataset.metadata))
     title = f"{task.title} of {Path(dataset.container.path).name}, {plan.n_folds} folds, settings: {Path(preset).name}"
-    result = _Run(plan, store, options, progress).result(title, cautions)
+    result = _Run(plan, store, options, progress).result(title, cautions, _donors_of(dataset, options.group_by))
     if folder is not None:
         result.write(folder)
     return result
+
+
+def _donors_of(dataset: RepertoireDataset, group_by: str | None) -> dict[str, int] | None:
+    """Return the number of each repertoire's donor by its id; None if the sheet does not say whose it is."""
+    column = subject_column(dataset.metadata, group_by)
+    if column is None:
+        return None
+    return dict(zip(dataset.repertoire_ids.tolist(), people(dataset.metadata, column).tolist(), strict=True))
 
 
 def _split_methods(
@@ -228,7 +236,7 @@ class _Run:
         self.searches = searches
         self.n_total = sum(map(len, searches.values())) + len(searches)
 
-    def result(self, title: str, cautions: Sequence[Caution]) -> BenchmarkResult:
+    def result(self, title: str, cautions: Sequence[Caution], donors: Mapping[str, int] | None) -> BenchmarkResult:
         self._run([job for jobs in _in_turn(self.searches.values()) for job in jobs])
         finals = {place: self._final(*place) for place in self.searches}
         unseen = {name for name, _ in self.searches} - {job.method for job, _ in self.done.values()}
@@ -245,6 +253,7 @@ class _Run:
             title=title,
             scoring=self.scoring,
             known=cautions,
+            donors=donors,
         )
 
     def _run(self, jobs: Sequence[Job]) -> None:

@@ -234,13 +234,13 @@ class _Preset:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else "."
             raise InputError(f"no method {name!r}{hint} Methods: all, {', '.join(known)}, or module:Class")
-        where = entry.get("estimator")
-        if where not in _classes():
-            if isinstance(where, str) and ":" in where:
-                why = f"code is run only where the call names it: `methods={name}={where}`"
+        listed = entry.get("estimator")
+        if listed not in _classes():
+            if isinstance(listed, str) and ":" in listed:
+                why = f"code is run only where the call names it: `methods={name}={listed}`"
                 raise InputError(f"{self.source}: {name}.estimator: {why}")
-            raise InputError(f"{self.source}: {name}.estimator: expected module:Class, found {abbreviate(where)}")
-        return self.complete(name, _made(estimator_class(where), where))
+            raise InputError(f"{self.source}: {name}.estimator: expected module:Class, found {abbreviate(listed)}")
+        return self.complete(name, _made(estimator_class(listed), listed))
 
     def _registered(self, name: str) -> Method:
         form = METHODS[name]

@@ -59,6 +59,8 @@ class BenchmarkResult:
         How the kind of target is scored.
     known
         Warnings about the cohort and the folds.
+    donors
+        The number of each repertoire's donor by the repertoire's id; None: each is of another donor.
     """
 
     methods: Sequence[MethodInfo]
@@ -71,6 +73,7 @@ class BenchmarkResult:
     title: str = ""
     scoring: Scoring = BINARY
     known: Sequence[Caution] = ()
+    donors: Mapping[str, int] | None = None
 
     def __repr__(self) -> str:
         failed = f", {len(self.failures)} failed" if self.failures else ""
@@ -79,7 +82,7 @@ class BenchmarkResult:
     @cached_property
     def comparison(self) -> pd.DataFrame:
         """AUCs (r2) with intervals and tests, one row per method; see `deeprc.evaluation.comparison.compare`."""
-        return compare(self.predictions, self.methods, n_folds=self.n_folds, scoring=self.scoring)
+        return compare(self.predictions, self.methods, n_folds=self.n_folds, scoring=self.scoring, donors=self.donors)
 
     @cached_property
     def metrics(self) -> pd.DataFrame:

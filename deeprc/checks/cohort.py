@@ -20,6 +20,7 @@ from deeprc.datasets.reading import Reading, note_failure, read_file, read_files
 from deeprc.datasets.report import RepertoireReport
 from deeprc.errors import InputError, group_errors
 from deeprc.files import check_regular_file
+from deeprc.progress import track
 
 __all__ = ["check_cohort"]
 
@@ -107,7 +108,8 @@ def _without(sheet: Metadata, missing: Sequence[str]) -> Metadata:
 def _read(plan: Plan, jobs: int | None, progress: Progress | None) -> _Read:
     done = _Read()
     with closing(read_files(plan.readings, jobs, _profiles)) as results:
-        for n_done, (reading, (profiles, error)) in enumerate(zip(plan.readings, results, strict=True), start=1):
+        shown = track(zip(plan.readings, results, strict=True), "reading repertoire files", len(plan.readings))
+        for n_done, (reading, (profiles, error)) in enumerate(shown, start=1):
             if error is not None:
                 note_failure(done.failed, reading, error)
             done.profiles += profiles

@@ -38,6 +38,7 @@ from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.genes import mouse_genes, normalise_gene
 from deeprc.datasets.metadata import Metadata, file_column
 from deeprc.datasets.report import RepertoireReport
+from deeprc.progress import track
 from deeprc.tasks import Task
 
 __all__ = ["check_dataset", "container_profiles", "repertoire_hashes"]
@@ -167,7 +168,8 @@ def _profile_arrays(whole: RepertoireDataset) -> Arrays:
     """Return the profiles of all repertoires as arrays; ragged columns lie end to end."""
     names = {field: _vocabulary(whole, field) for field in _FIELDS}
     with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as threads:
-        parts = list(threads.map(lambda row: _one(whole[row], names), range(len(whole))))
+        found = threads.map(lambda row: _one(whole[row], names), range(len(whole)))
+        parts = list(track(found, "checking repertoires", len(whole)))
     arrays: Arrays = {f"{field}_names": np.array(names[field], "U") for field in _FIELDS}
     for name in ("kept", "total", "largest", "is_sampled"):
         arrays[name] = np.array([part[name] for part in parts], np.int64)

@@ -25,7 +25,7 @@ from sklearn.model_selection import StratifiedKFold
 from deeprc.checks.features import Feature
 from deeprc.checks.findings import Finding
 from deeprc.evaluation.auc_comparison import midrank_aucs
-from deeprc.evaluation.metrics import auc_interval
+from deeprc.evaluation.auc_intervals import auc_interval
 from deeprc.tasks import Task
 
 __all__ = ["Shortcut", "find_shortcuts", "shortcut_findings"]

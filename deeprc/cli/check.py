@@ -9,7 +9,6 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from deeprc.cli.progress import counting
 from deeprc.cli.reading import reading_options
 from deeprc.datasets.options import ReadingOptions
 from deeprc.errors import InputError
@@ -93,10 +92,7 @@ def check(
     elif metadata is None:
         raise click.UsageError("repertoire files need --metadata SHEET (only one container alone does without)")
     else:
-        with counting("reading files") as show:
-            found = check_cohort(
-                sources, metadata, targets=targets, group_by=group_by, options=reading(), jobs=jobs, progress=show
-            )
+        found = check_cohort(sources, metadata, targets=targets, group_by=group_by, options=reading(), jobs=jobs)
     if output is not None:
         write_check(found, output)
     click.echo(json.dumps(found.to_dict(), indent=2) if as_json else found.to_text())

@@ -23,6 +23,7 @@ COMMANDS = {
     "simulate": "Simulate a cohort with an implanted signal.",
     "check": "Find what is wrong or suspicious about a cohort; writes nothing.",
     "preprocess": "Turn repertoire files and a metadata sheet into a container.",
+    "join": "Write one container with the repertoires of several.",
     "relabel": "Give a container the labels of another metadata sheet.",
     "info": "Show what a container holds.",
     "train": "Train a classifier.",

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from deeprc.cli.progress import counting
 from deeprc.cli.reading import reading_options
 from deeprc.datasets.options import ReadingOptions
 
@@ -51,9 +50,6 @@ def preprocess(
     """
     from deeprc.datasets.preprocessing import preprocess as preprocess_cohort
 
-    with counting("preprocessing files") as show:
-        report = preprocess_cohort(
-            sources, metadata, output, options=reading(), skip_bad_files=skip_bad_files, jobs=jobs, progress=show
-        )
+    report = preprocess_cohort(sources, metadata, output, options=reading(), skip_bad_files=skip_bad_files, jobs=jobs)
     click.echo(report.to_text())
     click.echo(f"wrote {output}")

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from deeprc.cli.progress import counting
 from deeprc.errors import InputError
 
 __all__ = ["simulate"]
@@ -99,13 +98,11 @@ def cohort(
         recipe, overrides, seed=seed, scale=scale, background=background, carriers=carriers
     )
     if output is not None:
-        with counting("simulating repertoires") as show_progress:
-            write_container(simulated, output, recipe=mapping, progress=show_progress)
+        write_container(simulated, output, recipe=mapping)
         n = int(simulated.all_sizes.sum())
         click.echo(f"wrote {simulated.n_repertoires} repertoires of {n:,} sequences to {output}")
     if as_airr is not None:  # last, since nothing replaces it: until it is there, the same command can be run again
-        with counting("writing repertoires") as show_progress:
-            sheet = write_airr(simulated, as_airr, progress=show_progress)
+        sheet = write_airr(simulated, as_airr)
         click.echo(f"wrote {simulated.n_repertoires} repertoires to {as_airr}/repertoires, and {sheet}")
 
 

@@ -32,6 +32,7 @@ _COLUMNS = (
     "brier_base_rate",
     "calibration_error",
 )
+_SEEN = {"train": " (learned from)", "validation": " (used for choosing)"}
 
 
 def metrics_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
@@ -40,7 +41,7 @@ def metrics_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str
 
     rows = [
         {
-            "split": side,
+            "split": f"{side}{_SEEN.get(side, '')}",
             "target": target,
             "positive": values.get("positive_class", ""),
             **{name: _text(values[name]) for name in _COLUMNS if name in values},

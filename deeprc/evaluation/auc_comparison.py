@@ -6,11 +6,13 @@ Letters: B repertoires of a fold, F folds, M methods, P permutations, m positive
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm, rankdata
+
+from deeprc.evaluation.auc_intervals import auc_influences, donors_variance
 
 __all__ = [
     "PairedTest",
@@ -81,19 +83,20 @@ def paired_auc_test(
     first: Sequence[NDArray[np.float64]],
     second: Sequence[NDArray[np.float64]],
     *,
+    donors: Sequence[NDArray[np.int64]] | None = None,
     seed: int = 0,
 ) -> PairedTest:
     """Test whether two methods have the same mean AUC over folds, on the same repertoires.
 
     DeLong's z test with the folds as strata: the difference is the mean of the folds' differences, and as folds share
-    no repertoire its variance is the sum of theirs over F squared. Where that variance is 0 though the AUCs differ
-    (both methods separate every fold, or are constant) or undefined (a class has one repertoire in a fold), a
-    permutation test takes its place: the two methods' ranks within the fold are exchanged for random repertoires
-    (Bandos, Rockette and Gur, Statistics in Medicine 2005, 24:2873-2893), 2,000 times.
+    no repertoire its variance is the sum of theirs over F squared. If donors have several repertoires, it is
+    Obuchowski's variance of the difference (Biometrics 1997, 53:567-578), in which donors are independent. Where that
+    variance is 0 though the AUCs differ (both methods separate every fold, or are constant) or undefined (a class has
+    one repertoire in a fold), a permutation test takes its place: the two methods' ranks within the fold are exchanged
+    for random donors (Bandos, Rockette and Gur, Statistics in Medicine 2005, 24:2873-2893), 2,000 times.
 
     Both tests take the trained models as given: they tell whether the difference would show on other repertoires, not
-    whether it would after training on others. Both take repertoires as independent, which several repertoires of one
-    donor are not.
+    whether it would after training on others.
 
     Parameters
     ----------
@@ -101,6 +104,8 @@ def paired_auc_test(
         For each fold the class of each repertoire, 0 or 1, each at least once, (B,).
     first, second
         For each fold the scores of the first and of the second method, (B,).
+    donors
+        For each fold the number of each repertoire's donor, (B,), the same in all folds; by default each is its own.
     seed
         Decides the random permutations.
     """
@@ -108,31 +113,49 @@ def paired_auc_test(
     difference = float(np.mean([auc[0] - auc[1] for auc, _ in parts]))
     if abs(difference) < 1e-12:
         return PairedTest(0.0, 1.0, "DeLong")
-    variance = sum(float(c[0, 0] + c[1, 1] - 2 * c[0, 1]) for _, c in parts) / len(parts) ** 2
+    if donors is None:
+        variance = sum(float(c[0, 0] + c[1, 1] - 2 * c[0, 1]) for _, c in parts) / len(parts) ** 2
+    else:
+        influence = auc_influences(labels, first)[1] - auc_influences(labels, second)[1]
+        donor = np.unique(np.concatenate(donors), return_inverse=True)[1]
+        variance = donors_variance(influence, np.concatenate(labels) == 1, donor) / len(parts) ** 2
     if variance > 1e-14:  # NaN is not
         return PairedTest(difference, float(2 * norm.sf(abs(difference) / variance**0.5)), "DeLong")
-    return PairedTest(difference, _permutation_p(labels, first, second, difference, seed), "permutation")
+    return PairedTest(difference, _permutation_p(labels, first, second, donors, difference, seed), "permutation")
 
 
 def _permutation_p(
     labels: Sequence[NDArray[np.int64]],
     first: Sequence[NDArray[np.float64]],
     second: Sequence[NDArray[np.float64]],
+    donors: Sequence[NDArray[np.int64]] | None,
     difference: float,
     seed: int,
 ) -> float:
-    rng = np.random.default_rng(seed)
+    swaps = _draw_swaps(labels, donors, seed)
     total = np.zeros(_PERMUTATIONS)
-    for label, a, b in zip(labels, first, second, strict=True):
+    for label, a, b, swap in zip(labels, first, second, swaps, strict=True):
         a_ranks, b_ranks = rankdata(a), rankdata(b)
         step = max(1, _CHUNK // len(label))
         for start in range(0, _PERMUTATIONS, step):
             rows = slice(start, min(start + step, _PERMUTATIONS))
-            swap = rng.random((rows.stop - rows.start, len(label))) < 0.5
-            total[rows] += midrank_aucs(label, np.where(swap, b_ranks, a_ranks))
-            total[rows] -= midrank_aucs(label, np.where(swap, a_ranks, b_ranks))
+            total[rows] += midrank_aucs(label, np.where(swap[rows], b_ranks, a_ranks))
+            total[rows] -= midrank_aucs(label, np.where(swap[rows], a_ranks, b_ranks))
     as_far = np.abs(total / len(labels)) >= abs(difference) - 1e-12
     return float((1 + as_far.sum()) / (1 + _PERMUTATIONS))
+
+
+def _draw_swaps(
+    labels: Sequence[NDArray[Any]], donors: Sequence[NDArray[np.int64]] | None, seed: int
+) -> list[NDArray[np.bool_]]:
+    """Return for each fold in which permutation the methods of which repertoire are exchanged, (P, B): donors whole."""
+    rng = np.random.default_rng(seed)
+    if donors is None:
+        return [rng.random((_PERMUTATIONS, len(label))) < 0.5 for label in labels]
+    different, donor = np.unique(np.concatenate(donors), return_inverse=True)
+    swap = rng.random((_PERMUTATIONS, len(different))) < 0.5
+    ends = np.cumsum([len(label) for label in labels])[:-1]
+    return [swap[:, each] for each in np.split(donor, ends)]
 
 
 def paired_macro_auc_test(
@@ -140,12 +163,14 @@ def paired_macro_auc_test(
     first: Sequence[NDArray[np.float64]],
     second: Sequence[NDArray[np.float64]],
     *,
+    donors: Sequence[NDArray[np.int64]] | None = None,
     seed: int = 0,
 ) -> PairedTest:
     """Test whether two methods have the same mean macro AUC over folds, on the same repertoires.
 
-    This is the permutation test of `paired_auc_test`: for random repertoires, the ranks that the two methods give them
-    are exchanged. They are exchanged for all classes at once, since the AUCs of the classes are not independent.
+    This is the permutation test of `paired_auc_test`: for random donors, the ranks that the two methods give their
+    repertoires are exchanged. They are exchanged for all classes at once, since the AUCs of the classes are not
+    independent.
 
     Parameters
     ----------
@@ -153,13 +178,11 @@ def paired_macro_auc_test(
         For each fold the index of the class of each repertoire, every class at least once, (B,).
     first, second
         For each fold the ranks of the repertoires by the method's scores for each class, (B, C).
-    seed
-        Decides the random permutations.
+    donors, seed
+        As of `paired_auc_test`.
     """
-    rng = np.random.default_rng(seed)
     difference, total = 0.0, np.zeros(_PERMUTATIONS)
-    for index, a, b in zip(indices, first, second, strict=True):
-        swap = rng.random((_PERMUTATIONS, len(index))) < 0.5
+    for index, a, b, swap in zip(indices, first, second, _draw_swaps(indices, donors, seed), strict=True):
         n_classes = a.shape[1]
         for c in range(n_classes):
             member, share = (index == c).astype(np.int64), n_classes * len(indices)
@@ -174,20 +197,26 @@ def paired_macro_auc_test(
 
 
 def paired_error_test(
-    label: NDArray[np.float64], first: NDArray[np.float64], second: NDArray[np.float64], *, seed: int = 0
+    label: NDArray[np.float64],
+    first: NDArray[np.float64],
+    second: NDArray[np.float64],
+    donors: NDArray[np.int64] | None = None,
+    *,
+    seed: int = 0,
 ) -> PairedTest:
     """Test whether two methods predict numbers equally well, on the same repertoires.
 
     The difference is that of r2. If the methods are equally good, the two squared errors of a repertoire can be
     exchanged, so their difference is as likely to have the other sign. The p-value is the share of random signs whose
     mean difference is at least as far from 0 as the observed one (Fisher's randomisation test of paired differences,
-    1935; 10,000 draws and the observed signs). The test takes repertoires as independent, which several repertoires of
-    one donor are not.
+    1935; 10,000 draws and the observed signs). All repertoires of one donor get the same sign.
 
     Parameters
     ----------
     label, first, second
         True values, and the values that the first and the second method predict, (B,).
+    donors
+        The number of each repertoire's donor, (B,); by default each is its own.
     seed
         Decides the random signs.
     """
@@ -197,10 +226,12 @@ def paired_error_test(
     difference = total / spread if spread > 0 else float("nan")
     if abs(total) <= 1e-12 * float(np.abs(errors).sum()):
         return PairedTest(0.0, 1.0, "signs")
+    if donors is not None:
+        errors = np.asarray(np.bincount(np.unique(donors, return_inverse=True)[1], errors), np.float64)
     rng = np.random.default_rng(seed)
-    n_as_far, step = 1, max(1, _CHUNK // len(label))
+    n_as_far, step = 1, max(1, _CHUNK // len(errors))
     for start in range(0, _SIGNS, step):
-        signs = rng.integers(0, 2, (min(step, _SIGNS - start), len(label))) * 2 - 1
+        signs = rng.integers(0, 2, (min(step, _SIGNS - start), len(errors))) * 2 - 1
         n_as_far += int((np.abs(signs @ errors) >= abs(total) * (1 - 1e-12)).sum())
     return PairedTest(difference, n_as_far / (1 + _SIGNS), "signs")
 

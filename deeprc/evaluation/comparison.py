@@ -16,7 +16,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.auc_comparison import holm
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.reliability import MEASURES
-from deeprc.evaluation.scoring import BINARY, BinaryScoring, Estimate, MulticlassScoring, Scoring, refuse
+from deeprc.evaluation.scoring import BINARY, DONOR, BinaryScoring, Estimate, MulticlassScoring, Scoring, refuse
 from deeprc.evaluation.trust import HOW_TO_LEAVE_OUT, is_few, p_in_words, p_text, relation
 
 __all__ = [
@@ -146,6 +146,7 @@ def compare(
     n_folds: int | None = None,
     seed: int = 0,
     scoring: Scoring = BINARY,
+    donors: Mapping[str, int] | None = None,
 ) -> pd.DataFrame:
     """Return the measure of each method with its interval, and its difference to the best method with a p-value.
 
@@ -165,6 +166,8 @@ def compare(
         Decides random permutations.
     scoring
         How the kind of target is scored.
+    donors
+        The number of each repertoire's donor by the repertoire's id; without it each repertoire is of another donor.
 
     Returns
     -------
@@ -189,6 +192,8 @@ def compare(
         As in `checked_predictions`.
     """
     table = checked_predictions(predictions, methods, scoring)
+    if donors is not None:
+        table[DONOR] = table["repertoire_id"].map(donors).astype(np.int64)
     wanted = table["fold"].nunique() if n_folds is None else n_folds
     folds = {each.name: _by_fold(table[table["method"] == each.name], scoring) for each in methods}
     present = table.groupby("method")["fold"].nunique()

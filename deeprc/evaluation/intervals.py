@@ -1,8 +1,9 @@
 """Confidence intervals for predicted numbers: of r2, the mean absolute error and the rank correlation.
 
-All take repertoires as independent. The coverage of each, by simulation, is in its docstring and in the tests.
+Donors are taken as independent; without `donors`, each repertoire is of another donor. The coverage of each interval,
+by simulation, is in its docstring and in the tests.
 
-Letters: B repertoires.
+Letters: B repertoires, G donors.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ __all__ = ["Interval", "mean_error_interval", "r2_interval", "r2_of", "rank_corr
 
 Interval = tuple[float, float]
 
-_MIN_REPERTOIRES = 4  # with fewer there is no interval
+_MIN_DONORS = 4  # with fewer there is no interval
 _ROUNDING = 1e-12
 
 Floats = NDArray[np.float64]
@@ -32,7 +33,9 @@ def r2_of(label: Floats, predicted: Floats) -> float:
     return float(r2_score(label, predicted))
 
 
-def r2_interval(label: Floats, predicted: Floats, *, level: float = 0.95) -> Interval | None:
+def r2_interval(
+    label: Floats, predicted: Floats, donors: NDArray[np.int64] | None = None, *, level: float = 0.95
+) -> Interval | None:
     """Return a confidence interval of r2 = 1 - (mean squared error) / (variance of the labels).
 
     log(1 - r2), the logarithm of a ratio of variances, is jackknifed, with Student's t for the quantiles (Miller 1968,
@@ -45,20 +48,26 @@ def r2_interval(label: Floats, predicted: Floats, *, level: float = 0.95) -> Int
     ----------
     label, predicted
         True and predicted values, (B,).
+    donors
+        The number of each repertoire's donor, (B,). The jackknife then leaves out one donor after the other.
     level
         The level of confidence.
 
     Returns
     -------
-    The lower and upper limit; None for fewer than 4 repertoires, for labels that are all the same
+    The lower and upper limit; None for fewer than 4 donors, for labels that are all the same
     (except one), and for predictions without any error.
     """
-    n = len(label)
-    if n < _MIN_REPERTOIRES:
+    donor = _index_donors(label, donors)
+    n = np.bincount(donor)
+    if len(n) < _MIN_DONORS:
         return None
-    squares, around = (label - predicted) ** 2, (label - label.mean()) ** 2
-    # without repertoire i, the mean of the labels moves, and their sum of squares falls by n / (n - 1) of its own
-    spread = np.maximum(around.sum() - n / (n - 1) * around, 0.0)
+    deviation = label - label.mean()
+    squares, around, moved = (
+        _sum_by_donor(each, donor) for each in ((label - predicted) ** 2, deviation**2, deviation)
+    )
+    # without a donor, the mean of the other labels moves
+    spread = np.maximum(around.sum() - around - moved**2 / (len(label) - n), 0.0)
     spread[spread < _ROUNDING * around.sum()] = 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
         whole = np.log(squares.sum() / around.sum())
@@ -66,7 +75,9 @@ def r2_interval(label: Floats, predicted: Floats, *, level: float = 0.95) -> Int
     return None if limits is None else (float(1 - np.exp(limits[1])), float(1 - np.exp(limits[0])))
 
 
-def mean_error_interval(label: Floats, predicted: Floats, *, level: float = 0.95) -> Interval | None:
+def mean_error_interval(
+    label: Floats, predicted: Floats, donors: NDArray[np.int64] | None = None, *, level: float = 0.95
+) -> Interval | None:
     """Return a confidence interval of the mean absolute error, in the units of the labels.
 
     The logarithm of the mean is jackknifed, as in `r2_interval`, so that the interval is not symmetric and never below
@@ -74,12 +85,13 @@ def mean_error_interval(label: Floats, predicted: Floats, *, level: float = 0.95
 
     Parameters and returned value are those of `r2_interval`.
     """
-    n = len(label)
-    if n < _MIN_REPERTOIRES:
+    donor = _index_donors(label, donors)
+    n = np.bincount(donor)
+    if len(n) < _MIN_DONORS:
         return None
-    errors = np.abs(label - predicted)
+    errors = _sum_by_donor(np.abs(label - predicted), donor)
     with np.errstate(divide="ignore"):
-        limits = _jackknifed(np.log(errors.mean()), np.log(_without_each(errors) / (n - 1)), level)
+        limits = _jackknifed(np.log(errors.sum() / len(label)), np.log(_without_each(errors) / (len(label) - n)), level)
     return None if limits is None else (float(np.exp(limits[0])), float(np.exp(limits[1])))
 
 
@@ -91,10 +103,12 @@ def rank_correlation(label: Floats, predicted: Floats) -> float:
     return float(np.corrcoef(a, b)[0, 1])
 
 
-def rank_correlation_interval(label: Floats, predicted: Floats, *, level: float = 0.95) -> Interval | None:
+def rank_correlation_interval(
+    label: Floats, predicted: Floats, donors: NDArray[np.int64] | None = None, *, level: float = 0.95
+) -> Interval | None:
     """Return a confidence interval of Spearman's rank correlation.
 
-    Fisher's z with the variance (1 + r^2 / 2) / (B - 3) of Bonett and Wright (Psychometrika 2000, 65:23-28). It covers
+    Fisher's z with the variance (1 + r^2 / 2) / (G - 3) of Bonett and Wright (Psychometrika 2000, 65:23-28). It covers
     the true value in 93 to 99% for 6 to 30 repertoires, with normal and with heavy-tailed errors. Pearson's
     correlation, whose interval by Fisher's z covers as little as 82% there, is not reported for this reason.
 
@@ -102,22 +116,31 @@ def rank_correlation_interval(label: Floats, predicted: Floats, *, level: float 
 
     Returns
     -------
-    The lower and upper limit; None for fewer than 4 repertoires, where the true or the predicted values are all the
+    The lower and upper limit; None for fewer than 4 donors, where the true or the predicted values are all the
     same, and for a perfect order, whose z is infinite.
     """
-    r = rank_correlation(label, predicted)
-    if len(label) < _MIN_REPERTOIRES or np.isnan(r) or abs(r) > 1 - _ROUNDING:
+    r, n_donors = rank_correlation(label, predicted), 1 + int(_index_donors(label, donors).max(initial=-1))
+    if n_donors < _MIN_DONORS or np.isnan(r) or abs(r) > 1 - _ROUNDING:
         return None
     z = np.arctanh(r)
-    half = norm.ppf(0.5 + level / 2) * np.sqrt((1 + r**2 / 2) / (len(label) - 3))
+    half = norm.ppf(0.5 + level / 2) * np.sqrt((1 + r**2 / 2) / (n_donors - 3))
     return float(np.tanh(z - half)), float(np.tanh(z + half))
+
+
+def _index_donors(label: Floats, donors: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """Return the index of each repertoire's donor, (B,), from 0 without gaps."""
+    return np.arange(len(label)) if donors is None else np.unique(donors, return_inverse=True)[1]
+
+
+def _sum_by_donor(values: Floats, donor: NDArray[np.int64]) -> Floats:
+    return np.asarray(np.bincount(donor, values), np.float64)
 
 
 def _jackknifed(whole: Floats, without: Floats, level: float) -> Interval | None:
     """Return the jackknife interval of a statistic.
 
-    `whole` is the statistic of all repertoires, `without` (B,) that of all repertoires except one. The interval is the
-    statistic plus and minus its standard error times Student's quantile.
+    `whole` is the statistic of all repertoires, `without` (G,) that of all repertoires except those of one donor. The
+    interval is the statistic plus and minus its standard error times Student's quantile.
     """
     n = len(without)
     if not (np.isfinite(whole) and np.isfinite(without).all()):
@@ -128,5 +151,5 @@ def _jackknifed(whole: Floats, without: Floats, level: float) -> Interval | None
 
 
 def _without_each(values: Floats) -> Floats:
-    """Return for each value the sum of all others, (B,), at least 0 (rounding could give less)."""
+    """Return for each value the sum of all others, (G,), at least 0 (rounding could give less)."""
     return np.asarray(np.maximum(values.sum() - values, 0.0))

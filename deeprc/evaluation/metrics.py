@@ -9,9 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import brentq
-from scipy.stats import norm
+from numpy.typing import NDArray
 from sklearn.metrics import (
     average_precision_score,
     balanced_accuracy_score,
@@ -20,6 +18,7 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
+from deeprc.evaluation.auc_intervals import fold_aucs_interval
 from deeprc.evaluation.intervals import (
     mean_error_interval,
     r2_interval,
@@ -33,48 +32,7 @@ from deeprc.tasks import Task
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["auc_interval", "binary_metrics", "macro_auc", "macro_metrics", "task_metrics"]
-
-
-def auc_interval(
-    auc: float, n_positive: ArrayLike, n_negative: ArrayLike, *, level: float = 0.95
-) -> tuple[float, float]:
-    """Return a confidence interval of an AUC, or of the mean of the AUCs of separate folds, from class sizes alone.
-
-    Newcombe's score-like interval (Statistics in Medicine 2006, 25:559-573, method 5): all AUCs θ whose distance to the
-    observed one is at most z standard errors *at θ*, with Hanley and McNeil's variance. Unlike a bootstrap or
-    DeLong's, it does not shrink to a point where a small test fold is separated perfectly. F folds share no repertoire,
-    so the variance of the mean of their AUCs is the sum of their variances divided by F squared.
-
-    Parameters
-    ----------
-    auc
-        The observed AUC, in [0, 1].
-    n_positive, n_negative
-        Number of repertoires in each class, at least 1: one number, or one per fold, (F,).
-    level
-        The level of confidence.
-
-    Returns
-    -------
-    The lower and upper limit.
-    """
-    z = float(norm.ppf(0.5 + level / 2))
-    positives, negatives = (np.atleast_1d(np.asarray(size, np.float64)) for size in (n_positive, n_negative))
-    n_star = (positives + negatives) / 2 - 1
-
-    def variance(theta: float) -> float:
-        pairs = 1 + n_star * (1 - theta) / (2 - theta) + n_star * theta / (1 + theta)
-        return float((theta * (1 - theta) * pairs / (positives * negatives)).sum()) / len(n_star) ** 2
-
-    def distance(theta: float) -> float:
-        return float(abs(auc - theta) - z * variance(theta) ** 0.5)
-
-    low, high = 1e-12, 1 - 1e-12  # the variance vanishes at 0 and 1, so an observed 0 or 1 would be a root itself
-    observed = min(max(auc, low), high)
-    lower = 0.0 if auc <= low else float(brentq(distance, low, observed))
-    upper = 1.0 if auc >= high else float(brentq(distance, observed, high))
-    return lower, upper
+__all__ = ["binary_metrics", "macro_auc", "macro_metrics", "task_metrics"]
 
 
 def binary_metrics(
@@ -112,7 +70,9 @@ def binary_metrics(
     }
 
 
-def task_metrics(outputs: Tensor, targets: Tensor, tasks: Sequence[Task]) -> dict[str, dict[str, Any]]:
+def task_metrics(
+    outputs: Tensor, targets: Tensor, tasks: Sequence[Task], donors: NDArray[np.int64] | None = None
+) -> dict[str, dict[str, Any]]:
     """Return the metrics of every task by its name, over the repertoires whose label is known.
 
     Parameters
@@ -123,6 +83,8 @@ def task_metrics(outputs: Tensor, targets: Tensor, tasks: Sequence[Task]) -> dic
         The labels from `deeprc.tasks.labels`, (B, number of tasks).
     tasks
         The tasks in the order of outputs and labels.
+    donors
+        The number of each repertoire's donor, (B,), for the intervals; by default each is its own.
 
     Returns
     -------
@@ -146,7 +108,8 @@ def task_metrics(outputs: Tensor, targets: Tensor, tasks: Sequence[Task]) -> dic
             metrics[task.name] = {"n": 0}
             continue
         found = {"binary": _binary, "multiclass": _multiclass, "regression": _regression}[task.kind]
-        metrics[task.name] = {**found(label, prediction), "loss": float(losses[i]), "n": len(label)}
+        of_donor = None if donors is None else donors[known.numpy()]
+        metrics[task.name] = {**found(label, prediction, of_donor), "loss": float(losses[i]), "n": len(label)}
         if task.kind != "regression":
             metrics[task.name] |= _of_probabilities(label, prediction)
         if task.kind == "binary":
@@ -166,14 +129,21 @@ def _of_probabilities(label: NDArray[np.float64], probability: NDArray[np.float6
     }
 
 
-def _binary(label: NDArray[np.float64], probability: NDArray[np.float64]) -> dict[str, Any]:
+def _auc_limits(label: NDArray[Any], score: NDArray[np.float64], donors: NDArray[np.int64] | None) -> list[float]:
+    """Return the 95% interval of the AUC of one trained model."""
+    found = fold_aucs_interval([label.astype(np.int64)], [score], None if donors is None else [donors])
+    return [found.low, found.high]
+
+
+def _binary(
+    label: NDArray[np.float64], probability: NDArray[np.float64], donors: NDArray[np.int64] | None
+) -> dict[str, Any]:
     n_positive = int(label.sum())
-    n_negative = len(label) - n_positive
-    both = n_positive > 0 and n_negative > 0
+    both = 0 < n_positive < len(label)
     found = binary_metrics(label, probability)
     return {
         "auc": found["auc"] if both else None,
-        "auc_ci": list(auc_interval(found["auc"], n_positive, n_negative)) if both else None,
+        "auc_ci": _auc_limits(label, probability, donors) if both else None,
         "f1": found["f1"] if n_positive else 0.0,
         "balanced_accuracy": found["balanced_accuracy"] if both else None,
         "accuracy": found["accuracy"],
@@ -181,12 +151,13 @@ def _binary(label: NDArray[np.float64], probability: NDArray[np.float64]) -> dic
     }
 
 
-def _multiclass(label: NDArray[np.float64], probability: NDArray[np.float64]) -> dict[str, Any]:
+def _multiclass(
+    label: NDArray[np.float64], probability: NDArray[np.float64], donors: NDArray[np.int64] | None
+) -> dict[str, Any]:
     one_vs_rest = _aucs_by_class(label, probability)
     defined = [auc for auc in one_vs_rest if auc is not None]
-    sizes = [int((label == c).sum()) for c in range(len(one_vs_rest))]
     limits = [
-        auc_interval(auc, n, len(label) - n) for auc, n in zip(one_vs_rest, sizes, strict=True) if auc is not None
+        _auc_limits(label == c, probability[:, c], donors) for c, auc in enumerate(one_vs_rest) if auc is not None
     ]
     return {
         "auc": float(np.mean(defined)) if defined else None,
@@ -237,13 +208,15 @@ def _aucs_by_class(label: NDArray[Any], scores: NDArray[np.float64]) -> list[flo
     return aucs
 
 
-def _regression(label: NDArray[np.float64], value: NDArray[np.float64]) -> dict[str, Any]:
+def _regression(
+    label: NDArray[np.float64], value: NDArray[np.float64], donors: NDArray[np.int64] | None
+) -> dict[str, Any]:
     value = value.astype(np.float64)
     spearman, r2 = rank_correlation(label, value), r2_of(label, value)
     found = {
-        "r2": (None if np.isnan(r2) else r2, r2_interval(label, value)),
-        "spearman": (None if np.isnan(spearman) else spearman, rank_correlation_interval(label, value)),
-        "mae": (float(np.abs(label - value).mean()), mean_error_interval(label, value)),
+        "r2": (None if np.isnan(r2) else r2, r2_interval(label, value, donors)),
+        "spearman": (None if np.isnan(spearman) else spearman, rank_correlation_interval(label, value, donors)),
+        "mae": (float(np.abs(label - value).mean()), mean_error_interval(label, value, donors)),
     }
     metrics: dict[str, Any] = {}
     for name, (estimate, limits) in found.items():

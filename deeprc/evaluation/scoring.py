@@ -19,17 +19,29 @@ from scipy.stats import rankdata
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_comparison import (
     PairedTest,
-    midrank_aucs,
     paired_auc_test,
     paired_error_test,
     paired_macro_auc_test,
 )
+from deeprc.evaluation.auc_intervals import fold_aucs_interval
 from deeprc.evaluation.intervals import r2_interval, r2_of, rank_correlation
-from deeprc.evaluation.metrics import auc_interval, binary_metrics, macro_auc, macro_metrics
+from deeprc.evaluation.metrics import binary_metrics, macro_auc, macro_metrics
 from deeprc.evaluation.reliability import judge_probabilities
 from deeprc.tasks import TaskKind
 
-__all__ = ["BINARY", "BinaryScoring", "Estimate", "MulticlassScoring", "RegressionScoring", "Scoring", "scoring_for"]
+__all__ = [
+    "BINARY",
+    "DONOR",
+    "BinaryScoring",
+    "Estimate",
+    "MulticlassScoring",
+    "RegressionScoring",
+    "Scoring",
+    "scoring_for",
+]
+
+DONOR = "donor"
+"""The column of a fold that says whose repertoires they are, as numbers; without it each is of another donor."""
 
 _PLACE = ("method", "fold", "repertoire_id")
 _NAN = float("nan")
@@ -114,6 +126,13 @@ def refuse(table: pd.DataFrame, wrong: pd.Series[bool], problem: str) -> None:
         raise InputError(f"predictions: method {method!r}, repertoire {repertoire!r}: {problem}")
 
 
+def donors_of(folds: Sequence[pd.DataFrame]) -> list[NDArray[np.int64]] | None:
+    """Return the donor of each repertoire of each fold, (B,); None if none has several, or the folds do not say it."""
+    if any(DONOR not in fold for fold in folds) or pd.concat(folds)[DONOR].is_unique:
+        return None
+    return [fold[DONOR].to_numpy(np.int64) for fold in folds]
+
+
 def _numbers(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     try:
         return table.astype(dict.fromkeys(columns, np.float64))
@@ -139,7 +158,10 @@ class BinaryScoring(Scoring):
         "balanced_accuracy": "Balanced acc.",
         "average_precision": "Avg. precision",
     }
-    interval_note = "95% interval: of the mean AUC, from the class sizes (Newcombe's method 5)."
+    interval_note = (
+        "95% interval: of the mean AUC, from the class sizes (Newcombe's method 5), with the variance that donors with "
+        "several repertoires and folds with common training repertoires add."
+    )
     test_note = "two-sided paired DeLong test by fold"
     means_note = "F1, balanced accuracy: at a probability of 0.5."
 
@@ -172,12 +194,9 @@ class BinaryScoring(Scoring):
 
     def over_folds(self, folds: Sequence[pd.DataFrame]) -> Estimate:
         """Return the mean AUC over folds."""
-        labels = [fold["label"].to_numpy() for fold in folds]
-        auc = np.array(
-            [midrank_aucs(label, fold["score"].to_numpy()[None])[0] for label, fold in zip(labels, folds, strict=True)]
-        )
-        sizes = [int(each.sum()) for each in labels], [int((1 - each).sum()) for each in labels]
-        return Estimate(float(auc.mean()), _spread(auc), *auc_interval(float(auc.mean()), *sizes))
+        labels, scores = ([fold[name].to_numpy() for fold in folds] for name in ("label", "score"))
+        found = fold_aucs_interval(labels, scores, donors_of(folds))
+        return Estimate(float(found.aucs.mean()), _spread(found.aucs), found.low, found.high)
 
     def sizes(self, folds: Sequence[pd.DataFrame]) -> dict[str, int]:
         """Return the number of repertoires in the folds, in all and of each class."""
@@ -191,7 +210,7 @@ class BinaryScoring(Scoring):
         """Test whether two methods have the same mean AUC, see `paired_auc_test`."""
         labels = [fold["label"].to_numpy() for fold in own]
         scores = ([fold["score"].to_numpy() for fold in folds] for folds in (own, other))
-        return paired_auc_test(labels, *scores, seed=seed)
+        return paired_auc_test(labels, *scores, donors=donors_of(own), seed=seed)
 
 
 class MulticlassScoring(Scoring):
@@ -214,8 +233,9 @@ class MulticlassScoring(Scoring):
         "accuracy": "Accuracy",
     }
     interval_note = (
-        "95% interval: the mean over classes of the limits of each one's AUC against all others (Newcombe's method 5), "
-        "which is cautious: it is exact only if the classes' AUCs rose and fell together."
+        "95% interval: the mean over classes of the limits of each one's AUC against all others (Newcombe's method 5, "
+        "with the variance that donors and common training repertoires add), which is cautious: it is exact only if "
+        "the classes' AUCs rose and fell together."
     )
     test_note = "two-sided permutation test: the two methods' ranks are exchanged for random repertoires"
     means_note = "Macro: the mean over classes, each against all others; the others of the likeliest class."
@@ -274,11 +294,10 @@ class MulticlassScoring(Scoring):
         """Return the mean over classes and folds of the AUC of each class against all others."""
         aucs, limits = [], []
         for name in self.classes:
-            told = [self.one_against_others(fold, name) for fold in folds]
-            auc = np.array([midrank_aucs(member, score[None])[0] for member, score in told])
-            sizes = [int(m.sum()) for m, _ in told], [int((1 - m).sum()) for m, _ in told]
-            aucs.append(auc)
-            limits.append(auc_interval(float(auc.mean()), *sizes))
+            labels, scores = zip(*(self.one_against_others(fold, name) for fold in folds), strict=True)
+            found = fold_aucs_interval(labels, scores, donors_of(folds))
+            aucs.append(found.aucs)
+            limits.append((found.low, found.high))
         each = np.mean(aucs, axis=0)
         low, high = np.mean(limits, axis=0).tolist()
         return Estimate(float(each.mean()), _spread(each), low, high)
@@ -293,7 +312,7 @@ class MulticlassScoring(Scoring):
         """Test whether two methods have the same mean macro AUC, see `paired_macro_auc_test`."""
         indices = [self._arrays(fold)[0] for fold in own]
         scores = ([self._arrays(fold)[1] for fold in folds] for folds in (own, other))
-        return paired_macro_auc_test(indices, *scores, seed=seed)
+        return paired_macro_auc_test(indices, *scores, donors=donors_of(own), seed=seed)
 
 
 class RegressionScoring(Scoring):
@@ -343,7 +362,8 @@ class RegressionScoring(Scoring):
         together = pd.concat(folds)
         label, predicted = together["label"].to_numpy(), together["prediction"].to_numpy()
         each = np.array([self.of_fold(fold)["r2"] for fold in folds])
-        limits = r2_interval(label, predicted) or (_NAN, _NAN)
+        donors = donors_of(folds)
+        limits = r2_interval(label, predicted, None if donors is None else np.concatenate(donors)) or (_NAN, _NAN)
         return Estimate(self.of_fold(together)["r2"], _spread(each), *limits)
 
     def sizes(self, folds: Sequence[pd.DataFrame]) -> dict[str, int]:
@@ -355,7 +375,8 @@ class RegressionScoring(Scoring):
         """Test whether two methods have the same r2, see `paired_error_test`."""
         label = pd.concat(own)["label"].to_numpy()
         first, second = (pd.concat(folds)["prediction"].to_numpy() for folds in (own, other))
-        return paired_error_test(label, first, second, seed=seed)
+        donors = donors_of(own)
+        return paired_error_test(label, first, second, None if donors is None else np.concatenate(donors), seed=seed)
 
 
 BINARY = BinaryScoring()

@@ -22,6 +22,7 @@ from deeprc.targets import class_texts, counted_classes
 from deeprc.tasks import Task, labels
 
 __all__ = [
+    "HELD_OUT",
     "NEW",
     "N_FOLDS",
     "SPLITS",
@@ -44,6 +45,9 @@ N_FOLDS = 5
 
 NEW = "new"
 """The name of the side of a repertoire that was not in the training cohort."""
+
+HELD_OUT = ("test", NEW)
+"""The sides from which a model has not learned, and by which it was not chosen."""
 
 _SUBJECT_COLUMNS = {"subject", "subjectid", "patient", "patientid", "donor", "donorid", "participant", "participantid"}
 _REGRESSION_BINS = 4

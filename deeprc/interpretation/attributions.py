@@ -48,15 +48,13 @@ from deeprc.nn.contributions import tangent
 from deeprc.nn.features import N_AMINO_ACIDS
 from deeprc.nn.inference import Inference, kept_rows
 from deeprc.nn.motif_convolution.reference import dense_features
+from deeprc.progress import open_step
 from deeprc.readings.composition import CompositionReading
 from deeprc.training.model import Model
 
-__all__ = ["Attributions", "Progress", "attribute"]
+__all__ = ["Attributions", "attribute"]
 
 Of = Literal["contribution", "output"]
-
-Progress = Callable[[int], object]
-"""Is told how many more sequences are done."""
 
 _AT_A_TIME = 2**22  # numbers between convolution and maximum, for all steps of some sequences: bounds the memory
 
@@ -111,7 +109,6 @@ def attribute(
     of: Of = "contribution",
     steps: int = 64,
     background: NDArray[np.float64] | None = None,
-    progress: Progress | None = None,
 ) -> Attributions:
     """Share what chosen sequences add to an output out among their residues, and among the kernels.
 
@@ -140,8 +137,6 @@ def attribute(
     background
         Frequencies of the amino acids in the average residue, (20,) in the order of `AMINO_ACIDS`. None takes those of
         the whole dataset, for which it is read once; see `residue_frequencies`.
-    progress
-        Is called after every repertoire with the number of sequences that it had.
 
     Raises
     ------
@@ -163,11 +158,11 @@ def attribute(
         )
     ]
     parts = []
-    for position, at in index.by_repertoire():
-        chosen, place = np.unique(index.rows[at], return_inverse=True)
-        parts.append((at, place, _mean([_of_repertoire(each, position, chosen) for each in explained])))
-        if progress is not None:
-            progress(len(at))
+    with open_step("attributions of residues", len(index)) as step:
+        for position, at in index.by_repertoire():
+            chosen, place = np.unique(index.rows[at], return_inverse=True)
+            parts.append((at, place, _mean([_of_repertoire(each, position, chosen) for each in explained])))
+            step.advance(len(at))
     n_kernels = sum(member.network.embedding.out_features for member in model.members)
     shares = _joined(parts, len(index), n_kernels)
     if CompositionReading.name in model.reading_names:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from deeprc.training.model import Model
 
 __all__ = ["KINDS", "FigureOptions", "benchmark_curves", "class_names", "figure_of"]
-
-Progress = Callable[[Iterable[int]], Iterable[int]]
 
 _N_TOP = 1000  # sequences whose attributions and motifs are drawn
 _N_SHOWN = 20  # sequences, and

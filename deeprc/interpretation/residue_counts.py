@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
+from deeprc.progress import track
 
 __all__ = ["ResidueCounts", "residue_frequencies"]
 
@@ -34,6 +35,6 @@ class ResidueCounts:
 def residue_frequencies(dataset: RepertoireDataset) -> NDArray[np.float64]:
     """Return how frequent each amino acid is among all residues of a dataset, (20,), in the order of `AMINO_ACIDS`."""
     counts = ResidueCounts()
-    for repertoire in dataset:
+    for repertoire in track(dataset, "counting residues", len(dataset)):
         counts.add(repertoire)
     return counts.frequencies()

@@ -27,6 +27,7 @@ from deeprc.baselines.elastic_net import elastic_net_path
 from deeprc.baselines.inner_folds import grouped_folds
 from deeprc.datasets.cache import repertoire_digests
 from deeprc.outputs import output_slices
+from deeprc.progress import track
 from deeprc.readings.cohort import FittedReading, TrainingCohort
 from deeprc.readings.composition import CompositionReading
 from deeprc.readings.composition_features import CompositionFeatures
@@ -202,9 +203,9 @@ def _held_out_scores(problem: _Problem, products: Floats, target: Floats) -> Flo
     tasks = [(folds, fold) for folds in problem.folds for fold in range(int(folds.max()) + 1)]
     total = np.zeros((len(_CS), len(target)))
     with ThreadPoolExecutor(numba.get_num_threads()) as threads:
-        for (folds, fold), scores in zip(
-            tasks, threads.map(lambda task: _fold_scores(problem, products, target, *task), tasks), strict=True
-        ):
+        found = threads.map(lambda task: _fold_scores(problem, products, target, *task), tasks)
+        shown = track(found, "learning from composition", len(tasks))
+        for (folds, fold), scores in zip(tasks, shown, strict=True):
             total[:, folds == fold] += scores
     return np.asarray(total / len(problem.folds))
 

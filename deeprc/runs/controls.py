@@ -197,7 +197,7 @@ def _together(performance: Performance, target: AllClasses, of_classes: Sequence
         known = {"method": name, "fold": 0, "repertoire_id": performance.ids[tested]}
         parts.append(pd.DataFrame({**known, "label": np.array(scoring.classes, object)[label], **scores}))
     table = pd.concat(parts, ignore_index=True).assign(**{f"probability={name}": 0.5 for name in scoring.classes})
-    comparison = compare(table, _methods(["network", *names]), n_folds=1, scoring=scoring)
+    comparison = compare(table, _methods(["network", *names]), n_folds=1, scoring=scoring, donors=performance.donors)
     return Controls(target, comparison, [], scoring, of_classes[0].columns)
 
 
@@ -239,7 +239,7 @@ def _controls(
         else:
             answers[name] = found
     table = _predictions(performance.ids[tested], labels[tested], answers, is_number=is_number)
-    comparison = compare(table, _methods(answers), n_folds=1, scoring=scoring)
+    comparison = compare(table, _methods(answers), n_folds=1, scoring=scoring, donors=performance.donors)
     return Controls(contrast, comparison, reasons, scoring, columns, answers)
 
 

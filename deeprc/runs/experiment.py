@@ -30,6 +30,7 @@ from deeprc.evaluation.splits import SPLITS, Split, SplitOptions, donor_codes, m
 from deeprc.files import check_new_folder, name_write_errors, temporary_folder, write_text
 from deeprc.locks import is_same_file, take_lock
 from deeprc.outputs import output_names, output_slices
+from deeprc.progress import track
 from deeprc.runs.assess import assess_outputs
 from deeprc.runs.clones_table import clones_table
 from deeprc.runs.run import (
@@ -222,7 +223,7 @@ def _fingerprint(dataset: RepertoireDataset, tasks: Sequence[Task], config: Conf
     for field in fields:
         calls = sequences.genes.get(field)
         parts.update(json.dumps(None if calls is None else calls.vocabulary).encode())
-    for repertoire in dataset:
+    for repertoire in track(dataset, "hashing repertoires", len(dataset)):
         parts.update(f"{repertoire.repertoire_id}\n{repertoire.digest()}\n".encode())
         for field in fields:
             if field in sequences.genes:

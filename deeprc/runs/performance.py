@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.evaluation.auc_comparison import midrank_aucs
+from deeprc.evaluation.auc_intervals import fold_aucs_interval
 from deeprc.evaluation.intervals import r2_interval, r2_of
-from deeprc.evaluation.metrics import auc_interval
-from deeprc.evaluation.splits import NEW, people, subject_column
+from deeprc.evaluation.splits import HELD_OUT, NEW, people, subject_column
 from deeprc.evaluation.trust import few_people
 from deeprc.outputs import activate, output_slices
 from deeprc.runs.predictor import Predictor, metrics_by_split
@@ -71,6 +70,8 @@ class Contrast:
         Log-odds of the positive class, (B,).
     probability
         Probability of the positive class, (B,).
+    donors
+        The number of each repertoire's donor, (B,); None: each is of another donor.
     about
         What is told apart, in words, where a run has several contrasts; "" where there is but this one.
     """
@@ -83,6 +84,7 @@ class Contrast:
     label: NDArray[np.float64]
     score: NDArray[np.float64]
     probability: NDArray[np.float64]
+    donors: NDArray[np.int64] | None = None
     about: str = ""
 
     @property
@@ -97,8 +99,8 @@ class Contrast:
         n_positive, n_negative = int(label.sum()), int((1 - label).sum())
         if not (n_positive and n_negative):
             return None
-        value = float(midrank_aucs(label, self.score[rows][None])[0])
-        return Auc(value, *auc_interval(value, n_positive, n_negative), n_positive, n_negative)
+        found = fold_aucs_interval([label], [self.score[rows]], None if self.donors is None else [self.donors[rows]])
+        return Auc(found.aucs.item(), found.low, found.high, n_positive, n_negative)
 
 
 @dataclass(frozen=True)
@@ -125,11 +127,12 @@ class R2:
 
 @dataclass(frozen=True)
 class Numbers:
-    """A regression target: known and predicted values, (B,), NaN where nothing is known."""
+    """A regression target: known and predicted values, (B,), NaN where nothing is known; `donors` as of `Contrast`."""
 
     target: str
     label: NDArray[np.float64]
     predicted: NDArray[np.float64]
+    donors: NDArray[np.int64] | None = None
     about: str = ""
 
     @property
@@ -141,8 +144,9 @@ class Numbers:
         """Return r2 among some repertoires, (B,); None unless two different values occur there."""
         rows = rows & ~np.isnan(self.label)
         label, predicted = self.label[rows], self.predicted[rows]
+        donors = None if self.donors is None else self.donors[rows]
         value = r2_of(label, predicted)
-        return None if np.isnan(value) else R2(value, r2_interval(label, predicted), len(label))
+        return None if np.isnan(value) else R2(value, r2_interval(label, predicted, donors), len(label))
 
 
 @dataclass(frozen=True)
@@ -182,6 +186,11 @@ class Performance:
     subject_column: str | None = None
     person: NDArray[np.int64] | None = None
 
+    @property
+    def donors(self) -> dict[str, int] | None:
+        """The number of each repertoire's person by the repertoire's id; None if no column says whose it is."""
+        return None if self.person is None else dict(zip(self.ids.tolist(), self.person.tolist(), strict=True))
+
     def rows(self, split: str | None) -> NDArray[np.bool_]:
         """Return which repertoires are in a part of the split, (B,)."""
         return np.asarray(self.splits == split)
@@ -215,30 +224,34 @@ def measure_performance(
     splits = np.array(predictor.split_of(dataset), dtype=object)
     labels = predictor.model.labels(dataset)
     tensor = torch.from_numpy(np.ascontiguousarray(outputs))
-    contrasts, numbers = _contrasts_and_numbers(tasks, outputs, labels)
     column = subject_column(dataset.metadata, predictor.group_by)
+    person = None if column is None else people(dataset.metadata, column)
+    contrasts, numbers = _contrasts_and_numbers(tasks, outputs, labels, person)
     return Performance(
         ids=dataset.repertoire_ids,
         splits=splits,
         labels=labels,
-        metrics=metrics_by_split(tensor, labels, splits.tolist(), tasks) if not np.isnan(labels).all() else {},
+        metrics=metrics_by_split(tensor, labels, splits.tolist(), tasks, person) if not np.isnan(labels).all() else {},
         predictions=predictions_table(dataset.repertoire_ids, splits.tolist(), tensor, labels, tasks),
         contrasts=contrasts,
         numbers=numbers,
         held_out=held_out_split(splits, labels),
         subject_column=column,
-        person=None if column is None else people(dataset.metadata, column),
+        person=person,
     )
 
 
 def held_out_split(splits: NDArray[np.object_], labels: NDArray[np.float64]) -> str | None:
     """Return the part of the split that says how good a model is, see `Performance`, from splits (B,) and labels."""
     known = ~np.isnan(labels).all(axis=1)
-    return next((name for name in ("test", NEW) if (known & (splits == name)).any()), None)
+    return next((name for name in HELD_OUT if (known & (splits == name)).any()), None)
 
 
 def _contrasts_and_numbers(
-    tasks: Sequence[Task], outputs: NDArray[np.floating[Any]], labels: NDArray[np.float64]
+    tasks: Sequence[Task],
+    outputs: NDArray[np.floating[Any]],
+    labels: NDArray[np.float64],
+    donors: NDArray[np.int64] | None,
 ) -> tuple[list[Contrast], list[Numbers]]:
     """Return what is told apart, and the numbers that are predicted, from outputs (B, T) and labels of all tasks."""
     contrasts: list[Contrast] = []
@@ -246,7 +259,7 @@ def _contrasts_and_numbers(
     predictions = activate(torch.from_numpy(np.ascontiguousarray(outputs)), tasks)
     for task, part, predicted, label in zip(tasks, output_slices(tasks), predictions, labels.T, strict=True):
         if task.kind == "regression":
-            numbers.append(Numbers(task.name, label, predicted, task.name if len(tasks) > 1 else ""))
+            numbers.append(Numbers(task.name, label, predicted, donors, task.name if len(tasks) > 1 else ""))
         else:
             contrasts += _contrasts(task, part.start, outputs[:, part], predicted, label)
     if len(contrasts) > 1 or len(tasks) > 1:
@@ -254,7 +267,7 @@ def _contrasts_and_numbers(
         contrasts = [
             replace(each, about=f"{of[each.target]}{each.positive} against {each.negative}") for each in contrasts
         ]
-    return contrasts, numbers
+    return [replace(each, donors=donors) for each in contrasts], numbers
 
 
 def _prefixes(tasks: Sequence[Task]) -> dict[str, str]:

@@ -5,7 +5,7 @@ Letters: B repertoires, T outputs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -17,7 +17,7 @@ from torch import Tensor
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.metrics import task_metrics
-from deeprc.evaluation.splits import NEW, SPLITS
+from deeprc.evaluation.splits import HELD_OUT, NEW, SPLITS, people, subject_column
 from deeprc.runs.results import predictions_table
 from deeprc.tasks import Task
 from deeprc.training.model import Model
@@ -73,16 +73,31 @@ def evaluate(predictor: Predictor, dataset: RepertoireDataset) -> dict[str, Any]
         raise InputError(
             f"{dataset.container.path}: no repertoire has a label for {', '.join(task.name for task in model.tasks)}"
         )
-    return metrics_by_split(model.outputs(dataset), known, predictor.split_of(dataset), model.tasks)
+    column = subject_column(dataset.metadata, predictor.group_by)
+    donors = None if column is None else people(dataset.metadata, column)
+    return metrics_by_split(model.outputs(dataset), known, predictor.split_of(dataset), model.tasks, donors)
 
 
 def metrics_by_split(
-    outputs: Tensor, target: NDArray[np.float64], splits: list[str], tasks: Sequence[Task]
+    outputs: Tensor,
+    target: NDArray[np.float64],
+    splits: list[str],
+    tasks: Sequence[Task],
+    donors: NDArray[np.int64] | None = None,
 ) -> dict[str, Any]:
-    """Return the metrics of each part of the split that occurs, by target."""
+    """Return the metrics of each part of the split that occurs, by target.
+
+    Training and validation repertoires have no intervals: the model was learned from them, or chosen by them.
+    """
     metrics = {}
     for split in (*SPLITS, NEW):
-        rows = torch.tensor([i for i, name in enumerate(splits) if name == split], dtype=torch.int64)
+        rows = np.flatnonzero([name == split for name in splits])
         if len(rows):
-            metrics[split] = task_metrics(outputs[rows], torch.from_numpy(target)[rows], tasks)
+            of_split = None if donors is None else donors[rows]
+            found = task_metrics(outputs[rows], torch.from_numpy(target[rows]), tasks, of_split)
+            metrics[split] = found if split in HELD_OUT else {name: _without_intervals(found[name]) for name in found}
     return metrics
+
+
+def _without_intervals(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in metrics.items() if not name.endswith("_ci")}

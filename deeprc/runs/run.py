@@ -31,6 +31,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.splits import NEW, SPLITS, Split
 from deeprc.evaluation.stored_tables import read_clones, read_history, read_seeds
 from deeprc.files import write_atomically, write_text
+from deeprc.progress import track
 from deeprc.runs import predictor
 from deeprc.runs.run_text import describe_run
 from deeprc.tasks import Task
@@ -240,7 +241,7 @@ class Run:
         """
         split = {i: name for name in SPLITS for i in self.splits[name]}
         found, strangers = [], 0
-        for repertoire in dataset:
+        for repertoire in track(dataset, "recognising repertoires", len(dataset)):
             known = split.get(repertoire.repertoire_id, NEW)
             if known != NEW and self.digests[repertoire.repertoire_id] != repertoire.digest():
                 known, strangers = NEW, strangers + 1

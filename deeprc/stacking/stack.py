@@ -32,6 +32,7 @@ from deeprc.estimators import (
     validate_dataset,
 )
 from deeprc.groups import validate_groups
+from deeprc.progress import track
 from deeprc.stacking.combination import Combination, fit_combination
 from deeprc.stacking.members import Member, Training, fit_member
 from deeprc.stacking.storage import allowed_members, restore_members, store_members
@@ -160,7 +161,8 @@ class Stack(BinaryClassifier):
         donors = None if donors is None else donors[order]
         training = Training(X, positive.astype(np.int64), self._folds(X, positive, donors), donors, self.seed)
         members, scores = [], []
-        for method in self._usable_methods(X):
+        methods = self._usable_methods(X)
+        for method in track(methods, "members of the stack", len(methods)):
             member, held_out = fit_member(method, training)
             members.append(member)
             scores.append(held_out)
@@ -226,7 +228,8 @@ class Stack(BinaryClassifier):
     def member_scores(self, X: RepertoireDataset) -> pd.DataFrame:
         """Return the score of each repertoire by each member: a row per repertoire, a column per member."""
         check_is_fitted(self)
-        scores = {member.name: member.scores(X) for member in self._members}
+        members = track(self._members, "scores of the stack's members", len(self._members))
+        scores = {member.name: member.scores(X) for member in members}
         return pd.DataFrame(scores, index=pd.Index(X.repertoire_ids, name="repertoire_id"))
 
     def contributions(self, X: RepertoireDataset) -> pd.DataFrame:

@@ -17,6 +17,7 @@ from deeprc.nn.batch import Collator
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC, RunningStandardisation
 from deeprc.outputs import multitask_loss
+from deeprc.progress import track
 from deeprc.tasks import Task
 from deeprc.training.enrichment import EnrichedMotif, MotifLimits, enumerate_kmer_offsets, find_enriched_motifs
 from deeprc.training.fold import Fold
@@ -182,7 +183,8 @@ def _fit_output(
     and gains; all other weights are 0.
     """
     filled = np.flatnonzero(collator.dataset.n_sequences > 0)  # an empty repertoire tells nothing
-    pooled = Inference(network, collator, top_fraction).pooled(filled.tolist())
+    averages = Inference(network, collator, top_fraction).pooled(filled.tolist())
+    pooled = track(averages, "start of the network", len(filled))
     representation = torch.stack([mean for mean, _ in pooled]).flatten(start_dim=1)  # (B, H, S) -> (B, H * S) float64
     moments = RunningStandardisation(representation.shape[1]).double()
     moments.start(representation)

@@ -714,6 +714,18 @@ def test_groups_are_kept_together(
     assert "Use `group_by='patient_id'`." in caplog.text
 
 
+def test_the_subjects_of_the_sheet_are_donors(
+    run: Callable[..., BenchmarkResult], toys: ModuleType, data: RepertoireDataset
+) -> None:
+    """Also where folds do not keep them together."""
+    donors = run({"noise": toys.Noise()}).donors
+    assert donors is not None
+    patients = dict(zip(data.repertoire_ids, data.metadata["patient_id"], strict=True))
+    assert set(donors) == set(patients)
+    for first, second in itertools.combinations(donors, 2):
+        assert (donors[first] == donors[second]) == (patients[first] == patients[second])
+
+
 def test_methods_that_a_cohort_cannot_serve_are_left_out_of_all(
     run: Callable[..., BenchmarkResult],
     toys: ModuleType,

@@ -12,8 +12,8 @@ from sklearn.metrics import average_precision_score, brier_score_loss, log_loss,
 
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_comparison import delong_covariance, holm, midrank_aucs, paired_auc_test
+from deeprc.evaluation.auc_intervals import auc_interval
 from deeprc.evaluation.comparison import MethodInfo, compare, control_verdict, fold_metrics, p_text
-from deeprc.evaluation.metrics import auc_interval
 
 A, B = MethodInfo("a", "Method A"), MethodInfo("b", "Method B")
 CONTROL, TRUTH = MethodInfo("v", "V gene usage", "control"), MethodInfo("k", "Known motif", "truth")
@@ -288,40 +288,6 @@ def test_holm_by_hand() -> None:
 # -- the interval of a mean over folds --------------------------------------------------------------------------------
 
 
-def test_interval_of_a_mean_solves_its_equation() -> None:
-    m, n, auc = [6, 7, 5], [10, 9, 12], 0.83
-    for theta in auc_interval(auc, m, n):
-        variance = 0.0
-        for p, q in zip(m, n, strict=True):
-            star = (p + q) / 2 - 1
-            pairs = 1 + star * (1 - theta) / (2 - theta) + star * theta / (1 + theta)
-            variance += theta * (1 - theta) * pairs / (p * q)
-        assert abs(auc - theta) == pytest.approx(1.959964 * math.sqrt(variance) / 3, rel=1e-5)
-
-
-def test_interval_of_one_fold_is_the_old_one_and_of_more_is_narrower() -> None:
-    assert auc_interval(0.8, [20], [30]) == auc_interval(0.8, 20, 30)
-    one, five = auc_interval(0.8, 20, 30), auc_interval(0.8, [20] * 5, [30] * 5)
-    assert one[0] < five[0] < 0.8 < five[1] < one[1]
-
-
-def test_interval_of_perfect_folds_is_not_a_point() -> None:
-    lower, upper = auc_interval(1.0, [6] * 5, [6] * 5)
-    assert upper == 1.0
-    assert 0.85 < lower < 0.99
-
-
-def test_interval_of_a_mean_covers() -> None:
-    rng = np.random.default_rng(0)
-    truth, hits = 0.9214, 0  # P(x > y) for x ~ N(2, 1), y ~ N(0, 1)
-    label = np.repeat([1, 0], [6, 8])
-    for _ in range(500):
-        aucs = midrank_aucs(label, rng.normal(size=(5, 14)) + 2 * label)
-        lower, upper = auc_interval(float(aucs.mean()), [6] * 5, [8] * 5)
-        hits += lower <= truth <= upper
-    assert 0.92 <= hits / 500 <= 0.99
-
-
 # -- the table of all methods -----------------------------------------------------------------------------------------
 
 
@@ -333,12 +299,56 @@ def test_compare_summarises_the_folds() -> None:
     found = row_of(comparison, "a")
     assert found["auc_mean"] == pytest.approx(np.mean(aucs))
     assert found["auc_sd"] == pytest.approx(np.std(aucs, ddof=1))
-    assert (found["ci_low"], found["ci_high"]) == pytest.approx(auc_interval(np.mean(aucs), [10] * 4, [10] * 4))
+    assert (found["ci_low"], found["ci_high"]) == pytest.approx(
+        auc_interval(np.mean(aucs), [10] * 4, [10] * 4, variance_factor=1 + 4 / 3)
+    )
     assert (found["n_folds"], found["n_positive"], found["n_negative"]) == (4, 40, 40)
     assert found["best"]
     assert found["difference"] == 0.0
     assert np.isnan(found["p_value"])
     assert row_of(comparison, "b")["p_holm"] == row_of(comparison, "b")["p_value"]
+
+
+def donor_predictions(rng: np.random.Generator, n_donors: int = 20, n_each: int = 5) -> pd.DataFrame:
+    """Return predictions of two methods that are equally good; those of one donor's repertoires are alike."""
+    donor = np.repeat(np.arange(n_donors), n_each)
+    parts = []
+    for method in "ab":
+        score = donor % 2 + rng.normal(size=n_donors)[donor] + 0.3 * rng.normal(size=len(donor))
+        parts.append(frame(method, 0, list(donor % 2), list(score)))
+    return pd.concat(parts, ignore_index=True)
+
+
+def test_donors_widen_intervals_and_weaken_tests() -> None:
+    """Methods that are equally good differ with p < 0.05 in about 5% of cohorts, if donors are known."""
+    rng = np.random.default_rng(0)
+    donors = {f"0-{i}": i // 5 for i in range(100)}
+    known, unknown = [], []
+    for _ in range(200):
+        predictions = donor_predictions(rng)
+        with_donors, without = compare(predictions, [A, B], donors=donors), compare(predictions, [A, B])
+        assert with_donors["auc_mean"].tolist() == without["auc_mean"].tolist()
+        assert (with_donors["ci_low"] < without["ci_low"]).all()
+        assert (with_donors["ci_high"] > without["ci_high"]).all()
+        known.append(with_donors["p_value"].min())
+        unknown.append(without["p_value"].min())
+    assert 0.01 <= np.mean(np.array(known) < 0.05) <= 0.1
+    assert np.mean(np.array(unknown) < 0.05) > 0.25
+    alone = {f"0-{i}": i for i in range(100)}
+    pd.testing.assert_frame_equal(compare(predictions, [A, B], donors=alone), compare(predictions, [A, B]))
+
+
+def test_donors_are_exchanged_whole() -> None:
+    """Both methods separate the classes, or one none: DeLong's variance is 0, and donors decide the p-value."""
+    label = np.repeat([1, 0], 8)
+    perfect, none = label.astype(float), np.zeros(16)
+    found = [
+        paired_auc_test([label], [perfect], [none], donors=None if size == 1 else [np.arange(16) // size])
+        for size in (1, 4)
+    ]
+    assert [each.test for each in found] == ["permutation"] * 2
+    assert found[1].p_value == pytest.approx(2 / 16, abs=0.03)  # of 4 donors, all are exchanged, or none is
+    assert found[0].p_value < 0.002
 
 
 def test_neither_controls_nor_the_truth_are_best() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from scipy.stats import norm, spearmanr, t
@@ -102,3 +104,19 @@ def test_coverage(n: int, heavy: bool, rho: float) -> None:
     assert (0.87 if heavy else 0.925) <= r2 <= 0.97
     assert 0.93 <= error <= 0.97
     assert 0.92 <= rank <= 0.995  # some points too many for 6, from the orders that are left out
+
+
+@pytest.mark.parametrize("interval", [r2_interval, mean_error_interval, rank_correlation_interval])
+def test_copies_of_a_donors_repertoire_add_nothing(interval: Callable[..., tuple[float, float] | None]) -> None:
+    rng = np.random.default_rng(5)
+    label = rng.normal(size=12)
+    predicted = label + rng.normal(size=12)
+    order = rng.permutation(36)
+    copied = np.repeat(label, 3)[order], np.repeat(predicted, 3)[order], np.repeat(np.arange(12) + 100, 3)[order]
+    assert interval(*copied) == pytest.approx(interval(label, predicted))
+    narrower = interval(*copied[:2])
+    assert narrower is not None
+    assert narrower[0] > interval(*copied)[0]
+    assert narrower[1] < interval(*copied)[1]
+    few = np.repeat([1, 2, 3], 12)
+    assert interval(*copied[:2], few) is None  # three donors

@@ -4,33 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from deeprc.evaluation.metrics import auc_interval, task_metrics
+from deeprc.evaluation.metrics import task_metrics
 from deeprc.tasks import Task
-
-
-def test_interval_limits_solve_their_equation() -> None:
-    m, n, auc, z = 20, 30, 0.8, 1.959964
-    for theta in auc_interval(auc, m, n):
-        pairs = 1 + (25 - 1) * (1 - theta) / (2 - theta) + (25 - 1) * theta / (1 + theta)
-        assert abs(auc - theta) == pytest.approx(z * math.sqrt(theta * (1 - theta) * pairs / (m * n)), rel=1e-5)
-
-
-def test_interval_of_a_perfect_auc_is_not_a_point() -> None:
-    lower, upper = auc_interval(1.0, 6, 6)
-    assert upper == 1.0
-    assert 0.6 < lower < 0.95
-    assert auc_interval(0.0, 6, 6) == pytest.approx((1 - upper, 1 - lower))
-
-
-def test_interval_covers() -> None:
-    """Of 95% intervals of simulated cohorts, about 95% hold the true AUC."""
-    rng = np.random.default_rng(0)
-    truth, hits, m, n = 0.9214, 0, 15, 20  # P(x > y) for x ~ N(2, 1), y ~ N(0, 1)
-    for _ in range(500):
-        positive, negative = rng.normal(2, 1, m), rng.normal(0, 1, n)
-        lower, upper = auc_interval(float((positive[:, None] > negative).mean()), m, n)
-        hits += lower <= truth <= upper
-    assert 0.92 <= hits / 500 <= 0.99
 
 
 def test_binary_metrics_by_hand() -> None:

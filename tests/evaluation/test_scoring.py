@@ -15,10 +15,10 @@ from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_comparison import paired_error_test, paired_macro_auc_test
+from deeprc.evaluation.auc_intervals import auc_interval
 from deeprc.evaluation.caution import read_cautions
 from deeprc.evaluation.comparison import MethodInfo, checked_predictions, compare, control_verdict, fold_metrics
 from deeprc.evaluation.curves import curves_table
-from deeprc.evaluation.metrics import auc_interval
 from deeprc.evaluation.scoring import MulticlassScoring, RegressionScoring, scoring_for
 from deeprc.evaluation.trust import FEW_IN_CLASS, is_few, relation
 from deeprc.interpretation.report import write_benchmark_report
@@ -130,7 +130,7 @@ def test_macro_auc_by_hand() -> None:
     )
     assert comparison["auc_mean"]["a"] == pytest.approx(aucs.mean())
     assert comparison["auc_sd"]["a"] == pytest.approx(aucs.mean(axis=1).std(ddof=1))
-    limits = [auc_interval(auc, [6] * 3, [12] * 3) for auc in aucs.mean(axis=0)]
+    limits = [auc_interval(auc, [6] * 3, [12] * 3, variance_factor=2.5) for auc in aucs.mean(axis=0)]
     assert (comparison["ci_low"]["a"], comparison["ci_high"]["a"]) == pytest.approx(tuple(np.mean(limits, axis=0)))
     assert comparison["best"].tolist() == [True, False, False]
     assert comparison["n_smallest"].tolist() == [18] * 3

@@ -19,7 +19,7 @@ from deeprc.interpretation.attributions import Attributions, Of, attribute
 from deeprc.interpretation.residue_counts import residue_frequencies
 from deeprc.nn.sampling import top_rows
 from deeprc.runs.run import Run
-from tests.conftest import write_cohort
+from tests.conftest import StepRecorder, write_cohort
 
 SETTINGS: dict[str, list[str]] = {
     "linear": [],
@@ -288,10 +288,12 @@ def test_the_network_stays_as_it_is(trained: Run, motif_cohort: RepertoireDatase
     assert not trained.model.network.training
 
 
-def test_progress_counts_the_rows(trained: Run, motif_cohort: RepertoireDataset) -> None:
-    done: list[int] = []
-    attribute(trained.model, motif_cohort, chosen(motif_cohort, {7: [0, 0, 3], 2: [5]}), steps=2, progress=done.append)
-    assert done == [1, 3]
+def test_progress_counts_the_rows(trained: Run, motif_cohort: RepertoireDataset, recorder: StepRecorder) -> None:
+    attribute(trained.model, motif_cohort, chosen(motif_cohort, {7: [0, 0, 3], 2: [5]}), steps=2)
+    assert [done for what, name, done in recorder.told if (what, name) == ("show", "attributions of residues")] == [
+        1,
+        4,
+    ]
 
 
 def test_residue_frequencies(cohort: RepertoireDataset) -> None:

@@ -11,8 +11,9 @@ import pandas as pd
 import pytest
 
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.evaluation.auc_intervals import auc_interval
 from deeprc.evaluation.caution import read_cautions
-from deeprc.evaluation.metrics import auc_interval, macro_auc
+from deeprc.evaluation.metrics import macro_auc
 from deeprc.interpretation.report.cautions import _broad, cautions
 from deeprc.interpretation.report.summary import _answer, _question
 from deeprc.nn.contributions import OutputParts

@@ -81,6 +81,22 @@ def test_small_repertoires_together_have_the_numbers_that_they_have_alone(
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
+def test_the_next_repertoires_are_read_ahead_while_some_are_worked_on(
+    cohort: RepertoireDataset, network: DeepRC, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collator = Collator(cohort, "log1p")
+    reader = Inference(network, collator, chunk=int(cohort.n_sequences[:3].sum()))
+    expected: list[list[int]] = []
+    monkeypatch.setattr(collator, "expect", lambda positions: expected.append([*positions]))
+    groups = reader.groups(range(9))
+    seen = [next(groups)]
+    assert seen[0] == [0, 1, 2]
+    assert len(expected) == 1
+    seen += list(groups)
+    assert expected == [*seen[1:], []]
+    assert [position for group in seen for position in group] == list(range(9))
+
+
 def test_chosen_rows_of_small_repertoires(cohort: RepertoireDataset, network: DeepRC) -> None:
     collator = Collator(cohort, "log1p")
     rows = [np.arange(i % 5) * 2 for i in range(len(cohort))]  # of some none

@@ -5,7 +5,7 @@ The predictions are the table of `Run.predict` and of a run's `predictions.tsv`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,9 +16,10 @@ from sklearn.metrics import average_precision_score, r2_score, roc_auc_score
 
 from deeprc.drawing import INK, MUTED, uses_matplotlib
 from deeprc.errors import InputError
+from deeprc.evaluation.auc_intervals import fold_aucs_interval
 from deeprc.evaluation.curves import precision_recall_corners, roc_corners
-from deeprc.evaluation.metrics import auc_interval
 from deeprc.evaluation.reliability import calibration_bins
+from deeprc.evaluation.splits import HELD_OUT
 from deeprc.interpretation.figures.parts import class_colour, diagonal, grid, legend_below, panel, tidy
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ __all__ = [
 ]
 
 _SIDE = 2.9  # of a square panel, in inches
-_HELD_OUT = ("test", "new")  # the parts of the split that the network learned nothing from
 _STYLES: dict[str, dict[str, Any]] = {
     "train": {"color": MUTED, "linewidth": 1.2, "dashes": (1.2, 1.4)},
     "validation": {"color": INK, "linewidth": 1.0},
@@ -51,8 +51,12 @@ _Splits = dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
 
 
 @uses_matplotlib
-def roc_figure(predictions: pd.DataFrame, *, target: str | None = None) -> Figure:
+def roc_figure(
+    predictions: pd.DataFrame, *, target: str | None = None, donors: Mapping[str, int] | None = None
+) -> Figure:
     """Draw the ROC curve of each split: test bold, validation thin, training dotted.
+
+    The AUCs of test and new repertoires have 95% intervals; the model has seen the others.
 
     Parameters
     ----------
@@ -60,6 +64,8 @@ def roc_figure(predictions: pd.DataFrame, *, target: str | None = None) -> Figur
         The columns split, target, label (0, 1 or missing) and probability, see `predictions_table`.
     target
         Its rows are drawn, `column=class` for one class of several; needed only where there are more targets.
+    donors
+        The number of each repertoire's donor by the repertoire's id; without it each repertoire is of another donor.
 
     Raises
     ------
@@ -69,10 +75,17 @@ def roc_figure(predictions: pd.DataFrame, *, target: str | None = None) -> Figur
     splits = _of_two_classes(predictions, target)
     figure, axis = panel(_SIDE, _SIDE)
 
-    def text(label: NDArray[Any], score: NDArray[Any]) -> str:
-        auc, n_positive = float(roc_auc_score(label, score)), int(label.sum())
-        low, high = auc_interval(auc, n_positive, len(label) - n_positive)
-        return f"AUC {auc:.3f} ({low:.3f} to {high:.3f}), n = {len(label)}"
+    def text(split: str, label: NDArray[Any], score: NDArray[Any]) -> str:
+        auc = f"AUC {float(roc_auc_score(label, score)):.3f}"
+        if split in HELD_OUT:
+            rows = _rows(predictions, target, "probability")[1]
+            ids = rows.loc[rows["split"] == split, "repertoire_id"]
+            numbers: list[NDArray[np.int64]] | None = None
+            if donors is not None:
+                numbers = [np.asarray(ids.map(donors), np.int64)]
+            found = fold_aucs_interval([label.astype(np.int64)], [score], numbers)
+            auc += f" ({found.low:.3f} to {found.high:.3f})"
+        return f"{auc}, n = {len(label)}"
 
     entries = _curves(axis, splits, roc_corners, text)
     entries["chance"] = diagonal(axis)
@@ -90,7 +103,7 @@ def precision_recall_figure(predictions: pd.DataFrame, *, target: str | None = N
     splits = _of_two_classes(predictions, target)
     figure, axis = panel(_SIDE, _SIDE)
 
-    def text(label: NDArray[Any], score: NDArray[Any]) -> str:
+    def text(_split: str, label: NDArray[Any], score: NDArray[Any]) -> str:
         found = float(average_precision_score(label, score))
         return f"average precision {found:.3f}, n = {len(label)}"
 
@@ -108,7 +121,7 @@ def _curves(
     axis: Axes,
     splits: _Splits,
     corners_of: Callable[[NDArray[Any], NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]],
-    text: Callable[[NDArray[Any], NDArray[Any]], str],
+    text: Callable[[str, NDArray[Any], NDArray[Any]], str],
 ) -> dict[str, Any]:
     """Draw a line for each split, the first on top; return the legend's entries."""
     entries = {}
@@ -116,7 +129,7 @@ def _curves(
         score = rankdata(probability)
         x, y = corners_of(label, score)
         (line,) = axis.plot(x, y, zorder=3 - 0.1 * i, solid_joinstyle="miter", **_STYLES[split])
-        entries[f"{_NAMES.get(split, split)}: {text(label, score)}"] = line
+        entries[f"{_NAMES.get(split, split)}: {text(split, label, score)}"] = line
     axis.set(xlim=(-0.015, 1.015), ylim=(-0.015, 1.015))
     grid(axis, "both")
     return entries
@@ -141,7 +154,7 @@ def _rows(predictions: pd.DataFrame, target: str | None, column: str) -> tuple[s
 def _splits(rows: pd.DataFrame, column: str) -> _Splits:
     """Return labels and values, (B,) each, of every split: held-out ones first."""
     found: _Splits = {}
-    for split in (*_HELD_OUT, "validation", "train"):
+    for split in (*HELD_OUT, "validation", "train"):
         part = rows[rows["split"] == split]
         if len(part):
             found[split] = (part["label"].to_numpy(np.float64), part[column].to_numpy(np.float64))
@@ -182,7 +195,7 @@ def calibration_figure(
     """
     name, rows = _rows(predictions, target, "probability")
     splits = _splits(rows, "probability")
-    split = next((split for split in _HELD_OUT if split in splits), "test") if split is None else split
+    split = next((split for split in HELD_OUT if split in splits), "test") if split is None else split
     if split not in splits:
         raise InputError(f"target {name!r}: the split {split!r} has no labelled repertoire")
     label, probability = splits[split]

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.motifs.seeds import ComparedSequences
+from deeprc.progress import track
 
 __all__ = ["draw_background", "draw_compared", "matched", "unique_rows"]
 
@@ -37,7 +38,7 @@ def draw_background(dataset: RepertoireDataset, attended: list[str], *, max_sequ
     rng = np.random.default_rng(seed)
     each = -(-_POOL * max_sequences // max(1, len(dataset)))
     pool: set[str] = set()
-    for position in range(len(dataset)):
+    for position in track(range(len(dataset)), "drawing sequences to compare with", len(dataset)):
         repertoire = dataset[position]
         rows = rng.choice(len(repertoire), min(each, len(repertoire)), replace=False, shuffle=False)
         pool.update(repertoire.to_frame(np.sort(rows))["junction_aa"])

@@ -17,6 +17,7 @@ from deeprc.evaluation.splits import people, subject_column
 from deeprc.interpretation.motifs.enrichment import fisher_log_p, p_of
 from deeprc.interpretation.motifs.matching import count_carriers
 from deeprc.interpretation.motifs.patterns import Masks
+from deeprc.progress import track
 from deeprc.tasks import Task
 from deeprc.training.model import Model
 
@@ -26,7 +27,9 @@ __all__ = ["carriers_by_class", "cohort_counts", "people_p_value"]
 def cohort_counts(dataset: RepertoireDataset, patterns: Sequence[Masks]) -> NDArray[np.int64]:
     """Return how many sequences of each repertoire carry each pattern, (B, M); one repertoire is read at a time."""
     counts = np.zeros((len(dataset), len(patterns)), np.int64)
-    for position in range(len(dataset)) if patterns else ():
+    if not patterns:
+        return counts
+    for position in track(range(len(dataset)), "who carries the motifs", len(dataset)):
         repertoire = dataset[position]
         counts[position] = count_carriers(repertoire.residues, repertoire.offsets, patterns)
     return counts

@@ -22,6 +22,7 @@ from deeprc.evaluation.splits import NEW, people
 from deeprc.interpretation.report.page import Column, Table, number, text
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.interpretation.survey import TopSequences
+from deeprc.progress import track
 from deeprc.runs.performance import Performance
 from deeprc.runs.predictor import Predictor
 
@@ -248,7 +249,8 @@ def _carriers(dataset: RepertoireDataset, wanted: NDArray[np.uint64]) -> list[li
 
     if len(wanted):
         with ThreadPoolExecutor(2) as threads:
-            for row, places in enumerate(threads.map(look, range(len(dataset)))):
+            looked = track(threads.map(look, range(len(dataset))), "who carries the top sequences", len(dataset))
+            for row, places in enumerate(looked):
                 for place in places.tolist():
                     found[place].append(row)
     return found

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from deeprc.evaluation.splits import NEW
+from deeprc.evaluation.splits import HELD_OUT, NEW
 from deeprc.evaluation.trust import p_text
 from deeprc.interpretation.report.page import DASH, Cell, Column, Table, number, percent, text
 from deeprc.interpretation.survey import Direction
@@ -62,7 +62,8 @@ def metrics_table(performance: Performance, task: Task, place: int) -> Table:
         for each in contrasts:
             auc = each.auc(performance.rows(split))
             cells.append(number(auc and auc.value))
-            cells.append(Cell(f"{auc.low:.3f} to {auc.high:.3f}", auc.low) if auc else number(None))
+            known = auc if split in HELD_OUT else None
+            cells.append(Cell(f"{known.low:.3f} to {known.high:.3f}", known.low) if known else number(None))
         rows.append([*cells, *(number(found.get(name)) for name in (*_SHARES, *_PROBABILITIES))])
     return Table(f"metrics-{place}", f"How well {task.name} is predicted", columns, rows)
 

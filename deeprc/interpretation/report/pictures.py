@@ -59,7 +59,8 @@ def contrast_pictures(performance: Performance, contrast: Contrast, places: Mapp
             f"ROC curve{contrast.named}: how many {contrast.positive} repertoires are found (upwards) at the price of "
             "how many false alarms (to the right). The bold curve counts; the training curve is always too good."
         )
-        figures.append(_figure(roc_figure(table, target=contrast.key), f"ROC curve, {what}", says, caption))
+        drawn = roc_figure(table, target=contrast.key, donors=performance.donors)
+        figures.append(_figure(drawn, f"ROC curve, {what}", says, caption))
         says = f"Precision against recall for {what}."
         caption = (
             f"Precision and recall{contrast.named}: of the repertoires called {contrast.positive}, how many are "

@@ -1,0 +1,217 @@
+"""Several containers as one, `deeprc join` as a function: each part may be made on a machine of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from deeprc.datasets.cleaning import Cleaning
+from deeprc.datasets.container import Container, is_container
+from deeprc.datasets.container_writer import ContainerWriter
+from deeprc.datasets.sequences import GENE_FIELDS, Sequences
+from deeprc.errors import InputError
+from deeprc.files import FileStamp, name_write_errors
+
+__all__ = ["Joining", "join"]
+
+_LOGGER = logging.getLogger(__name__)
+_OPTIONS = tuple(each.name for each in fields(Cleaning))
+
+
+@dataclass(frozen=True)
+class Joining:
+    """The result of joining containers.
+
+    Attributes
+    ----------
+    path
+        The container that holds all repertoires.
+    n_parts
+        Number of the containers that were joined.
+    n_repertoires
+        Number of all repertoires.
+    """
+
+    path: Path
+    n_parts: int
+    n_repertoires: int
+
+    def to_text(self) -> str:
+        """Return what was done, for people."""
+        return f"{self.n_repertoires:,} repertoires of {self.n_parts:,} containers\nwrote {self.path}"
+
+
+def join(containers: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str]) -> Joining:
+    """Write one container with the repertoires of several, container after container.
+
+    Sequences are copied some at a time, so memory does not grow with the cohort. Where only some containers have a
+    metadata column or genes, the others' values are missing or unknown, with a warning. Which sequences are witnesses
+    is kept if all containers have the same simulated signals.
+
+    Parameters
+    ----------
+    containers
+        At least two containers of the same chain that were preprocessed with the same options.
+    output
+        The container to write; another container there is replaced, unless it is one of those to join.
+
+    Raises
+    ------
+    InputError
+        If a container cannot be used or does not belong to those before; nothing is written or changed then.
+    """
+    paths, target = [Path(path) for path in containers], Path(output)
+    _check_paths(paths, target)
+    parts = [Container(path) for path in paths]
+    _check_together(parts)
+    metadata = _join_metadata(parts)
+    recipe = _common_recipe(parts)
+    _warn_of_unknown_genes(parts)
+    with name_write_errors(target), ContainerWriter(target) as writer:
+        for part in parts:
+            for row, name in enumerate(part.repertoire_ids):
+                start, stop = part.repertoire_offsets[row : row + 2].tolist()
+                sequences = part.sequences.slice(start, stop)
+                writer.append(str(name), sequences if recipe is not None else _without_witness(sequences))
+            if FileStamp.of(part.path) != part.stamp:
+                raise InputError(f"{part.path}: was changed while it was read; try again")
+        names = ", ".join(part.path.name for part in parts)
+        writer.finish(
+            metadata,
+            source=f"{len(parts)} containers: {names}",
+            preprocessing=_join_reports(parts),
+            simulation=recipe,
+        )
+    return Joining(target, len(parts), len(metadata))
+
+
+def _without_witness(sequences: Sequences) -> Sequences:
+    return replace(sequences, witness=None)
+
+
+def _check_paths(paths: Sequence[Path], target: Path) -> None:
+    if len(paths) < 2:
+        raise InputError(f"expected at least two containers, found {len(paths)}")
+    places = [Path(os.path.realpath(path)) for path in paths]
+    for position, place in enumerate(places):
+        if place in places[:position]:
+            raise InputError(f"{paths[position]}: is given twice")
+    if Path(os.path.realpath(target)) in places:
+        raise InputError(f"{target}: is one of the containers to join; choose another `output`")
+    if target.exists() and not is_container(target):
+        raise InputError(f"{target}: exists and is no container; choose another `output`")
+
+
+def _check_together(parts: Sequence[Container]) -> None:
+    """Raise InputError if an id repeats, or the parts are of different chains or were cleaned differently."""
+    owner: dict[str, Path] = {}
+    for part in parts:
+        for name in part.repertoire_ids:
+            if name in owner:
+                raise InputError(f"{part.path}: repertoire {str(name)!r} is also in {owner[name]}")
+            owner[name] = part.path
+    known = [(part, chains) for part in parts if (chains := _chains(part.preprocessing))]
+    for part, chains in known:
+        if chains != known[0][1]:
+            expected, found = (", ".join(sorted(each)) for each in (known[0][1], chains))
+            raise InputError(f"{part.path}: expected sequences of {expected}, as in {known[0][0].path}, found {found}")
+    first, *others = [part for part in parts if part.preprocessing] or [parts[0]]
+    for part in others:
+        for option in _OPTIONS:
+            of_first, of_part = (each.preprocessing.get(option) for each in (first, part))
+            if option != "locus" and of_first != of_part:
+                raise InputError(
+                    f"{part.path}: was preprocessed with {option}={of_part}, {first.path} with {of_first}; "
+                    "run `deeprc preprocess` again"
+                )
+
+
+def _chains(report: Mapping[str, Any]) -> set[str]:
+    """Return the chains of a container's sequences, as far as its report knows them."""
+    if isinstance(locus := report.get("locus"), str):
+        return {locus}
+    loci = report.get("loci")
+    return {str(name) for name, n in loci.items() if name and n} if isinstance(loci, dict) else set()
+
+
+def _join_metadata(parts: Sequence[Container]) -> pd.DataFrame:
+    """Return the metadata of all parts, with all columns that one of them has."""
+    names = list(dict.fromkeys(str(name) for part in parts for name in part.metadata.columns))
+    for part in parts:
+        for name in names:
+            if name not in part.metadata:
+                _LOGGER.warning("%s: has no metadata column %r: its values are missing", part.path, name)
+    return pd.DataFrame({name: _join_column(name, parts) for name in names})
+
+
+def _join_column(name: str, parts: Sequence[Container]) -> pd.Series:
+    """Return the values of a column; parts in which all of them are missing may have any kind."""
+    columns = [part.metadata.get(name, pd.Series([None] * len(part.metadata), dtype=object)) for part in parts]
+    kinds = [
+        None if values.isna().all() else "numbers" if pd.api.types.is_numeric_dtype(values) else "text"
+        for values in columns
+    ]
+    known = [position for position, kind in enumerate(kinds) if kind is not None]
+    for position in known:
+        if kinds[position] != (expected := kinds[known[0]]):
+            raise InputError(
+                f"{parts[position].path}: metadata column {name!r}: expected {expected}, as in "
+                f"{parts[known[0]].path}, found {kinds[position]}"
+            )
+    values = [value for column in columns for value in column]
+    if known and kinds[known[0]] == "text":
+        return pd.Series([None if pd.isna(value) else value for value in values], dtype=object)
+    if all(column.dtype.kind in "iu" for column in columns):
+        return pd.concat([*columns], ignore_index=True)
+    return pd.Series([float("nan") if pd.isna(value) else value for value in values], dtype=float)
+
+
+def _common_recipe(parts: Sequence[Container]) -> dict[str, Any] | None:
+    """Return the recipe of the first part if all parts are simulated with its signals."""
+    recipe = parts[0].simulation
+    same = [
+        part.simulation is not None and part.simulation["signals"] == (recipe or {}).get("signals") for part in parts
+    ]
+    return recipe if all(same) else None
+
+
+def _warn_of_unknown_genes(parts: Sequence[Container]) -> None:
+    for field in GENE_FIELDS:
+        if any(field in part.sequences.genes for part in parts):
+            for part in parts:
+                if field not in part.sequences.genes:
+                    _LOGGER.warning("%s: has no %s: its genes are unknown", part.path, field)
+
+
+def _join_reports(parts: Sequence[Container]) -> dict[str, Any]:
+    """Return what preprocessing did for all parts together, if each of them knows it, and which parts there were."""
+    joined = [
+        {"container": part.path.name, "n_repertoires": len(part.repertoire_ids), "source": part.source}
+        for part in parts
+    ]
+    reports = [part.preprocessing for part in parts]
+    if not all("rows_read" in report for report in reports):
+        return {"joined": joined}
+    counted = [{name: value for name, value in each.items() if name not in _OPTIONS} for each in reports]
+    options = {name: reports[0].get(name) for name in _OPTIONS}
+    if any(report.get("locus") != options["locus"] for report in reports):
+        options["locus"] = None
+    total = reduce(_add, counted)
+    return {**options, **total, "joined": [*total.get("joined", []), *joined]}
+
+
+def _add(one: Any, other: Any) -> Any:
+    """Return the sum of two numbers, both lists end to end, or names with the sums of their values."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        both = {name: _add(one[name], other[name]) for name in one if name in other}
+        return {**one, **other, **both}
+    if isinstance(one, list) and isinstance(other, list):
+        return [*one, *other]
+    return one + other if isinstance(one, int) and isinstance(other, int) else other

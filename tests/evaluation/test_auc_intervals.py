@@ -1,0 +1,199 @@
+"""Intervals of AUCs: their equation, and their coverage in simulations of the whole protocol, with donors and folds."""
+
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+from deeprc.evaluation.auc_comparison import midrank_aucs
+from deeprc.evaluation.auc_intervals import (
+    auc_interval,
+    fold_aucs_interval,
+    measure_design_effect,
+    overlap_factor,
+)
+
+
+def test_interval_limits_solve_their_equation() -> None:
+    m, n, auc, z = 20, 30, 0.8, 1.959964
+    for theta in auc_interval(auc, m, n):
+        pairs = 1 + (25 - 1) * (1 - theta) / (2 - theta) + (25 - 1) * theta / (1 + theta)
+        assert abs(auc - theta) == pytest.approx(z * math.sqrt(theta * (1 - theta) * pairs / (m * n)), rel=1e-5)
+
+
+def test_interval_of_a_perfect_auc_is_not_a_point() -> None:
+    lower, upper = auc_interval(1.0, 6, 6)
+    assert upper == 1.0
+    assert 0.6 < lower < 0.95
+    assert auc_interval(0.0, 6, 6) == pytest.approx((1 - upper, 1 - lower))
+
+
+def test_interval_covers() -> None:
+    """Of 95% intervals of simulated cohorts, about 95% hold the true AUC."""
+    rng = np.random.default_rng(0)
+    truth, hits, m, n = 0.9214, 0, 15, 20  # P(x > y) for x ~ N(2, 1), y ~ N(0, 1)
+    for _ in range(500):
+        positive, negative = rng.normal(2, 1, m), rng.normal(0, 1, n)
+        lower, upper = auc_interval(float((positive[:, None] > negative).mean()), m, n)
+        hits += lower <= truth <= upper
+    assert 0.92 <= hits / 500 <= 0.99
+
+
+def test_interval_of_a_mean_solves_its_equation() -> None:
+    m, n, auc = [6, 7, 5], [10, 9, 12], 0.83
+    for theta in auc_interval(auc, m, n):
+        variance = 0.0
+        for p, q in zip(m, n, strict=True):
+            star = (p + q) / 2 - 1
+            pairs = 1 + star * (1 - theta) / (2 - theta) + star * theta / (1 + theta)
+            variance += theta * (1 - theta) * pairs / (p * q)
+        assert abs(auc - theta) == pytest.approx(1.959964 * math.sqrt(variance) / 3, rel=1e-5)
+
+
+def test_interval_of_one_fold_is_the_old_one_and_of_more_is_narrower() -> None:
+    assert auc_interval(0.8, [20], [30]) == auc_interval(0.8, 20, 30)
+    one, five = auc_interval(0.8, 20, 30), auc_interval(0.8, [20] * 5, [30] * 5)
+    assert one[0] < five[0] < 0.8 < five[1] < one[1]
+
+
+def test_interval_of_perfect_folds_is_not_a_point() -> None:
+    lower, upper = auc_interval(1.0, [6] * 5, [6] * 5)
+    assert upper == 1.0
+    assert 0.85 < lower < 0.99
+
+
+def test_interval_of_a_mean_covers() -> None:
+    rng = np.random.default_rng(0)
+    truth, hits = 0.9214, 0  # P(x > y) for x ~ N(2, 1), y ~ N(0, 1)
+    label = np.repeat([1, 0], [6, 8])
+    for _ in range(500):
+        aucs = midrank_aucs(label, rng.normal(size=(5, 14)) + 2 * label)
+        lower, upper = auc_interval(float(aucs.mean()), [6] * 5, [8] * 5)
+        hits += lower <= truth <= upper
+    assert 0.92 <= hits / 500 <= 0.99
+
+
+def test_variance_factor_is_that_of_smaller_classes() -> None:
+    for theta in auc_interval(0.8, 20, 30, variance_factor=2.25):
+        pairs = 1 + (25 - 1) * (1 - theta) / (2 - theta) + (25 - 1) * theta / (1 + theta)
+        distance = 1.959964 * math.sqrt(2.25 * theta * (1 - theta) * pairs / (20 * 30))
+        assert abs(0.8 - theta) == pytest.approx(distance, rel=1e-5)
+
+
+def test_overlap_of_training_sets() -> None:
+    assert [overlap_factor(n) for n in (1, 2, 5)] == [1.0, 3.0, 2.25]
+
+
+# -- donors with several repertoires ----------------------------------------------------------------------------------
+
+
+def test_design_effect_by_hand() -> None:
+    label, score = np.array([1, 1, 1, 0, 0, 0]), np.array([3.0, 2.6, 0.0, 1.0, -1.0, 2.5])
+    donors = np.array([7, 7, 1, 5, 2, 5])
+    # the AUC is 7/9; positives are right against 3, 3 and 1 negatives of 3, negatives against 2, 3 and 2 positives
+    above, below = np.array([3, 3, 1]) / 3 - 7 / 9, np.array([2, 3, 2]) / 3 - 7 / 9
+    alone = (above @ above + below @ below) / 9 * 3 / 2
+    sums = np.array([above[0] + above[1], above[2]]), np.array([below[0] + below[2], below[1]])
+    together = (sums[0] @ sums[0] + sums[1] @ sums[1]) / 9 * 2 / 1
+    assert together / alone > 1
+    assert measure_design_effect([label], [score], [donors]) == pytest.approx(together / alone)
+    assert measure_design_effect([label], [score], [np.arange(6)]) == 1.0
+
+
+def test_design_effect_of_equal_repertoires_is_their_number() -> None:
+    label, score = np.array([1, 1, 1, 0, 0, 0, 0]), np.array([3.0, 2.0, 0.5, 1.0, 0.0, 2.5, -1.0])
+    donors = np.repeat(np.arange(7), 3)
+    assert measure_design_effect([np.repeat(label, 3)], [np.repeat(score, 3)], [donors]) == 3.0
+
+
+def test_design_effect_of_separated_classes_is_the_largest_donor() -> None:
+    label, score = np.array([1, 1, 1, 0, 0]), np.array([3.0, 3.0, 3.0, 1.0, 1.0])
+    assert measure_design_effect([label], [score], [np.array([4, 4, 4, 7, 7])]) == 3.0
+
+
+def test_the_names_of_donors_and_the_order_of_repertoires_do_not_matter() -> None:
+    rng = np.random.default_rng(3)
+    label, donors = np.repeat([1, 0], 20), np.repeat(np.arange(10), 4)
+    score = rng.normal(size=40) + label
+    found = fold_aucs_interval([label], [score], [donors])
+    order, names = rng.permutation(40), rng.permutation(100)
+    again = fold_aucs_interval([label[order]], [score[order]], [names[donors[order]]])
+    assert (again.low, again.high) == pytest.approx((found.low, found.high))
+
+
+def test_donors_widen_the_interval() -> None:
+    rng = np.random.default_rng(4)
+    donors = np.repeat(np.arange(20), 5)
+    label = (donors % 2).astype(np.int64)
+    score = rng.normal(size=20)[donors] + 0.3 * rng.normal(size=100) + label
+    alone, together = fold_aucs_interval([label], [score]), fold_aucs_interval([label], [score], [donors])
+    assert together.aucs == pytest.approx(alone.aucs)
+    assert together.low < alone.low
+    assert together.high > alone.high
+
+
+@pytest.mark.parametrize(
+    ("n_donors", "n_each", "correlation", "n_folds"), [(40, 5, 0.5, 1), (40, 5, 0.8, 5), (20, 10, 0.7, 5)]
+)
+def test_interval_covers_with_donors(n_donors: int, n_each: int, correlation: float, n_folds: int) -> None:
+    rng = np.random.default_rng(1)
+    donors = np.repeat(np.arange(n_donors), n_each)
+    label, fold_of = donors % 2, donors // 2 % n_folds
+    truth, hits, without = norm.cdf(1 / math.sqrt(2)), 0, 0
+    for _ in range(300):
+        noise = correlation**0.5 * rng.normal(size=n_donors)[donors]
+        score = label + noise + (1 - correlation) ** 0.5 * rng.normal(size=len(donors))
+        sides = [fold_of == fold for fold in range(n_folds)]
+        labels, scores, codes = ([each[side] for side in sides] for each in (label, score, donors))
+        auc = float(np.mean([midrank_aucs(y, s[None])[0] for y, s in zip(labels, scores, strict=True)]))
+        sizes = [y.sum() for y in labels], [(1 - y).sum() for y in labels]
+        low, high = auc_interval(auc, *sizes, variance_factor=measure_design_effect(labels, scores, codes))
+        hits += low <= truth <= high
+        low, high = auc_interval(auc, *sizes)
+        without += low <= truth <= high
+    assert 0.91 <= hits / 300 <= 0.985
+    assert without / 300 < 0.85
+
+
+# -- cross-validation -------------------------------------------------------------------------------------------------
+
+
+def cross_validated(
+    rng: np.random.Generator, n: int, n_features: int, distance: float, penalty: float
+) -> list[NDArray]:
+    """Return labels and scores of five test folds by ridge regression, and the true AUC of each trained model."""
+    y = np.arange(n) % 2
+    mean = np.full(n_features, distance / math.sqrt(n_features))
+    X = rng.normal(size=(n, n_features)) + np.outer(y - 0.5, mean)
+    fold_of = np.arange(n) // 2 % 5
+    labels, scores, truths = [], [], []
+    for fold in range(5):
+        train, test = fold_of != fold, fold_of == fold
+        centred, target = X[train] - X[train].mean(axis=0), y[train] - y[train].mean()
+        kernel = centred @ centred.T + penalty * np.eye(len(centred))
+        weights = centred.T @ np.linalg.solve(kernel, target)
+        labels.append(y[test])
+        scores.append(X[test] @ weights)
+        truths.append(norm.cdf(weights @ mean / np.linalg.norm(weights) / math.sqrt(2)))
+    return labels, scores, truths
+
+
+@pytest.mark.parametrize(
+    ("n", "n_features", "distance", "penalty"), [(60, 200, 2.5, 10.0), (100, 50, 3.0, 1.0), (100, 400, 0.0, 10.0)]
+)
+def test_interval_covers_in_cross_validation(n: int, n_features: int, distance: float, penalty: float) -> None:
+    """Of the mean AUC that the method has when it learns from other repertoires; without the overlap it does not."""
+    rng = np.random.default_rng(2)
+    runs = [cross_validated(rng, n, n_features, distance, penalty) for _ in range(300)]
+    truth = np.mean([truths for _, _, truths in runs])
+    hits = without = 0
+    for labels, scores, _ in runs:
+        found = fold_aucs_interval(labels, scores)
+        hits += found.low <= truth <= found.high
+        sizes = [y.sum() for y in labels], [(1 - y).sum() for y in labels]
+        low, high = auc_interval(float(found.aucs.mean()), *sizes)
+        without += low <= truth <= high
+    assert 0.93 <= hits / 300 <= 0.995
+    assert without / 300 < 0.92
