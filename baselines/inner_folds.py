@@ -19,11 +19,14 @@ from deeprc.datasets.dataset import RepertoireDataset
 __all__ = ["grouped_folds", "inner_folds"]
 
 
-def inner_folds(X: RepertoireDataset, positive: NDArray[np.bool_], n_folds: int) -> NDArray[np.int64]:
+def inner_folds(
+    X: RepertoireDataset, positive: NDArray[np.bool_], n_folds: int, groups: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
     """Return the fold of each repertoire, (B,) from 0, stratified by class.
 
-    Repertoires of the same content are in the same fold. If the smaller class has fewer than `n_folds` different
-    repertoires, there are as many folds as it has; with one, all repertoires are in fold 0.
+    Repertoires of the same content are in the same fold, and so are those of equal `groups`, (B,), if there are any;
+    see `grouped_folds`. If the smaller class has fewer than `n_folds` different repertoires, or is in fewer groups,
+    there are as many folds as it has; with one, all repertoires are in fold 0.
 
     Raises
     ------
@@ -32,6 +35,8 @@ def inner_folds(X: RepertoireDataset, positive: NDArray[np.bool_], n_folds: int)
     """
     check_whole_number("folds", n_folds, low=2)
     digests = [repertoire.digest() for repertoire in X]
+    if groups is not None:
+        return grouped_folds(digests, positive.astype(np.int64), n_folds, groups=groups)
     class_of: dict[str, bool] = {}
     for digest, is_positive in zip(digests, positive.tolist(), strict=True):
         class_of[digest] = class_of.get(digest, False) or is_positive

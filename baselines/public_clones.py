@@ -22,7 +22,7 @@ from deeprc.datasets.clones import distinct_clones, gene_fields, shared_clones, 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.errors import InputError
-from deeprc.estimators import BinaryClassifier, canonical_order
+from deeprc.estimators import GroupedClassifier, canonical_order
 
 __all__ = ["THRESHOLDS", "PublicClones"]
 
@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
-class PublicClones(BinaryClassifier):
+class PublicClones(GroupedClassifier):
     """A beta-binomial model of the number of label-associated clones that a repertoire carries.
 
     A clone is a sequence with its V and J gene. It is associated with the label if its p-value by Fisher's exact test,
@@ -51,8 +51,9 @@ class PublicClones(BinaryClassifier):
     biased. Here they are fitted to cross-fitted counts: for each training repertoire, clones are selected without its
     fold, which finds slightly fewer of them. `cross_fit=False` gives the published method.
 
-    The folds do not take patients into account: repertoires of one patient may be in several folds. Only clones that at
-    least two training repertoires carry are considered.
+    If `fit` gets `groups`, no fold separates repertoires of one donor. The test of a clone still counts repertoires:
+    with several of one donor its p-values are too small, and only the selected threshold allows for that. Only clones
+    that at least two training repertoires carry are considered.
 
     Parameters
     ----------
@@ -64,8 +65,8 @@ class PublicClones(BinaryClassifier):
     thresholds
         Thresholds to select from, (T,); None means eleven from 0.1 to 1e-7.
     n_inner_folds
-        Number of folds, F; fewer if a class has fewer repertoires. If a class has a single repertoire, nothing can be
-        held out; then the published method is used, with its threshold of 1e-4.
+        Number of folds, F; fewer if a class has fewer repertoires or donors. If a class has a single one, nothing can
+        be held out; then the published method is used, with its threshold of 1e-4.
     cross_fit
         Whether the distributions are fitted to cross-fitted counts; see above.
 
@@ -119,11 +120,11 @@ class PublicClones(BinaryClassifier):
         frame["p_value"] = self.p_values_
         return frame
 
-    def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
+    def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_], groups: NDArray[np.int64] | None = None) -> None:
         thresholds = self._checked_thresholds()
         order = canonical_order(X, positive.astype(np.int64))
         X, positive = X[order], positive[order]
-        folds = inner_folds(X, positive, self.n_inner_folds)
+        folds = inner_folds(X, positive, self.n_inner_folds, None if groups is None else groups[order])
         self.fields_ = gene_fields(X) if self.genes else []
         n = distinct_clones(X, self.fields_)
         n_positive, n_negative = int(positive.sum()), int((~positive).sum())

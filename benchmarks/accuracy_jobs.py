@@ -22,8 +22,7 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from deeprc.airr_ml.ranking import can_rank
-from deeprc.baselines.inner_folds import inner_folds
-from deeprc.benchmarking.cross_fitting import cross_fit
+from deeprc.benchmarking.cross_fitting import cross_fit, mixed_folds
 from deeprc.benchmarking.jobs import job_key
 from deeprc.benchmarking.methods import Method, choose_methods
 from deeprc.benchmarking.search import Setting, path_parameter, with_setting
@@ -36,6 +35,7 @@ from deeprc.evaluation.auc_intervals import auc_interval
 from deeprc.evaluation.reliability import judge_probabilities
 from deeprc.evaluation.splits import Split
 from deeprc.files import write_text
+from deeprc.groups import pass_groups
 from deeprc.stacking import Stack
 from deeprc.training.calibration import calibrate_model
 from deeprc.training.fold import Fold
@@ -287,14 +287,14 @@ def _fitted(
     rows = _learned_rows(source, split)
     X, y, X_test = dataset[rows], source.labels[rows, 0].astype(np.int64), dataset[split.test]
     started = time.perf_counter()
-    setting, auc = _chosen(entry.method, X, y, entry.settings)
+    groups = None if source.groups is None else source.groups[rows]
+    setting, auc = _chosen(entry.method, X, y, entry.settings, groups)
     estimator = with_setting(entry.method.estimator, setting)
     path = path_parameter(estimator)
     if path is not None and not can_rank(estimator):  # without the calibration of probabilities, which is not needed
         scores = estimator.decision_path(X, y, X_test, [estimator.get_params()[path]])[0]
         return np.asarray(scores, np.float64), _how_it_went(started, setting, auc)
-    takes_groups = source.groups is not None and getattr(estimator, "uses_groups", False)
-    estimator.fit(X, y, **({"groups": source.groups[rows]} if takes_groups else {}))
+    estimator.fit(X, y, **pass_groups(estimator, groups))
     found = _how_it_went(started, setting, auc)
     if isinstance(estimator, Stack):
         found["validation_auc"] = estimator.auc_
@@ -338,10 +338,14 @@ def _learned_rows(source: Source, split: Split) -> NDArray[np.int64]:
 
 
 def _chosen(
-    method: Method, X: RepertoireDataset, y: NDArray[np.int64], settings: Sequence[Setting]
+    method: Method,
+    X: RepertoireDataset,
+    y: NDArray[np.int64],
+    settings: Sequence[Setting],
+    groups: NDArray[np.int64] | None,
 ) -> tuple[Setting, float | None]:
     """Return the first setting with the highest mean AUC over inner folds, and that AUC; None where one is tried."""
     if len(settings) < 2:
         return settings[0], None
-    found = cross_fit(method.estimator, settings, X, y, inner_folds(X, y == 1, N_FOLDS))
+    found = cross_fit(method.estimator, settings, X, y, mixed_folds(X, y == 1, N_FOLDS, groups), groups)
     return found.setting, found.auc

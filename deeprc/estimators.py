@@ -30,6 +30,7 @@ from deeprc.groups import validate_groups
 
 __all__ = [
     "BinaryClassifier",
+    "GroupedClassifier",
     "RepertoireClassifier",
     "RepertoireEstimator",
     "RepertoireRegressor",
@@ -47,6 +48,7 @@ _RENAMED = {"places": "kmer_offsets"}
 """Parameters that had another name when an estimator was saved: people keep these files."""
 _Estimator = TypeVar("_Estimator", bound="RepertoireEstimator")
 _Binary = TypeVar("_Binary", bound="BinaryClassifier")
+_Grouped = TypeVar("_Grouped", bound="GroupedClassifier")
 _Regressor = TypeVar("_Regressor", bound="RepertoireRegressor")
 
 
@@ -146,7 +148,8 @@ class RepertoireEstimator(BaseEstimator):  # type: ignore[misc]
     """Whether `fit` takes `X_validation` and `y_validation` for early stopping."""
 
     uses_groups: ClassVar[bool] = False
-    """Whether `fit` takes the `groups` of X: repertoires with equal values are of one donor."""
+    """Whether `fit` takes the `groups` of X: repertoires with equal values are of one donor. If it also takes
+    `X_validation`, it takes their `groups_validation`, too."""
 
     def check_parameters(self) -> None:
         """Raise InputError if a parameter is wrong for any cohort."""
@@ -267,12 +270,12 @@ class BinaryClassifier(RepertoireClassifier):
             If X is not a `RepertoireDataset`.
         ValueError
             If X and y differ in length, if y does not have two classes, if a label is missing, if a parameter is out of
-            range, if there is one group only, or if X lacks something that the method needs.
+            range, or if X lacks something that the method needs.
         """
         self.fit_scores(X, y, groups=groups)
         if not self.calibrates_itself:
             _, positive = encode_two_classes(X, y)
-            self.calibration_ = self._calibrate(X, positive, validate_groups(X, groups))
+            self.calibration_ = self._calibrate(X, positive, validate_groups(X, groups, several=False))
         return self
 
     def fit_scores(self: _Binary, X: RepertoireDataset, y: ArrayLike, *, groups: ArrayLike | None = None) -> _Binary:
@@ -280,13 +283,17 @@ class BinaryClassifier(RepertoireClassifier):
 
         The scores are those of `fit`. `predict_proba` then takes them as log-odds, unless `calibrates_itself`.
         """
+        validate_groups(X, groups, several=False)
+        self._fit(X, self._start_fit(X, y))
+        return self
+
+    def _start_fit(self, X: RepertoireDataset, y: ArrayLike) -> NDArray[np.bool_]:
+        """Check X and y, set what every fit sets, and return which repertoires are of the second class, (B,)."""
         classes, positive = encode_two_classes(X, y)
-        validate_groups(X, groups)
         self.check_cohort(X)
         self.classes_ = classes
         self.calibration_ = np.array([1.0, 0.0])
-        self._fit(X, positive)
-        return self
+        return positive
 
     def _calibrate(
         self, X: RepertoireDataset, positive: NDArray[np.bool_], groups: NDArray[np.int64] | None
@@ -352,6 +359,22 @@ class BinaryClassifier(RepertoireClassifier):
         models = (clone(self).set_params(**{self.path_parameter: value}) for value in values)
         scores = [model.fit_scores(X, y).decision_function(X_new) for model in models]
         return np.array(scores).reshape(len(values), len(X_new))
+
+
+class GroupedClassifier(BinaryClassifier):
+    """A classifier of two classes that divides its training repertoires into folds, which separate no donor's.
+
+    A subclass defines `_fit` with `groups`, from `deeprc.groups.validate_groups`.
+    """
+
+    def fit_scores(self: _Grouped, X: RepertoireDataset, y: ArrayLike, *, groups: ArrayLike | None = None) -> _Grouped:
+        """Learn as in the base class; no inner fold separates a group. One group only is refused."""
+        positive = self._start_fit(X, y)
+        self._fit(X, positive, validate_groups(X, groups))
+        return self
+
+    def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_], groups: NDArray[np.int64] | None = None) -> None:
+        raise NotImplementedError
 
 
 class RepertoireRegressor(RegressorMixin, RepertoireEstimator):  # type: ignore[misc]

@@ -1,6 +1,7 @@
 """The AIRR-ML-25 challenge's interface, on folders as the challenge gives them."""
 
 import logging
+import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -12,12 +13,14 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from deeprc.airr_ml import COLUMNS, ImmuneStatePredictor, predict_immune_states, ranking
+from deeprc.airr_ml import predictor as predictor_module
 from deeprc.airr_ml.folders import convert, read_folder
 from deeprc.airr_ml.ranking import _Best, ranked_sequences, sequence_scores
 from deeprc.baselines.association import fisher_p_values
 from deeprc.baselines.gapped import GappedKmerLogisticRegression, gapped_offsets
 from deeprc.baselines.logistic import LogisticRegression
 from deeprc.baselines.public_clones import PublicClones
+from deeprc.benchmarking.cross_fitting import cross_fit
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import kmer_names
 from deeprc.errors import InputError
@@ -555,3 +558,30 @@ def test_the_best_are_those_of_a_sort(training: tuple[RepertoireDataset, np.ndar
     frame = frame.sort_values("score", ascending=False, kind="stable")
     expected = frame.drop_duplicates(["junction_aa", "v_call", "j_call"]).head(most)
     assert best.indices.tolist() == expected.index.tolist()
+
+
+def test_donors_of_a_column_stay_together(
+    folders: Path, tmp_path: Path, training: tuple[RepertoireDataset, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "train_1"
+    shutil.copytree(folders / "train_1", folder)
+    sheet = pd.read_csv(folder / "metadata.csv")
+    sheet["donor"] = [None if i < 4 else f"d{i // 4}" for i in range(len(sheet))]
+    sheet.to_csv(folder / "metadata.csv", index=False)
+    seen = []
+
+    def note(*args: object) -> object:
+        seen.append(args[4:])
+        return cross_fit(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(predictor_module, "cross_fit", note)
+    ImmuneStatePredictor(method="logistic", group_by="donor").fit(folder)
+    ((folds, groups),) = seen
+    donors = dict(zip(sheet["repertoire_id"], sheet["donor"], strict=True))
+    of_each = [donors[name] for name in training[0].repertoire_ids]
+    assert len(set(groups.tolist())) == 4 + 7
+    for donor in {f"d{number}" for number in range(1, 8)}:
+        own = [other == donor for other in of_each]
+        assert len(set(groups[own].tolist())) == len(set(folds[own].tolist())) == 1
+    with pytest.raises(InputError, match=r"metadata\.csv: no column 'patient' for `group_by`; the columns are"):
+        ImmuneStatePredictor(group_by="patient").fit(folder)

@@ -28,20 +28,25 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder of repertoires: ids, and each one's file, which may be missing; labels by id, where they are known."""
+    """A folder of repertoires: ids, and each one's file, which may be missing.
+
+    Labels and donors are by id, where they are known.
+    """
 
     path: Path
     name: str
     repertoire_ids: tuple[str, ...]
     files: tuple[Path, ...]
     labels: dict[str, bool]
+    donors: dict[str, str]
 
 
-def read_folder(path: str | os.PathLike[str], *, labelled: bool) -> Folder:
+def read_folder(path: str | os.PathLike[str], *, labelled: bool, group_by: str | None = None) -> Folder:
     """Return what is in a folder.
 
     With `labelled`, the repertoires of `metadata.csv` that have a label and a file. Without, all: those of
-    `metadata.csv`, in its order, or else the `*.tsv` files, in the order of their names.
+    `metadata.csv`, in its order, or else the `*.tsv` files, in the order of their names. The column `group_by` of
+    `metadata.csv` names the donors.
 
     Raises
     ------
@@ -58,7 +63,7 @@ def read_folder(path: str | os.PathLike[str], *, labelled: bool) -> Folder:
         files = sorted(each for each in folder.glob("*.tsv") if each.is_file() and not each.name.startswith("."))
         if not files:
             raise InputError(f"{folder}: has neither *.tsv files nor {SHEET}")
-        return Folder(folder, name, tuple(file.name.removesuffix(".tsv") for file in files), tuple(files), {})
+        return Folder(folder, name, tuple(file.name.removesuffix(".tsv") for file in files), tuple(files), {}, {})
     sheet = read_metadata(sheet_path, id_column="repertoire_id")
     named = zip(sheet.repertoire_ids, sheet.files, strict=True)
     found = {each: folder / (file or f"{each}.tsv") for each, file in named}
@@ -76,7 +81,18 @@ def read_folder(path: str | os.PathLike[str], *, labelled: bool) -> Folder:
         found = {each: file for each, file in found.items() if each in labels and file.is_file()}
         if len({labels[each] for each in found}) < 2:
             raise InputError(f"{sheet_path}: column {LABEL!r}: expected both classes, found one or none")
-    return Folder(folder, name, tuple(found), tuple(found.values()), labels)
+    return Folder(folder, name, tuple(found), tuple(found.values()), labels, _donors(sheet, group_by))
+
+
+def _donors(sheet: Metadata, group_by: str | None) -> dict[str, str]:
+    """Return the donors by id, without those that are missing."""
+    if group_by is None:
+        return {}
+    if group_by not in sheet.table:
+        columns = ", ".join(map(str, sheet.table))
+        raise InputError(f"{sheet.path}: no column {group_by!r} for `group_by`; the columns are {columns}")
+    named = zip(sheet.repertoire_ids, sheet.table[group_by].tolist(), strict=True)
+    return {repertoire_id: str(donor) for repertoire_id, donor in named if not pd.isna(donor)}
 
 
 def _labels(sheet: Metadata) -> dict[str, bool]:

@@ -20,10 +20,9 @@ import torch
 from joblib import effective_n_jobs
 from numpy.typing import NDArray
 
-from deeprc.airr_ml.folders import LABEL, SHEET, convert, locus_of, names_as_found, read_folder
+from deeprc.airr_ml.folders import LABEL, SHEET, Folder, convert, locus_of, names_as_found, read_folder
 from deeprc.airr_ml.ranking import ranked_sequences
-from deeprc.baselines.inner_folds import inner_folds
-from deeprc.benchmarking.cross_fitting import cross_fit
+from deeprc.benchmarking.cross_fitting import cross_fit, mixed_folds
 from deeprc.benchmarking.methods import choose_methods
 from deeprc.benchmarking.search import with_setting
 from deeprc.config import load_config
@@ -33,6 +32,7 @@ from deeprc.device import resolve_device
 from deeprc.errors import InputError
 from deeprc.estimators import RepertoireClassifier
 from deeprc.files import check_table_output, write_text
+from deeprc.groups import number_groups, pass_groups
 from deeprc.stacking import Stack
 from deeprc.training.estimator import DeepRCClassifier
 
@@ -75,6 +75,9 @@ class ImmuneStatePredictor:
         The seed of DeepRC.
     locus
         The chain to keep, as TRB, where files hold several.
+    group_by
+        A column of the training folder's `metadata.csv`. Repertoires with the same value are of one donor: no fold
+        separates them.
     config, overrides
         The configuration of DeepRC: a preset or YAML file, and changes of it, as `n_updates=5000`.
 
@@ -102,6 +105,7 @@ class ImmuneStatePredictor:
         n_folds: int = 5,
         seed: int = 0,
         locus: str | None = None,
+        group_by: str | None = None,
         config: str = "deeprc",
         **overrides: Any,
     ) -> None:
@@ -114,7 +118,7 @@ class ImmuneStatePredictor:
         load_config(config, overrides)
         resolve_device(device)
         self.n_jobs, self.device, self.method, self.n_folds = int(n_jobs), device, method, int(n_folds)
-        self.seed, self.locus, self.config, self.overrides = seed, locus, config, overrides
+        self.seed, self.locus, self.group_by, self.config, self.overrides = seed, locus, group_by, config, overrides
         self.important_sequences_: pd.DataFrame | None = None
         self._training: _Training | None = None
 
@@ -129,7 +133,7 @@ class ImmuneStatePredictor:
         InputError
             If the folder lacks something, a file cannot be read, or there is one class only.
         """
-        folder = read_folder(train_dir_path, labelled=True)
+        folder = read_folder(train_dir_path, labelled=True, group_by=self.group_by)
         with _threads(self._cores):
             place = Path(tempfile.mkdtemp(prefix="deeprc-"))  # kept: sequences may be asked for later
             weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
@@ -138,7 +142,7 @@ class ImmuneStatePredictor:
             if len(np.unique(y)) < 2:
                 raise InputError(f"{folder.path / SHEET}: only one class of {LABEL!r} has repertoires with sequences")
             try:
-                self.method_, estimator = self._fit(X, y)
+                self.method_, estimator = self._fit(X, y, _groups(folder, X))
             except InputError:
                 raise
             except ValueError as error:
@@ -202,7 +206,9 @@ class ImmuneStatePredictor:
             raise RuntimeError("the predictor has not been fitted yet: call `fit` first")
         return self._training
 
-    def _fit(self, X: RepertoireDataset, y: NDArray[np.bool_]) -> tuple[str, RepertoireClassifier]:
+    def _fit(
+        self, X: RepertoireDataset, y: NDArray[np.bool_], groups: NDArray[np.int64] | None
+    ) -> tuple[str, RepertoireClassifier]:
         """Return the name of the method, and its estimator, fitted with its best setting."""
         self.cross_validated_auc_: dict[str, float] = {}
         digests = np.array(repertoire_digests(X))
@@ -214,27 +220,34 @@ class ImmuneStatePredictor:
         _logger.info("training %s on %d repertoires", method, len(X))
         own: dict[str, Any] = {"config": self.config, "overrides": dict(self.overrides), "device": self.device}
         if method == "deeprc":
-            return method, DeepRCClassifier(**own, seed=self.seed).fit(X, y)
+            return method, DeepRCClassifier(**own, seed=self.seed).fit(X, y, groups=groups)
         if method == "stack":
-            stack = Stack(n_folds=self.n_folds, **own, seed=self.seed).fit(X, y)
+            stack = Stack(n_folds=self.n_folds, **own, seed=self.seed).fit(X, y, groups=groups)
             members = zip(stack.member_names_.tolist(), stack.member_aucs_.tolist(), strict=True)
             self.cross_validated_auc_ = {method: stack.auc_, **dict(members)}
             self._warn_of_guessing(stack.auc_)
             return method, stack
         ((entry,), _) = choose_methods([method], preset=_SEARCH, dataset=X)
         estimator, settings = entry.estimator, entry.search.settings([self.seed])
-        fold_of = inner_folds(X, y, min(self.n_folds, max(2, fewest)))
+        fold_of = mixed_folds(X, y, min(self.n_folds, max(2, fewest)), groups)
         if fewest >= _FEWEST and fold_of.any():
-            found = cross_fit(estimator, settings, X, y.astype(np.int64), fold_of)
+            found = cross_fit(estimator, settings, X, y.astype(np.int64), fold_of, groups)
             self.cross_validated_auc_[method] = found.auc
             self._warn_of_guessing(found.auc)
             estimator = with_setting(estimator, found.setting)
-        return method, estimator.fit(X, y)
+        return method, estimator.fit(X, y, **pass_groups(estimator, groups))
 
     def _warn_of_guessing(self, auc: float) -> None:
         if auc < _GUESSING:
             text = "the cross-validated AUC is %.3f, close to guessing: probabilities and sequences mean little"
             _logger.warning(text, auc)
+
+
+def _groups(folder: Folder, X: RepertoireDataset) -> NDArray[np.int64] | None:
+    """Return the number of each repertoire's donor, (B,); None where the donors are not known."""
+    if not folder.donors:
+        return None
+    return number_groups(np.array([folder.donors.get(name) for name in X.repertoire_ids], object))
 
 
 @dataclass(frozen=True)
@@ -298,7 +311,7 @@ def predict_immune_states(
         If anything that was given cannot be used.
     """
     predictor = ImmuneStatePredictor(n_jobs, device, **options)
-    name, out = read_folder(train_dir, labelled=True).name, Path(out_dir)
+    name, out = read_folder(train_dir, labelled=True, group_by=predictor.group_by).name, Path(out_dir)
     for test_dir in test_dirs:
         read_folder(test_dir, labelled=False)
     try:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.baselines.inner_folds import inner_folds
 from deeprc.benchmarking.search import Setting, path_parameter, with_setting, without_path
 from deeprc.calibration import measure_units
 from deeprc.datasets.dataset import RepertoireDataset
@@ -19,7 +20,7 @@ from deeprc.estimators import BinaryClassifier
 from deeprc.evaluation.auc_comparison import midrank_aucs
 from deeprc.progress import track
 
-__all__ = ["CrossFitted", "are_mixed", "cross_fit", "fold_aucs"]
+__all__ = ["CrossFitted", "are_mixed", "cross_fit", "fold_aucs", "mixed_folds"]
 
 Floats = NDArray[np.float64]
 
@@ -51,6 +52,7 @@ def cross_fit(
     X: RepertoireDataset,
     y: NDArray[np.int64],
     fold_of: NDArray[np.int64],
+    groups: NDArray[np.int64] | None = None,
 ) -> CrossFitted:
     """Fit a method once for each fold and setting, to all other folds, and return what the best setting gives.
 
@@ -65,6 +67,9 @@ def cross_fit(
         The repertoires, (B,), and whether each is positive, (B,) of 0 and 1.
     fold_of
         The fold of each repertoire, (B,), numbered from 0. Each fold needs repertoires of both classes.
+    groups
+        Repertoires with equal numbers are of one donor, (B,); None: each is its own. Estimators that divide their
+        training repertoires further get them.
 
     Raises
     ------
@@ -81,7 +86,8 @@ def cross_fit(
         for rows in _paths(estimator, settings):
             model = with_setting(estimator, without_path(estimator, settings[rows[0]]))
             if path is None or path not in settings[rows[0]]:
-                found = model.fit_scores(X[inside], y[inside]).decision_function(X)[None]
+                own = None if groups is None else groups[inside]
+                found = model.fit_scores(X[inside], y[inside], groups=own).decision_function(X)[None]
             else:
                 values = [settings[row][path] for row in rows]
                 found = model.decision_path(X[inside], y[inside], X, values)
@@ -90,6 +96,20 @@ def cross_fit(
     aucs = fold_aucs(y, scores, fold_of)
     best = int(aucs.argmax())
     return CrossFitted(settings[best], float(aucs[best]), scores[best])
+
+
+def mixed_folds(
+    X: RepertoireDataset, positive: NDArray[np.bool_], n_folds: int, groups: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
+    """Return the fold of each repertoire, (B,), for `cross_fit`: as many folds as asked for, or fewer.
+
+    Both classes are in each fold, and outside; see `inner_folds`. If there are no such folds, all are in fold 0.
+    """
+    for n in range(n_folds, 1, -1):
+        fold_of = inner_folds(X, positive, n, groups)
+        if fold_of.any() and are_mixed(fold_of, positive.astype(np.int64)):
+            return fold_of
+    return np.zeros(len(X), np.int64)
 
 
 def fold_aucs(y: NDArray[np.int64], scores: Floats, fold_of: NDArray[np.int64]) -> Floats:

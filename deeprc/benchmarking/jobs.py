@@ -41,6 +41,7 @@ from deeprc.errors import InputError, Terminated
 from deeprc.estimators import BinaryClassifier
 from deeprc.evaluation.scoring import scoring_for
 from deeprc.evaluation.splits import Split
+from deeprc.groups import pass_groups
 from deeprc.tasks import Task
 
 __all__ = ["Job", "Outcome", "check_scheduler", "job_key", "run_job", "run_jobs", "seconds_left"]
@@ -184,13 +185,13 @@ def _fitted(job: Job, dataset: RepertoireDataset, *, calibrate: bool) -> BaseEst
     Without `calibrate`, deeprc's own classifiers of two classes spare the fits that only their probabilities need.
     """
     estimator = with_setting(job.estimator, job.settings[0])
-    sides = [(dataset[rows], job.labels[rows]) for rows in (job.split.train, job.split.validation)]
-    (X, y), (X_validation, y_validation) = sides
-    given: dict[str, Any] = {}
-    if job.groups is not None and getattr(estimator, "uses_groups", False):
-        given["groups"] = job.groups[job.split.train]
+    both = job.split.train, job.split.validation
+    (X, y), (X_validation, y_validation) = ((dataset[rows], job.labels[rows]) for rows in both)
+    groups, groups_validation = (None if job.groups is None else job.groups[rows] for rows in both)
+    given: dict[str, Any] = {**pass_groups(estimator, groups)}
     if getattr(estimator, "uses_validation", False):
-        given |= {"X_validation": X_validation, "y_validation": y_validation}
+        donors = {"groups_validation": groups_validation} if given else {}
+        given |= {"X_validation": X_validation, "y_validation": y_validation, **donors}
     if job.task.kind == "multiclass" and isinstance(estimator, BinaryClassifier):
         estimator = OneVsRest(estimator)
     if isinstance(estimator, BinaryClassifier | OneVsRest) and not calibrate:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 __all__ = ["airr_ml"]
@@ -65,6 +67,12 @@ class _Command(click.Command):
 )
 @click.option("--locus", help="The chain to keep (TRB, IGH, ...) if files hold several.")
 @click.option(
+    "--group-by",
+    metavar="COLUMN",
+    help="A column of the training folder's metadata.csv. Repertoires with the same value, such as one donor's, stay "
+    "together in inner folds.",
+)
+@click.option(
     "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Seed of every random choice."
 )
 def airr_ml(
@@ -75,6 +83,7 @@ def airr_ml(
     device: str,
     method: str,
     locus: str | None,
+    group_by: str | None,
     seed: int,
 ) -> None:
     """Predict with the interface of the AIRR-ML-25 challenge.
@@ -88,8 +97,7 @@ def airr_ml(
     """
     from deeprc.airr_ml import predict_immune_states
 
-    paths = predict_immune_states(
-        train_dir, test_dirs, out_dir, n_jobs=n_jobs, device=device, method=method, locus=locus, seed=seed
-    )
+    options: dict[str, Any] = {"method": method, "locus": locus, "group_by": group_by, "seed": seed}
+    paths = predict_immune_states(train_dir, test_dirs, out_dir, n_jobs=n_jobs, device=device, **options)
     for path in paths:
         click.echo(f"Wrote {path}")

@@ -29,6 +29,7 @@ from deeprc.readings.clones_centres import Centres, Chosen, content_order, count
 from deeprc.readings.clones_evidence import HeldOut, fit_evidence, hold_out, loss_of
 from deeprc.readings.clones_questions import Question, list_questions
 from deeprc.readings.cohort import FittedReading, TrainingCohort
+from deeprc.readings.donors import association_z
 
 __all__ = ["fit_clones"]
 
@@ -73,11 +74,12 @@ class _Answer:
 
     @property
     def is_useful(self) -> bool:
-        """Whether scores of held-out repertoires go with their labels: Spearman's correlation, in standard errors."""
+        """Whether scores of held-out repertoires go with their labels: Spearman's correlation, in standard errors.
+
+        Repertoires of one donor are no independent evidence, see `association_z`.
+        """
         scores, values = rankdata(self.scores), rankdata(self.question.values)
-        if scores.std() == 0 or values.std() == 0:
-            return False
-        return bool(np.corrcoef(scores, values)[0, 1] * np.sqrt(len(scores) - 1) > _MIN_Z)
+        return association_z(scores, values, self.question.groups) > _MIN_Z
 
 
 def fit_clones(cohort: TrainingCohort) -> FittedReading | None:

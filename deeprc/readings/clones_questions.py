@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.baselines.association import FISHER, RANK_SUM, AssociationTest, whole_ranks
-from deeprc.baselines.inner_folds import grouped_folds, inner_folds
+from deeprc.baselines.inner_folds import inner_folds
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.outputs import output_slices
 from deeprc.readings.clones_evidence import Direction, EvidenceKind, evidence_sign
@@ -49,6 +49,8 @@ class Question:
         by the task, (n,).
     folds
         Their folds from 0, (n,).
+    groups
+        Repertoires with equal numbers are of one donor, (n,); None: each is its own.
     """
 
     output: int
@@ -60,6 +62,7 @@ class Question:
     labels: NDArray[np.int64]
     values: Floats
     folds: NDArray[np.int64]
+    groups: NDArray[np.int64] | None
 
     @property
     def sign(self) -> float:
@@ -91,7 +94,8 @@ def _both_directions(
     positive = known > np.median(known) if regression and len(known) else known == (label if task.n_outputs > 1 else 1)
     if len(rows) == 0 or positive.all() or not positive.any():
         return []
-    folds = _make_folds(cohort, rows, positive)
+    groups = None if cohort.groups is None else cohort.groups[rows]
+    folds = inner_folds(X, positive, _FOLDS, groups)
     if folds.max() + 1 < _MIN_FOLDS:
         return []
     questions: list[Question] = []
@@ -100,17 +104,10 @@ def _both_directions(
         is_up = direction == "up"
         if regression:
             ranks, values = whole_ranks(known if is_up else -known), (known - task.mean) / task.scale
-            questions.append(Question(output, direction, "rate", RANK_SUM, rows, X, ranks, values, folds))
+            questions.append(Question(output, direction, "rate", RANK_SUM, rows, X, ranks, values, folds, groups))
         else:
             expected = (positive == is_up).astype(np.int64)
-            questions.append(Question(output, direction, "odds", FISHER, rows, X, expected, expected * 1.0, folds))
+            questions.append(
+                Question(output, direction, "odds", FISHER, rows, X, expected, expected * 1.0, folds, groups)
+            )
     return questions
-
-
-def _make_folds(cohort: TrainingCohort, rows: NDArray[np.int64], positive: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the folds of the repertoires at some rows; without groups they are those of `PublicClones`."""
-    X = cohort.dataset[rows]
-    if cohort.groups is None:
-        return inner_folds(X, positive, _FOLDS)
-    digests = [repertoire.digest() for repertoire in X]
-    return grouped_folds(digests, positive.astype(np.int64), _FOLDS, groups=cohort.groups[rows])

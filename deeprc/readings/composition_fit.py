@@ -43,8 +43,8 @@ _CS = tuple(10.0**exponent for exponent in range(-2, 5))
 _N_FOLDS = 10
 _N_REPEATS, _FEW = 3, 200  # how often few repertoires are cut into folds
 _N_BINS = 4  # of numbers, by which folds are stratified
-_MIN_LABELS = 20  # with fewer, one cohort without a signal in four would have a reading
-_MIN_ERRORS, _MORE_ERRORS = 1.5, 30.0  # standard errors that a mean gain must be above 0: a + b / n of n labels
+_MIN_DONORS = 20  # with labels; with fewer, one cohort without a signal in four would have a reading
+_MIN_ERRORS, _MORE_ERRORS = 1.5, 30.0  # standard errors that a mean gain must be above 0: a + b / n of n donors
 _SLOPE_PENALTY = 1e-2  # of a squared slope for standardised scores
 
 
@@ -288,5 +288,5 @@ def _is_clear(gains: Floats, groups: NDArray[np.int64] | None) -> bool:
     sums = np.bincount(donors, gains)
     residuals = sums - gains.mean() * np.bincount(donors)
     error = np.sqrt(float(residuals @ residuals) * len(sums) / max(len(sums) - 1, 1)) / len(gains)
-    needed = _MIN_ERRORS + _MORE_ERRORS / len(gains)
-    return bool(len(gains) >= _MIN_LABELS and gains.mean() > needed * error)
+    needed = _MIN_ERRORS + _MORE_ERRORS / len(sums)
+    return bool(len(sums) >= _MIN_DONORS and gains.mean() > needed * error)

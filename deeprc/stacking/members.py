@@ -6,9 +6,8 @@ Letters: B repertoires.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +18,7 @@ from deeprc.benchmarking.methods import Method
 from deeprc.benchmarking.search import Setting, with_setting
 from deeprc.calibration import measure_units
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.groups import pass_groups
 from deeprc.training.estimator import DeepRCClassifier
 
 __all__ = ["Member", "Training", "fit_member", "score_with"]
@@ -95,9 +95,9 @@ def fit_member(method: Method, training: Training) -> tuple[Member, Floats]:
     estimator, settings = method.estimator, method.search.settings([training.seed])
     if getattr(estimator, "uses_validation", False):
         return _fit_per_fold(method.name, estimator, training)
-    found = cross_fit(estimator, settings, training.X, training.y, training.fold_of)
+    found = cross_fit(estimator, settings, training.X, training.y, training.fold_of, training.groups)
     _logger.info("%s: AUC %.3f with %s", method.name, found.auc, _shown(found.setting))
-    model = with_setting(estimator, found.setting).fit_scores(training.X, training.y)
+    model = with_setting(estimator, found.setting).fit_scores(training.X, training.y, groups=training.groups)
     mean, spread = measure_units(score_with(model, training.X))
     return Member(method.name, [model], mean.item(), spread.item()), found.scores
 
@@ -107,7 +107,7 @@ def _fit_per_fold(name: str, estimator: BaseEstimator, training: Training) -> tu
     models = []
     for fold in range(1 + int(training.fold_of.max())):
         inside, outside = training.fold_of != fold, training.fold_of == fold
-        donors: Mapping[str, Any] = {} if training.groups is None else {"groups": training.groups[inside]}
+        donors = pass_groups(estimator, None if training.groups is None else training.groups[inside])
         model = clone(estimator).fit(training.X[inside], training.y[inside], **donors)
         scores[outside] = score_with(model, training.X[outside])
         models.append(model)

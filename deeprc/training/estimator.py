@@ -135,6 +135,11 @@ class DeepRCEstimator(RepertoireEstimator):
         self.model_ = TrainedModel(with_calibration(tasks, described, where), network.eval(), config)
 
 
+def _validation_fold(X: RepertoireDataset, labels: NDArray[np.float64], groups: ArrayLike | None) -> Fold:
+    """Return validation repertoires with their labels, (B,), and groups."""
+    return Fold(X, labels[:, None], validate_groups(X, groups, several=False))
+
+
 def _split_by_group(
     groups: NDArray[np.int64], n_held_out: int, strata: NDArray[np.float64] | None, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -185,12 +190,14 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
         groups: ArrayLike | None = None,
         X_validation: RepertoireDataset | None = None,
         y_validation: ArrayLike | None = None,
+        groups_validation: ArrayLike | None = None,
     ) -> DeepRCClassifier:
         """Train on the repertoires X, (B,), with labels y, (B,), of any type; at least two per class.
 
         Early stopping watches the validation repertoires, where they are given, and else a share of X. Only of the
         latter do the network's readings learn, too. Repertoires with equal `groups`, (B,), are of one donor: neither
-        this share nor an inner fold separates them. The order of X does not matter.
+        this share nor an inner fold separates them, and tests of motifs exchange labels between donors.
+        `groups_validation` are those of X_validation. The order of X does not matter.
 
         Raises
         ------
@@ -207,7 +214,8 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
             n_held_out = max(len(self.classes_), round(share * len(index)))
             train, validation = self._split(train, n_held_out, stratify=True)
         else:
-            validation = Fold(X_validation, self._index(X_validation, y_validation).astype(np.float64)[:, None])
+            index = self._index(X_validation, y_validation)
+            validation = _validation_fold(X_validation, index.astype(np.float64), groups_validation)
         self._train(train, validation, readings_use_validation=X_validation is None)
         return self
 
@@ -260,12 +268,14 @@ class DeepRCRegressor(RepertoireRegressor, DeepRCEstimator):
         groups: ArrayLike | None = None,
         X_validation: RepertoireDataset | None = None,
         y_validation: ArrayLike | None = None,
+        groups_validation: ArrayLike | None = None,
     ) -> DeepRCRegressor:
         """Train on the repertoires X, (B,), with numbers y, (B,); at least two different ones.
 
         Early stopping watches the validation repertoires, where they are given, and else a share of X. Only of the
         latter do the network's readings learn, too. Repertoires with equal `groups`, (B,), are of one donor: neither
-        this share nor an inner fold separates them. The order of X does not matter.
+        this share nor an inner fold separates them, and tests of motifs exchange labels between donors.
+        `groups_validation` are those of X_validation. The order of X does not matter.
 
         Raises
         ------
@@ -283,7 +293,7 @@ class DeepRCRegressor(RepertoireRegressor, DeepRCEstimator):
             known = np.asarray(y_validation, np.float64)
             if known.shape != (len(X_validation),) or not np.isfinite(known).all():
                 raise ValueError(f"y_validation: expected {len(X_validation)} numbers, found {y_validation!r}")
-            validation = Fold(X_validation, known[:, None])
+            validation = _validation_fold(X_validation, known, groups_validation)
         self.mean_, self.scale_ = float(train.labels.mean()), float(train.labels.std()) or 1.0
         self._train(train, validation, readings_use_validation=X_validation is None)
         return self

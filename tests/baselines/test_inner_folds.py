@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from deeprc.baselines.inner_folds import grouped_folds
+from deeprc.baselines.inner_folds import grouped_folds, inner_folds
+from deeprc.datasets.dataset import RepertoireDataset
 
 DIGESTS = [f"{number:04x}" for number in np.random.default_rng(0).permutation(65536)[:60]]
 STRATA = np.arange(60) % 3 // 2  # 40 and 20
@@ -46,3 +47,12 @@ def test_there_are_as_many_folds_as_units_of_the_rarest_stratum() -> None:
     assert grouped_folds(DIGESTS, (np.arange(60) < 4).astype(np.int64), 10).max() == 3
     assert grouped_folds(DIGESTS, (np.arange(60) < 4).astype(np.int64), 10, groups=np.arange(60) // 2).max() == 1
     assert grouped_folds(DIGESTS, (np.arange(60) < 2).astype(np.int64), 10, groups=np.arange(60) // 2).max() == 0
+
+
+def test_inner_folds_separate_no_donor(cohort: RepertoireDataset) -> None:
+    positive, groups = np.arange(len(cohort)) % 3 == 0, np.arange(len(cohort)) // 2
+    folds = inner_folds(cohort, positive, 5, groups)
+    digests = [repertoire.digest() for repertoire in cohort]
+    np.testing.assert_array_equal(folds, grouped_folds(digests, positive.astype(np.int64), 5, groups=groups))
+    assert (folds[::2] == folds[1::2]).all()
+    assert (inner_folds(cohort, positive, 5)[::2] != inner_folds(cohort, positive, 5)[1::2]).any()

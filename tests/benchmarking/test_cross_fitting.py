@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
+from deeprc.baselines.burden import BurdenTest
 from deeprc.baselines.diversity import Diversity
+from deeprc.baselines.inner_folds import inner_folds
 from deeprc.baselines.public_clones import PublicClones
 from deeprc.baselines.svm import SVM
-from deeprc.benchmarking.cross_fitting import are_mixed, cross_fit, fold_aucs
+from deeprc.benchmarking.cross_fitting import are_mixed, cross_fit, fold_aucs, mixed_folds
 from deeprc.benchmarking.search import with_setting
 from deeprc.calibration import measure_units
 from deeprc.datasets.dataset import RepertoireDataset
@@ -73,3 +75,32 @@ def test_the_auc_is_the_mean_over_folds() -> None:
     y, fold_of = np.array([0, 1, 0, 1, 1]), np.array([0, 0, 1, 1, 1])
     scores = np.array([[1.0, 2.0, -5.0, -6.0, -4.0], [0.0, 0.0, 1.0, 0.0, 0.0]])
     np.testing.assert_allclose(fold_aucs(y, scores, fold_of), [(1 + 0.5) / 2, (0.5 + 0) / 2])
+
+
+def test_folds_have_both_classes_and_separate_no_donor(cohort: RepertoireDataset) -> None:
+    positive = (cohort.metadata["status"] == "case").to_numpy()
+    np.testing.assert_array_equal(mixed_folds(cohort, positive, 5), inner_folds(cohort, positive, 5))
+    rank = np.zeros(len(cohort), np.int64)
+    for label in (False, True):
+        rank[positive == label] = np.arange((positive == label).sum())
+    groups = np.where(positive, rank // 5, 100 + rank // 5)  # three donors of each class
+    folds = mixed_folds(cohort, positive, 5, groups)
+    assert folds.max() == 2
+    assert are_mixed(folds, positive.astype(np.int64))
+    assert all(len(set(folds[groups == group])) == 1 for group in set(groups.tolist()))
+    assert not mixed_folds(cohort, positive, 5, positive.astype(np.int64)).any()  # one donor of each class
+
+
+def test_estimators_that_make_folds_get_the_donors(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    y = (cohort.metadata["status"] == "case").to_numpy().astype(np.int64)
+    groups, seen = np.arange(len(y)) // 4, []
+
+    def note(self: BurdenTest, X: RepertoireDataset, positive: np.ndarray, own: np.ndarray | None = None) -> None:
+        seen.append(own)
+        self._select(X, positive)
+
+    monkeypatch.setattr(BurdenTest, "_fit", note)
+    fold_of = mixed_folds(cohort, y == 1, 3, groups)
+    cross_fit(BurdenTest(), [{}], cohort, y, fold_of, groups)
+    assert [len(set(own.tolist())) for own in seen] == [len(set(groups[fold_of != fold].tolist())) for fold in range(3)]
+    cross_fit(SVM(), [{"C": 1.0, "kmer_offsets": [0, 1, 2]}], cohort, y, fold_of, groups)

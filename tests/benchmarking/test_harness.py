@@ -866,3 +866,20 @@ def test_aucs_of_the_table_are_those_of_the_predictions(run: Callable[..., Bench
     result = run({"noise": toys.Noise()}, {"noise": {"search": {"salt": SALTS}}})
     each = [roc_auc_score(part["label"], part["score"]) for _, part in result.predictions.groupby("fold")]
     assert result.comparison["auc_mean"].tolist() == [pytest.approx(np.mean(each))]
+
+
+def test_estimators_get_the_donors_of_both_sides(
+    run: Callable[..., BenchmarkResult], toys: ModuleType, data: RepertoireDataset, tmp_path: Path
+) -> None:
+    patient = dict(zip(data.repertoire_ids, data.metadata["patient_id"], strict=True))
+    log = str(tmp_path / "log")
+    run({"grouped": toys.Grouped(log=log)}, group_by="patient_id")
+    fits = toys.read_log(log)
+    assert len(fits) == 4
+    for fit in fits:
+        pairs = {(patient[name], group) for name, group in zip(fit["ids"], fit["groups"], strict=True)}
+        assert len(pairs) == len({group for _, group in pairs}) == len({name for name, _ in pairs})
+        assert fit["groups_validation"]
+        assert not set(fit["groups"]) & set(fit["groups_validation"])
+    run({"grouped": toys.Grouped(log=f"{log}.alone")})
+    assert {(fit["groups"], fit["groups_validation"]) for fit in toys.read_log(f"{log}.alone")} == {(None, None)}

@@ -217,6 +217,8 @@ def test_repertoires_of_one_donor_are_in_one_fold(exact: RepertoireDataset) -> N
     up, _ = clones_questions.list_questions(replace(make_cohort(exact, Y), groups=groups))
     assert all(len(set(up.folds[groups == group].tolist())) == 1 for group in range(B // 3))
     assert up.n_folds == 10
+    assert up.groups is not None
+    np.testing.assert_array_equal(up.groups, groups)
     alone, _ = clones_questions.list_questions(make_cohort(exact, Y))
     np.testing.assert_array_equal(alone.folds, inner_folds(exact, Y == 1, 10))
 

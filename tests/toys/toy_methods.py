@@ -92,6 +92,19 @@ class Stopping(Noise):
         return self
 
 
+class Grouped(Noise):
+    """Is given the donors of both sides, too."""
+
+    uses_validation = uses_groups = True
+
+    def fit(self, X, y, groups=None, X_validation=None, y_validation=None, groups_validation=None):
+        donors = {"groups": groups, "groups_validation": groups_validation}
+        self.note("fit", X, y, **{name: None if each is None else each.tolist() for name, each in donors.items()})
+        self.classes_ = np.unique(y)
+        self.train_ = list(X.repertoire_ids), np.asarray(y)
+        return self
+
+
 class Seeded(Noise):
     """Has a seed, and a dictionary of further settings."""
 

@@ -11,6 +11,9 @@ from deeprc import DeepRCClassifier
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import Sequences
+from deeprc.training import estimator as estimator_module
+from deeprc.training.fold import Fold
+from tests.conftest import Killed
 
 OVERRIDES = {"n_updates": 60, "evaluate_every": 20, "n_kernels": 8, "kernel_size": 4, "learning_rate": 0.005}
 
@@ -88,3 +91,31 @@ def test_labels_held_as_objects_come_back_as_they_were(cohort: RepertoireDataset
     loaded = DeepRCClassifier.load(tmp_path / "model.safetensors")
     assert loaded.classes_.tolist() == [0, 1]
     assert np.array_equal(loaded.predict(cohort), model.predict(cohort))
+
+
+def test_the_training_knows_the_donors_of_both_sides(
+    cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Fold] = []
+
+    def refuse(config: object, tasks: object, train: Fold, validation: Fold, **options: object) -> None:
+        seen.extend([train, validation])
+        raise Killed
+
+    monkeypatch.setattr(estimator_module, "Trainer", refuse)
+    y, donors = cohort.metadata["status"].to_numpy(), np.array([f"p{i // 2}" for i in range(len(cohort))])
+    sides = {"X_validation": cohort[20:], "y_validation": y[20:], "groups_validation": donors[20:]}
+    for more in (sides, {**sides, "groups_validation": None}, {}):
+        rows = slice(None, 20) if more else slice(None)
+        with pytest.raises(Killed):
+            DeepRCClassifier(overrides=OVERRIDES).fit(cohort[rows], y[rows], groups=donors[rows], **more)
+    numbers = [None if fold.groups is None else fold.groups.tolist() for fold in seen]
+    assert numbers[0] == numbers[2] == [i // 2 for i in range(20)]
+    assert numbers[1] == [i // 2 for i in range(len(cohort) - 20)]
+    assert numbers[3] is None
+    train, validation = numbers[4:]
+    assert train is not None
+    assert validation is not None
+    assert not set(train) & set(validation)
+    with pytest.raises(ValueError, match="groups: expected 10 values"):
+        DeepRCClassifier().fit(cohort[:20], y[:20], groups=donors[:20], **{**sides, "groups_validation": donors})

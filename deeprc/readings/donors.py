@@ -1,0 +1,43 @@
+"""Whether scores go with values, if some repertoires are of one donor.
+
+Letters: n repertoires, D donors.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["association_z"]
+
+Floats = NDArray[np.float64]
+_ROUNDING = 1e-12
+
+
+def association_z(scores: Floats, values: Floats, groups: NDArray[np.int64] | None) -> float:
+    """Return the sum of the products of scores and values, (n,), in standard deviations from its mean without relation.
+
+    Without relation, donors exchange the means of their values, and the values of a donor are shuffled among the
+    repertoires of the donor. If each repertoire is its own donor, this is Pearson's correlation times the root of
+    n - 1. It is 0 if nothing can vary.
+
+    Parameters
+    ----------
+    scores, values
+        The two numbers of each repertoire, (n,).
+    groups
+        Repertoires with equal numbers are of one donor, (n,); None: each is its own.
+    """
+    if np.ptp(scores) == 0 or np.ptp(values) == 0:
+        return 0.0
+    donors = np.arange(len(scores)) if groups is None else np.unique(groups, return_inverse=True)[1]
+    n_of = np.bincount(donors)
+    scores, values = scores - scores.mean(), values - values.mean()
+    score, value = (np.bincount(donors, each) / n_of for each in (scores, values))  # means of the donors, (D,)
+    rest, rest_of_values = scores - score[donors], values - value[donors]
+    sums = n_of * score
+    between = float((sums**2).sum() * ((value - value.mean()) ** 2).sum()) / max(len(n_of) - 1, 1)
+    squares = np.bincount(donors, rest**2) * np.bincount(donors, rest_of_values**2) / np.maximum(n_of - 1, 1)
+    variance = between + float(squares.sum())
+    product = float(sums @ value + rest @ rest_of_values)
+    return product / variance**0.5 if variance > _ROUNDING * float((scores**2).sum() * (values**2).sum()) else 0.0
