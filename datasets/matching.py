@@ -34,6 +34,10 @@ class SourceFiles:
     tables: tuple[Path, ...]
     others: tuple[Path, ...] = ()
 
+    def absolute(self) -> SourceFiles:
+        """Return the same files by their absolute paths."""
+        return SourceFiles(*(tuple(path.absolute() for path in paths) for paths in (self.tables, self.others)))
+
     def with_named(self, names: Iterable[str]) -> list[Path]:
         """Return the tables, and of the other files those with one of these names, folders left aside.
 

@@ -15,10 +15,11 @@ from deeprc.datasets.matching import find_files
 from deeprc.datasets.metadata import Metadata, read_metadata
 from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.plan import Plan, describe_missing, list_names, plan_readings
-from deeprc.datasets.reading import Reading, ReadResult, note_failure, read_file, read_files
+from deeprc.datasets.reading import Reading, ReadResult, choose_workers, note_failure, read_file, read_files
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
 from deeprc.errors import InputError, group_errors
 from deeprc.files import check_output_path, name_write_errors
+from deeprc.jobs import check_scheduler
 from deeprc.progress import open_step
 
 __all__ = ["preprocess"]
@@ -36,14 +37,15 @@ def preprocess(
     options: ReadingOptions | None = None,
     skip_bad_files: bool = False,
     jobs: int | None = 1,
+    scheduler: str | None = None,
     progress: Progress | None = None,
 ) -> PreprocessingReport:
     """Read a cohort's repertoire files and write them to one container.
 
     Productive, in-frame sequences made of the 20 amino acids are kept; rows with the same junction and genes are
     merged. Repertoires are in the order of the metadata sheet, those of one table together. The container appears when
-    it is complete, or not at all; it does not depend on `jobs`. After an interrupt, or an error when much was done, a
-    second call with the same arguments goes on with the first file that was not done.
+    it is complete, or not at all; it does not depend on `jobs` and `scheduler`. After an interrupt, or an error when
+    much was done, a second call with the same arguments goes on with the first file that was not done.
 
     Parameters
     ----------
@@ -58,8 +60,9 @@ def preprocess(
     skip_bad_files
         Leave out files that cannot be read, with a warning.
     jobs
-        Number of worker processes; None: one per core, fewer where there is little to read. More than 1 needs an
-        importable main module, as always with `multiprocessing`.
+        Number of worker processes; None: one per core, fewer where there is little to read.
+    scheduler
+        The address of a Dask scheduler, whose workers read the files in the place of processes.
     progress
         Called after each file with the number of files that are done and the number of all files.
 
@@ -72,7 +75,11 @@ def preprocess(
     options = ReadingOptions() if options is None else options
     jobs = None if jobs is None else index(jobs)
     _check_arguments(output, jobs)
+    if scheduler is not None:
+        check_scheduler(scheduler)
     found = find_files(sources, exclude=sheet_path)
+    if scheduler is not None:  # its workers have another working directory
+        found = found.absolute()
     sheet = read_metadata(sheet_path, id_column=options.id_column, files=found.tables)
     files = found.with_named(sheet.files)
     plan = plan_readings(sheet, files, options, skip_bad_files=skip_bad_files)
@@ -80,7 +87,7 @@ def preprocess(
     writer = ContainerWriter(output, resumable=True)
     with _say_what_is_kept(writer), name_write_errors(output), writer:
         writing = _Writing(writer, plan.readings, options.allow_missing, skip_bad_files)
-        writing.run(jobs, progress)
+        writing.run(jobs, scheduler, progress)
         kept = [each for each in writing.repertoires if each.kept]
         if writing.skipped and not writing.repertoires:
             raise InputError("no file can be read: " + "\n".join(group_errors(writing.skipped)))
@@ -157,7 +164,7 @@ class _Writing:
         self._allow_missing, self._skip_bad_files = allow_missing, skip_bad_files
         self._loci: dict[str, str] = {}
 
-    def run(self, jobs: int | None, progress: Progress | None) -> None:
+    def run(self, jobs: int | None, scheduler: str | None, progress: Progress | None) -> None:
         """Write what an interrupted call has not written yet."""
         start = self._resume()
         for report in self.repertoires:
@@ -166,7 +173,7 @@ class _Writing:
             progress(start, len(self._readings))
         left = self._readings[start:]
         with (
-            closing(read_files(left, jobs, read_file)) as results,
+            closing(read_files(left, choose_workers(left, jobs, scheduler), read_file)) as results,
             open_step("reading repertoire files", len(self._readings), done=start) as step,
         ):
             read = step.follow(zip(left, results, strict=True))

@@ -1,4 +1,4 @@
-"""Read and clean one file, or many files in several processes.
+"""Read and clean one file, or many files by several workers.
 
 This module imports neither pandas nor h5py, since a worker process starts faster without them.
 """
@@ -6,15 +6,12 @@ This module imports neither pandas nor h5py, since a worker process starts faste
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
 import os
-import signal
-from collections import deque
+import socket
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,17 +19,15 @@ from deeprc.datasets.cleaning import CleanedTable, Cleaning, cdr3s_are_junctions
 from deeprc.datasets.readers import Header, Layout, read_rows
 from deeprc.datasets.readers.text import PACKED
 from deeprc.errors import InputError
+from deeprc.jobs import HERE, Workers, result_of, run_jobs
 from deeprc.versions import package_version
 
-__all__ = ["ORIGINAL", "ReadResult", "Reading", "note_failure", "read_file", "read_files"]
+__all__ = ["ORIGINAL", "ReadResult", "Reading", "choose_workers", "note_failure", "read_file", "read_files"]
 
 _Result = TypeVar("_Result")
 
 ORIGINAL = "deeprc-hdf5"
 """The name of the format of the original DeepRC's containers."""
-
-_AHEAD = 2
-"""The number of results per worker that may wait to be taken: this limits the memory."""
 
 _TOGETHER_FILES, _TOGETHER_BYTES = 32, 1 << 20
 """A worker reads at most so many small files, and so many bytes of text, for one message."""
@@ -107,7 +102,7 @@ def read_file(reading: Reading) -> ReadResult:
         text = str(error) if str(reading.path) in str(error) else f"{reading.path}: {error}"
         return ReadResult(key=key, error=text)
     except FileNotFoundError:
-        return ReadResult(error=f"{reading.path}: no such file; it was there before")
+        return ReadResult(error=f"{reading.path}: no such file on {socket.gethostname()}; it was there before")
     except OSError as error:
         return ReadResult(error=f"{reading.path}: cannot be read: {error.strerror or error}")
     return ReadResult(parts, key)
@@ -122,45 +117,28 @@ def note_failure(failed: dict[str, str], reading: Reading, error: str) -> bool:
     return True
 
 
-def read_files(
-    readings: Sequence[Reading], jobs: int | None, function: Callable[[Reading], _Result]
-) -> Generator[_Result, None, None]:
-    """Yield the results of a function for each reading, in order, from several processes.
+def choose_workers(readings: Sequence[Reading], jobs: int | None, scheduler: str | None = None) -> Workers:
+    """Return where files are read, from the number of processes and the address of a Dask scheduler.
 
-    A few results per process are in memory at once. Close the generator to end the processes.
-
-    Parameters
-    ----------
-    readings, function
-        The files to read, and the function of a module that reads one.
-    jobs
-        The number of processes; None: one per core, fewer where there is little to read.
+    If the number is None, there is one process per core, fewer where there is little to read.
     """
-    workers = min(_worth(readings) if jobs is None else jobs, len(readings))
-    if workers <= 1:
+    return Workers(max(1, min(_worth(readings) if jobs is None else jobs, len(readings))), scheduler)
+
+
+def read_files(
+    readings: Sequence[Reading], workers: Workers, function: Callable[[Reading], _Result]
+) -> Generator[_Result, None, None]:
+    """Yield the result of a function of a module for each reading, in order.
+
+    A few results per worker are in memory at once. Close the generator to cancel the other readings.
+    """
+    if workers == HERE:
         yield from map(function, readings)
         return
-    executor = ProcessPoolExecutor(
-        workers,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=signal.signal,
-        initargs=(signal.SIGINT, signal.SIG_IGN),  # on Ctrl-C this process ends them, and they need not say so
-    )
-    pending: deque[Future[list[_Result]]] = deque()
-    try:
-        for some in _together(readings):
-            pending.append(executor.submit(_each, function, some))
-            if len(pending) >= workers * _AHEAD:
-                yield from pending.popleft().result()
-        while pending:
-            yield from pending.popleft().result()
-    except BrokenProcessPool as error:
-        raise InputError(
-            "a worker process ended unexpectedly: out of memory, or a script without "
-            "`if __name__ == '__main__':`? One process does without: jobs=1"
-        ) from error
-    finally:
-        executor.shutdown(cancel_futures=True)
+    jobs = [*_together(readings)]
+    with closing(run_jobs(partial(_each, function), jobs, workers, in_order=True)) as ended:
+        for some, future in ended:
+            yield from result_of(future, str(some[0].path))
 
 
 def _worth(readings: Sequence[Reading]) -> int:

@@ -180,6 +180,18 @@ def workers() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the scheduler of a Dask cluster with two workers, each a process that is renewed when it dies."""
+    distributed = pytest.importorskip("distributed")
+    dask = pytest.importorskip("dask")
+    options = {"threads_per_worker": 1, "processes": True, "memory_limit": 0, "dashboard_address": None}
+    with pytest.MonkeyPatch.context() as patch, dask.config.set({"distributed.comm.timeouts.connect": "120s"}):
+        patch.syspath_prepend(str(TOYS))
+        with distributed.LocalCluster(2, local_directory=tmp_path_factory.mktemp("dask"), **options) as started:
+            yield started.scheduler_address
+
+
+@pytest.fixture(scope="session")
 def small_cohort(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., RepertoireDataset]:
     """Make a cohort of as many repertoires, rep.0 to rep.n, as there are labels; by default they alternate."""
 

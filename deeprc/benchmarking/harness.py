@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator
 
-from deeprc.benchmarking.jobs import Job, Outcome, check_scheduler, job_key, run_jobs, seconds_left
+from deeprc.benchmarking.jobs import Job, Outcome, job_key, run_benchmark_jobs, seconds_left
 from deeprc.benchmarking.methods import Method, choose_methods, names_code, split_names
 from deeprc.benchmarking.nested import NestedPlan, cohort_digest, labelled_folds
 from deeprc.benchmarking.options import BenchmarkOptions
@@ -37,6 +37,7 @@ from deeprc.evaluation.scoring import scoring_for
 from deeprc.evaluation.sheet_control import columns_for_control, columns_left_out
 from deeprc.evaluation.splits import donor_codes, people, subject_column
 from deeprc.files import write_text
+from deeprc.jobs import HERE, check_scheduler
 from deeprc.tasks import Task, describe_classes
 from deeprc.versions import package_version
 
@@ -228,7 +229,7 @@ class _Run:
     ) -> None:
         self.plan, self.store, self.progress = plan, store, progress
         self.scoring = scoring_for(plan.task.kind, plan.task.classes)
-        self.n_jobs, self.scheduler = options.jobs, options.scheduler
+        self.workers = options.workers
         self.started, self.ended = time.monotonic(), 0
         self.done: dict[str, tuple[Job, Outcome]] = {}
         self.failures: dict[str, str] = {}
@@ -268,7 +269,7 @@ class _Run:
         self._tell(waiting)
         failed = set(self.failures)
         # closed at once where anything goes wrong here, so that no worker goes on
-        with closing(run_jobs(list(waiting.values()), n_jobs=self.n_jobs, scheduler=self.scheduler)) as ended:
+        with closing(run_benchmark_jobs(list(waiting.values()), self.workers)) as ended:
             for job, outcome in ended:
                 self.store.put(job, outcome)
                 self.done[job.key] = (job, outcome)
@@ -288,7 +289,7 @@ class _Run:
 
     def _prepare(self, jobs: Sequence[Job]) -> None:
         """Fill the cache, using all cores, before several processes need the same content."""
-        if self.n_jobs == 1 and self.scheduler is None:
+        if self.workers == HERE:
             return
         seen = set()
         for job in jobs:
@@ -303,8 +304,8 @@ class _Run:
 
     def _tell(self, waiting: Mapping[str, Job]) -> None:
         if self.progress is not None:
-            left = seconds_left(self.done.values(), list(waiting.values()), running=max(1, self.n_jobs))
-            if self.scheduler is not None:  # whose workers are not known: by what has ended here so far
+            left = seconds_left(self.done.values(), list(waiting.values()), running=self.workers.processes)
+            if self.workers.scheduler is not None:  # whose workers are not known: by what has ended here so far
                 self.ended += 1
                 left = (time.monotonic() - self.started) / self.ended * len(waiting)
             self.progress(len(self.done), self.n_total, left)

@@ -1,4 +1,4 @@
-"""The jobs of a benchmark: one fit or one path of fits each, run here, in processes, or on a Dask cluster.
+"""The jobs of a benchmark: one fit or one path of fits each.
 
 Letters: B repertoires, V settings.
 """
@@ -10,14 +10,11 @@ import json
 import logging
 import os
 import re
-import signal
-import socket
 import sys
 import time
 import traceback
-import warnings
 from collections.abc import Generator, Iterable, Sequence
-from concurrent.futures import CancelledError
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -37,14 +34,15 @@ from deeprc.benchmarking.answers import (
 )
 from deeprc.benchmarking.search import Setting, path_parameter, with_setting, without_path
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.errors import InputError, Terminated
+from deeprc.errors import Terminated
 from deeprc.estimators import BinaryClassifier
 from deeprc.evaluation.scoring import scoring_for
 from deeprc.evaluation.splits import Split
 from deeprc.groups import pass_groups
+from deeprc.jobs import HERE, Workers, run_jobs
 from deeprc.tasks import Task
 
-__all__ = ["Job", "Outcome", "check_scheduler", "job_key", "run_job", "run_jobs", "seconds_left"]
+__all__ = ["Job", "Outcome", "job_key", "run_benchmark_jobs", "run_job", "seconds_left"]
 
 Outcome = dict[str, Any]
 """The result of a job as values that JSON can hold; a failed job has the key `error`.
@@ -53,7 +51,6 @@ Outcome = dict[str, Any]
 """
 
 _PEAK, _NOW = "VmHWM:", "VmRSS:"
-_CONNECT_SECONDS = 10.0
 
 logger = logging.getLogger(__name__)
 
@@ -227,93 +224,12 @@ def _status_mb(name: str) -> float:
     return found[0] if found else float("nan")
 
 
-def run_jobs(
-    jobs: Sequence[Job], *, n_jobs: int = 1, scheduler: str | None = None
-) -> Generator[tuple[Job, Outcome], None, None]:
-    """Run jobs and yield each with its outcome, in the order in which they end.
-
-    Parameters
-    ----------
-    jobs
-        The jobs in the order in which they start.
-    n_jobs
-        The number of processes; 1 runs the jobs in this process.
-    scheduler
-        The address of a Dask scheduler, whose workers then run the jobs. They must find the cohort at the same path.
-
-    Raises
-    ------
-    InputError
-        If the scheduler cannot be reached, or Dask is not installed.
-    """
-    if scheduler is not None:
-        yield from _on_cluster(jobs, scheduler)
-    elif n_jobs == 1 or len(jobs) < 2:
-        for job in jobs:
-            yield job, run_job(job)
-    else:
-        yield from _in_processes(jobs, n_jobs)
-
-
-def _in_processes(jobs: Sequence[Job], n_jobs: int) -> Generator[tuple[Job, Outcome], None, None]:
-    from joblib import Parallel, delayed, parallel_config
-    from joblib.externals.loky.process_executor import BrokenProcessPool
-
-    # of workers that loky renews because they have grown, as they do with the first method that needs torch
-    warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
-    threads = max(1, (os.cpu_count() or 1) // n_jobs)
-    with parallel_config("loky", n_jobs=n_jobs, inner_max_num_threads=threads):
-        parallel = Parallel(return_as="generator_unordered", pre_dispatch="2*n_jobs", batch_size=1)
-    ended = parallel(delayed(_with_index)(index, job, os.getpid()) for index, job in enumerate(jobs))
-    try:
-        for index, outcome in ended:
-            yield jobs[index], outcome
-    except BrokenProcessPool as error:
-        raise InputError(
-            f"`jobs={n_jobs}`: a process was killed, perhaps for want of memory; continue with fewer jobs and `resume`"
-        ) from error
-    finally:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # joblib's, that jobs are given up
-            ended.close()  # kills the processes, unless all jobs have ended
-
-
-def _with_index(index: int, job: Job, main_process: int) -> tuple[int, Outcome]:
-    if os.getpid() != main_process:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the main one ends the others
-    return index, run_job(job)
-
-
-def check_scheduler(address: str) -> None:
-    """Raise InputError if nothing listens at the address of a Dask scheduler, or Dask is not installed."""
-    try:
-        from distributed.comm.addressing import get_address_host_port
-    except ImportError as error:
-        raise InputError("`scheduler` needs Dask: pip install 'deeprc[dask]'") from error
-    try:
-        socket.create_connection(get_address_host_port(address), timeout=_CONNECT_SECONDS).close()
-    except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"`scheduler={address}`: cannot be reached: {error}") from error
-
-
-def _on_cluster(jobs: Sequence[Job], scheduler: str) -> Generator[tuple[Job, Outcome], None, None]:
-    from distributed import Client, as_completed
-
-    check_scheduler(scheduler)
-    try:
-        client = Client(scheduler, timeout="20s", set_as_default=False)
-    except (OSError, ValueError, TimeoutError) as error:
-        raise InputError(f"`scheduler={scheduler}`: cannot be reached: {error}") from error
-    with client:
-        futures = {client.submit(run_job, job, pure=False): job for job in jobs}
-        for future in as_completed(list(futures), loop=client.loop):
-            job = futures.pop(future)
-            try:
-                problem = None if future.cancelled() else future.exception()
-                outcome = future.result() if problem is None else {"error": _one_line(problem)}
-            except (CancelledError, OSError) as error:
-                raise InputError(f"`scheduler={scheduler}`: the connection was lost; continue with `resume`") from error
-            yield job, outcome
+def run_benchmark_jobs(jobs: Sequence[Job], workers: Workers = HERE) -> Generator[tuple[Job, Outcome], None, None]:
+    """Run jobs and yield each with its outcome, in the order in which they end; see `deeprc.jobs.run_jobs`."""
+    with closing(run_jobs(run_job, jobs, workers, hint="continue with `resume`")) as ended:
+        for job, future in ended:
+            error = future.exception()
+            yield job, future.result() if error is None else {"error": _one_line(error)}
 
 
 def seconds_left(done: Iterable[tuple[Job, Outcome]], waiting: Sequence[Job], *, running: int) -> float | None:

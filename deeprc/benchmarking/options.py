@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from deeprc.errors import InputError
 from deeprc.evaluation.splits import N_FOLDS
+from deeprc.jobs import Workers
 
 __all__ = ["BenchmarkOptions"]
 
@@ -46,5 +46,9 @@ class BenchmarkOptions:
     scheduler: str | None = None
 
     def __post_init__(self) -> None:
-        if self.jobs < 1:
-            raise InputError(f"`jobs={self.jobs}`: expected at least 1")
+        _ = self.workers
+
+    @property
+    def workers(self) -> Workers:
+        """Where the jobs run."""
+        return Workers(self.jobs, self.scheduler)

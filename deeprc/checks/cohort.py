@@ -16,7 +16,7 @@ from deeprc.datasets.matching import find_files
 from deeprc.datasets.metadata import Metadata, read_metadata
 from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.plan import Plan, describe_missing, plan_readings
-from deeprc.datasets.reading import Reading, note_failure, read_file, read_files
+from deeprc.datasets.reading import Reading, choose_workers, note_failure, read_file, read_files
 from deeprc.datasets.report import RepertoireReport
 from deeprc.errors import InputError, group_errors
 from deeprc.files import check_regular_file
@@ -107,7 +107,7 @@ def _without(sheet: Metadata, missing: Sequence[str]) -> Metadata:
 
 def _read(plan: Plan, jobs: int | None, progress: Progress | None) -> _Read:
     done = _Read()
-    with closing(read_files(plan.readings, jobs, _profiles)) as results:
+    with closing(read_files(plan.readings, choose_workers(plan.readings, jobs), _profiles)) as results:
         shown = track(zip(plan.readings, results, strict=True), "reading repertoire files", len(plan.readings))
         for n_done, (reading, (profiles, error)) in enumerate(shown, start=1):
             if error is not None:

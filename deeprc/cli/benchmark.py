@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from deeprc.cli.progress import counting
+from deeprc.cli.scheduler import scheduler_option
 
 __all__ = ["benchmark"]
 
@@ -63,11 +64,7 @@ def _list(context: click.Context, _: click.Parameter, value: bool) -> None:
 @click.option(
     "--jobs", type=click.IntRange(0), default=1, show_default=True, help="Number of processes; 0: one per core."
 )
-@click.option(
-    "--scheduler",
-    metavar="ADDRESS",
-    help="Address of the scheduler of a Dask cluster that can read CONTAINER, such as tcp://host:8786.",
-)
+@scheduler_option
 @click.option("--resume", is_flag=True, help="Continue the benchmark in --output; methods may be added.")
 @click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List the methods.")
 def benchmark(

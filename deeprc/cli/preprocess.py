@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from deeprc.cli.reading import reading_options
+from deeprc.cli.scheduler import scheduler_option
 from deeprc.datasets.options import ReadingOptions
 
 __all__ = ["preprocess"]
@@ -29,6 +30,7 @@ __all__ = ["preprocess"]
     help="Leave out files that cannot be read, with a warning.  [default: they are an error]",
 )
 @click.option("--jobs", type=int, help="Number of worker processes.  [default: one per core, fewer for few files]")
+@scheduler_option
 def preprocess(
     sources: tuple[Path, ...],
     metadata: Path,
@@ -36,6 +38,7 @@ def preprocess(
     reading: Callable[[], ReadingOptions],
     skip_bad_files: bool,
     jobs: int | None,
+    scheduler: str | None,
 ) -> None:
     """Read repertoire files and write them, in the order of the metadata sheet, to one container.
 
@@ -50,6 +53,14 @@ def preprocess(
     """
     from deeprc.datasets.preprocessing import preprocess as preprocess_cohort
 
-    report = preprocess_cohort(sources, metadata, output, options=reading(), skip_bad_files=skip_bad_files, jobs=jobs)
+    report = preprocess_cohort(
+        sources,
+        metadata,
+        output,
+        options=reading(),
+        skip_bad_files=skip_bad_files,
+        jobs=jobs,
+        scheduler=scheduler,
+    )
     click.echo(report.to_text())
     click.echo(f"wrote {output}")

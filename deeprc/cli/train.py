@@ -2,30 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Literal
 
 import click
 from click.core import ParameterSource
 
 from deeprc.cli.progress import evaluation_lines
+from deeprc.cli.scheduler import scheduler_option
 from deeprc.cli.settings import help_sections
-from deeprc.cli.tables import caution_lines, metrics_lines
+from deeprc.cli.tables import caution_lines, mean_lines, metrics_lines
 from deeprc.errors import InputError, WriteError
 
 __all__ = ["train"]
 
+Fold = int | Literal["all"]
+
 
 @contextmanager
-def _say_how_to_resume(folder: str) -> Iterator[None]:
+def _say_how_to_resume(folder: str, *, several: bool = False) -> Iterator[None]:
     """Say how to continue if the user, the system or a full disk ends the training early."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit, WriteError):
-        if (Path(folder) / "config.yaml").exists():
+        if several:
+            click.echo("\nInterrupted. The same command continues.", err=True)
+        elif (Path(folder) / "config.yaml").exists():
             click.echo(f"\nInterrupted. Continue with: deeprc train --resume {folder}", err=True)
         raise
+
+
+def _read_fold(_: click.Context, parameter: click.Parameter, text: str | None) -> Fold | None:
+    """Return the index of a fold, or "all"."""
+    if text is None or text == "all":
+        return "all" if text == "all" else None
+    try:
+        return int(text)
+    except ValueError:
+        raise click.BadParameter(f"expected the index of a fold or all, found {text!r}", param=parameter) from None
 
 
 class _Command(click.Command):
@@ -59,8 +75,21 @@ class _Command(click.Command):
     help="The name of a configuration, or a YAML file; see `deeprc config`.",
 )
 @click.option("--folds", default=5, show_default=True, help="Number of folds for splitting the repertoires.")
-@click.option("--fold", default=0, show_default=True, help="Index of the fold for testing, from 0.")
-@click.option("--validation-fold", type=int, help="Index of the fold for validation.  [default: the fold after --fold]")
+@click.option(
+    "--fold",
+    metavar="INDEX|all",
+    default="0",
+    callback=_read_fold,
+    show_default=True,
+    help="Index of the fold for testing, from 0; all: a run for each fold, OUTPUT/fold-0 and so on.",
+)
+@click.option(
+    "--validation-fold",
+    metavar="INDEX|all",
+    callback=_read_fold,
+    help="Index of the fold for validation; all: a run for each fold but that for testing, OUTPUT/validation-1 and so"
+    " on, which predict together.  [default: the fold after --fold]",
+)
 @click.option(
     "--test",
     metavar="COLUMN=VALUE",
@@ -94,6 +123,7 @@ class _Command(click.Command):
     metavar="RUN",
     help="Continue the interrupted training in this run directory. Give CONTAINER only if it has moved.",
 )
+@scheduler_option
 @click.pass_context
 def train(
     ctx: click.Context,
@@ -103,31 +133,36 @@ def train(
     output: str | None,
     config: str,
     folds: int,
-    fold: int,
-    validation_fold: int | None,
+    fold: Fold,
+    validation_fold: Fold | None,
     test: str | None,
     group_by: str | None,
     seed: int,
     device: str,
     logger: str | None,
     resume: str | None,
+    scheduler: str | None,
 ) -> None:
     """Train a classifier on CONTAINER and write a run directory.
 
     KEY=VALUE changes a setting of the configuration, as in `n_updates=5000 n_kernels=64`. All settings are listed
     below.
 
+    With --fold all or --validation-fold all, OUTPUT holds several runs. They are trained one after the other, or at the
+    same time on the Dask cluster of --scheduler. After an interruption, the same command continues.
+
     \b
-    Example:
+    Examples:
       deeprc train cohort.h5 --target 'CMV=+' --group-by subject_id --output runs/cmv
+      deeprc train cohort.h5 --target 'CMV=+' --fold all --output runs/cmv-folds --scheduler tcp://host:8786
     """
     from deeprc.config import load_config
     from deeprc.documents import read_json
     from deeprc.evaluation.caution import read_cautions
-    from deeprc.evaluation.splits import SplitOptions
     from deeprc.evaluation.stored_tables import read_clones, read_seeds
     from deeprc.runs.experiment import resume_run, train_run
     from deeprc.runs.run import read_settings
+    from deeprc.runs.several import name_splits, train_runs
     from deeprc.training.enrichment import LEVEL
 
     if resume is not None:
@@ -145,19 +180,24 @@ def train(
         if "=" in container:
             raise InputError(f"expected a CONTAINER before the KEY=VALUE settings, found {container!r}")
         settings = load_config(config, overrides)
-        split = SplitOptions(folds=folds, fold=fold, validation_fold=validation_fold, group_by=group_by, test=test)
+        splits = name_splits(folds=folds, fold=fold, validation_fold=validation_fold, group_by=group_by, test=test)
+        common: dict[str, Any] = {
+            "targets": targets,
+            "config": settings,
+            "seed": seed,
+            "device": device,
+            "logger": logger,
+            "progress": evaluation_lines(settings.training.n_updates),
+        }
+        if len(splits) > 1:
+            with _say_how_to_resume(output, several=True):
+                runs = train_runs(container, output, splits, scheduler=scheduler, **common)
+            _show_several(runs)
+            return
+        if scheduler is not None:
+            raise InputError("--scheduler trains several runs at a time: give --fold all or --validation-fold all")
         with _say_how_to_resume(output):
-            run = train_run(
-                container,
-                output,
-                targets=targets,
-                config=settings,
-                split=split,
-                seed=seed,
-                device=device,
-                logger=logger,
-                progress=evaluation_lines(settings.training.n_updates),
-            )
+            run = train_run(container, output, split=splits[""], **common)
     seeds = read_seeds(run.path / "seeds.tsv")
     if len(seeds):
         doubtful = " (doubtful, confirmed by the validation fold)"
@@ -170,3 +210,14 @@ def train(
     for line in caution_lines(read_cautions(run.path)):
         click.echo(line)
     click.echo(f"Wrote {run.path}")
+
+
+def _show_several(runs: Sequence[Path]) -> None:
+    """Show how good each run is on its test fold, and the mean over these folds."""
+    from deeprc.documents import read_json
+
+    tested = {run.name: read_json(run / "metrics.json").get("test", {}) for run in runs}
+    click.echo(metrics_lines(tested))
+    for line in mean_lines(tested):
+        click.echo(line)
+    click.echo(f"Wrote {', '.join(map(str, runs))}")

@@ -16,7 +16,6 @@ import pytest
 import yaml
 
 from deeprc.benchmarking.harness import benchmark
-from deeprc.benchmarking.jobs import check_scheduler
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
@@ -136,29 +135,3 @@ def test_a_cluster_that_loses_its_scheduler_can_be_resumed(
     resumed = compare(resume=True, progress=lambda done, _, __: told.append(done))
     assert (told[0], told[1], told[-1]) == (0, n, 5)  # nothing is searched
     assert len(resumed.predictions) == 24
-
-
-@pytest.mark.parametrize(
-    ("address", "message"),
-    [
-        ("tcp://127.0.0.1:1", "cannot be reached: .*Connection refused"),
-        ("127.0.0.1:1", "cannot be reached: .*Connection refused"),
-        ("tcp://no.such.host.invalid:8786", "cannot be reached: "),
-        ("nonsense", "cannot be reached: missing port number in address 'nonsense'"),
-        ("ftp://127.0.0.1:1", "cannot be reached: unknown address scheme 'ftp'"),
-        ("", "cannot be reached: "),
-    ],
-)
-def test_a_scheduler_that_is_not_there(address: str, message: str) -> None:
-    started = time.monotonic()
-    with pytest.raises(InputError, match=message) as error:
-        check_scheduler(address)
-    assert str(error.value).startswith(f"`scheduler={address}`: ")
-    assert "\n" not in str(error.value)
-    assert time.monotonic() - started < 20
-
-
-def test_without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "distributed.comm.addressing", None)
-    with pytest.raises(InputError, match=r"^`scheduler` needs Dask: pip install 'deeprc\[dask\]'$"):
-        check_scheduler("tcp://127.0.0.1:1")

@@ -18,11 +18,12 @@ from joblib.externals.loky import get_reusable_executor
 from sklearn.base import BaseEstimator
 from sklearn.linear_model import LogisticRegression
 
-from deeprc.benchmarking.jobs import Job, job_key, run_job, run_jobs, seconds_left
+from deeprc.benchmarking.jobs import Job, job_key, run_benchmark_jobs, run_job, seconds_left
 from deeprc.calibration import fit_calibration
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import Split
+from deeprc.jobs import Workers
 from deeprc.tasks import Task
 
 N = 24
@@ -261,11 +262,11 @@ def test_the_peak_of_memory_is_that_of_the_job(toys: ModuleType, make: Callable[
 
 def test_here_jobs_run_in_their_order(toys: ModuleType, make: Callable[..., Job], tmp_path: Path) -> None:
     jobs = [make(toys.Noise(log=str(tmp_path / "log")), {"salt": salt}, key=str(salt)) for salt in (3, 1, 2)]
-    ended = run_jobs(jobs)
+    ended = run_benchmark_jobs(jobs)
     assert next(ended)[0].key == "3"
     assert [each["salt"] for each in toys.read_log(tmp_path / "log")] == [3]  # none is begun before it is asked for
     assert [job.key for job, _ in ended] == ["1", "2"]
-    assert list(run_jobs([])) == list(run_jobs([], n_jobs=2)) == []
+    assert list(run_benchmark_jobs([])) == list(run_benchmark_jobs([], Workers(2))) == []
 
 
 def without_cost(outcome: dict[str, Any]) -> dict[str, Any]:
@@ -281,8 +282,8 @@ def test_processes_give_the_same(
     jobs += [make(toys.Noise(), {"salt": 1}, kind="final", key="final")]
     jobs += [make(toys.Noise(), {"salt": 1}, kind="final", key="part", cohort=data[::-1])]
     jobs += [make(toys.Broken(log=str(tmp_path / "log")), {}, key="broken")]
-    here = {job.key: without_cost(outcome) for job, outcome in run_jobs(jobs)}
-    there = {job.key: without_cost(outcome) for job, outcome in run_jobs(jobs, n_jobs=2)}
+    here = {job.key: without_cost(outcome) for job, outcome in run_benchmark_jobs(jobs)}
+    there = {job.key: without_cost(outcome) for job, outcome in run_benchmark_jobs(jobs, Workers(2))}
     assert there == here
     assert len(here) == len(jobs)
     assert here["broken"] == {"error": "RuntimeError: it does not work"}
@@ -303,7 +304,7 @@ def test_processes_end_where_their_jobs_are_not_wanted_any_more(
 ) -> None:
     jobs = [make(toys.Noise(seconds=0.0 if salt == 0 else 600.0), {"salt": salt}, key=str(salt)) for salt in range(4)]
     started = time.monotonic()
-    with closing(run_jobs(jobs, n_jobs=2)) as ended:
+    with closing(run_benchmark_jobs(jobs, Workers(2))) as ended:
         assert next(ended)[0].key == "0"
         processes = [process.pid for process in get_reusable_executor(reuse=True)._processes.values()]
         assert processes
@@ -318,7 +319,7 @@ def test_a_killed_process_is_an_error_of_one_line(
 ) -> None:
     jobs = [make(toys.Deadly(salt), {}, key=str(salt)) for salt in range(3)]
     with pytest.raises(InputError, match=r"^`jobs=2`: a process was killed, perhaps for want of memory;") as error:
-        list(run_jobs(jobs, n_jobs=2))
+        list(run_benchmark_jobs(jobs, Workers(2)))
     assert "\n" not in str(error.value)
 
 

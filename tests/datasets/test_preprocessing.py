@@ -38,8 +38,8 @@ def fails(cohort, **options):
 
 
 def test_a_missing_result_is_an_error(cohort, monkeypatch):
-    def too_few(readings, jobs, read):
-        yield from reading.read_files(readings[:-1], jobs, read)
+    def too_few(readings, workers, read):
+        yield from reading.read_files(readings[:-1], workers, read)
 
     monkeypatch.setattr(preprocessing, "read_files", too_few)
     with pytest.raises(ValueError, match="shorter"):

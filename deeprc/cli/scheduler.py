@@ -1,0 +1,14 @@
+"""The option of the commands that can give their jobs to a Dask cluster."""
+
+from __future__ import annotations
+
+import click
+
+__all__ = ["scheduler_option"]
+
+scheduler_option = click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Give the jobs to the Dask cluster whose scheduler has this address, such as tcp://host:8786. Its workers must"
+    " find all files at the same paths.",
+)

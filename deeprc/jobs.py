@@ -1,0 +1,296 @@
+"""Independent jobs: one after the other in this process, in processes of this machine, or on a Dask cluster.
+
+A job is a value that a function takes. Function and jobs are sent to the workers as pickles, so the function is one of
+a module. A job must not depend on the process that it runs in: its paths are absolute, and its random numbers come from
+a seed that it holds. A job may run twice, because another worker repeats what a dead one had begun. So a job writes its
+files aside and renames them at the end.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import signal
+import socket
+import warnings
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from deeprc.errors import InputError
+from deeprc.versions import package_version
+
+__all__ = ["HERE", "Workers", "check_scheduler", "result_of", "run_jobs"]
+
+_Job = TypeVar("_Job")
+_Result = TypeVar("_Result")
+
+_AHEAD = 2
+"""Number of jobs per worker that are handed out, and whose results may wait to be used: this limits the memory."""
+
+_LOOK_SECONDS = 2.0
+"""After this time it is looked again whether the cluster has more workers, and whether its scheduler still answers."""
+
+_CONNECT_SECONDS = 10.0
+_THREADS = ("OMP", "OPENBLAS", "MKL", "BLIS", "VECLIB", "NUMBA", "NUMEXPR")
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Where jobs run.
+
+    Attributes
+    ----------
+    processes
+        Number of processes of this machine; 1 runs the jobs in this process.
+    scheduler
+        The address of a Dask scheduler, whose workers run the jobs in the place of processes. They must find all files
+        at the same paths as this process.
+    """
+
+    processes: int = 1
+    scheduler: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.processes < 1:
+            raise InputError(f"`jobs={self.processes}`: expected at least 1")
+
+
+HERE = Workers()
+"""This process."""
+
+
+def run_jobs(
+    function: Callable[[_Job], _Result],
+    jobs: Sequence[_Job],
+    workers: Workers = HERE,
+    *,
+    in_order: bool = False,
+    hint: str = "",
+) -> Generator[tuple[_Job, Future[_Result]], None, None]:
+    """Run a function for each job, and yield each job that has ended with its future, which has the result or error.
+
+    Close the generator to cancel the other jobs: processes are killed, and workers of a cluster begin no other job.
+
+    Parameters
+    ----------
+    function
+        A function of a module.
+    jobs
+        The jobs in the order in which they start.
+    workers
+        Where the jobs run.
+    in_order
+        Yield the jobs in their order; otherwise in the order in which they end.
+    hint
+        How to continue if the workers are lost, for the error message.
+
+    Raises
+    ------
+    InputError
+        If a process is killed, the scheduler cannot be reached or is lost, or Dask is not installed. What happens to
+        workers of a cluster is no error: other workers repeat their jobs.
+    """
+    if workers.scheduler is None and (workers.processes == 1 or len(jobs) < 2):
+        for job in jobs:
+            yield job, _run_here(function, job)
+        return
+    pool: _Pool = _Processes(workers.processes) if workers.scheduler is None else _Cluster(workers.scheduler)
+    has_ended = False
+    try:
+        yield from _as_they_end(pool, function, jobs, in_order)
+        has_ended = True
+    except _Lost as error:
+        raise InputError("; ".join(filter(None, [str(error), hint]))) from error.__cause__
+    finally:
+        pool.close(has_ended)
+
+
+def result_of(future: Future[_Result], name: str) -> _Result:
+    """Return the result of a job that has ended.
+
+    Raises
+    ------
+    InputError
+        If the job has failed because of what it was given, or because of the cluster; the message names the job.
+    """
+    try:
+        return future.result()
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from error
+    except Exception as error:
+        if not type(error).__module__.startswith("distributed"):
+            raise
+        raise InputError(f"{name}: failed on the cluster: {' '.join(str(error).split())}") from error
+
+
+def check_scheduler(address: str) -> None:
+    """Raise InputError if nothing listens at the address of a Dask scheduler, or Dask is not installed."""
+    try:
+        from distributed.comm.addressing import get_address_host_port
+    except ImportError as error:
+        raise InputError("`scheduler` needs Dask: pip install 'deeprc[dask]'") from error
+    try:
+        socket.create_connection(get_address_host_port(address), timeout=_CONNECT_SECONDS).close()
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"`scheduler={address}`: cannot be reached: {error}") from error
+
+
+class _Lost(Exception):
+    """Raised if workers cannot be used any more."""
+
+
+class _Pool(Protocol):
+    """Workers that take jobs."""
+
+    def submit(self, function: Callable[[Any], Any], job: Any) -> Future[Any]:
+        """Hand out a job."""
+
+    def capacity(self) -> int:
+        """Return how many jobs may be handed out at a time; raise `_Lost` if there are no workers any more."""
+
+    def check(self, future: Future[Any]) -> None:
+        """Raise `_Lost` if a job has ended because its worker cannot be used any more."""
+
+    def close(self, has_ended: bool) -> None:
+        """Give the workers back; cancel their jobs unless all have ended."""
+
+
+def _run_here(function: Callable[[_Job], _Result], job: _Job) -> Future[_Result]:
+    future: Future[_Result] = Future()
+    try:
+        future.set_result(function(job))
+    except Exception as error:
+        future.set_exception(error)
+    return future
+
+
+def _as_they_end(
+    pool: _Pool, function: Callable[[Any], Any], jobs: Sequence[Any], in_order: bool
+) -> Generator[tuple[Any, Future[Any]], None, None]:
+    waiting = deque(jobs)
+    running: dict[Future[Any], Any] = {}  # in the order of the jobs
+    while waiting or running:
+        for _ in range(min(len(waiting), pool.capacity() - len(running))):
+            job = waiting.popleft()
+            running[pool.submit(function, job)] = job
+        looked_at = list(running)[:1] if in_order else list(running)
+        wait(looked_at, timeout=_LOOK_SECONDS, return_when=FIRST_COMPLETED)
+        for future in looked_at:
+            if future.done():
+                pool.check(future)
+                yield running.pop(future), future
+
+
+class _Processes:
+    """Processes of this machine, which share its cores. They are kept for a while, for the next jobs."""
+
+    def __init__(self, n: int) -> None:
+        from joblib.externals.loky import get_reusable_executor
+        from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+        # of workers that loky renews because they have grown, as they do with the first job that needs torch
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
+        threads = str(max(1, (os.cpu_count() or 1) // n))
+        self._n, self._killed = n, TerminatedWorkerError
+        self._executor: Executor = get_reusable_executor(
+            n,
+            env={f"{name}_NUM_THREADS": threads for name in _THREADS},
+            # Ctrl-C reaches every process; this one ends the others
+            initializer=signal.signal,
+            initargs=(signal.SIGINT, signal.SIG_IGN),
+        )
+
+    def submit(self, function: Callable[[Any], Any], job: Any) -> Future[Any]:
+        try:
+            return self._executor.submit(function, job)
+        except self._killed as error:
+            raise self._lost() from error
+
+    def capacity(self) -> int:
+        return _AHEAD * self._n
+
+    def check(self, future: Future[Any]) -> None:
+        error = future.exception()
+        if isinstance(error, self._killed):
+            raise self._lost() from error
+
+    def close(self, has_ended: bool) -> None:
+        if not has_ended:
+            self._executor.shutdown(kill_workers=True)  # type: ignore[call-arg]
+
+    def _lost(self) -> _Lost:
+        return _Lost(f"`jobs={self._n}`: a process was killed, perhaps for want of memory; try fewer")
+
+
+class _Cluster:
+    """The workers of a Dask cluster, which may come and go."""
+
+    def __init__(self, address: str) -> None:
+        check_scheduler(address)
+        from distributed import Client
+
+        self._address, self._has_waited = address, False
+        try:
+            self._client = Client(address, timeout="20s", set_as_default=False)
+        except (OSError, ValueError, TimeoutError) as error:
+            raise InputError(f"`scheduler={address}`: cannot be reached: {error}") from error
+        self._executor = self._client.get_executor(pure=False)
+
+    def submit(self, function: Callable[[Any], Any], job: Any) -> Future[Any]:
+        from cloudpickle import dumps
+
+        # A task that a worker cannot unpickle ends the worker; every worker can unpickle this one.
+        future: Future[Any] = self._executor.submit(pickle.loads, dumps(_Call(function, job)))
+        return future
+
+    def capacity(self) -> int:
+        try:
+            if self._client.status != "running":
+                raise self._lost()
+            n_threads = int(sum(self._client.nthreads().values()))
+        except OSError as error:
+            raise self._lost() from error
+        if not n_threads and not self._has_waited:
+            self._has_waited = True
+            _logger.warning("`scheduler=%s` has no workers yet; waiting for the first", self._address)
+        return _AHEAD * max(1, n_threads)
+
+    def check(self, future: Future[Any]) -> None:
+        if future.cancelled():
+            raise self._lost()
+        error = future.exception()
+        if isinstance(error, ModuleNotFoundError):
+            message = f"`scheduler={self._address}`: a worker has no module {error.name!r}, which is installed here"
+            raise _Lost(message) from error
+
+    def close(self, has_ended: bool) -> None:
+        if not has_ended:
+            self._executor.shutdown(wait=False)
+        self._client.close()
+
+    def _lost(self) -> _Lost:
+        return _Lost(f"`scheduler={self._address}`: the connection was lost")
+
+
+class _Call:
+    """A job as a call that takes place where this object is unpickled, and gives the result in its place."""
+
+    def __init__(self, function: Callable[[Any], Any], job: Any) -> None:
+        self._function, self._job = function, job
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return _run_there, (self._function, self._job, package_version("deeprc"))
+
+
+def _run_there(function: Callable[[_Job], _Result], job: _Job, version: str) -> _Result:
+    """Run a job on a worker of a cluster; the result must not depend on the worker."""
+    own = package_version("deeprc")
+    if own != version:
+        raise InputError(f"the worker on {socket.gethostname()} has deeprc {own}; expected {version}, as here")
+    return function(job)
