@@ -30,7 +30,6 @@ from deeprc.groups import validate_groups
 
 __all__ = [
     "BinaryClassifier",
-    "GroupedClassifier",
     "RepertoireClassifier",
     "RepertoireEstimator",
     "RepertoireRegressor",
@@ -48,7 +47,6 @@ _RENAMED = {"places": "kmer_offsets"}
 """Parameters that had another name when an estimator was saved: people keep these files."""
 _Estimator = TypeVar("_Estimator", bound="RepertoireEstimator")
 _Binary = TypeVar("_Binary", bound="BinaryClassifier")
-_Grouped = TypeVar("_Grouped", bound="GroupedClassifier")
 _Regressor = TypeVar("_Regressor", bound="RepertoireRegressor")
 
 
@@ -274,8 +272,7 @@ class BinaryClassifier(RepertoireClassifier):
         """
         self.fit_scores(X, y, groups=groups)
         if not self.calibrates_itself:
-            _, positive = encode_two_classes(X, y)
-            self.calibration_ = self._calibrate(X, positive, validate_groups(X, groups, several=False))
+            self.calibration_ = self._calibrate(X, y, groups)
         return self
 
     def fit_scores(self: _Binary, X: RepertoireDataset, y: ArrayLike, *, groups: ArrayLike | None = None) -> _Binary:
@@ -283,8 +280,9 @@ class BinaryClassifier(RepertoireClassifier):
 
         The scores are those of `fit`. `predict_proba` then takes them as log-odds, unless `calibrates_itself`.
         """
+        positive = self._start_fit(X, y)
         validate_groups(X, groups, several=False)
-        self._fit(X, self._start_fit(X, y))
+        self._fit(X, positive)
         return self
 
     def _start_fit(self, X: RepertoireDataset, y: ArrayLike) -> NDArray[np.bool_]:
@@ -295,26 +293,25 @@ class BinaryClassifier(RepertoireClassifier):
         self.calibration_ = np.array([1.0, 0.0])
         return positive
 
-    def _calibrate(
-        self, X: RepertoireDataset, positive: NDArray[np.bool_], groups: NDArray[np.int64] | None
-    ) -> NDArray[np.float64]:
+    def _calibrate(self, X: RepertoireDataset, y: ArrayLike, groups: ArrayLike | None) -> NDArray[np.float64]:
         """Return the slope and the intercept, (2,), of cross-fitted scores of the training repertoires.
 
         If there are too few repertoires or groups for folds, the scores of the model itself are used.
         """
+        _, positive = encode_two_classes(X, y)
+        donors = validate_groups(X, groups, several=False)
         order = canonical_order(X, positive.astype(np.int64))
-        X, positive = X[order], positive[order]
-        groups = None if groups is None else groups[order]
+        X, positive, donors = X[order], positive[order], None if donors is None else donors[order]
         own = self.decision_function(X)
         mean, spread = (each.item() for each in measure_units(own))
         scores = (own - mean) / spread
-        fold_of = grouped_folds(repertoire_digests(X), positive.astype(np.int64), _N_FOLDS, groups=groups)
+        fold_of = grouped_folds(repertoire_digests(X), positive.astype(np.int64), _N_FOLDS, groups=donors)
         for fold in range(1 + int(fold_of.max())):
             inside, outside = fold_of != fold, fold_of == fold
             if len(np.unique(positive[inside])) == 2:
-                model = self._unfitted_for_fold().fit_scores(X[inside], positive[inside])
-                centre, scale = measure_units(model.decision_function(X[inside]))
-                scores[outside] = (model.decision_function(X[outside]) - centre) / scale
+                found = self._unfitted_for_fold().fit_scores(X[inside], positive[inside]).decision_function(X)
+                centre, scale = measure_units(found[inside])
+                scores[outside] = (found[outside] - centre) / scale
         slope, intercept = fit_platt_scaling(scores, positive)
         return np.array([slope / spread, intercept - slope * mean / spread])
 
@@ -359,22 +356,6 @@ class BinaryClassifier(RepertoireClassifier):
         models = (clone(self).set_params(**{self.path_parameter: value}) for value in values)
         scores = [model.fit_scores(X, y).decision_function(X_new) for model in models]
         return np.array(scores).reshape(len(values), len(X_new))
-
-
-class GroupedClassifier(BinaryClassifier):
-    """A classifier of two classes that divides its training repertoires into folds, which separate no donor's.
-
-    A subclass defines `_fit` with `groups`, from `deeprc.groups.validate_groups`.
-    """
-
-    def fit_scores(self: _Grouped, X: RepertoireDataset, y: ArrayLike, *, groups: ArrayLike | None = None) -> _Grouped:
-        """Learn as in the base class; no inner fold separates a group. One group only is refused."""
-        positive = self._start_fit(X, y)
-        self._fit(X, positive, validate_groups(X, groups))
-        return self
-
-    def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_], groups: NDArray[np.int64] | None = None) -> None:
-        raise NotImplementedError
 
 
 class RepertoireRegressor(RegressorMixin, RepertoireEstimator):  # type: ignore[misc]
