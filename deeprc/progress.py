@@ -61,13 +61,13 @@ class Step:
 class Reporter(Protocol):
     """Shows steps; one may be opened while another is open."""
 
-    def open(self, step: Step) -> None:
+    def begin(self, step: Step) -> None:
         """Begin to show a step."""
 
     def show(self, step: Step) -> None:
         """Show how far an open step is."""
 
-    def close(self, step: Step) -> None:
+    def end(self, step: Step) -> None:
         """End to show a step."""
 
 
@@ -84,7 +84,7 @@ class LogLines:
         self._clock, self._last_line = clock, clock()
         self._began: dict[Step, tuple[float, float]] = {}  # when a step began, and how much of it was done then
 
-    def open(self, step: Step) -> None:
+    def begin(self, step: Step) -> None:
         """Remember when a step began."""
         self._began[step] = self._clock(), step.done
 
@@ -95,7 +95,7 @@ class LogLines:
             self._last_line = now
             logger.info("%s", "; ".join(self._describe(each, now) for each in list(self._began)))
 
-    def close(self, step: Step) -> None:
+    def end(self, step: Step) -> None:
         """Forget a step."""
         del self._began[step]
 
@@ -136,11 +136,11 @@ def open_step(name: str, total: float, *, done: float = 0) -> Iterator[Step]:
         How much of it is done already.
     """
     step = Step(name, total, _REPORTER.get(), done)
-    step.reporter.open(step)
+    step.reporter.begin(step)
     try:
         yield step
     finally:
-        step.reporter.close(step)
+        step.reporter.end(step)
 
 
 def track(items: Iterable[_Item], name: str, total: int) -> Iterator[_Item]:

@@ -72,14 +72,14 @@ class StepRecorder:
         self.told: list[tuple[str, str, float]] = []
         self.steps: list[Step] = []
 
-    def open(self, step: Step) -> None:
+    def begin(self, step: Step) -> None:
         self.told.append(("open", step.name, step.done))
         self.steps.append(step)
 
     def show(self, step: Step) -> None:
         self.told.append(("show", step.name, step.done))
 
-    def close(self, step: Step) -> None:
+    def end(self, step: Step) -> None:
         self.told.append(("close", step.name, step.done))
 
 

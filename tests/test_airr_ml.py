@@ -14,25 +14,29 @@ from sklearn.metrics import roc_auc_score
 
 from deeprc.airr_ml import COLUMNS, ImmuneStatePredictor, predict_immune_states, ranking
 from deeprc.airr_ml import predictor as predictor_module
+from deeprc.airr_ml.best_sequences import BestSequences
+from deeprc.airr_ml.excess import excess_shares
 from deeprc.airr_ml.folders import convert, read_folder
-from deeprc.airr_ml.ranking import _Best, ranked_sequences, sequence_scores
+from deeprc.airr_ml.ranking import ranked_sequences, sequence_scores
 from deeprc.baselines.association import fisher_p_values
 from deeprc.baselines.gapped import GappedKmerLogisticRegression, gapped_offsets
 from deeprc.baselines.logistic import LogisticRegression
 from deeprc.baselines.public_clones import PublicClones
 from deeprc.benchmarking.cross_fitting import cross_fit
+from deeprc.datasets.clone_set import CloneSet
+from deeprc.datasets.clones import take_sequences
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import kmer_names
 from deeprc.errors import InputError
 from deeprc.nn.batch import Collator
-from deeprc.nn.contributions import OutputParts, score_sequences
+from deeprc.nn.contributions import score_sequences
 from deeprc.nn.inference import Inference
 from deeprc.nn.readings import Readings
 from deeprc.readings.composition import CompositionReading
 from deeprc.stacking import Stack
 from deeprc.stacking.stack import MEMBERS
 from deeprc.training.estimator import DeepRCClassifier
-from tests.toys.toy_readings import Clones, Composition, with_readings
+from tests.toys.toy_readings import Clones, with_readings
 
 MOTIF = "WWHW"
 KEY = ["junction_aa", "v_call", "j_call"]
@@ -386,78 +390,94 @@ def test_scores_of_deeprc_have_the_weights_of_the_composition(
     assert list(sequence_scores(reads_composition, X, at)) == ["attention"]  # it speaks for the other class
 
 
-@pytest.mark.parametrize(("attention", "composition"), [(0.75, 0.25), (1.5, -0.5), (-0.5, 1.5)])
-def test_lists_of_deeprc_count_by_their_share_of_the_outputs(
-    training: tuple[RepertoireDataset, np.ndarray],
-    reads_composition: DeepRCClassifier,
-    attention: float,
-    composition: float,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Outputs whose part through each has this covariance with the whole, as a share of the variance."""
-    X, y = training
-    outputs = np.where(y, 1.0, -1.0)[:, None]
-    parts = OutputParts(outputs, {"composition": composition * outputs})
-    monkeypatch.setattr(type(reads_composition.model_), "output_parts", lambda *_: parts)
-    best: dict[str, dict[tuple[str, ...], float]] = {"attention": {}, "composition": {}}
-    for at in np.flatnonzero(y).tolist():
+def best_rows(
+    model: DeepRCClassifier, X: RepertoireDataset, positions: np.ndarray
+) -> dict[str, dict[tuple[str, ...], float]]:
+    """Return the highest score of each sequence by each list, the first sequence first among equals."""
+    best: dict[str, dict[tuple[str, ...], float]] = {}
+    for at in positions.tolist():
         rows = list(X[at].to_frame()[KEY].itertuples(index=False, name=None))
-        for name, scores in sequence_scores(reads_composition, X, at).items():
-            for row, score in zip(rows, scores, strict=True):
-                best[name][row] = max(best[name].get(row, -np.inf), score)
-    weight = {"attention": max(attention, 0.0), "composition": max(composition, 0.0)}
-    expected: Counter[tuple[str, ...]] = Counter()
-    for name, of_row in best.items():
-        for rank, row in enumerate(sorted(of_row, key=lambda row: -of_row[row]), 1):
-            expected[row] += weight[name] / (60 + rank)
-    n = len(best["attention"])
+        for name, scores in sequence_scores(model, X, at).items():
+            of_name = best.setdefault(name, {})
+            for row, score in zip(rows, scores.tolist(), strict=True):
+                of_name[row] = max(of_name.get(row, -np.inf), score)
+    return best
+
+
+def test_lists_of_deeprc_are_merged_by_excess(
+    training: tuple[RepertoireDataset, np.ndarray], reads_composition: DeepRCClassifier
+) -> None:
+    """Of its lists, that counts for a sequence in which positive repertoires exceed negative ones most."""
+    X, y = training
+    positive, negative = (best_rows(reads_composition, X, np.flatnonzero(side)) for side in (y, ~y))
+    weight = X.n_sequences[y].sum() / X.n_sequences[~y].sum()
+    expected: dict[tuple[str, ...], float] = {}
+    for name, of_row in positive.items():
+        rows = sorted(of_row, key=lambda row: -of_row[row])
+        null = np.array(list(negative[name].values()))
+        excess = excess_shares(np.array([of_row[row] for row in rows]), null, np.full(len(null), weight))
+        for row, share in zip(rows, excess.tolist(), strict=True):
+            expected[row] = max(expected.get(row, 0.0), share)
     found = list(ranked_sequences(reads_composition, X, y, 10**6)[KEY].itertuples(index=False, name=None))
-    assert set(found[:n]) == set(expected)  # those of positive repertoires
-    scores = [expected[row] for row in found[:30]]
-    assert all(a >= b - 1e-12 for a, b in pairwise(scores))
+    assert set(found[: len(expected)]) == set(expected)  # those of positive repertoires
+    assert set(found[len(expected) :]).isdisjoint(expected)
+    shares = [expected[row] for row in found[: len(expected)]]
+    assert shares[0] > 0.5
+    assert all(a >= b - 1e-12 for a, b in pairwise(shares))
+    assert all(MOTIF in row[0] for row in found[:10])
 
 
-def test_what_a_memory_of_clones_retrieves_comes_first(training: tuple[RepertoireDataset, np.ndarray]) -> None:
+def test_what_a_memory_of_clones_retrieves_counts_by_its_excess(
+    training: tuple[RepertoireDataset, np.ndarray],
+) -> None:
+    """The motif is in positive repertoires, so it comes first; what is in both comes nowhere."""
     X, y = training
     model = DeepRCClassifier(overrides=ATTENTION_ALONE, device="cpu").fit(X, y)
-    without = ranked_sequences(model, X, y, 10**6)
+    original = model.model_
     frames = pd.concat([one.to_frame() for one, label in zip(X, y, strict=True) if label])
-    wanted = set(frames.junction_aa[frames.junction_aa.str.contains("KK")])
-    model.model_ = with_readings(model.model_, Composition("A", [50.0]), Clones("KK", [0.1]))
-    found = ranked_sequences(model, X, y, 10**6)
-    first = set(found.junction_aa.head(len(wanted)))
-    assert first == wanted
-    assert len(found) == len(without)
-    rest = found[~found.junction_aa.isin(wanted)].reset_index(drop=True)
-    pd.testing.assert_frame_equal(rest, without[~without.junction_aa.isin(wanted)].reset_index(drop=True))
-    model.model_ = with_readings(model.model_, Clones("KK", [-0.1]))
-    pd.testing.assert_frame_equal(ranked_sequences(model, X, y, 10**6), without)
+    with_motif = frames.junction_aa.str.contains(MOTIF)
+    n_motif = len(frames[with_motif].drop_duplicates(KEY))
+    assert n_motif > 30
+    model.model_ = with_readings(original, Clones(MOTIF, [0.1]))
+    first = ranked_sequences(model, X, y, 10**6).head(n_motif // 2)
+    assert first.junction_aa.str.contains(MOTIF).all()
+    model.model_ = with_readings(original, Clones("KK", [0.1]))
+    first = ranked_sequences(model, X, y, 10**6).head(100)
+    assert first.junction_aa.str.contains("KK").mean() < 0.2
+    without = ranked_sequences(model, X, y, 10**6)
+    model.model_ = with_readings(original, Clones("KK", [-0.1]))  # for the other class
+    assert (sequence_scores(model, X, 0)["clones"] == -np.inf).all()
+    assert len(ranked_sequences(model, X, y, 10**6)) == len(without)
+
+
+def test_a_memory_of_clones_scores_what_it_retrieves(training: tuple[RepertoireDataset, np.ndarray]) -> None:
+    X, y = training
+    model = DeepRCClassifier(overrides=ATTENTION_ALONE, device="cpu").fit(X, y)
+    model.model_ = with_readings(model.model_, Clones("KK", [0.1]))
+    texts = X[2].to_frame().junction_aa
+    expected = np.where(texts.str.contains("KK"), 0.1, -np.inf)
+    np.testing.assert_allclose(sequence_scores(model, X, 2)["clones"], expected, rtol=1e-6)
 
 
 def test_clones_beyond_the_memory_are_a_list_of_their_own(
     training: tuple[RepertoireDataset, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After those that the memory retrieves, clones count by the share of the outputs that comes through the memory."""
     X, y = training
     model = DeepRCClassifier(overrides=ATTENTION_ALONE, device="cpu").fit(X, y)
-    responses = list(ranked_sequences(model, X, y, 10**6)[KEY].itertuples(index=False, name=None))
-    clones = responses[200:203]
+    responses = ranked_sequences(model, X, y, 10**6)[KEY]
     row_of = {}
     for one in X:
         rows = one.to_frame()[KEY].itertuples(index=False, name=None)
         row_of |= {row: one.start + i for i, row in enumerate(rows)}
-    found = np.array([row_of[row] for row in clones])
-    monkeypatch.setattr(ranking, "_shared", lambda *_: iter([(found, np.array([3.0, 2.0, 1.0]))]))
+    clones = list(responses.iloc[200:203].itertuples(index=False, name=None))
+    best = BestSequences(X, ["v_call", "j_call"], 10**6)
+    best.offer(np.array([row_of[row] for row in clones]), np.array([3.0, 2.0, 1.0]))
+    found = ranking._Ranking(best, np.array([1.0, 0.999, 0.998]))
+    monkeypatch.setattr(ranking, "_rank_clones", lambda *_: found)
     model.model_ = with_readings(model.model_, Clones("KK", [0.1]))
-    outputs = np.where(y, 1.0, -1.0)[:, None]
-    monkeypatch.setattr(type(model.model_), "output_parts", lambda *_: OutputParts(outputs, {"clones": 0.8 * outputs}))
     merged = list(ranked_sequences(model, X, y, 10**6)[KEY].itertuples(index=False, name=None))
-    rest = [row for row in merged if "KK" not in row[0]]
-    expected = {row: 0.2 / (60 + rank) for rank, row in enumerate(responses, 1)}
-    expected |= {row: expected[row] + 0.8 / (60 + rank) for rank, row in enumerate(clones, 1)}
-    assert rest[:3] == clones
-    scores = [expected[row] for row in rest[:100]]
-    assert all(a >= b - 1e-12 for a, b in pairwise(scores))
+    assert merged[:3] == clones
+    assert len(merged) == len(set(merged)) == len(responses)
 
 
 def test_public_clones_are_ranked_by_p_value(training: tuple[RepertoireDataset, np.ndarray]) -> None:
@@ -476,23 +496,34 @@ def test_public_clones_are_ranked_by_p_value(training: tuple[RepertoireDataset, 
     assert max(values[:n], default=0.0) < 0.5 <= min(values[n:]) + 1e-9
 
 
+def stack_votes(stack: Stack, X: RepertoireDataset, y: np.ndarray) -> Counter[tuple[str, ...]]:
+    """Return share * excess / (60 + rank) of each sequence, summed over the lists of all members."""
+    votes: Counter[tuple[str, ...]] = Counter()
+    for member, share in stack.shares():
+        for model in member.models:
+            found = ranking._rank(model, X, y, 10**6, only_evident=True)
+            rows = CloneSet(take_sequences(X, found.best.indices, ["v_call", "j_call"])).to_frame()
+            places = rows[KEY].itertuples(index=False, name=None)
+            for rank, (row, excess) in enumerate(zip(places, found.excess.tolist(), strict=True), 1):
+                votes[row] += share / len(member.models) * max(excess, 1e-6) / (60 + rank)
+    return votes
+
+
 def test_a_stack_adds_up_reciprocal_ranks(training: tuple[RepertoireDataset, np.ndarray]) -> None:
     """Each member's list counts by its share; public clones rank nothing but the clones that go with the label."""
     X, y = training
     stack = Stack(members=["gapped-logistic", "logistic", "public-clones"], n_folds=2).fit(X, y)
     stack.importance_ = np.array([0.25, 0.45, 0.3])
-    model = PublicClones().fit(X, y)
     frames = pd.concat([one.to_frame().assign(positive=label) for one, label in zip(X, y, strict=True)])
     clones = frames.groupby(KEY)["positive"].agg(["sum", "size"])
     p = fisher_p_values(clones["sum"], clones["size"], int(y.sum()), len(y))
-    n_evident = int((p < 0.5 - 1e-9).sum())
-    assert n_evident < len(p)
-    expected: Counter[tuple[str, ...]] = Counter()
-    for (member, share), n in zip(stack.shares(), (10**6, 10**6, n_evident), strict=True):
-        found = ranked_sequences(member.models[0], X, y, 10**6).head(n)
-        for rank, row in enumerate(found[KEY].itertuples(index=False, name=None), 1):
-            expected[row] += share / (60 + rank)
-    assert isinstance(stack.shares()[2][0].models[0], type(model))
+    public = ranking._rank(stack.shares()[2][0].models[0], X, y, 10**6, only_evident=True)
+    assert len(public.best) == (p < 0.5 - 1e-9).sum() < len(p)
+    single = ranking._rank(stack.shares()[0][0].models[0], X, y, 10**6)
+    n_positive = len(frames[frames.positive].drop_duplicates(KEY))
+    assert (single.excess[:n_positive] == 1).all()  # one list needs none
+    assert (single.excess[n_positive:] == 0).all()
+    expected = stack_votes(stack, X, y)
     merged = list(ranked_sequences(stack, X, y, 10**6)[KEY].itertuples(index=False, name=None))
     assert len(merged) == len(set(merged)) == len(expected)
     scores = [expected[row] for row in merged]
@@ -505,12 +536,7 @@ def test_each_network_of_a_stack_has_its_own_list(training: tuple[RepertoireData
     X, y = training
     stack = Stack(members=["deeprc", "logistic"], n_folds=2, overrides=ATTENTION_ALONE, device="cpu").fit(X, y)
     stack.importance_ = np.array([0.8, 0.2])
-    expected: Counter[tuple[str, ...]] = Counter()
-    for member, share in stack.shares():
-        for model in member.models:
-            found = ranked_sequences(model, X, y, 10**6)
-            for rank, row in enumerate(found[KEY].itertuples(index=False, name=None), 1):
-                expected[row] += share / len(member.models) / (60 + rank)
+    expected = stack_votes(stack, X, y)
     scores = [expected[row] for row in ranked_sequences(stack, X, y, 10**6)[KEY].itertuples(index=False, name=None)]
     assert len(scores) == len(expected)
     assert all(a >= b - 1e-12 for a, b in pairwise(scores))
@@ -551,7 +577,7 @@ def test_the_best_are_those_of_a_sort(training: tuple[RepertoireDataset, np.ndar
     rng = np.random.default_rng(0)
     numbers = rng.permutation(int(X.n_sequences.sum()))
     scores = rng.integers(0, 50, len(numbers)) + 0.0
-    best = _Best(X, ["v_call", "j_call"], most)
+    best = BestSequences(X, ["v_call", "j_call"], most)
     for start in range(0, len(numbers), piece):
         best.offer(numbers[start : start + piece], scores[start : start + piece])
     frame = pd.concat([one.to_frame() for one in X], ignore_index=True).iloc[numbers].assign(score=scores)

@@ -2,27 +2,32 @@
 
 A sequence's score is what it says for the positive class: by DeepRC its response, see `deeprc.nn.contributions`, which
 unlike its contribution does not ask what else is in its repertoire; by a logistic regression the sum of the
-coefficients of its k-mers and genes; by public clones minus the logarithm of its p-value. If DeepRC reads the
-composition, too, a second list has the sequences by the weights of their 4-mers; and if it has a memory of clones, a
-third one has the clones by their p-values, also those that are not associated enough for the memory. The lists are
-merged by reciprocal ranks, each weighted by its share of the variance of the outputs. The sequences that the memory
-retrieves for the positive class come first, by what they add: they are single receptors that were tested. Of a
-sequence that several repertoires have, the highest score counts. Those that no positive repertoire has come last: what
-is implanted, or selected, is in positive repertoires only, and half of what looks like it by chance is not. A stack
-merges the lists of its members.
+coefficients of its k-mers and genes; by public clones minus the logarithm of its p-value. Of a sequence that several
+repertoires have, the highest score counts. Those that no positive repertoire has come last: what is implanted, or
+selected, is in positive repertoires only, and half of what looks like it by chance is not.
+
+If DeepRC reads the composition, too, a second list has the sequences by the weights of their 4-mers; and if it has a
+memory of clones, a third one has those that it retrieves, and a fourth one all clones by their p-values, also those
+that are not associated enough for the memory. Scores of different lists cannot be compared. What can be compared is the
+**excess**: which share of the sequences with such a score would not be there by chance, see `deeprc.airr_ml.excess`. A
+sequence counts by its highest excess. A stack merges the lists of its members by rank, share and excess.
 
 Letters: B repertoires, N sequences of one, n some of a container, P patterns of places, M k-mers of a pattern.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from deeprc.airr_ml.best_sequences import BestSequences
+from deeprc.airr_ml.excess import clone_null, excess_shares
 from deeprc.baselines.association import fisher_p_values
 from deeprc.baselines.carriers import carrier_counts, in_parts, training_weights
 from deeprc.baselines.gapped import GappedKmerLogisticRegression, gapped_offsets
@@ -31,7 +36,6 @@ from deeprc.baselines.public_clones import PublicClones
 from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.clones import gene_fields, shared_clones, take_sequences
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
-from deeprc.datasets.sequence_hash import hash_rows
 from deeprc.errors import InputError
 from deeprc.estimators import RepertoireClassifier
 from deeprc.nn.contributions import ATTENTION
@@ -49,7 +53,17 @@ Integers = NDArray[np.int64]
 _RANKERS = (DeepRCClassifier, LogisticRegression, GappedKmerLogisticRegression, PublicClones)
 _SCORE = "score"
 _RANK_CONSTANT = 60  # of reciprocal ranks
+_LEAST_EXCESS = 1e-6  # so that sequences without any stay in the order of their ranks
+_SEQUENCE = ("indices", "hashes")
 _PIECE = 1 << 17  # sequences whose k-mers are looked up at a time
+
+
+@dataclass(frozen=True)
+class _Ranking:
+    """Sequences, the best first, and the excess of each, (n,)."""
+
+    best: BestSequences
+    excess: Floats
 
 
 def ranked_sequences(
@@ -58,8 +72,8 @@ def ranked_sequences(
     """Return the sequences that go most with the positive label, the first most, each with its genes once.
 
     A stack adds up the reciprocal ranks of a sequence in the lists of its members, 1 / (60 + rank) (Cormack et al.
-    2009), weighted by their shares of the stack. Memory grows with `max_sequences` and with the largest repertoire, not
-    with the cohort.
+    2009), each times the member's share of the stack and the sequence's excess in the list. Memory grows with
+    `max_sequences` and with the largest repertoire, not with the cohort.
 
     Parameters
     ----------
@@ -80,8 +94,10 @@ def ranked_sequences(
     InputError
         If no member of a stack ranks sequences.
     """
-    find = _rank_by_stack if isinstance(estimator, Stack) else _rank
-    best = find(estimator, X, y, max_sequences)
+    if isinstance(estimator, Stack):
+        best = _rank_by_stack(estimator, X, y, max_sequences)
+    else:
+        best = _rank(estimator, X, y, max_sequences).best
     return CloneSet(take_sequences(X, best.indices, gene_fields(X))).to_frame()
 
 
@@ -90,33 +106,30 @@ def can_rank(estimator: object) -> bool:
     return isinstance(estimator, (Stack, *_RANKERS))
 
 
-def _rank_by_stack(stack: Stack, X: RepertoireDataset, y: NDArray[np.bool_], max_sequences: int) -> _Best:
+def _rank_by_stack(stack: Stack, X: RepertoireDataset, y: NDArray[np.bool_], max_sequences: int) -> BestSequences:
     rankers = [(member, max(share, 0.0)) for member, share in stack.shares() if isinstance(member.models[0], _RANKERS)]
     if not rankers:
         raise InputError(f"members: expected one that ranks sequences, found {', '.join(stack.member_names_)}")
     if not any(share for _, share in rankers):  # what predicts ranks nothing: all count the same
         rankers = [(member, 1.0) for member, _ in rankers]
-    lists = [
+    rankings = [
         (_rank(model, X, y, max_sequences, only_evident=True), share / len(member.models))
         for member, share in rankers
         for model in (member.models if share else ())
     ]
-    merged = _merge(lists, X, max_sequences)
-    if len(merged) < max_sequences:  # only public clones count: the rest as another member ranks it, if there is one
-        other = max(rankers, key=lambda ranker: not isinstance(ranker[0].models[0], PublicClones))[0]
-        merged.append(_rank(other.models[0], X, y, max_sequences))
-    return merged
-
-
-def _merge(lists: Sequence[tuple[_Best, float]], X: RepertoireDataset, max_sequences: int) -> _Best:
-    """Return the sequences of several lists by the sum of weight / (60 + rank) over the lists."""
-    weights = [weight / (_RANK_CONSTANT + 1 + np.arange(len(each))) for each, weight in lists]
-    indices, hashes = (np.concatenate([getattr(each, name) for each, _ in lists]) for name in ("indices", "hashes"))
+    votes = [
+        share * np.maximum(each.excess, _LEAST_EXCESS) / (_RANK_CONSTANT + 1 + np.arange(len(each.best)))
+        for each, share in rankings
+    ]
+    indices, hashes = (np.concatenate([getattr(each.best, name) for each, _ in rankings]) for name in _SEQUENCE)
     _, first, sequence_of = np.unique(hashes, return_index=True, return_inverse=True)
-    totals: Floats = np.bincount(sequence_of, np.concatenate(weights), minlength=len(first)).astype(np.float64)
+    totals: Floats = np.bincount(sequence_of, np.concatenate(votes), minlength=len(first)).astype(np.float64)
     order = np.argsort(first)  # equal ones in the order of the lists
-    merged = _Best(X, gene_fields(X), max_sequences)
+    merged = BestSequences(X, gene_fields(X), max_sequences)
     merged.offer(indices[first[order]], totals[order])
+    if not merged.is_full:  # only public clones count: the rest as another member ranks it, if there is one
+        other = max(rankers, key=lambda ranker: not isinstance(ranker[0].models[0], PublicClones))[0]
+        merged.append(_rank(other.models[0], X, y, max_sequences).best)
     return merged
 
 
@@ -127,131 +140,99 @@ def _rank(
     max_sequences: int,
     *,
     only_evident: bool = False,
-) -> _Best:
+) -> _Ranking:
     """Return the best sequences; `only_evident` leaves out those about which public clones know nothing."""
-    fields = gene_fields(X)
-    known = _Best(X, fields, max_sequences)
-    if isinstance(estimator, PublicClones):
-        for indices, scores in _shared(fields if estimator.genes else [], X, y):
-            known.offer(indices, scores)
-        if only_evident:
-            return known
-    for indices, added in _retrieved(estimator, X, y):
-        known.offer(indices, added)
-    known.append(_rank_by_scores(estimator, X, y, max_sequences))
-    return known
+    clones = _rank_clones(estimator, X, y, max_sequences)
+    if clones is not None and only_evident and isinstance(estimator, PublicClones):
+        return clones
+    positive = _best_by_scores(estimator, X, np.flatnonzero(y), max_sequences)
+    has_one_list = len(positive) == 1 and (clones is None or isinstance(estimator, PublicClones))
+    negative = {}
+    if not has_one_list or not all(each.is_full for each in positive.values()):
+        negative = _best_by_scores(estimator, X, np.flatnonzero(~y), max_sequences)
+    if has_one_list:
+        (best,) = positive.values()
+        ranking = clones or _Ranking(best, np.ones(len(best)))
+        ranking.best.append(best)
+    else:
+        n_sequences = X.n_sequences
+        weight = float(n_sequences[y].sum() / n_sequences[~y].sum())
+        lists = [_Ranking(best, _excess_of(best, negative[name], weight)) for name, best in positive.items()]
+        ranking = _merge([*lists, clones] if clones is not None else lists, X, max_sequences)
+    for each in negative.values():
+        ranking.best.append(each)
+    n_more = len(ranking.best) - len(ranking.excess)
+    return _Ranking(ranking.best, np.concatenate([ranking.excess, np.zeros(n_more)]))
 
 
-def _rank_by_scores(
+def _excess_of(best: BestSequences, null: BestSequences, weight: float) -> Floats:
+    """Return the excess of sequences of positive repertoires, (n,), beside those of negative ones."""
+    return excess_shares(best.scores, null.scores, np.full(len(null), weight), null_is_cut=null.is_full)
+
+
+def _merge(rankings: Sequence[_Ranking], X: RepertoireDataset, max_sequences: int) -> _Ranking:
+    """Return the sequences of several lists by their highest excess, equal ones by their best rank."""
+    indices, hashes = (np.concatenate([getattr(each.best, name) for each in rankings]) for name in _SEQUENCE)
+    excess = np.concatenate([each.excess for each in rankings])
+    rank = np.concatenate([np.arange(len(each.best)) for each in rankings])
+    order = np.lexsort([rank, -excess])
+    kept = order[np.sort(np.unique(hashes[order], return_index=True)[1])][:max_sequences]
+    merged = BestSequences(X, gene_fields(X), max_sequences)
+    merged.offer(indices[kept], -np.arange(len(kept), dtype=np.float64))
+    return _Ranking(merged, excess[kept])
+
+
+def _best_by_scores(
+    estimator: RepertoireClassifier, X: RepertoireDataset, positions: NDArray[np.int64], max_sequences: int
+) -> dict[str, BestSequences]:
+    """Return the best sequences of some repertoires by each of the `sequence_scores`."""
+    best: dict[str, BestSequences] = {}
+    for at in track(positions.tolist(), "ranking sequences", len(positions)):
+        indices = np.arange(X[at].start, X[at].stop)
+        for name, scores in sequence_scores(estimator, X, at).items():
+            known = np.flatnonzero(scores > -np.inf)
+            of_name = best.setdefault(name, BestSequences(X, gene_fields(X), max_sequences))
+            of_name.offer(indices[known], scores[known])
+    return best
+
+
+def _rank_clones(
     estimator: RepertoireClassifier, X: RepertoireDataset, y: NDArray[np.bool_], max_sequences: int
-) -> _Best:
-    """Return the sequences with the highest scores, first those that a positive repertoire has."""
-    weights = _list_weights(estimator, X)
+) -> _Ranking | None:
+    """Return the clones that go with the label more than one of a single positive repertoire, the lowest p-value first.
+
+    Those of public clones, and of DeepRC with a memory of clones; None of others. A clone is a sequence with its genes.
+    The score is by how many powers of 10 its p-value is below that of one single positive carrier.
+    """
+    if not isinstance(estimator, PublicClones) and not (
+        isinstance(estimator, DeepRCClassifier) and _memory_of(estimator) is not None
+    ):
+        return None
     fields = gene_fields(X)
-    whole = {name: _Best(X, fields, max_sequences) for name in weights if name != CloneReading.name}
-    for positive in (True, False):
-        part = {name: _Best(X, fields, max_sequences) for name in whole}
-        is_full = all(len(each) == max_sequences for each in whole.values())
-        rows = np.flatnonzero((y == positive) & (not is_full)).tolist()
-        for at in track(rows, "ranking sequences", len(rows)):
-            indices = np.arange(X[at].start, X[at].stop)
-            scores = sequence_scores(estimator, X, at)
-            for name, each in part.items():
-                each.offer(indices, scores[name])
-        for name, each in part.items():
-            whole[name].append(each)
-    if CloneReading.name in weights:
-        whole[CloneReading.name] = _Best(X, fields, max_sequences)
-        for indices, associations in _shared(fields, X, y):
-            whole[CloneReading.name].offer(indices, associations)
-    if len(whole) == 1:
-        return next(iter(whole.values()))
-    return _merge([(each, weights[name]) for name, each in whole.items()], X, max_sequences)
+    clones = shared_clones(X, [] if isinstance(estimator, PublicClones) and not estimator.genes else fields)
+    n_positive, n_repertoires, weights = int(y.sum()), len(y), training_weights(X, y)
+    single = n_positive / n_repertoires
 
+    def score(positive: Integers, carriers: Integers) -> Floats:
+        return np.asarray(np.log10(single) - np.log10(fisher_p_values(positive, carriers, n_positive, n_repertoires)))
 
-def _list_weights(estimator: RepertoireClassifier, X: RepertoireDataset) -> dict[str, float]:
-    """Return how much each list of sequences counts: those of the `sequence_scores`, and that of clones.
-
-    Those of DeepRC count by their share of the variance of the outputs.
-    """
-    if not isinstance(estimator, DeepRCClassifier):
-        return {_SCORE: 1.0}
-    names = [ATTENTION]
-    names += [CompositionReading.name] if _composition_of(estimator) is not None else []
-    names += [CloneReading.name] if _memory_of(estimator) is not None else []
-    if len(names) == 1:
-        return {ATTENTION: 1.0}
-    parts = estimator.model_.output_parts(X)
-    outputs = parts.outputs[:, 0] - parts.outputs[:, 0].mean()
-    return {name: max(float(outputs @ parts.through[name][:, 0]), 0.0) for name in names}
-
-
-class _Best:
-    """The best sequences of a container, the first best; among equals the first that was offered.
-
-    Sequences with the same genes are one, told by 64 bits of both.
-    """
-
-    def __init__(self, X: RepertoireDataset, fields: list[str], max_sequences: int) -> None:
-        self._sequences, self._max_sequences = X[0].container.sequences.arrays(fields), max_sequences
-        self.indices: Integers = np.zeros(0, np.int64)
-        self._scores: Floats = np.zeros(0)
-        self.hashes: NDArray[np.uint64] = np.zeros(0, np.uint64)
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def offer(self, indices: Integers, scores: Floats) -> None:
-        """Look at further sequences: their indices in the container and their scores, (n,) each."""
-        if len(self) == self._max_sequences:
-            better = scores > self._scores[-1]
-            indices, scores = indices[better], scores[better]
-        indices = np.concatenate([self.indices, indices])
-        scores = np.concatenate([self._scores, scores])
-        hashes = np.concatenate([self.hashes, hash_rows(self._sequences, indices[len(self) :])])
-        self._keep(np.argsort(-scores, kind="stable"), indices, scores, hashes)
-
-    def append(self, others: _Best) -> None:
-        """Put others behind, whatever their scores."""
-        parts = ((a, b) for a, b in zip(self._columns(), others._columns(), strict=True))
-        indices, scores, hashes = (np.concatenate(part) for part in parts)
-        self._keep(np.arange(len(indices)), indices, scores, hashes)
-
-    def _columns(self) -> tuple[Integers, Floats, NDArray[np.uint64]]:
-        return self.indices, self._scores, self.hashes
-
-    def _keep(self, order: Integers, indices: Integers, scores: Floats, hashes: NDArray[np.uint64]) -> None:
-        first = np.sort(np.unique(hashes[order], return_index=True)[1])[: self._max_sequences]
-        kept = order[first]
-        self.indices, self._scores, self.hashes = indices[kept], scores[kept], hashes[kept]
-
-
-def _retrieved(
-    estimator: RepertoireClassifier, X: RepertoireDataset, y: NDArray[np.bool_]
-) -> Iterator[tuple[Integers, Floats]]:
-    """Yield the sequences of positive repertoires that a memory of clones retrieves for the positive class.
-
-    Their indices, and what each adds to the output, (n,) each.
-    """
-    found = _memory_of(estimator) if isinstance(estimator, DeepRCClassifier) else None
-    if found is None:
-        return
-    memory, gain = found
-    positive = np.flatnonzero(y).tolist()
-    for at in track(positive, "ranking sequences that clones retrieve", len(positive)):
-        hits = memory.find_clones_in(X[at])
-        evidence = np.where(hits.outputs == 0, gain * hits.evidence, 0.0)
-        added = np.zeros(len(X[at]))
-        np.add.at(added, hits.rows, evidence)
-        rows = np.flatnonzero(added > 0)
-        yield X[at].start + rows, added[rows]
+    best, n_clones = BestSequences(X, fields, max_sequences), Counter[int]()
+    parts = in_parts(lambda start, stop: carrier_counts(clones, start, stop, weights), len(clones))
+    for indices, positive, carriers in parts:
+        n_clones.update(dict(zip(*(each.tolist() for each in np.unique(carriers, return_counts=True)), strict=True)))
+        scores = score(positive, carriers)
+        found = np.flatnonzero(scores > 0)
+        best.offer(clones.representative[indices[found]], scores[found])
+    positive, carriers, expected = clone_null(n_clones, n_positive, n_repertoires)
+    return _Ranking(best, excess_shares(best.scores, score(positive, carriers), expected))
 
 
 def sequence_scores(estimator: RepertoireClassifier, X: RepertoireDataset, position: int) -> dict[str, Floats]:
     """Return what each sequence of X[position] says for the positive class, (N,); see `ranked_sequences`.
 
-    DeepRC says it in two units, which cannot be added: `attention`, the output, up to a constant, if the attention saw
-    this sequence only; and `composition`, if it reads that, the weights of the 4-mers. Other methods have one `score`.
+    DeepRC says it in units which cannot be added: `attention`, the output, up to a constant, if the attention saw this
+    sequence only; `composition`, if it reads that, the weights of the 4-mers; and `clones`, if it has a memory of them,
+    what those add that it retrieves, -inf for others. Other methods have one `score`.
     """
     if isinstance(estimator, DeepRCClassifier):
         scores = {ATTENTION: estimator.model_.score_sequences(X, position).responses[:, 0]}
@@ -259,6 +240,9 @@ def sequence_scores(estimator: RepertoireClassifier, X: RepertoireDataset, posit
         if composition is not None:
             sums = _kmer_sums(X[position], [tuple(range(K))], as_array(composition.kmer_weights[:1]))
             scores[CompositionReading.name] = np.concatenate([np.zeros(0), *sums])
+        memory = _memory_of(estimator)
+        if memory is not None:
+            scores[CloneReading.name] = _retrieved_evidence(*memory, X[position])
         return scores
     if isinstance(estimator, LogisticRegression | GappedKmerLogisticRegression):
         return {_SCORE: _coefficient_sums(estimator, X[position])}
@@ -281,6 +265,14 @@ def _memory_of(estimator: DeepRCClassifier) -> tuple[CloneReading, float] | None
         return None
     gain = readings.gains[readings.names.index(CloneReading.name), 0].item()
     return (cast("CloneReading", readings.members[CloneReading.name]), gain) if gain > 0 else None
+
+
+def _retrieved_evidence(memory: CloneReading, gain: float, repertoire: Repertoire) -> Floats:
+    """Return what each sequence adds that a memory retrieves for the positive class, (N,); -inf for all others."""
+    hits = memory.find_clones_in(repertoire)
+    added = np.zeros(len(repertoire))
+    np.add.at(added, hits.rows, np.where(hits.outputs == 0, gain * hits.evidence, 0.0))
+    return np.where(added > 0, added, -np.inf)
 
 
 def _coefficient_sums(estimator: LogisticRegression | GappedKmerLogisticRegression, repertoire: Repertoire) -> Floats:
@@ -323,19 +315,3 @@ def _kmer_sums(repertoire: Repertoire, patterns: Sequence[tuple[int, ...]], tabl
             values[starts] = table[codes]
             sums += np.add.reduceat(values, bounds[:-1])
         yield sums
-
-
-def _shared(fields: list[str], X: RepertoireDataset, y: NDArray[np.bool_]) -> Iterator[tuple[Integers, Floats]]:
-    """Yield the clones that several repertoires have and that go with the label more than one of a single positive.
-
-    A clone is a sequence with these genes. The indices of their first sequences, and by how many powers of 10 their
-    p-values are below that one's, (n,) each.
-    """
-    clones = shared_clones(X, fields)
-    single = float(y.mean())
-    weights = training_weights(X, y)
-    parts = in_parts(lambda start, stop: carrier_counts(clones, start, stop, weights), len(clones))
-    for indices, positive, carriers in parts:
-        p = fisher_p_values(positive, carriers, int(y.sum()), len(y))
-        found = np.flatnonzero(p < single)
-        yield clones.representative[indices[found]], np.log10(single) - np.log10(p[found])

@@ -33,7 +33,7 @@ class Bars:
     def __init__(self) -> None:
         self._bars: dict[Step, tqdm[Any]] = {}
 
-    def open(self, step: Step) -> None:
+    def begin(self, step: Step) -> None:
         """Show an empty bar."""
         self._bars[step] = tqdm(
             desc=step.name,
@@ -56,7 +56,7 @@ class Bars:
             bar.set_postfix_str(step.note, refresh=False)
         bar.update(step.done - bar.n)
 
-    def close(self, step: Step) -> None:
+    def end(self, step: Step) -> None:
         """Remove the bar."""
         self._bars.pop(step).close()
 

@@ -1,0 +1,103 @@
+"""By how much sequences with a score exceed what chance gives: what makes lists with different scores comparable.
+
+The **excess** at a score is the share of the sequences with about this score that would not be there by chance. For a
+list of sequences from positive repertoires, chance is what negative repertoires have: if they have 20 sequences where
+positive ones have 100, the excess is 0.8. For clones and their p-values, chance is the hypergeometric distribution of
+how many of a clone's carriers are positive. So the excess is 1 minus the local false discovery rate (Efron,
+Large-Scale Inference, 2010). A model that has learned its training repertoires by heart has too much of it there.
+
+Letters: n sequences of a list, M of the null distribution, G bins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import hypergeom
+from sklearn.isotonic import IsotonicRegression
+
+__all__ = ["clone_null", "excess_shares"]
+
+_MIN_BIN = 10
+_GROWTH = 1.2  # of the ranks at which bins end
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+def excess_shares(scores: Floats, null_scores: Floats, null_weights: Floats, *, null_is_cut: bool = False) -> Floats:
+    """Return the excess of each sequence of a list, (n,), which never rises with the rank.
+
+    The ranks are divided into bins, ten at first and then each a fifth further than the one before. In each bin, the
+    excess is the number of sequences minus the number by chance minus 1, divided by the number of sequences: the 1
+    keeps a bin without any chance from being certain. Isotonic regression makes it fall with the rank, and between the
+    middles of the bins it is interpolated.
+
+    Parameters
+    ----------
+    scores
+        The scores of the list, the highest first, (n,).
+    null_scores, null_weights
+        The scores that chance gives, in any order, and how many sequences each stands for, (M,).
+    null_is_cut
+        Whether more scores were left out below the lowest null score; there, the excess is 0.
+    """
+    n = len(scores)
+    if n == 0:
+        return np.zeros(0)
+    ends = _bin_ends(n)
+    starts = np.concatenate([[0], ends[:-1]])
+    found = np.diff(ends, prepend=0)
+    chance = np.diff(_count_by_chance(scores, null_scores, null_weights)[ends], prepend=0.0)
+    excess = np.clip((found - chance - 1) / found, 0.0, 1.0)
+    if null_is_cut:
+        excess[scores[ends - 1] < null_scores.min()] = 0.0
+    bins = np.arange(len(ends))
+    excess = IsotonicRegression(increasing=False).fit(bins, excess, sample_weight=found).predict(bins)
+    return np.asarray(np.interp(np.arange(n), (starts + ends - 1) / 2, excess), np.float64)
+
+
+def clone_null(n_clones: Mapping[int, int], n_positive: int, n_repertoires: int) -> tuple[Integers, Integers, Floats]:
+    """Return how many clones would have which carriers if labels were exchanged between repertoires at random.
+
+    Parameters
+    ----------
+    n_clones
+        The number of clones by their number of carriers.
+    n_positive, n_repertoires
+        The number of positive repertoires, and of all.
+
+    Returns
+    -------
+    The number of positive carriers, that of all carriers, and the expected number of clones that have both, (M,) each.
+    """
+    positive, carriers, expected = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0)]
+    for m, n in sorted(n_clones.items()):
+        k = np.arange(max(0, m - (n_repertoires - n_positive)), min(m, n_positive) + 1)
+        positive.append(k)
+        carriers.append(np.full(len(k), m))
+        expected.append(n * hypergeom.pmf(k, n_repertoires, n_positive, m))
+    return np.concatenate(positive), np.concatenate(carriers), np.concatenate(expected)
+
+
+def _bin_ends(n: int) -> Integers:
+    """Return the ranks at which bins end, (G,); the last is n."""
+    ends = [min(_MIN_BIN, n)]
+    while ends[-1] < n:
+        ends.append(min(n, max(ends[-1] + _MIN_BIN, int(ends[-1] * _GROWTH))))
+    return np.array(ends)
+
+
+def _count_by_chance(scores: Floats, null_scores: Floats, null_weights: Floats) -> Floats:
+    """Return how many sequences chance puts before each rank, from 0 to n, (n + 1,).
+
+    Within a group of equal scores, chance is spread evenly.
+    """
+    order = np.argsort(-null_scores, kind="stable")
+    so_far = np.concatenate([[0.0], np.cumsum(null_weights[order])])
+    ends = 1 + np.flatnonzero(np.append(np.diff(scores) != 0, True))  # of each group of equal scores
+    at_ends = so_far[np.searchsorted(-null_scores[order], -scores[ends - 1], side="right")]
+    ranks = np.arange(len(scores) + 1)
+    return np.asarray(np.interp(ranks, np.append(0, ends), np.append(0.0, at_ends)), np.float64)
