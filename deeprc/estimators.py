@@ -312,7 +312,7 @@ class BinaryClassifier(RepertoireClassifier):
                 found = self._unfitted_for_fold().fit_scores(X[inside], positive[inside]).decision_function(X)
                 centre, scale = measure_units(found[inside])
                 scores[outside] = (found[outside] - centre) / scale
-        slope, intercept = fit_platt_scaling(scores, positive)
+        slope, intercept = fit_platt_scaling(scores, positive, unit=1.0)
         return np.array([slope / spread, intercept - slope * mean / spread])
 
     def _unfitted_for_fold(self: _Binary) -> _Binary:

@@ -57,7 +57,7 @@ def data(small_cohort: Callable[..., RepertoireDataset], tmp_path: Path) -> Repe
 def expected_calibration(data: RepertoireDataset) -> NDArray[np.float64]:
     """Return slope and intercept of what a `Memory` of all repertoires says: those of the numbers in the sheet."""
     number = data.metadata["number"].to_numpy()
-    slope, intercept = fit_platt_scaling(number, Y == 1)
+    slope, intercept = fit_platt_scaling(number, Y == 1, unit=1.0)
     return np.array([slope, intercept - slope * 100 * N])
 
 
@@ -138,7 +138,7 @@ def test_scores_of_a_machine_by_an_independent_implementation(cohort: Repertoire
 
     for fold in range(5):
         scores[fold_of == fold] = decide(fold_of != fold)[fold_of == fold]
-    slope, intercept = fit_platt_scaling(scores, label)
+    slope, intercept = fit_platt_scaling(scores, label, unit=1.0)
     odds = slope * decide(np.ones(30, np.bool_)) + intercept
     svm = SVM(C=0.5).fit(cohort, positive)
     np.testing.assert_allclose(svm.predict_proba(X)[:, 1], expit(odds), rtol=1e-4)
