@@ -102,7 +102,7 @@ class _Way:
                 self.cpu_seconds.append(time.process_time() - cpu)
                 self.bytes_read.append(512 * (_blocks_read() - read))
             if self._drops:
-                soon = [self._trainer._positions(self._index + ahead) for ahead in range(2 * self._reads_ahead)]
+                soon = [self._trainer.draws.positions(self._index + ahead) for ahead in range(2 * self._reads_ahead)]
                 self._pages.drop(np.concatenate([np.zeros(0, np.int64), *soon]))
 
 

@@ -12,6 +12,7 @@ from typing import Literal
 import torch
 
 from deeprc.errors import InputError
+from deeprc.ranks import local_index
 
 __all__ = ["has_triton", "resolve_device", "resolve_precision"]
 
@@ -21,6 +22,8 @@ logger = logging.getLogger(__name__)
 def resolve_device(name: str = "auto") -> torch.device:
     """Return the device with this name; `auto` is CUDA if it is available, else the CPU.
 
+    If several processes of this machine train together, `cuda` is another GPU for each of them.
+
     Raises
     ------
     InputError
@@ -28,6 +31,11 @@ def resolve_device(name: str = "auto") -> torch.device:
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
+    index = local_index()
+    if index is not None and name.startswith("cuda"):
+        if name != "cuda":
+            raise InputError(f"`device={name}`: expected cuda, because each of the processes uses another GPU")
+        name = f"cuda:{index}"
     try:
         probe = torch.empty(1, device=name)
         probe.cpu()

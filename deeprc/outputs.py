@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from deeprc.tasks import Task
 
-__all__ = ["activate", "calibrate", "multitask_loss", "output_names", "output_slices", "task_losses"]
+__all__ = ["activate", "calibrate", "count_known", "multitask_loss", "output_names", "output_slices", "task_losses"]
 
 
 def output_slices(tasks: Sequence[Task]) -> list[slice]:
@@ -33,7 +33,14 @@ def output_names(tasks: Sequence[Task]) -> list[str]:
     return names
 
 
-def task_losses(outputs: Tensor, targets: Tensor, tasks: Sequence[Task]) -> list[Tensor]:
+def count_known(targets: Tensor) -> Tensor:
+    """Return the number of known labels of each task, (number of tasks,); at least 1, so that it can be divided by."""
+    return (~targets.isnan()).sum(dim=0).clamp(min=1)
+
+
+def task_losses(
+    outputs: Tensor, targets: Tensor, tasks: Sequence[Task], *, n_known: Tensor | None = None
+) -> list[Tensor]:
     """Return the mean loss of each task over the repertoires with a known label; 0 if no label is known.
 
     Parameters
@@ -44,13 +51,16 @@ def task_losses(outputs: Tensor, targets: Tensor, tasks: Sequence[Task]) -> list
         Labels from `deeprc.tasks.labels`, (B, number of tasks); NaN where the label is missing.
     tasks
         Tasks in the order of the outputs and of the labels.
+    n_known
+        What the sums of losses are divided by, (number of tasks,), where these repertoires are a part of several:
+        `count_known` of all. Then the losses of the parts sum to the loss of all.
 
     Returns
     -------
     One scalar per task: the cross entropy in nats, or, for a regression, half the squared error in units of the
     standard deviation of the training fold.
     """
-    losses = []
+    losses, n_known = [], count_known(targets) if n_known is None else n_known
     for i, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
         known = ~torch.isnan(targets[:, i])  # fixed shapes: nothing waits for the device
         output, target = outputs[:, part], targets[:, i].where(known, 0.0)
@@ -61,13 +71,13 @@ def task_losses(outputs: Tensor, targets: Tensor, tasks: Sequence[Task]) -> list
         else:
             scaled = (target - task.mean) / task.scale  # in 64 bits: in 32 bits 1,000,000,001 is rounded
             each = 0.5 * functional.mse_loss(output[:, 0], scaled.to(output), reduction="none")
-        losses.append(each.where(known, 0.0).sum() / known.sum().clamp(min=1))
+        losses.append(each.where(known, 0.0).sum() / n_known[i])
     return losses
 
 
-def multitask_loss(outputs: Tensor, targets: Tensor, tasks: Sequence[Task]) -> Tensor:
+def multitask_loss(outputs: Tensor, targets: Tensor, tasks: Sequence[Task], *, n_known: Tensor | None = None) -> Tensor:
     """Return the sum of the losses of all tasks, each times the weight of the task; see `task_losses`."""
-    losses = task_losses(outputs, targets, tasks)
+    losses = task_losses(outputs, targets, tasks, n_known=n_known)
     return torch.stack([task.weight * loss for task, loss in zip(tasks, losses, strict=True)]).sum()
 
 

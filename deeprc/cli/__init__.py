@@ -19,6 +19,7 @@ from deeprc.cli.progress import Bars, LineHandler
 from deeprc.cli.signals import ending_by_signals
 from deeprc.errors import InputError, showing_parameters
 from deeprc.progress import reporting
+from deeprc.torchrun import read_launch, share_cores
 
 __all__ = ["main", "prepare_process"]
 
@@ -34,6 +35,9 @@ class _Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
+        launch = read_launch()
+        if cmd_name != "train" and launch is not None and launch.size > 1:
+            raise click.UsageError(f"torchrun starts `deeprc train` only; start `deeprc {cmd_name}` without it")
         command = load_command(cmd_name)
         if all(parameter.name != "debug" for parameter in command.params):
             command.params.append(_debug_option())
@@ -83,11 +87,13 @@ def _cli(ctx: click.Context, debug: bool) -> None:
     """
     ctx.obj = {"debug": debug}
     ctx.with_resource(showing_parameters(name_flags))
-    if sys.stderr.isatty():
+    launch = read_launch()
+    is_main = launch is None or launch.rank == 0  # it alone shows messages
+    if is_main and sys.stderr.isatty():
         ctx.with_resource(reporting(Bars()))
     handler = LineHandler(sys.stderr)
     handler.setFormatter(MessageFormatter("%(levelname)s: %(message)s"))
-    logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)
+    logging.basicConfig(handlers=[handler], level=logging.INFO if is_main else logging.CRITICAL, force=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -103,6 +109,7 @@ def prepare_process() -> None:
     This must be called before anything is computed.
     """
     prepare_caches()
+    share_cores()
     # Python looks for garbage in cycles after every 700 new objects; imports and compilation make millions that stay.
     gc.set_threshold(20_000, 20, 20)
     # Threads that wait sleep instead of spinning: as fast alone, and twice as fast beside another busy process.

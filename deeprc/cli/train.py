@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,14 +25,34 @@ Fold = int | Literal["all"]
 @contextmanager
 def _say_how_to_resume(folder: str, *, several: bool = False) -> Iterator[None]:
     """Say how to continue if the user, the system or a full disk ends the training early."""
+    from deeprc import ranks
+
     try:
         yield
-    except (KeyboardInterrupt, SystemExit, WriteError):
+    except (KeyboardInterrupt, SystemExit, WriteError, ranks.LostRank):
         if several:
             click.echo("\nInterrupted. The same command continues.", err=True)
-        elif (Path(folder) / "config.yaml").exists():
+        elif ranks.is_main() and (Path(folder) / "config.yaml").exists():
             click.echo(f"\nInterrupted. Continue with: deeprc train --resume {folder}", err=True)
         raise
+
+
+def _among_ranks(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command join the processes that torchrun started. Only the first of them that fails says why."""
+
+    @wraps(command)
+    def run(*arguments: Any, **options: Any) -> None:
+        from deeprc import ranks
+
+        with ranks.joined():
+            try:
+                command(*arguments, **options)
+            except (InputError, OSError, MemoryError) as error:
+                if not ranks.may_report():
+                    raise SystemExit(2) from error
+                raise
+
+    return run
 
 
 def _read_fold(_: click.Context, parameter: click.Parameter, text: str | None) -> Fold | None:
@@ -125,6 +146,7 @@ class _Command(click.Command):
 )
 @scheduler_option
 @click.pass_context
+@_among_ranks
 def train(
     ctx: click.Context,
     container: str | None,
@@ -156,14 +178,11 @@ def train(
       deeprc train cohort.h5 --target 'CMV=+' --group-by subject_id --output runs/cmv
       deeprc train cohort.h5 --target 'CMV=+' --fold all --output runs/cmv-folds --scheduler tcp://host:8786
     """
+    from deeprc import ranks
     from deeprc.config import load_config
-    from deeprc.documents import read_json
-    from deeprc.evaluation.caution import read_cautions
-    from deeprc.evaluation.stored_tables import read_clones, read_seeds
     from deeprc.runs.experiment import resume_run, train_run
     from deeprc.runs.run import read_settings
     from deeprc.runs.several import name_splits, train_runs
-    from deeprc.training.enrichment import LEVEL
 
     if resume is not None:
         given = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
@@ -171,9 +190,10 @@ def train(
             raise InputError(
                 "--resume continues a run as it was started; it takes a CONTAINER that has moved and --logger, no more"
             )
-        n_updates = read_settings(Path(resume)).config.training.n_updates
+        n_updates = ranks.compute_once(lambda: read_settings(Path(resume))).config.training.n_updates
+        progress = evaluation_lines(n_updates) if ranks.is_main() else None
         with _say_how_to_resume(resume):
-            run = resume_run(resume, cohort=container, logger=logger, progress=evaluation_lines(n_updates))
+            run = resume_run(resume, cohort=container, logger=logger, progress=progress)
     else:
         if container is None or output is None:
             raise InputError("expected a CONTAINER and --output FOLDER (or --resume RUN)")
@@ -187,9 +207,11 @@ def train(
             "seed": seed,
             "device": device,
             "logger": logger,
-            "progress": evaluation_lines(settings.training.n_updates),
+            "progress": evaluation_lines(settings.training.n_updates) if ranks.is_main() else None,
         }
         if len(splits) > 1:
+            if ranks.count() > 1:
+                raise InputError("--fold all and --validation-fold all: train one split at a time under torchrun")
             with _say_how_to_resume(output, several=True):
                 runs = train_runs(container, output, splits, scheduler=scheduler, **common)
             _show_several(runs)
@@ -198,18 +220,29 @@ def train(
             raise InputError("--scheduler trains several runs at a time: give --fold all or --validation-fold all")
         with _say_how_to_resume(output):
             run = train_run(container, output, split=splits[""], **common)
-    seeds = read_seeds(run.path / "seeds.tsv")
+    if ranks.is_main():
+        _show_results(run.path)
+
+
+def _show_results(run: Path) -> None:
+    """Show what a run has found, and what to know before it is believed."""
+    from deeprc.documents import read_json
+    from deeprc.evaluation.caution import read_cautions
+    from deeprc.evaluation.stored_tables import read_clones, read_seeds
+    from deeprc.training.enrichment import LEVEL
+
+    seeds = read_seeds(run / "seeds.tsv")
     if len(seeds):
         doubtful = " (doubtful, confirmed by the validation fold)"
         names = [name + doubtful * (p > LEVEL) for name, p in zip(seeds["motif"], seeds["p_value"], strict=True)]
         click.echo(f"kernels that started from motifs of the training fold: {', '.join(names)}")
-    n_clones = len(read_clones(run.path / "clones.tsv"))
+    n_clones = len(read_clones(run / "clones.tsv"))
     if n_clones:
-        click.echo(f"clones that the network remembers: {n_clones:,}, see {run.path / 'clones.tsv'}")
-    click.echo(metrics_lines(read_json(run.path / "metrics.json")))
-    for line in caution_lines(read_cautions(run.path)):
+        click.echo(f"clones that the network remembers: {n_clones:,}, see {run / 'clones.tsv'}")
+    click.echo(metrics_lines(read_json(run / "metrics.json")))
+    for line in caution_lines(read_cautions(run)):
         click.echo(line)
-    click.echo(f"Wrote {run.path}")
+    click.echo(f"Wrote {run}")
 
 
 def _show_several(runs: Sequence[Path]) -> None:

@@ -124,8 +124,8 @@ def measure_design_effect(labels: Sequence[Integers], scores: Sequence[Floats], 
     """Return by how much donors with several repertoires increase the variance of an AUC, at least 1.
 
     This is Obuchowski's variance for clustered data (Biometrics 1997, 53:567-578) divided by DeLong's, both from the
-    repertoires of all folds together. It is at most the largest number of repertoires of one donor; it is this number
-    if neither variance can be measured because the classes are separated perfectly.
+    repertoires of all folds together. It is at most the largest number of repertoires that one donor has in one class;
+    it is this number if neither variance can be measured because the classes are separated perfectly.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def measure_design_effect(labels: Sequence[Integers], scores: Sequence[Floats], 
     """
     _, influence = auc_influences(labels, scores)
     positive, (_, donor) = np.concatenate(labels) == 1, np.unique(np.concatenate(donors), return_inverse=True)
-    largest = int(np.bincount(donor).max())
+    largest = int(np.bincount(2 * donor + positive).max())
     alone = donors_variance(influence, positive, np.arange(len(donor)))
     if largest == 1 or alone < _ROUNDING:
         return float(largest)

@@ -67,6 +67,12 @@ class RepertoireBatch:
         genes = None if self.genes is None else self.genes[rows]
         return RepertoireBatch(self.sequences.take(rows), offsets, genes, self.reading_scores)
 
+    def take_repertoires(self, some: slice) -> RepertoireBatch:
+        """Return some of the repertoires, which follow each other."""
+        offsets = self.offsets[some.start : some.stop + 1]
+        part = self.take(slice(int(offsets[0]), int(offsets[-1])), offsets - offsets[0])
+        return part if part.reading_scores is None else replace(part, reading_scores=part.reading_scores[some])
+
     def chunks(self, size: int) -> Iterator[RepertoireBatch]:
         """Yield the sequences `size` at a time, each part as if it were one repertoire."""
         n_sequences = self.sequences.n_sequences

@@ -12,6 +12,7 @@ D numbers. Readings of the whole repertoire, if the network has any, add to the 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -29,6 +30,7 @@ from deeprc.nn.readings import Reading, Readings
 from deeprc.nn.sampling import top_rows
 from deeprc.nn.sequences import SequenceBatch
 from deeprc.nn.unattended import UnattendedSequences, summarise_unattended
+from deeprc.ranks import mean_rows
 
 __all__ = ["DeepRC", "Unattended", "chunk_size"]
 
@@ -69,7 +71,10 @@ class RunningStandardisation(nn.Module):
         self.updates.fill_(self.memory)
 
     def forward(self, representation: Tensor) -> Tensor:
-        """Standardise a representation (B, n_features); in training mode, this batch first updates the moments."""
+        """Standardise a representation (B, n_features); in training mode, the batch first updates the moments.
+
+        Where several processes share a batch, the moments are those of the whole batch.
+        """
         if self.training:
             self._update_moments(representation.detach())
         return (representation - self.mean) * self.scale
@@ -83,8 +88,8 @@ class RunningStandardisation(nn.Module):
         self.updates.add_(1)
         share = 1.0 / self.updates.clamp(max=self.memory)
         before = self.mean.clone()
-        self.mean.lerp_(representation.mean(dim=0), share)
-        spread = ((representation - before) * (representation - self.mean)).mean(dim=0)
+        self.mean.lerp_(mean_rows(representation), share)
+        spread = mean_rows((representation - before) * (representation - self.mean))
         self.variance.lerp_(spread, share).clamp_(min=0)  # below it by rounding where a feature is constant
 
 
@@ -252,7 +257,7 @@ class DeepRC(nn.Module):
         top_number: int | None = None,
         unattended: Unattended = "dropped",
         logit_noise: float = 0.0,
-        generator: torch.Generator | None = None,
+        generators: Sequence[torch.Generator] = (),
     ) -> Tensor:
         """Return the outputs of every repertoire before their activation, (B, T).
 
@@ -269,16 +274,15 @@ class DeepRC(nn.Module):
             memory.
         logit_noise
             Standard deviation of normal noise added to the attention logits, a regulariser.
-        generator
-            Source of the noise; on the batch's device.
+        generators
+            Source of each repertoire's noise; on the batch's device.
         """
         constant = None
         if top_fraction < 1 or top_number is not None:
             batch, constant = self._reduce(batch, top_fraction, top_number, unattended)
         values, logits = self.attend(batch)
         if logit_noise:
-            noise = torch.randn(logits.shape, generator=generator, device=logits.device)
-            logits = logits + logit_noise * noise
+            logits = logits + logit_noise * _draw_noise(logits, batch.offsets, generators)
         pooled = segment_attention(logits, values, batch.offsets)  # (B, H, S)
         if constant is not None:
             pooled = constant.add_to(pooled, logits, batch.offsets)
@@ -316,6 +320,14 @@ class DeepRC(nn.Module):
 def chunk_size(device: torch.device) -> int:
     """Return how many sequences to score at a time."""
     return 65_536 if device.type == "cpu" else 131_072
+
+
+def _draw_noise(logits: Tensor, offsets: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
+    """Return normal noise for the logits, (N, H), of repertoires with these offsets; of each from its own generator."""
+    noise = torch.zeros_like(logits)
+    for generator, (first, last) in zip(generators, pairwise(offsets.tolist()), strict=True):
+        noise[first:last].normal_(generator=generator)
+    return noise
 
 
 def _lecun_linear(in_features: int, out_features: int) -> nn.Linear:

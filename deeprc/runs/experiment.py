@@ -10,6 +10,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
+from deeprc import ranks
 from deeprc.checks.of_run import CHECKS_FILE, RunChecks, check_for_training
 from deeprc.config import Config, TrainingConfig, load_config
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
@@ -29,6 +31,7 @@ from deeprc.evaluation.cohort_cautions import part_of_split, subject_cautions
 from deeprc.evaluation.splits import SPLITS, Split, SplitOptions, donor_codes, make_split
 from deeprc.files import check_new_folder, name_write_errors, temporary_folder, write_text
 from deeprc.locks import is_same_file, take_lock
+from deeprc.nn.contributions import OutputParts
 from deeprc.outputs import output_names, output_slices
 from deeprc.progress import track
 from deeprc.runs.assess import assess_outputs
@@ -101,8 +104,7 @@ def train_run(
         If anything the user gave cannot be used; nothing is written then.
     """
     folder = Path(output)
-    begun = folder.is_dir() and (folder / "config.yaml").exists()
-    check_new_folder(folder, hint="continue it with `resume_run`, or " if begun else "")
+    ranks.compute_once(lambda: _check_output(folder))
     check_logger(logger)
     where = resolve_device(device)
     dataset = open_dataset(cohort)
@@ -130,10 +132,21 @@ def train_run(
         config=config,
     )
     _trainer(settings, dataset, made, where, None)  # fails here, before anything is written
-    checks = check_for_training(dataset, tasks, options.group_by)
-    checks.log(_logger)
-    _start_folder(folder, settings, dataset, made, where, checks)
+    ranks.compute_once(lambda: _begin(folder, settings, dataset, made, where))
     return _train(folder, settings, dataset, made, where, logger, progress)
+
+
+def _check_output(folder: Path) -> None:
+    """Raise InputError if a folder cannot become a run directory."""
+    begun = folder.is_dir() and (folder / "config.yaml").exists()
+    check_new_folder(folder, hint="continue it with `resume_run`, or " if begun else "")
+
+
+def _begin(folder: Path, settings: RunSettings, dataset: RepertoireDataset, split: Split, device: torch.device) -> None:
+    """Check the cohort, show what was found, and make the run directory."""
+    checks = check_for_training(dataset, settings.tasks, settings.group_by)
+    checks.log(_logger)
+    _start_folder(folder, settings, dataset, split, device, checks)
 
 
 def _warn_of_hidden_singletons(config: Config, dataset: RepertoireDataset) -> None:
@@ -199,11 +212,8 @@ def resume_run(
     """
     check_logger(logger)
     folder = Path(path)
-    settings = read_settings(folder)
-    if (folder / "metrics.json").exists():
-        raise InputError(f"{folder}: training has ended; there is nothing to resume")
+    settings, ids = ranks.compute_once(lambda: _read_begun(folder))
     dataset = open_dataset(cohort or settings.cohort)
-    ids, _ = read_splits(folder)
     position = {str(repertoire_id): i for i, repertoire_id in enumerate(dataset.repertoire_ids)}
     missing = [i for split in SPLITS for i in ids[split] if i not in position]
     if missing:
@@ -212,6 +222,14 @@ def resume_run(
         raise InputError(f"{dataset.container.path}: its repertoires or labels are not those that {folder} began with")
     split = Split(**{split: np.array([position[i] for i in ids[split]], np.int64) for split in SPLITS})
     return _train(folder, settings, dataset, split, resolve_device(settings.device), logger, progress)
+
+
+def _read_begun(folder: Path) -> tuple[RunSettings, dict[str, list[str]]]:
+    """Return the settings of a run that has not ended, and the ids of each part of its split."""
+    settings = read_settings(folder)
+    if (folder / "metrics.json").exists():
+        raise InputError(f"{folder}: training has ended; there is nothing to resume")
+    return settings, read_splits(folder)[0]
 
 
 def _fingerprint(dataset: RepertoireDataset, tasks: Sequence[Task], config: Config) -> str:
@@ -259,17 +277,21 @@ def _train(
 ) -> Run:
     with _locked(folder) as checkpoint:
         trainer = _trainer(settings, dataset, split, device, checkpoint / "last.safetensors")
-        _fit(trainer, folder, settings, logger, progress)
-        run = load_run(folder, device=str(device))
-        rows = np.sort(np.concatenate([split.train, split.validation, split.test]))
-        _write_results(run, dataset[rows])
-    shutil.rmtree(checkpoint, ignore_errors=True)
-    return run
+        model = _fit(trainer, folder, settings, logger, progress)
+        scored = dataset[np.sort(np.concatenate([split.train, split.validation, split.test]))]
+        found = model.output_parts(scored)
+        ranks.compute_once(lambda: _write_results(load_run(folder, device=str(device)), scored, found))
+        splits, digests = ranks.compute_once(lambda: read_splits(folder))
+    if ranks.is_main():
+        shutil.rmtree(checkpoint, ignore_errors=True)
+    return Run(folder, settings, splits, digests, replace(model, name=str(folder)))
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[Path]:
-    """Give a run's folder of checkpoints, made if need be, while no other process trains the run.
+    """Give a run's folder of checkpoints, made if need be, while no other training of the run is under way.
+
+    Rank 0 makes and locks it.
 
     Raises
     ------
@@ -277,6 +299,9 @@ def _locked(folder: Path) -> Iterator[Path]:
         If another process trains it, or has ended its training meanwhile.
     """
     checkpoint = folder / "checkpoint"
+    if not ranks.is_main():
+        yield checkpoint
+        return
     with name_write_errors(checkpoint):
         checkpoint.mkdir(exist_ok=True)
         lock = (checkpoint / "lock").open("ab")
@@ -289,17 +314,18 @@ def _locked(folder: Path) -> Iterator[Path]:
         yield checkpoint
 
 
-def _fit(trainer: Trainer, folder: Path, settings: RunSettings, logger: str | None, progress: Progress | None) -> None:
-    """Train, and write what is known of the training while it goes on and at its end."""
+def _fit(
+    trainer: Trainer, folder: Path, settings: RunSettings, logger: str | None, progress: Progress | None
+) -> TrainedModel:
+    """Train and return the model; write what is known of the training while it goes on and at its end."""
     trainer.start()
-    write_text(folder / "seeds.tsv", seeds_table(trainer.start_motifs, settings.tasks).to_csv(sep="\t", index=False))
-    remembered = clones_table(TrainedModel(settings.tasks, trainer.network, settings.config))
-    write_text(folder / "clones.tsv", remembered.to_csv(sep="\t", index=False))
-    with open_logger(logger, folder, update=trainer.state.update) as log:
+    _write_table(folder / "seeds.tsv", seeds_table(trainer.start_motifs, settings.tasks))
+    _write_table(folder / "clones.tsv", clones_table(TrainedModel(settings.tasks, trainer.network, settings.config)))
+    with open_logger(logger if ranks.is_main() else None, folder, update=trainer.state.update) as log:
 
         def report(state: TrainingState, loss: Tensor) -> None:
             if state.history and state.history[-1]["update"] == state.update:
-                write_text(folder / "history.tsv", pd.DataFrame(state.history).to_csv(sep="\t", index=False))
+                _write_table(folder / "history.tsv", pd.DataFrame(state.history))
                 if log is not None:
                     scalars = {name: value for name, value in state.history[-1].items() if "update" not in name}
                     log.log(state.update, scalars, attention_histograms(*trainer.validation_attention()))
@@ -308,9 +334,16 @@ def _fit(trainer: Trainer, folder: Path, settings: RunSettings, logger: str | No
 
         state = trainer.fit(report)
     _logger.info("%s", describe_end(state, settings.config.training))
-    write_text(folder / "history.tsv", pd.DataFrame(state.history).to_csv(sep="\t", index=False))
+    _write_table(folder / "history.tsv", pd.DataFrame(state.history))
     trained = calibrate_model(TrainedModel(settings.tasks, trainer.network, settings.config), trainer.validation)
-    trained.save(folder / "model.safetensors", update=state.best_update)
+    ranks.compute_once(lambda: trained.save(folder / "model.safetensors", update=state.best_update))
+    return trained
+
+
+def _write_table(path: Path, table: pd.DataFrame) -> None:
+    """Write a table on rank 0."""
+    if ranks.is_main():
+        write_text(path, table.to_csv(sep="\t", index=False))
 
 
 def describe_end(state: TrainingState, settings: TrainingConfig) -> str:
@@ -335,8 +368,8 @@ def seeds_table(seeds: Sequence[EnrichedMotif], tasks: Sequence[Task]) -> pd.Dat
     return pd.DataFrame(rows, columns=["kernel", "motif", "output", "correlation", "p_value"])
 
 
-def _write_results(run: Run, dataset: RepertoireDataset) -> None:
-    found = assess_outputs(run, dataset, run.model.output_parts(dataset))
+def _write_results(run: Run, dataset: RepertoireDataset, outputs: OutputParts) -> None:
+    found = assess_outputs(run, dataset, outputs)
     save_predictions(run.path / "predictions.tsv", found.performance.predictions)
     write_cautions(run.path, found.cautions)
     write_text(run.path / "metrics.json", json.dumps(found.metrics, indent=1) + "\n")

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deeprc import ranks
 from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import abbreviate, validate
@@ -31,10 +32,10 @@ from deeprc.nn.readings import ReadingScores
 from deeprc.progress import open_step
 from deeprc.readings.fit import attach_described_readings, describe_readings
 from deeprc.tasks import Task, labels
+from deeprc.training.building import build_network
 from deeprc.training.calibration import describe_calibration, mean_calibration, with_calibration
 from deeprc.training.checkpoint import load_tensors, save_tensors
 from deeprc.training.hidden_counts import warn_of_hidden
-from deeprc.training.trainer import build_network
 
 __all__ = ["Ensemble", "Model", "TrainedModel", "describe_network", "load_weights", "rebuild_network"]
 
@@ -103,15 +104,19 @@ class Model(ABC):
         return torch.from_numpy(self.output_parts(dataset).outputs)
 
     def output_parts(self, dataset: RepertoireDataset) -> OutputParts:
-        """Return what `outputs` returns, with what of it comes through each reading."""
-        streams = [member.iterate_parts(dataset) for member in self.members]
+        """Return what `outputs` returns, with what of it comes through each reading.
+
+        The ranks (`deeprc.ranks`) share the repertoires, and all get the outputs of all.
+        """
+        own = dataset[ranks.share_by_size(dataset.n_sequences)]
+        streams = [member.iterate_parts(own) for member in self.members]
         scales, shifts = (part.astype(np.float32) for part in self.units)
         rows = []
-        with open_step("outputs of repertoires", len(dataset)) as step:
-            for own in zip(*streams, strict=True):
-                rows.append(combine_parts(own, scales, shifts))
+        with open_step("outputs of repertoires", len(own)) as step:
+            for parts in zip(*streams, strict=True):
+                rows.append(combine_parts(parts, scales, shifts))
                 step.advance()
-        return OutputParts.stack(rows, self.n_outputs)
+        return OutputParts.stack(ranks.gather(rows), self.n_outputs)
 
     def score_sequences(self, dataset: RepertoireDataset, position: int) -> SequenceScores:
         """Return attention and contributions of the sequences of `dataset[position]`.

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from deeprc import ranks
 from deeprc.config import Config
 from deeprc.nn.batch import Collator
 from deeprc.nn.inference import Inference
@@ -183,9 +184,10 @@ def _fit_output(
     and gains; all other weights are 0.
     """
     filled = np.flatnonzero(collator.dataset.n_sequences > 0)  # an empty repertoire tells nothing
-    averages = Inference(network, collator, top_fraction).pooled(filled.tolist())
-    pooled = track(averages, "start of the network", len(filled))
-    representation = torch.stack([mean for mean, _ in pooled]).flatten(start_dim=1)  # (B, H, S) -> (B, H * S) float64
+    own = filled[ranks.share_by_size(collator.dataset.n_sequences[filled])]
+    averages = track(Inference(network, collator, top_fraction).pooled(own.tolist()), "start of the network", len(own))
+    pooled = ranks.gather([mean for mean, _ in averages])
+    representation = torch.stack(pooled).flatten(start_dim=1)  # (B, H, S) -> (B, H * S) float64
     moments = RunningStandardisation(representation.shape[1]).double()
     moments.start(representation)
     standardisation = network.output_network[0]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from deeprc import ranks
 from deeprc.config import NetworkConfig
 from deeprc.estimators import canonical_order
 from deeprc.nn.network import DeepRC
@@ -39,7 +40,8 @@ def learn_readings(network: DeepRC, config: NetworkConfig, tasks: Sequence[Task]
     """
     cohort = Fold.join(folds)
     ordered = cohort.take(canonical_order(cohort.dataset, cohort.labels))
-    fitted = fit_readings(config, TrainingCohort(**vars(ordered), tasks=tasks))
+    training = TrainingCohort(**vars(ordered), tasks=tasks)
+    fitted = ranks.compute_once(lambda: fit_readings(config, training))
     logger.info("%s", describe_fits(fitted, config, tasks))
     if not fitted:
         return

@@ -2,7 +2,8 @@
 
 `Step` is the update: forward, backward, optimiser. On CUDA with the sequences on the device, `CapturedStep` records
 sampling and update in a CUDA graph once and replays it; elsewhere on CUDA, `Prefetcher` makes the next batch while the
-device works on this one. Letters: B repertoires of an update.
+device works on this one. Several ranks (`deeprc.ranks`) make an update together: each draws its share of the
+repertoires, and their gradients are summed. Letters: B repertoires of an update.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deeprc import ranks
 from deeprc.config import TrainingConfig
 from deeprc.nn.batch import Collator, RepertoireBatch
 from deeprc.nn.network import DeepRC
-from deeprc.outputs import multitask_loss
+from deeprc.outputs import count_known, multitask_loss
 from deeprc.tasks import Task
 from deeprc.training.averaging import AveragedNetwork
 
@@ -55,22 +57,35 @@ class Step:
         )
         self.average = AveragedNetwork(network, settings.weight_average)
 
-    def __call__(self, batch: RepertoireBatch, targets: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Make one update and return its loss; targets are (B, number of tasks), the generator makes the noise."""
+    def __call__(self, batch: RepertoireBatch, targets: Tensor, generators: Sequence[torch.Generator] = ()) -> Tensor:
+        """Make one update and return its loss.
+
+        Parameters
+        ----------
+        batch
+            The repertoires that are this rank's, see `deeprc.ranks`.
+        targets
+            Labels of the repertoires of all ranks, (B, number of tasks).
+        generators
+            Source of the noise of each repertoire of the batch.
+        """
         outputs = self.network(
             batch,
             top_fraction=self.settings.top_fraction,
             top_number=self.settings.top_number,
             unattended=self.settings.unattended,
             logit_noise=self.settings.logit_noise,
-            generator=generator,
+            generators=generators,
         )
-        loss = multitask_loss(outputs, targets, self.tasks)
+        loss = multitask_loss(outputs, targets[ranks.share(len(targets))], self.tasks, n_known=count_known(targets))
         self.optimizer.zero_grad()
-        (loss + self._penalty()).backward()
+        (loss + self._penalty() / ranks.count()).backward()  # the ranks' gradients are summed, so each adds its part
+        loss = loss.detach()
+        gradients = [weight.grad for weight in self.network.parameters() if weight.grad is not None]
+        ranks.sum_tensors([*gradients, loss])
         self.optimizer.step()
         self.average.update()
-        return loss.detach()
+        return loss
 
     def _penalty(self) -> Tensor:
         penalty = torch.zeros((), device=self.network.pooling.queries.device)

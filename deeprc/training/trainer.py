@@ -19,9 +19,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deeprc import ranks
 from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.device import resolve_precision
 from deeprc.errors import InputError
 from deeprc.files import name_write_errors
 from deeprc.nn.batch import Collator, RepertoireBatch, cache_device
@@ -36,8 +36,10 @@ from deeprc.progress import open_step
 from deeprc.readings.fit import attach_described_readings, describe_readings
 from deeprc.tasks import Task
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
+from deeprc.training.building import build_network
 from deeprc.training.checkpoint import load_tensors, optimizer_tensors, restore_optimizer, save_tensors
 from deeprc.training.confirmation import confirm_motifs
+from deeprc.training.draws import Draws, Purpose, make_generator
 from deeprc.training.enrichment import LEVEL, EnrichedMotif
 from deeprc.training.fold import Fold
 from deeprc.training.motif_start import describe_start, find_start_motifs, start_network
@@ -45,50 +47,14 @@ from deeprc.training.reading_start import learn_readings
 from deeprc.training.state import TrainingState, parse_state
 from deeprc.training.step import CapturedStep, Prefetcher, Step
 
-__all__ = ["MAX_WEIGHTS", "SAVE_SECONDS", "Trainer", "build_network"]
+__all__ = ["SAVE_SECONDS", "Trainer"]
 
 logger = logging.getLogger(__name__)
 
 SAVE_SECONDS = 60.0
 """Seconds after which a checkpoint is written between two evaluations; at each evaluation one is written."""
 
-MAX_WEIGHTS = 500_000_000
-"""Largest number of weights of a network; training keeps about six numbers of 32 bits for each."""
-
 _UPDATES_AHEAD = 2  # whose sequences are read from the disk, if they are not in memory
-
-# streams of randomness derived from one seed
-_EPOCHS, _SAMPLES, _NOISE, _START, _VALIDATION, _AUGMENTATION, _MOTIFS = range(7)
-
-
-def build_network(
-    config: Config, tasks: Sequence[Task], *, seed: int, device: torch.device, genes: GeneNames | None = None
-) -> DeepRC:
-    """Return a new network for these tasks, with random weights that follow from the seed and without readings.
-
-    On the device `meta` the network has shapes without numbers. `genes` are those that the network knows; they are
-    needed where `gene_units` is not 0.
-
-    Raises
-    ------
-    InputError
-        If the network would have more than `MAX_WEIGHTS` weights.
-    """
-    shape = dict(vars(config.network))
-    for name in ("abundance", "composition", "clones"):
-        shape.pop(name)
-    shape["precision"] = resolve_precision(config.network.precision, device)
-    form = partial(DeepRC, n_outputs=sum(task.n_outputs for task in tasks), gene_names=genes, **shape)
-    with torch.device("meta"):
-        n_weights = sum(parameter.numel() for parameter in form().parameters())
-        if n_weights > MAX_WEIGHTS:
-            raise InputError(f"the network would have {n_weights:,} weights; expected at most {MAX_WEIGHTS:,}")
-    if device.type == "meta":
-        with device:
-            return form()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(_generator(seed, _START).integers(2**62)))
-        return form().to(device)
 
 
 class Trainer:
@@ -132,6 +98,7 @@ class Trainer:
         self.train, self.validation = train.ordered(), validation.ordered()
         self._check()
         self.monitor, self.checkpoint = monitor, checkpoint
+        self.draws = Draws(seed, len(self.train.labels), config.training.batch_size)
         genes = GeneNames.of(self.train.dataset) if config.network.gene_units else None
         self.network = build_network(config, tasks, seed=seed, device=device, genes=genes)
         self.step = Step(self.network, tasks, config.training)
@@ -141,7 +108,7 @@ class Trainer:
         self._validation_rows = self._draw_validation_rows()
         self._losses: list[Tensor] = []
         self._saved = time.monotonic()
-        if checkpoint is not None and checkpoint.exists():
+        if checkpoint is not None and ranks.compute_once(checkpoint.exists):
             self._restore(checkpoint)
 
     def _make_collator(self, dataset: RepertoireDataset) -> Collator:
@@ -160,6 +127,11 @@ class Trainer:
             raise InputError("no training repertoire has a label")
         if len(self.validation.labels) == 0:
             raise InputError("no validation repertoire has a label; early stopping needs some")
+        if self.config.training.batch_size < ranks.count():
+            raise InputError(
+                f"batch_size={self.config.training.batch_size}: expected at least {ranks.count()}, because each process"
+                " takes a share of the repertoires of an update"
+            )
         if self.config.training.shuffle_negatives and self.tasks[0].kind != "binary":
             raise InputError("shuffle_negatives: expected a binary first target")
 
@@ -167,7 +139,7 @@ class Trainer:
         """Choose the sequences that every evaluation of the validation fold reads, (n,) rows of each repertoire."""
         sizes = torch.from_numpy(self.validation.dataset.n_sequences)
         max_rows = self.config.training.validation_sequences or int(self.validation.dataset.n_sequences.max(initial=0))
-        keys = torch.from_numpy(_generator(self.seed, _VALIDATION).integers(2**63, size=len(sizes)))
+        keys = torch.from_numpy(make_generator(self.seed, Purpose.VALIDATION).integers(2**63, size=len(sizes)))
         rows, _, offsets = draw_rows(sizes, max_rows, keys)
         return np.split(rows.numpy(), offsets[1:-1].numpy())
 
@@ -230,9 +202,14 @@ class Trainer:
         learn_readings(self.network, self.config.network, self.tasks, folds)
         self._make_ready()
         may_start = self.network.embedding.starts_from_motifs and self.config.network.abundance == "none"
-        motifs = self._find_motifs() if self.config.training.seeded_start > 0 and may_start else []
+        motifs: list[EnrichedMotif] = []
+        if self.config.training.seeded_start > 0 and may_start:
+            motifs = ranks.compute_once(self._find_motifs)
+            logger.info("%s", describe_start(motifs, self.train, self.config.network.n_kernels))
+        self.state.seeds = [asdict(motif) for motif in motifs]
         fraction = self.config.training.averaged_fraction
         start_network(self.network, motifs, self._batches, self.train.labels, self.tasks, top_fraction=fraction)
+        ranks.spread_tensors(list(self.network.state_dict().values()))
         self.step.average.restart()
         self._best = _copied(self.network)
         self.state.started = True
@@ -248,7 +225,7 @@ class Trainer:
         self._held_out.readings = ReadingScores(self.network.readings, self.validation.dataset)
 
     def _find_motifs(self) -> list[EnrichedMotif]:
-        seed = int(_generator(self.seed, _MOTIFS).integers(2**62))
+        seed = int(make_generator(self.seed, Purpose.MOTIFS).integers(2**62))
         motifs = find_start_motifs(self.config, self.tasks, self.train, seed=seed)
         if any(motif.p_value > LEVEL for motif in motifs):
             found, motifs = motifs, confirm_motifs(motifs, self.validation, self.tasks, seed=seed)
@@ -256,8 +233,6 @@ class Trainer:
             if refused:
                 names = ", ".join(motif.pattern for motif in refused)
                 logger.info("not used, since doubtful and not confirmed by the validation repertoires: %s", names)
-        self.state.seeds = [asdict(motif) for motif in motifs]
-        logger.info("%s", describe_start(motifs, self.train, self.config.network.n_kernels))
         return motifs
 
     def _evaluate_if_due(self, seconds: float) -> None:
@@ -286,55 +261,59 @@ class Trainer:
         """
         if capture and self._is_capturable():
             step = CapturedStep(self.step, self._batches, self.train.labels, self.config.training.batch_size)
-            return lambda update: step(self._positions(update), self._keys(update))
+            return lambda update: step(self.draws.positions(update), self.draws.keys(update))
         return partial(self._update, Prefetcher(self.sample, self.device))
 
     def _is_capturable(self) -> bool:
-        if self._batches.device.type != "cuda" or self.config.training.logit_noise:
-            return False
+        if self._batches.device.type != "cuda" or self.config.training.logit_noise or ranks.are_joined():
+            return False  # nobody has tried to record how ranks exchange numbers
         return self.network.embedding.has_fixed_work and has_compiled_form("cuda")
 
     def _update(self, batches: Prefetcher, update: int) -> Tensor:
         batch = batches(update)
-        targets = torch.from_numpy(self.train.labels[self._positions(update)]).to(self.device)
-        noise = torch.Generator(self.device).manual_seed(int(_generator(self.seed, _NOISE, update).integers(2**62)))
+        targets = torch.from_numpy(self.train.labels[self.draws.positions(update)]).to(self.device)
+        own = ranks.share(len(targets))
+        noise = self.draws.noise(update, self.device)[own] if self.config.training.logit_noise else ()
         return self.step(batch, targets, noise)
 
-    def _positions(self, update: int) -> NDArray[np.int64]:
-        """Return the indices of an update's training repertoires, (batch_size,): epochs in random order, end to end."""
-        n, size = len(self.train.labels), self.config.training.batch_size
-        at = np.arange(update * size, (update + 1) * size)
-        orders = {int(epoch): _generator(self.seed, _EPOCHS, int(epoch)).permutation(n) for epoch in np.unique(at // n)}
-        return np.array([orders[int(i // n)][i % n] for i in at], np.int64)
-
-    def _keys(self, update: int) -> NDArray[np.int64]:
-        """Return the keys from which an update draws its sequences, (batch_size,)."""
-        return _generator(self.seed, _SAMPLES, update).integers(2**63, size=self.config.training.batch_size)
-
     def sample(self, update: int) -> RepertoireBatch:
-        """Return the batch of an update, given its index, on the device from which sequences are read."""
+        """Return this rank's share of the batch of an update, on the device from which sequences are read.
+
+        What changes a batch may exchange sequences between its repertoires, so then every rank draws all of them.
+        """
         settings, collator = self.config.training, self._batches
-        positions = self._positions(update)
-        at, keys = (torch.from_numpy(values).to(collator.device) for values in (positions, self._keys(update)))
-        collator.expect(self._positions(update + _UPDATES_AHEAD))
-        batch = collator.draw(at, settings.n_sequences or int(collator.dataset.n_sequences.max()), keys)
-        rng = _generator(self.seed, _AUGMENTATION, update)
+        positions, keys = self.draws.positions(update), self.draws.keys(update)
+        own = ranks.share(len(positions))
+        drawn = slice(None) if self._changes_batches else own
+        at, own_keys = (torch.from_numpy(values[drawn]).to(collator.device) for values in (positions, keys))
+        collator.expect(self.draws.positions(update + _UPDATES_AHEAD)[drawn])
+        batch = collator.draw(at, settings.n_sequences or int(collator.dataset.n_sequences.max()), own_keys)
+        rng = make_generator(self.seed, Purpose.AUGMENTATION, update)
         if settings.shuffle_negatives:
             batch = shuffle_negatives(batch, self.train.labels[positions, 0] == 0, rng)
         if settings.residue_permutation:
             batch = permute_residues(batch, settings.residue_permutation, rng)
-        return batch
+        return batch.take_repertoires(own) if self._changes_batches else batch
 
     def validate(self) -> tuple[float, dict[str, float]]:
-        """Return the loss of the averaged weights on the validation repertoires, and the monitor's numbers."""
+        """Return the loss of the averaged weights on the validation repertoires, and the monitor's numbers.
+
+        The ranks share the repertoires. Rank 0 computes the numbers, by which all ranks stop at the same update.
+        """
         network = self.step.average.network.eval()
         inference = Inference(network, self._held_out, self.config.training.averaged_fraction)
-        outputs = inference.outputs(rows=self._validation_rows)
-        targets = torch.from_numpy(self.validation.labels).to(outputs.device)
-        loss = float(multitask_loss(outputs, targets, self.tasks))
+        own = ranks.share(len(self.validation.labels))
+        positions = range(own.start, own.stop)
+        outputs = ranks.gather([*inference.iterate_outputs(positions, rows=self._validation_rows)])
+        return ranks.compute_once(partial(self._judge, outputs))
+
+    def _judge(self, outputs: Sequence[Tensor]) -> tuple[float, dict[str, float]]:
+        """Return the loss and the monitor's numbers of the validation repertoires' outputs, (T,) each."""
+        found, targets = torch.stack([*outputs]), torch.from_numpy(self.validation.labels)
+        loss = float(multitask_loss(found, targets, self.tasks))
         if not np.isfinite(loss):
             raise InputError(f"the loss is {loss} after {self.state.update} updates; try a lower learning_rate")
-        return loss, {} if self.monitor is None else self.monitor(outputs, targets)
+        return loss, {} if self.monitor is None else self.monitor(found, targets)
 
     def validation_attention(self) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
         """Return the attention logits and attention weights of the validation sequences, (n, H) each.
@@ -363,7 +342,7 @@ class Trainer:
         self.state.history.append({**row, "best_update": self.state.best_update})
 
     def _save(self) -> None:
-        if self.checkpoint is None:
+        if self.checkpoint is None or not ranks.is_main():
             return
         with name_write_errors(self.checkpoint):
             self.checkpoint.parent.mkdir(exist_ok=True)
@@ -376,7 +355,8 @@ class Trainer:
         self._saved = time.monotonic()
 
     def _restore(self, path: Path) -> None:
-        tensors, state = load_tensors(path, partial(self._expected, path))
+        tensors, state = ranks.compute_once(lambda: load_tensors(path, partial(self._expected, path)))
+        self._attach_readings(path, state)
         self.state = parse_state(state, self.network.n_outputs, f"{path}: state")
         parts: dict[str, dict[str, Any]] = {name: {} for name in ("network", "average", "best", "losses", "optimizer")}
         for key, tensor in tensors.items():
@@ -392,13 +372,17 @@ class Trainer:
         restore_optimizer(self.step.optimizer, parts["optimizer"])
         logger.info("continuing after update %d", self.state.update)
 
+    def _attach_readings(self, path: Path, state: dict[str, Any]) -> None:
+        """Give the network the readings that a checkpoint describes."""
+        attach_described_readings(self.network, state.get("readings", {}), f"{path}: state")
+        self._make_ready()
+
     def _expected(self, path: Path, state: dict[str, Any], names: Collection[str]) -> dict[str, Tensor]:
         """Return tensors like those of a checkpoint, and give the network the readings that the checkpoint describes.
 
         An optimiser that has made no update has no state.
         """
-        attach_described_readings(self.network, state.get("readings", {}), f"{path}: state")
-        self._make_ready()
+        self._attach_readings(path, state)
         network = self.network.state_dict()
         expected = {f"{part}.{name}": tensor for part in ("network", "best") for name, tensor in network.items()}
         expected |= {f"average.{name}": tensor for name, tensor in self.step.average.tensors().items()}
@@ -412,7 +396,3 @@ class Trainer:
 
 def _copied(network: DeepRC) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
-
-
-def _generator(*key: int) -> np.random.Generator:
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(key)))

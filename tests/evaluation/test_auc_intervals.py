@@ -111,6 +111,7 @@ def test_design_effect_of_equal_repertoires_is_their_number() -> None:
 def test_design_effect_of_separated_classes_is_the_largest_donor() -> None:
     label, score = np.array([1, 1, 1, 0, 0]), np.array([3.0, 3.0, 3.0, 1.0, 1.0])
     assert measure_design_effect([label], [score], [np.array([4, 4, 4, 7, 7])]) == 3.0
+    assert measure_design_effect([label], [score], [np.array([4, 4, 7, 4, 7])]) == 2.0  # of one class
 
 
 def test_the_names_of_donors_and_the_order_of_repertoires_do_not_matter() -> None:

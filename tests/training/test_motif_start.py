@@ -17,10 +17,11 @@ from deeprc.outputs import multitask_loss
 from deeprc.tasks import Task, TaskKind
 from deeprc.training import motif_start
 from deeprc.training import trainer as trainer_module
+from deeprc.training.building import build_network
 from deeprc.training.enrichment import LEVEL, EnrichedMotif
 from deeprc.training.fold import Fold
 from deeprc.training.motif_start import describe_start, start_network
-from deeprc.training.trainer import Trainer, build_network
+from deeprc.training.trainer import Trainer
 from tests.conftest import Killed, killing, motif, random_sequences, write_cohort
 
 CPU = torch.device("cpu")
@@ -333,7 +334,7 @@ def test_updates_of_whole_repertoires_resume_to_the_same_numbers(
     cohort, path = cohort_factory(40), tmp_path / "checkpoint" / "last.safetensors"
     settings = config(n_sequences=None, top_number=20, unattended="constant", patience=None)
     whole = make(cohort, settings)
-    sizes = whole._batches.dataset.n_sequences[whole._positions(0)]
+    sizes = whole._batches.dataset.n_sequences[whole.draws.positions(0)]
     assert whole.sample(0).offsets.diff().tolist() == sizes.tolist()
     whole.fit()
 

@@ -23,11 +23,12 @@ from deeprc.readings import fit
 from deeprc.readings.cohort import FittedReading, TrainingCohort
 from deeprc.tasks import Task
 from deeprc.training import reading_start
+from deeprc.training.building import build_network
 from deeprc.training.estimator import DeepRCClassifier
 from deeprc.training.fold import Fold
 from deeprc.training.model import TrainedModel
 from deeprc.training.motif_start import start_network
-from deeprc.training.trainer import Trainer, build_network
+from deeprc.training.trainer import Trainer
 from tests.conftest import Killed, killing
 from tests.nn.share_reading import ShareReading
 

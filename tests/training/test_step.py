@@ -17,9 +17,10 @@ from deeprc.nn.readings import ReadingScores
 from deeprc.nn.sampling import _draw_rows_by_tensors, _top_rows_by_tensors
 from deeprc.outputs import multitask_loss
 from deeprc.tasks import Task
+from deeprc.training.building import build_network
 from deeprc.training.fold import Fold
 from deeprc.training.step import CapturedStep, Prefetcher, Step
-from deeprc.training.trainer import Trainer, build_network
+from deeprc.training.trainer import Trainer
 from tests.nn.share_reading import ShareReading
 
 CPU = torch.device("cpu")
@@ -107,7 +108,7 @@ def test_captured_step_equals_the_trainers_updates(cohort: RepertoireDataset) ->
     again.start()
     again.network.train()
     captured = CapturedStep(again.step, again._batches, again.train.labels, TRAINING.batch_size)
-    losses = [float(captured(again._positions(number), again._keys(number))) for number in range(6)]
+    losses = [float(captured(again.draws.positions(number), again.draws.keys(number))) for number in range(6)]
     assert np.mean(losses) == pytest.approx(state.history[0]["train_loss"], rel=1e-6)
     for name, tensor in again.step.average.network.state_dict().items():
         assert torch.equal(tensor, trainer.network.state_dict()[name]), name

@@ -86,7 +86,7 @@ def test_reading_ahead_changes_no_number_and_names_what_is_drawn_next(
     assert without_seconds(ahead.fit()) == history
     for name, tensor in ahead.network.state_dict().items():
         assert torch.equal(tensor, alone.network.state_dict()[name])
-    assert expected == [ahead._positions(update + 2).tolist() for update in range(20)]
+    assert expected == [ahead.draws.positions(update + 2).tolist() for update in range(20)]
 
 
 @pytest.mark.parametrize("options", [{}, {"logit_noise": 0.5, "residue_permutation": 0.1, "shuffle_negatives": True}])
@@ -136,7 +136,7 @@ def test_every_labelled_repertoire_is_seen_once_per_epoch(cohort: RepertoireData
     trainer = Trainer(small(), TASKS, train, validation, seed=0, device=CPU)
     ids = trainer.train.dataset.repertoire_ids
     assert set(ids) == {f"rep.{i}" for i in range(20)} - {"rep.2", "rep.5"}
-    seen = np.concatenate([trainer._positions(i) for i in range(9)])  # 36 places: 2 epochs of 18
+    seen = np.concatenate([trainer.draws.positions(i) for i in range(9)])  # 36 places: 2 epochs of 18
     assert sorted(seen[:18]) == list(range(18))
     assert sorted(seen[18:]) == list(range(18))
     assert seen[:18].tolist() != seen[18:].tolist()

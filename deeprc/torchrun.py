@@ -1,0 +1,60 @@
+"""What `torchrun` tells the processes that it starts, by environment variables. Nothing here imports torch."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from deeprc.errors import InputError
+
+__all__ = ["Launch", "read_launch", "share_cores"]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a process was started, beside others that train the same model.
+
+    Attributes
+    ----------
+    rank, size
+        Number of this process, from 0, among all processes of all machines, and how many they are.
+    local_rank, local_size
+        The same among the processes of this machine.
+    """
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+
+
+def read_launch() -> Launch | None:
+    """Return how this process was started; None if nothing says that there are others.
+
+    Raises
+    ------
+    InputError
+        If a variable is not a number.
+    """
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    if not {*names, "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
+        return None
+    numbers = []
+    for name in names:
+        if not os.environ[name].isdecimal():
+            raise InputError(f"environment variable {name}: expected a number, found {os.environ[name]!r}")
+        numbers.append(int(os.environ[name]))
+    return Launch(*numbers)
+
+
+def share_cores() -> None:
+    """Divide the cores of this machine among its processes, for libraries that are imported later.
+
+    torchrun sets `OMP_NUM_THREADS` to 1 if it is not set. So 1 counts as not set, and any other number is kept.
+    """
+    launch = read_launch()
+    if launch is None or launch.local_size == 1 or os.environ.get("OMP_NUM_THREADS", "1") != "1":
+        return
+    has_affinity = hasattr(os, "sched_getaffinity")
+    n_cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    os.environ["OMP_NUM_THREADS"] = str(max(1, n_cores // launch.local_size))

@@ -1,0 +1,51 @@
+"""A new network, before it learns anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+
+from deeprc.config import Config
+from deeprc.device import resolve_precision
+from deeprc.errors import InputError
+from deeprc.nn.genes import GeneNames
+from deeprc.nn.network import DeepRC
+from deeprc.tasks import Task
+from deeprc.training.draws import Purpose, make_generator
+
+__all__ = ["MAX_WEIGHTS", "build_network"]
+
+MAX_WEIGHTS = 500_000_000
+"""Largest number of weights of a network; training keeps about six numbers of 32 bits for each."""
+
+
+def build_network(
+    config: Config, tasks: Sequence[Task], *, seed: int, device: torch.device, genes: GeneNames | None = None
+) -> DeepRC:
+    """Return a new network for these tasks, with random weights that follow from the seed and without readings.
+
+    On the device `meta` the network has shapes without numbers. `genes` are those that the network knows; they are
+    needed where `gene_units` is not 0.
+
+    Raises
+    ------
+    InputError
+        If the network would have more than `MAX_WEIGHTS` weights.
+    """
+    shape = dict(vars(config.network))
+    for name in ("abundance", "composition", "clones"):
+        shape.pop(name)
+    shape["precision"] = resolve_precision(config.network.precision, device)
+    form = partial(DeepRC, n_outputs=sum(task.n_outputs for task in tasks), gene_names=genes, **shape)
+    with torch.device("meta"):
+        n_weights = sum(parameter.numel() for parameter in form().parameters())
+        if n_weights > MAX_WEIGHTS:
+            raise InputError(f"the network would have {n_weights:,} weights; expected at most {MAX_WEIGHTS:,}")
+    if device.type == "meta":
+        with device:
+            return form()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(make_generator(seed, Purpose.START).integers(2**62)))
+        return form().to(device)

@@ -1,0 +1,69 @@
+"""The random choices of a training: each follows from the seed, what it is for, and the index of the update.
+
+So a training that was killed and resumed makes the same choices as one that was not, and several processes that train
+together need not tell each other what they have drawn. Letters: B repertoires of an update.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+__all__ = ["Draws", "Purpose", "make_generator"]
+
+
+class Purpose(IntEnum):
+    """What a random choice is for."""
+
+    EPOCHS = 0
+    SAMPLES = 1
+    NOISE = 2
+    START = 3
+    VALIDATION = 4
+    AUGMENTATION = 5
+    MOTIFS = 6
+
+
+def make_generator(seed: int, purpose: Purpose, *index: int) -> np.random.Generator:
+    """Return the source of the random numbers for a purpose, such as those of the update with an index."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, int(purpose), *index))))
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What each update draws.
+
+    Attributes
+    ----------
+    seed
+        Seed of all random choices.
+    n_repertoires
+        Number of training repertoires.
+    batch_size
+        B.
+    """
+
+    seed: int
+    n_repertoires: int
+    batch_size: int
+
+    def positions(self, update: int) -> NDArray[np.int64]:
+        """Return the indices of an update's repertoires, (B,): epochs in random order, end to end."""
+        n = self.n_repertoires
+        at = np.arange(update * self.batch_size, (update + 1) * self.batch_size)
+        epochs = {int(epoch) for epoch in at // n}
+        orders = {epoch: make_generator(self.seed, Purpose.EPOCHS, epoch).permutation(n) for epoch in epochs}
+        return np.array([orders[int(i // n)][i % n] for i in at], np.int64)
+
+    def keys(self, update: int) -> NDArray[np.int64]:
+        """Return the keys from which an update draws the sequences of its repertoires, (B,)."""
+        return make_generator(self.seed, Purpose.SAMPLES, update).integers(2**63, size=self.batch_size)
+
+    def noise(self, update: int, device: torch.device) -> list[torch.Generator]:
+        """Return the source of the noise of each repertoire of an update, on a device."""
+        seeds = make_generator(self.seed, Purpose.NOISE, update).integers(2**62, size=self.batch_size)
+        return [torch.Generator(device).manual_seed(int(seed)) for seed in seeds]

@@ -1,0 +1,142 @@
+"""Several processes train what one process trains, up to rounding."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from deeprc import ranks
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.torchrun import Launch, read_launch, share_cores
+from tests.training.trained_by_ranks import OPTIONS, finish, interrupt, make, train_all
+
+
+def start(n: int, *arguments: object) -> None:
+    """Run `trained_by_ranks.py` in n processes, as torchrun does."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    program = [sys.executable, str(Path(__file__).with_name("trained_by_ranks.py")), *map(str, arguments)]
+    processes = []
+    for rank in range(n):
+        numbers = {"RANK": rank, "WORLD_SIZE": n, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": n, "MASTER_PORT": port}
+        environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", **{name: str(n) for name, n in numbers.items()}}
+        process = subprocess.Popen(program, env=environment, stderr=subprocess.PIPE, text=True)
+        processes.append(process)
+    said = [process.communicate(timeout=300)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0] * n, "\n".join(said)
+
+
+@pytest.fixture(scope="module")
+def alone(cohort: RepertoireDataset) -> dict[str, dict[str, Tensor]]:
+    """What one process trains."""
+    found: dict[str, dict[str, Tensor]] = {}
+    train_all(cohort, found.__setitem__)
+    return found
+
+
+@pytest.fixture(scope="module")
+def two(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which two ranks have written what they trained."""
+    folder = tmp_path_factory.mktemp("two")
+    start(2, cohort.container.path, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def three(cohort: RepertoireDataset, two: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of three ranks, which also continued what one process and two ranks began."""
+    folder = tmp_path_factory.mktemp("three")
+    interrupt(cohort, folder / "of one.safetensors")
+    shutil.copy(two / "last.safetensors", folder / "of two.safetensors")
+    start(3, cohort.container.path, folder, folder / "of one.safetensors", folder / "of two.safetensors")
+    return folder
+
+
+def assert_close(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, atol=2e-5, rtol=2e-4, msg=partial("{}: {}".format, name))
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_two_ranks_train_what_one_process_trains(alone: dict[str, dict[str, Tensor]], two: Path, name: str) -> None:
+    assert_close(load_file(two / f"{name}.safetensors"), alone[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPTIONS)
+def test_three_ranks_train_what_one_process_trains(alone: dict[str, dict[str, Tensor]], three: Path, name: str) -> None:
+    assert_close(load_file(three / f"{name}.safetensors"), alone[name])
+
+
+def test_some_share_has_no_label_of_a_target(cohort: RepertoireDataset) -> None:
+    trainer = make(cohort, OPTIONS["missing labels"])
+    known = [~np.isnan(trainer.train.labels[trainer.draws.positions(update), 1]) for update in range(20)]
+    first, second = (np.array([part[rows].any() for part in known]) for rows in (slice(0, 2), slice(2, 4)))
+    assert (first & ~second).any()
+    assert (second & ~first).any()
+    assert (first & second).any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [0, 1])
+def test_another_number_of_ranks_may_continue(alone: dict[str, dict[str, Tensor]], three: Path, n: int) -> None:
+    assert_close(load_file(three / f"resumed {n}.safetensors"), alone["missing labels"])
+
+
+def test_one_process_continues_what_ranks_began(
+    cohort: RepertoireDataset, alone: dict[str, dict[str, Tensor]], two: Path
+) -> None:
+    resumed = make(cohort, OPTIONS["missing labels"], two / "last.safetensors")
+    assert resumed.state.update == 10
+    assert_close(finish(resumed, cohort), alone["missing labels"])
+
+
+def test_shares_cover_everything_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = np.array([5, 1, 1, 1, 4, 0, 3, 9], np.int64)
+    for size in (1, 2, 3, 8, 11):
+        by_number, by_size = [], []
+        for rank in range(size):
+            monkeypatch.setattr(ranks, "_group", ranks._Group(Launch(rank, size, 0, 1), None, 1))
+            by_number += range(10)[ranks.share(10)]
+            by_size += range(8)[ranks.share_by_size(sizes)]
+        assert by_number == list(range(10))
+        assert by_size == list(range(8))
+    monkeypatch.setattr(ranks, "_group", ranks._Group(Launch(1, 2, 0, 1), None, 1))
+    assert range(8)[ranks.share_by_size(sizes)] == range(5, 8)  # 12 of 24
+    assert range(10)[ranks.share(10)] == range(5, 10)
+
+
+def test_a_process_alone_needs_no_others() -> None:
+    rows = torch.arange(6.0).reshape(3, 2)
+    with ranks.joined():
+        assert (ranks.count(), ranks.is_main(), ranks.are_joined(), ranks.local_index()) == (1, True, False, None)
+        assert ranks.compute_once(lambda: 3) == 3
+        assert ranks.gather([1, 2]) == [1, 2]
+        assert ranks.mean_rows(rows).tolist() == [2.0, 3.0]
+        assert ranks.may_report()
+
+
+def test_cores_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read_launch() is None
+    names = {"RANK": 5, "WORLD_SIZE": 8, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 4, "MASTER_PORT": 1, "MASTER_ADDR": "a"}
+    for name, value in names.items():
+        monkeypatch.setenv(name, str(value))
+    assert read_launch() == Launch(5, 8, 1, 4)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(10), raising=False)
+    for before, after in (("1", "2"), ("3", "3")):  # torchrun sets 1
+        monkeypatch.setenv("OMP_NUM_THREADS", before)
+        share_cores()
+        assert os.environ["OMP_NUM_THREADS"] == after
