@@ -167,7 +167,7 @@ class _BoostedTrees(RepertoireEstimator):
         columns = np.zeros((len(X), len(self.kmers_)))
         for pattern in np.unique(self.patterns_).tolist():
             own = np.flatnonzero(self.patterns_ == pattern)
-            columns[:, own] = np.asarray(kmer_frequencies(X, patterns[pattern]))[:, self.kmers_[own]]
+            columns[:, own] = kmer_frequencies(X, patterns[pattern], kmers=self.kmers_[own])
         return columns
 
     def _outputs(self, X: RepertoireDataset) -> Floats:

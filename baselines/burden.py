@@ -14,7 +14,6 @@ from sklearn.base import clone
 
 from deeprc.baselines.association import phi_coefficients
 from deeprc.baselines.carriers import carrier_counts, in_parts, training_weights
-from deeprc.baselines.inner_folds import inner_folds
 from deeprc.baselines.parameters import check_choice, check_whole_number
 from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.clones import content_hashes, shared_clones, take_sequences
@@ -23,7 +22,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import kmer_names
 from deeprc.datasets.representations import kmer_matrix
 from deeprc.datasets.sequences import Sequences
-from deeprc.estimators import GroupedClassifier, canonical_order, encode_two_classes, fit_platt_scaling
+from deeprc.estimators import BinaryClassifier, canonical_order, encode_two_classes
 
 __all__ = ["BurdenTest"]
 
@@ -32,7 +31,7 @@ _N_AT_ONCE = 64  # repertoires whose k-mer counts are in memory at a time
 Feature = Literal["4mer", "sequence"]
 
 
-class BurdenTest(GroupedClassifier):
+class BurdenTest(BinaryClassifier):
     """The number of label-associated 4-mers or sequences that a repertoire carries.
 
     The features with the highest phi coefficients of presence and label are selected on the training repertoires. The
@@ -41,18 +40,12 @@ class BurdenTest(GroupedClassifier):
     the repertoires. Sequences are compared without their genes, and only those that at least two training repertoires
     carry are considered.
 
-    Probabilities come from Platt scaling of cross-fitted scores: the features that score a training repertoire are
-    selected without it, and without the others of its donor, if `fit` gets `groups`. With features that were selected
-    on them, training repertoires have far higher scores than new ones.
-
     Parameters
     ----------
     feature
         `4mer` or `sequence`.
     n_features
         Number of features to select, J; all if there are fewer.
-    n_folds
-        Number of folds of the cross-fitted scores.
     """
 
     path_parameter = "n_features"
@@ -62,10 +55,9 @@ class BurdenTest(GroupedClassifier):
     offsets_: NDArray[np.int64]
     phi_: NDArray[np.float64]
 
-    def __init__(self, *, feature: Feature = "4mer", n_features: int = 100, n_folds: int = 5) -> None:
+    def __init__(self, *, feature: Feature = "4mer", n_features: int = 100) -> None:
         self.feature = feature
         self.n_features = n_features
-        self.n_folds = n_folds
 
     def prepare(self, X: RepertoireDataset) -> None:
         """Compute and cache the 4-mer counts of the container, or the sequences that its repertoires share."""
@@ -92,19 +84,10 @@ class BurdenTest(GroupedClassifier):
         burdens: NDArray[np.float64] = widest._burdens(X_new, numbers)
         return burdens
 
-    def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_], groups: NDArray[np.int64] | None = None) -> None:
+    def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
         check_whole_number("n_features", self.n_features)
         order = canonical_order(X, positive.astype(np.int64))
-        X, positive = X[order], positive[order]
-        self._select(X, positive)
-        burden = self._decide(X)
-        folds = inner_folds(X, positive, self.n_folds, None if groups is None else groups[order])
-        for fold in range(1 + int(folds.max())) if folds.max() else ():
-            held_out = folds == fold
-            without = clone(self)
-            without._select(X[~held_out], positive[~held_out])
-            burden[held_out] = without._decide(X[held_out])
-        self.calibration_ = fit_platt_scaling(burden, positive)
+        self._select(X[order], positive[order])
 
     def _decide(self, X: RepertoireDataset) -> NDArray[np.float64]:
         return np.asarray(self._burdens(X, [self.n_features])[0])

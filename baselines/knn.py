@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from deeprc.baselines.kernels import KernelClassifier, KernelMethod, KernelRegressor, similarity
 from deeprc.baselines.parameters import check_whole_number
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.estimators import canonical_order, encode_two_classes, fit_platt_scaling
+from deeprc.estimators import canonical_order, encode_two_classes
 
 __all__ = ["KNN", "KNNRegressor", "mean_of_nearest"]
 
@@ -58,8 +58,7 @@ class KNN(_NearestNeighbours, KernelClassifier):
 
     The score is the share of the second class among the `n_neighbors` nearest repertoires. If several repertoires are
     equally far away and there are not votes enough for all of them, they share the remaining votes equally, so that
-    their order does not matter. Probabilities come from Platt scaling of the training repertoires' scores, each
-    computed from the other training repertoires.
+    their order does not matter.
 
     Parameters
     ----------
@@ -81,14 +80,10 @@ class KNN(_NearestNeighbours, KernelClassifier):
     """
 
     def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
-        n_neighbors, n = check_whole_number("n_neighbors", self.n_neighbors), len(X)
+        check_whole_number("n_neighbors", self.n_neighbors)
         order = canonical_order(X, positive.astype(np.int64))
         self._keep(X[order])
         self.positive_ = positive[order]
-        others = ~np.eye(n, dtype=bool)
-        kernel = self._gram(X[order])[others].reshape(n, n - 1)
-        classes = np.broadcast_to(self.positive_, (n, n))[others].reshape(n, n - 1)
-        self.calibration_ = fit_platt_scaling(mean_of_nearest(kernel, classes, [n_neighbors])[0], self.positive_)
 
     def _decide(self, X: RepertoireDataset) -> Floats:
         return self._means(X, self.positive_)

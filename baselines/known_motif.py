@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from deeprc.baselines.parameters import check_choice
+from deeprc.calibration import fit_platt_scaling
 from deeprc.datasets.cache import Arrays, cached
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.simulation.dataset import VirtualContainer
 from deeprc.datasets.simulation.matching import match_motifs
 from deeprc.datasets.simulation.recipe import cohort_from_mapping, cohort_to_mapping
 from deeprc.errors import InputError
-from deeprc.estimators import BinaryClassifier, fit_platt_scaling, validate_dataset
+from deeprc.estimators import BinaryClassifier, validate_dataset
 
 __all__ = ["KnownMotif", "motif_scores"]
 
@@ -95,6 +96,8 @@ class KnownMotif(BinaryClassifier):
     neutral_
         Score of a repertoire without sequences.
     """
+
+    calibrates_itself = True  # the scores of training repertoires do not depend on their labels
 
     def __init__(self, *, overlap: Literal["binary", "continuous"] = "binary") -> None:
         self.overlap = overlap

@@ -115,6 +115,13 @@ class LogisticMIL(BinaryClassifier):
         self.weights_, self.bias_ = parameters[-1, best[-1], :-1], float(parameters[-1, best[-1], -1])
         self.carrier_, self.training_loss_ = int(carriers[-1]), losses[-1]
 
+    def _unfitted_for_fold(self) -> LogisticMIL:
+        """Return a copy with a quarter of the restarts, for the carrier that was found: an eighth of the time."""
+        n_restarts = max(1, self.n_restarts // 4)
+        carrier = ("first", "second")[self.carrier_]
+        copy: LogisticMIL = clone(self).set_params(n_restarts=n_restarts, carrier=carrier)
+        return copy
+
     def _decide(self, X: RepertoireDataset) -> NDArray[np.float64]:
         parameters = np.append(self.weights_, self.bias_)[None]
         return np.asarray(self._scores(X, parameters, np.array([self.carrier_]))[0])
@@ -132,7 +139,7 @@ class LogisticMIL(BinaryClassifier):
         each = sorted({int(value) for value in values})
         one = clone(self).set_params(n_epochs=each[-1])
         one._checkpoints = each
-        scores = one.fit(X, y)._scores(X_new, *one._path)
+        scores = one.fit_scores(X, y)._scores(X_new, *one._path)
         return np.asarray(scores[np.searchsorted(each, values)])
 
     def _check(self) -> None:

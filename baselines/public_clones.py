@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from deeprc.baselines.beta_binomial import beta_binomial_log_odds, fit_two_beta_binomials
 from deeprc.baselines.carriers import find_associated_clones
@@ -22,7 +22,8 @@ from deeprc.datasets.clones import distinct_clones, gene_fields, shared_clones, 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.errors import InputError
-from deeprc.estimators import GroupedClassifier, canonical_order
+from deeprc.estimators import BinaryClassifier, canonical_order
+from deeprc.groups import validate_groups
 
 __all__ = ["THRESHOLDS", "PublicClones"]
 
@@ -34,7 +35,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
-class PublicClones(GroupedClassifier):
+class PublicClones(BinaryClassifier):
     """A beta-binomial model of the number of label-associated clones that a repertoire carries.
 
     A clone is a sequence with its V and J gene. It is associated with the label if its p-value by Fisher's exact test,
@@ -81,6 +82,8 @@ class PublicClones(GroupedClassifier):
         Alpha and beta of the first and the second class, (2, 2); (0, 2) if no clone is associated.
     """
 
+    calibrates_itself = True
+
     def __init__(
         self,
         *,
@@ -118,11 +121,17 @@ class PublicClones(GroupedClassifier):
         frame["p_value"] = self.p_values_
         return frame
 
-    def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_], groups: NDArray[np.int64] | None = None) -> None:
-        thresholds = self._checked_thresholds()
+    def fit_scores(self, X: RepertoireDataset, y: ArrayLike, *, groups: ArrayLike | None = None) -> PublicClones:
+        """Learn as `fit` does. No inner fold separates a group; if there are groups, at least two are needed."""
+        positive, donors = self._start_fit(X, y), validate_groups(X, groups)
         order = canonical_order(X, positive.astype(np.int64))
-        X, positive = X[order], positive[order]
-        folds = inner_folds(X, positive, self.n_inner_folds, None if groups is None else groups[order])
+        self._learn(X[order], positive[order], None if donors is None else donors[order])
+        return self
+
+    def _learn(self, X: RepertoireDataset, positive: NDArray[np.bool_], groups: Integers | None) -> None:
+        """Learn from the repertoires in canonical order."""
+        thresholds = self._checked_thresholds()
+        folds = inner_folds(X, positive, self.n_inner_folds, groups)
         self.fields_ = gene_fields(X) if self.genes else []
         n = distinct_clones(X, self.fields_)
         n_positive, n_negative = int(positive.sum()), int((~positive).sum())

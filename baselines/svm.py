@@ -19,13 +19,12 @@ from sklearn.svm import SVC, SVR
 from deeprc.baselines.kernels import KernelClassifier, KernelRegressor, similarity
 from deeprc.baselines.parameters import check_not_negative, check_positive
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.estimators import canonical_order, encode_two_classes, fit_platt_scaling
+from deeprc.estimators import canonical_order, encode_two_classes
 
 __all__ = ["SVM", "SVMRegressor", "path_scores"]
 
 _TOLERANCE = 1e-8  # of the optimality conditions, so small that the order of repertoires has no effect
 _MAX_ITERATIONS = 1_000_000  # hundreds of repertoires need thousands; only contradictory labels need as many
-_N_FOLDS = 5
 
 Floats = NDArray[np.float64]
 
@@ -35,8 +34,7 @@ logger = logging.getLogger(__name__)
 class SVM(KernelClassifier):
     """A C-SVM (Cortes and Vapnik 1995) on a kernel between k-mer representations.
 
-    The order of the training repertoires does not matter. Probabilities come from Platt scaling of cross-fitted scores:
-    each of 5 folds is scored by an SVM that was trained on the others.
+    The order of the training repertoires does not matter.
 
     Parameters
     ----------
@@ -82,7 +80,6 @@ class SVM(KernelClassifier):
         self._keep(X[order[solution.rows]])
         self.dual_coef_ = solution.coefficients
         self.intercept_ = np.array([solution.intercept])
-        self.calibration_ = fit_platt_scaling(_cross_fitted(kernel, positive, cost), positive)
 
     def _decide(self, X: RepertoireDataset) -> Floats:
         return np.asarray(self._similarity(X) @ self.dual_coef_ + self.intercept_)
@@ -249,22 +246,6 @@ def _optimum(kernel: Floats, positive: NDArray[np.bool_], cost: float) -> _Solut
         is_linear_below=cost <= smallest,
         limit=float(np.sign(n_positive - n_negative)),  # the commoner class's margin
     )
-
-
-def _cross_fitted(kernel: Floats, positive: NDArray[np.bool_], cost: float) -> Floats:
-    """Return the score of each training repertoire, (n,), by an SVM trained without its fold; folds are stratified."""
-    n_folds = min(_N_FOLDS, int(positive.sum()), int((~positive).sum()))
-    if n_folds < 2:
-        return _solve(kernel, positive, cost).decide(kernel)
-    fold = np.empty(len(positive), np.int64)
-    for of_class in (positive, ~positive):
-        fold[of_class] = np.arange(of_class.sum()) % n_folds
-    scores = np.empty(len(positive))
-    for held_out in range(n_folds):
-        inside, outside = np.flatnonzero(fold != held_out), np.flatnonzero(fold == held_out)
-        solution = _solve(kernel[np.ix_(inside, inside)], positive[inside], cost)
-        scores[outside] = solution.decide(kernel[np.ix_(outside, inside)])
-    return scores
 
 
 def _run(machine: SVC | SVR, kernel: Floats, labels: NDArray[Any], cost: float) -> None:

@@ -25,7 +25,7 @@ from deeprc.airr_ml.ranking import can_rank
 from deeprc.benchmarking.cross_fitting import cross_fit, mixed_folds
 from deeprc.benchmarking.jobs import job_key
 from deeprc.benchmarking.methods import Method, choose_methods
-from deeprc.benchmarking.search import Setting, path_parameter, with_setting
+from deeprc.benchmarking.search import Setting, with_setting
 from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import kmer_matrix
@@ -35,7 +35,6 @@ from deeprc.evaluation.auc_intervals import auc_interval
 from deeprc.evaluation.reliability import judge_probabilities
 from deeprc.evaluation.splits import Split
 from deeprc.files import write_text
-from deeprc.groups import pass_groups
 from deeprc.stacking import Stack
 from deeprc.training.calibration import calibrate_model
 from deeprc.training.fold import Fold
@@ -290,12 +289,8 @@ def _fitted(
     groups = None if source.groups is None else source.groups[rows]
     setting, auc = _chosen(entry.method, X, y, entry.settings, groups)
     estimator = with_setting(entry.method.estimator, setting)
-    path = path_parameter(estimator)
-    if path is not None and not can_rank(estimator):  # without the calibration of probabilities, which is not needed
-        scores = estimator.decision_path(X, y, X_test, [estimator.get_params()[path]])[0]
-        return np.asarray(scores, np.float64), _how_it_went(started, setting, auc)
-    estimator.fit(X, y, **pass_groups(estimator, groups))
-    found = _how_it_went(started, setting, auc)
+    estimator.fit_scores(X, y, groups=groups)
+    found: Outcome = {"validation_auc": auc, "setting": setting, "seconds": time.perf_counter() - started}
     if isinstance(estimator, Stack):
         found["validation_auc"] = estimator.auc_
         scores, of_stack = _judge_stack(estimator, source, dataset, split)
@@ -303,10 +298,6 @@ def _fitted(
     scores = estimator.decision_function(X_test)
     ranking = measure_ranking(estimator, source, X, y == 1) if can_rank(estimator) else {}
     return np.asarray(scores, np.float64), {**found, **ranking}
-
-
-def _how_it_went(started: float, setting: Setting, auc: float | None) -> Outcome:
-    return {"validation_auc": auc, "setting": setting, "seconds": time.perf_counter() - started}
 
 
 def _judge_stack(

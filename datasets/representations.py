@@ -23,7 +23,11 @@ _MAX_DENSE = 20**4  # k-mers; of longer ones most do not occur in a repertoire
 
 
 def kmer_matrix(
-    dataset: RepertoireDataset, kmer_offsets: Sequence[int] = (0, 1, 2, 3), *, weighted: bool = False
+    dataset: RepertoireDataset,
+    kmer_offsets: Sequence[int] = (0, 1, 2, 3),
+    *,
+    weighted: bool = False,
+    kmers: NDArray[np.int64] | None = None,
 ) -> NDArray[np.float32] | csr_matrix:
     """Return how often each k-mer occurs in each repertoire, (B, M = 20 ** k) float32; see `count_kmers`.
 
@@ -38,6 +42,8 @@ def kmer_matrix(
         Positions of a k-mer's residues, counted from its first: (0, 1, 3) leaves out the third position.
     weighted
         Count each sequence as often as its `duplicate_count` says.
+    kmers
+        Indices of the k-mers to return, in this order; None: all. Few take far less time than all.
     """
     key = {"places": [int(offset) for offset in kmer_offsets], "weighted": weighted}
 
@@ -47,21 +53,26 @@ def kmer_matrix(
 
     arrays = cached(dataset, "kmers", key, compute)
     if "counts" in arrays:
-        return np.asarray(arrays["counts"][dataset.rows])
+        own = dataset.rows if kmers is None else np.ix_(dataset.rows, kmers)
+        return np.asarray(arrays["counts"][own])
     parts = (arrays["data"], arrays["indices"], arrays["indptr"])
     every = csr_matrix(parts, shape=(len(arrays["indptr"]) - 1, 20 ** len(kmer_offsets)), copy=False)
-    return every[dataset.rows]
+    return every[dataset.rows] if kmers is None else every[dataset.rows][:, kmers]
 
 
 def kmer_frequencies(
-    dataset: RepertoireDataset, kmer_offsets: Sequence[int] = (0, 1, 2, 3), *, weighted: bool = False
+    dataset: RepertoireDataset,
+    kmer_offsets: Sequence[int] = (0, 1, 2, 3),
+    *,
+    weighted: bool = False,
+    kmers: NDArray[np.int64] | None = None,
 ) -> NDArray[np.float32] | csr_matrix:
     """Return the k-mer representation u of each repertoire, (B, M) float32, sparse beyond 4 residues; paper line 8942.
 
     u is how often a k-mer occurs in one of the repertoire's sequences, on average over the sequences, or weighted by
     their counts. A repertoire without sequences has zeros. Parameters as in `kmer_matrix`.
     """
-    rows = kmer_matrix(dataset, kmer_offsets, weighted=weighted)
+    rows = kmer_matrix(dataset, kmer_offsets, weighted=weighted, kmers=kmers)
     if weighted:
         sizes = np.array([repertoire.counts.sum(dtype=np.int64) for repertoire in dataset], np.int64)
     else:

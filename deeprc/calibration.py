@@ -13,12 +13,22 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit, log_softmax, softmax
 
-__all__ = ["IDENTITY", "Calibration", "calibrate_probabilities", "fit_calibration", "fit_temperature", "platt_loss"]
+__all__ = [
+    "IDENTITY",
+    "Calibration",
+    "calibrate_probabilities",
+    "fit_calibration",
+    "fit_platt_scaling",
+    "fit_temperature",
+    "measure_units",
+]
 
 _PRIOR_SD = 0.5
 _MAX_LOG_SLOPE = 5.0
 _MAX_INTERCEPT = 50.0
 _SMALLEST = 1e-12
+_ROUNDING = 1e-9
+_MIN_SLOPE, _SLOPE_SD = 1e-3, 10.0  # of Platt scaling, per unit of the scores
 
 Floats = NDArray[np.float64]
 Loss = Callable[[float, float], tuple[float, float, float]]
@@ -64,10 +74,51 @@ def fit_calibration(log_odds: Floats, positive: NDArray[np.bool_]) -> Calibratio
     """
     if positive.all() or not positive.any():
         return IDENTITY
-    return _minimise(platt_loss(log_odds, positive))
+    return _minimise(_platt_loss(log_odds, positive))
 
 
-def platt_loss(scores: Floats, positive: NDArray[np.bool_]) -> Loss:
+def fit_platt_scaling(scores: Floats, positive: NDArray[np.bool_], *, unit: float | None = None) -> Floats:
+    """Return the slope and the intercept, (2,), that turn scores in any units, (B,), into log-odds (Platt 1999).
+
+    Unlike in `fit_calibration`, there is no prior near no change. The slope has a weak normal prior with mean 0 and
+    standard deviation 10 per unit: scores that differ by thousandths of a unit say nothing, and chance would give them
+    a slope of hundreds. It is at least 0.001 per unit: if the scores say nothing, all probabilities are nearly equal,
+    and yet in the order of the scores.
+
+    Parameters
+    ----------
+    scores, positive
+        The scores and the labels, (B,) each.
+    unit
+        How far apart scores are that differ; None: their standard deviation.
+    """
+    if unit is None:
+        unit = float(scores.std()) or 1.0
+    centre = float(scores.mean())
+    loss = _platt_loss((scores - centre) / unit, positive)
+
+    def penalised(parameters: Floats) -> tuple[float, Floats]:
+        value, by_slope, by_intercept = loss(*parameters)
+        slope = float(parameters[0])
+        return value + slope**2 / (2 * _SLOPE_SD**2), np.array([by_slope + slope / _SLOPE_SD**2, by_intercept])
+
+    prior = float(np.log((int(positive.sum()) + 1) / (int((~positive).sum()) + 1)))
+    start, bounds = np.array([_MIN_SLOPE, prior]), [(_MIN_SLOPE, None), (None, None)]
+    found = minimize(penalised, start, jac=True, bounds=bounds, method="L-BFGS-B").x
+    return np.array([found[0] / unit, found[1] - found[0] * centre / unit])
+
+
+def measure_units(scores: Floats) -> tuple[Floats, Floats]:
+    """Return the mean and the standard deviation, (..., 1), of a model's scores of its training repertoires, (..., B).
+
+    The standard deviation is infinite where all scores are equal up to rounding, so in these units they are 0.
+    """
+    spread = scores.std(axis=-1, keepdims=True)
+    is_constant = spread <= _ROUNDING * np.abs(scores).max(axis=-1, keepdims=True)
+    return scores.mean(axis=-1, keepdims=True), np.where(is_constant, np.inf, spread)
+
+
+def _platt_loss(scores: Floats, positive: NDArray[np.bool_]) -> Loss:
     """Return the cross entropy with Platt's targets, see `fit_calibration`, of scores with labels, (B,) each.
 
     It is a function of a slope and an intercept, which gives its value and both derivatives.

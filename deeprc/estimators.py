@@ -15,12 +15,12 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
-from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from deeprc.calibration import platt_loss
+from deeprc.baselines.inner_folds import grouped_folds
+from deeprc.calibration import fit_platt_scaling, measure_units
 from deeprc.datasets.cache import repertoire_digests
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import parse_json, to_plain, validate
@@ -30,7 +30,6 @@ from deeprc.groups import validate_groups
 
 __all__ = [
     "BinaryClassifier",
-    "GroupedClassifier",
     "RepertoireClassifier",
     "RepertoireEstimator",
     "RepertoireRegressor",
@@ -38,17 +37,16 @@ __all__ = [
     "collect_fitted_state",
     "encode_labels",
     "encode_two_classes",
-    "fit_platt_scaling",
     "validate_dataset",
     "validate_numbers",
 ]
 
 _FORMAT, _VERSION = "deeprc-estimator", 1
+_N_FOLDS = 5  # of the calibration
 _RENAMED = {"places": "kmer_offsets"}
 """Parameters that had another name when an estimator was saved: people keep these files."""
 _Estimator = TypeVar("_Estimator", bound="RepertoireEstimator")
-_Classifier = TypeVar("_Classifier", bound="RepertoireClassifier")
-_Grouped = TypeVar("_Grouped", bound="GroupedClassifier")
+_Binary = TypeVar("_Binary", bound="BinaryClassifier")
 _Regressor = TypeVar("_Regressor", bound="RepertoireRegressor")
 
 
@@ -238,14 +236,31 @@ class RepertoireClassifier(ClassifierMixin, RepertoireEstimator):  # type: ignor
 class BinaryClassifier(RepertoireClassifier):
     """A classifier of two classes by a score. A higher score means that the second class is more probable.
 
-    A subclass defines `_fit` and `_decide`. If its scores are not log-odds, it sets `calibration_`, (2,): the slope and
-    the intercept that turn a score into log-odds, see `fit_platt_scaling`.
+    A subclass defines `_fit` and `_decide`. Scores of training repertoires say nothing about those of new ones: a
+    model that separates its training repertoires gives them a probability of nearly 0 or 1. So `fit` also cross-fits
+    scores: each fifth of the training repertoires is scored by a model that was fitted to the others. Platt scaling of
+    these scores gives the slope and the intercept that turn a score into log-odds. Scores are compared in the units of
+    their model, see `deeprc.calibration.measure_units`, because models of different folds may differ in their units.
+
+    Attributes
+    ----------
+    calibration_
+        The slope, above 0, and the intercept, (2,).
+    """
+
+    uses_groups = True
+    calibrates_itself: ClassVar[bool] = False
+    """Whether `_fit` sets `calibration_`, or gives scores that are log-odds for new repertoires, too.
+
+    If so, `fit` does not cross-fit scores, which takes five further fits.
     """
 
     calibration_: NDArray[np.float64]
 
-    def fit(self: _Classifier, X: RepertoireDataset, y: ArrayLike) -> _Classifier:
+    def fit(self: _Binary, X: RepertoireDataset, y: ArrayLike, *, groups: ArrayLike | None = None) -> _Binary:
         """Learn from the repertoires X, (B,), with labels y, (B,), of two classes.
+
+        Repertoires with equal `groups`, (B,), are of one donor: the folds of the calibration do not separate them.
 
         Raises
         ------
@@ -255,7 +270,19 @@ class BinaryClassifier(RepertoireClassifier):
             If X and y differ in length, if y does not have two classes, if a label is missing, if a parameter is out of
             range, or if X lacks something that the method needs.
         """
-        self._fit(X, self._start_fit(X, y))
+        self.fit_scores(X, y, groups=groups)
+        if not self.calibrates_itself:
+            self.calibration_ = self._calibrate(X, y, groups)
+        return self
+
+    def fit_scores(self: _Binary, X: RepertoireDataset, y: ArrayLike, *, groups: ArrayLike | None = None) -> _Binary:
+        """Learn as `fit` does, but without calibration: for those who need `decision_function` only.
+
+        The scores are those of `fit`. `predict_proba` then takes them as log-odds, unless `calibrates_itself`.
+        """
+        positive = self._start_fit(X, y)
+        validate_groups(X, groups, several=False)
+        self._fit(X, positive)
         return self
 
     def _start_fit(self, X: RepertoireDataset, y: ArrayLike) -> NDArray[np.bool_]:
@@ -265,6 +292,33 @@ class BinaryClassifier(RepertoireClassifier):
         self.classes_ = classes
         self.calibration_ = np.array([1.0, 0.0])
         return positive
+
+    def _calibrate(self, X: RepertoireDataset, y: ArrayLike, groups: ArrayLike | None) -> NDArray[np.float64]:
+        """Return the slope and the intercept, (2,), of cross-fitted scores of the training repertoires.
+
+        If there are too few repertoires or groups for folds, the scores of the model itself are used.
+        """
+        _, positive = encode_two_classes(X, y)
+        donors = validate_groups(X, groups, several=False)
+        order = canonical_order(X, positive.astype(np.int64))
+        X, positive, donors = X[order], positive[order], None if donors is None else donors[order]
+        own = self.decision_function(X)
+        mean, spread = (each.item() for each in measure_units(own))
+        scores = (own - mean) / spread
+        fold_of = grouped_folds(repertoire_digests(X), positive.astype(np.int64), _N_FOLDS, groups=donors)
+        for fold in range(1 + int(fold_of.max())):
+            inside, outside = fold_of != fold, fold_of == fold
+            if len(np.unique(positive[inside])) == 2:
+                found = self._unfitted_for_fold().fit_scores(X[inside], positive[inside]).decision_function(X)
+                centre, scale = measure_units(found[inside])
+                scores[outside] = (found[outside] - centre) / scale
+        slope, intercept = fit_platt_scaling(scores, positive, unit=1.0)
+        return np.array([slope / spread, intercept - slope * mean / spread])
+
+    def _unfitted_for_fold(self: _Binary) -> _Binary:
+        """Return an unfitted copy of this fitted model for a fold of the calibration; if need be, a quicker one."""
+        copy: _Binary = clone(self)
+        return copy
 
     def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
         raise NotImplementedError
@@ -282,7 +336,10 @@ class BinaryClassifier(RepertoireClassifier):
 
     def predict_proba(self, X: RepertoireDataset) -> NDArray[np.float64]:
         """Return the probability of each class, (B, 2), in the order of X and of `classes_`."""
-        scores = self.decision_function(X)
+        return self.probabilities_of(self.decision_function(X))
+
+    def probabilities_of(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the probability of each class, (B, 2), that `decision_function`'s scores, (B,), stand for."""
         slope, intercept = self.calibration_
         probability = expit(slope * scores + intercept)
         return np.stack([1 - probability, probability], axis=1)
@@ -292,40 +349,13 @@ class BinaryClassifier(RepertoireClassifier):
     ) -> NDArray[np.float64]:
         """Return the scores, (V, B), of new repertoires X_new, (B,), for each value of `path_parameter`.
 
-        The result is that of one `fit(X, y).decision_function(X_new)` per value. Subclasses share work between the
-        values. `self` does not change.
+        The result is that of one `fit_scores(X, y).decision_function(X_new)` per value. Subclasses share work between
+        the values. `self` does not change.
         """
         assert self.path_parameter is not None
         models = (clone(self).set_params(**{self.path_parameter: value}) for value in values)
-        return np.array([model.fit(X, y).decision_function(X_new) for model in models]).reshape(len(values), len(X_new))
-
-
-class GroupedClassifier(BinaryClassifier):
-    """A classifier of two classes that divides its training repertoires into folds, which separate no donor's.
-
-    A subclass defines `_fit` with `groups`, from `deeprc.groups.validate_groups`.
-    """
-
-    uses_groups = True
-
-    def fit(self: _Grouped, X: RepertoireDataset, y: ArrayLike, *, groups: ArrayLike | None = None) -> _Grouped:
-        """Learn from the repertoires X, (B,), with labels y, (B,), of two classes.
-
-        Repertoires with equal `groups`, (B,), are of one donor: no inner fold separates them.
-
-        Raises
-        ------
-        TypeError
-            If X is not a `RepertoireDataset`.
-        ValueError
-            As of `BinaryClassifier.fit`; also if there is not one group for each repertoire, or one group only.
-        """
-        positive = self._start_fit(X, y)
-        self._fit(X, positive, validate_groups(X, groups))
-        return self
-
-    def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_], groups: NDArray[np.int64] | None = None) -> None:
-        raise NotImplementedError
+        scores = [model.fit_scores(X, y).decision_function(X_new) for model in models]
+        return np.array(scores).reshape(len(values), len(X_new))
 
 
 class RepertoireRegressor(RegressorMixin, RepertoireEstimator):  # type: ignore[misc]
@@ -400,21 +430,3 @@ class RepertoireRegressor(RegressorMixin, RepertoireEstimator):  # type: ignore[
         self, X: RepertoireDataset, numbers: NDArray[np.float64], X_new: RepertoireDataset, values: Sequence[Any]
     ) -> NDArray[np.float64]:
         raise NotImplementedError
-
-
-def fit_platt_scaling(scores: NDArray[np.float64], positive: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return the slope and the intercept, (2,), that turn scores, (B,), into log-odds; the slope is not negative.
-
-    They minimise `deeprc.calibration.platt_loss` (Platt 1999), without a prior.
-    """
-    centre, spread = float(scores.mean()), float(scores.std()) or 1.0
-    loss = platt_loss((scores - centre) / spread, positive)
-
-    def with_gradient(parameters: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        value, *gradient = loss(*parameters)
-        return value, np.array(gradient)
-
-    prior = float(np.log((int(positive.sum()) + 1) / (int((~positive).sum()) + 1)))
-    start, bounds = np.array([0.0, prior]), [(0, None), (None, None)]
-    found = minimize(with_gradient, start, jac=True, bounds=bounds, method="L-BFGS-B").x
-    return np.array([found[0] / spread, found[1] - found[0] * centre / spread])

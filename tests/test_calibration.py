@@ -5,7 +5,13 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, logit, softmax
 
-from deeprc.calibration import IDENTITY, calibrate_probabilities, fit_calibration, fit_temperature
+from deeprc.calibration import (
+    IDENTITY,
+    calibrate_probabilities,
+    fit_calibration,
+    fit_platt_scaling,
+    fit_temperature,
+)
 
 
 def expected_loss(log_odds: np.ndarray, truth: np.ndarray) -> float:
@@ -104,3 +110,13 @@ def test_probabilities_of_new_repertoires() -> None:
     found = calibrate_probabilities(softmax(4 * logits, axis=1), softmax(4 * logits, axis=1), classes)
     np.testing.assert_allclose(found, softmax(logits, axis=1), atol=0.08)
     assert (found.argmax(axis=1) == logits.argmax(axis=1)).all()
+
+
+def test_differences_far_below_a_unit_say_nothing() -> None:
+    positive = np.arange(40) % 2 == 0
+    scores = np.where(positive, 1e-3, 0.0) - 1
+    slope, intercept = fit_platt_scaling(scores, positive, unit=1.0)
+    assert 1e-3 <= slope < 2
+    np.testing.assert_allclose(slope * scores + intercept, 0, atol=1e-3)
+    sure = fit_platt_scaling(scores, positive)
+    assert (np.abs(sure[0] * scores + sure[1]) > 2).all()

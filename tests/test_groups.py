@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from deeprc.baselines.burden import BurdenTest
-from deeprc.baselines.svm import SVM
+from deeprc.baselines.svm import SVM, SVMRegressor
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.groups import number_groups, pass_groups, validate_groups
 
@@ -32,6 +31,6 @@ def test_groups_are_checked(cohort: RepertoireDataset) -> None:
 
 def test_groups_are_passed_to_estimators_that_take_them() -> None:
     groups = np.arange(3)
-    assert pass_groups(BurdenTest(), groups) == {"groups": groups}
-    assert pass_groups(BurdenTest(), None) == {}
-    assert pass_groups(SVM(), groups) == {}
+    assert pass_groups(SVM(), groups) == {"groups": groups}
+    assert pass_groups(SVM(), None) == {}
+    assert pass_groups(SVMRegressor(), groups) == {}

@@ -7,6 +7,7 @@ classes themselves. Letters: B repertoires, C classes, V values of a path's para
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from deeprc.evaluation.auc_comparison import midrank_aucs
 from deeprc.evaluation.metrics import macro_auc
 from deeprc.tasks import Task
 
-__all__ = ["OneVsRest", "checked_scores", "measure_scores", "path_scores", "prediction_columns", "ranking_scores"]
+__all__ = ["OneVsRest", "Predictions", "checked_scores", "measure_scores", "path_scores", "predict", "ranking_scores"]
 
 Floats = NDArray[np.float64]
 
@@ -41,17 +42,25 @@ class OneVsRest:
 
     def fit(self, X: RepertoireDataset, y: NDArray[np.int64], **given: Any) -> OneVsRest:
         """Learn from the repertoires X, (B,), and the indices of their classes y, (B,); the rest is passed on."""
-        n_classes = int(y.max()) + 1
-        self.members = [clone(self.estimator).fit(X, (y == c).astype(np.int64), **given) for c in range(n_classes)]
+        self.members = [clone(self.estimator).fit(X, own, **given) for own in self._against_others(y)]
         return self
+
+    def fit_scores(self, X: RepertoireDataset, y: NDArray[np.int64], **given: Any) -> OneVsRest:
+        """Learn as `fit` does, but without calibration: for `decision_function` only."""
+        self.members = [clone(self.estimator).fit_scores(X, own, **given) for own in self._against_others(y)]
+        return self
+
+    def _against_others(self, y: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        return [(y == c).astype(np.int64) for c in range(int(y.max()) + 1)]
 
     def decision_function(self, X: RepertoireDataset) -> Floats:
         """Return the score of each class against all others, (B, C)."""
         return np.stack([member.decision_function(X) for member in self.members], axis=1)
 
-    def predict_proba(self, X: RepertoireDataset) -> Floats:
+    def probabilities_of(self, scores: Floats) -> Floats:
         """Return the probability of each class, (B, C): the probability against all others, divided by their sum."""
-        each = np.stack([member.predict_proba(X)[:, 1] for member in self.members], axis=1)
+        own = zip(self.members, scores.T, strict=True)
+        each = np.stack([member.probabilities_of(column)[:, 1] for member, column in own], axis=1)
         total = each.sum(axis=1, keepdims=True)
         return np.where(total > 0, each / np.where(total > 0, total, 1), 1 / each.shape[1])
 
@@ -70,54 +79,76 @@ def path_scores(
     return checked_scores(np.stack(each, axis=-1), (len(values), len(X_new), n_classes))
 
 
-def ranking_scores(estimator: BaseEstimator | OneVsRest, task: Task, X: RepertoireDataset) -> Floats:
+def ranking_scores(estimator: Any, task: Task, X: RepertoireDataset) -> Floats:
     """Return the scores that rank repertoires, (B,), for several classes (B, C); or the predicted numbers, (B,)."""
-    if task.kind == "regression" and not isinstance(estimator, OneVsRest):
+    if task.kind == "regression":
         return checked_scores(estimator.predict(X), (len(X),))
-    own_scores = task.kind == "binary" or isinstance(estimator, OneVsRest)
-    if own_scores and hasattr(estimator, "decision_function"):
+    if hasattr(estimator, "decision_function") and (task.kind == "binary" or isinstance(estimator, OneVsRest)):
         shape = (len(X),) if task.kind == "binary" else (len(X), len(task.classes))
         return checked_scores(estimator.decision_function(X), shape)
-    probability = _probabilities(estimator, task, X)
+    probability = _checked_probabilities(estimator.predict_proba(X), task, len(X))
     return probability[:, 1] if task.kind == "binary" else probability
 
 
-def _probabilities(estimator: BaseEstimator | OneVsRest, task: Task, X: RepertoireDataset) -> Floats:
-    n_classes = 2 if task.kind == "binary" else len(task.classes)
-    probability = checked_scores(estimator.predict_proba(X), (len(X), n_classes))
+def _checked_probabilities(values: object, task: Task, n: int) -> Floats:
+    probability = checked_scores(values, (n, 2 if task.kind == "binary" else len(task.classes)))
     if not ((probability >= 0) & (probability <= 1)).all():
         raise ValueError(f"expected probabilities from 0 to 1, found {probability.min()} to {probability.max()}")
     return probability
 
 
-def prediction_columns(
-    estimator: BaseEstimator | OneVsRest,
-    task: Task,
-    X: RepertoireDataset,
-    known: tuple[RepertoireDataset, NDArray[np.int64]] | None = None,
-) -> dict[str, list[float]]:
-    """Return the columns of predictions except ids and labels, see `deeprc.evaluation.scoring`.
+@dataclass(frozen=True)
+class Predictions:
+    """What an estimator says about repertoires.
 
-    Parameters
+    Attributes
     ----------
-    estimator, task
-        The fitted estimator, and the target.
-    X
-        The repertoires to predict.
-    known
-        Repertoires that `fit` did not get, and the indices of their classes: they calibrate the probabilities. None:
-        the probabilities are the estimator's own.
+    scores
+        See `ranking_scores`.
+    probability
+        The estimator's probability of each class, (B, C); None for numbers.
+    members
+        What each member of a stack says, see `deeprc.stacking.Stack.decide_with_members`; empty for other methods.
     """
-    scores = ranking_scores(estimator, task, X)
+
+    scores: Floats
+    probability: Floats | None = None
+    members: list[dict[str, Any]] = field(default_factory=list)
+
+    def columns(self, task: Task, known: tuple[Floats, NDArray[np.int64]] | None = None) -> dict[str, list[float]]:
+        """Return the columns of predictions except ids and labels, see `deeprc.evaluation.scoring`.
+
+        Parameters
+        ----------
+        task
+            The target.
+        known
+            The estimator's probabilities of repertoires that `fit` did not get, and the indices of their classes: they
+            calibrate the probabilities. None: the probabilities are the estimator's own.
+        """
+        probability = self.probability
+        if probability is None:
+            return {"prediction": self.scores.tolist()}
+        if known is not None:
+            probability = calibrate_probabilities(probability, *known)
+        if task.kind == "binary":
+            return {"score": self.scores.tolist(), "probability": probability[:, 1].tolist()}
+        found = {f"score={name}": self.scores[:, c].tolist() for c, name in enumerate(task.classes)}
+        return {**found, **{f"probability={name}": probability[:, c].tolist() for c, name in enumerate(task.classes)}}
+
+
+def predict(estimator: Any, task: Task, X: RepertoireDataset) -> Predictions:
+    """Return what a fitted estimator says about repertoires; a stack asks its members once."""
+    members: list[dict[str, Any]] = []
+    if hasattr(estimator, "decide_with_members"):
+        scores, members = estimator.decide_with_members(X)
+    else:
+        scores = ranking_scores(estimator, task, X)
     if task.kind == "regression":
-        return {"prediction": scores.tolist()}
-    probability = _probabilities(estimator, task, X)
-    if known is not None:
-        probability = calibrate_probabilities(probability, _probabilities(estimator, task, known[0]), known[1])
-    if task.kind == "binary":
-        return {"score": scores.tolist(), "probability": probability[:, 1].tolist()}
-    found = {f"score={name}": scores[:, c].tolist() for c, name in enumerate(task.classes)}
-    return {**found, **{f"probability={name}": probability[:, c].tolist() for c, name in enumerate(task.classes)}}
+        return Predictions(scores)
+    has_scale = isinstance(estimator, BinaryClassifier | OneVsRest)
+    probability = estimator.probabilities_of(scores) if has_scale else estimator.predict_proba(X)
+    return Predictions(scores, _checked_probabilities(probability, task, len(X)), members)
 
 
 def measure_scores(task: Task, labels: NDArray[Any], scores: Floats) -> list[float]:

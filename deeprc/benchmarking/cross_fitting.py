@@ -10,20 +10,19 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 
 from deeprc.baselines.inner_folds import inner_folds
 from deeprc.benchmarking.search import Setting, path_parameter, with_setting, without_path
+from deeprc.calibration import measure_units
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
+from deeprc.estimators import BinaryClassifier
 from deeprc.evaluation.auc_comparison import midrank_aucs
-from deeprc.groups import pass_groups
 from deeprc.progress import track
 
-__all__ = ["CrossFitted", "are_mixed", "cross_fit", "fold_aucs", "measure_units", "mixed_folds"]
+__all__ = ["CrossFitted", "are_mixed", "cross_fit", "fold_aucs", "mixed_folds"]
 
 Floats = NDArray[np.float64]
-_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,8 @@ class CrossFitted:
         Its AUC, the mean over the folds.
     scores
         The score of each repertoire by the model with this setting that was fitted without its fold, (B,). It is in
-        the units of this model, see `measure_units`, because models of different folds may differ in their units.
+        the units of this model, see `deeprc.calibration.measure_units`, because models of different folds may differ in
+        their units.
     """
 
     setting: Setting
@@ -46,18 +46,8 @@ class CrossFitted:
     scores: Floats
 
 
-def measure_units(scores: Floats) -> tuple[Floats, Floats]:
-    """Return the mean and the standard deviation, (..., 1), of a model's scores of its training repertoires, (..., B).
-
-    The standard deviation is infinite where all scores are equal up to rounding, so in these units they are 0.
-    """
-    spread = scores.std(axis=-1, keepdims=True)
-    is_constant = spread <= _ROUNDING * np.abs(scores).max(axis=-1, keepdims=True)
-    return scores.mean(axis=-1, keepdims=True), np.where(is_constant, np.inf, spread)
-
-
 def cross_fit(
-    estimator: BaseEstimator,
+    estimator: BinaryClassifier,
     settings: Sequence[Setting],
     X: RepertoireDataset,
     y: NDArray[np.int64],
@@ -96,8 +86,8 @@ def cross_fit(
         for rows in _paths(estimator, settings):
             model = with_setting(estimator, without_path(estimator, settings[rows[0]]))
             if path is None or path not in settings[rows[0]]:
-                own = pass_groups(model, None if groups is None else groups[inside])
-                found = model.fit(X[inside], y[inside], **own).decision_function(X)[None]
+                own = None if groups is None else groups[inside]
+                found = model.fit_scores(X[inside], y[inside], groups=own).decision_function(X)[None]
             else:
                 values = [settings[row][path] for row in rows]
                 found = model.decision_path(X[inside], y[inside], X, values)
@@ -135,7 +125,7 @@ def are_mixed(fold_of: NDArray[np.int64], y: NDArray[np.int64]) -> bool:
     return bool(((table > 0) & (table < table.sum(axis=1, keepdims=True))).all())
 
 
-def _paths(estimator: BaseEstimator, settings: Sequence[Setting]) -> list[list[int]]:
+def _paths(estimator: BinaryClassifier, settings: Sequence[Setting]) -> list[list[int]]:
     """Return the indices of the settings that are fitted together."""
     path = path_parameter(estimator)
     together: list[tuple[Setting, list[int]]] = []

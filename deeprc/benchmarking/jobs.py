@@ -24,7 +24,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from deeprc.benchmarking.answers import OneVsRest, measure_scores, path_scores, prediction_columns, ranking_scores
+from deeprc.benchmarking.answers import (
+    OneVsRest,
+    Predictions,
+    measure_scores,
+    path_scores,
+    predict,
+    ranking_scores,
+)
 from deeprc.benchmarking.search import Setting, path_parameter, with_setting, without_path
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import Terminated
@@ -138,7 +145,7 @@ def _search(job: Job) -> Outcome:
         estimator = with_setting(job.estimator, without_path(job.estimator, job.settings[0]))
         scores = path_scores(estimator, job.task, X, y, X_new, [setting[path] for setting in job.settings])
     else:
-        scores = ranking_scores(_fitted(job, dataset), job.task, X_new)[None]
+        scores = ranking_scores(_fitted(job, dataset, calibrate=False), job.task, X_new)[None]
     found = measure_scores(job.task, job.labels[validation], scores)
     name = scoring_for(job.task.kind).measure
     return {"validation": [{"setting": s, name: value} for s, value in zip(job.settings, found, strict=True)]}
@@ -148,25 +155,32 @@ def _final(job: Job) -> Outcome:
     """Return the predictions for the test fold, with probabilities calibrated by the validation fold."""
     dataset = _opened(job.cohort)
     X = dataset[job.split.test]
-    estimator = _fitted(job, dataset)
+    estimator = _fitted(job, dataset, calibrate=True)
     labels = job.labels[job.split.test].tolist()
     if job.task.kind == "multiclass":
         labels = [job.task.classes[index] for index in labels]
     test = {"repertoire_id": [str(each) for each in X.repertoire_ids], "label": labels}
     X_validation, y_validation = dataset[job.split.validation], job.labels[job.split.validation]
-    scores = ranking_scores(estimator, job.task, X_validation)[None]
-    # an estimator that has seen the validation labels calibrates itself
-    known = None if getattr(estimator, "uses_validation", False) else (X_validation, y_validation)
+    found = predict(estimator, job.task, X)
+    if getattr(estimator, "uses_validation", False):  # such an estimator calibrates itself
+        validation = Predictions(ranking_scores(estimator, job.task, X_validation))
+    else:
+        validation = predict(estimator, job.task, X_validation)
+    known = None if validation.probability is None else (validation.probability, y_validation)
+    measured = measure_scores(job.task, y_validation, validation.scores[None])[0]
     return {
         "setting": job.settings[0],
-        f"validation_{scoring_for(job.task.kind).measure}": measure_scores(job.task, y_validation, scores)[0],
-        "test": {**test, **prediction_columns(estimator, job.task, X, known)},
-        "members": estimator.describe_members(X) if hasattr(estimator, "describe_members") else [],
+        f"validation_{scoring_for(job.task.kind).measure}": measured,
+        "test": {**test, **found.columns(job.task, known)},
+        "members": found.members,
     }
 
 
-def _fitted(job: Job, dataset: RepertoireDataset) -> BaseEstimator | OneVsRest:
-    """Return the estimator, fitted on the train side; estimators that stop early also get the validation side."""
+def _fitted(job: Job, dataset: RepertoireDataset, *, calibrate: bool) -> BaseEstimator | OneVsRest:
+    """Return the estimator, fitted on the train side; estimators that stop early also get the validation side.
+
+    Without `calibrate`, deeprc's own classifiers of two classes spare the fits that only their probabilities need.
+    """
     estimator = with_setting(job.estimator, job.settings[0])
     both = job.split.train, job.split.validation
     (X, y), (X_validation, y_validation) = ((dataset[rows], job.labels[rows]) for rows in both)
@@ -177,6 +191,8 @@ def _fitted(job: Job, dataset: RepertoireDataset) -> BaseEstimator | OneVsRest:
         given |= {"X_validation": X_validation, "y_validation": y_validation, **donors}
     if job.task.kind == "multiclass" and isinstance(estimator, BinaryClassifier):
         estimator = OneVsRest(estimator)
+    if isinstance(estimator, BinaryClassifier | OneVsRest) and not calibrate:
+        return estimator.fit_scores(X, y, **given)
     return estimator.fit(X, y, **given)
 
 

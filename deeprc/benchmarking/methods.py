@@ -6,7 +6,7 @@ import difflib
 import importlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
@@ -108,20 +108,11 @@ def choose_methods(
         If there is no such method or preset, or a method that was named cannot be used with this cohort or target.
     """
     task = task or Task("", "", "binary")
-    body, source = _for_kind(_read(preset), str(preset), task), str(preset)
     own = own or {}
     coded = dict(_name_and_code(name) for name in names if names_code(name))
-    in_file = [name for name, entry in body.items() if "estimator" in entry]
-    known = [*METHODS, *(name for name in in_file if name not in METHODS and name not in coded)]
-    for name in body:
-        if name not in (*known, *names, *coded, *own):
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = (
-                f"; did you mean {near[0]!r}?"
-                if near
-                else f"; a method of your own needs `methods={name}=module:Class`"
-            )
-            raise InputError(f"{source}: no method {name!r}{hint}")
+    chosen_preset = _Preset.read(preset, task)
+    known = chosen_preset.list_methods(coded)
+    chosen_preset.check_sections(known, [*names, *coded, *own])
     chosen: dict[str, Method] = {}
     skipped: dict[str, str] = {}
     for name in names:
@@ -129,7 +120,7 @@ def choose_methods(
             if one in chosen or one in own:
                 continue
             reason = unfit_for(one, task)
-            method = None if reason else _with_columns(_method(one, body, source, known, task), dataset, task)
+            method = None if reason else _with_columns(chosen_preset.make(one, known), dataset, task)
             if method is not None and method.name in chosen and "=" in one:
                 raise InputError(f"`methods={one}`: there is a method {method.name!r} already; choose another name")
             reason = reason or _unfit(method, dataset, task)
@@ -140,7 +131,7 @@ def choose_methods(
             else:
                 skipped[one] = str(reason)
     for name, estimator in own.items():
-        chosen[name] = _own(name, estimator, body, source)
+        chosen[name] = chosen_preset.complete(name, estimator)
         reason = _unfit(chosen[name], dataset, task)
         if reason is not None:
             raise InputError(f"method {name!r}: {reason}")
@@ -157,9 +148,8 @@ def make_methods(names: Sequence[str], *, preset: str | Path) -> list[Method]:
     InputError
         If there is no such method or preset, or the preset is wrong.
     """
-    task = Task("", "", "binary")
-    body = _for_kind(_read(preset), str(preset), task)
-    return [_method(name, body, str(preset), list(METHODS), task) for name in names]
+    chosen_preset = _Preset.read(preset, Task("", "", "binary"))
+    return [chosen_preset.make(name, list(METHODS)) for name in names]
 
 
 def _named_apart(chosen: Mapping[str, Method]) -> list[Method]:
@@ -183,16 +173,99 @@ def unfit_for(name: str, task: Task) -> str | None:
     return None
 
 
-def _for_kind(body: dict[str, dict[str, Any]], source: str, task: Task) -> dict[str, dict[str, Any]]:
-    """Return the sections of a preset for a kind of target; for regression, keys under `regression` replace others."""
-    chosen = {}
-    for name, entry in body.items():
-        own = entry.get("regression", {})
-        if not isinstance(own, Mapping):
-            raise InputError(f"{source}: {name}.regression: expected search, trials, fixed or label, found {own!r}")
-        rest = {key: value for key, value in entry.items() if key != "regression"}
-        chosen[name] = {**rest, **own} if task.kind == "regression" else rest
-    return chosen
+@dataclass(frozen=True)
+class _Preset:
+    """What a preset says about methods for a kind of target.
+
+    Attributes
+    ----------
+    source
+        Its name or its file, for messages.
+    task
+        The target.
+    sections
+        The section of each method; for regression, keys under `regression` have replaced others.
+    """
+
+    source: str
+    task: Task
+    sections: Mapping[str, Mapping[str, Any]]
+
+    @classmethod
+    def read(cls, preset: str | Path, task: Task) -> _Preset:
+        """Read a name of `search_presets`, or a YAML file."""
+        if str(preset) in search_presets():
+            text = files("deeprc.configs").joinpath(_FOLDER, f"{preset}.yaml").read_text(encoding="utf-8")
+            body = parse_yaml(text, source=str(preset))
+        elif Path(preset).is_file():
+            body = read_yaml(Path(preset))
+        else:
+            raise InputError(f"`preset={preset}`: neither a file nor one of {', '.join(search_presets())}")
+        if not isinstance(body, dict) or not all(isinstance(entry, dict) for entry in body.values()):
+            raise InputError(f"{preset}: expected a section for each method, with {', '.join(sorted(_KEYS))}")
+        sections = {str(name): _for_kind(entry, f"{preset}: {name}", task) for name, entry in body.items()}
+        return cls(str(preset), task, sections)
+
+    def list_methods(self, coded: Container[str]) -> list[str]:
+        """Return the names of methods that need no code of the user: those of `METHODS` and those of sections."""
+        own = [name for name, entry in self.sections.items() if "estimator" in entry]
+        return [*METHODS, *(name for name in own if name not in METHODS and name not in coded)]
+
+    def check_sections(self, known: Sequence[str], others: Sequence[str]) -> None:
+        """Raise InputError if a section is about none of the known and the other methods."""
+        for name in self.sections:
+            if name not in (*known, *others):
+                near = difflib.get_close_matches(name, known, n=1)
+                own = f"; a method of your own needs `methods={name}=module:Class`"
+                raise InputError(f"{self.source}: no method {name!r}{f'; did you mean {near[0]!r}?' if near else own}")
+
+    def make(self, name: str, known: Sequence[str]) -> Method:
+        """Return an unfitted method, whether or not a cohort can serve it; `known` names are for messages."""
+        if name in METHODS:
+            return self._registered(name)
+        entry = self.sections.get(name, {})
+        if names_code(name):
+            key, where = _name_and_code(name)
+            if self.sections.get(key, {}).get("estimator", where) != where:
+                raise InputError(f"{self.source}: {key}.estimator: expected {where}, as `methods` says, or nothing")
+            label = where.rpartition(":")[2] if key == where else key
+            return self.complete(label, _made(estimator_class(where), where), section=key)
+        if name not in self.sections:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else "."
+            raise InputError(f"no method {name!r}{hint} Methods: all, {', '.join(known)}, or module:Class")
+        listed = entry.get("estimator")
+        if listed not in _classes():
+            if isinstance(listed, str) and ":" in listed:
+                why = f"code is run only where the call names it: `methods={name}={listed}`"
+                raise InputError(f"{self.source}: {name}.estimator: {why}")
+            raise InputError(f"{self.source}: {name}.estimator: expected module:Class, found {abbreviate(listed)}")
+        return self.complete(name, _made(estimator_class(listed), listed))
+
+    def _registered(self, name: str) -> Method:
+        form = METHODS[name]
+        label, where = form.label, form.estimator
+        if self.task.kind == "regression":
+            label, where = form.number_label or label, form.for_numbers
+        estimator = with_setting(estimator_class(where)(), dict(form.fixed))
+        return _with_entry(Method(name, label, estimator, kind=form.kind), self.sections.get(name, {}), self.source)
+
+    def complete(self, name: str, estimator: BaseEstimator, *, section: str | None = None) -> Method:
+        """Return the method of another estimator, with what its section says."""
+        needed = ("fit", "get_params", "set_params")
+        if isinstance(estimator, type) or not all(hasattr(estimator, each) for each in needed):
+            found = f"the class {estimator.__name__}" if isinstance(estimator, type) else type(estimator).__name__
+            raise InputError(f"method {name!r}: expected an object with {', '.join(needed)}, found {found}")
+        return _with_entry(Method(name, name, estimator), self.sections.get(section or name, {}), self.source)
+
+
+def _for_kind(entry: Mapping[str, Any], where: str, task: Task) -> dict[str, Any]:
+    """Return a section for a kind of target; for regression, keys under `regression` replace others."""
+    own = entry.get("regression", {})
+    if not isinstance(own, Mapping):
+        raise InputError(f"{where}.regression: expected search, trials, fixed or label, found {own!r}")
+    rest = {key: value for key, value in entry.items() if key != "regression"}
+    return {**rest, **own} if task.kind == "regression" else rest
 
 
 def _with_columns(method: Method, dataset: RepertoireDataset, task: Task) -> Method:
@@ -203,34 +276,6 @@ def _with_columns(method: Method, dataset: RepertoireDataset, task: Task) -> Met
     columns = columns_for_control(table, [task]).read
     label = f"{method.label} ({shown_columns(columns)})" if columns else method.label
     return replace(method, estimator=with_setting(method.estimator, {"columns": columns}), label=label)
-
-
-def _method(name: str, body: Mapping[str, Any], source: str, known: Sequence[str], task: Task) -> Method:
-    entry = body.get(name, {})
-    if name in METHODS:
-        form = METHODS[name]
-        label, where = form.label, form.estimator
-        if task.kind == "regression":
-            label, where = form.number_label or label, form.for_numbers
-        estimator = with_setting(estimator_class(where)(), dict(form.fixed))
-        return _with_entry(Method(name, label, estimator, kind=form.kind), entry, source)
-    if names_code(name):
-        key, where = _name_and_code(name)
-        if body.get(key, {}).get("estimator", where) != where:
-            raise InputError(f"{source}: {key}.estimator: expected {where}, as `methods` says, or nothing")
-        label = where.rpartition(":")[2] if key == where else key
-        return _own(label, _made(estimator_class(where), where), body, source, key=key)
-    if name not in body:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else "."
-        raise InputError(f"no method {name!r}{hint} Methods: all, {', '.join(known)}, or module:Class")
-    where = entry.get("estimator")
-    if where not in _classes():
-        if isinstance(where, str) and ":" in where:
-            why = f"code is run only where the call names it: `methods={name}={where}`"
-            raise InputError(f"{source}: {name}.estimator: {why}")
-        raise InputError(f"{source}: {name}.estimator: expected module:Class, found {abbreviate(where)}")
-    return _own(name, _made(estimator_class(where), where), body, source)
 
 
 def names_code(name: str) -> bool:
@@ -249,16 +294,6 @@ def _made(kind: type[BaseEstimator], where: str) -> BaseEstimator:
         return kind()
     except TypeError as error:
         raise InputError(f"{where}: cannot be made without arguments: {error}") from error
-
-
-def _own(
-    name: str, estimator: BaseEstimator, body: Mapping[str, Any], source: str, *, key: str | None = None
-) -> Method:
-    needed = ("fit", "get_params", "set_params")
-    if isinstance(estimator, type) or not all(hasattr(estimator, each) for each in needed):
-        found = f"the class {estimator.__name__}" if isinstance(estimator, type) else type(estimator).__name__
-        raise InputError(f"method {name!r}: expected an object with {', '.join(needed)}, found {found}")
-    return _with_entry(Method(name, name, estimator), body.get(key or name, {}), source)
 
 
 def _with_entry(method: Method, entry: Mapping[str, Any], source: str) -> Method:
@@ -324,17 +359,3 @@ def estimator_class(where: str) -> type[BaseEstimator]:
     if not (isinstance(kind, type) and hasattr(kind, "fit") and hasattr(kind, "get_params")):
         raise InputError(f"{where}: expected a class with scikit-learn's fit and get_params")
     return kind
-
-
-def _read(preset: str | Path) -> dict[str, dict[str, Any]]:
-    """Read a preset's YAML: one section per method."""
-    if str(preset) in search_presets():
-        text = files("deeprc.configs").joinpath(_FOLDER, f"{preset}.yaml").read_text(encoding="utf-8")
-        body = parse_yaml(text, source=str(preset))
-    elif Path(preset).is_file():
-        body = read_yaml(Path(preset))
-    else:
-        raise InputError(f"`preset={preset}`: neither a file nor one of {', '.join(search_presets())}")
-    if not isinstance(body, dict) or not all(isinstance(entry, dict) for entry in body.values()):
-        raise InputError(f"{preset}: expected a section for each method, with {', '.join(sorted(_KEYS))}")
-    return {str(name): entry for name, entry in body.items()}

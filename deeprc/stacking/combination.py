@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from scipy.stats import mannwhitneyu
 
-from deeprc.benchmarking.cross_fitting import measure_units
+from deeprc.calibration import measure_units
 
 __all__ = ["STRENGTHS", "Combination", "Fitted", "fit_combination"]
 

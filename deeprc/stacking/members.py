@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 
-from deeprc.benchmarking.cross_fitting import cross_fit, measure_units
+from deeprc.benchmarking.cross_fitting import cross_fit
 from deeprc.benchmarking.methods import Method
 from deeprc.benchmarking.search import Setting, with_setting
+from deeprc.calibration import measure_units
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.groups import pass_groups
 from deeprc.training.estimator import DeepRCClassifier
@@ -61,7 +62,7 @@ class Member:
     models
         The fitted estimators, whose scores are averaged.
     centre, scale
-        The units of the score; see `deeprc.benchmarking.cross_fitting.measure_units`.
+        The units of the score; see `deeprc.calibration.measure_units`.
     """
 
     name: str
@@ -96,8 +97,7 @@ def fit_member(method: Method, training: Training) -> tuple[Member, Floats]:
         return _fit_per_fold(method.name, estimator, training)
     found = cross_fit(estimator, settings, training.X, training.y, training.fold_of, training.groups)
     _logger.info("%s: AUC %.3f with %s", method.name, found.auc, _shown(found.setting))
-    donors = pass_groups(estimator, training.groups)
-    model = with_setting(estimator, found.setting).fit(training.X, training.y, **donors)
+    model = with_setting(estimator, found.setting).fit_scores(training.X, training.y, groups=training.groups)
     mean, spread = measure_units(score_with(model, training.X))
     return Member(method.name, [model], mean.item(), spread.item()), found.scores
 

@@ -91,7 +91,7 @@ class Stack(BinaryClassifier):
         The name of the target, if `deeprc.stacking.cohort.fit_stack` has fitted the stack; else "".
     """
 
-    uses_groups = True
+    calibrates_itself = True
 
     combination_: Combination
     member_names_: NDArray[np.str_]
@@ -140,7 +140,7 @@ class Stack(BinaryClassifier):
             if hasattr(method.estimator, "prepare"):
                 method.estimator.prepare(X)
 
-    def fit(self, X: RepertoireDataset, y: ArrayLike, *, groups: ArrayLike | None = None) -> Stack:
+    def fit_scores(self, X: RepertoireDataset, y: ArrayLike, *, groups: ArrayLike | None = None) -> Stack:
         """Learn from the repertoires X, (B,), with labels y, (B,), of two classes, at least three of each.
 
         Repertoires with equal `groups`, (B,), are of one donor: no fold separates them. The order of X does not matter.
@@ -246,14 +246,18 @@ class Stack(BinaryClassifier):
         table = {"auc": self.member_aucs_, "weight": self.combination_.weights, "share": self.importance_}
         return pd.DataFrame(table, index=pd.Index(self.member_names_, name="member"))
 
-    def describe_members(self, X: RepertoireDataset) -> list[dict[str, Any]]:
-        """Return a row per member: `member`, those of `member_table`, its `contributions`, B numbers, `intercept`."""
+    def decide_with_members(self, X: RepertoireDataset) -> tuple[Floats, list[dict[str, Any]]]:
+        """Return the score of each repertoire, (B,), and a row per member.
+
+        A row has `member`, the columns of `member_table`, its `contributions`, B numbers, and the `intercept`.
+        """
         added, intercept = self.contributions(X), self.combination_.intercept
         rows = [
             {str(name): value for name, value in row.items()}
             for row in self.member_table().reset_index().to_dict("records")
         ]
-        return [{**row, "contributions": added[row["member"]].tolist(), "intercept": intercept} for row in rows]
+        members = [{**row, "contributions": added[row["member"]].tolist(), "intercept": intercept} for row in rows]
+        return np.asarray(intercept + added.to_numpy().sum(axis=1)), members
 
     def shares(self) -> list[tuple[Member, float]]:
         """Return each fitted member with its share of the stack's variance."""

@@ -213,7 +213,6 @@ def test_settings_that_cannot_be(public: RepertoireDataset) -> None:
     for settings, message in (
         ({"feature": "3mer"}, "feature: expected one of 4mer, sequence, found '3mer'"),
         ({"n_features": 0}, "n_features: expected a whole number of at least 1, found 0"),
-        ({"n_folds": 1}, "folds: expected a whole number of at least 2, found 1"),
     ):
         with pytest.raises(InputError, match=message):
             BurdenTest(**settings).fit(public, Y)

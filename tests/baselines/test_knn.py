@@ -17,7 +17,6 @@ from deeprc.baselines.knn import KNN, mean_of_nearest
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import kmer_frequencies
 from deeprc.errors import InputError
-from deeprc.estimators import fit_platt_scaling
 
 
 def labels(dataset: RepertoireDataset) -> NDArray[np.str_]:
@@ -95,20 +94,6 @@ def test_the_order_of_repertoires_does_not_matter(
             assert np.array_equal(one.decision_function(new[::-1])[::-1], scores)
             assert [one.decision_function(new[[i]])[0] for i in range(len(new))] == scores.tolist()
         np.testing.assert_allclose(one.calibration_, two.calibration_, rtol=1e-9)
-
-
-def test_probabilities_are_of_scores_by_the_others(cohort_factory: Callable[..., RepertoireDataset]) -> None:
-    dataset = cohort_factory(40, 200, seed=4)
-    y, kernel = labels(dataset), gram(dataset, "minmax")
-    knn = KNN(n_neighbors=7).fit(dataset, y)
-    scores = np.empty(40)
-    for i in range(40):
-        rest = np.arange(40) != i
-        machine = neighbours(kernel[np.ix_(rest, rest)], y[rest], 7)
-        scores[i] = machine.predict_proba(1 - kernel[[i]][:, rest])[0, 1]
-    np.testing.assert_allclose(knn.calibration_, fit_platt_scaling(scores, y == "healthy"), rtol=1e-6)
-    assert knn.calibration_[0] > 0
-    assert np.all(np.diff(knn.predict_proba(dataset)[np.argsort(knn.decision_function(dataset)), 1]) >= 0)
 
 
 def test_repertoires_of_another_container(cohort: RepertoireDataset, other: RepertoireDataset, tmp_path: Path) -> None:

@@ -15,11 +15,11 @@ from sklearn.svm import SVC
 
 from deeprc.baselines.kernels import KINDS, cross_kernel, gram
 from deeprc.baselines.svm import SVM, _solve
+from deeprc.calibration import fit_platt_scaling
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.kmers import count_kmers
 from deeprc.datasets.representations import kmer_frequencies
 from deeprc.errors import InputError
-from deeprc.estimators import canonical_order, fit_platt_scaling
 
 COSTS = [1e-6, 0.01, 0.3, 1.0, 1.7, 50.0, 1e6]
 
@@ -146,25 +146,6 @@ def test_saved_and_loaded(
     assert (tmp_path / "again.safetensors").stat().st_size == (tmp_path / "svm.safetensors").stat().st_size
     view, trained = pickle.loads(pickle.dumps((dataset[8:], svm)))  # as for another process
     assert np.array_equal(trained.decision_function(view), svm.decision_function(dataset[8:]))
-
-
-def test_probabilities_are_of_scores_by_the_others(cohort: RepertoireDataset) -> None:
-    y = labels(cohort)
-    positive = y == "healthy"
-    svm = SVM(C=0.5).fit(cohort, y)
-    order = canonical_order(cohort, positive.astype(np.int64))
-    kernel, label = gram(cohort[order], "minmax"), positive[order]
-    scores, rank = np.zeros(30), np.zeros(30, int)
-    for of_class in (label, ~label):
-        rank[of_class] = np.arange(15)
-    for fold in range(5):
-        out = rank % 5 == fold
-        machine = SVC(kernel="precomputed", C=0.5, tol=1e-10).fit(kernel[np.ix_(~out, ~out)], label[~out])
-        scores[out] = machine.decision_function(kernel[np.ix_(out, ~out)])
-    np.testing.assert_allclose(svm.calibration_, fit_platt_scaling(scores, label), rtol=1e-4)
-    assert svm.calibration_[0] > 0
-    odds = svm.decision_function(cohort) * svm.calibration_[0] + svm.calibration_[1]
-    np.testing.assert_allclose(svm.predict_proba(cohort)[:, 1], 1 / (1 + np.exp(-odds)))
 
 
 @pytest.mark.parametrize("rows", [[0, 1], [0, 1, 2, 4, 6], [0, 1, 2, 3, 5]])

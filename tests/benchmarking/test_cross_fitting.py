@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from deeprc.baselines.burden import BurdenTest
+from deeprc.baselines import public_clones
 from deeprc.baselines.diversity import Diversity
 from deeprc.baselines.inner_folds import inner_folds
 from deeprc.baselines.public_clones import PublicClones
 from deeprc.baselines.svm import SVM
-from deeprc.benchmarking.cross_fitting import are_mixed, cross_fit, fold_aucs, measure_units, mixed_folds
+from deeprc.benchmarking.cross_fitting import are_mixed, cross_fit, fold_aucs, mixed_folds
 from deeprc.benchmarking.search import with_setting
+from deeprc.calibration import measure_units
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 
@@ -92,14 +93,14 @@ def test_folds_have_both_classes_and_separate_no_donor(cohort: RepertoireDataset
 
 def test_estimators_that_make_folds_get_the_donors(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     y = (cohort.metadata["status"] == "case").to_numpy().astype(np.int64)
-    groups, seen = np.arange(len(y)) // 4, []
+    groups = np.arange(len(y)) // 4
+    seen = []
 
-    def note(self: BurdenTest, X: RepertoireDataset, positive: np.ndarray, own: np.ndarray | None = None) -> None:
+    def note(X: RepertoireDataset, positive: np.ndarray, n_folds: int, own: np.ndarray) -> np.ndarray:
         seen.append(own)
-        self._select(X, positive)
+        return inner_folds(X, positive, n_folds, own)
 
-    monkeypatch.setattr(BurdenTest, "_fit", note)
     fold_of = mixed_folds(cohort, y == 1, 3, groups)
-    cross_fit(BurdenTest(), [{}], cohort, y, fold_of, groups)
+    monkeypatch.setattr(public_clones, "inner_folds", note)
+    cross_fit(PublicClones(), [{}], cohort, y, fold_of, groups)
     assert [len(set(own.tolist())) for own in seen] == [len(set(groups[fold_of != fold].tolist())) for fold in range(3)]
-    cross_fit(SVM(), [{"C": 1.0, "kmer_offsets": [0, 1, 2]}], cohort, y, fold_of, groups)

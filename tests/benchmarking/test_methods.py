@@ -16,6 +16,7 @@ from deeprc.benchmarking.registry import METHODS, MethodEntry
 from deeprc.benchmarking.search import Search
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
+from deeprc.tasks import Task
 
 EXPECTED = [
     "deeprc",
@@ -80,7 +81,7 @@ def test_the_methods_and_presets_that_come_with_deeprc() -> None:
 
 @pytest.mark.parametrize("preset", ["paper", "quick"])
 def test_a_preset_speaks_of_known_methods_only(preset: str) -> None:
-    assert set(methods._read(preset)) <= set(EXPECTED)
+    assert set(methods._Preset.read(preset, Task("", "", "binary")).sections) <= set(EXPECTED)
 
 
 def test_deeprc_gets_its_configuration_and_search(cohort: RepertoireDataset) -> None:

@@ -18,7 +18,7 @@ from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.kmers import kmer_names
-from deeprc.datasets.representations import gene_counts, kmer_matrix
+from deeprc.datasets.representations import gene_counts, kmer_frequencies, kmer_matrix
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation import Cohort, GermlineBackground, IndependentBackground, SimulatedDataset, Sizes
 from deeprc.errors import InputError
@@ -85,6 +85,18 @@ def test_slices_are_rows_of_the_whole(small: RepertoireDataset, places: tuple[in
         assert found.shape == (len(small[key]), 20 ** len(places))
         assert np.array_equal(*(each if len(places) < 5 else each.toarray() for each in (found, expected)))
     assert np.array_equal(kmer_matrix(small[1:][[1]], (0, 1)), kmer_matrix(small, (0, 1))[[2]])
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("offsets", [(0, 1), (0, 1, 2, 3, 4)])
+def test_chosen_kmers_are_columns_of_all(small: RepertoireDataset, offsets: tuple[int, ...], weighted: bool) -> None:
+    view = small[[3, 0, 0]]
+    for measure in (kmer_matrix, kmer_frequencies):
+        whole = csr_matrix(measure(view, offsets, weighted=weighted)).toarray()
+        kmers = np.append(np.flatnonzero(whole.any(axis=0))[::-1], 0)
+        found = csr_matrix(measure(view, offsets, weighted=weighted, kmers=kmers)).toarray()
+        assert found.any()
+        np.testing.assert_array_equal(found, whole[:, kmers])
 
 
 def test_what_is_returned_may_be_changed(small: RepertoireDataset) -> None:

@@ -15,6 +15,7 @@ from safetensors.numpy import save_file
 from scipy.special import expit
 
 from deeprc.baselines.logistic import LogisticRegression
+from deeprc.benchmarking.jobs import Job, run_job
 from deeprc.benchmarking.methods import Method
 from deeprc.benchmarking.registry import METHODS
 from deeprc.datasets.alphabet import encode_many
@@ -22,8 +23,11 @@ from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
+from deeprc.estimators import BinaryClassifier
+from deeprc.evaluation.splits import Split
 from deeprc.stacking import Stack
 from deeprc.stacking.members import Training, fit_member, score_with
+from deeprc.tasks import Task
 from deeprc.training.estimator import DeepRCClassifier
 
 QUICK = {"n_updates": 10, "evaluate_every": 5, "n_kernels": 8, "kernel_size": 4, "n_sequences": 50}
@@ -106,6 +110,34 @@ def test_parameters_reach_the_members(stack: Stack) -> None:
 def test_scores_of_a_network_are_its_calibrated_log_odds(stack: Stack, cohort: RepertoireDataset) -> None:
     model = stack._members[0].models[0]
     np.testing.assert_allclose(expit(score_with(model, cohort)), model.predict_proba(cohort)[:, 1], atol=1e-6)
+
+
+def test_members_are_not_calibrated(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stack takes their scores, so it spares the fits that only their probabilities need."""
+    monkeypatch.delattr(BinaryClassifier, "_calibrate")
+    model = Stack(members=["logistic", "diversity", "svm-minmax"], n_folds=2).fit(cohort, labels(cohort))
+    assert model.predict_proba(cohort).shape == (30, 2)
+
+
+def test_a_benchmark_asks_the_members_once(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    whole = Stack.member_scores
+
+    def member_scores(self: Stack, X: RepertoireDataset) -> pd.DataFrame:
+        asked.append(X.repertoire_ids)
+        return whole(self, X)
+
+    monkeypatch.setattr(Stack, "member_scores", member_scores)
+    y = (labels(cohort) == "case").astype(np.int64)
+    split = Split(np.arange(10, 30), np.arange(6, 10), np.arange(6))
+    task = Task("status", "status", "binary", ("healthy", "case"))
+    estimator = Stack(members=["logistic", "diversity"], n_folds=2)
+    outcome = run_job(Job("k", "stack", 0, "final", cohort, estimator, ({},), split, y, task))
+    assert [len(ids) for ids in asked] == [6, 4]  # test and validation
+    log_odds = (
+        np.sum([each["contributions"] for each in outcome["members"]], axis=0) + outcome["members"][0]["intercept"]
+    )
+    np.testing.assert_allclose(outcome["test"]["score"], log_odds, atol=1e-12)
 
 
 def test_donors_stay_together(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
