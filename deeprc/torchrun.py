@@ -52,7 +52,10 @@ def share_cores() -> None:
 
     torchrun sets `OMP_NUM_THREADS` to 1 if it is not set. So 1 counts as not set, and any other number is kept.
     """
-    launch = read_launch()
+    try:
+        launch = read_launch()
+    except InputError:  # the command says so
+        return
     if launch is None or launch.local_size == 1 or os.environ.get("OMP_NUM_THREADS", "1") != "1":
         return
     has_affinity = hasattr(os, "sched_getaffinity")

@@ -214,7 +214,8 @@ def _rank_clones(
     single = n_positive / n_repertoires
 
     def score(positive: Integers, carriers: Integers) -> Floats:
-        return np.asarray(np.log10(single) - np.log10(fisher_p_values(positive, carriers, n_positive, n_repertoires)))
+        p_values = fisher_p_values(positive, carriers, n_positive, n_repertoires)
+        return np.asarray(np.log10(single) - np.log10(np.maximum(p_values, np.finfo(np.float64).tiny)))
 
     best, n_clones = BestSequences(X, fields, max_sequences), Counter[int]()
     parts = in_parts(lambda start, stop: carrier_counts(clones, start, stop, weights), len(clones))

@@ -35,7 +35,7 @@ from deeprc.evaluation.cohort_cautions import left_out_cautions, people_cautions
 from deeprc.evaluation.comparison import MethodInfo
 from deeprc.evaluation.scoring import scoring_for
 from deeprc.evaluation.sheet_control import columns_for_control, columns_left_out
-from deeprc.evaluation.splits import donor_codes, people, subject_column
+from deeprc.evaluation.splits import donor_codes, donors_by_id, people, subject_column
 from deeprc.files import write_text
 from deeprc.jobs import HERE, check_scheduler
 from deeprc.tasks import Task, describe_classes
@@ -111,18 +111,12 @@ def benchmark(
     if task.kind == "binary":
         logger.info("%s", describe_classes(task, dataset.metadata))
     title = f"{task.title} of {Path(dataset.container.path).name}, {plan.n_folds} folds, settings: {Path(preset).name}"
-    result = _Run(plan, store, options, progress).result(title, cautions, _donors_of(dataset, options.group_by))
+    result = _Run(plan, store, options, progress).result(
+        title, cautions, donors_by_id(dataset.repertoire_ids, dataset.metadata, options.group_by)
+    )
     if folder is not None:
         result.write(folder)
     return result
-
-
-def _donors_of(dataset: RepertoireDataset, group_by: str | None) -> dict[str, int] | None:
-    """Return the number of each repertoire's donor by its id; None if the sheet does not say whose it is."""
-    column = subject_column(dataset.metadata, group_by)
-    if column is None:
-        return None
-    return dict(zip(dataset.repertoire_ids.tolist(), people(dataset.metadata, column).tolist(), strict=True))
 
 
 def _split_methods(

@@ -182,7 +182,7 @@ def table_legend(comparison: pd.DataFrame, methods: Sequence[MethodInfo], scorin
             "Controls read no receptor sequence; known motifs come from the ground truth of a simulation: "
             "neither can be the best."
         )
-    sentences.append("Interval and p take the trained models as given, and repertoires as independent.")
+    sentences.append("p takes the trained models as given. Interval and p take donors as independent.")
     sentences.append(
         "Time: of all fits of all folds, one after another; features that methods share count where they were first "
         "needed. Memory: the most that a fit added to its process."

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm, rankdata
+from scipy.stats import rankdata, t
 
-from deeprc.evaluation.auc_intervals import auc_influences, donors_variance
+from deeprc.evaluation.auc_intervals import auc_influences, count_freedom, donors_variance
 
 __all__ = [
     "PairedTest",
@@ -39,7 +39,7 @@ class PairedTest(NamedTuple):
     p_value
         The two-sided p-value.
     test
-        The name of the test: "DeLong", "permutation" or "signs".
+        The name of the test: "DeLong", "permutation" or "signs"; "none" if nothing can be tested.
     """
 
     difference: float
@@ -90,10 +90,12 @@ def paired_auc_test(
 
     DeLong's z test with the folds as strata: the difference is the mean of the folds' differences, and as folds share
     no repertoire its variance is the sum of theirs over F squared. If donors have several repertoires, it is
-    Obuchowski's variance of the difference (Biometrics 1997, 53:567-578), in which donors are independent. Where that
-    variance is 0 though the AUCs differ (both methods separate every fold, or are constant) or undefined (a class has
-    one repertoire in a fold), a permutation test takes its place: the two methods' ranks within the fold are exchanged
-    for random donors (Bandos, Rockette and Gur, Statistics in Medicine 2005, 24:2873-2893), 2,000 times.
+    Obuchowski's variance of the difference (Biometrics 1997, 53:567-578), in which donors are independent, and
+    Student's t has as many degrees of freedom as the class with fewer donors has, minus 1. Where that variance is 0
+    though the AUCs differ (both methods separate every fold, or are constant) or undefined (a class has one repertoire
+    in a fold), a permutation test takes its place: the two methods' ranks within the fold are exchanged for random
+    donors (Bandos, Rockette and Gur, Statistics in Medicine 2005, 24:2873-2893), 2,000 times. If a class has one donor,
+    nothing can be tested, and the p-value is 1.
 
     Both tests take the trained models as given: they tell whether the difference would show on other repertoires, not
     whether it would after training on others.
@@ -113,14 +115,19 @@ def paired_auc_test(
     difference = float(np.mean([auc[0] - auc[1] for auc, _ in parts]))
     if abs(difference) < 1e-12:
         return PairedTest(0.0, 1.0, "DeLong")
+    freedom = np.inf
     if donors is None:
         variance = sum(float(c[0, 0] + c[1, 1] - 2 * c[0, 1]) for _, c in parts) / len(parts) ** 2
     else:
         influence = auc_influences(labels, first)[1] - auc_influences(labels, second)[1]
         donor = np.unique(np.concatenate(donors), return_inverse=True)[1]
-        variance = donors_variance(influence, np.concatenate(labels) == 1, donor) / len(parts) ** 2
+        positive = np.concatenate(labels) == 1
+        variance = donors_variance(influence, positive, donor) / len(parts) ** 2
+        freedom = count_freedom(positive, donor)
+        if freedom == 0:
+            return PairedTest(difference, 1.0, "none")
     if variance > 1e-14:  # NaN is not
-        return PairedTest(difference, float(2 * norm.sf(abs(difference) / variance**0.5)), "DeLong")
+        return PairedTest(difference, float(2 * t.sf(abs(difference) / variance**0.5, freedom)), "DeLong")
     return PairedTest(difference, _permutation_p(labels, first, second, donors, difference, seed), "permutation")
 
 

@@ -16,12 +16,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
-from scipy.stats import norm, rankdata
+from scipy.stats import norm, rankdata, t
 
 __all__ = [
     "FoldAucs",
     "auc_influences",
     "auc_interval",
+    "count_freedom",
     "donors_variance",
     "fold_aucs_interval",
     "measure_design_effect",
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 _ROUNDING = 1e-12
+_QUANTILE = 0.975  # of 95% intervals
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -125,7 +127,10 @@ def measure_design_effect(labels: Sequence[Integers], scores: Sequence[Floats], 
 
     This is Obuchowski's variance for clustered data (Biometrics 1997, 53:567-578) divided by DeLong's, both from the
     repertoires of all folds together. It is at most the largest number of repertoires that one donor has in one class;
-    it is this number if neither variance can be measured because the classes are separated perfectly.
+    it is this number if a variance cannot be measured because the classes are separated perfectly, or because a class
+    has one donor only. With few donors, Obuchowski's variance is uncertain itself. Therefore it is multiplied by the
+    square of Student's quantile over the normal one, with the donors of the smaller class minus 1 as degrees of
+    freedom.
 
     Parameters
     ----------
@@ -136,9 +141,16 @@ def measure_design_effect(labels: Sequence[Integers], scores: Sequence[Floats], 
     positive, (_, donor) = np.concatenate(labels) == 1, np.unique(np.concatenate(donors), return_inverse=True)
     largest = int(np.bincount(2 * donor + positive).max())
     alone = donors_variance(influence, positive, np.arange(len(donor)))
-    if largest == 1 or alone < _ROUNDING:
+    together = donors_variance(influence, positive, donor)
+    if largest == 1 or alone < _ROUNDING or np.isnan(together):
         return float(largest)
-    return float(np.clip(donors_variance(influence, positive, donor) / alone, 1, largest))
+    widening = (t.ppf(_QUANTILE, count_freedom(positive, donor)) / norm.ppf(_QUANTILE)) ** 2
+    return float(np.clip(together / alone * widening, 1, largest))
+
+
+def count_freedom(positive: NDArray[np.bool_], donor: Integers) -> int:
+    """Return the number of donors in the class that has fewer, minus 1; both arrays are (B,)."""
+    return min(len(np.unique(donor[own])) for own in (positive, ~positive)) - 1
 
 
 def auc_influences(labels: Sequence[Integers], scores: Sequence[Floats]) -> tuple[Floats, Floats]:
@@ -162,6 +174,8 @@ def auc_influences(labels: Sequence[Integers], scores: Sequence[Floats]) -> tupl
 def donors_variance(influence: Floats, positive: NDArray[np.bool_], donor: Integers) -> float:
     """Return the variance of a sum of `auc_influences` if donors are independent (Obuchowski 1997).
 
+    It is NaN if a class has one donor only.
+
     Parameters
     ----------
     influence
@@ -176,11 +190,10 @@ def donors_variance(influence: Floats, positive: NDArray[np.bool_], donor: Integ
     has = [np.bincount(donor[own], minlength=n_donors) > 0 for own in (positive, ~positive)]
     variance = 0.0
     for total, known in zip(totals, has, strict=True):
-        variance += float((total**2).sum()) * _unbiased(int(known.sum()))
+        n = int(known.sum())
+        if n < 2:
+            return float("nan")
+        variance += float((total**2).sum()) * n / (n - 1)
     if (has[0] & has[1]).any():
-        variance += 2 * float(totals[0] @ totals[1]) * _unbiased(n_donors)
+        variance += 2 * float(totals[0] @ totals[1]) * n_donors / (n_donors - 1)
     return variance
-
-
-def _unbiased(n: int) -> float:
-    return n / (n - 1) if n > 1 else 1.0

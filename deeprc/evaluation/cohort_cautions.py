@@ -91,15 +91,9 @@ def people_cautions(
     text = text[:1].upper() + text[1:]
     if few:
         what = "predicts the number" if kind == "regression" else "tells the classes apart"
-        text += (
-            f". What {what} may be these few people, not the target: the figures say little, and intervals and "
-            "p-values, which take repertoires as independent, are far too narrow and too small."
-        )
+        text += f". What {what} may be these few people, not the target: the figures say little."
     else:
-        text += (
-            ". Intervals and p-values take repertoires as independent: they are narrower, and smaller, than they should"
-            " be."
-        )
+        text += ". Intervals and p-values take people, not repertoires, as independent."
     by_class = {name: {"n_repertoires": n, "n_subjects": n_people} for name, (n, n_people) in sizes.items()}
     details = {"column": column, "classes": by_class}
     if few:

@@ -255,7 +255,7 @@ def control_verdict(
     methods, scoring
         The same as for `compare`.
     few_people
-        Whether the repertoires come from few people with several repertoires each: p-values are then too small.
+        Whether the repertoires come from few people with several repertoires each: this is then said.
     """
     label = {each.name: each.label for each in methods}
     if not comparison["best"].any():
@@ -323,5 +323,5 @@ def _control_lines(
         lines.append(Caution("warning", text, "controls", "control-not-worse", values))
     text = f"Every control is worse than the best method, {name} ({what} {value:.3f}): {'; '.join(beaten)}."
     if few_people:
-        text += " The repertoires are of few people: the p-values are far too small, and this may be chance."
+        text += " The repertoires are of few people: this may be chance."
     return lines or [Caution("note", text, "controls", "controls-worse")]

@@ -237,7 +237,7 @@ class MulticlassScoring(Scoring):
         "with the variance that donors and common training repertoires add), which is cautious: it is exact only if "
         "the classes' AUCs rose and fell together."
     )
-    test_note = "two-sided permutation test: the two methods' ranks are exchanged for random repertoires"
+    test_note = "two-sided permutation test: the two methods' ranks are exchanged for random donors"
     means_note = "Macro: the mean over classes, each against all others; the others of the likeliest class."
 
     def __init__(self, classes: Sequence[str]) -> None:
@@ -328,7 +328,7 @@ class RegressionScoring(Scoring):
     chance_level = 0.0
     headings: ClassVar[Mapping[str, str]] = {"r2": "r²", "spearman": "Spearman", "mae": "Mean abs. error"}
     lower_is_better = frozenset({"mae"})
-    interval_note = "95% interval: of r² by the jackknife of log(1 - r²) over repertoires (Miller 1968)."
+    interval_note = "95% interval: of r² by the jackknife of log(1 - r²) over donors (Miller 1968)."
     test_note = "two-sided paired test of the squared errors by random signs"
     means_note = "r²: of all test repertoires together, 1 is perfect, 0 no better than the mean of all."
 

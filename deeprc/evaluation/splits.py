@@ -30,6 +30,7 @@ __all__ = [
     "SplitOptions",
     "assign_folds",
     "donor_codes",
+    "donors_by_id",
     "group_codes",
     "make_split",
     "people",
@@ -338,3 +339,13 @@ def people(metadata: pd.DataFrame, column: str | None) -> NDArray[np.int64]:
         return np.arange(len(metadata))
     codes = pd.factorize(metadata[column])[0].astype(np.int64)
     return np.where(codes < 0, len(codes) + np.arange(len(codes)), codes)
+
+
+def donors_by_id(
+    repertoire_ids: NDArray[np.object_], metadata: pd.DataFrame, group_by: str | None
+) -> dict[str, int] | None:
+    """Return the number of each repertoire's donor by its id, (B,); None if the sheet does not say whose it is."""
+    column = subject_column(metadata, group_by)
+    if column is None:
+        return None
+    return dict(zip(repertoire_ids.tolist(), people(metadata, column).tolist(), strict=True))

@@ -116,6 +116,14 @@ class _Request:
         read_settings(self.path)  # says so where the folder is no run
         return read_run_predictions(self.path / "predictions.tsv")
 
+    def donors(self) -> dict[str, int] | None:
+        """Return whose repertoires they are; None if there is no cohort that could say it."""
+        if self.cohort is None:
+            return None
+        from deeprc.evaluation.splits import donors_by_id
+
+        return donors_by_id(self.dataset.repertoire_ids, self.dataset.metadata, self.runs.group_by)
+
     def check_alone(self, reason: str) -> None:
         """Raise InputError where several runs are given."""
         if len(self.paths) > 1:
@@ -125,7 +133,7 @@ class _Request:
 def _roc(request: _Request) -> Figure:
     from deeprc.interpretation.figures import roc_figure
 
-    return roc_figure(request.predictions(), target=request.target)
+    return roc_figure(request.predictions(), target=request.target, donors=request.donors())
 
 
 def _precision_recall(request: _Request) -> Figure:

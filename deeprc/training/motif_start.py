@@ -30,7 +30,7 @@ _FALL = 3.0  # by how much a match lowers the unit that attention looks at
 _PENALTY = 1.0  # of the squared output weights, beside the sum of the repertoires' losses
 _MAX_STEPS = 200  # of the optimiser of the output weights
 _MAX_SPAN = 6  # residues that a motif spans
-_MIN_DONORS = 100  # with fewer, a motif of the training fold often goes with the label by chance
+_MIN_DONORS = 40  # with fewer, a motif of the training fold often goes with the label by chance
 _RESIDUES = (2, 3, 4)  # numbers of residues that a motif names
 _DOUBTFUL_LEVEL = 0.5  # largest p-value of a motif that other repertoires have to confirm
 _SAMPLED = 1000  # sequences of each repertoire from which the features' scale is estimated
@@ -40,7 +40,7 @@ def find_start_motifs(config: Config, tasks: Sequence[Task], fold: Fold, *, seed
     """Return the motifs with which `start_network` may start a network, best first; perhaps none.
 
     Motifs name 2 to 4 residues within 6 positions, or within a kernel if that is narrower; see `find_enriched_motifs`.
-    A target whose labels are of fewer than 100 donors has none. Where no motif stands out, each output may have a
+    A target whose labels are of fewer than 40 donors has none. Where no motif stands out, each output may have a
     doubtful one: its p-value is above `LEVEL` and at most 0.5, and other repertoires have to confirm it.
 
     Parameters

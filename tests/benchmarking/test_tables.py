@@ -21,7 +21,7 @@ from deeprc.evaluation.comparison import MethodInfo, compare, fold_metrics, p_te
 from deeprc.evaluation.reliability import calibration_error
 from deeprc.evaluation.scoring import MulticlassScoring, RegressionScoring
 
-FEW = "The repertoires are of few people: the p-values are far too small, and this may be chance."
+FEW = "The repertoires are of few people: this may be chance."
 METHODS = [
     MethodInfo("k", "Known motif b.", "truth"),
     MethodInfo("v", "V gene usage", "control"),

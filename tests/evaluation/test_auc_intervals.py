@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.stats import norm
+from scipy.stats import norm, t
 
-from deeprc.evaluation.auc_comparison import midrank_aucs
+from deeprc.evaluation.auc_comparison import midrank_aucs, paired_auc_test
 from deeprc.evaluation.auc_intervals import (
     auc_interval,
     fold_aucs_interval,
@@ -98,7 +98,9 @@ def test_design_effect_by_hand() -> None:
     sums = np.array([above[0] + above[1], above[2]]), np.array([below[0] + below[2], below[1]])
     together = (sums[0] @ sums[0] + sums[1] @ sums[1]) / 9 * 2 / 1
     assert together / alone > 1
-    assert measure_design_effect([label], [score], [donors]) == pytest.approx(together / alone)
+    freedom = 1  # two donors in each class
+    widened = together / alone * (t.ppf(0.975, freedom) / norm.ppf(0.975)) ** 2
+    assert measure_design_effect([label], [score], [donors]) == pytest.approx(min(widened, 2))
     assert measure_design_effect([label], [score], [np.arange(6)]) == 1.0
 
 
@@ -112,6 +114,40 @@ def test_design_effect_of_separated_classes_is_the_largest_donor() -> None:
     label, score = np.array([1, 1, 1, 0, 0]), np.array([3.0, 3.0, 3.0, 1.0, 1.0])
     assert measure_design_effect([label], [score], [np.array([4, 4, 4, 7, 7])]) == 3.0
     assert measure_design_effect([label], [score], [np.array([4, 4, 7, 4, 7])]) == 2.0  # of one class
+
+
+def test_design_effect_of_many_donors_by_hand() -> None:
+    """Thirty donors, two repertoires each: Obuchowski's variance over DeLong's, in plain loops, times t over z."""
+    rng = np.random.default_rng(6)
+    donors = np.repeat(np.arange(30), 2)
+    label = (donors < 14).astype(np.int64)
+    score = label + rng.normal(size=30)[donors] + 1.5 * rng.normal(size=60)
+    right = [(a > score[label == 0]) if y else (a < score[label == 1]) for a, y in zip(score, label, strict=True)]
+    share = np.array([each.mean() for each in right])
+    auc = share[label == 1].mean()
+    alone = together = 0.0
+    for y, n_donors in ((1, 14), (0, 16)):
+        own = (share - auc)[label == y] / (2 * n_donors)
+        alone += (own**2).sum() * 2 * n_donors / (2 * n_donors - 1)
+        together += (own.reshape(n_donors, 2).sum(axis=1) ** 2).sum() * n_donors / (n_donors - 1)
+    expected = together / alone * (t.ppf(0.975, 13) / norm.ppf(0.975)) ** 2
+    assert 1 < expected < 2
+    assert measure_design_effect([label], [score], [donors]) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("n_positive", "n_each", "n_negative"), [(1, 20, 40), (2, 10, 20), (3, 10, 30)])
+def test_interval_covers_with_few_donors_in_a_class(n_positive: int, n_each: int, n_negative: int) -> None:
+    rng = np.random.default_rng(7)
+    donors = np.concatenate([np.repeat(np.arange(n_positive), n_each), n_positive + np.arange(n_negative)])
+    label = (donors < n_positive).astype(np.int64)
+    hits, rejected = 0, 0
+    for _ in range(300):
+        first, second = (rng.normal(size=donors.max() + 1)[donors] + 0.5 * rng.normal(size=len(donors)) for _ in "ab")
+        found = fold_aucs_interval([label], [first], [donors])
+        hits += found.low <= 0.5 <= found.high
+        rejected += paired_auc_test([label], [first], [second], donors=[donors]).p_value < 0.05
+    assert hits / 300 >= 0.92
+    assert rejected / 300 <= 0.08
 
 
 def test_the_names_of_donors_and_the_order_of_repertoires_do_not_matter() -> None:
