@@ -335,6 +335,7 @@ def _fit(
         state = trainer.fit(report)
     _logger.info("%s", describe_end(state, settings.config.training))
     _write_table(folder / "history.tsv", pd.DataFrame(state.history))
+    trainer.network.requires_grad_(True).zero_grad(set_to_none=True)  # as a run that is loaded
     trained = calibrate_model(TrainedModel(settings.tasks, trainer.network, settings.config), trainer.validation)
     ranks.compute_once(lambda: trained.save(folder / "model.safetensors", update=state.best_update))
     return trained
