@@ -153,7 +153,9 @@ def _check_folder(output: Path, jobs: Sequence[_Training]) -> None:
     """Raise InputError if the folder holds something else than these runs."""
     begun = [job for job in jobs if (job.folder / "config.yaml").exists()]
     if not begun:
-        check_new_folder(output)
+        unfinished = tuple(f".{job.name}." for job in jobs)  # hidden folders of a first run that was killed at once
+        if not (output.is_dir() and all(each.name.startswith(unfinished) for each in output.iterdir())):
+            check_new_folder(output)
         return
     for job in begun:
         settings = read_settings(job.folder)

@@ -133,6 +133,14 @@ def test_a_folder_of_something_else_is_left_alone(train: Callable[..., list[Path
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
+def test_a_start_that_was_killed_is_no_obstacle(
+    train: Callable[..., list[Path]], alone: list[dict[str, str]], tmp_path: Path
+) -> None:
+    (tmp_path / "runs" / ".fold-0.abc.tmp").mkdir(parents=True)
+    runs = train(tmp_path / "runs")
+    assert [contents(run) for run in runs] == alone
+
+
 def test_a_failure_names_the_run(train: Callable[..., list[Path]], tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^fold-0: .*no metadata column 'height'"):
         train(tmp_path / "runs", targets="height")
