@@ -101,6 +101,8 @@ def joined() -> Iterator[None]:
     _use_threads(_group.n_threads)
     try:
         yield
+        with _naming_lost_ranks():
+            dist.barrier()  # a rank that leaves first would break the connections of those that still end
     finally:
         _group = None
         dist.destroy_process_group()
