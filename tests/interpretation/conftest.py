@@ -47,5 +47,5 @@ def motif_cohort(cohort_factory: Callable[..., RepertoireDataset]) -> Repertoire
 
 @pytest.fixture(scope="session")
 def trained(run_factory: RunFactory, motif_cohort: RepertoireDataset) -> Run:
-    """A run that knows the motif of `motif_cohort`."""
-    return run_factory(motif_cohort, "n_updates=400", "n_sequences=100", "n_kernels=16", "batch_size=8")
+    """A run whose kernels have learned the motif of `motif_cohort` by themselves."""
+    return run_factory(motif_cohort, "seeded_start=0", "n_updates=400", "n_sequences=100", "n_kernels=16", "batch_size=8")

@@ -28,6 +28,7 @@ from deeprc.training.estimator import DeepRCClassifier, DeepRCRegressor
 from deeprc.training.model import Ensemble
 
 SETTINGS = {
+    "seeded_start": 0.0,
     "n_updates": 300,
     "n_sequences": 100,
     "n_kernels": 16,
