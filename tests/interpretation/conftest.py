@@ -48,4 +48,5 @@ def motif_cohort(cohort_factory: Callable[..., RepertoireDataset]) -> Repertoire
 @pytest.fixture(scope="session")
 def trained(run_factory: RunFactory, motif_cohort: RepertoireDataset) -> Run:
     """A run whose kernels have learned the motif of `motif_cohort` by themselves."""
-    return run_factory(motif_cohort, "seeded_start=0", "n_updates=400", "n_sequences=100", "n_kernels=16", "batch_size=8")
+    settings = ["n_updates=400", "n_sequences=100", "n_kernels=16", "batch_size=8"]
+    return run_factory(motif_cohort, "seeded_start=0", *settings)
