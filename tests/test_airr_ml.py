@@ -501,7 +501,7 @@ def stack_votes(stack: Stack, X: RepertoireDataset, y: np.ndarray) -> Counter[tu
     votes: Counter[tuple[str, ...]] = Counter()
     for member, share in stack.shares():
         for model in member.models:
-            found = ranking._rank(model, X, y, 10**6, only_evident=True)
+            found = ranking._rank(model, ranking._Cohort(X, y, 10**6), only_evident=True)
             rows = CloneSet(take_sequences(X, found.best.indices, ["v_call", "j_call"])).to_frame()
             places = rows[KEY].itertuples(index=False, name=None)
             for rank, (row, excess) in enumerate(zip(places, found.excess.tolist(), strict=True), 1):
@@ -517,9 +517,10 @@ def test_a_stack_adds_up_reciprocal_ranks(training: tuple[RepertoireDataset, np.
     frames = pd.concat([one.to_frame().assign(positive=label) for one, label in zip(X, y, strict=True)])
     clones = frames.groupby(KEY)["positive"].agg(["sum", "size"])
     p = fisher_p_values(clones["sum"], clones["size"], int(y.sum()), len(y))
-    public = ranking._rank(stack.shares()[2][0].models[0], X, y, 10**6, only_evident=True)
+    cohort = ranking._Cohort(X, y, 10**6)
+    public = ranking._rank(stack.shares()[2][0].models[0], cohort, only_evident=True)
     assert len(public.best) == (p < 0.5 - 1e-9).sum() < len(p)
-    single = ranking._rank(stack.shares()[0][0].models[0], X, y, 10**6)
+    single = ranking._rank(stack.shares()[0][0].models[0], cohort)
     n_positive = len(frames[frames.positive].drop_duplicates(KEY))
     assert (single.excess[:n_positive] == 1).all()  # one list needs none
     assert (single.excess[n_positive:] == 0).all()

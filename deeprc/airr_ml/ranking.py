@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import cast
 
 import numpy as np
@@ -66,6 +67,29 @@ class _Ranking:
     excess: Floats
 
 
+@dataclass(frozen=True)
+class _Cohort:
+    """What is ranked: the repertoires X, (B,), which are positive, (B,), and how many sequences a list has at most."""
+
+    X: RepertoireDataset
+    y: NDArray[np.bool_]
+    max_sequences: int
+
+    def new_list(self) -> BestSequences:
+        """Return an empty list of its sequences."""
+        return BestSequences(self.X, gene_fields(self.X), self.max_sequences)
+
+    @cached_property
+    def clones(self) -> _Ranking:
+        """The ranking of its clones; see `_rank_clones`."""
+        return _rank_clones(self, gene_fields(self.X))
+
+    @cached_property
+    def clones_without_genes(self) -> _Ranking:
+        """The ranking of its clones, if a clone is a sequence whatever its genes."""
+        return _rank_clones(self, [])
+
+
 def ranked_sequences(
     estimator: RepertoireClassifier, X: RepertoireDataset, y: NDArray[np.bool_], max_sequences: int
 ) -> pd.DataFrame:
@@ -94,10 +118,8 @@ def ranked_sequences(
     InputError
         If no member of a stack ranks sequences.
     """
-    if isinstance(estimator, Stack):
-        best = _rank_by_stack(estimator, X, y, max_sequences)
-    else:
-        best = _rank(estimator, X, y, max_sequences).best
+    cohort = _Cohort(X, y, max_sequences)
+    best = _rank_by_stack(estimator, cohort) if isinstance(estimator, Stack) else _rank(estimator, cohort).best
     return CloneSet(take_sequences(X, best.indices, gene_fields(X))).to_frame()
 
 
@@ -106,14 +128,14 @@ def can_rank(estimator: object) -> bool:
     return isinstance(estimator, (Stack, *_RANKERS))
 
 
-def _rank_by_stack(stack: Stack, X: RepertoireDataset, y: NDArray[np.bool_], max_sequences: int) -> BestSequences:
+def _rank_by_stack(stack: Stack, cohort: _Cohort) -> BestSequences:
     rankers = [(member, max(share, 0.0)) for member, share in stack.shares() if isinstance(member.models[0], _RANKERS)]
     if not rankers:
         raise InputError(f"members: expected one that ranks sequences, found {', '.join(stack.member_names_)}")
     if not any(share for _, share in rankers):  # what predicts ranks nothing: all count the same
         rankers = [(member, 1.0) for member, _ in rankers]
     rankings = [
-        (_rank(model, X, y, max_sequences, only_evident=True), share / len(member.models))
+        (_rank(model, cohort, only_evident=True), share / len(member.models))
         for member, share in rankers
         for model in (member.models if share else ())
     ]
@@ -125,44 +147,41 @@ def _rank_by_stack(stack: Stack, X: RepertoireDataset, y: NDArray[np.bool_], max
     _, first, sequence_of = np.unique(hashes, return_index=True, return_inverse=True)
     totals: Floats = np.bincount(sequence_of, np.concatenate(votes), minlength=len(first)).astype(np.float64)
     order = np.argsort(first)  # equal ones in the order of the lists
-    merged = BestSequences(X, gene_fields(X), max_sequences)
+    merged = cohort.new_list()
     merged.offer(indices[first[order]], totals[order])
     if not merged.is_full:  # only public clones count: the rest as another member ranks it, if there is one
         other = max(rankers, key=lambda ranker: not isinstance(ranker[0].models[0], PublicClones))[0]
-        merged.append(_rank(other.models[0], X, y, max_sequences).best)
+        merged.append(_rank(other.models[0], cohort).best)
     return merged
 
 
-def _rank(
-    estimator: RepertoireClassifier,
-    X: RepertoireDataset,
-    y: NDArray[np.bool_],
-    max_sequences: int,
-    *,
-    only_evident: bool = False,
-) -> _Ranking:
+def _rank(estimator: RepertoireClassifier, cohort: _Cohort, *, only_evident: bool = False) -> _Ranking:
     """Return the best sequences; `only_evident` leaves out those about which public clones know nothing."""
-    clones = _rank_clones(estimator, X, y, max_sequences)
+    X, y = cohort.X, cohort.y
+    if isinstance(estimator, PublicClones):
+        clones: _Ranking | None = cohort.clones if estimator.genes else cohort.clones_without_genes
+    else:
+        has_memory = isinstance(estimator, DeepRCClassifier) and _memory_of(estimator) is not None
+        clones = cohort.clones if has_memory else None
     if clones is not None and only_evident and isinstance(estimator, PublicClones):
         return clones
-    positive = _best_by_scores(estimator, X, np.flatnonzero(y), max_sequences)
+    positive = _best_by_scores(estimator, cohort, np.flatnonzero(y))
     has_one_list = len(positive) == 1 and (clones is None or isinstance(estimator, PublicClones))
     negative = {}
     if not has_one_list or not all(each.is_full for each in positive.values()):
-        negative = _best_by_scores(estimator, X, np.flatnonzero(~y), max_sequences)
+        negative = _best_by_scores(estimator, cohort, np.flatnonzero(~y))
     if has_one_list:
-        (best,) = positive.values()
-        ranking = clones or _Ranking(best, np.ones(len(best)))
-        ranking.best.append(best)
+        rankings = [clones or _Ranking(best, np.ones(len(best))) for best in positive.values()]
     else:
         n_sequences = X.n_sequences
         weight = float(n_sequences[y].sum() / n_sequences[~y].sum())
-        lists = [_Ranking(best, _excess_of(best, negative[name], weight)) for name, best in positive.items()]
-        ranking = _merge([*lists, clones] if clones is not None else lists, X, max_sequences)
-    for each in negative.values():
-        ranking.best.append(each)
-    n_more = len(ranking.best) - len(ranking.excess)
-    return _Ranking(ranking.best, np.concatenate([ranking.excess, np.zeros(n_more)]))
+        rankings = [_Ranking(best, _excess_of(best, negative[name], weight)) for name, best in positive.items()]
+        rankings += [clones] if clones is not None else []
+    merged = _merge(rankings, cohort)
+    for each in (*positive.values(), *negative.values()):
+        merged.best.append(each)
+    n_more = len(merged.best) - len(merged.excess)
+    return _Ranking(merged.best, np.concatenate([merged.excess, np.zeros(n_more)]))
 
 
 def _excess_of(best: BestSequences, null: BestSequences, weight: float) -> Floats:
@@ -170,46 +189,40 @@ def _excess_of(best: BestSequences, null: BestSequences, weight: float) -> Float
     return excess_shares(best.scores, null.scores, np.full(len(null), weight), null_is_cut=null.is_full)
 
 
-def _merge(rankings: Sequence[_Ranking], X: RepertoireDataset, max_sequences: int) -> _Ranking:
+def _merge(rankings: Sequence[_Ranking], cohort: _Cohort) -> _Ranking:
     """Return the sequences of several lists by their highest excess, equal ones by their best rank."""
     indices, hashes = (np.concatenate([getattr(each.best, name) for each in rankings]) for name in _SEQUENCE)
     excess = np.concatenate([each.excess for each in rankings])
     rank = np.concatenate([np.arange(len(each.best)) for each in rankings])
     order = np.lexsort([rank, -excess])
-    kept = order[np.sort(np.unique(hashes[order], return_index=True)[1])][:max_sequences]
-    merged = BestSequences(X, gene_fields(X), max_sequences)
+    kept = order[np.sort(np.unique(hashes[order], return_index=True)[1])][: cohort.max_sequences]
+    merged = cohort.new_list()
     merged.offer(indices[kept], -np.arange(len(kept), dtype=np.float64))
     return _Ranking(merged, excess[kept])
 
 
 def _best_by_scores(
-    estimator: RepertoireClassifier, X: RepertoireDataset, positions: NDArray[np.int64], max_sequences: int
+    estimator: RepertoireClassifier, cohort: _Cohort, positions: NDArray[np.int64]
 ) -> dict[str, BestSequences]:
     """Return the best sequences of some repertoires by each of the `sequence_scores`."""
-    best: dict[str, BestSequences] = {}
+    X, best = cohort.X, dict[str, BestSequences]()
     for at in track(positions.tolist(), "ranking sequences", len(positions)):
         indices = np.arange(X[at].start, X[at].stop)
         for name, scores in sequence_scores(estimator, X, at).items():
             known = np.flatnonzero(scores > -np.inf)
-            of_name = best.setdefault(name, BestSequences(X, gene_fields(X), max_sequences))
+            of_name = best.setdefault(name, cohort.new_list())
             of_name.offer(indices[known], scores[known])
     return best
 
 
-def _rank_clones(
-    estimator: RepertoireClassifier, X: RepertoireDataset, y: NDArray[np.bool_], max_sequences: int
-) -> _Ranking | None:
+def _rank_clones(cohort: _Cohort, fields: list[str]) -> _Ranking:
     """Return the clones that go with the label more than one of a single positive repertoire, the lowest p-value first.
 
-    Those of public clones, and of DeepRC with a memory of clones; None of others. A clone is a sequence with its genes.
-    The score is by how many powers of 10 its p-value is below that of one single positive carrier.
+    A clone is a sequence with these genes. The score is by how many powers of 10 its p-value is below that of one
+    single positive carrier.
     """
-    if not isinstance(estimator, PublicClones) and not (
-        isinstance(estimator, DeepRCClassifier) and _memory_of(estimator) is not None
-    ):
-        return None
-    fields = gene_fields(X)
-    clones = shared_clones(X, [] if isinstance(estimator, PublicClones) and not estimator.genes else fields)
+    X, y = cohort.X, cohort.y
+    clones = shared_clones(X, fields)
     n_positive, n_repertoires, weights = int(y.sum()), len(y), training_weights(X, y)
     single = n_positive / n_repertoires
 
@@ -217,7 +230,7 @@ def _rank_clones(
         p_values = fisher_p_values(positive, carriers, n_positive, n_repertoires)
         return np.asarray(np.log10(single) - np.log10(np.maximum(p_values, np.finfo(np.float64).tiny)))
 
-    best, n_clones = BestSequences(X, fields, max_sequences), Counter[int]()
+    best, n_clones = cohort.new_list(), Counter[int]()
     parts = in_parts(lambda start, stop: carrier_counts(clones, start, stop, weights), len(clones))
     for indices, positive, carriers in parts:
         n_clones.update(dict(zip(*(each.tolist() for each in np.unique(carriers, return_counts=True)), strict=True)))

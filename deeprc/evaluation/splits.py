@@ -32,6 +32,7 @@ __all__ = [
     "donor_codes",
     "donors_by_id",
     "group_codes",
+    "known_people",
     "make_split",
     "people",
     "read_folds",
@@ -335,17 +336,18 @@ def subject_column(metadata: pd.DataFrame, group_by: str | None) -> str | None:
 
 def people(metadata: pd.DataFrame, column: str | None) -> NDArray[np.int64]:
     """Return the index of the person of each repertoire, (B,); an unknown person counts as one of their own."""
-    if column is None:
-        return np.arange(len(metadata))
-    codes = pd.factorize(metadata[column])[0].astype(np.int64)
-    return np.where(codes < 0, len(codes) + np.arange(len(codes)), codes)
+    return np.arange(len(metadata)) if column is None else number_groups(metadata[column])
+
+
+def known_people(metadata: pd.DataFrame, group_by: str | None) -> NDArray[np.int64] | None:
+    """Return the index of the person of each repertoire, (B,); None if the sheet does not say whose they are."""
+    column = subject_column(metadata, group_by)
+    return None if column is None else people(metadata, column)
 
 
 def donors_by_id(
     repertoire_ids: NDArray[np.object_], metadata: pd.DataFrame, group_by: str | None
 ) -> dict[str, int] | None:
     """Return the number of each repertoire's donor by its id, (B,); None if the sheet does not say whose it is."""
-    column = subject_column(metadata, group_by)
-    if column is None:
-        return None
-    return dict(zip(repertoire_ids.tolist(), people(metadata, column).tolist(), strict=True))
+    donors = known_people(metadata, group_by)
+    return None if donors is None else dict(zip(repertoire_ids.tolist(), donors.tolist(), strict=True))

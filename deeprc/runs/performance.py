@@ -18,7 +18,7 @@ from scipy.special import logsumexp
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.auc_intervals import fold_aucs_interval
 from deeprc.evaluation.intervals import r2_interval, r2_of
-from deeprc.evaluation.splits import HELD_OUT, NEW, people, subject_column
+from deeprc.evaluation.splits import HELD_OUT, NEW, known_people, subject_column
 from deeprc.evaluation.trust import few_people
 from deeprc.outputs import activate, output_slices
 from deeprc.runs.predictor import Predictor, metrics_by_split
@@ -224,8 +224,7 @@ def measure_performance(
     splits = np.array(predictor.split_of(dataset), dtype=object)
     labels = predictor.model.labels(dataset)
     tensor = torch.from_numpy(np.ascontiguousarray(outputs))
-    column = subject_column(dataset.metadata, predictor.group_by)
-    person = None if column is None else people(dataset.metadata, column)
+    person = known_people(dataset.metadata, predictor.group_by)
     contrasts, numbers = _contrasts_and_numbers(tasks, outputs, labels, person)
     return Performance(
         ids=dataset.repertoire_ids,
@@ -236,7 +235,7 @@ def measure_performance(
         contrasts=contrasts,
         numbers=numbers,
         held_out=held_out_split(splits, labels),
-        subject_column=column,
+        subject_column=subject_column(dataset.metadata, predictor.group_by),
         person=person,
     )
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.metrics import task_metrics
-from deeprc.evaluation.splits import HELD_OUT, NEW, SPLITS, people, subject_column
+from deeprc.evaluation.splits import HELD_OUT, NEW, SPLITS, known_people
 from deeprc.runs.results import predictions_table
 from deeprc.tasks import Task
 from deeprc.training.model import Model
@@ -73,8 +73,7 @@ def evaluate(predictor: Predictor, dataset: RepertoireDataset) -> dict[str, Any]
         raise InputError(
             f"{dataset.container.path}: no repertoire has a label for {', '.join(task.name for task in model.tasks)}"
         )
-    column = subject_column(dataset.metadata, predictor.group_by)
-    donors = None if column is None else people(dataset.metadata, column)
+    donors = known_people(dataset.metadata, predictor.group_by)
     return metrics_by_split(model.outputs(dataset), known, predictor.split_of(dataset), model.tasks, donors)
 
 
