@@ -17,8 +17,9 @@ __all__ = ["predict"]
 def predict(runs: tuple[str, ...], container: str, output: str, device: str) -> None:
     """Predict the targets of RUN for every repertoire of CONTAINER, in the container's order.
 
-    The table has the columns repertoire_id, split, target, label and probability. The split says how RUN was trained:
-    train, validation or test; repertoires that RUN has not seen are "new".
+    The table has the columns repertoire_id, split, target, label, probability, positive_class and called_class. The
+    split says how RUN was trained: train, validation or test; repertoires that RUN has not seen are "new". The class is
+    called by a cutoff of the probability that was chosen by the validation repertoires.
 
     Several runs predict together: the prediction is the mean of their outputs (log-odds, or the numbers of a
     regression). If a repertoire was in the training fold of any run, its split is train; otherwise, if it was in the
