@@ -1,9 +1,9 @@
 """DeepRC: immune repertoire classification with modern Hopfield networks.
 
-`deeprc.check`, `deeprc.preprocess`, `deeprc.train`, `deeprc.evaluate`, `deeprc.report` and `deeprc.benchmark` do what
-the commands of these names do; `deeprc.ReadingOptions` says how the first two read files, `deeprc.SplitOptions` how
-`deeprc.train` splits a cohort, `deeprc.BenchmarkOptions` how the last one compares. `deeprc.open` opens a container,
-`deeprc.load` a run; `deeprc.DeepRCClassifier` is an estimator of scikit-learn.
+`deeprc.check`, `deeprc.preprocess`, `deeprc.clones`, `deeprc.train`, `deeprc.evaluate`, `deeprc.report` and
+`deeprc.benchmark` do what the commands of these names do; `deeprc.ReadingOptions` says how the first two read files,
+`deeprc.SplitOptions` how `deeprc.train` splits a cohort, `deeprc.BenchmarkOptions` how the last one compares.
+`deeprc.open` opens a container, `deeprc.load` a run; `deeprc.DeepRCClassifier` is an estimator of scikit-learn.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from deeprc.associations import associate_clones as clones
     from deeprc.benchmarking.harness import benchmark
     from deeprc.benchmarking.options import BenchmarkOptions
     from deeprc.checks import check_cohort as check
@@ -39,6 +40,7 @@ __all__ = [
     "attention_table",
     "benchmark",
     "check",
+    "clones",
     "evaluate",
     "load",
     "load_config",
@@ -58,6 +60,7 @@ _WHERE = {
     "attention_table": ("deeprc.interpretation.attention", "attention_table"),
     "benchmark": ("deeprc.benchmarking.harness", "benchmark"),
     "check": ("deeprc.checks", "check_cohort"),
+    "clones": ("deeprc.associations", "associate_clones"),
     "evaluate": ("deeprc.runs.ensemble", "evaluate_runs"),
     "load": ("deeprc.runs.run", "load_run"),
     "load_config": ("deeprc.config", "load_config"),

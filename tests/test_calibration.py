@@ -8,6 +8,7 @@ from scipy.special import expit, logit, softmax
 from deeprc.calibration import (
     IDENTITY,
     calibrate_probabilities,
+    choose_cutoff,
     fit_calibration,
     fit_platt_scaling,
     fit_temperature,
@@ -120,3 +121,51 @@ def test_differences_far_below_a_unit_say_nothing() -> None:
     np.testing.assert_allclose(slope * scores + intercept, 0, atol=1e-3)
     sure = fit_platt_scaling(scores, positive)
     assert (np.abs(sure[0] * scores + sure[1]) > 2).all()
+
+
+# -- the cutoff of calls ----------------------------------------------------------------------------------------------
+
+
+def test_the_cutoff_maximises_what_the_probabilities_promise() -> None:
+    log_odds = np.array([2.0, -1.5, 0.4, -3.0, -2.2, -0.3, -2.9])
+    p = expit(log_odds)
+    promised = {}
+    for lowest in log_odds:
+        called = log_odds >= lowest
+        f1 = 2 * p[called].sum() / (called.sum() + p.sum())
+        balanced = (p[called].sum() / p.sum() + (1 - p)[~called].sum() / (1 - p).sum()) / 2
+        promised[lowest] = f1 + balanced
+    best = max(promised, key=lambda lowest: promised[lowest])
+    below = log_odds[log_odds < best].max()
+    assert choose_cutoff(log_odds) == pytest.approx((best + below) / 2)
+    assert choose_cutoff(log_odds[::-1]) == choose_cutoff(log_odds)
+
+
+def test_equal_log_odds_are_called_together_and_none_give_even_odds() -> None:
+    assert choose_cutoff(np.full(8, -2.0)) == -2.0
+    assert choose_cutoff(np.array([])) == 0.0
+    assert choose_cutoff(np.array([1e5, -1e5])) == pytest.approx(0, abs=1e-9)
+    assert choose_cutoff(np.array([3e4, 2e4])) == 1e3
+
+
+def test_a_rare_class_is_called() -> None:
+    """One repertoire in ten is positive: even odds call hardly any, the cutoff some, with a better F1 for new ones."""
+    rng = np.random.default_rng(0)
+
+    def draw(n: int) -> tuple[np.ndarray, np.ndarray]:
+        positive = rng.random(n) < 0.1
+        return 1.5 * (rng.normal(size=n) + 1.5 * positive) - 1.5**2 / 2 + logit(0.1), positive
+
+    def f1(called: np.ndarray, positive: np.ndarray) -> float:
+        return float(2 * (called & positive).sum() / (called.sum() + positive.sum()))
+
+    even, chosen = [], []
+    new, truth = draw(20000)
+    for _ in range(20):
+        log_odds, positive = draw(60)
+        found = fit_calibration(log_odds, positive)
+        calibrated = found.slope * new + found.intercept
+        even.append(f1(calibrated >= 0, truth))
+        chosen.append(f1(calibrated >= choose_cutoff(found.slope * log_odds + found.intercept), truth))
+    assert np.mean(even) < 0.36
+    assert np.mean(chosen) > 0.42  # at most 0.48

@@ -16,10 +16,28 @@ from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.background import Background
 from deeprc.errors import InputError
 
-__all__ = ["RecombinationBackground"]
+__all__ = ["RecombinationBackground", "load_model"]
 
 _BLOCK = 256
 """Sequences of one of righor's generators: a row's block is made whole."""
+
+
+def load_model(species: str, chain: str) -> Any:
+    """Return righor's model of a chain.
+
+    Raises
+    ------
+    InputError
+        If righor is not installed or has no such model.
+    """
+    try:
+        import righor
+    except ImportError:
+        raise InputError("background: recombination needs righor: pip install 'deeprc[vdj]'") from None
+    try:
+        return righor.load_model(species, chain)
+    except (RuntimeError, ValueError, OSError) as error:
+        raise InputError(f"background: righor has no model of {species} {chain}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -37,14 +55,7 @@ class RecombinationBackground(Background):
 
     @cached_property
     def _model(self) -> Any:
-        try:
-            import righor
-        except ImportError:
-            raise InputError("background: recombination needs righor: pip install 'deeprc[vdj]'") from None
-        try:
-            return righor.load_model(self.species, self.chain)
-        except (RuntimeError, ValueError, OSError) as error:
-            raise InputError(f"background: righor has no model of {self.species} {self.chain}: {error}") from error
+        return load_model(self.species, self.chain)
 
     def draw(self, key: int, rows: NDArray[np.int64]) -> Sequences:
         """Return the sequences at these rows."""

@@ -26,6 +26,7 @@ COMMANDS = {
     "join": "Write one container with the repertoires of several.",
     "relabel": "Give a container the labels of another metadata sheet.",
     "info": "Show what a container holds.",
+    "clones": "List the clones that go with a class.",
     "train": "Train a classifier.",
     "config": "List the settings of network and training.",
     "predict": "Predict with a trained classifier.",

@@ -22,8 +22,9 @@ __all__ = ["predict"]
 def predict(runs: tuple[str, ...], container: str, output: str, abstain: bool, device: str) -> None:
     """Predict the targets of RUN for every repertoire of CONTAINER, in the container's order.
 
-    The table has the columns repertoire_id, split, target, label and probability. The split says how RUN was trained:
-    train, validation or test; repertoires that RUN has not seen are "new".
+    The table has the columns repertoire_id, split, target, label, probability, positive_class and called_class. The
+    split says how RUN was trained: train, validation or test; repertoires that RUN has not seen are "new". The class is
+    called by a cutoff of the probability that was chosen by the validation repertoires.
 
     For test and new repertoires, shift is the distance from the training repertoires, and shift_reason says what is
     unusual (depth, genes, lengths, residues, ...) if shift is above 1, as it is of 5% of training repertoires. If a

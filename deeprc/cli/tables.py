@@ -18,6 +18,7 @@ _COLUMNS = (
     "n",
     "auc",
     "auc_ci",
+    "cutoff",
     "f1",
     "balanced_accuracy",
     "accuracy",

@@ -3,9 +3,11 @@
 The interval begins with the variance that class sizes alone give. This variance is multiplied by two factors, where
 they apply. The **design effect** of donors is measured from the predictions: repertoires of one donor are alike, so
 they say less than repertoires of as many donors. The **overlap** of training sets is a constant: in cross-validation,
-each repertoire is tested in one fold and used for training in all others, so the AUCs of folds are correlated.
+each repertoire is tested in one fold and used for training in all others, so the AUCs of folds are correlated. If a
+cross-validation is repeated with other divisions and seeds, the predictions show how much of the variance is common to
+all repeats. Only this part grows by the overlap, and the rest is divided by the number of repeats.
 
-Letters: B repertoires of a fold, F folds.
+Letters: B repertoires of a fold, F folds, R repeats of a cross-validation.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ __all__ = [
     "donors_variance",
     "fold_aucs_interval",
     "measure_design_effect",
+    "measure_overlap",
     "overlap_factor",
 ]
 
@@ -62,21 +65,23 @@ def auc_interval(
     The lower and upper limit.
     """
     z = float(norm.ppf(0.5 + level / 2)) * variance_factor**0.5
-    positives, negatives = (np.atleast_1d(np.asarray(size, np.float64)) for size in (n_positive, n_negative))
-    n_star = (positives + negatives) / 2 - 1
-
-    def variance(theta: float) -> float:
-        pairs = 1 + n_star * (1 - theta) / (2 - theta) + n_star * theta / (1 + theta)
-        return float((theta * (1 - theta) * pairs / (positives * negatives)).sum()) / len(n_star) ** 2
 
     def distance(theta: float) -> float:
-        return float(abs(auc - theta) - z * variance(theta) ** 0.5)
+        return float(abs(auc - theta) - z * _sizes_variance(theta, n_positive, n_negative) ** 0.5)
 
     low, high = 1e-12, 1 - 1e-12  # the variance vanishes at 0 and 1, so an observed 0 or 1 would be a root itself
     observed = min(max(auc, low), high)
     lower = 0.0 if auc <= low else float(brentq(distance, low, observed))
     upper = 1.0 if auc >= high else float(brentq(distance, observed, high))
     return lower, upper
+
+
+def _sizes_variance(auc: float, n_positive: ArrayLike, n_negative: ArrayLike) -> float:
+    """Return Hanley and McNeil's variance of an AUC, or of the mean over folds; sizes as of `auc_interval`."""
+    positives, negatives = (np.atleast_1d(np.asarray(size, np.float64)) for size in (n_positive, n_negative))
+    n_star = (positives + negatives) / 2 - 1
+    pairs = 1 + n_star * (1 - auc) / (2 - auc) + n_star * auc / (1 + auc)
+    return float((auc * (1 - auc) * pairs / (positives * negatives)).sum()) / len(n_star) ** 2
 
 
 class FoldAucs(NamedTuple):
@@ -88,11 +93,15 @@ class FoldAucs(NamedTuple):
 
 
 def fold_aucs_interval(
-    labels: Sequence[Integers], scores: Sequence[Floats], donors: Sequence[Integers] | None = None
+    labels: Sequence[Integers],
+    scores: Sequence[Floats],
+    donors: Sequence[Integers] | None = None,
+    *,
+    repeats: Sequence[int] | None = None,
 ) -> FoldAucs:
-    """Return the AUCs of the test folds of one cross-validation, and the 95% interval of their mean.
+    """Return the AUCs of the test folds of a cross-validation, and the 95% interval of their mean.
 
-    The interval is `auc_interval` with the variance times `measure_design_effect` and `overlap_factor`. It is one of
+    The interval is `auc_interval` with the variance times `measure_design_effect` and `measure_overlap`. It is one of
     the method: which mean AUC the method has if it learns from, and is tested on, other repertoires of the same kind.
     With one fold there is no overlap, and the interval is one of this one trained model. `docs/experiments.md` has its
     coverage in simulations of the whole protocol.
@@ -105,14 +114,71 @@ def fold_aucs_interval(
         For each fold, the score of each repertoire, (B,).
     donors
         For each fold, the number of each repertoire's donor, (B,), the same in all folds; by default each is its own.
+    repeats
+        For each fold, the index of its repeat, if each repertoire is tested once in each of several repeats; then
+        `donors` are needed. By default there is one.
     """
     aucs, _ = auc_influences(labels, scores)
     sizes = [int(label.sum()) for label in labels], [int((1 - label).sum()) for label in labels]
-    factor = overlap_factor(len(labels)) * (1.0 if donors is None else measure_design_effect(labels, scores, donors))
+    if donors is None:
+        factor = overlap_factor(len(labels))
+    else:
+        overlap = measure_overlap(labels, scores, donors, [0] * len(labels) if repeats is None else repeats)
+        factor = overlap * measure_design_effect(labels, scores, donors)
+    if repeats is not None and (variance := _sizes_variance(float(aucs.mean()), *sizes)) > _ROUNDING:
+        factor += _measure_failures(aucs, repeats, variance) / variance
     return FoldAucs(aucs, *auc_interval(float(aucs.mean()), *sizes, variance_factor=factor))
 
 
-def overlap_factor(n_folds: int) -> float:
+def measure_overlap(
+    labels: Sequence[Integers], scores: Sequence[Floats], donors: Sequence[Integers], repeats: Sequence[int]
+) -> float:
+    """Return by how much the variance of a mean AUC exceeds that of donors who are tested, but never learned from.
+
+    The variance V of the mean over R repeats, in which only donors are independent, and the mean variance W of a single
+    repeat have a part C in common: V = C + D / R and W = C + D. D is what differs between repeats, because of seeds and
+    divisions. The overlap of training sets makes C larger by `overlap_factor`, but not D: noise is not correlated over
+    folds. So the result is (C `overlap_factor` + D / R) / V; with one repeat, it is `overlap_factor`.
+
+    Parameters
+    ----------
+    labels, scores, donors, repeats
+        As of `fold_aucs_interval`.
+    """
+    repeat, n_repeats = np.asarray(repeats), len(set(repeats))
+    factor = overlap_factor(len(labels) / n_repeats)
+    if n_repeats == 1:
+        return factor
+    aucs, influence = auc_influences(labels, scores)
+    positive, (_, donor) = np.concatenate(labels) == 1, np.unique(np.concatenate(donors), return_inverse=True)
+    owner = np.repeat(repeat, [len(label) for label in labels])
+    own = [owner == each for each in set(repeats)]
+    n_folds = len(aucs) / n_repeats
+    whole = donors_variance(influence, positive, donor) / len(aucs) ** 2
+    single = np.mean([donors_variance(influence[rows], positive[rows], donor[rows]) for rows in own]) / n_folds**2
+    if np.isnan(whole) or whole < _ROUNDING:
+        return factor
+    common = float(np.clip((n_repeats * whole - single) / (n_repeats - 1), 0, whole))
+    return (common * factor + (float(single) - common) / n_repeats) / whole
+
+
+def _measure_failures(aucs: Floats, repeats: Sequence[int], variance: float) -> float:
+    """Return what trainings that fail by chance add to the variance of the mean AUC over several repeats.
+
+    If whole trainings fail, the AUCs of the folds of a repeat, (all F,), differ by more than class sizes explain. The
+    excess is independent between trainings. `variance` is that of the mean by class sizes, if all folds were
+    independent. With one repeat, too few folds would say what the excess is; then nothing is added.
+    """
+    n_repeats = len(set(repeats))
+    if n_repeats == 1:
+        return 0.0
+    of_repeat = {each: aucs[np.asarray(repeats) == each].mean() for each in set(repeats)}
+    within = aucs - np.array([of_repeat[each] for each in repeats])
+    observed = float(within @ within) / max(len(aucs) - n_repeats, 1) / len(aucs)
+    return max(observed - variance, 0.0)
+
+
+def overlap_factor(n_folds: float) -> float:
     """Return by how much the variance of a mean over folds exceeds that of folds that learn from separate repertoires.
 
     Nadeau and Bengio (Machine Learning 2003, 52:239-281) estimate the correlation of the folds by the share of the
@@ -126,11 +192,11 @@ def measure_design_effect(labels: Sequence[Integers], scores: Sequence[Floats], 
     """Return by how much donors with several repertoires increase the variance of an AUC, at least 1.
 
     This is Obuchowski's variance for clustered data (Biometrics 1997, 53:567-578) divided by DeLong's, both from the
-    repertoires of all folds together. It is at most the largest number of repertoires that one donor has in one class;
-    it is this number if a variance cannot be measured because the classes are separated perfectly, or because a class
-    has one donor only. With few donors, Obuchowski's variance is uncertain itself. Therefore it is multiplied by the
-    square of Student's quantile over the normal one, with the donors of the smaller class minus 1 as degrees of
-    freedom.
+    repertoires of all folds together. A repertoire that is tested in several repeats counts as several repertoires. The
+    result is at most the largest number of repertoires that one donor has in one class; it is this number if a variance
+    cannot be measured because the classes are separated perfectly, or because a class has one donor only. With few
+    donors, Obuchowski's variance is uncertain itself. Therefore it is multiplied by the square of Student's quantile
+    over the normal one, with the donors of the smaller class minus 1 as degrees of freedom.
 
     Parameters
     ----------

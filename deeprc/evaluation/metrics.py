@@ -5,7 +5,8 @@ Letters: B repertoires, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,9 +35,15 @@ if TYPE_CHECKING:
 
 __all__ = ["binary_metrics", "macro_auc", "macro_metrics", "task_metrics"]
 
+_Measure = Callable[[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64] | None], dict[str, Any]]
+
 
 def binary_metrics(
-    label: NDArray[Any], probability: NDArray[np.float64], *, score: NDArray[np.float64] | None = None
+    label: NDArray[Any],
+    probability: NDArray[np.float64],
+    *,
+    score: NDArray[np.float64] | None = None,
+    cutoff: float = 0.5,
 ) -> dict[str, float]:
     """Return the metrics of predictions of two classes.
 
@@ -45,19 +52,21 @@ def binary_metrics(
     label
         The class of each repertoire, 0 or 1, (B,).
     probability
-        The predicted probability of class 1, (B,); class 1 is predicted where it is at least 0.5.
+        The predicted probability of class 1, (B,).
     score
         The scores that rank the repertoires, (B,); by default the probability.
+    cutoff
+        The probability from which class 1 is called.
 
     Returns
     -------
-    auc and average_precision of the scores; f1, balanced_accuracy and accuracy of the predicted classes; log_loss
+    auc and average_precision of the scores; f1, balanced_accuracy and accuracy of the called classes; log_loss
     (natural logarithm) and brier (mean squared error) of the probability. A metric that is undefined is NaN: auc,
     average_precision and balanced_accuracy if there is one class only, f1 if no repertoire is positive.
     """
     n_positive = int(label.sum())
     both = 0 < n_positive < len(label)
-    ranked_by, decision = probability if score is None else score, probability >= 0.5
+    ranked_by, decision = probability if score is None else score, probability >= cutoff
     nan = float("nan")
     return {
         "auc": float(roc_auc_score(label, ranked_by)) if both else nan,
@@ -88,7 +97,8 @@ def task_metrics(
 
     Returns
     -------
-    For two classes: auc, auc_ci, f1, balanced_accuracy, accuracy, n_positive, positive_class. For several classes:
+    For two classes: auc, auc_ci, cutoff (the probability from which the positive class is called), f1,
+    balanced_accuracy, accuracy, n_positive, positive_class. For several classes, of which the likeliest is called:
     macro averages; auc_by_class (each class against the rest, in the order of the classes), auc (their mean) and auc_ci
     (the mean of the limits of their intervals). For both: brier and calibration_error, and what the base rate reaches,
     brier_base_rate and loss_base_rate; see `judge_probabilities`. For numbers: r2, spearman (rank correlation) and mae
@@ -107,9 +117,11 @@ def task_metrics(
         if len(label) == 0:
             metrics[task.name] = {"n": 0}
             continue
-        found = {"binary": _binary, "multiclass": _multiclass, "regression": _regression}[task.kind]
+        binary = partial(_binary, cutoff=task.calibration.min_probability)
+        measures: dict[str, _Measure] = {"binary": binary, "multiclass": _multiclass, "regression": _regression}
         of_donor = None if donors is None else donors[known.numpy()]
-        metrics[task.name] = {**found(label, prediction, of_donor), "loss": float(losses[i]), "n": len(label)}
+        found = measures[task.kind](label, prediction, of_donor)
+        metrics[task.name] = {**found, "loss": float(losses[i]), "n": len(label)}
         if task.kind != "regression":
             metrics[task.name] |= _of_probabilities(label, prediction)
         if task.kind == "binary":
@@ -136,14 +148,15 @@ def _auc_limits(label: NDArray[Any], score: NDArray[np.float64], donors: NDArray
 
 
 def _binary(
-    label: NDArray[np.float64], probability: NDArray[np.float64], donors: NDArray[np.int64] | None
+    label: NDArray[np.float64], probability: NDArray[np.float64], donors: NDArray[np.int64] | None, *, cutoff: float
 ) -> dict[str, Any]:
     n_positive = int(label.sum())
     both = 0 < n_positive < len(label)
-    found = binary_metrics(label, probability)
+    found = binary_metrics(label, probability, cutoff=cutoff)
     return {
         "auc": found["auc"] if both else None,
         "auc_ci": _auc_limits(label, probability, donors) if both else None,
+        "cutoff": cutoff,
         "f1": found["f1"] if n_positive else 0.0,
         "balanced_accuracy": found["balanced_accuracy"] if both else None,
         "accuracy": found["accuracy"],

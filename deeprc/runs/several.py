@@ -119,8 +119,10 @@ def train_runs(
     folder = Path(output).absolute()
     given = (targets,) if isinstance(targets, str) else tuple(targets)
     common = (Path(cohort).absolute(), given, config or load_config())
-    last = (seed, device, logger, keep_sketches)
-    jobs = [_Training(name, folder / name, *common, split, *last) for name, split in splits.items()]
+    jobs = [
+        _Training(name, folder / name, *common, split, seed, device, logger, keep_sketches)
+        for name, split in splits.items()
+    ]
     _check_folder(Path(output), jobs)
     failures = []
     workers, shown = (HERE, progress) if scheduler is None else (Workers(scheduler=scheduler), None)

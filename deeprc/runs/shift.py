@@ -29,7 +29,7 @@ __all__ = ["SHIFT_COLUMNS", "Shift", "measure_shift", "with_shift"]
 SHIFT_COLUMNS = ("shift", "shift_reason", "resembles")
 """The columns that `with_shift` adds to a table of predictions."""
 
-_ALPHA = 0.01  # probability of a warning about repertoires that are like those of training
+_ALPHA = 0.01  # probability of a warning about the number of repertoires beyond the level, if they are like the others
 _FAR = 2.0  # times the level, at which a single repertoire is worth a warning
 _SHOWN = 3  # names, or reasons, in a message
 
@@ -51,6 +51,8 @@ class Shift:
         What is unusual about each repertoire beyond the level, (B,): pairs of an aspect and a text.
     copies
         The training repertoire that each one is a copy of, or shares far more with than chance explains, (B,).
+    n_donors
+        The number of donors by whose repertoires the level is known: the fewest of any model.
     n_unknown, n_models
         The number of models that have no summary of their training repertoires, and of all models.
     read_otherwise
@@ -62,6 +64,7 @@ class Shift:
     distance: NDArray[np.float64]
     reasons: Sequence[Sequence[tuple[str, str]]]
     copies: Sequence[Copy | None]
+    n_donors: int
     n_unknown: int
     n_models: int
     read_otherwise: Sequence[str]
@@ -92,7 +95,7 @@ class Shift:
         n, k = int((~np.isnan(self.distance)).sum()), int(self.is_beyond.sum())
         if k == 0:
             return
-        p = float(stats.binom.sf(k - 1, n, LEVEL))
+        p = float(stats.betabinom.sf(k - 1, n, LEVEL * (self.n_donors + 1), (1 - LEVEL) * (self.n_donors + 1)))
         level = "warning" if p < _ALPHA or np.nanmax(self.distance) > _FAR else "note"
         text = (
             f"{k:,} of {n:,} repertoires that the model has not seen {'is' if k == 1 else 'are'} farther from the "
@@ -185,8 +188,11 @@ def measure_shift(summaries: Sequence[TrainingSummary], dataset: RepertoireDatas
             known = copies[row]
             if copy is not None and (known is None or copy.overlap > known.overlap):
                 copies[row] = copy
+    n_donors = min([each.reference.n_donors for each in summaries if each.reference is not None], default=0)
     unknown = sum(each.reference is None for each in summaries)
-    return Shift(dataset.repertoire_ids, is_new, distance, reasons, copies, unknown, len(summaries), tuple(otherwise))
+    return Shift(
+        dataset.repertoire_ids, is_new, distance, reasons, copies, n_donors, unknown, len(summaries), tuple(otherwise)
+    )
 
 
 def _different(summaries: Sequence[TrainingSummary]) -> list[TrainingSummary]:
@@ -221,7 +227,9 @@ def _find_copies(
     summary: TrainingSummary, dataset: RepertoireDataset, splits: Sequence[str], rows: NDArray[np.int64]
 ) -> list[Copy | None]:
     """Return the training repertoires that these ones, at `rows` of all, are copies of, by content and by sketches."""
-    found = summary.sketches.find_copies(dataset) if summary.sketches is not None else [None] * len(dataset)
+    found: list[Copy | None] = [None] * len(dataset)
+    if summary.sketches is not None:
+        found = summary.sketches.find_copies(dataset)
     id_of = {digest: name for name, digest in (summary.digests or {}).items()}
     for i, (row, repertoire) in enumerate(zip(rows.tolist(), dataset, strict=True)):
         if splits[row] == NEW and len(repertoire) and (name := id_of.get(repertoire.digest())) is not None:
@@ -241,7 +249,7 @@ def with_shift(table: pd.DataFrame, shift: Shift, *, abstain: bool = False) -> p
         found[column] = own[column].reindex(table["repertoire_id"]).to_numpy()
     if abstain:
         beyond = table["repertoire_id"].isin(shift.ids[shift.is_beyond])
-        for column in ("probability", "prediction"):
+        for column in ("probability", "called_class", "prediction"):
             if column in found:
                 found.loc[beyond, column] = np.nan
     return found

@@ -130,7 +130,11 @@ class Reference:
         return cls(
             {name: tuple(genes) for name, genes in vocabulary.items()},
             description.features,
-            *(tuple(each.tolist()) for each in (centre, spread, error, low, high)),
+            centre=tuple(centre.tolist()),
+            spread=tuple(spread.tolist()),
+            error=tuple(error.tolist()),
+            low=tuple(low.tolist()),
+            high=tuple(high.tolist()),
             limits=limits,
             distances=tuple(distances.tolist()),
             level=upper_limit(distances, n_donors),
@@ -177,8 +181,8 @@ class _Sums:
         """Return the sums without some repertoires, (B,)."""
         values = description.values[rows]
         less = _sums(values, description.noise[rows], self.origin)
-        parts = zip((self.values, self.squares, self.noise), less, strict=True)
-        return _Sums(self.n - (~np.isnan(values)).sum(axis=0), *(whole - part for whole, part in parts), self.origin)
+        n = self.n - (~np.isnan(values)).sum(axis=0)
+        return _Sums(n, self.values - less[0], self.squares - less[1], self.noise - less[2], self.origin)
 
     def moments(self) -> tuple[Floats, Floats, Floats]:
         """Return the mean of each feature, the variance between repertoires, and the variance of the mean, (F,)."""
@@ -227,7 +231,8 @@ def _limits_of_others(values: Floats) -> Floats:
     below = int(place)
     above = min(below + 1, len(values) - 2)
     first, second = (ordered[each + (rank <= each)] for each in (below, above))
-    return np.maximum(first + (place - below) * (second - first), _MIN_LIMIT)
+    limits: Floats = np.maximum(first + (place - below) * (second - first), _MIN_LIMIT)
+    return limits
 
 
 def _usual(values: Floats) -> tuple[Floats, Floats]:

@@ -1,4 +1,4 @@
-"""Calibration of a trained model by the validation repertoires.
+"""Calibration of a trained model by the validation repertoires, and the cutoff from which a class is called.
 
 Letters: B repertoires, T outputs.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.calibration import IDENTITY, Calibration, fit_calibration, fit_temperature
+from deeprc.calibration import IDENTITY, Calibration, choose_cutoff, fit_calibration, fit_temperature
 from deeprc.documents import validate
 from deeprc.errors import InputError
 from deeprc.outputs import output_slices
@@ -44,17 +44,22 @@ def calibrate_model(model: TrainedModel, validation: Fold) -> TrainedModel:
 def calibrate_tasks(
     tasks: Sequence[Task], outputs: NDArray[np.float64], labels: NDArray[np.float64]
 ) -> tuple[Task, ...]:
-    """Return the tasks with the calibration that fits outputs, (B, T), to labels, (B, number of tasks)."""
+    """Return the tasks with the calibration that fits outputs, (B, T), to labels, (B, number of tasks).
+
+    A binary task also gets its cutoff, see `choose_cutoff`.
+    """
     found = []
     for i, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
         known = ~np.isnan(labels[:, i])
         own, label = outputs[known, part], labels[known, i]
         if task.kind == "binary":
             fitted = fit_calibration(own[:, 0], label == 1)
+            fitted = replace(fitted, cutoff=choose_cutoff(fitted.slope * own[:, 0] + fitted.intercept))
             task = replace(task, calibration=fitted)
             _logger.info(
-                "target %r: calibrated by %d validation repertoires: slope %.3g, intercept %.3g",
-                *(task.name, known.sum(), fitted.slope, fitted.intercept),
+                "target %r: calibrated by %d validation repertoires: slope %.3g, intercept %.3g; "
+                "%r is called from a probability of %.3g",
+                *(task.name, known.sum(), fitted.slope, fitted.intercept, task.positive, fitted.min_probability),
             )
         elif task.kind == "multiclass":
             task = replace(task, calibration=fit_temperature(own, label.astype(np.int64)))
@@ -70,11 +75,14 @@ def mean_calibration(tasks: Sequence[Task]) -> Calibration:
     """Return the calibration of the mean output of several models, from their tasks.
 
     The slope is the harmonic mean. If the models' calibrated log-odds agree, the mean output has the same log-odds,
-    however different the scales of the outputs are.
+    however different the scales of the outputs are. The cutoff is that of the mean of the outputs at which each model
+    begins to call the positive class. So what all models just call, they call together.
     """
     each = [task.calibration for task in tasks]
     slope = harmonic_mean([one.slope for one in each])
-    return Calibration(slope, slope * fmean(one.intercept / one.slope for one in each))
+    intercept = slope * fmean(one.intercept / one.slope for one in each)
+    cutoff = slope * fmean(one.cutoff / one.slope for one in each)
+    return Calibration(slope, intercept, cutoff)
 
 
 def describe_calibration(tasks: Sequence[Task]) -> list[dict[str, float]]:
@@ -96,9 +104,8 @@ def with_calibration(tasks: Sequence[Task], state: Mapping[str, Any], where: str
     if len(found) != len(tasks):
         raise InputError(f"{where}: calibration: expected {len(tasks)}, one for each target, found {len(found)}")
     for task, each in zip(tasks, found, strict=True):
-        if (task.kind == "regression" and each.slope != 1) or (task.kind != "binary" and each.intercept != 0):
-            raise InputError(
-                f"{where}: calibration: slope {each.slope:g} and intercept {each.intercept:g} do not fit "
-                f"a {task.kind} target"
-            )
+        moves = each.intercept != 0 or each.cutoff != 0
+        if (task.kind == "regression" and each.slope != 1) or (task.kind != "binary" and moves):
+            numbers = f"slope {each.slope:g}, intercept {each.intercept:g} and cutoff {each.cutoff:g}"
+            raise InputError(f"{where}: calibration: {numbers} do not fit a {task.kind} target")
     return tuple(replace(task, calibration=each) for task, each in zip(tasks, found, strict=True))

@@ -12,6 +12,7 @@ from deeprc.evaluation.auc_intervals import (
     auc_interval,
     fold_aucs_interval,
     measure_design_effect,
+    measure_overlap,
     overlap_factor,
 )
 
@@ -234,3 +235,115 @@ def test_interval_covers_in_cross_validation(n: int, n_features: int, distance: 
         without += low <= truth <= high
     assert 0.93 <= hits / 300 <= 0.995
     assert without / 300 < 0.92
+
+
+# -- repeats ----------------------------------------------------------------------------------------------------------
+
+
+def test_equal_repeats_say_nothing_new() -> None:
+    rng = np.random.default_rng(8)
+    label, donors = np.arange(60) % 2, np.repeat(np.arange(30), 2)
+    scores = rng.normal(size=60) + label
+    folds = [np.arange(60) // 4 % 5 == fold for fold in range(5)]
+    labels, split, owners = ([each[rows] for rows in folds] for each in (label, scores, donors))
+    once = fold_aucs_interval(labels, split, owners)
+    thrice = fold_aucs_interval(labels * 3, split * 3, owners * 3, repeats=np.repeat([0, 1, 2], 5).tolist())
+    assert thrice.aucs.mean() == pytest.approx(once.aucs.mean())
+    assert (thrice.low, thrice.high) == pytest.approx((once.low, once.high), abs=0.005)
+    assert measure_overlap(labels, split, owners, [0] * 5) == 2.25
+
+
+def test_overlap_of_repeats_by_hand() -> None:
+    """Two repeats of two folds; the variance of the mean, and of single repeats, in plain loops."""
+    rng = np.random.default_rng(9)
+    label, donors = np.arange(24) % 2, np.arange(24)
+    scores = [rng.normal(size=24) + label for _ in range(2)]
+    folds = [(repeat, np.arange(24) // 2 % 2 == fold) for repeat in (0, 1) for fold in (0, 1)]
+    labels, split = [label[rows] for _, rows in folds], [scores[repeat][rows] for repeat, rows in folds]
+    aucs = [(s[y == 1][:, None] > s[y == 0]).mean() for y, s in zip(labels, split, strict=True)]
+    added = np.zeros((2, 24))
+    for repeat, rows in folds:
+        for i in np.flatnonzero(rows):
+            others = scores[repeat][rows & (label != label[i])]
+            share = np.mean(scores[repeat][i] > others if label[i] else scores[repeat][i] < others)
+            added[repeat, i] = (share - np.mean(aucs)) / 6 / 2  # of 6 in a class, of 2 folds
+
+    def variance(each: np.ndarray) -> float:
+        return sum(float((each[label == y] ** 2).sum()) * 12 / 11 for y in (0, 1))
+
+    whole, single = variance(added.mean(axis=0)), np.mean([variance(each) for each in added])
+    common = 2 * whole - single
+    assert 0 < common < whole
+    expected = (3 * common + (single - common) / 2) / whole
+    owners = [donors[rows] for _, rows in folds]
+    assert measure_overlap(labels, split, owners, [0, 0, 1, 1]) == pytest.approx(expected)
+
+
+def test_trainings_that_fail_widen_the_interval() -> None:
+    """Folds that differ by more than class sizes explain add their excess, one time for each training."""
+    rng = np.random.default_rng(11)
+    label, donors = np.arange(40) % 2, [np.arange(40) + 40 * (fold % 5) for fold in range(10)]
+    scores = [rng.normal(size=40) + 3 * label * (fold not in (2, 9)) for fold in range(10)]
+    repeats = [0] * 5 + [1] * 5
+    labels = [label] * 10
+    found = fold_aucs_interval(labels, scores, donors, repeats=repeats)
+    mean, sizes = float(found.aucs.mean()), ([20] * 10, [20] * 10)
+    star = 19
+    pairs = 1 + star * (1 - mean) / (2 - mean) + star * mean / (1 + mean)
+    variance = mean * (1 - mean) * pairs / 400 / 10
+    excess = (np.var(found.aucs[:5], ddof=1) + np.var(found.aucs[5:], ddof=1)) / 2 / 10 - variance
+    assert excess > variance
+    factor = measure_overlap(labels, scores, donors, repeats) * measure_design_effect(labels, scores, donors)
+    expected = auc_interval(mean, *sizes, variance_factor=factor + excess / variance)
+    assert (found.low, found.high) == pytest.approx(expected)
+
+
+def repeated(
+    rng: np.random.Generator, n_donors: int, n_each: int, n_repeats: int, n_members: int, n_failing: float
+) -> tuple[list[NDArray], list[NDArray], list[NDArray], float]:
+    """Return labels, scores and donors of the folds of all repeats, and the mean true AUC of the trained ensembles.
+
+    A member is a ridge regression on a random tenth of 200 features, which is its seed, without its validation fold;
+    some fail, that is, have random weights.
+    """
+    n_features, y, donor = 200, np.arange(n_donors) % 2, np.repeat(np.arange(n_donors), n_each)
+    mean, label = np.full(n_features, 2.5 / math.sqrt(n_features)), np.repeat(y, n_each)
+    own = rng.normal(size=(n_donors * n_each, n_features)) if n_each > 1 else 0.0
+    X = (rng.normal(size=(n_donors, n_features))[donor] + own) / math.sqrt(1 + (n_each > 1))
+    X = X + np.outer(label - 0.5, mean)
+    labels, scores, donors, truths = [], [], [], []
+    for _ in range(n_repeats):
+        fold_of = np.empty(n_donors, np.int64)
+        for value in (0, 1):
+            fold_of[rng.permutation(np.flatnonzero(y == value))] = np.arange(n_donors // 2) % 5
+        fold_of = fold_of[donor]
+        for fold in range(5):
+            weights = np.zeros(n_features)
+            for member in range(1, n_members + 1):
+                if rng.random() < n_failing:
+                    weights += 0.05 * rng.normal(size=n_features)
+                    continue
+                train, read = (fold_of != fold) & (fold_of != (fold + member) % 5), rng.random(n_features) < 0.1
+                centred = X[train][:, read] - X[train][:, read].mean(axis=0)
+                kernel = centred @ centred.T + 10 * np.eye(len(centred))
+                weights[read] += centred.T @ np.linalg.solve(kernel, label[train] - label[train].mean())
+            test = fold_of == fold
+            labels.append(label[test])
+            scores.append(X[test] @ weights)
+            donors.append(donor[test])
+            truths.append(norm.cdf(weights @ mean / np.linalg.norm(weights) / math.sqrt(2)))
+    return labels, scores, donors, float(np.mean(truths))
+
+
+@pytest.mark.parametrize(
+    ("n_donors", "n_each", "n_repeats", "n_members", "n_failing"),
+    [(60, 1, 3, 1, 0.0), (60, 1, 3, 4, 0.0), (30, 3, 3, 2, 0.0), (60, 1, 2, 1, 0.2)],
+)
+def test_interval_covers_over_repeats_and_seeds(
+    n_donors: int, n_each: int, n_repeats: int, n_members: int, n_failing: float
+) -> None:
+    rng = np.random.default_rng(10)
+    runs = [repeated(rng, n_donors, n_each, n_repeats, n_members, n_failing) for _ in range(200)]
+    truth, repeats = np.mean([run[-1] for run in runs]), np.repeat(np.arange(n_repeats), 5).tolist()
+    found = [fold_aucs_interval(*run[:3], repeats=repeats) for run in runs]
+    assert 0.93 <= np.mean([each.low <= truth <= each.high for each in found]) <= 0.985

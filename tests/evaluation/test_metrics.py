@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from deeprc.calibration import Calibration
 from deeprc.evaluation.metrics import task_metrics
 from deeprc.tasks import Task
 
@@ -25,6 +26,16 @@ def test_binary_metrics_by_hand() -> None:
     assert found["brier_base_rate"] == pytest.approx(3 / 16)
     assert found["loss_base_rate"] == pytest.approx(-0.75 * math.log(0.75) - 0.25 * math.log(0.25))
     assert found["calibration_error"] is None  # of 4 repertoires
+
+
+def test_calls_of_a_binary_target_begin_at_its_cutoff() -> None:
+    outputs = torch.tensor([[2.0], [1.0], [-1.0], [0.5]])
+    task = Task("t", "t", "binary", ("0", "1"), calibration=Calibration(cutoff=0.75))
+    found = task_metrics(outputs, torch.tensor([[1.0], [0.0], [1.0], [1.0]]), [task])["t"]
+    assert found["cutoff"] == pytest.approx(1 / (1 + math.exp(-0.75)))
+    assert found["accuracy"] == 0.25  # 2 and 1 are called positive
+    assert found["balanced_accuracy"] == pytest.approx((1 / 3 + 0) / 2)
+    assert found["f1"] == pytest.approx(2 * 1 / (2 + 3))
 
 
 def test_one_class_leaves_the_auc_undefined() -> None:

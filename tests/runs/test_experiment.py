@@ -61,8 +61,8 @@ def test_the_run_directory_is_complete(run: Run) -> None:
 
 def test_predictions_belong_to_their_ids(run: Run, cohort: RepertoireDataset) -> None:
     table = pd.read_csv(run.path / "predictions.tsv", sep="\t")
-    columns = ["repertoire_id", "split", "target", "label", "probability", "positive_class", "prediction"]
-    assert table.columns.tolist() == columns
+    columns = ["repertoire_id", "split", "target", "label", "probability", "positive_class", "called_class"]
+    assert table.columns.tolist() == [*columns, "prediction", "shift", "shift_reason", "resembles"]
     named = table.dropna(subset="positive_class")[["target", "positive_class"]].drop_duplicates()
     assert dict(named.to_numpy()) == {
         "status=case": "case", "grade=high": "high", "grade=low": "low", "grade=mid": "mid",
@@ -70,6 +70,13 @@ def test_predictions_belong_to_their_ids(run: Run, cohort: RepertoireDataset) ->
     assert table["repertoire_id"].drop_duplicates().tolist() == cohort.repertoire_ids.tolist()
     binary = table[table["target"] == "status=case"].reset_index(drop=True)
     assert (binary["label"] == (cohort.metadata["status"] == "case")).all()
+    cutoff = json.loads((run.path / "metrics.json").read_text())["test"]["status=case"]["cutoff"]
+    called = np.where(binary["probability"].astype(float) >= cutoff, "case", "healthy")
+    assert binary["called_class"].tolist() == called.tolist()
+    grades = table[table["target"].str.startswith("grade=")]
+    likeliest = grades.loc[grades.groupby("repertoire_id")["probability"].idxmax()].set_index("repertoire_id")
+    assert (grades["called_class"] == grades["repertoire_id"].map(likeliest["positive_class"])).all()
+    assert table.loc[table["target"] == "age", "called_class"].isna().all()
     splits = json.loads((run.path / "splits.json").read_text())
     for side in ("train", "validation", "test"):
         assert set(binary.loc[binary["split"] == side, "repertoire_id"]) == set(splits[side])

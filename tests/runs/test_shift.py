@@ -104,6 +104,7 @@ def test_only_repertoires_beyond_the_level_are_left_empty(
     beyond = table["shift"] > 1
     assert beyond["few"]
     assert (table["probability"].isna() == beyond).all()
+    assert (table["called_class"].isna() == beyond).all()
     assert f", {beyond.sum()} of them left empty" in result.output
 
 

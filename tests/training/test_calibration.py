@@ -14,7 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from deeprc import DeepRCClassifier
-from deeprc.calibration import IDENTITY, Calibration, fit_calibration
+from deeprc.calibration import IDENTITY, Calibration, choose_cutoff, fit_calibration
 from deeprc.config import config_from_mapping, load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
@@ -56,9 +56,13 @@ def test_tasks_learn_from_known_labels_only() -> None:
     labels[5:9, 0] = np.nan
     found = calibrate_tasks(TASKS, outputs, labels)
     rest = np.delete(np.arange(40), np.arange(5, 9))
-    assert found[0].calibration == fit_calibration(outputs[rest, 0], labels[rest, 0] == 1)
+    expected = fit_calibration(outputs[rest, 0], labels[rest, 0] == 1)
+    cutoff = choose_cutoff(expected.slope * outputs[rest, 0] + expected.intercept)
+    assert found[0].calibration == replace(expected, cutoff=cutoff)
+    assert cutoff != 0
     assert found[1].calibration.slope < 1  # the labels know nothing of the logits
     assert found[1].calibration.intercept == 0
+    assert found[1].calibration.cutoff == 0
     assert found[2] == TASKS[2]
 
 
@@ -127,6 +131,7 @@ def test_a_saved_model_is_the_same_and_a_strangers_is_checked(model: DeepRCClass
         ([{"slope": float("nan")}], "expected"),
         ([{"intercept": float("inf")}], "expected"),
         ([{"intercept": 1e9}], "intercept: expected -1000 to 1000"),
+        ([{"cutoff": 1e9}], "cutoff: expected -1000 to 1000"),
         ([{"slope": "1"}], "expected a finite number"),
         ([{"factor": 1.0}], "no key 'factor' is known here"),
         ([], "expected 1, one for each target, found 0"),
@@ -144,15 +149,20 @@ def test_what_does_not_fit_a_target_is_refused() -> None:
         [{}, {"intercept": 1.0}, {}],
         [{}, {}, {"slope": 2.0}],
         [{}, {}, {"intercept": 2.0}],
+        [{}, {"cutoff": 1.0}, {}],
+        [{}, {}, {"cutoff": 1.0}],
     ):
         with pytest.raises(InputError, match="do not fit a"):
             with_calibration(TASKS, {"calibration": described}, "file")
 
 
 def test_models_that_agree_have_the_same_log_odds_together() -> None:
-    calibrations = Calibration(0.25, 1.0), Calibration(2.5, -2.0)
+    calibrations = Calibration(0.25, 1.0, -1.5), Calibration(2.5, -2.0, 0.5)
     log_odds = np.array([-3.0, 0.5, 2.0])
     outputs = np.mean([(log_odds - each.intercept) / each.slope for each in calibrations], axis=0)
     together = mean_calibration([replace(TASKS[0], calibration=each) for each in calibrations])
     assert together.slope == pytest.approx(2 / (1 / 0.25 + 1 / 2.5))
     np.testing.assert_allclose(together.slope * outputs + together.intercept, log_odds)
+    begin = np.mean([(each.cutoff - each.intercept) / each.slope for each in calibrations])
+    assert together.slope * begin + together.intercept == pytest.approx(together.cutoff)
+    assert mean_calibration([replace(TASKS[0], calibration=each) for each in calibrations[:1]]).cutoff == -1.5

@@ -5,6 +5,7 @@
 
 from deeprc.drawing import save_figure
 from deeprc.interpretation.figures.attended import attention_figure, gene_figure, metastable_figure
+from deeprc.interpretation.figures.clones import volcano_figure
 from deeprc.interpretation.figures.inline import svg
 from deeprc.interpretation.figures.predicted import (
     calibration_figure,
@@ -37,4 +38,5 @@ __all__ = [
     "save_figure",
     "sequence_figure",
     "svg",
+    "volcano_figure",
 ]

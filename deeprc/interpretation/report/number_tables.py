@@ -65,7 +65,10 @@ def metrics_table(performance: Performance, task: Task, place: int) -> Table:
             known = auc if split in HELD_OUT else None
             cells.append(Cell(f"{known.low:.3f} to {known.high:.3f}", known.low) if known else number(None))
         rows.append([*cells, *(number(found.get(name)) for name in (*_SHARES, *_PROBABILITIES))])
-    return Table(f"metrics-{place}", f"How well {task.name} is predicted", columns, rows)
+    called = ""
+    if task.kind == "binary":
+        called = f"; {task.positive} is called from a probability of {task.calibration.min_probability:.3f}"
+    return Table(f"metrics-{place}", f"How well {task.name} is predicted{called}", columns, rows)
 
 
 def _regression(performance: Performance, task: Task, place: int) -> Table:

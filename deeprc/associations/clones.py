@@ -1,0 +1,253 @@
+"""A table of the clones that go with a class, with tests that count donors; `deeprc.clones` is `associate_clones`.
+
+Letters: n rows of the table, C classes, K strata, U donors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeprc.associations.columns import (
+    CarrierCounts,
+    carriers_by_class,
+    neighbour_tests,
+    odds_ratios,
+    stratified_odds_ratios,
+)
+from deeprc.associations.donors import Donors, find_donors
+from deeprc.associations.exact import ClassTest, compare_carriers
+from deeprc.associations.false_discoveries import permutation_q_values
+from deeprc.associations.generation import generation_probabilities
+from deeprc.associations.metaclones import EXACT, NEIGHBOUR, find_carriers
+from deeprc.baselines.association import benjamini_hochberg, fisher_p_values
+from deeprc.datasets.clone_set import CloneSet
+from deeprc.datasets.clones import Clones, gene_fields, shared_clones, take_sequences
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError, show_parameters
+from deeprc.targets import nearest
+
+__all__ = ["COLUMNS", "CloneAssociations", "associate_clones"]
+
+COLUMNS = ("junction_aa", "class", "odds_ratio", "p_value", "q_value", "p_neighbours")
+"""Columns that each table has."""
+
+_LEVEL = 0.05
+_SEED = 0
+_MAX_METACLONES = 20_000  # the clones with the smallest p-values, whose neighbours are looked for
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class CloneAssociations:
+    """The clones that go with a class.
+
+    Attributes
+    ----------
+    table
+        One row for each clone and class with a p-value that is low enough, the smallest first: see `associate_clones`.
+    class_sizes
+        The number of donors of each class.
+    n_tested
+        The number of tests: of the clones that could reach the p-value, for each class.
+    notes
+        What was left out, and what to know of the donors, one sentence each.
+    """
+
+    table: pd.DataFrame
+    class_sizes: Mapping[str, int]
+    n_tested: int
+    notes: tuple[str, ...]
+
+    def count(self, column: str, level: float = _LEVEL) -> int:
+        """Return how many rows have a q-value of at most `level` in a column."""
+        return int((self.table[column] <= level).sum())
+
+    def to_lines(self) -> list[str]:
+        """Return the result as a few lines of text."""
+        sizes = ", ".join(f"{n:,} of {name}" for name, n in self.class_sizes.items())
+        ways = {"q_permutation": "permutations of donors", "q_value": "Benjamini and Hochberg"}
+        found = [f"{self.count(name):,} by {how}" for name, how in ways.items() if name in self.table]
+        return [
+            f"donors: {sizes}",
+            *map(show_parameters, self.notes),
+            f"tests: {self.n_tested:,} pairs of a clone and a class, of which {len(self.table):,} have a low p-value",
+            f"clones that go with a class, at a false discovery rate of {_LEVEL:.0%}: {', '.join(found)}",
+            f"rows whose neighbours go with the class, too, at the same rate: {self.count('q_neighbours'):,}",
+        ]
+
+
+class _Hits(NamedTuple):
+    """The n pairs of a clone and a class with a low p-value, the lowest first.
+
+    Attributes
+    ----------
+    clones
+        The clones.
+    codes
+        The indices of the classes, (n,).
+    carriers
+        How many donors carry each clone, by stratum and class, (n, K, C).
+    p_values, q_values
+        The p-values, (n,), over strata if there are any, and the columns with q-values, (n,) each.
+    n_tested
+        The number of tests.
+    """
+
+    clones: CloneSet
+    codes: Integers
+    carriers: Integers
+    p_values: NDArray[np.float64]
+    q_values: dict[str, NDArray[np.float64]]
+    n_tested: int
+
+
+def associate_clones(
+    dataset: RepertoireDataset,
+    target: str,
+    *,
+    group_by: str | None = None,
+    stratify: Sequence[str] = (),
+    classes: Sequence[str] = (),
+    max_p: float = 1e-3,
+    n_permutations: int = 100,
+) -> CloneAssociations:
+    """Return the clones that donors of a class carry more often than other donors.
+
+    A clone is a junction with its V and J gene, as far as the container knows them. The unit is the donor: a donor
+    carries a clone if any of the donor's repertoires does. A donor with a label but without sequences is left out.
+    Clones that so few donors carry that no labels could give `max_p` are not tested.
+
+    Parameters
+    ----------
+    dataset, target
+        The cohort, and a target with classes, see `deeprc.targets`.
+    group_by
+        The metadata column that names the donor of a repertoire; None: each repertoire is a donor of its own.
+    stratify
+        Metadata columns, such as an HLA allele, sex or batch. The test, the q-values and the permutations then compare
+        donors with equal values in all of them.
+    classes
+        The classes to test; all if none is given.
+    max_p
+        The largest p-value of a row.
+    n_permutations
+        Number of permutations of the labels between donors; 0 for none.
+
+    Returns
+    -------
+    The columns of the table are described in docs/clones.md.
+
+    Raises
+    ------
+    InputError
+        If a column, a class or a number is not what is expected.
+    """
+    if not 0 < max_p <= 1:
+        raise InputError(f"`max_p={max_p}`: expected a number above 0, up to 1")
+    if n_permutations < 0:
+        raise InputError(f"`n_permutations={n_permutations}`: expected at least 0")
+    donors = find_donors(dataset, target, group_by=group_by, stratify=stratify)
+    codes = _class_codes(donors.class_names, classes)
+    fields = gene_fields(dataset)
+    hits = _find_hits(dataset, donors, fields, codes, max_p, n_permutations)
+    table = _make_table(dataset, donors, hits, is_stratified=bool(stratify))
+    probabilities = generation_probabilities(table[table[list(hits.q_values)].min(axis=1) <= _LEVEL])
+    if probabilities is not None:
+        table["generation_probability"] = probabilities
+    sizes = dict(zip(donors.class_names, donors.count_by_stratum().sum(axis=0).tolist(), strict=True))
+    return CloneAssociations(table, sizes, hits.n_tested, donors.notes)
+
+
+def _class_codes(names: Sequence[str], classes: Sequence[str]) -> list[int]:
+    """Return the indices of the classes that are tested."""
+    for name in classes:
+        if name not in names:
+            raise InputError(f"`classes={name!r}`: expected {' or '.join(names)}{nearest(name, names)}")
+    return [code for code, name in enumerate(names) if not classes or name in classes]
+
+
+def _find_hits(
+    dataset: RepertoireDataset, donors: Donors, fields: Sequence[str], codes: Sequence[int], max_p: float, n: int
+) -> _Hits:
+    """Return the clones with a low p-value in one of the classes; n is the number of permutations."""
+    clones = shared_clones(dataset, fields)
+    labels = donors.permute(n, np.random.default_rng(_SEED))
+    tests = [ClassTest.of(donors.donor_of, donors.strata, labels == code) for code in codes]
+    tested = [compare_carriers(clones, test, max_p) for test in tests]
+    indices, bins, p_values = (np.concatenate([getattr(each, name) for each in tested]) for name in
+                               ("indices", "bins", "p_values"))  # fmt: skip
+    n_tested = sum(each.n_tested for each in tested)
+    q_values = {"q_value": benjamini_hochberg(p_values, n_tested)}
+    if n > 0:
+        q_values["q_permutation"] = permutation_q_values(bins, np.sum([each.counts for each in tested], axis=0))
+    of_class = np.repeat(codes, [len(each.indices) for each in tested]).astype(np.int64)
+    found = CloneSet(take_sequences(dataset, clones.representative[indices], fields))
+    order = np.lexsort((*found.to_frame().to_numpy(str).T[::-1], p_values))
+    carriers = _count_carriers(clones, indices[order], donors)
+    q_values = {name: values[order] for name, values in q_values.items()}
+    return _Hits(found.take(order), of_class[order], carriers, p_values[order], q_values, n_tested)
+
+
+def _count_carriers(clones: Clones, indices: Integers, donors: Donors) -> Integers:
+    """Return how many donors carry each of some clones, by stratum and class, (n, K, C)."""
+    counts = np.zeros((len(indices), *donors.count_by_stratum().shape), np.int64)
+    for row, index in enumerate(indices.tolist()):
+        own = donors.donor_of[clones.repertoires[clones.offsets[index] : clones.offsets[index + 1]]]
+        own = np.unique(own[own >= 0])
+        np.add.at(counts[row], (donors.strata[own], donors.codes[own]), 1)
+    return counts
+
+
+def _make_table(dataset: RepertoireDataset, donors: Donors, hits: _Hits, *, is_stratified: bool) -> pd.DataFrame:
+    names = donors.class_names
+    counts = CarrierCounts(donors, hits.carriers, hits.codes)
+    ratios = odds_ratios(counts)
+    totals = [column.sum(axis=1) for column in (counts.of_class, counts.of_all)]
+    fisher = np.ones(len(hits.codes))
+    for code in np.unique(hits.codes).tolist():
+        own = hits.codes == code
+        n_of_class = int((donors.codes == code).sum())
+        fisher[own] = fisher_p_values(totals[0][own], totals[1][own], n_of_class, len(donors))
+    columns: dict[str, Any] = {
+        "class": np.array(names, dtype=object)[hits.codes],
+        **carriers_by_class(names, hits.carriers, "carriers"),
+        "odds_ratio": ratios[:, 0],
+        "odds_ratio_low": ratios[:, 1],
+        "odds_ratio_high": ratios[:, 2],
+        "p_value": fisher,
+    }
+    if is_stratified:
+        columns["odds_ratio_stratified"] = stratified_odds_ratios(counts)
+        columns["p_value_stratified"] = hits.p_values
+    columns |= hits.q_values
+    return hits.clones.to_frame().assign(**columns, **_metaclone_columns(dataset, donors, hits))
+
+
+def _metaclone_columns(dataset: RepertoireDataset, donors: Donors, hits: _Hits) -> dict[str, NDArray[Any]]:
+    """Return what the table says of clones with their neighbours; nothing of clones far down the table."""
+    n = min(len(hits.codes), _MAX_METACLONES)
+    kinds = find_carriers(dataset, donors.donor_of, len(donors), hits.clones.take(np.arange(n)))  # (U, n)
+    exact, near = (_count_kind(kinds == kind, donors) for kind in (EXACT, NEIGHBOUR))
+    codes = hits.codes[:n]
+    columns: dict[str, NDArray[Any]] = dict(carriers_by_class(donors.class_names, exact + near, "metaclone_carriers"))
+    columns["metaclone_odds_ratio"] = odds_ratios(CarrierCounts(donors, exact + near, codes))[:, 0]
+    tests = neighbour_tests(CarrierCounts(donors, near, codes, exact))
+    columns["p_neighbours"], columns["q_neighbours"] = tests
+    rest = len(hits.codes) - n
+    return {name: np.append(values, np.full(rest, np.nan)) if rest else values for name, values in columns.items()}
+
+
+def _count_kind(carries: NDArray[np.bool_], donors: Donors) -> Integers:
+    """Return how many donors carry each clone, by stratum and class, (n, K, C), from which do, (U, n)."""
+    n_strata, n_classes = donors.count_by_stratum().shape
+    counts = np.zeros((carries.shape[1], n_strata, n_classes), np.int64)
+    for stratum, code in np.ndindex(n_strata, n_classes):
+        own = (donors.strata == stratum) & (donors.codes == code)
+        counts[:, stratum, code] = carries[own].sum(axis=0)
+    return counts

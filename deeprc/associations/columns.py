@@ -1,0 +1,94 @@
+"""Columns of the table of clones: odds ratios with intervals, and tests over strata.
+
+Letters: n rows, K strata, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats.contingency import odds_ratio
+
+from deeprc.associations.donors import Donors
+from deeprc.associations.exact import stratified_p_values
+from deeprc.baselines.association import benjamini_hochberg
+from deeprc.baselines.carriers import MIN_CARRIERS
+
+__all__ = ["CarrierCounts", "carriers_by_class", "neighbour_tests", "odds_ratios", "stratified_odds_ratios"]
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class CarrierCounts:
+    """How many donors of a class, and of all, carry the clone of each row, by stratum; and how many there are.
+
+    Parameters
+    ----------
+    donors
+        The donors.
+    carriers
+        The numbers of carriers of each row by stratum and class, (n, K, C).
+    codes
+        The index of the class of each row, (n,).
+    excluded
+        Numbers of donors that do not count, (n, K, C); None: all count.
+    """
+
+    def __init__(self, donors: Donors, carriers: Integers, codes: Integers, excluded: Integers | None = None) -> None:
+        totals = donors.count_by_stratum() - (0 if excluded is None else excluded)
+        totals = np.broadcast_to(totals, carriers.shape)
+        rows = np.arange(len(codes))
+        self.of_class, self.of_all = carriers[rows, :, codes], carriers.sum(axis=2)  # (n, K) each
+        self.class_sizes, self.sizes = totals[rows, :, codes], totals.sum(axis=2)  # (n, K) each
+
+
+def carriers_by_class(names: Sequence[str], carriers: Integers, prefix: str) -> dict[str, Integers]:
+    """Return one column for each class from the numbers of carriers, (n, K, C)."""
+    return {f"{prefix}:{name}": carriers[:, :, code].sum(axis=1) for code, name in enumerate(names)}
+
+
+def odds_ratios(counts: CarrierCounts) -> Floats:
+    """Return the odds ratio and its 95% interval, (n, 3), without strata.
+
+    It is the conditional maximum likelihood, and the interval is exact: it holds the ratios that neither one-sided
+    Fisher's test rejects at 2.5%.
+    """
+    a, n = counts.of_class.sum(axis=1), counts.of_all.sum(axis=1)
+    n_class, n_all = counts.class_sizes.sum(axis=1), counts.sizes.sum(axis=1)
+    tables, inverse = np.unique(np.stack([a, n - a, n_class - a, n_all - n_class - n + a], axis=1), axis=0,
+                                return_inverse=True)  # fmt: skip
+    values = np.empty((len(tables), 3))
+    for row, table in enumerate(tables):
+        found = odds_ratio(table.reshape(2, 2), kind="conditional")
+        values[row] = found.statistic, *found.confidence_interval(0.95)
+    return values[inverse.ravel()]
+
+
+def stratified_odds_ratios(counts: CarrierCounts) -> Floats:
+    """Return the odds ratio of Mantel and Haenszel over strata, (n,); NaN where no stratum has both classes."""
+    a, n, n_class, n_all = counts.of_class, counts.of_all, counts.class_sizes, counts.sizes
+    weights = 1.0 / np.maximum(n_all, 1)
+    upper = (a * (n_all - n_class - n + a) * weights).sum(axis=1)
+    lower = ((n - a) * (n_class - a) * weights).sum(axis=1)
+    ratios = np.full(len(a), np.nan)
+    np.divide(upper, lower, out=ratios, where=lower > 0)
+    ratios[(lower == 0) & (upper > 0)] = np.inf
+    return ratios
+
+
+def p_values_of(counts: CarrierCounts) -> Floats:
+    """Return the one-sided exact p-values over strata, (n,)."""
+    columns = counts.of_class.sum(axis=1), counts.of_all, counts.class_sizes, counts.sizes
+    return stratified_p_values(*(np.ascontiguousarray(column, np.int64) for column in columns))
+
+
+def neighbour_tests(counts: CarrierCounts) -> tuple[Floats, Floats]:
+    """Return p-values and q-values of neighbours, (n,) each; NaN where fewer than two donors carry one."""
+    p_values, q_values = np.full((2, len(counts.of_all)), np.nan)
+    is_tested = counts.of_all.sum(axis=1) >= MIN_CARRIERS
+    p_values[is_tested] = p_values_of(counts)[is_tested]
+    q_values[is_tested] = benjamini_hochberg(p_values[is_tested], int(is_tested.sum()))
+    return p_values, q_values

@@ -1,0 +1,179 @@
+"""The donors whose clones are compared: their classes, sizes and strata.
+
+A clone is tested on donors, not on repertoires, because repertoires of one donor share most of their clones.
+
+Letters: B repertoires of the dataset, U donors, K strata, C classes, P permutations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
+from deeprc.evaluation.splits import group_codes, known_people
+from deeprc.targets import class_texts
+from deeprc.tasks import labels, parse_tasks
+from deeprc.training.permutations import permute_labels
+
+__all__ = ["Donors", "find_donors"]
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Donors:
+    """The U donors that have a class and sequences.
+
+    Attributes
+    ----------
+    donor_of
+        The donor of each repertoire of the container, or -1, (repertoires of the container,) int32.
+    class_names
+        The names of the classes.
+    codes
+        The index of the class of each donor, (U,).
+    sizes
+        The number of sequences of each donor, (U,).
+    strata
+        The stratum of each donor, from 0, (U,).
+    notes
+        What was left out, and what to know of the donors, one sentence each.
+    """
+
+    donor_of: NDArray[np.int32]
+    class_names: tuple[str, ...]
+    codes: Integers
+    sizes: Integers
+    strata: Integers
+    notes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def count_by_stratum(self) -> Integers:
+        """Return the number of donors of each stratum and class, (K, C)."""
+        counts = np.zeros((int(self.strata.max()) + 1, len(self.class_names)), np.int64)
+        np.add.at(counts, (self.strata, self.codes), 1)
+        return counts
+
+    def permute(self, n_permutations: int, rng: np.random.Generator) -> Integers:
+        """Return the classes of the donors as they are, and with exchanged labels, (U, 1 + P).
+
+        Donors exchange labels within their stratum, and there with donors that have about as many sequences.
+        """
+        permuted = np.empty((len(self), 1 + n_permutations), np.int64)
+        for stratum in range(int(self.strata.max()) + 1):
+            own = np.flatnonzero(self.strata == stratum)
+            values = self.codes[own, None].astype(np.float64)
+            permuted[own] = permute_labels(values, self.sizes[own], np.arange(len(own)), n_permutations, rng)[:, 0]
+        return permuted
+
+
+def find_donors(
+    dataset: RepertoireDataset, target: str, *, group_by: str | None = None, stratify: Sequence[str] = ()
+) -> Donors:
+    """Return the donors of a cohort with their classes.
+
+    Parameters
+    ----------
+    dataset, target
+        The cohort, and a target with classes, see `deeprc.targets`.
+    group_by
+        The metadata column that names the donor; None: each repertoire is a donor of its own.
+    stratify
+        Metadata columns. Donors with equal values in all of them are a stratum; a missing value is a value, too.
+
+    Raises
+    ------
+    InputError
+        If the target is a number, a column does not exist, or fewer than two classes have a donor.
+    """
+    metadata, source = dataset.metadata, str(dataset.container.path)
+    task = parse_tasks([target], metadata, source=source)[0]
+    if task.kind == "regression":
+        raise InputError(f"{source}: `target={target!r}`: is a number; expected classes, such as {task.column}>NUMBER")
+    of_each = labels([task], metadata)[:, 0]
+    groups = group_codes(metadata, group_by, source)
+    kept, notes = _keep_repertoires(dataset, of_each, groups)
+    names, first, donor = np.unique(groups[kept], return_index=True, return_inverse=True)
+    codes = of_each[kept][first].astype(np.int64)
+    if len(np.unique(codes)) < 2:
+        raise InputError(f"{source}: target {task.name!r}: expected donors of two classes, found {len(names)} of one")
+    donor_of = np.full(len(dataset.container.repertoire_ids), -1, np.int32)
+    donor_of[dataset.rows[kept]] = donor
+    sizes = np.bincount(donor, dataset.n_sequences[kept]).astype(np.int64)
+    strata = _strata(metadata.iloc[kept], stratify, donor, source)
+    if group_by is None:
+        notes += _several_repertoires(metadata.iloc[kept])
+    notes += _uninformative(strata, codes) if stratify else []
+    return Donors(donor_of, task.class_names, codes, sizes, strata, tuple(notes))
+
+
+def _keep_repertoires(
+    dataset: RepertoireDataset, of_each: NDArray[np.float64], groups: Integers
+) -> tuple[Integers, list[str]]:
+    """Return the repertoires of donors that have sequences and one class, and what was left out."""
+    known, notes = ~np.isnan(of_each), []
+    n_sequences = np.bincount(groups[known], dataset.n_sequences[known], minlength=int(groups.max(initial=0)) + 1)
+    empty = known & (n_sequences[groups] == 0)
+    if empty.any():
+        n = len(np.unique(groups[empty]))
+        notes.append(f"left out: {_count(n, 'donor')} with a label but no sequences")
+    low, high = np.full(len(n_sequences), np.inf), np.full(len(n_sequences), -np.inf)
+    np.minimum.at(low, groups[known], of_each[known])
+    np.maximum.at(high, groups[known], of_each[known])
+    mixed = known & (low[groups] < high[groups])
+    if mixed.any():
+        n = len(np.unique(groups[mixed]))
+        notes.append(f"left out: {_count(n, 'donor')} with repertoires of several classes")
+    return np.flatnonzero(known & ~empty & ~mixed), notes
+
+
+def _strata(metadata: pd.DataFrame, columns: Sequence[str], donor: Integers, source: str) -> Integers:
+    """Return the stratum of each donor, (U,): by the set of values that the donor's repertoires have."""
+    n = int(donor.max()) + 1
+    values: list[list[str]] = [[] for _ in range(n)]
+    for column in columns:
+        if column not in metadata:
+            raise InputError(
+                f"{source}: no column {column!r} for `stratify`; columns: {', '.join(map(str, metadata.columns))}"
+            )
+        sets: list[set[str]] = [set() for _ in range(n)]
+        for owner, text in zip(donor.tolist(), class_texts(metadata[column]), strict=True):
+            sets[owner].add("" if text is None else f"={text}")
+        for own, found in zip(values, sets, strict=True):
+            own.append("\t".join(sorted(found)))
+    return np.asarray(pd.factorize(np.array(["\n".join(own) for own in values], dtype=object))[0], np.int64)
+
+
+def _several_repertoires(metadata: pd.DataFrame) -> list[str]:
+    """Return a note if the sheet says that donors have several repertoires, and nobody asked to count donors."""
+    people = known_people(metadata, None)
+    if people is None or len(np.unique(people)) == len(people):
+        return []
+    return [
+        f"{len(people):,} repertoires are of {len(np.unique(people)):,} people, and each counts as a donor: p-values "
+        "are too small; `group_by` counts people"
+    ]
+
+
+def _uninformative(strata: Integers, codes: Integers) -> list[str]:
+    """Return a note about the donors whose stratum has one class only."""
+    classes = pd.Series(codes).groupby(strata).transform("nunique").to_numpy()
+    n = int((classes < 2).sum())
+    if n == len(codes):
+        raise InputError("`stratify`: expected strata with donors of two classes, found none")
+    note = (
+        f"{_count(n, 'donor')} of {len(codes):,} in strata of one class only, which tell nothing in the test by strata"
+    )
+    return [note] if n else []
+
+
+def _count(n: int, word: str) -> str:
+    return f"{n:,} {word}{'s' * (n != 1)}"

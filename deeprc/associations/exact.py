@@ -1,0 +1,271 @@
+"""The exact test of carriers by class, over strata, for millions of clones and many permutations of the labels.
+
+Given how many donors of each stratum carry a clone, and how many of each stratum are of the class, the number of
+carriers of the class is a sum of hypergeometric numbers, one for each stratum. The p-value is its upper tail: Fisher's
+exact test where there is one stratum, else the exact form of the test of Cochran, Mantel and Haenszel.
+
+Letters: U donors, K strata, P permutations, M clones, Z bins of p-values.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import log
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln
+
+from deeprc.baselines.carriers import MIN_CARRIERS, in_parts
+from deeprc.compilation import njit
+from deeprc.datasets.clones import Clones
+
+__all__ = ["ClassTest", "Tested", "compare_carriers", "stratified_p_values"]
+
+_BINS_PER_DECADE, _DECADES = 50, 100  # of p-values that are counted; smaller ones are in the last bin
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class ClassTest(NamedTuple):
+    """What is tested: whether donors of a class carry a clone more often than others.
+
+    Attributes
+    ----------
+    donor_of
+        The donor of each repertoire of the container, or -1.
+    strata
+        The stratum of each donor, (U,).
+    is_of_class
+        Whether each donor is of the class, 0 or 1: as it is, and by each permutation, (U, 1 + P) uint8.
+    sizes, class_sizes
+        The numbers of donors of each stratum, and of those of the class, (K,) each, in all permutations.
+    logs
+        The logarithms of the factorials of 0 to U, (U + 1,).
+    """
+
+    donor_of: NDArray[np.int32]
+    strata: Integers
+    is_of_class: NDArray[np.uint8]
+    sizes: Integers
+    class_sizes: Integers
+    logs: Floats
+
+    @classmethod
+    def of(cls, donor_of: NDArray[np.int32], strata: Integers, is_of_class: NDArray[np.bool_]) -> ClassTest:
+        """Return the test of a class, from who is of it, (U, 1 + P)."""
+        n_strata = int(strata.max()) + 1
+        members = is_of_class[:, 0]
+        sizes = np.bincount(strata, minlength=n_strata), np.bincount(strata[members], minlength=n_strata)
+        logs = np.asarray(gammaln(np.arange(len(strata) + 1) + 1.0))
+        return cls(donor_of, strata, np.ascontiguousarray(is_of_class, np.uint8), *sizes, logs)
+
+
+class Tested(NamedTuple):
+    """The n clones whose p-value is low enough, and how low those of all clones are.
+
+    Attributes
+    ----------
+    indices
+        Their indices among all clones, (n,).
+    class_carriers, carriers
+        The numbers of donors of the class, and of all donors, that carry each, (n,) each.
+    bins
+        The bin of each p-value, (n,); the bins are in falling order of p-values.
+    p_values
+        The p-values, (n,).
+    n_tested
+        The number of clones that were tested: those whose p-value could be low enough.
+    counts
+        How many p-values are in each bin, as labels are, and by each permutation, (1 + P, Z).
+    """
+
+    indices: Integers
+    class_carriers: Integers
+    carriers: Integers
+    bins: Integers
+    p_values: Floats
+    n_tested: int
+    counts: Integers
+
+
+def compare_carriers(clones: Clones, test: ClassTest, max_p: float) -> Tested:
+    """Return the clones with a p-value of at most `max_p`, of those that at least two donors carry.
+
+    Clones that so few donors carry that no labels could give `max_p` are not tested. This depends on the numbers of
+    donors only, so p-values of the others are what they are.
+    """
+    found: list[Integers] = []
+    p_values: list[Floats] = []
+    counts, n_tested = np.zeros((test.is_of_class.shape[1], _BINS_PER_DECADE * _DECADES), np.int64), 0
+    for columns, own_p, own_counts, own_tested in in_parts(partial(_test_part, clones, test, max_p), len(clones)):
+        found.append(columns)
+        p_values.append(own_p)
+        counts += own_counts
+        n_tested += own_tested
+    joined = np.concatenate([np.zeros((4, 0), np.int64), *found], axis=1)
+    indices, a, n, bins = joined
+    return Tested(indices, a, n, bins, np.concatenate([np.zeros(0), *p_values]), n_tested, counts)
+
+
+_Part = tuple[Integers, Floats, NDArray[np.int32], int]
+
+
+def _test_part(clones: Clones, test: ClassTest, max_p: float, start: int, stop: int) -> _Part:
+    counts = np.zeros((test.is_of_class.shape[1], _BINS_PER_DECADE * _DECADES), np.int32)
+    found, p_values = np.empty((4, stop - start), np.int64), np.empty(stop - start)
+    n, n_tested = _test(clones.offsets, clones.repertoires, start, stop, test, max_p, found, p_values, counts)
+    return found[:, :n].copy(), p_values[:n].copy(), counts, n_tested
+
+
+def stratified_p_values(class_carriers: Integers, carriers: Integers, class_sizes: Integers, sizes: Integers) -> Floats:
+    """Return the p-values of M tables over K strata, (M,): the class has more carriers than by chance.
+
+    Parameters
+    ----------
+    class_carriers
+        The numbers of donors of the class that carry something, over all strata, (M,).
+    carriers
+        The numbers of donors of each stratum that carry it, (M, K).
+    class_sizes, sizes
+        The numbers of donors of the class and of all donors of each stratum, (M, K) each.
+    """
+    largest = int(sizes.sum(axis=1).max(initial=0))
+    logs = np.asarray(gammaln(np.arange(largest + 1) + 1.0))
+    p_values = np.empty(len(carriers))
+    room = np.zeros((2, largest + 1))
+    _p_values(class_carriers, carriers, class_sizes, sizes, logs, room, p_values)
+    return p_values
+
+
+@njit(nogil=True)
+def _log_probability(x: int, n: int, n_class: int, n_all: int, logs: Floats) -> Any:
+    """Return the logarithm of the hypergeometric probability that x of n carriers are of the class."""
+    ways = logs[n_class] - logs[x] - logs[n_class - x]
+    ways += logs[n_all - n_class] - logs[n - x] - logs[n_all - n_class - n + x]
+    return ways - (logs[n_all] - logs[n] - logs[n_all - n])
+
+
+@njit(nogil=True)
+def _write_tail(carriers: Integers, class_sizes: Integers, sizes: Integers, logs: Floats, room: Floats) -> Any:
+    """Write the p-values of all numbers of carriers of the class to room[0]; return the smallest number, and how many.
+
+    `carriers` are those of each stratum, (K,).
+    """
+    low, length = 0, 1
+    room[0, 0] = 1.0
+    for k in range(len(carriers)):
+        n = carriers[k]
+        if n == 0:
+            continue
+        first, last = max(0, n - (sizes[k] - class_sizes[k])), min(n, class_sizes[k])
+        low += first
+        for i in range(length + last - first):
+            room[1, i] = 0.0
+        for x in range(first, last + 1):
+            probability = np.exp(_log_probability(x, n, class_sizes[k], sizes[k], logs))
+            for i in range(length):
+                room[1, i + x - first] += room[0, i] * probability
+        length += last - first
+        for i in range(length):
+            room[0, i] = room[1, i]
+    for i in range(length - 2, -1, -1):  # from the end, so that small values are precise
+        room[0, i] += room[0, i + 1]
+    room[0, 0] = 1.0
+    return low, length
+
+
+@njit(nogil=True)
+def _p_values(
+    class_carriers: Integers,
+    carriers: Integers,
+    class_sizes: Integers,
+    sizes: Integers,
+    logs: Floats,
+    room: Floats,
+    p_values: Floats,
+) -> None:
+    for m in range(len(carriers)):
+        low, _ = _write_tail(carriers[m], class_sizes[m], sizes[m], logs, room)
+        p_values[m] = min(room[0, class_carriers[m] - low], 1.0)
+
+
+@njit(nogil=True)
+def _lowest_log_p(carriers: Integers, test: ClassTest) -> Any:
+    """Return the logarithm of the p-value if as many carriers as possible are of the class."""
+    total = 0.0
+    for k in range(len(carriers)):
+        if carriers[k] > 0:
+            most = min(carriers[k], test.class_sizes[k])
+            total += _log_probability(most, carriers[k], test.class_sizes[k], test.sizes[k], test.logs)
+    return total
+
+
+@njit(nogil=True)
+def _test(
+    offsets: Integers,
+    repertoires: NDArray[np.int32],
+    start: int,
+    stop: int,
+    test: ClassTest,
+    max_p: float,
+    found: Integers,
+    p_values: Floats,
+    counts: NDArray[np.int32],
+) -> tuple[int, int]:
+    """Write the clones from `start` to `stop` with a low p-value, and add to `counts`, (1 + P, Z).
+
+    Returns
+    -------
+    tuple
+        The number of clones that were written, and of those that were tested.
+    """
+    n_donors, n_labels = test.is_of_class.shape
+    last_seen = np.full(n_donors, -1, np.int64)  # the last clone that each donor was seen to carry
+    own, sums = np.zeros(n_donors, np.int64), np.zeros(n_labels, np.int32)
+    carriers, room = np.zeros(len(test.sizes), np.int64), np.zeros((2, n_donors + 1))
+    log_limit, n_found, n_tested = log(max_p) + 1e-9, 0, 0
+    for clone in range(start, stop):
+        n = 0
+        for i in range(offsets[clone], offsets[clone + 1]):
+            donor = test.donor_of[repertoires[i]]
+            if donor >= 0 and last_seen[donor] != clone:
+                last_seen[donor] = clone
+                own[n] = donor
+                n += 1
+        if n < MIN_CARRIERS:
+            continue
+        for k in range(len(carriers)):
+            carriers[k] = 0
+        for i in range(n):
+            carriers[test.strata[own[i]]] += 1
+        if _lowest_log_p(carriers, test) > log_limit:
+            continue
+        n_tested += 1
+        low, length = _write_tail(carriers, test.class_sizes, test.sizes, test.logs, room)
+        needed = low + length  # the smallest number of carriers of the class with a low p-value
+        while needed > low and room[0, needed - 1 - low] <= max_p:
+            needed -= 1
+        for j in range(n_labels):
+            sums[j] = 0
+        for i in range(n):
+            members = test.is_of_class[own[i]]
+            for j in range(n_labels):
+                sums[j] += members[j]
+        for j in range(n_labels):
+            if sums[j] >= needed:
+                p_value = room[0, sums[j] - low]
+                place = _bin_of(p_value, counts.shape[1])
+                counts[j, place] += 1
+                if j == 0:
+                    found[0, n_found], found[1, n_found], found[2, n_found] = clone, sums[0], n
+                    found[3, n_found], p_values[n_found] = place, p_value
+                    n_found += 1
+    return n_found, n_tested
+
+
+@njit(inline="always")
+def _bin_of(p_value: Any, n_bins: Any) -> Any:
+    depth = -np.log10(max(p_value, 10.0**-_DECADES)) * _BINS_PER_DECADE
+    return min(np.int64(depth), n_bins - 1)

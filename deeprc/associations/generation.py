@@ -1,0 +1,76 @@
+"""The probability that V(D)J recombination makes a clone, by the models of righor: the extra `vdj`.
+
+A clone that recombination makes often is public without any antigen. One that it makes seldom, and that many donors of
+a class carry, was selected.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import numba
+import pandas as pd
+
+from deeprc.datasets.simulation.recombination import load_model
+from deeprc.progress import track
+
+__all__ = ["generation_probabilities"]
+
+_CHAINS = ("trb", "tra", "igh")
+_LOCUS = re.compile("(TR[AB]|IGH)[VJ]")
+
+
+def generation_probabilities(clones: pd.DataFrame) -> pd.Series | None:
+    """Return the probability of each clone among productive human rearrangements, by the index of the table.
+
+    Where its V or J gene is known, it is the probability of the junction with this gene. None without righor, without
+    any gene that says which chain it is, or for a chain without a model.
+
+    Parameters
+    ----------
+    clones
+        Columns `junction_aa`, and `v_call` and `j_call` where they are known.
+    """
+    chain = _find_chain(clones)
+    if importlib.util.find_spec("righor") is None or chain is None:
+        return None
+    model = load_model("human", chain)
+    genes = [clones[name] if name in clones else pd.Series("", clones.index) for name in ("v_call", "j_call")]
+    rows = list(zip(clones["junction_aa"], *genes, strict=True))
+    with ThreadPoolExecutor(numba.get_num_threads()) as threads:
+        found = threads.map(partial(_probability, model), rows)
+        values = list(track(found, "generation probabilities of clones", len(rows)))
+    return pd.Series(values, clones.index, dtype=float)
+
+
+def _find_chain(clones: pd.DataFrame) -> str | None:
+    """Return the chain of which most genes are."""
+    names = pd.concat([clones[name] for name in ("v_call", "j_call") if name in clones] or [pd.Series([], dtype=str)])
+    loci = names.astype(str).str.extract(_LOCUS.pattern)[0].str.lower().value_counts()
+    return next((str(locus) for locus in loci.index if locus in _CHAINS), None)
+
+
+def _probability(model: Any, clone: Sequence[str]) -> float:
+    """Return the probability of one clone."""
+    import righor
+
+    junction, v_call, j_call = clone
+    v_genes, j_genes = _segments(model.v_segments, v_call), _segments(model.j_segments, j_call)
+    found = model.pgen((righor.AminoAcid.from_string(junction), v_genes, j_genes))
+    return float(found.likelihood) / float(model.get_norm_productive())
+
+
+def _segments(segments: Sequence[Any], call: str) -> list[Any]:
+    """Return the alleles of a gene, of a family or of a tie, or all where the gene is unknown."""
+    names = [name for name in str(call).split(",") if name]
+    found = [each for each in segments if any(_is_of(each.name, name) for name in names)]
+    return found or list(segments)
+
+
+def _is_of(allele: str, name: str) -> bool:
+    return allele.startswith((f"{name}*", f"{name}-")) or allele == name

@@ -1,0 +1,104 @@
+"""`deeprc clones`: which clones go with a class."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+__all__ = ["clones"]
+
+
+@click.command()
+@click.argument("container", type=click.Path(path_type=Path))
+@click.option(
+    "--target", required=True, help="What the clones are to go with, with classes, as in `deeprc train`: 'CMV=+'."
+)
+@click.option(
+    "-o", "--output", required=True, type=click.Path(path_type=Path), metavar="FILE", help="The table to write (TSV)."
+)
+@click.option(
+    "--group-by",
+    metavar="COLUMN",
+    help="The column that names the donor of each repertoire. Donors are counted, not repertoires.",
+)
+@click.option(
+    "--stratify",
+    multiple=True,
+    metavar="COLUMN",
+    help="Compare donors with equal values in this column, such as an HLA allele, sex or batch. The option may be given"
+    " several times.",
+)
+@click.option(
+    "--class",
+    "classes",
+    multiple=True,
+    metavar="NAME",
+    help="List the clones of this class only. The option may be given several times.  [default: all classes]",
+)
+@click.option(
+    "--max-p",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=1e-3,
+    show_default=True,
+    help="The largest p-value of a row. Clones that so few donors carry that they cannot reach it are not tested.",
+)
+@click.option(
+    "--permutations",
+    "n_permutations",
+    type=click.IntRange(0),
+    default=100,
+    show_default=True,
+    help="How often the labels are exchanged between donors; 0 leaves out the column q_permutation.",
+)
+@click.option("--plot", metavar="FILE", help="Draw a volcano plot of the table as .png, .svg or .pdf.")
+def clones(
+    container: Path,
+    target: str,
+    output: Path,
+    group_by: str | None,
+    stratify: tuple[str, ...],
+    classes: tuple[str, ...],
+    max_p: float,
+    n_permutations: int,
+    plot: str | None,
+) -> None:
+    """List the clones (junction, V gene, J gene) that donors of a class carry more often than others.
+
+    FILE says for each clone how many donors of each class carry it, the odds ratio with its 95% interval, the p-value
+    of Fisher's exact test, and its q-value in two ways: by Benjamini and Hochberg (q_value), and by permutations of the
+    labels between donors of about as many sequences (q_permutation), which is right also if large repertoires are
+    mostly of one class. With --stratify, the test is that of Cochran, Mantel and Haenszel. Columns with "metaclone"
+    count a clone together with its neighbours (one substitution, the same V family); p_neighbours tests the neighbours
+    alone.
+
+    \b
+    Examples:
+      deeprc clones cohort.h5 --target 'CMV=+' --group-by subject_id -o clones.tsv --plot volcano.png
+      deeprc clones cohort.h5 --target 'CMV=+' --stratify HLA-A02 --stratify sex -o clones.tsv
+    """
+    from deeprc.associations import COLUMNS, associate_clones
+    from deeprc.datasets.dataset import open_dataset
+    from deeprc.drawing import check_figure_path, save_figure
+    from deeprc.files import check_table_output, write_text
+    from deeprc.interpretation.figures.clones import volcano_figure
+
+    check_table_output(output, COLUMNS)
+    if plot is not None:
+        check_figure_path(plot)
+    found = associate_clones(
+        open_dataset(container),
+        target,
+        group_by=group_by,
+        stratify=stratify,
+        classes=classes,
+        max_p=max_p,
+        n_permutations=n_permutations,
+    )
+    for line in found.to_lines():
+        click.echo(line)
+    write_text(output, found.table.to_csv(sep="\t", index=False, float_format="%.6g", lineterminator="\n"))
+    click.echo(f"Wrote {len(found.table):,} rows to {output}")
+    if plot is not None:
+        save_figure(volcano_figure(found.table, list(found.class_sizes)), plot)
+        click.echo(f"Wrote {plot}")

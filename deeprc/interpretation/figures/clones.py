@@ -1,0 +1,66 @@
+"""A volcano plot of clones: how strongly and how surely each goes with a class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from deeprc.drawing import CLASS_COLOURS, INK, MUTED, uses_matplotlib
+from deeprc.interpretation.figures.parts import legend_below, legend_text, panel
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["volcano_figure"]
+
+_LEVEL = 0.05
+_BEYOND = 1.15  # where odds ratios of infinity are drawn, in times the largest other one (of logarithms)
+_SMALLEST = 1e-300
+
+
+@uses_matplotlib
+def volcano_figure(table: pd.DataFrame, classes: Sequence[str]) -> Figure:
+    """Return a figure of the table of `associate_clones`: odds ratios against p-values.
+
+    Of two classes, the second one's clones are on the right and the first one's on the left. Clones with a q-value of
+    at most 5% have the colour of their class; by permutations where the table has them. Odds ratios of infinity, of
+    clones that no other donor carries, are at the edge, as triangles.
+
+    Parameters
+    ----------
+    table
+        The table.
+    classes
+        All classes of the target.
+    """
+    from matplotlib.ticker import FuncFormatter
+
+    figure, axis = panel(4.2, 3.4)
+    ratios = np.log2(np.maximum(table["odds_ratio"].to_numpy(np.float64), 1.0))
+    is_infinite = np.isinf(ratios)
+    edge = _BEYOND * max(ratios[~is_infinite].max(initial=0.0), 1.0)
+    sign = np.where((table["class"] == classes[0]) & (len(classes) == 2), -1.0, 1.0)
+    x = sign * np.where(is_infinite, edge, ratios)
+    name = "p_value_stratified" if "p_value_stratified" in table else "p_value"
+    y = -np.log10(np.maximum(table[name].to_numpy(np.float64), _SMALLEST))
+    is_found = (table["q_permutation" if "q_permutation" in table else "q_value"] <= _LEVEL).to_numpy(bool)
+    entries = {}
+    groups = [("a larger false discovery rate", ~is_found, MUTED)]
+    for place, of_class in enumerate(classes):
+        own = is_found & (table["class"] == of_class).to_numpy(bool)
+        groups.append((f"{of_class}: {own.sum():,}", own, CLASS_COLOURS[place % len(CLASS_COLOURS)]))
+    for label, chosen, colour in groups:
+        for marker, shown in (("^", chosen & is_infinite), ("o", chosen & ~is_infinite)):
+            points = axis.scatter(x[shown], y[shown], s=10, marker=marker, color=colour, linewidths=0, alpha=0.7)
+        entries[legend_text(label)] = points
+    axis.axvline(0, color=INK, linewidth=0.6)
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{2 ** abs(value):.3g}"))
+    two = f"odds ratio ({classes[0]} on the left, {classes[1]} on the right)" if len(classes) == 2 else "odds ratio"
+    axis.set_xlabel(two)
+    axis.set_ylabel("-log10 of the p-value")
+    axis.set_ylim(bottom=0)
+    legend_below(axis, entries)
+    return figure

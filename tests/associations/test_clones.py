@@ -1,0 +1,196 @@
+"""The table of clones that go with a class, against plain counts of donors and scipy."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from deeprc.associations import associate_clones
+from deeprc.associations.donors import find_donors
+from deeprc.associations.generation import generation_probabilities
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
+from deeprc.interpretation.figures import volcano_figure
+from tests.toys.donor_clones import N_DONORS, SIGNAL, Clone, private, write, write_donor_cohort
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
+    return write_donor_cohort(tmp_path_factory.mktemp("clones") / "cohort.h5")
+
+
+def row_of(table: pd.DataFrame, clone: Clone) -> pd.Series:
+    found = table[(table["junction_aa"] == clone[0]) & (table["v_call"] == clone[1]) & (table["j_call"] == clone[2])]
+    assert len(found) == 1
+    return found.iloc[0]
+
+
+def test_donors_are_counted(cohort: RepertoireDataset) -> None:
+    found = associate_clones(cohort, "status=ill", group_by="subject")
+    assert found.class_sizes == {"healthy": 20, "ill": 20}
+    assert found.notes == (
+        "left out: 1 donor with a label but no sequences",
+        "left out: 1 donor with repertoires of several classes",
+    )
+    table = found.table
+    assert table["junction_aa"].tolist() == [SIGNAL[0]]
+    row = row_of(table, SIGNAL)
+    contingency = [[15, 1], [5, 19]]
+    assert (row["class"], row["carriers:ill"], row["carriers:healthy"]) == ("ill", 15, 1)
+    assert row["p_value"] == pytest.approx(stats.fisher_exact(contingency, alternative="greater").pvalue)
+    by_scipy = stats.contingency.odds_ratio(contingency)
+    interval = by_scipy.confidence_interval()
+    expected = [by_scipy.statistic, interval.low, interval.high]
+    np.testing.assert_allclose(row[["odds_ratio", "odds_ratio_low", "odds_ratio_high"]].tolist(), expected)
+    # Of the clones that two donors carry, only these two could reach 0.001; the common one could for both classes.
+    assert found.n_tested == 4
+    assert row["q_value"] == pytest.approx(4 * row["p_value"])
+    assert row["q_permutation"] == pytest.approx(1 / 101)
+
+
+def test_neighbours_have_a_test_of_their_own(cohort: RepertoireDataset) -> None:
+    row = row_of(associate_clones(cohort, "status=ill", group_by="subject", n_permutations=0).table, SIGNAL)
+    # Three healthy donors carry the junction with another J gene; those of another V family do not count.
+    assert (row["metaclone_carriers:ill"], row["metaclone_carriers:healthy"]) == (19, 4)
+    expected = stats.fisher_exact([[4, 3], [1, 16]], alternative="greater").pvalue
+    assert row["p_neighbours"] == row["q_neighbours"] == pytest.approx(expected)
+    assert row["metaclone_odds_ratio"] == pytest.approx(stats.contingency.odds_ratio([[19, 4], [1, 16]]).statistic)
+    assert "q_permutation" not in row.index
+
+
+def test_without_group_by_each_repertoire_counts_and_a_note_says_so(cohort: RepertoireDataset) -> None:
+    found = associate_clones(cohort, "status=ill", n_permutations=0)
+    row = row_of(found.table, SIGNAL)
+    assert (row["carriers:ill"], row["carriers:healthy"]) == (15 + 5 + 1, 1)
+    assert found.class_sizes == {"healthy": 41, "ill": 41}
+    assert found.notes == (
+        "left out: 2 donors with a label but no sequences",
+        "82 repertoires are of 41 people, and each counts as a donor: p-values are too small; `group_by` counts people",
+    )
+
+
+def test_strata(cohort: RepertoireDataset) -> None:
+    table = associate_clones(cohort, "status=ill", group_by="subject", stratify=["sex"], classes=["ill"]).table
+    row = row_of(table, SIGNAL)
+    donors = np.arange(N_DONORS)
+    carries = (donors < 15) | (donors == 20)
+    upper = lower = 0.0
+    distribution = np.ones(1)
+    for woman in (True, False):
+        own = (donors % 4 < 2) == woman
+        ill, n, n_all = int((own & (donors < 20)).sum()), int((own & carries).sum()), int(own.sum())
+        a = int((own & carries & (donors < 20)).sum())
+        upper += a * (n_all - ill - n + a) / n_all
+        lower += (n - a) * (ill - a) / n_all
+        distribution = np.convolve(distribution, stats.hypergeom(n_all, ill, n).pmf(np.arange(n + 1)))
+    assert row["odds_ratio_stratified"] == pytest.approx(upper / lower)
+    assert row["p_value_stratified"] == pytest.approx(distribution[15:].sum())
+    assert row["p_value"] == pytest.approx(stats.fisher_exact([[15, 1], [5, 19]], alternative="greater").pvalue)
+    assert row["q_value"] == pytest.approx(2 * row["p_value_stratified"])
+
+
+def test_permutations_stay_within_strata_and_sizes(cohort: RepertoireDataset) -> None:
+    donors = find_donors(cohort, "status=ill", group_by="subject", stratify=["sex"])
+    labels = donors.permute(50, np.random.default_rng(0))
+    np.testing.assert_array_equal(labels[:, 0], donors.codes)
+    for stratum in (0, 1):
+        own = donors.strata == stratum
+        np.testing.assert_array_equal(labels[own].sum(axis=0), donors.codes[own].sum())
+    assert len(np.unique(labels, axis=1).T) == 51
+
+
+def test_strata_of_one_class_and_missing_values_are_told_of(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    sheet = pd.DataFrame({"y": [0, 1] * 8, "batch": ["a"] * 12 + [None] * 2 + ["b", "c"], "own": list("xy" * 8)})
+    dataset = write(tmp_path / "c.h5", [private(rng) for _ in range(16)], sheet)
+    donors = find_donors(dataset, "y", stratify=["batch"])
+    assert donors.strata.tolist() == [0] * 12 + [1] * 2 + [2, 3]
+    note = "2 donors of 16 in strata of one class only, which tell nothing in the test by strata"
+    assert donors.notes == (note,)
+    with pytest.raises(InputError, match="`stratify`: expected strata with donors of two classes, found none"):
+        find_donors(dataset, "y", stratify=["own"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"stratify": ["hla"]}, "no column 'hla' for `stratify`"),
+        ({"group_by": "donor"}, "no column 'donor' for `group_by`"),
+        ({"classes": ["il"]}, "`classes='il'`: expected healthy or ill; did you mean 'ill'?"),
+        ({"max_p": 0.0}, "`max_p=0.0`: expected a number above 0, up to 1"),
+        ({"n_permutations": -1}, "`n_permutations=-1`: expected at least 0"),
+    ],
+)
+def test_bad_parameters(cohort: RepertoireDataset, arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError) as error:
+        associate_clones(cohort, "status=ill", **arguments)  # type: ignore[arg-type]
+    assert message in str(error.value)
+
+
+def test_a_number_is_no_class(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    dataset = write(tmp_path / "c.h5", [private(rng) for _ in range(6)], pd.DataFrame({"age": range(6)}))
+    with pytest.raises(InputError, match="is a number; expected classes, such as age>NUMBER"):
+        associate_clones(dataset, "age:regression")
+
+
+def test_three_classes_are_each_compared_with_the_others(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    repertoires = [[*private(rng), *([SIGNAL] if number % 3 == 1 else [])] for number in range(30)]
+    dataset = write(tmp_path / "c.h5", repertoires, pd.DataFrame({"y": list("abc") * 10}))
+    table = associate_clones(dataset, "y:multiclass").table
+    row = row_of(table, SIGNAL)
+    assert (row["class"], row["carriers:a"], row["carriers:b"], row["carriers:c"]) == ("b", 0, 10, 0)
+    assert row["p_value"] == pytest.approx(stats.fisher_exact([[10, 0], [0, 20]], alternative="greater").pvalue)
+    assert row["odds_ratio"] == np.inf
+
+
+def test_no_row_is_a_table_too(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    dataset = write(tmp_path / "c.h5", [private(rng) for _ in range(6)], pd.DataFrame({"y": [0, 1] * 3}))
+    found = associate_clones(dataset, "y")
+    assert len(found.table) == found.n_tested == 0
+    assert "carriers:1" in found.table
+    assert volcano_figure(found.table, ["0", "1"]).axes
+
+
+def test_a_model_gives_generation_probabilities(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for righor: a table of probabilities by junction and genes."""
+    segments = [SimpleNamespace(name=name) for name in ("TRBV7-9*01", "TRBV7-9*02", "TRBV7-2*01", "TRBV70*01")]
+    asked = []
+
+    def pgen(query: tuple[str, list[SimpleNamespace], list[SimpleNamespace]]) -> SimpleNamespace:
+        asked.append((query[0], [each.name for each in query[1]], len(query[2])))
+        return SimpleNamespace(likelihood=0.01)
+
+    model = SimpleNamespace(v_segments=segments, j_segments=segments[:1], pgen=pgen, get_norm_productive=lambda: 0.25)
+    amino_acid = SimpleNamespace(from_string=lambda text: text)
+    module = SimpleNamespace(load_model=lambda species, chain: model, AminoAcid=amino_acid, __spec__=object())
+    monkeypatch.setitem(sys.modules, "righor", module)
+    clones = pd.DataFrame(
+        {"junction_aa": ["CAAF", "CDDF", "CEEF"], "v_call": ["TRBV7-9", "TRBV7", ""]}, index=[4, 7, 9]
+    )
+    found = generation_probabilities(clones)
+    assert found is not None
+    assert found.to_dict() == {4: 0.04, 7: 0.04, 9: 0.04}
+    names = [each.name for each in segments]
+    assert sorted(asked) == [("CAAF", names[:2], 1), ("CDDF", names[:3], 1), ("CEEF", names, 1)]
+    assert generation_probabilities(clones[["junction_aa"]]) is None
+    assert generation_probabilities(clones.assign(v_call="TRGV1")) is None
+
+
+def test_righor_itself() -> None:
+    pytest.importorskip("righor")
+    clones = pd.DataFrame(
+        {"junction_aa": ["CASSLGGYEQYF", "CASSWWWWWWWWYEQYF"], "v_call": "TRBV7-9", "j_call": "TRBJ2-7"}
+    )
+    found = generation_probabilities(clones)
+    assert found is not None
+    assert 1e-9 < found[0] < 1e-3
+    assert found[1] < 1e-4 * found[0]
