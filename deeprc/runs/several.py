@@ -51,6 +51,7 @@ class _Training:
     plan: RunPlan
     device: str
     logger: str | None
+    keep_sketches: bool
 
 
 def plan_validations(*, folds: int, fold: int = 0, seed: int = 0, **others: Any) -> dict[str, RunPlan]:
@@ -85,6 +86,7 @@ def train_runs(
     config: Config | None = None,
     device: str = "auto",
     logger: str | None = None,
+    keep_sketches: bool = True,
     jobs: int = 1,
     scheduler: str | None = None,
     progress: Progress | None = None,
@@ -93,7 +95,7 @@ def train_runs(
 
     Parameters
     ----------
-    cohort, targets, config, device, logger
+    cohort, targets, config, device, logger, keep_sketches
         As those of `train_run`.
     output
         The folder of the runs. It must not exist, be empty, or hold runs that an equal call has begun.
@@ -117,7 +119,9 @@ def train_runs(
     folder = Path(output).absolute()
     given = (targets,) if isinstance(targets, str) else tuple(targets)
     common = (Path(cohort).absolute(), given, config or load_config())
-    trainings = [_Training(name, folder / name, *common, plan, device, logger) for name, plan in plans.items()]
+    trainings = [
+        _Training(name, folder / name, *common, plan, device, logger, keep_sketches) for name, plan in plans.items()
+    ]
     _check_folder(Path(output), trainings)
     failures = []
     train = partial(_train, progress if scheduler is None and jobs == 1 else None)
@@ -219,5 +223,6 @@ def _train(progress: Progress | None, training: _Training) -> None:
         seed=training.plan.seed,
         device=training.device,
         logger=training.logger,
+        keep_sketches=training.keep_sketches,
         progress=progress,
     )
