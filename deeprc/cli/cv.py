@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from deeprc.cli.progress import evaluation_lines
 from deeprc.cli.scheduler import scheduler_option
 from deeprc.cli.settings import SettingsCommand
 from deeprc.cli.tables import caution_lines, metrics_lines
@@ -82,6 +81,11 @@ def _say_how_to_continue(folder: str) -> Iterator[None]:
     help="Where to compute: auto (CUDA if there is a GPU), cpu, cuda, cuda:1, ...",
 )
 @click.option(
+    "--no-sketches",
+    is_flag=True,
+    help="Do not keep hashes of junctions in the run. They recognise copies of training repertoires in other cohorts.",
+)
+@click.option(
     "--jobs",
     type=click.IntRange(0),
     default=1,
@@ -95,6 +99,7 @@ def cv(
     output: str,
     config: str,
     targets: tuple[str, ...],
+    no_sketches: bool,
     jobs: int,
     **others: Any,
 ) -> None:
@@ -124,8 +129,8 @@ def cv(
             output,
             targets=targets,
             config=settings,
+            keep_sketches=not no_sketches,
             jobs=jobs or os.cpu_count() or 1,
-            progress=evaluation_lines(settings.training.n_updates),
             **others,
         )
     click.echo(metrics_lines({"out of fold": found.metrics}))

@@ -105,6 +105,7 @@ def cross_validate(
     config: Config | None = None,
     seed: int = 0,
     device: str = "auto",
+    keep_sketches: bool = True,
     jobs: int = 1,
     scheduler: str | None = None,
     progress: Progress | None = None,
@@ -137,6 +138,8 @@ def cross_validate(
         The seed of the first repeat; that of each other repeat is larger by 1.
     device
         `auto`, `cpu`, `cuda` ...
+    keep_sketches
+        As that of `train_run`.
     jobs
         Number of processes of this machine that train at the same time.
     scheduler
@@ -170,6 +173,7 @@ def cross_validate(
         targets=given,
         config=config or load_config(),
         device=device,
+        keep_sketches=keep_sketches,
         jobs=jobs,
         scheduler=scheduler,
         progress=progress,
