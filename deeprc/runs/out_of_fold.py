@@ -108,8 +108,8 @@ def cross_calibrate(folds: Sequence[FoldPrediction]) -> list[FoldPrediction]:
     The runs of an ensemble are calibrated by their validation repertoires, each alone. The mean of their outputs has
     less noise than each, so its log-odds are too near 0. No repertoire that is labelled is new to all runs of an
     ensemble but those of its test fold. So slope, intercept and cutoff for a test fold come from the other test folds,
-    whose repertoires were predicted by ensembles of the same kind. No label of the fold itself is used. See
-    `deeprc.calibration.fit_calibration`: with few labels, little is changed.
+    whose repertoires were predicted by ensembles of the same kind. No label of the fold itself is read. With few
+    labels, little is changed, see `deeprc.calibration.fit_calibration`.
     """
     found = []
     for each in folds:
