@@ -233,12 +233,15 @@ def _chains(vocabulary: tuple[str, ...]) -> NDArray[np.int64]:
     return np.array([locus_code(normalise_gene(name).locus) for name in vocabulary], np.int64)
 
 
-def repertoire_hashes(repertoire: Repertoire) -> NDArray[np.uint64]:
-    """Return the hash of each sequence with its genes, (N,): what `hash_sequences` returns, compiled for containers."""
+def repertoire_hashes(repertoire: Repertoire, *, fields: Sequence[str] = _FIELDS) -> NDArray[np.uint64]:
+    """Return the hash of each sequence, (N,): what `hash_sequences` returns, compiled for containers.
+
+    Only the genes of `fields` are hashed with the residues.
+    """
     hashes = np.zeros(len(repertoire), np.uint64)
     terms: list[NDArray[Any]] = []
     for field in _FIELDS:
-        genes = repertoire.genes.get(field)
+        genes = repertoire.genes.get(field) if field in fields else None
         if genes is None:
             terms += [_NO_HASHES, _NO_CODES]
         else:

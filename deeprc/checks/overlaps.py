@@ -5,7 +5,7 @@ Letters: B repertoires, H hashes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -15,7 +15,16 @@ from scipy.sparse import csr_array
 
 from deeprc.checks.profile import SKETCH_SIZE, RepertoireProfile
 
-__all__ = ["Overlaps", "Pair", "overlap_blocks", "overlaps", "sampled_overlaps", "sketches_of"]
+__all__ = [
+    "MIN_SHARED",
+    "Overlaps",
+    "Pair",
+    "median_overlap",
+    "overlap_blocks",
+    "overlaps",
+    "sampled_overlaps",
+    "sketches_of",
+]
 
 MIN_SHARED = 10
 """Fewer sequences in common are no sign of anything, however small the repertoires are."""
@@ -113,6 +122,14 @@ def overlap_blocks(sketches: Sequence[NDArray[np.uint64]], sampled: Sequence[boo
         limit = np.minimum(end[first], end[second])
         sizes = [_sizes(sketches, positions, limit) for positions in (first, second)]
         yield Overlaps(first, second, shared, sizes[0], sizes[1])
+
+
+def median_overlap(blocks: Iterable[Overlaps], n: int) -> float:
+    """Return the median overlap of all pairs of n repertoires; pairs that are in no block share nothing."""
+    found = np.concatenate([*(block.overlap for block in blocks), np.empty(0)])
+    values = np.zeros(max(n * (n - 1) // 2, 1))
+    values[: len(found)] = found
+    return float(np.median(values))
 
 
 def _ends(sketches: Sequence[NDArray[np.uint64]], sampled: Sequence[bool]) -> NDArray[np.uint64]:

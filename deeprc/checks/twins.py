@@ -14,7 +14,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from deeprc.checks.findings import Finding, Severity, name_few
-from deeprc.checks.overlaps import MIN_SHARED, Overlaps, Pair, overlap_blocks, sketches_of
+from deeprc.checks.overlaps import MIN_SHARED, Overlaps, Pair, median_overlap, overlap_blocks, sketches_of
 from deeprc.checks.profile import RepertoireProfile
 
 __all__ = ["SimilarPair", "check_twins"]
@@ -86,11 +86,11 @@ def _similar_pairs(
     blocks: Iterable[Overlaps] = overlap_blocks(*sketches)
     if len(profiles) <= _MAX_COMPARED:
         blocks = list(blocks)
-        usual = _median_overlap(blocks, len(profiles))
+        usual = median_overlap(blocks, len(profiles))
     else:
         chosen = np.linspace(0, len(profiles) - 1, _MAX_COMPARED).astype(int).tolist()
         evenly = overlap_blocks([sketches[0][i] for i in chosen], [sketches[1][i] for i in chosen])
-        usual = _median_overlap(evenly, len(chosen))
+        usual = median_overlap(evenly, len(chosen))
     for block in blocks:
         enough = (
             (block.shared >= MIN_SHARED)
@@ -102,14 +102,6 @@ def _similar_pairs(
             names = (first.repertoire_id, second.repertoire_id)
             if first.prints.digest != second.prints.digest and not same_subject(*names):
                 yield SimilarPair(names, measure, pair, usual)
-
-
-def _median_overlap(blocks: Iterable[Overlaps], n: int) -> float:
-    """Return the median overlap of all pairs of n repertoires; pairs that are in no block share nothing."""
-    found = np.concatenate([*(block.overlap for block in blocks), np.empty(0)])
-    values = np.zeros(max(n * (n - 1) // 2, 1))
-    values[: len(found)] = found
-    return float(np.median(values))
 
 
 def _odds(share: float | NDArray[np.float64]) -> NDArray[np.float64]:

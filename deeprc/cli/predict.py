@@ -13,13 +13,22 @@ __all__ = ["predict"]
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.argument("container")
 @click.option("-o", "--output", required=True, metavar="FILE", help="The table to write (TSV).")
+@click.option(
+    "--abstain",
+    is_flag=True,
+    help="Leave the predictions empty of repertoires whose shift is above 1, as that of 5% of training repertoires is.",
+)
 @click.option("--device", default="auto", show_default=True, help="Where to compute: auto, cpu, cuda, cuda:1, ...")
-def predict(runs: tuple[str, ...], container: str, output: str, device: str) -> None:
+def predict(runs: tuple[str, ...], container: str, output: str, abstain: bool, device: str) -> None:
     """Predict the targets of RUN for every repertoire of CONTAINER, in the container's order.
 
     The table has the columns repertoire_id, split, target, label, probability, positive_class and called_class. The
     split says how RUN was trained: train, validation or test; repertoires that RUN has not seen are "new". The class is
     called by a cutoff of the probability that was chosen by the validation repertoires.
+
+    For test and new repertoires, shift is the distance from the training repertoires, and shift_reason says what is
+    unusual (depth, genes, lengths, residues, ...) if shift is above 1, as it is of 5% of training repertoires. If a
+    repertoire shares far more sequences with a training repertoire than chance explains, resembles names the latter.
 
     Several runs predict together: the prediction is the mean of their outputs (log-odds, or the numbers of a
     regression). If a repertoire was in the training fold of any run, its split is train; otherwise, if it was in the
@@ -39,6 +48,8 @@ def predict(runs: tuple[str, ...], container: str, output: str, device: str) -> 
     check_table_output(Path(output), ["repertoire_id", "split", "target", "label", "probability"])
     trained = load_ensemble(runs, device=device)
     dataset = open_dataset(container)
-    table = trained.predict(dataset)
+    table = trained.predict(dataset, abstain=abstain)
     save_predictions(Path(output), table)
-    click.echo(f"Wrote {len(table)} predictions for {len(dataset)} repertoires to {output}")
+    empty = int(table[[name for name in ("probability", "prediction") if name in table]].isna().all(axis=1).sum())
+    left = f", {empty} of them left empty" if abstain else ""
+    click.echo(f"Wrote {len(table)} predictions for {len(dataset)} repertoires to {output}{left}")

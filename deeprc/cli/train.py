@@ -140,6 +140,11 @@ class _Command(click.Command):
     help="Write losses, AUC and histograms of the attention to OUTPUT/tensorboard at each evaluation.",
 )
 @click.option(
+    "--no-sketches",
+    is_flag=True,
+    help="Do not keep hashes of junctions in the run. They recognise copies of training repertoires in other cohorts.",
+)
+@click.option(
     "--resume",
     metavar="RUN",
     help="Continue the interrupted training in this run directory. Give CONTAINER only if it has moved.",
@@ -162,6 +167,7 @@ def train(
     seed: int,
     device: str,
     logger: str | None,
+    no_sketches: bool,
     resume: str | None,
     scheduler: str | None,
 ) -> None:
@@ -207,6 +213,7 @@ def train(
             "seed": seed,
             "device": device,
             "logger": logger,
+            "keep_sketches": not no_sketches,
             "progress": evaluation_lines(settings.training.n_updates) if ranks.is_main() else None,
         }
         if len(splits) > 1:

@@ -6,7 +6,7 @@ Letters: B repertoires, T outputs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from deeprc.datasets.dataset import RepertoireDataset
@@ -18,6 +18,7 @@ from deeprc.runs.controls import Controls, compare_controls
 from deeprc.runs.performance import Performance, measure_performance
 from deeprc.runs.predictor import Predictor
 from deeprc.runs.run_cautions import run_cautions
+from deeprc.runs.shift import measure_shift, with_shift
 from deeprc.runs.variation import Variation, share_variation
 
 __all__ = ["Assessment", "assess", "assess_outputs"]
@@ -80,10 +81,13 @@ def assess(predictor: Predictor, dataset: RepertoireDataset) -> Assessment:
 def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, found: OutputParts) -> Assessment:
     """Judge a run by its outputs for a cohort, (B, T)."""
     performance = measure_performance(predictor, dataset, found.outputs)
+    shift = measure_shift(predictor.summaries(), dataset, performance.splits.tolist())
+    performance = replace(performance, predictions=with_shift(performance.predictions, shift))
     columns = columns_for_control(dataset.metadata, predictor.model.tasks)
     controls = compare_controls(dataset, performance, predictor.model.tasks, columns=columns.read)
     cautions = run_cautions(performance, controls, metadata=dataset.metadata)
     if any(each.measures for each in controls):
         cautions += columns_left_out(columns)
+    cautions += shift.cautions()
     judged = performance.rows(performance.held_out)
     return Assessment(performance, controls, cautions, share_variation(found, judged, predictor.model.tasks))

@@ -23,6 +23,7 @@ from deeprc.runs import predictor
 from deeprc.runs.assess import Assessment, assess
 from deeprc.runs.run import Run, load_run
 from deeprc.runs.run_text import describe_ensemble
+from deeprc.shift.summary import TrainingSummary
 from deeprc.tasks import Task
 from deeprc.training.model import Ensemble, Model
 
@@ -78,9 +79,13 @@ class RunEnsemble:
             logger.warning("no repertoire is on the test side of all runs; train them with the same `fold` and `seed`")
         return found
 
-    def predict(self, dataset: RepertoireDataset) -> pd.DataFrame:
+    def summaries(self) -> list[TrainingSummary]:
+        """Return what each run keeps of its training repertoires."""
+        return [summary for run in self.runs for summary in run.summaries()]
+
+    def predict(self, dataset: RepertoireDataset, *, abstain: bool = False) -> pd.DataFrame:
         """Return the predictions as a table; see `deeprc.runs.predictor.predict`."""
-        return predictor.predict(self, dataset)
+        return predictor.predict(self, dataset, abstain=abstain)
 
     def evaluate(self, dataset: RepertoireDataset) -> dict[str, Any]:
         """Return metrics by split and target; see `deeprc.runs.predictor.evaluate`."""

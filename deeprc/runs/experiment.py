@@ -28,7 +28,7 @@ from deeprc.device import resolve_device
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import write_cautions
 from deeprc.evaluation.cohort_cautions import part_of_split, subject_cautions
-from deeprc.evaluation.splits import SPLITS, Split, SplitOptions, donor_codes, make_split
+from deeprc.evaluation.splits import SPLITS, Split, SplitOptions, donor_codes, known_people, make_split
 from deeprc.files import check_new_folder, name_write_errors, temporary_folder, write_text
 from deeprc.locks import is_same_file, take_lock
 from deeprc.nn.contributions import OutputParts
@@ -46,6 +46,7 @@ from deeprc.runs.run import (
     save_predictions,
     write_splits,
 )
+from deeprc.shift.summary import TrainingSummary, summarise_training, write_summary
 from deeprc.tasks import Task, describe_classes, labels, parse_tasks, scaled_to
 from deeprc.training.calibration import calibrate_model
 from deeprc.training.enrichment import EnrichedMotif
@@ -73,6 +74,7 @@ def train_run(
     seed: int = 0,
     device: str = "auto",
     logger: str | None = None,
+    keep_sketches: bool = True,
     progress: Progress | None = None,
 ) -> Run:
     """Train a model on one fold's training repertoires and write a run directory.
@@ -95,6 +97,8 @@ def train_run(
         `auto`, `cpu`, `cuda` ...
     logger
         `tensorboard` writes its event files into the run directory's folder of this name, at each evaluation.
+    keep_sketches
+        Whether the run keeps hashes of some junctions of each training repertoire, which recognise copies of it.
     progress
         Called after every update with the training's state and the update's loss.
 
@@ -132,7 +136,7 @@ def train_run(
         config=config,
     )
     _trainer(settings, dataset, made, where, None)  # fails here, before anything is written
-    ranks.compute_once(lambda: _begin(folder, settings, dataset, made, where))
+    ranks.compute_once(lambda: _begin(folder, settings, dataset, made, where, keep_sketches))
     return _train(folder, settings, dataset, made, where, logger, progress)
 
 
@@ -142,11 +146,21 @@ def _check_output(folder: Path) -> None:
     check_new_folder(folder, hint="continue it with `resume_run`, or " if begun else "")
 
 
-def _begin(folder: Path, settings: RunSettings, dataset: RepertoireDataset, split: Split, device: torch.device) -> None:
-    """Check the cohort, show what was found, and make the run directory."""
+def _begin(
+    folder: Path,
+    settings: RunSettings,
+    dataset: RepertoireDataset,
+    split: Split,
+    device: torch.device,
+    keep_sketches: bool,
+) -> None:
+    """Check the cohort, show what was found, summarise the training repertoires, and make the run directory."""
     checks = check_for_training(dataset, settings.tasks, settings.group_by)
     checks.log(_logger)
-    _start_folder(folder, settings, dataset, split, device, checks)
+    learned = dataset[np.sort(np.concatenate([split.train, split.validation]))]
+    donors = known_people(learned.metadata, settings.group_by)
+    summary = summarise_training(learned, donors, keep_sketches=keep_sketches)
+    _start_folder(folder, settings, dataset, split, device, checks, summary)
 
 
 def _warn_of_hidden_singletons(config: Config, dataset: RepertoireDataset) -> None:
@@ -167,6 +181,7 @@ def _start_folder(
     split: Split,
     device: torch.device,
     checks: RunChecks,
+    summary: TrainingSummary,
 ) -> None:
     """Make the run directory with all that is known before training; it appears whole."""
     place = Path(os.path.realpath(folder))
@@ -178,6 +193,7 @@ def _start_folder(
             write_splits(aside, split, dataset)
             write_text(aside / "environment.json", json.dumps(environment(device), indent=1) + "\n")
             write_text(aside / CHECKS_FILE, checks.to_json())
+            write_summary(aside, summary)
             write_text(aside / "config.yaml", settings.to_yaml())
             try:
                 aside.replace(place)

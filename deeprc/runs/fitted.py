@@ -15,8 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import NEW
+from deeprc.evaluation.splits import NEW, known_people
 from deeprc.runs.run import Run
+from deeprc.shift.summary import TrainingSummary, summarise_training
 from deeprc.training.estimator import DeepRCEstimator
 from deeprc.training.model import TrainedModel
 
@@ -38,16 +39,21 @@ class FittedModel:
         content.
     history
         How training went, one row per look at the validation repertoires.
+    summary
+        What is known of the training repertoires, to tell how others differ from them.
     """
 
     model: TrainedModel
     splits: dict[str, str]
     history: pd.DataFrame
+    summary: TrainingSummary = field(default_factory=TrainingSummary)
     group_by: str | None = field(default=None, init=False)
     runs: tuple[Run, ...] = field(default=(), init=False)
 
     @classmethod
-    def of(cls, estimator: DeepRCEstimator, target: str | None = None) -> FittedModel:
+    def of(
+        cls, estimator: DeepRCEstimator, target: str | None = None, cohort: RepertoireDataset | None = None
+    ) -> FittedModel:
         """Return the model of a fitted `DeepRCClassifier` or `DeepRCRegressor`.
 
         Parameters
@@ -56,6 +62,9 @@ class FittedModel:
             The estimator.
         target
             What is predicted: the name of the metadata column that holds the labels; None keeps "y".
+        cohort
+            Repertoires among which are those that it was fitted with. They say how other repertoires differ from them;
+            None: this is not known.
         """
         check_is_fitted(estimator)
         (task,) = estimator.model_.tasks
@@ -64,7 +73,8 @@ class FittedModel:
         splits |= {str(digest): "train" for digest in estimator.train_digests_}
         if not splits:
             _logger.warning("the saved model does not say which repertoires it was fitted with: all count as new")
-        return cls(replace(estimator.model_, tasks=(named,)), splits, pd.DataFrame(estimator.history_))
+        summary = TrainingSummary() if cohort is None else _summarise(cohort, splits)
+        return cls(replace(estimator.model_, tasks=(named,)), splits, pd.DataFrame(estimator.history_), summary)
 
     def histories(self) -> dict[str, pd.DataFrame]:
         """Return how training went, by the model's name."""
@@ -76,6 +86,16 @@ class FittedModel:
         A repertoire is known by its content, whatever its id.
         """
         return [self.splits.get(repertoire.digest(), NEW) for repertoire in dataset]
+
+    def summaries(self) -> list[TrainingSummary]:
+        """Return what is known of the training repertoires."""
+        return [self.summary]
+
+
+def _summarise(cohort: RepertoireDataset, splits: dict[str, str]) -> TrainingSummary:
+    """Summarise the repertoires of a cohort that a model was fitted with; `splits` as those of `FittedModel`."""
+    fitted = cohort[[i for i, repertoire in enumerate(cohort) if repertoire.digest() in splits]]
+    return summarise_training(fitted, known_people(fitted.metadata, None))
 
 
 def with_labels(dataset: RepertoireDataset, column: str, labels: ArrayLike) -> RepertoireDataset:

@@ -5,6 +5,7 @@ Letters: B repertoires, T outputs.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,6 +20,8 @@ from deeprc.errors import InputError
 from deeprc.evaluation.metrics import task_metrics
 from deeprc.evaluation.splits import HELD_OUT, NEW, SPLITS, known_people
 from deeprc.runs.results import predictions_table
+from deeprc.runs.shift import measure_shift, with_shift
+from deeprc.shift.summary import TrainingSummary
 from deeprc.tasks import Task
 from deeprc.training.model import Model
 
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
     from deeprc.runs.run import Run
 
 __all__ = ["Predictor", "evaluate", "metrics_by_split", "predict"]
+
+logger = logging.getLogger(__name__)
 
 
 class Predictor(Protocol):
@@ -49,12 +54,36 @@ class Predictor(Protocol):
     def split_of(self, dataset: RepertoireDataset) -> list[str]:
         """Return the part of the split that each repertoire was in in training, or "new", (B,)."""
 
+    def summaries(self) -> Sequence[TrainingSummary]:
+        """Return for each model what is known of its training repertoires."""
 
-def predict(predictor: Predictor, dataset: RepertoireDataset) -> pd.DataFrame:
-    """Return the predictions as a table, see `predictions_table`; parameters as those of `Model.outputs`."""
-    model = predictor.model
+
+def predict(predictor: Predictor, dataset: RepertoireDataset, *, abstain: bool = False) -> pd.DataFrame:
+    """Return the predictions as a table, and log how the repertoires differ from those of training.
+
+    Parameters
+    ----------
+    predictor
+        A run, several runs together, or a model that was fitted in Python.
+    dataset
+        The repertoires.
+    abstain
+        Whether the predictions of repertoires are left empty that are beyond the level that 5% of training repertoires
+        exceed.
+
+    Returns
+    -------
+    The columns of `predictions_table`, and of each repertoire that is test or new: `shift`, its distance from the
+    training repertoires (above 1 it is beyond the level); `shift_reason`, what is unusual about it then; and
+    `resembles`, the training repertoire with which it shares far more junctions than chance explains, with their share.
+    """
+    model, splits = predictor.model, predictor.split_of(dataset)
+    shift = measure_shift(predictor.summaries(), dataset, splits)
+    for caution in shift.cautions():
+        logger.log(logging.WARNING if caution.level == "warning" else logging.INFO, "%s", caution.text)
     found, known = model.outputs(dataset), model.labels(dataset)
-    return predictions_table(dataset.repertoire_ids, predictor.split_of(dataset), found, known, model.tasks)
+    table = predictions_table(dataset.repertoire_ids, splits, found, known, model.tasks)
+    return with_shift(table, shift, abstain=abstain)
 
 
 def evaluate(predictor: Predictor, dataset: RepertoireDataset) -> dict[str, Any]:

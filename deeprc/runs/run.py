@@ -1,8 +1,8 @@
 """The run directory: one trained model with everything needed to use it again.
 
 `config.yaml` (resolved), `model.safetensors` (weights, and the names of the genes where the network reads them),
-`splits.json`, `seeds.tsv`, `clones.tsv`, `history.tsv`, `metrics.json`, `warnings.json`, `predictions.tsv`,
-`environment.json`, and `checkpoint/` while training.
+`splits.json`, `shift.json`, `sketches.safetensors`, `seeds.tsv`, `clones.tsv`, `history.tsv`, `metrics.json`,
+`warnings.json`, `predictions.tsv`, `environment.json`, and `checkpoint/` while training.
 Letters: B repertoires, T outputs.
 """
 
@@ -14,7 +14,7 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from deeprc.files import write_atomically, write_text
 from deeprc.progress import track
 from deeprc.runs import predictor
 from deeprc.runs.run_text import describe_run
+from deeprc.shift.summary import TrainingSummary, read_summary
 from deeprc.tasks import Task
 from deeprc.training.model import TrainedModel
 from deeprc.versions import package_version
@@ -254,9 +255,14 @@ class Run:
             )
         return found
 
-    def predict(self, dataset: RepertoireDataset) -> pd.DataFrame:
+    def summaries(self) -> list[TrainingSummary]:
+        """Return what the run keeps of its training repertoires; nothing but digests of an earlier version's run."""
+        learned = {i: self.digests[i] for split in ("train", "validation") for i in self.splits[split]}
+        return [replace(read_summary(self.path), digests=learned)]
+
+    def predict(self, dataset: RepertoireDataset, *, abstain: bool = False) -> pd.DataFrame:
         """Return the predictions as a table; see `deeprc.runs.predictor.predict`."""
-        return predictor.predict(self, dataset)
+        return predictor.predict(self, dataset, abstain=abstain)
 
     def evaluate(self, dataset: RepertoireDataset) -> dict[str, Any]:
         """Return metrics by split and target; see `deeprc.runs.predictor.evaluate`."""

@@ -43,6 +43,7 @@ class _Training:
     seed: int
     device: str
     logger: str | None
+    keep_sketches: bool
 
 
 def name_splits(
@@ -89,6 +90,7 @@ def train_runs(
     seed: int = 0,
     device: str = "auto",
     logger: str | None = None,
+    keep_sketches: bool = True,
     scheduler: str | None = None,
     progress: Progress | None = None,
 ) -> list[Path]:
@@ -96,7 +98,7 @@ def train_runs(
 
     Parameters
     ----------
-    cohort, targets, config, seed, device, logger
+    cohort, targets, config, seed, device, logger, keep_sketches
         As those of `train_run`.
     output
         The folder of the runs. It must not exist, be empty, or hold runs that an equal call has begun.
@@ -117,7 +119,10 @@ def train_runs(
     folder = Path(output).absolute()
     given = (targets,) if isinstance(targets, str) else tuple(targets)
     common = (Path(cohort).absolute(), given, config or load_config())
-    jobs = [_Training(name, folder / name, *common, split, seed, device, logger) for name, split in splits.items()]
+    jobs = [
+        _Training(name, folder / name, *common, split, seed, device, logger, keep_sketches)
+        for name, split in splits.items()
+    ]
     _check_folder(Path(output), jobs)
     failures = []
     workers, shown = (HERE, progress) if scheduler is None else (Workers(scheduler=scheduler), None)
@@ -190,5 +195,6 @@ def _train(progress: Progress | None, job: _Training) -> None:
         seed=job.seed,
         device=job.device,
         logger=job.logger,
+        keep_sketches=job.keep_sketches,
         progress=progress,
     )

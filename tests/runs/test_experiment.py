@@ -45,7 +45,8 @@ def run(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_the_run_directory_is_complete(run: Run) -> None:
     assert sorted(path.name for path in run.path.iterdir()) == [
         "checks.json", "clones.tsv", "config.yaml", "environment.json", "history.tsv", "metrics.json",
-        "model.safetensors", "predictions.tsv", "seeds.tsv", "splits.json", "warnings.json",
+        "model.safetensors", "predictions.tsv", "seeds.tsv", "shift.json", "sketches.safetensors",
+        "splits.json", "warnings.json",
     ]  # fmt: skip
     config = yaml.safe_load((run.path / "config.yaml").read_text())
     assert config["network"]["n_kernels"] == 8
@@ -61,7 +62,7 @@ def test_the_run_directory_is_complete(run: Run) -> None:
 def test_predictions_belong_to_their_ids(run: Run, cohort: RepertoireDataset) -> None:
     table = pd.read_csv(run.path / "predictions.tsv", sep="\t")
     columns = ["repertoire_id", "split", "target", "label", "probability", "positive_class", "called_class"]
-    assert table.columns.tolist() == [*columns, "prediction"]
+    assert table.columns.tolist() == [*columns, "prediction", "shift", "shift_reason", "resembles"]
     named = table.dropna(subset="positive_class")[["target", "positive_class"]].drop_duplicates()
     assert dict(named.to_numpy()) == {
         "status=case": "case", "grade=high": "high", "grade=low": "low", "grade=mid": "mid",

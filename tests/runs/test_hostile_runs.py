@@ -258,7 +258,7 @@ def cases_of(run: Path, rng: np.random.Generator, n_flips: int) -> dict[str, lis
     """Return all cases by file."""
     content = {name: (run / name).read_bytes() for name in
                ("config.yaml", "splits.json", "model.safetensors", "history.tsv", "predictions.tsv", "seeds.tsv",
-                "environment.json")}  # fmt: skip
+                "environment.json", "shift.json", "sketches.safetensors")}  # fmt: skip
     load_yaml: Callable[[bytes], Any] = yaml.safe_load
     found = {
         "config.yaml": document_cases("config.yaml", content["config.yaml"], load_yaml, yaml.safe_dump),
@@ -268,6 +268,8 @@ def cases_of(run: Path, rng: np.random.Generator, n_flips: int) -> dict[str, lis
         "predictions.tsv": table_cases("predictions.tsv", content["predictions.tsv"]),
         "seeds.tsv": table_cases("seeds.tsv", content["seeds.tsv"] + b"1\tA.C\tstatus\t0.5\t0.001\n"),
         "environment.json": document_cases("environment.json", content["environment.json"], json.loads, json.dumps),
+        "shift.json": document_cases("shift.json", content["shift.json"], json.loads, json.dumps),
+        "sketches.safetensors": [],
     }
     for name, cases in found.items():
         cases += raw_cases(name, content[name], rng, n_flips, same=name == "model.safetensors")
@@ -431,13 +433,16 @@ def test_some_hostile_run_directories(tiny_run: Path, tiny_cohort: Path, tmp_pat
     rng = np.random.default_rng(1)
     found = cases_of(tiny_run, rng, 20)
     shares = {"config.yaml": 10, "splits.json": 5, "model.safetensors": 10, "history.tsv": 3, "predictions.tsv": 3}
+    shares |= {"shift.json": 8, "sketches.safetensors": 3}
     cases = [case for name, n in shares.items() for case in some(found[name], rng, n)]
     problems = check(cases, tiny_run, tmp_path / "cases", partial(run_commands, cohort=tiny_cohort), each=1)
     assert not problems, "\n\n".join(problems)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file", ["config.yaml", "splits.json", "model.safetensors", "history.tsv", "predictions.tsv"])
+@pytest.mark.parametrize(
+    "file", ["config.yaml", "splits.json", "model.safetensors", "history.tsv", "predictions.tsv", "shift.json"]
+)
 def test_many_hostile_run_directories(file: str, tiny_run: Path, tiny_cohort: Path, tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     cases = some(cases_of(tiny_run, rng, 60)[file], rng, 200)

@@ -1,0 +1,255 @@
+"""How far repertoires are from those that a model was trained with: measured, as columns of a table, and as warnings.
+
+Letters: B repertoires.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.plan import list_names
+from deeprc.evaluation.caution import Caution
+from deeprc.evaluation.splits import HELD_OUT, NEW
+from deeprc.shift.description import ASPECTS, describe
+from deeprc.shift.reasons import name_reasons
+from deeprc.shift.reference import LEVEL, Reference
+from deeprc.shift.sketches import Copy
+from deeprc.shift.summary import TrainingSummary
+
+__all__ = ["SHIFT_COLUMNS", "Shift", "measure_shift", "with_shift"]
+
+SHIFT_COLUMNS = ("shift", "shift_reason", "resembles")
+"""The columns that `with_shift` adds to a table of predictions."""
+
+_ALPHA = 0.01  # probability of a warning about the number of repertoires beyond the level, if they are like the others
+_FAR = 2.0  # times the level, at which a single repertoire is worth a warning
+_SHOWN = 3  # names, or reasons, in a message
+
+
+@dataclass(frozen=True)
+class Shift:
+    """How far B repertoires are from those that a model was trained with.
+
+    Attributes
+    ----------
+    ids
+        The ids of the repertoires, (B,).
+    is_new
+        Which of them the model has neither learned from nor was chosen by, (B,): only these are compared.
+    distance
+        The distance from the training repertoires, (B,): above 1, a repertoire is beyond the level that 5% of training
+        repertoires exceed. NaN where it is not known.
+    reasons
+        What is unusual about each repertoire beyond the level, (B,): pairs of an aspect and a text.
+    copies
+        The training repertoire that each one is a copy of, or shares far more with than chance explains, (B,).
+    n_donors
+        The number of donors by whose repertoires the level is known: the fewest of any model.
+    n_unknown, n_models
+        The number of models that have no summary of their training repertoires, and of all models.
+    read_otherwise
+        How files were read that no file of training was, as texts.
+    """
+
+    ids: NDArray[np.object_]
+    is_new: NDArray[np.bool_]
+    distance: NDArray[np.float64]
+    reasons: Sequence[Sequence[tuple[str, str]]]
+    copies: Sequence[Copy | None]
+    n_donors: int
+    n_unknown: int
+    n_models: int
+    read_otherwise: Sequence[str]
+
+    @property
+    def is_beyond(self) -> NDArray[np.bool_]:
+        """Which repertoires are beyond the level, (B,)."""
+        return np.nan_to_num(self.distance) > 1
+
+    def columns(self) -> pd.DataFrame:
+        """Return a row per repertoire: `repertoire_id`, `shift`, `shift_reason` and `resembles`."""
+        told = ["; ".join(text for _, text in reasons) or None for reasons in self.reasons]
+        alike = [None if each is None else f"{each.repertoire_id} ({each.overlap:.0%})" for each in self.copies]
+        return pd.DataFrame(
+            {
+                "repertoire_id": self.ids,
+                "shift": np.round(self.distance, 3),
+                "shift_reason": np.array(told, object),
+                "resembles": np.array(alike, object),
+            }
+        )
+
+    def cautions(self) -> list[Caution]:
+        """Return what to know before predictions of these repertoires, or their metrics, are believed."""
+        return [*self._far(), *self._copied(), *self._read_otherwise(), *self._unknown()]
+
+    def _far(self) -> Iterator[Caution]:
+        n, k = int((~np.isnan(self.distance)).sum()), int(self.is_beyond.sum())
+        if k == 0:
+            return
+        p = float(stats.betabinom.sf(k - 1, n, LEVEL * (self.n_donors + 1), (1 - LEVEL) * (self.n_donors + 1)))
+        level = "warning" if p < _ALPHA or np.nanmax(self.distance) > _FAR else "note"
+        text = (
+            f"{k:,} of {n:,} repertoires that the model has not seen {'is' if k == 1 else 'are'} farther from the "
+            f"training repertoires than 95% of these are from each other (expected: {LEVEL * n:.3g}). "
+            f"{self._common_reasons()}"
+        )
+        if level == "warning":
+            text += " Their predictions may be wrong, and the metrics of the training cohort do not hold for them."
+        details = {"n": n, "beyond": k, "p_value": p, "names": self.ids[self.is_beyond].tolist()}
+        yield Caution("warning" if level == "warning" else "note", text, "setup", "shift", details)
+
+    def _common_reasons(self) -> str:
+        """Return the most frequent reasons, each with its number of repertoires and the median one of them."""
+        found: Counter[str] = Counter(aspect for reasons in self.reasons for aspect, _ in reasons)
+        frequent = sorted([name for name, _ in found.most_common(_SHOWN)], key=ASPECTS.index)
+        told = []
+        for aspect in frequent:
+            of_aspect = [
+                (float(self.distance[i]), str(self.ids[i]), text)
+                for i, reasons in enumerate(self.reasons)
+                for name, text in reasons
+                if name == aspect
+            ]
+            _, name, text = sorted(of_aspect)[len(of_aspect) // 2]
+            told.append(f"{aspect} in {found[aspect]:,}, such as {name}: {text}")
+        return "Reasons: " + "; ".join(told) + "." if told else ""
+
+    def _copied(self) -> Iterator[Caution]:
+        named = [(str(name), each) for name, each in zip(self.ids, self.copies, strict=True) if each is not None]
+        if not named:
+            return
+        n = len(named)
+        shown = list_names(
+            [f"{name} is like {each.repertoire_id} ({each.overlap:.0%} of the junctions, usual {each.usual:.1%})"
+             for name, each in named], "repertoire", "repertoires", _SHOWN
+        )  # fmt: skip
+        text = (
+            f"{n:,} of {int(self.is_new.sum()):,} repertoires that count as not seen share{'s' * (n == 1)} far more "
+            f"with a training or validation repertoire than chance explains: copies under another name or in another "
+            f"processing, or samples of one donor. {shown}. Metrics that include them look better than they are."
+        )
+        details = {name: [each.repertoire_id, each.overlap] for name, each in named}
+        yield Caution("warning", text, "setup", "copies-of-training", details)
+
+    def _read_otherwise(self) -> Iterator[Caution]:
+        if self.read_otherwise:
+            text = f"Files were read otherwise than those of training: {'; '.join(self.read_otherwise)}."
+            yield Caution("note", text, "setup", "read-otherwise")
+
+    def _unknown(self) -> Iterator[Caution]:
+        if self.n_unknown and self.is_new.any():
+            of = "the model has" if self.n_models == 1 else f"{self.n_unknown} of {self.n_models} models have"
+            text = (
+                f"How far new repertoires are from those of training is not known: {of} no summary of them (an earlier "
+                "version trained it, or it had fewer than 8 donors)."
+            )
+            yield Caution("note", text, "setup", "shift-unknown")
+
+
+def measure_shift(summaries: Sequence[TrainingSummary], dataset: RepertoireDataset, splits: Sequence[str]) -> Shift:
+    """Compare repertoires with those that one or several models were trained with.
+
+    Only repertoires that are in no model's training or validation fold are compared. Several models that predict
+    together know a repertoire as well as the one of them that knows it least: its distance is the largest.
+
+    Parameters
+    ----------
+    summaries
+        What is known of the training repertoires of each model.
+    dataset
+        The repertoires.
+    splits
+        Their parts of the split, (B,).
+    """
+    is_new = np.array([split in HELD_OUT for split in splits], np.bool_)
+    rows = np.flatnonzero(is_new)
+    distance = np.full(len(dataset), np.nan)
+    reasons: list[Sequence[tuple[str, str]]] = [[]] * len(dataset)
+    copies: list[Copy | None] = [None] * len(dataset)
+    otherwise: dict[str, None] = {}
+    asked = dataset[rows]
+    for summary in _different(summaries) if len(rows) else []:
+        if summary.reference is not None:
+            own, told, read = _compare(summary.reference, asked)
+            otherwise |= dict.fromkeys(read)
+            for row, value, reason in zip(rows.tolist(), own.tolist(), told, strict=True):
+                if not distance[row] >= value:
+                    distance[row], reasons[row] = value, reason
+        for row, copy in zip(rows.tolist(), _find_copies(summary, asked, splits, rows), strict=True):
+            known = copies[row]
+            if copy is not None and (known is None or copy.overlap > known.overlap):
+                copies[row] = copy
+    n_donors = min([each.reference.n_donors for each in summaries if each.reference is not None], default=0)
+    unknown = sum(each.reference is None for each in summaries)
+    return Shift(
+        dataset.repertoire_ids, is_new, distance, reasons, copies, n_donors, unknown, len(summaries), tuple(otherwise)
+    )
+
+
+def _different(summaries: Sequence[TrainingSummary]) -> list[TrainingSummary]:
+    """Return the summaries without repetitions: runs that differ in their validation fold only have the same."""
+    found: list[TrainingSummary] = []
+    for each in summaries:
+        if not any(each.reference == known.reference and _ids(each) == _ids(known) for known in found):
+            found.append(each)
+    return found
+
+
+def _ids(summary: TrainingSummary) -> set[str]:
+    return set(summary.digests or ()) | set(summary.sketches.repertoire_ids if summary.sketches else ())
+
+
+def _compare(
+    reference: Reference, dataset: RepertoireDataset
+) -> tuple[NDArray[np.float64], list[list[tuple[str, str]]], list[str]]:
+    """Return distances divided by the level, (B,), the reasons of those above 1, and how files were read otherwise."""
+    description = describe(dataset, reference.vocabulary)
+    deviations = reference.deviations(description)
+    otherwise = []
+    for name, texts in description.read_by.items():
+        known = reference.read_by.get(name, ())
+        other = sorted({text for text in texts if text and text not in known}) if known else []
+        if other:
+            otherwise.append(f"{name} {', '.join(other)}, trained on {', '.join(text or 'none' for text in known)}")
+    return deviations.distance / reference.level, name_reasons(reference, description, deviations), otherwise
+
+
+def _find_copies(
+    summary: TrainingSummary, dataset: RepertoireDataset, splits: Sequence[str], rows: NDArray[np.int64]
+) -> list[Copy | None]:
+    """Return the training repertoires that these ones, at `rows` of all, are copies of, by content and by sketches."""
+    found: list[Copy | None] = [None] * len(dataset)
+    if summary.sketches is not None:
+        found = summary.sketches.find_copies(dataset)
+    id_of = {digest: name for name, digest in (summary.digests or {}).items()}
+    for i, (row, repertoire) in enumerate(zip(rows.tolist(), dataset, strict=True)):
+        if splits[row] == NEW and len(repertoire) and (name := id_of.get(repertoire.digest())) is not None:
+            usual = 0.0 if summary.sketches is None else summary.sketches.usual
+            found[i] = Copy(name, 1.0, usual)
+    return found
+
+
+def with_shift(table: pd.DataFrame, shift: Shift, *, abstain: bool = False) -> pd.DataFrame:
+    """Return a table of predictions with the columns of `SHIFT_COLUMNS`.
+
+    `abstain` leaves the predictions of repertoires beyond the level empty.
+    """
+    own = shift.columns().drop_duplicates("repertoire_id").set_index("repertoire_id")
+    found = table.copy()
+    for column in SHIFT_COLUMNS:
+        found[column] = own[column].reindex(table["repertoire_id"]).to_numpy()
+    if abstain:
+        beyond = table["repertoire_id"].isin(shift.ids[shift.is_beyond])
+        for column in ("probability", "called_class", "prediction"):
+            if column in found:
+                found.loc[beyond, column] = np.nan
+    return found

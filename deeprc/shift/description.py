@@ -1,0 +1,265 @@
+"""Repertoires as features that can be compared between cohorts, without sequences and without labels.
+
+A share p is compared as 2 arcsin(sqrt(p)), whose sampling variance is 1/n of n sequences whatever p is; a size by its
+logarithm.
+
+Letters: B repertoires, F features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.baselines.diversity import DIVERSITY_FEATURES, diversity_table
+from deeprc.checks.container import container_profiles
+from deeprc.checks.features import file_features
+from deeprc.checks.profile import RepertoireProfile
+from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.genes import LOCI, normalise_gene
+from deeprc.shift.measurements import POSITIONS, Measurements, measure_repertoires
+
+__all__ = [
+    "ASPECTS",
+    "FLOORS",
+    "Description",
+    "Feature",
+    "describe",
+    "from_scale",
+    "learn_vocabulary",
+    "list_features",
+    "to_scale",
+]
+
+Floats = NDArray[np.float64]
+Scale = Literal["share", "log", "number"]
+
+ASPECTS = (
+    *("chain", "V genes", "J genes", "junction lengths", "residues"),
+    *("depth", "counts", "clonality", "dropped rows"),
+)
+"""What the features are about. The first explain those behind them, so reasons are given in this order."""
+
+FLOORS: Mapping[Scale, float] = {"share": 0.02, "log": 0.05, "number": 0.05}
+"""A standard deviation that is added to those of all features, so that no repertoire is far for next to nothing."""
+
+_GENE_ASPECTS = {"v_call": "V genes", "j_call": "J genes"}
+_GENES = {"v_call": "V gene", "j_call": "J gene"}
+_MEAN_LENGTH, _LENGTH_DEVIATION = "mean junction length", "standard deviation of junction lengths"
+_LARGEST, _DROPPED = "share of the largest clone", "rows dropped when files were read"
+_MIN_SHARE = 1e-3  # of a gene, in the mean over training repertoires
+_READ_BY = ("file format", "column of the counts", "column of the junctions")
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A feature: what it is about, its name, and the scale on which it is compared."""
+
+    aspect: str
+    name: str
+    scale: Scale
+
+
+@dataclass(frozen=True)
+class Description:
+    """The features of B repertoires.
+
+    Attributes
+    ----------
+    features
+        The F features.
+    values
+        Their values on the features' scales, (B, F); NaN where a repertoire does not tell.
+    noise
+        The sampling variance of the values, (B, F): what they vary by because the sequences are a sample.
+    read_by
+        How the files were read, (B,) texts, by the name of the property; without texts if the container does not say.
+    examples
+        The most frequent thing that a feature counts together with others, (B,) texts, by the feature's name.
+    """
+
+    features: tuple[Feature, ...]
+    values: Floats
+    noise: Floats
+    read_by: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    examples: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def to_scale(scale: Scale, values: Floats) -> Floats:
+    """Return shares, sizes or numbers on the scale on which they are compared."""
+    if scale == "share":
+        return np.asarray(2 * np.arcsin(np.sqrt(np.clip(values, 0, 1))))
+    return np.log(np.maximum(values, 0.5)) if scale == "log" else np.asarray(values, np.float64)
+
+
+def from_scale(scale: Scale, value: float) -> float:
+    """Return the share, size or number of a value of `to_scale`."""
+    if scale == "share":
+        return float(np.sin(np.clip(value, 0, np.pi) / 2) ** 2)
+    return float(np.exp(value)) if scale == "log" else value
+
+
+def learn_vocabulary(dataset: RepertoireDataset) -> dict[str, tuple[str, ...]]:
+    """Return the names of the genes that are features, by field: those with a share of at least 0.1% in the mean."""
+    profiles = [each for each in container_profiles(dataset) if each.kept]
+    found = {}
+    for column in _GENE_ASPECTS:
+        shares: dict[str, float] = {}
+        for each in profiles:
+            named = each.n_named(column)
+            for name, n in each.usage.get(column, {}).items():
+                if name:
+                    shares[name] = shares.get(name, 0.0) + n / named / len(profiles)
+        if shares:
+            found[column] = tuple(sorted(name for name, share in shares.items() if share >= _MIN_SHARE))
+    return found
+
+
+def list_features(vocabulary: Mapping[str, Sequence[str]]) -> tuple[Feature, ...]:
+    """Return the features that `describe` gives with a vocabulary.
+
+    Raises
+    ------
+    KeyError
+        If the vocabulary has another field than `v_call` and `j_call`.
+    """
+    genes = [
+        Feature(_GENE_ASPECTS[column], name, "share")
+        for column, names in vocabulary.items()
+        for name in (*names, f"another {_GENES[column]}", f"no {_GENES[column]}")
+    ]
+    found = [
+        *(Feature("chain", name, "share") for name in (LOCI if vocabulary else ())),
+        *genes,
+        *(Feature("junction lengths", name, "number") for name in (_MEAN_LENGTH, _LENGTH_DEVIATION)),
+        *(Feature("residues", f"{position} is {aa}", "share") for position in POSITIONS for aa in AMINO_ACIDS),
+        Feature("depth", "depth", "log"),
+        Feature("counts", "mean count", "log"),
+        *(Feature("clonality", name, "share") for name in ("clonality", _LARGEST)),
+        Feature("dropped rows", _DROPPED, "share"),
+    ]
+    return tuple(sorted(found, key=lambda each: ASPECTS.index(each.aspect)))
+
+
+def describe(dataset: RepertoireDataset, vocabulary: Mapping[str, Sequence[str]]) -> Description:
+    """Return the features of repertoires; genes are those of `learn_vocabulary` for the training repertoires."""
+    profiles, measured = container_profiles(dataset), measure_repertoires(dataset)
+    parts = [
+        *(_genes(profiles, field, names) for field, names in vocabulary.items()),
+        *([_chains(profiles, next(iter(vocabulary)))] if vocabulary else []),
+        *_lengths(measured),
+        *_residues(measured),
+        *_sizes(dataset, profiles),
+    ]
+    order = sorted(parts, key=lambda part: ASPECTS.index(part.features[0].aspect))
+    read_by = {each.name: each.of_each.tolist() for each in file_features(profiles) if each.name in _READ_BY}
+    known = any(each.report.format for each in profiles)
+    return Description(
+        tuple(feature for part in order for feature in part.features),
+        np.hstack([part.values for part in order]),
+        np.hstack([part.noise for part in order]),
+        read_by if known else {},
+        {name: texts for part in order for name, texts in part.examples.items()},
+    )
+
+
+def _shares(aspect: str, names: Iterable[str], counts: Floats, n: Floats) -> Description:
+    """Describe the shares of things that were counted, (B, F), among n each, (B, 1) or (B, F)."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        values = np.where(n > 0, to_scale("share", counts / n), np.nan)
+        noise = np.where(n > 0, 1 / n, np.nan) + np.zeros_like(values)
+    return Description(tuple(Feature(aspect, name, "share") for name in names), values, noise)
+
+
+def _numbers(aspect: str, name: str, scale: Scale, values: Floats, noise: Floats | None = None) -> Description:
+    """Describe one number of each repertoire, (B,), whose sampling variance is on the same scale."""
+    scaled = to_scale(scale, values)[:, None]
+    given = np.zeros_like(scaled) if noise is None else noise[:, None]
+    return Description((Feature(aspect, name, scale),), scaled, np.where(np.isnan(scaled), np.nan, given))
+
+
+def _genes(profiles: Sequence[RepertoireProfile], field: str, names: Sequence[str]) -> Description:
+    named = np.array([[each.n_named(field)] for each in profiles], float)
+    kept = np.array([[each.kept] for each in profiles], float)
+    counts = np.array([[each.usage.get(field, {}).get(name, 0) for name in names] for each in profiles], float)
+    counts = np.hstack([counts, named - counts.sum(axis=1, keepdims=True)])
+    aspect, gene = _GENE_ASPECTS[field], _GENES[field]
+    used = _shares(aspect, [*names, f"another {gene}"], counts, named)
+    unnamed = _shares(aspect, [f"no {gene}"], kept - named, kept)
+    others = [
+        {name: n for name, n in each.usage.get(field, {}).items() if name not in ("", *names)} for each in profiles
+    ]
+    return Description(
+        (*used.features, *unnamed.features),
+        np.hstack([used.values, unnamed.values]),
+        np.hstack([used.noise, unnamed.noise]),
+        examples={f"another {gene}": [max(sorted(each), key=lambda name: each[name], default="") for each in others]},
+    )
+
+
+def _chains(profiles: Sequence[RepertoireProfile], field: str) -> Description:
+    counts = np.zeros((len(profiles), len(LOCI)))
+    for row, each in enumerate(profiles):
+        for name, n in each.usage.get(field, {}).items():
+            locus = normalise_gene(name).locus
+            if locus:
+                counts[row, LOCI.index(locus)] += n
+    return _shares("chain", LOCI, counts, counts.sum(axis=1, keepdims=True))
+
+
+def _lengths(measured: Measurements) -> list[Description]:
+    n, sums, squares = measured.length_sums.T.astype(float)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = sums / n
+        variance = np.maximum(squares / n - mean**2, 0)
+        deviation = np.where(n > 1, np.sqrt(variance), np.nan)
+        of_mean, of_deviation = variance / n, variance / (2 * np.maximum(n - 1, 1))
+    return [
+        _numbers("junction lengths", _MEAN_LENGTH, "number", mean, of_mean),
+        _numbers("junction lengths", _LENGTH_DEVIATION, "number", deviation, of_deviation),
+    ]
+
+
+def _residues(measured: Measurements) -> list[Description]:
+    counts = measured.residues.astype(float)  # (B, P, 20)
+    totals = counts.sum(axis=2)  # (B, P)
+    n = np.minimum(totals, measured.length_sums[:, :1])  # residues of one sequence are no independent sample
+    found = []
+    for p, position in enumerate(POSITIONS):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = counts[:, p] / totals[:, p, None]
+        names = [f"{position} is {letter}" for letter in AMINO_ACIDS]
+        found.append(_shares("residues", names, shares * n[:, p, None], n[:, p, None]))
+    return found
+
+
+def _sizes(dataset: RepertoireDataset, profiles: Sequence[RepertoireProfile]) -> list[Description]:
+    def of_each(value: Callable[[RepertoireProfile], float]) -> Floats:
+        return np.array([value(each) for each in profiles], float)
+
+    kept, total = of_each(lambda each: each.kept), of_each(lambda each: each.total_count)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean_count = total / kept
+    diversity = diversity_table(dataset, 1)
+    names = ("clonality", "share_of_largest", "log_hill_2")
+    clonal = [np.where(kept > 1, diversity[:, DIVERSITY_FEATURES.index(name)], np.nan) for name in names]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        of_mean_count = np.maximum(np.exp(-clonal[2]) - 1 / kept, 0)  # the squared coefficient of variation, over n
+    read = np.array([[each.report.rows_read] for each in profiles], float)
+    dropped = np.array([[sum(each.report.dropped.values())] for each in profiles], float)
+    is_known = np.array([[bool(each.report.format)] for each in profiles])
+    return [
+        _numbers("depth", "depth", "log", kept),
+        _numbers("counts", "mean count", "log", mean_count, np.nan_to_num(of_mean_count)),
+        _numbers("clonality", "clonality", "share", clonal[0]),
+        _numbers("clonality", _LARGEST, "share", clonal[1]),
+        _shares("dropped rows", [_DROPPED], dropped, np.where(is_known, read, 0)),
+    ]

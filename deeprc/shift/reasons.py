@@ -1,0 +1,78 @@
+"""Say in words, with numbers, what is unusual about a repertoire."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from deeprc.shift.description import ASPECTS, Description, Feature, from_scale
+from deeprc.shift.reference import Deviations, Reference
+
+__all__ = ["MAX_REASONS", "name_reasons"]
+
+MAX_REASONS = 3
+"""The number of aspects that are named of one repertoire, at most."""
+
+_GENES = ("V genes", "J genes")
+_OF_SEQUENCES = ("chain", *_GENES)
+
+
+def name_reasons(reference: Reference, description: Description, deviations: Deviations) -> list[list[tuple[str, str]]]:
+    """Return for each repertoire the aspects in which it is beyond the level, and what is unusual in each, in words.
+
+    An aspect is described by the feature that deviates most. At most `MAX_REASONS` aspects are named, the farthest
+    ones; they are in the order of `ASPECTS`, in which the first explain those behind them.
+    """
+    found = []
+    for row in range(len(description)):
+        beyond = {name: of[row] for name, of in deviations.of_aspects.items() if of[row] > reference.level}
+        if "chain" in beyond:  # another chain has other genes
+            beyond = {name: far for name, far in beyond.items() if name not in _GENES}
+        farthest = sorted(beyond, key=lambda name: -beyond[name])[:MAX_REASONS]
+        z = np.nan_to_num(np.abs(deviations.z[row]))
+        reasons = []
+        for aspect in sorted(farthest, key=ASPECTS.index):
+            columns = [i for i, each in enumerate(reference.features) if each.aspect == aspect]
+            most = max(columns, key=lambda column: z[column])
+            value = float(description.values[row, most])
+            examples = description.examples.get(reference.features[most].name)
+            reasons.append((aspect, _describe(reference, most, value, examples[row] if examples else "")))
+        found.append(reasons)
+    return found
+
+
+def _describe(reference: Reference, column: int, value: float, example: str) -> str:
+    """Say what the value of a feature is, and what it is in training repertoires."""
+    feature = reference.features[column]
+    now, low, high, middle = (
+        from_scale(feature.scale, each)
+        for each in (value, reference.low[column], reference.high[column], reference.centre[column])
+    )
+    shown, usual = _number(feature, now), _range(_number(feature, low), _number(feature, high))
+    if feature.name == "depth":
+        return f"depth {_times(now, middle)} ({shown} sequences, trained on {usual})"
+    if feature.name == "mean count":
+        return f"mean count {_times(now, middle)} ({shown}, trained on {usual})"
+    if feature.aspect in _OF_SEQUENCES:
+        named = f" (most often {example})" if example else ""
+        return f"{feature.name} in {shown}{named}, trained on {usual}"
+    return f"{feature.name}{' in' if feature.aspect == 'residues' else ''} {shown}, trained on {usual}"
+
+
+def _times(now: float, usual: float) -> str:
+    ratio = max(now, usual) / max(min(now, usual), 0.5)
+    return f"{f'{ratio:.0f}' if ratio >= 9.5 else f'{ratio:.1f}'} times {'lower' if now < usual else 'higher'}"
+
+
+def _range(low: str, high: str) -> str:
+    if low == high:
+        return low
+    return f"{low.removesuffix('%')} to {high}" if low.endswith("%") else f"{low} to {high}"
+
+
+def _number(feature: Feature, value: float) -> str:
+    if feature.name == "depth":
+        return f"{value:,.0f}"
+    if feature.scale == "share" and feature.name != "clonality":
+        percent = 100 * value
+        return f"{percent:.0f}%" if percent >= 9.95 or percent < 0.005 else f"{percent:.2g}%"
+    return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"

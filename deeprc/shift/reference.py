@@ -1,0 +1,298 @@
+"""What is usual among training repertoires, and how far other repertoires are from it.
+
+Each feature is compared with its mean over the training repertoires, in standard deviations that hold how much
+repertoires differ and what sampling adds. An aspect, such as the V genes, gives its largest deviation and, if it has
+many features, their root mean square. Each of these statistics is divided by its 95% quantile among training
+repertoires, and the largest is the distance of a repertoire. All training repertoires are measured so against the
+others, without those of their own donor. This says which distance 5% of them exceed: the level.
+
+Letters: B repertoires, F features, A statistics.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from deeprc.documents import abbreviate, read_json, validate
+from deeprc.errors import InputError
+from deeprc.files import write_text
+from deeprc.shift.description import ASPECTS, FLOORS, Description, Feature, list_features
+
+__all__ = ["LEVEL", "MIN_DONORS", "REFERENCE_FILE", "Deviations", "Reference", "read_reference", "write_reference"]
+
+REFERENCE_FILE = "shift.json"
+"""The name of the file in a run directory."""
+
+LEVEL = 0.05
+"""The share of training repertoires that are beyond the level, each measured against those of other donors."""
+
+MIN_DONORS = 8
+"""Fewer donors do not say what is usual."""
+
+_FORMAT, _VERSION = "deeprc-shift", 1
+_MIN_FOR_RMS = 9  # features of an aspect
+_MIN_FOR_QUANTILE = 39  # donors; of fewer, the level is a limit of a log-normal distribution
+_USUAL = (2.5, 97.5)  # percentiles that are called usual
+_MIN_LIMIT = 1.0  # of a statistic: a standard deviation
+_LARGEST = 1e9  # number of a file
+_SMALLEST = 1e-3  # distance whose logarithm is taken
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Deviations:
+    """How far B repertoires are from what is usual.
+
+    Attributes
+    ----------
+    z
+        The deviations of the features in standard deviations, (B, F); NaN where a repertoire does not tell.
+    of_aspects
+        The largest statistic of each aspect divided by its limit, (B,), by the name of the aspect.
+    distance
+        The largest of these, (B,).
+    """
+
+    z: Floats
+    of_aspects: Mapping[str, Floats]
+    distance: Floats
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What is usual among training repertoires; it holds no sequence, no label and nothing of a single donor.
+
+    Attributes
+    ----------
+    vocabulary
+        The names of the genes that are features, by field.
+    features, centre, spread, error, low, high
+        The F features; their means, variances between repertoires, variances of the means, and 95% of the repertoires.
+    limits
+        The 95% quantile of each statistic, by its name.
+    distances
+        The distances of the training repertoires, each measured without those of its donor and its own part in the
+        limits, sorted.
+    level
+        The distance that 5% of training repertoires exceed.
+    n_donors
+        The number of donors, or of repertoires if donors are not known.
+    read_by
+        How the files were read: the values that occur, by the name of the property.
+    """
+
+    vocabulary: dict[str, tuple[str, ...]]
+    features: tuple[Feature, ...]
+    centre: tuple[float, ...]
+    spread: tuple[float, ...]
+    error: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    limits: dict[str, float]
+    distances: tuple[float, ...]
+    level: float = field(metadata={"low": 1e-9, "high": 1e9})
+    n_donors: int = field(metadata={"low": MIN_DONORS, "high": 2**31})
+    read_by: dict[str, tuple[str, ...]]
+
+    @classmethod
+    def of(
+        cls, description: Description, vocabulary: Mapping[str, Sequence[str]], donors: NDArray[np.int64] | None = None
+    ) -> Reference | None:
+        """Learn from training repertoires, (B,), what is usual; None if they are of fewer than `MIN_DONORS` donors.
+
+        `donors` are the donors' numbers, (B,); None: each repertoire is of another one.
+        """
+        donor_of = np.arange(len(description)) if donors is None else np.unique(donors, return_inverse=True)[1]
+        n_donors = len(np.unique(donor_of))
+        if n_donors < MIN_DONORS:
+            return None
+        scales = _floors(description.features)
+        z = np.empty_like(description.values)
+        sums = _Sums.of(description)
+        for donor in range(n_donors):
+            rows = donor_of == donor
+            others = sums.without(description, rows)
+            z[rows] = _standardise(description.values[rows], description.noise[rows], *others.moments(), scales)
+        statistics = _statistics(z, description.features)
+        limits = {name: max(float(np.quantile(each, 1 - LEVEL)), _MIN_LIMIT) for name, each in statistics.items()}
+        distances = np.sort(np.max([each / _limits_of_others(each) for each in statistics.values()], axis=0))
+        centre, spread, error = sums.moments()
+        low, high = _usual(description.values)
+        return cls(
+            {name: tuple(genes) for name, genes in vocabulary.items()},
+            description.features,
+            centre=tuple(centre.tolist()),
+            spread=tuple(spread.tolist()),
+            error=tuple(error.tolist()),
+            low=tuple(low.tolist()),
+            high=tuple(high.tolist()),
+            limits=limits,
+            distances=tuple(distances.tolist()),
+            level=upper_limit(distances, n_donors),
+            n_donors=n_donors,
+            read_by={name: tuple(sorted(set(texts))) for name, texts in description.read_by.items()},
+        )
+
+    def deviations(self, description: Description) -> Deviations:
+        """Return how far repertoires that are described by this reference's vocabulary are from what is usual."""
+        assert description.features == self.features
+        centre, spread, error = (np.array(each) for each in (self.centre, self.spread, self.error))
+        z = _standardise(description.values, description.noise, centre, spread, error, _floors(self.features))
+        statistics = _statistics(z, self.features)
+        of_aspects: dict[str, Floats] = {}
+        for name, values in statistics.items():
+            aspect, ratio = name.partition(":")[0], values / self.limits[name]
+            of_aspects[aspect] = np.maximum(of_aspects.get(aspect, ratio), ratio)
+        return Deviations(z, of_aspects, np.max(list(of_aspects.values()), axis=0))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of `shift.json`."""
+        return {"format": _FORMAT, "version": _VERSION, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Sums over repertoires of each feature, (F,): their number, values, squared values, and sampling variances."""
+
+    n: Floats
+    values: Floats
+    squares: Floats
+    noise: Floats
+    origin: Floats
+
+    @classmethod
+    def of(cls, description: Description) -> _Sums:
+        with np.errstate(invalid="ignore"):
+            known = ~np.isnan(description.values)
+        n = known.sum(axis=0).astype(float)
+        origin = np.where(known, description.values, 0).sum(axis=0) / np.maximum(n, 1)
+        return cls(n, *_sums(description.values, description.noise, origin), origin)
+
+    def without(self, description: Description, rows: NDArray[np.bool_]) -> _Sums:
+        """Return the sums without some repertoires, (B,)."""
+        values = description.values[rows]
+        less = _sums(values, description.noise[rows], self.origin)
+        n = self.n - (~np.isnan(values)).sum(axis=0)
+        return _Sums(n, self.values - less[0], self.squares - less[1], self.noise - less[2], self.origin)
+
+    def moments(self) -> tuple[Floats, Floats, Floats]:
+        """Return the mean of each feature, the variance between repertoires, and the variance of the mean, (F,)."""
+        n = np.maximum(self.n, 1)
+        mean = self.values / n
+        total = np.maximum(self.squares / n - mean**2, 0) * n / np.maximum(n - 1, 1)
+        noise = self.noise / n
+        spread = np.maximum(total - noise, 0)
+        return self.origin + mean, spread, (spread + noise) / n
+
+
+def _sums(values: Floats, noise: Floats, origin: Floats) -> tuple[Floats, Floats, Floats]:
+    known = ~np.isnan(values)
+    centred = np.where(known, values - origin, 0)
+    return centred.sum(axis=0), (centred**2).sum(axis=0), np.where(known, noise, 0).sum(axis=0)
+
+
+def _floors(features: Sequence[Feature]) -> Floats:
+    return np.array([FLOORS[each.scale] for each in features])
+
+
+def _standardise(
+    values: Floats, noise: Floats, centre: Floats, spread: Floats, error: Floats, floors: Floats
+) -> Floats:
+    """Return the deviations of repertoires from the means, in standard deviations of a new repertoire, (B, F)."""
+    return np.asarray((values - centre) / np.sqrt(spread + error + noise + floors**2))
+
+
+def _statistics(z: Floats, features: Sequence[Feature]) -> dict[str, Floats]:
+    """Return the statistics of each aspect, (B,), by their names, such as "V genes:max"."""
+    found: dict[str, Floats] = {}
+    deviation = np.nan_to_num(np.abs(z))  # a feature that is not known says nothing
+    for aspect in ASPECTS:
+        columns = np.flatnonzero([each.aspect == aspect for each in features])
+        if len(columns):
+            found[f"{aspect}:max"] = deviation[:, columns].max(axis=1)
+        if len(columns) >= _MIN_FOR_RMS:
+            found[f"{aspect}:rms"] = np.sqrt((deviation[:, columns] ** 2).mean(axis=1))
+    return found
+
+
+def _limits_of_others(values: Floats) -> Floats:
+    """Return for each value of a statistic the limit that the other values give, (B,)."""
+    ordered, rank = np.sort(values), np.argsort(np.argsort(values, kind="stable"), kind="stable")
+    place = (1 - LEVEL) * (len(values) - 2)
+    below = int(place)
+    above = min(below + 1, len(values) - 2)
+    first, second = (ordered[each + (rank <= each)] for each in (below, above))
+    limits: Floats = np.maximum(first + (place - below) * (second - first), _MIN_LIMIT)
+    return limits
+
+
+def _usual(values: Floats) -> tuple[Floats, Floats]:
+    """Return the limits of the middle 95% of each feature, (F,); 0 for a feature that no repertoire has."""
+    known = np.where(np.isnan(values).all(axis=0), 0.0, values)
+    low, high = np.nanpercentile(known, _USUAL, axis=0)
+    return low, high
+
+
+def upper_limit(distances: Floats, n_donors: int) -> float:
+    """Return the distance that another repertoire exceeds with a probability of 5%.
+
+    From 39 donors on, it is a quantile of the distances: the one that one more of n exchangeable values exceeds with at
+    most this probability. Of fewer, it is the prediction limit of a log-normal distribution.
+    """
+    n = len(distances)
+    if n_donors >= _MIN_FOR_QUANTILE:
+        return float(np.sort(distances)[min(int(np.ceil((n + 1) * (1 - LEVEL))), n) - 1])
+    logs = np.log(np.maximum(distances, _SMALLEST))
+    t = stats.t.ppf(1 - LEVEL, n_donors - 1)
+    return float(np.exp(logs.mean() + t * logs.std(ddof=1) * np.sqrt(1 + 1 / n_donors)))
+
+
+def write_reference(folder: Path, reference: Reference) -> None:
+    """Write `shift.json` into a run directory."""
+    write_text(folder / REFERENCE_FILE, json.dumps(reference.to_dict()) + "\n")
+
+
+def read_reference(folder: Path) -> Reference | None:
+    """Read `shift.json` of a run directory; None where it does not exist, as in runs of earlier versions.
+
+    Raises
+    ------
+    InputError
+        If the file is damaged.
+    """
+    file = folder / REFERENCE_FILE
+    if not file.exists():
+        return None
+    content = validate(read_json(file), dict[str, Any], str(file))
+    found = (content.pop("format", None), content.pop("version", None))
+    if found != (_FORMAT, _VERSION):
+        raise InputError(f"{file}: expected {_FORMAT!r} version {_VERSION}, found {abbreviate(found)}")
+    reference: Reference = validate(content, Reference, str(file))
+    _check(reference, file)
+    return reference
+
+
+def _check(reference: Reference, file: Path) -> None:
+    """Refuse a reference whose parts do not fit together."""
+    if set(reference.vocabulary) - {"v_call", "j_call"} or reference.features != list_features(reference.vocabulary):
+        raise InputError(f"{file}: expected the features of its vocabulary")
+    n = len(reference.features)
+    columns = (reference.centre, reference.spread, reference.error, reference.low, reference.high)
+    if any(len(each) != n for each in columns):
+        raise InputError(f"{file}: expected as many numbers of each kind as features, {n}")
+    if min(min(reference.spread), min(reference.error)) < 0 or max(max(map(abs, each)) for each in columns) > _LARGEST:
+        raise InputError(f"{file}: expected variances of at least 0, and no number beyond {_LARGEST:g}")
+    names = set(_statistics(np.zeros((1, n)), reference.features))
+    if set(reference.limits) != names or not all(_MIN_LIMIT <= each <= _LARGEST for each in reference.limits.values()):
+        raise InputError(
+            f"{file}: limits: expected numbers from {_MIN_LIMIT:g} to {_LARGEST:g} of {', '.join(sorted(names))}"
+        )

@@ -1,0 +1,174 @@
+"""Recognise a training repertoire by its junctions: under another name, subsampled, or read by another program.
+
+A sketch holds the smallest hashes of a repertoire's junctions, which are a random sample of them. Genes and counts are
+not hashed, because they depend on the program that read the sequences.
+
+Letters: T training repertoires, B new repertoires, H hashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from deeprc.checks.overlaps import MIN_SHARED, median_overlap, overlap_blocks
+from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.documents import validate
+from deeprc.errors import InputError
+from deeprc.shift.measurements import MAX_SKETCH, measure_repertoires
+from deeprc.training.checkpoint import load_tensors, save_tensors
+
+__all__ = ["SKETCHES_FILE", "Copy", "Sketches", "read_sketches", "write_sketches"]
+
+SKETCHES_FILE = "sketches.safetensors"
+"""The name of the file in a run directory."""
+
+_FORMAT, _VERSION = "deeprc-sketches", 1
+_MAX_HASHES, _MIN_SKETCH = 1 << 18, 128  # in all sketches of a run, about 2 MB; in one
+_MIN_OVERLAP, _MIN_ODDS_RATIO = 0.1, 10.0  # as `deeprc check` asks of repertoires that share far more than chance
+_MAX_COMPARED = 2000  # repertoires whose pairs give the usual overlap
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A training repertoire that shares far more junctions with a new one than chance explains.
+
+    Attributes
+    ----------
+    repertoire_id
+        The id of the training repertoire.
+    overlap
+        The share of the smaller one's junctions that the other one also has.
+    usual
+        The overlap of the median pair of training repertoires, or with the median training repertoire.
+    """
+
+    repertoire_id: str
+    overlap: float
+    usual: float
+
+
+@dataclass(frozen=True)
+class Sketches:
+    """Hashes of junctions of T training repertoires.
+
+    Attributes
+    ----------
+    repertoire_ids
+        Their ids.
+    hashes
+        The smallest hashes of each, uint64, sorted.
+    is_sampled
+        Whether a repertoire has more hashes than these.
+    usual
+        The overlap of the median pair of repertoires of different donors.
+    """
+
+    repertoire_ids: tuple[str, ...]
+    hashes: tuple[NDArray[np.uint64], ...]
+    is_sampled: tuple[bool, ...]
+    usual: float
+
+    @classmethod
+    def of(cls, dataset: RepertoireDataset) -> Sketches:
+        """Return the sketches of training repertoires."""
+        measured = measure_repertoires(dataset)
+        size = min(MAX_SKETCH, max(_MIN_SKETCH, _MAX_HASHES // max(len(dataset), 1)))
+        hashes = [each[:size] for each in measured.sketches]
+        is_sampled = [cut or len(each) > size for each, cut in zip(measured.sketches, measured.is_sampled, strict=True)]
+        chosen = np.linspace(0, len(dataset) - 1, min(len(dataset), _MAX_COMPARED)).astype(int).tolist()
+        blocks = overlap_blocks([hashes[i] for i in chosen], [is_sampled[i] for i in chosen])
+        ids = tuple(map(str, dataset.repertoire_ids))
+        return cls(ids, tuple(hashes), tuple(is_sampled), median_overlap(blocks, len(chosen)))
+
+    def find_copies(self, dataset: RepertoireDataset) -> list[Copy | None]:
+        """Return for each new repertoire the training repertoire that it shares far more with than chance explains.
+
+        The overlap must be above 10%, of at least 10 junctions, and its odds ten times those of the median pair of
+        training repertoires and of the median training repertoire with the new one.
+        """
+        n = len(self.hashes)
+        measured = measure_repertoires(dataset)
+        sketches = [*self.hashes, *measured.sketches]
+        shares = np.zeros((len(dataset), n))  # (B, T)
+        for block in overlap_blocks(sketches, [*self.is_sampled, *measured.is_sampled]):
+            across = (block.first < n) & (block.second >= n) & (block.shared >= MIN_SHARED)
+            shares[block.second[across] - n, block.first[across]] = block.overlap[across]
+        return [self._copy(row) for row in shares]
+
+    def _copy(self, shares: NDArray[np.float64]) -> Copy | None:
+        """Return the copy of a repertoire by its overlaps with the training repertoires, (T,)."""
+        most = int(np.argmax(shares))
+        overlap, usual = float(shares[most]), max(self.usual, float(np.median(shares)))
+        if overlap <= _MIN_OVERLAP or overlap * (1 - usual) <= _MIN_ODDS_RATIO * usual * (1 - overlap):
+            return None
+        return Copy(self.repertoire_ids[most], overlap, usual)
+
+
+def write_sketches(folder: Path, sketches: Sketches) -> None:
+    """Write `sketches.safetensors` into a run directory."""
+    hashes = np.concatenate([*sketches.hashes, np.zeros(0, np.uint64)])
+    tensors = {
+        "hashes": torch.from_numpy(hashes.view(np.int64)),
+        "offsets": torch.from_numpy(offsets_of(np.array([len(each) for each in sketches.hashes], np.int64))),
+    }
+    state = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "repertoire_ids": list(sketches.repertoire_ids),
+        "is_sampled": list(sketches.is_sampled),
+        "usual": sketches.usual,
+    }
+    save_tensors(folder / SKETCHES_FILE, tensors, state)
+
+
+@dataclass(frozen=True)
+class _State:
+    """What the metadata of the file hold besides format and version."""
+
+    format: str
+    version: int
+    repertoire_ids: list[str]
+    is_sampled: list[bool]
+    usual: float
+
+
+def read_sketches(folder: Path) -> Sketches | None:
+    """Read `sketches.safetensors` of a run directory; None where it does not exist.
+
+    Raises
+    ------
+    InputError
+        If the file is damaged.
+    """
+    file = folder / SKETCHES_FILE
+    if not file.exists():
+        return None
+    tensors, content = load_tensors(file)
+    state: _State = validate(content, _State, f"{file}: state")
+    if (state.format, state.version) != (_FORMAT, _VERSION):
+        raise InputError(f"{file}: expected {_FORMAT!r} version {_VERSION}, found another file")
+    fits = {name: (each.dtype, each.ndim) for name, each in tensors.items()} == dict.fromkeys(
+        ("hashes", "offsets"), (torch.int64, 1)
+    )
+    n = len(state.repertoire_ids)
+    if not fits or not n == len(state.is_sampled) == len(tensors["offsets"]) - 1 or not 0 <= state.usual <= 1:
+        raise InputError(f"{file}: expected hashes and offsets of {n} repertoires")
+    return Sketches(tuple(state.repertoire_ids), _cut(tensors, file), tuple(state.is_sampled), state.usual)
+
+
+def _cut(tensors: dict[str, torch.Tensor], file: Path) -> tuple[NDArray[np.uint64], ...]:
+    """Return the hashes of each repertoire; they must be sorted and different."""
+    hashes, offsets = tensors["hashes"].numpy().view(np.uint64), tensors["offsets"].numpy()
+    if offsets[0] != 0 or offsets[-1] != len(hashes) or (np.diff(offsets) < 0).any():
+        raise InputError(f"{file}: offsets: expected rising positions of hashes")
+    parts: Sequence[NDArray[np.uint64]] = np.split(hashes, offsets[1:-1])
+    if any((each[1:] <= each[:-1]).any() for each in parts):
+        raise InputError(f"{file}: hashes: expected different hashes in rising order")
+    return tuple(parts)

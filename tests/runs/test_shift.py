@@ -1,0 +1,180 @@
+"""Runs say how far repertoires are from those that they were trained with."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from deeprc.cli.predict import predict
+from deeprc.config import load_config
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.sequences import Sequences
+from deeprc.evaluation.splits import SplitOptions
+from deeprc.runs.assess import assess
+from deeprc.runs.ensemble import load_ensemble
+from deeprc.runs.experiment import train_run
+from deeprc.runs.fitted import FittedModel
+from deeprc.runs.run import Run, load_run
+from deeprc.training.estimator import DeepRCClassifier
+from tests.toys.shift_cohorts import Recipe, draw_cohort, write_repertoires
+
+SETTINGS = ["n_updates=4", "evaluate_every=4", "n_kernels=8", "n_sequences=40", "composition=false", "clones=false"]
+TINY = load_config("deeprc", [*SETTINGS, "seeded_start=0"])
+
+
+@pytest.fixture(scope="module")
+def training(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
+    return draw_cohort(tmp_path_factory.mktemp("training") / "cohort.h5", 60, seed=1)
+
+
+def train(cohort: RepertoireDataset, output: Path, **options: object) -> Run:
+    keep = bool(options.pop("keep_sketches", True))
+    split = SplitOptions(folds=5, **options)  # type: ignore[arg-type]
+    return train_run(
+        cohort.container.path, output, targets="status=sick", config=TINY, split=split, device="cpu", keep_sketches=keep
+    )
+
+
+@pytest.fixture(scope="module")
+def run(training: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return train(training, tmp_path_factory.mktemp("runs") / "a")
+
+
+@pytest.fixture
+def old(run: Run, tmp_path: Path) -> Run:
+    """The run as an earlier version would have written it."""
+    shutil.copytree(run.path, tmp_path / "old")
+    for name in ("shift.json", "sketches.safetensors"):
+        (tmp_path / "old" / name).unlink()
+    return load_run(tmp_path / "old", device="cpu")
+
+
+def logged(caplog: pytest.LogCaptureFixture, call: Callable[[], pd.DataFrame]) -> tuple[pd.DataFrame, list[str]]:
+    caplog.clear()
+    with caplog.at_level(logging.INFO, logger="deeprc.runs.predictor"):
+        table = call()
+    return table, [record.message for record in caplog.records if record.name == "deeprc.runs.predictor"]
+
+
+def test_test_repertoires_of_the_same_cohort_are_near(run: Run, training: RepertoireDataset) -> None:
+    table = run.predict(training)
+    assert table.columns.tolist()[-3:] == ["shift", "shift_reason", "resembles"]
+    assert (table["shift"].notna() == (table["split"] == "test")).all()
+    assert (table["shift"].dropna() > 1).sum() <= 2
+    assert table["resembles"].isna().all()
+    assert "shift" not in {each.name for each in assess(run, training).cautions if each.level == "warning"}
+
+
+def test_a_cohort_of_less_depth_is_far(run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    new = draw_cohort(tmp_path / "new.h5", 6, seed=2, recipe=Recipe(depth=10), name="new")
+    table, told = logged(caplog, lambda: run.predict(new))
+    assert (table["shift"] > 1).all()
+    assert table["shift_reason"].str.match(r"depth \d+ times lower \(3\d sequences, trained on 2\d\d to \d\d\d\)").all()
+    assert table["probability"].notna().all()
+    assert len(told) == 1
+    assert told[0].startswith(
+        "6 of 6 repertoires that the model has not seen are farther from the training repertoires than 95% of these "
+        "are from each other (expected: 0.3). Reasons: "
+    )
+    assert run.predict(new, abstain=True)["probability"].isna().all()
+    caution = next(each for each in assess(run, new).cautions if each.name == "shift")
+    assert (caution.level, caution.text) == ("warning", told[0])
+    assert caution.details["names"] == [f"new.{i}" for i in range(6)]
+
+
+def test_only_repertoires_beyond_the_level_are_left_empty(
+    run: Run, training: RepertoireDataset, tmp_path: Path
+) -> None:
+    mixed = {f"new.{i}": training[i].sequences.take(np.arange(len(training[i]))) for i in range(3)}
+    mixed["few"] = training[0].sequences.take(np.arange(8))
+    new = write_repertoires(tmp_path / "new.h5", mixed)
+    given = [run.path, new.container.path, "-o", tmp_path / "out.tsv", "--abstain", "--device", "cpu"]
+    result = CliRunner().invoke(predict, list(map(str, given)))
+    assert result.exit_code == 0, result.output
+    assert "Wrote 4 predictions for 4 repertoires to" in result.output
+    table = pd.read_csv(tmp_path / "out.tsv", sep="\t").set_index("repertoire_id")
+    beyond = table["shift"] > 1
+    assert beyond["few"]
+    assert (table["probability"].isna() == beyond).all()
+    assert (table["called_class"].isna() == beyond).all()
+    assert f", {beyond.sum()} of them left empty" in result.output
+
+
+@pytest.mark.parametrize("keep_sketches", [True, False])
+def test_a_training_repertoire_under_another_name_is_recognised(
+    training: RepertoireDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture, *, keep_sketches: bool
+) -> None:
+    run = train(training, tmp_path / "run", keep_sketches=keep_sketches)
+    assert (run.path / "sketches.safetensors").exists() == keep_sketches
+    learned, tested = (training.select([run.splits[part][0]])[0] for part in ("train", "test"))
+    own = learned.sequences.take(np.arange(len(learned)))
+    shuffled = own.take(np.random.default_rng(0).permutation(len(own)))
+    other = tested.sequences.take(np.arange(len(tested)))
+    new = write_repertoires(tmp_path / "new.h5", {"same": own, "shuffled": shuffled, "other": other})
+    table, told = logged(caplog, lambda: run.predict(new))
+    known = f"{learned.repertoire_id} (100%)"
+    assert table["resembles"].fillna("").tolist() == [known, known if keep_sketches else "", ""]
+    (text,) = [text for text in told if "share" in text]
+    n = 2 if keep_sketches else 1
+    assert f"{n} of 3 repertoires that count as not seen share{'s' * (n == 1)} far more with a training" in text
+    assert f"same is like {learned.repertoire_id} (100% of the junctions" in text
+
+
+def test_an_old_run_predicts_and_says_that_shift_is_unknown(
+    old: Run, run: Run, training: RepertoireDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    new = draw_cohort(tmp_path / "new.h5", 4, seed=2, name="new")
+    table, told = logged(caplog, lambda: old.predict(new, abstain=True))
+    assert told == [
+        "How far new repertoires are from those of training is not known: the model has no summary of them (an earlier "
+        "version trained it, or it had fewer than 8 donors)."
+    ]
+    assert table["shift"].isna().all()
+    assert table["probability"].tolist() == run.predict(new)["probability"].tolist()
+    assert logged(caplog, lambda: old.predict(training[[0]]))[0]["split"].tolist() == [run.split_of(training[[0]])[0]]
+
+
+def test_runs_together_are_as_far_as_the_one_that_knows_a_repertoire_least(
+    run: Run, training: RepertoireDataset, tmp_path: Path
+) -> None:
+    deep = draw_cohort(tmp_path / "deep.h5", 60, seed=5, recipe=Recipe(depth=4000))
+    other = train(deep, tmp_path / "deep")
+    new = draw_cohort(tmp_path / "new.h5", 5, seed=6, name="new")
+    alone = [each.predict(new)["shift"].to_numpy() for each in (run, other)]
+    together = load_ensemble([run.path, other.path], device="cpu").predict(new)
+    assert together["shift"].tolist() == np.maximum(*alone).tolist()
+    assert together["shift_reason"].str.startswith("depth ").all()
+
+
+def test_runs_of_one_test_fold_have_one_summary(run: Run, training: RepertoireDataset, tmp_path: Path) -> None:
+    second = train(training, tmp_path / "second", validation_fold=2)
+    assert (second.path / "shift.json").read_bytes() == (run.path / "shift.json").read_bytes()
+    assert "status" not in json.loads((run.path / "shift.json").read_text())
+
+
+def test_a_fitted_model_with_its_cohort_knows_shift(training: RepertoireDataset, tmp_path: Path) -> None:
+    labels = training.metadata["status"].to_numpy()
+    estimator = DeepRCClassifier(overrides=[*SETTINGS, "seeded_start=0"], device="cpu").fit(training[:40], labels[:40])
+    new = draw_cohort(tmp_path / "new.h5", 4, seed=2, recipe=Recipe(depth=10), name="new")
+    cautions = {each.name: each for each in assess(FittedModel.of(estimator, "status", training), new).cautions}
+    assert cautions["shift"].details["beyond"] == 4
+    names = {each.name for each in assess(FittedModel.of(estimator, "status"), new).cautions}
+    assert "shift" not in names
+    assert "shift-unknown" in names
+
+
+def test_sequences_without_genes_are_far_from_those_with_genes(
+    run: Run, training: RepertoireDataset, tmp_path: Path
+) -> None:
+    whole = training[0].sequences
+    bare = Sequences(np.array(whole.residues), np.array(training[0].offsets), np.array(whole.counts))
+    table = run.predict(write_repertoires(tmp_path / "bare.h5", {"bare": bare}))
+    assert table["shift_reason"][0].startswith("no V gene in 100%, trained on 0%; no J gene in 100%, trained on 0%")
