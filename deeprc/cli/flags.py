@@ -28,6 +28,7 @@ COMMANDS = {
     "info": "Show what a container holds.",
     "clones": "List the clones that go with a class.",
     "annotate": "Say which sequences have a known antigen.",
+    "cv": "Say how well a target can be predicted, by cross-validation.",
     "train": "Train a classifier.",
     "config": "List the settings of network and training.",
     "predict": "Predict with a trained classifier.",

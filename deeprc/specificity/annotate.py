@@ -228,7 +228,7 @@ def _strata(
     of_clones = [""] * len(background.publicity) if calls is None else list(calls.names())
     own = different["v_call"].tolist() if calls is not None else [""] * len(different)
     codes = pd.factorize(np.array([*own, *of_clones], object))[0].astype(np.int64)
-    lengths = different["text"].str.len().to_numpy(np.int64)
+    lengths = np.asarray(different["text"].str.len(), np.int64)
     return (
         Strata(codes[: len(own)], lengths, publicity_of(n_carriers)),
         Strata(codes[len(own) :], background.sequences.lengths - 2, background.publicity),

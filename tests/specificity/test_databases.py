@@ -28,7 +28,8 @@ MCPAS = (
 )
 IEDB = (
     "Receptor,Epitope,Epitope,Epitope,Chain 1,Chain 2,Chain 2,Chain 2,Chain 2\n"
-    "Type,Name,Source Molecule,Source Organism,CDR3 Curated,CDR3 Curated,CDR3 Calculated,Calculated V Gene,Organism IRI\n"
+    "Type,Name,Source Molecule,Source Organism,CDR3 Curated,CDR3 Curated,CDR3 Calculated,Calculated V Gene,"
+    "Organism IRI\n"
     "alphabeta,GILGFVFTL,Matrix protein 1,Influenza A virus,,,ASSIRSSYEQY,TRBV19*01,"
     "http://purl.obolibrary.org/obo/NCBITaxon_9606\n"
     "alphabeta,SIINFEKL,Ovalbumin,Gallus gallus,,ASSDRG,,TRBV1*01,http://purl.obolibrary.org/obo/NCBITaxon_10090\n"
