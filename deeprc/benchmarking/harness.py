@@ -27,6 +27,8 @@ from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.result import MEMBER_COLUMNS, BenchmarkResult
 from deeprc.benchmarking.search import with_setting, without_path
 from deeprc.benchmarking.store import ResultStore, holds_benchmark, read_header
+from deeprc.checks.cautions import duplicate_cautions, shortcut_cautions
+from deeprc.checks.of_run import check_for_training
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.documents import to_plain
 from deeprc.errors import InputError
@@ -103,7 +105,12 @@ def benchmark(
     plan = NestedPlan(dataset, fold_of, labels, task, options.seed, cohort_digest(dataset), seeded, donors)
     asked = {"target": target, "group_by": options.group_by, "preset": preset, "asked": names}
     store = ResultStore(folder, {**asked, **_header(plan, task)}, resume=resume)
-    cautions = [*_subject_cautions(plan, options.group_by), *_column_cautions(plan), *left_out_cautions(skipped)]
+    cautions = [
+        *_subject_cautions(plan, options.group_by),
+        *_check_cautions(plan, options.group_by),
+        *_column_cautions(plan),
+        *left_out_cautions(skipped),
+    ]
     for caution in cautions:
         logger.warning("%s", caution.text)
     if folder is not None:
@@ -160,6 +167,17 @@ def _subject_cautions(plan: NestedPlan, group_by: str | None) -> list[Caution]:
         return found
     classes = {name: tested & (plan.labels == c) for c, name in enumerate(plan.task.class_names)} or {"": tested}
     return [*found, *people_cautions(people(metadata, column), column, classes, kind=plan.task.kind, where="")]
+
+
+def _check_cautions(plan: NestedPlan, group_by: str | None) -> list[Caution]:
+    """Return what a check of the cohort warns of: shortcuts to the label, and copies in several folds."""
+    findings = check_for_training(plan.dataset, [plan.task], group_by).findings
+    fold_of = {
+        str(name): fold
+        for name, fold in zip(plan.dataset.repertoire_ids, plan.fold_of.tolist(), strict=True)
+        if fold >= 0
+    }
+    return [*duplicate_cautions(findings, fold_of, apart="folds"), *shortcut_cautions(findings)]
 
 
 def _column_cautions(plan: NestedPlan) -> list[Caution]:

@@ -9,10 +9,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from deeprc.checks.cautions import duplicate_cautions
+from deeprc.checks.of_run import read_checks
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.sheet_control import columns_for_control, columns_left_out
+from deeprc.evaluation.splits import NEW
 from deeprc.nn.contributions import OutputParts
 from deeprc.runs.controls import Controls, compare_controls
 from deeprc.runs.performance import Performance, measure_performance
@@ -78,6 +81,14 @@ def assess(predictor: Predictor, dataset: RepertoireDataset) -> Assessment:
     return found
 
 
+def _duplicates(predictor: Predictor, performance: Performance) -> list[Caution]:
+    """Return a warning if repertoires that shared far more than chance in a check of the training are apart."""
+    kept = [read_checks(run.path) for run in predictor.runs]
+    findings = [finding for checks in kept if checks is not None for finding in checks.findings]
+    side_of = {str(name): str(side) for name, side in zip(performance.ids, performance.splits, strict=True)}
+    return list(duplicate_cautions(findings, {i: s for i, s in side_of.items() if s != NEW}, apart="sides"))
+
+
 def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, found: OutputParts) -> Assessment:
     """Judge a run by its outputs for a cohort, (B, T)."""
     performance = measure_performance(predictor, dataset, found.outputs)
@@ -88,6 +99,6 @@ def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, found: Outp
     cautions = run_cautions(performance, controls, metadata=dataset.metadata)
     if any(each.measures for each in controls):
         cautions += columns_left_out(columns)
-    cautions += shift.cautions()
+    cautions += [*_duplicates(predictor, performance), *shift.cautions()]
     judged = performance.rows(performance.held_out)
     return Assessment(performance, controls, cautions, share_variation(found, judged, predictor.model.tasks))
