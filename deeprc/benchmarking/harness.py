@@ -38,6 +38,7 @@ from deeprc.evaluation.comparison import MethodInfo
 from deeprc.evaluation.scoring import scoring_for
 from deeprc.evaluation.sheet_control import columns_for_control, columns_left_out
 from deeprc.evaluation.splits import donor_codes, donors_by_id, people, subject_column
+from deeprc.evaluation.strata import strata_columns
 from deeprc.files import write_text
 from deeprc.jobs import HERE, check_scheduler
 from deeprc.tasks import Task, describe_classes
@@ -267,7 +268,15 @@ class _Run:
             scoring=self.scoring,
             known=cautions,
             donors=donors,
+            shortcuts=self._shortcuts(cautions),
         )
+
+    def _shortcuts(self, cautions: Sequence[Caution]) -> dict[str, dict[str, object]]:
+        """Return the columns that are warned of, with the value of each repertoire by its id."""
+        metadata, ids = self.plan.dataset.metadata, [str(name) for name in self.plan.dataset.repertoire_ids]
+        names = [str(each.details["column"]) for each in cautions if each.name == "label-from-column"]
+        categories = strata_columns(metadata, self.plan.task)
+        return {name: dict(zip(ids, metadata[name], strict=True)) for name in names if name in categories}
 
     def _run(self, jobs: Sequence[Job]) -> None:
         waiting: dict[str, Job] = {}
