@@ -41,7 +41,7 @@ from deeprc.evaluation.auc_intervals import auc_interval
 from deeprc.files import write_text
 
 _KNOWN = "known-motif"
-_WITHOUT_KMERS = ("deeprc", "ensemble", "public-clones", "v-genes", "diversity", _KNOWN)
+_WITHOUT_KMERS = ("deeprc", "ensemble", "public-clones", "v-genes", "diversity", _KNOWN, "known-recipe")
 _ON_REQUEST = ("ensemble", "gapped", "public-clones", "v-genes", "stack")
 _logger = logging.getLogger(__name__)
 

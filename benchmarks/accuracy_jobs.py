@@ -50,6 +50,7 @@ METHODS: Mapping[str, str | None] = {
     "deeprc": None,
     "ensemble": None,
     "known-motif": "known-motif-binary",
+    "known-recipe": "known-recipe",
     "logistic": "logistic",
     "gapped": "gapped-logistic",
     "boosted": "boosted",

@@ -72,8 +72,9 @@ def _find_earlier(sequences: SequenceArrays, keys: NDArray[np.uint64], row_bits:
 def _count_repeats(sequences: SequenceArrays, keys: NDArray[np.uint64], row_bits: Any) -> int:
     """Return how many sequences of sorted keys equal an earlier one."""
     n = 0
-    for at in range(1, len(keys)):
-        if _find_earlier(sequences, keys, row_bits, at) >= 0:
+    for at in range(uint64(1), uint64(len(keys))):
+        has_hash_of_previous = (keys[at] ^ keys[at - uint64(1)]) >> row_bits == uint64(0)  # spares the call for most
+        if has_hash_of_previous and _find_earlier(sequences, keys, row_bits, np.int64(at)) >= 0:
             n += 1
     return n
 

@@ -97,15 +97,26 @@ class CloneSignal:
                 return drawn.take(np.array(list(found.values())[: self.n_clones]))
         raise InputError(f"signal {self.name!r}: the background has only {len(found)} different junctions")
 
+    def mean_burden(self, carries: bool, *, is_test: bool = False) -> float:
+        """Return the mean number of clones of the repertoires that carry the signal, or of the others."""
+        burden = self.burden if carries else self.other_burden
+        return burden * self.test_burden / self.burden if is_test and self.test_burden is not None else burden
+
+    def burden_factor(self, z: float) -> float:
+        """Return the factor of a repertoire's burden that a standard normal number stands for; its mean is 1."""
+        return float(np.exp(self.burden_sd * (z - self.burden_sd / 2)))
+
+    def incidences(self, key: int, burden: float) -> NDArray[np.float64]:
+        """Return the probability that a repertoire with this burden carries each clone, (P,)."""
+        weights = np.exp(self.incidence_sd * standard_normals(key_of(key, _INCIDENCE), np.arange(self.n_clones)))
+        return _incidences(weights, burden)
+
     def carried(self, key: int, repertoire: int, carries: bool, *, is_test: bool = False) -> NDArray[np.int64]:
         """Return the indices of the clones in one repertoire, of the test part or not, (K,)."""
-        weights = np.exp(self.incidence_sd * standard_normals(key_of(key, _INCIDENCE), np.arange(self.n_clones)))
         z = float(standard_normals(key_of(key, _BURDEN), np.array([repertoire]))[0])
-        burden = (self.burden if carries else self.other_burden) * np.exp(self.burden_sd * (z - self.burden_sd / 2))
-        if is_test and self.test_burden is not None:
-            burden *= self.test_burden / self.burden
+        burden = self.mean_burden(carries, is_test=is_test) * self.burden_factor(z)
         u = uniforms(key_of(key, _CARRIED, repertoire), np.arange(self.n_clones))
-        return np.flatnonzero(u < _incidences(weights, burden))
+        return np.flatnonzero(u < self.incidences(key, burden))
 
 
 def _incidences(weights: NDArray[np.float64], burden: float) -> NDArray[np.float64]:

@@ -289,7 +289,7 @@ class Cohort:
     def patterns(self) -> list[str]:
         """The motifs of all signals and the junctions of all clones, as `Implants.motif` numbers them."""
         motifs = [motif.pattern for signal in self.motif_signals for motif in signal.motifs]
-        return motifs if self._pools is None else motifs + self._pools.junctions
+        return motifs if self.clone_pools is None else motifs + self.clone_pools.junctions
 
     @property
     def motif_signals(self) -> tuple[MotifSignal, ...]:
@@ -311,10 +311,17 @@ class Cohort:
         return Implanter(self.motif_signals)
 
     @cached_property
-    def _pools(self) -> ClonePools | None:
+    def clone_pools(self) -> ClonePools | None:
+        """The clones of all signals; None if no signal is of clones."""
         sources = [signal for signal in self.signals if isinstance(signal, CloneSignal | CarrierTable)]
         keys = [self._key(Stream.CLONES, i) for i in self._clone_signals]
         return ClonePools(sources, self.background, keys) if sources else None
+
+    def common_tilt(self, i: int) -> Tilt:
+        """Return the preference that the repertoires which carry signal i, a diffuse one, have in common."""
+        signal = self.signals[i]
+        assert isinstance(signal, DiffuseSignal)
+        return Tilt(self._key(Stream.DIFFUSE, i), signal.strength, signal.k, signal.gene_share)
 
     def _tilted(self, index: int, rows: NDArray[np.int64], carries: Sequence[bool]) -> Sequences:
         """Return what a repertoire has before anything is implanted."""
@@ -323,7 +330,7 @@ class Cohort:
         for i, signal in enumerate(self.signals):
             if isinstance(signal, DiffuseSignal):
                 if carries[i] and signal.strength:
-                    tilts.append(Tilt(self._key(Stream.DIFFUSE, i), signal.strength, signal.k, signal.gene_share))
+                    tilts.append(self.common_tilt(i))
                 if signal.repertoire_strength:
                     key = self._key(Stream.DIFFUSE, i, index)
                     tilts.append(Tilt(key, signal.repertoire_strength, signal.k, signal.gene_share))
@@ -337,11 +344,11 @@ class Cohort:
         self, index: int, rows: NDArray[np.int64], carries: Sequence[bool], drawn: Sequences, implants: Implants
     ) -> tuple[Sequences, Implants]:
         """Put the clones of a repertoire in the place of sequences of its, and note them in the truth."""
-        if self._pools is None:
+        if self.clone_pools is None:
             return drawn, implants
         pools_carried = [carries[i] for i in self._clone_signals]
         is_test = self.is_of_test_part(index)
-        carried = self._pools.carried(index, self.size(index), pools_carried, is_test=is_test)
+        carried = self.clone_pools.carried(index, self.size(index), pools_carried, is_test=is_test)
         at = np.flatnonzero(np.isin(rows, carried.rows))
         order = np.argsort(carried.rows)
         which = order[np.searchsorted(carried.rows, rows[at], sorter=order)]

@@ -360,12 +360,12 @@ class _Run:
         return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
 
     def _choices(self, finals: Mapping[tuple[str, int], Job | None]) -> pd.DataFrame:
-        name = f"validation_{self.scoring.measure}"
+        names = [f"{what}_{self.scoring.measure}" for what in ("validation", "refit")]
         rows = [
-            (job.method, job.fold, outcome[name], json.dumps(outcome["setting"]))
+            (job.method, job.fold, *(outcome[name] for name in names), json.dumps(outcome["setting"]))
             for job, outcome in self._outcomes(finals)
         ]
-        return pd.DataFrame(rows, columns=["method", "fold", name, "settings"])
+        return pd.DataFrame(rows, columns=["method", "fold", *names, "settings"]).astype({names[1]: np.float64})
 
     def _members(self, finals: Mapping[tuple[str, int], Job | None]) -> pd.DataFrame:
         parts = [

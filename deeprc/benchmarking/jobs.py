@@ -15,7 +15,7 @@ import time
 import traceback
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -168,12 +168,27 @@ def _final(job: Job) -> Outcome:
         validation = predict(estimator, job.task, X_validation)
     known = None if validation.probability is None else (validation.probability, y_validation)
     measured = measure_scores(job.task, y_validation, validation.scores[None])[0]
+    name = scoring_for(job.task.kind).measure
     return {
         "setting": job.settings[0],
-        f"validation_{scoring_for(job.task.kind).measure}": measured,
+        f"validation_{name}": measured,
+        f"refit_{name}": _measure_refit(job, dataset),
         "test": {**test, **found.columns(job.task, known)},
         "members": found.members,
     }
+
+
+def _measure_refit(job: Job, dataset: RepertoireDataset) -> float | None:
+    """Return the measure on the test fold after a fit to the train and validation sides together, setting unchanged.
+
+    None if the fit gets the validation side already.
+    """
+    if getattr(job.estimator, "uses_validation", False):
+        return None
+    learned = np.sort(np.concatenate([job.split.train, job.split.validation]))
+    estimator = _fitted(replace(job, split=replace(job.split, train=learned)), dataset, calibrate=False)
+    scores = ranking_scores(estimator, job.task, dataset[job.split.test])
+    return measure_scores(job.task, job.labels[job.split.test], scores[None])[0]
 
 
 def _fitted(job: Job, dataset: RepertoireDataset, *, calibrate: bool) -> BaseEstimator | OneVsRest:

@@ -150,7 +150,7 @@ class NestedPlan:
         what = f"{kind_of.__module__}:{kind_of.__qualname__}", _source(kind_of), method.estimator.get_params(), settings
         groups = None if self.groups is None else self.groups.tolist()
         folds = self.fold_of.tolist(), self.labels.tolist(), fold, self.task.kind, groups
-        outcome = "cross-fitted" if kind == "final" else kind  # probabilities of older versions are not
+        outcome = "refitted" if kind == "final" else kind  # older versions did not refit
         key = job_key(method.name, outcome, *what, folds, self.content, package_version("deeprc"))
         container: object = self.dataset.container
         whole = isinstance(container, Container) and np.array_equal(

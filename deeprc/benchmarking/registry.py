@@ -98,6 +98,9 @@ METHODS: Mapping[str, MethodEntry] = {
         kind="control",
         for_numbers="deeprc.baselines.sheet:SheetColumnsRidge",
     ),
+    "known-recipe": MethodEntry(
+        "Known recipe (likelihood ratio)", "deeprc.baselines.known_recipe:KnownRecipe", kind="truth"
+    ),
     "known-motif-binary": MethodEntry(
         "Known motif (binary)", "deeprc.baselines.known_motif:KnownMotif", {"overlap": "binary"}, "truth"
     ),

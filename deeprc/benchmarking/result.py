@@ -44,7 +44,9 @@ class BenchmarkResult:
     predictions
         A table of method, fold, repertoire_id, label and the predictions; see `deeprc.evaluation.scoring`.
     choices
-        The setting that was chosen in each fold: method, fold, validation_auc (or validation_r2), settings (JSON).
+        The setting that was chosen in each fold: method, fold, validation_auc (or validation_r2), refit_auc (or
+        refit_r2): that on the test fold after a fit to the training and validation folds together, NaN if the method
+        learns from both anyway; and settings (JSON).
     costs
         The costs of every job: method, fold, task ("search" or "final"), seconds, cpu_seconds, peak_memory_mb.
     members

@@ -135,8 +135,8 @@ _COSTS = ("seconds", "cpu_seconds", "peak_memory_mb")
 def _checked_outcome(job: Job, body: dict[str, Any], where: str) -> Outcome:
     """Return the outcome in a job's file; raise InputError if it is not the outcome of this job."""
     scoring = scoring_for(job.task.kind, job.task.classes)
-    validation = f"validation_{scoring.measure}"
-    names = {*_COSTS, *(("validation",) if job.kind == "search" else ("setting", validation, "test", "members"))}
+    validation, refit = f"validation_{scoring.measure}", f"refit_{scoring.measure}"
+    names = {*_COSTS, *(("validation",) if job.kind == "search" else ("setting", validation, refit, "test", "members"))}
     if set(body) != names:
         raise InputError(f"{where}: expected {', '.join(sorted(names))}, found {abbreviate(sorted(body))}")
     costs = {name: validate(body[name], AnyFloat, f"{where}: {name}") for name in _COSTS}
@@ -154,6 +154,7 @@ def _checked_outcome(job: Job, body: dict[str, Any], where: str) -> Outcome:
     return {
         "setting": settings[0],
         validation: value,
+        refit: None if body[refit] is None else _checked_measure(body[refit], scoring, where),
         "test": _checked_test(job, body["test"], scoring, where),
         "members": _checked_members(body["members"], len(job.split.test), f"{where}: members"),
         **costs,

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = [
     "PROBABILITY_COLUMNS",
     "PROBABILITY_LEGEND",
+    "REFIT_HEADING",
+    "REFIT_LEGEND",
     "VALIDATED",
     "Cell",
     "ChosenSettings",
@@ -33,6 +35,7 @@ __all__ = [
     "number_text",
     "one_line",
     "probability_rows",
+    "refit_estimates",
     "results_tsv",
     "table_columns",
     "table_legend",
@@ -62,6 +65,15 @@ PROBABILITY_LEGEND = (
 )
 """What the numbers of the table of probabilities are."""
 
+REFIT_HEADING = "Refitted"
+"""The heading of the column of measures after a second fit."""
+
+REFIT_LEGEND = (
+    "Refitted: mean {measure} over the folds after a fit to the training and validation folds together, with the same "
+    "setting. A method without this number uses the validation fold already, to stop early."
+)
+"""What this column is."""
+
 Cell = str | MetricEstimate
 """A cell of a table; "-" where there is no value."""
 
@@ -69,15 +81,15 @@ Cell = str | MetricEstimate
 def results_tsv(result: BenchmarkResult) -> str:
     """Return all numbers as tab-separated text: method, fold, metric, value; an undefined value is empty.
 
-    Metrics are those of `fold_metrics`, the measure on the validation fold (`validation_auc` or `validation_r2`), and
-    the costs: `search_seconds` and `final_seconds`; `seconds` and `cpu_seconds`, sums over search and final fit; and
-    `peak_memory_mb`, the larger of the two.
+    Metrics are those of `fold_metrics`; the measure on the validation fold (`validation_auc` or `validation_r2`); that
+    after a refit (`refit_auc` or `refit_r2`); and the costs: `search_seconds` and `final_seconds`; `seconds` and
+    `cpu_seconds`, sums over search and final fit; and `peak_memory_mb`, the larger of the two.
     """
     choices, costs = result.choices, result.costs
     parts = [result.metrics]
     if len(choices):
-        name = next(name for name in choices.columns if str(name).startswith("validation_"))
-        parts.append(choices[["method", "fold"]].assign(metric=name, value=choices[name]))
+        measured = choices.columns[choices.columns.str.startswith(("validation_", "refit_"))]
+        parts += [choices[["method", "fold"]].assign(metric=name, value=choices[name]) for name in measured]
     if len(costs):
         place = ["method", "fold"]
         by_task = costs.groupby([*place, "task"], as_index=False)["seconds"].sum()
@@ -93,7 +105,7 @@ def results_tsv(result: BenchmarkResult) -> str:
 def table_columns(scoring: Scoring) -> list[str]:
     """Return the headings of the table's columns."""
     main, *others = scoring.headings.values()
-    return ["Method", main, "95% interval", "p", "p (Holm)", *others, "Time", "Memory"]
+    return ["Method", main, "95% interval", "p", "p (Holm)", REFIT_HEADING, *others, "Time", "Memory"]
 
 
 def table_rows(result: BenchmarkResult) -> dict[str, list[list[Cell]]]:
@@ -101,6 +113,7 @@ def table_rows(result: BenchmarkResult) -> dict[str, list[list[Cell]]]:
     by_name, scoring = _by_name(result.comparison), result.scoring
     eligible = [each.name for each in result.methods if each.kind == "method" and by_name[each.name]["complete"]]
     estimates = metric_estimates(result.metrics, result.comparison, eligible, scoring)
+    refits = refit_estimates(result.choices, scoring)
     rows: dict[str, list[list[Cell]]] = {"method": [], "control": [], "truth": []}
     for each in result.methods:
         row = by_name[each.name]
@@ -110,7 +123,8 @@ def table_rows(result: BenchmarkResult) -> dict[str, list[list[Cell]]]:
         interval = f"[{number_text(row['ci_low'])}, {number_text(row['ci_high'])}]"
         tests = [p_text(row["p_value"]), p_text(row["p_holm"])]
         main, *others = (estimates[metric].get(each.name, "-") for metric in scoring.headings)
-        rows[each.kind].append([name, main, interval, *tests, *others, *_cost(result.costs, each.name)])
+        measures = [refits.get(each.name, "-"), *others]
+        rows[each.kind].append([name, main, interval, *tests, *measures, *_cost(result.costs, each.name)])
     return rows
 
 
@@ -154,6 +168,16 @@ def metric_estimates(
     return found
 
 
+def refit_estimates(choices: pd.DataFrame, scoring: Scoring) -> dict[str, MetricEstimate]:
+    """Return the mean over folds of each method's measure after a fit to training and validation folds together.
+
+    Methods that always learn from both are left out.
+    """
+    by_method = choices.dropna(subset=f"refit_{scoring.measure}").groupby("method")[f"refit_{scoring.measure}"]
+    means, sds = by_method.mean(), by_method.std(ddof=1)
+    return {str(name): MetricEstimate(float(means[name]), float(sds[name]), is_best=False) for name in means.index}
+
+
 def table_legend(comparison: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY) -> list[str]:
     """Return sentences that say what the numbers of the table are."""
     if not comparison["n_folds"].any():
@@ -182,6 +206,7 @@ def table_legend(comparison: pd.DataFrame, methods: Sequence[MethodInfo], scorin
             "Controls read no receptor sequence; known motifs come from the ground truth of a simulation: "
             "neither can be the best."
         )
+    sentences.append(REFIT_LEGEND.format(measure=scoring.heading))
     sentences.append("p takes the trained models as given. Interval and p take donors as independent.")
     sentences.append(
         "Time: of all fits of all folds, one after another; features that methods share count where they were first "

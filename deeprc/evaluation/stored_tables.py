@@ -155,9 +155,8 @@ def read_comparison(path: Path, scoring: Scoring) -> pd.DataFrame:
 
 def read_choices(path: Path, scoring: Scoring) -> pd.DataFrame:
     """Read a benchmark's `settings.tsv`: which settings were chosen in each fold; raises as `read_table`."""
-    validated = Column("number", may_be_empty=True)
-    columns = {"method": Column(), "fold": _COUNT, f"validation_{scoring.measure}": validated, "settings": Column()}
-    return read_table(path, columns)
+    measured = {f"{what}_{scoring.measure}": Column("number", may_be_empty=True) for what in ("validation", "refit")}
+    return read_table(path, {"method": Column(), "fold": _COUNT, **measured, "settings": Column()})
 
 
 def read_results(path: Path) -> pd.DataFrame:

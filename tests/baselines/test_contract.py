@@ -71,6 +71,7 @@ CASES = {
     "public-clones": Case("deeprc.baselines.public_clones:PublicClones"),
     "logistic-mil-4mer": Case("deeprc.baselines.logistic_mil:LogisticMIL", {"abundance": "4mer", **_MIL}, (4, 1, 9)),
     "logistic-mil-tcrb": Case("deeprc.baselines.logistic_mil:LogisticMIL", {"abundance": "tcrb", **_MIL}, (4, 1, 9)),
+    "known-recipe": Case("deeprc.baselines.known_recipe:KnownRecipe"),
     "known-motif-binary": Case("deeprc.baselines.known_motif:KnownMotif", {"overlap": "binary"}),
     "known-motif-continuous": Case("deeprc.baselines.known_motif:KnownMotif", {"overlap": "continuous"}),
     "repertoire-size": Case(f"{_CONTROLS}:RepertoireSize", {}, _LINEAR),

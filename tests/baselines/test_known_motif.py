@@ -173,7 +173,7 @@ def test_a_cohort_without_a_motif_is_refused(cohort: RepertoireDataset, tmp_path
     with pytest.raises(InputError) as raised:
         KnownMotif.check_cohort(cohort)
     path = cohort.container.path
-    assert str(raised.value) == f"{path}: has no recipe of its motifs; only cohorts of `deeprc simulate` have one"
+    assert str(raised.value) == f"{path}: has no recipe; only cohorts of `deeprc simulate` have one"
     with pytest.raises(InputError, match="only cohorts of `deeprc simulate`"):
         KnownMotif().fit(cohort, cohort.metadata["status"])
     nothing = simulated(tmp_path / "nothing.h5", ())

@@ -118,6 +118,14 @@ def test_the_final_job_predicts_the_test_side(toys: ModuleType, make: Callable[.
     assert json.loads(json.dumps(outcome)) == outcome
 
 
+def test_the_refit_learns_from_the_training_and_validation_sides(toys: ModuleType, make: Callable[..., Job]) -> None:
+    outcome = run_job(make(toys.Noise(), {"salt": 5}, kind="final"))
+    ids, both = np.array([f"rep.{i}" for i in range(N)]), np.sort(np.concatenate([SPLIT.train, SPLIT.validation]))
+    scores = toys.score(ids, 5, ids[both], POSITIVE[both])
+    assert outcome["refit_auc"] == pytest.approx(naive_auc(POSITIVE[SPLIT.test], scores[SPLIT.test]), abs=1e-12)
+    assert run_job(make(toys.Stopping(), {}, kind="final"))["refit_auc"] is None  # it stops by the validation side
+
+
 def test_without_a_decision_function_the_probability_is_the_score(toys: ModuleType, make: Callable[..., Job]) -> None:
     outcome = run_job(make(toys.Memory(), {}, kind="final"))
     assert outcome["test"]["score"] == outcome["test"]["probability"] == [0.5] * 4

@@ -37,6 +37,7 @@ EXPECTED = [
     "diversity",
     "v-gene-usage",
     "sheet-columns",
+    "known-recipe",
     "known-motif-binary",
     "known-motif-continuous",
 ]
@@ -76,7 +77,7 @@ def test_the_methods_and_presets_that_come_with_deeprc() -> None:
         "v-gene-usage",
         "sheet-columns",
     ]
-    assert [name for name, method in METHODS.items() if method.kind == "truth"] == EXPECTED[-2:]
+    assert [name for name, method in METHODS.items() if method.kind == "truth"] == EXPECTED[-3:]
 
 
 @pytest.mark.parametrize("preset", ["paper", "quick"])

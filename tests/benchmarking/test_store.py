@@ -36,6 +36,7 @@ MEMBER: dict[str, Any] = {
 TESTED: dict[str, Any] = {
     "setting": {"C": 1},
     "validation_auc": 0.5,
+    "refit_auc": 0.75,
     "test": PREDICTED,
     "members": [MEMBER],
     **COSTS,

@@ -51,10 +51,16 @@ def predictions(folds: int = 5, n: int = 24, seed: int = 0) -> pd.DataFrame:
 PREDICTIONS = predictions()
 COMPARISON, METRICS = compare(PREDICTIONS, METHODS), fold_metrics(PREDICTIONS)
 CHOICES = pd.DataFrame(
-    [("a", f, 0.8 + 0.01 * f, json.dumps({"kernel": "minmax", "C": 10.0**f, "l1": None})) for f in range(5)]
-    + [("c", 1, np.nan, json.dumps({"k": [3, 4]})), ("c", 0, np.nan, json.dumps({"k": [3, 4], "on": True}))]
-    + [("v", f, np.nan, "{}") for f in range(5)],
-    columns=["method", "fold", "validation_auc", "settings"],
+    [
+        ("a", f, 0.8 + 0.01 * f, 0.7 + 0.01 * f, json.dumps({"kernel": "minmax", "C": 10.0**f, "l1": None}))
+        for f in range(5)
+    ]
+    + [
+        ("c", 1, np.nan, np.nan, json.dumps({"k": [3, 4]})),
+        ("c", 0, np.nan, 0.5, json.dumps({"k": [3, 4], "on": True})),
+    ]
+    + [("v", f, np.nan, np.nan, "{}") for f in range(5)],
+    columns=["method", "fold", "validation_auc", "refit_auc", "settings"],
 )
 COSTS = pd.DataFrame(
     [("a", f, "search", 100.0, 150.0, 500.0) for f in range(5)]
@@ -111,8 +117,9 @@ def test_results_hold_every_number() -> None:
     own = found["a", 3]
     assert own[["search_seconds", "final_seconds", "seconds"]].tolist() == [100.0, 10.5, 110.5]
     assert own[["cpu_seconds", "peak_memory_mb", "validation_auc"]].tolist() == [161.0, 1503.0, 0.83]
+    assert own["refit_auc"] == pytest.approx(0.73)
     assert np.isnan(found["v", 0, "validation_auc"])
-    assert len(found) == len(METRICS) + len(CHOICES) + 5 * 5 + 4
+    assert len(found) == len(METRICS) + 2 * len(CHOICES) + 5 * 5 + 4
 
 
 def test_results_without_choices_and_costs() -> None:
@@ -170,7 +177,14 @@ def test_markdown_is_aligned() -> None:
     lines = [line for line in markdown(costs=COSTS).partition("## ")[0].splitlines() if line.startswith("|")]
     assert len({len(line) for line in lines}) == 1
     assert lines[1].startswith("|---")
-    assert lines[1].count(":|") == 9
+    assert lines[1].count(":|") == 10
+
+
+def test_markdown_has_the_mean_after_a_refit() -> None:
+    header, *rows = table_rows(markdown(choices=CHOICES))
+    cells = {row[0]: row[header.index("Refitted")] for row in rows}
+    assert cells["Method A"] == "0.720 ± 0.016"
+    assert cells["V gene usage"] == "-"  # it learns from the validation fold anyway
 
 
 def test_markdown_says_what_the_numbers_are() -> None:
@@ -243,7 +257,8 @@ def test_numbers_have_no_probabilities() -> None:
             "prediction": [2.0] * 4,
         }
     )
-    told = result(numbers, METHODS[2:3], n_folds=2, scoring=RegressionScoring())
+    choices = pd.DataFrame(columns=["method", "fold", "validation_r2", "refit_r2", "settings"])
+    told = result(numbers, METHODS[2:3], n_folds=2, scoring=RegressionScoring(), choices=choices)
     assert told.probabilities.empty
     assert "Probabilities" not in told.table
 
@@ -293,7 +308,7 @@ def test_latex_has_the_papers_form() -> None:
     assert row.startswith(rf"Method A & \textbf{{{a['auc_mean']:.3f}}} {{\footnotesize $\pm$ {a['auc_sd']:.3f}}} & [")
     assert row.endswith(r"9 min 12 s & 1.5 GB \\")
     body = lines[lines.index(r"\toprule") + 1 : lines.index(r"\bottomrule")]
-    assert {line.replace(r"\&", "").count("&") for line in body if line.endswith(r"\\")} == {9}
+    assert {line.replace(r"\&", "").count("&") for line in body if line.endswith(r"\\")} == {10}
     known = lines.index(next(line for line in lines if line.startswith("Known motif b.")))
     assert lines[known - 1] == r"\midrule"
     assert r"cohort\_1." in lines

@@ -248,7 +248,7 @@ def test_an_interruption_says_how_to_continue(
     code, _, err = deeprc(*arguments, "--methods", NOISE, "-o", tmp_path / "out", "--resume")
     assert code == 0
     assert "Interrupted" not in err
-    assert len(toys.read_log(tmp_path / "log")) == 3 * (3 + 1)
+    assert len(toys.read_log(tmp_path / "log")) == 3 * (3 + 2)  # three settings, the final fit and the refit
     assert len(predictions(tmp_path / "out")) == 30
 
 

@@ -12,7 +12,6 @@ import h5py
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import fisher_exact
 
 from deeprc.checks.findings import Finding
 from deeprc.checks.of_run import RunChecks, check_for_training, read_checks
@@ -20,7 +19,6 @@ from deeprc.checks.shortcuts import Shortcut
 from deeprc.datasets.container_file import seal_container
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.relabelling import relabel
-from deeprc.interpretation.motifs.carriers import people_p_value
 from deeprc.interpretation.report import run_report
 from deeprc.interpretation.report.findings import (
     Group,
@@ -177,30 +175,3 @@ def test_the_page_shows_them(
             elif row[0].value != CLONE:
                 assert row[place].text in ("1 (1 person)", "2 (1 person)")
     assert n_marked >= 1
-
-
-# -- people -----------------------------------------------------------------------------------------------------------
-
-
-def test_people_of_one_class_are_compared_by_fisher() -> None:
-    """Four people of the class (one with 3 repertoires), 5 others; 3 and 1 of them carry it."""
-    person = np.array([0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8])
-    own = np.arange(11) < 6
-    carries = np.array([1, 1, 0, 1, 1, 0, 1, 0, 0, 0, 0], bool)
-    expected = fisher_exact([[3, 1], [1, 4]], alternative="greater").pvalue
-    assert people_p_value(carries, person, own, ~own) == pytest.approx(expected)
-
-
-def test_people_of_both_classes_are_compared_with_themselves() -> None:
-    """Of six people with a repertoire of each, three carry it in their own class only, none in the other only."""
-    person = np.repeat(np.arange(6), 2)
-    own = np.tile([True, False], 6)
-    carries = np.zeros(12, bool)
-    carries[[0, 2, 4, 6, 7]] = True
-    assert people_p_value(carries, person, own, ~own) == pytest.approx(1 / 8)
-    assert people_p_value(carries, person, ~own, own) == 1.0
-
-
-def test_nobody_to_compare() -> None:
-    person, all_own = np.arange(3), np.ones(3, bool)
-    assert np.isnan(people_p_value(all_own, person, all_own, ~all_own))

@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
-from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.dataset import Repertoire, RepertoireDataset, open_dataset
 from deeprc.interpretation.attributions import attribute
 from deeprc.interpretation.motifs import find_motifs
 from deeprc.interpretation.ranking import witness_ranking
 from deeprc.interpretation.report import directions, run_report
 from deeprc.interpretation.report.findings import shared_by
 from deeprc.interpretation.report.motif_genes import CommonGene, common_genes, gene_cell, gene_sentence
-from deeprc.interpretation.survey import survey
+from deeprc.interpretation.survey import Direction, survey
 from deeprc.runs.performance import measure_performance
 from deeprc.runs.run import Run
 
@@ -75,27 +76,65 @@ def test_a_gene_stands_out_in_most_carriers_at_thrice_its_share(share: float, of
 
 
 def test_pages_of_directions(trained: Run, motif_cohort: RepertoireDataset) -> None:
-    found = survey(trained.model, motif_cohort, top=60, splits=trained.split_of(motif_cohort))
-    shared = shared_by(motif_cohort, found.top, [], "patient_id")
-    pages = directions.direction_pages(trained, motif_cohort, found, {"status=case": {}}, shared)
+    """With each repertoire of its own donor: the sheet's patients are also in training."""
+    alone = open_dataset(motif_cohort.container.path)
+    alone.container.metadata = motif_cohort.container.metadata.assign(patient_id=motif_cohort.repertoire_ids)
+    splits = trained.split_of(alone)
+    found = survey(trained.model, alone, top=60, splits=splits)
+    shared = shared_by(alone, found.top, [], "patient_id")
+    held_out = np.array([split == "test" for split in splits])
+    pages = directions.direction_pages(trained, alone, found, {"status=case": {}}, shared, held_out)
     direction, page = found.directions[0], pages[0]
     top = found.top[direction.name].table
-    own = attribute(trained.model, motif_cohort, top, output=direction.output)
-    motifs = find_motifs(trained.model, motif_cohort, own, max_motifs=10)
+    own = attribute(trained.model, alone, top, output=direction.output)
+    motifs = find_motifs(trained.model, alone, own, max_motifs=10, held_out=held_out)
     assert page.motifs is not None
-    labels = [column.label for column in page.motifs.columns]
-    assert labels[4] == "p, corrected"
-    assert "p by people" in labels  # each patient has two repertoires
-    assert [row[4].value for row in page.motifs.rows] == [one.log10_p_adjusted for one in motifs]
+    labels = [re.sub("<.*?>", "", str(column.label)) for column in page.motifs.columns]
+    assert labels[:5] == ["Pattern", "healthy: rate", "case: rate", "p", "q"]
+    assert labels[-4:] == ["Chosen", "Others", "Enrichment", "Found in"]
+    assert [row[3].value for row in page.motifs.rows] == [one.p_donors for one in motifs]
+    rates = [junctions_with("WWHW", repertoire) for repertoire in alone[held_out]]
+    is_case = alone[held_out].metadata["status"] == "case"
+    groups = [np.array(rates)[is_case == of_class] for of_class in (True, False)]
+    every = stats.PermutationMethod(n_resamples=np.inf)
+    assert motifs[0].p_donors == pytest.approx(stats.mannwhitneyu(*groups, alternative="greater", method=every).pvalue)
+    assert motifs[0].p_donors < 1e-4
+    assert "So it goes with the class." in page.first
     genes = found.genes.set_index("name")["all"]
     carriers = top[top["junction_aa"].str.contains(re.compile(motifs[0].pattern))].drop_duplicates("junction_aa")
     most = carriers["v_call"].value_counts(normalize=True).drop("", errors="ignore")  # "" is not known
     text = page.motifs.rows[0][labels.index("Most common genes")].value
     assert text in [f"{name} in {most.iloc[0]:.0%} ({genes[name]:.0%} of all)" for name in most.index]
     without = replace(found, genes=found.genes.iloc[:0])
-    page = directions.direction_pages(trained, motif_cohort, without, {"status=case": {}}, shared)[0]
+    page = directions.direction_pages(trained, alone, without, {"status=case": {}}, shared, None)[0]
     assert page.motifs is not None
-    assert "Most common genes" not in [column.label for column in page.motifs.columns]
+    labels = [column.label for column in page.motifs.columns]
+    assert "Most common genes" not in labels
+    assert "p" not in labels
+    assert "It is not known whether it goes with the class" in page.first
+
+
+def junctions_with(pattern: str, repertoire: Repertoire) -> float:
+    return float(np.mean([pattern in junction for junction in repertoire.sequences.decode()]))
+
+
+def motif_with(p_donors: float, q_donors: float) -> Any:
+    donors = pd.DataFrame(
+        {"class": ["well", "ill"], "n_donors": [8, 9], "n_donors_with": [8, 9], "mean_rate": [0.01, 0.02]}
+    )
+    return SimpleNamespace(p_donors=p_donors, q_donors=q_donors, donors=donors, carriers=donors)
+
+
+def test_the_verdict_needs_the_test() -> None:
+    """A rate that is twice as high is no evidence by itself."""
+    direction = Direction("ill", "ill", 0, 1, "status=ill")
+    assert directions._verdict(motif_with(0.2, 0.3), direction) == (
+        " In repertoires that the network has not seen, so many of a donor's sequences carry it: 1.000% on average in "
+        "well (8 donors), 2.000% on average in ill (9 donors) (p = 0.20, false discovery rate 0.30). So it cannot be "
+        "shown to go with the class, though the network looks at it."
+    )
+    told = directions._verdict(motif_with(1e-5, 0.05), direction)
+    assert told.endswith("(p < 0.001, false discovery rate 0.050). So it goes with the class.")
 
 
 def test_implanted_sequences_are_looked_for_in_each_direction(

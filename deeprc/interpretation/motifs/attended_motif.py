@@ -67,18 +67,28 @@ class AttendedMotif:
         Different attended sequences, and how many carry the pattern anywhere.
     n_background, n_background_with
         Different background sequences, and how many carry it.
-    odds_ratio
-        Odds ratio of carrying the pattern; 0.5 is added to the four numbers if one is 0.
-    log10_p, p_value
-        Fisher's exact test, one-sided, that attended sequences carry it more often. `p_value` is 0 below 1e-300.
-    log10_p_adjusted, p_adjusted
+    enrichment
+        Odds ratio of carrying the pattern, of attended sequences against background; 0.5 is added to the four numbers
+        if one is 0. The network chose the attended sequences, so this says what they share, not what goes with a class.
+    enrichment_log10_p
+        Fisher's exact test, one-sided, that attended sequences carry it more often; of so many sequences that it
+        would be as small in a cohort without any signal.
+    enrichment_log10_p_adjusted
         Corrected for all patterns that there are (Bonferroni, weighted: see `pattern_cost`), and so for everything that
         the search looked at.
+    donors
+        Of the repertoires that the model has not learned from, by class of the target ("all" for a number): class,
+        n_donors, n_donors_with, mean_rate (mean over donors of the share of their sequences with it). Empty if it is
+        not known which these are.
+    p_donors, q_donors
+        The test that the motif goes with the class, or the number: that its rate is higher in donors of the class that
+        the attended sequences speak for, see `donor_tests`; and the false discovery rate (Benjamini and Hochberg) over
+        all motifs that were found together. NaN if there are no donors to compare.
     carriers
         Over the whole cohort, by class of the target ("all" for a number): class, n_repertoires, n_repertoires_with,
         n_sequences, n_sequences_with, mean_share (mean over repertoires of the share of their sequences with it).
-        Repertoires without a label are left out. Where people have several repertoires, also n_people, n_people_with
-        and p_people, see `people_p_value`.
+        Repertoires without a label are left out. Where people have several repertoires, also n_people and
+        n_people_with.
     """
 
     pattern: str
@@ -93,11 +103,12 @@ class AttendedMotif:
     n_attended_with: int
     n_background: int
     n_background_with: int
-    odds_ratio: float
-    log10_p: float
-    p_value: float
-    log10_p_adjusted: float
-    p_adjusted: float
+    enrichment: float
+    enrichment_log10_p: float
+    enrichment_log10_p_adjusted: float
+    donors: pd.DataFrame
+    p_donors: float
+    q_donors: float
     carriers: pd.DataFrame
 
     @property
@@ -109,14 +120,14 @@ class AttendedMotif:
 def motif_table(motifs: Sequence[AttendedMotif]) -> pd.DataFrame:
     """Return the motifs as a table, one row each: rank (from 1), and the attributes of `AttendedMotif`.
 
-    The carriers' columns follow once per class, as n_repertoires:CLASS, n_repertoires_with:CLASS and so on.
+    The columns of `donors` and `carriers` follow once per class, as n_donors:CLASS, n_repertoires:CLASS and so on.
     """
-    names = ("pattern", "source", "n_attended", "n_attended_with", "n_background", "n_background_with")
-    tests = ("odds_ratio", "log10_p", "p_value", "log10_p_adjusted", "p_adjusted")
+    names = ("pattern", "p_donors", "q_donors", "source", "n_attended", "n_attended_with", "n_background")
+    tests = ("n_background_with", "enrichment", "enrichment_log10_p", "enrichment_log10_p_adjusted")
     rows = []
     for rank, motif in enumerate(motifs, 1):
         row: dict[str, object] = {"rank": rank, **{name: getattr(motif, name) for name in (*names, *tests)}}
-        for record in motif.carriers.to_dict("records"):
+        for record in [*motif.donors.to_dict("records"), *motif.carriers.to_dict("records")]:
             of_class = record.pop("class")
             row |= {f"{name}:{of_class}": value for name, value in record.items()}
         rows.append(row)
@@ -124,7 +135,9 @@ def motif_table(motifs: Sequence[AttendedMotif]) -> pd.DataFrame:
 
 
 def write_meme(path: str | Path, motifs: Sequence[AttendedMotif]) -> None:
-    """Write the motifs in MEME's minimal format, which tools for motifs read (Tomtom, FIMO); E is the adjusted p-value.
+    """Write the motifs in MEME's minimal format, which tools for motifs read (Tomtom, FIMO).
+
+    E is the adjusted p-value of the enrichment.
 
     Raises
     ------
@@ -136,7 +149,10 @@ def write_meme(path: str | Path, motifs: Sequence[AttendedMotif]) -> None:
     lines = ["MEME version 5", "", f"ALPHABET= {AMINO_ACIDS}", "", "Background letter frequencies", frequencies, ""]
     for rank, motif in enumerate(motifs, 1):
         shape = f"alength= {len(AMINO_ACIDS)} w= {len(motif.frequencies)} nsites= {motif.n_attended_with}"
-        lines += [f"MOTIF {rank} {motif.pattern}", f"letter-probability matrix: {shape} E= {motif.p_adjusted:.3g}"]
+        lines += [
+            f"MOTIF {rank} {motif.pattern}",
+            f"letter-probability matrix: {shape} E= {10**motif.enrichment_log10_p_adjusted:.3g}",
+        ]
         lines += [" ".join(f"{value:.6f}" for value in row) for row in motif.frequencies]
         lines.append("")
     write_text(Path(path), "\n".join(lines))

@@ -16,6 +16,7 @@ __all__ = ["draw_background", "draw_compared", "matched", "unique_rows"]
 _POOL = 4  # times as many sequences as wanted are drawn, from which those of the right lengths are kept
 _MATCHED = 0.9  # of the background must have the lengths of the attended sequences, where there are enough at all
 _MIN_EACH = 5  # background sequences for each attended one are worth lengths that differ
+_ENOUGH_EACH = 10  # if lengths are so rare that there are fewer for each attended one, the nearest lengths fill up
 
 
 def unique_rows(sequences: pd.DataFrame, change: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -52,7 +53,9 @@ def matched(
 ) -> NDArray[np.int64]:
     """Return up to `max_rows` rows of the available lengths, in order, shared out like the wanted ones.
 
-    Where some lengths are rare, fewer are taken of the others too, as long as there are 5 for each wanted one.
+    Where some lengths are rare, fewer are taken of the others too, as long as there are 5 for each wanted one. If this
+    gives fewer than 10 for each wanted one, sequences of the nearest lengths fill up: the few other sequences of a rare
+    length may all carry the motif that made them so long.
     """
     longest = int(max(wanted.max(initial=0), available.max(initial=0)))
     want = np.bincount(wanted, minlength=longest + 1)
@@ -68,4 +71,10 @@ def matched(
     keys = rng.random(len(available))
     order = np.lexsort((keys, available))
     place = np.arange(len(order)) - np.repeat(np.cumsum(have) - have, have)  # among those of its length
-    return np.sort(order[place < number[available[order]]])
+    is_taken = np.zeros(len(available), bool)
+    is_taken[order[place < number[available[order]]]] = True
+    missing = min(_ENOUGH_EACH * len(wanted), max_rows) - int(is_taken.sum())
+    if missing > 0:
+        distance = np.abs(np.arange(longest + 1)[:, None] - lengths).min(axis=1)[available]
+        is_taken[np.lexsort((keys, distance, is_taken))[:missing]] = True
+    return np.flatnonzero(is_taken)

@@ -5,23 +5,24 @@ Letters: B repertoires, M patterns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.stats import binom
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.splits import people, subject_column
-from deeprc.interpretation.motifs.enrichment import fisher_log_p, p_of
+from deeprc.interpretation.motifs.donor_tests import donor_rates, goes_with_class, goes_with_number
 from deeprc.interpretation.motifs.matching import count_carriers
 from deeprc.interpretation.motifs.patterns import Masks
+from deeprc.outputs import output_slices
 from deeprc.progress import track
 from deeprc.tasks import Task
 from deeprc.training.model import Model
 
-__all__ = ["carriers_by_class", "cohort_counts", "people_p_value"]
+__all__ = ["HeldOutDonors", "carriers_by_class", "cohort_counts", "held_out_donors"]
 
 
 def cohort_counts(dataset: RepertoireDataset, patterns: Sequence[Masks]) -> NDArray[np.int64]:
@@ -55,9 +56,8 @@ def carriers_by_class(
     -------
     Tables as in `AttendedMotif.carriers`.
     """
-    targets = [i for i, task in enumerate(model.tasks) for _ in range(task.n_outputs)]
-    target = targets[output]
-    classes = _classes(model.tasks[target], model.labels(dataset)[:, target])
+    task, labels = _target_of(model, dataset, output)
+    classes = _classes(task, labels)
     person = people(dataset.metadata, subject_column(dataset.metadata, group_by))
     is_repeated = len(np.unique(person)) < len(person)
     sizes = dataset.n_sequences
@@ -76,8 +76,8 @@ def carriers_by_class(
 
 def _by_people(
     carries: NDArray[np.bool_], person: NDArray[np.int64], classes: dict[str, NDArray[np.bool_]]
-) -> dict[str, list[int] | list[float]]:
-    """Return, for each class, how many people have a repertoire of it, and one that carries a pattern, and the test.
+) -> dict[str, list[int]]:
+    """Return, for each class, how many people have a repertoire of it, and one that carries a pattern.
 
     Parameters
     ----------
@@ -86,45 +86,94 @@ def _by_people(
     classes
         The repertoires of each class, (B,).
     """
-    labelled = np.any(list(classes.values()), axis=0)
-    counts: dict[str, list[int] | list[float]] = {
+    return {
         "n_people": [len(np.unique(person[own])) for own in classes.values()],
         "n_people_with": [len(np.unique(person[own & carries])) for own in classes.values()],
-        "p_people": [people_p_value(carries, person, own, labelled & ~own) for own in classes.values()],
     }
-    return counts
 
 
-def people_p_value(
-    carries: NDArray[np.bool_], person: NDArray[np.int64], own: NDArray[np.bool_], other: NDArray[np.bool_]
-) -> float:
-    """Return the p-value of an exact one-sided test that people of a class carry a pattern more often than others.
+class HeldOutDonors(NamedTuple):
+    """What donors say of one pattern whom the model has not learned from; see `AttendedMotif`."""
 
-    People are independent, their repertoires are not. Where most people have repertoires of the class and others, it is
-    McNemar's exact test of those people; else Fisher's exact test of the people who have repertoires of one kind only.
+    table: pd.DataFrame
+    p_value: float
+
+
+def held_out_donors(
+    model: Model,
+    dataset: RepertoireDataset,
+    counts: NDArray[np.int64],
+    held_out: NDArray[np.bool_],
+    *,
+    output: int,
+    sign: int,
+    group_by: str | None,
+) -> list[HeldOutDonors]:
+    """Return for each pattern its donors by class, and the test that it goes with one direction of an output.
 
     Parameters
     ----------
-    carries, person
-        Whether each repertoire carries the pattern, and whose it is, (B,).
-    own, other
-        Whether it is of the class, or of another one, (B,).
-
-    Returns
-    -------
-    NaN where there is nobody to compare.
+    model, dataset, counts, output, group_by
+        See `carriers_by_class`.
+    held_out
+        Which repertoires the model has not learned from, (B,). Those of donors with other repertoires that have a label
+        do not count: the model has seen these donors.
+    sign
+        1 if sequences that raise the output carry the patterns, -1 if those that lower it do.
     """
-    in_own, in_other = set(person[own].tolist()), set(person[other].tolist())
-    with_own, with_other = set(person[own & carries].tolist()), set(person[other & carries].tolist())
-    paired = in_own & in_other
-    if 2 * len(paired) > len(in_own | in_other):
-        own_only, other_only = len(paired & (with_own - with_other)), len(paired & (with_other - with_own))
-        return float(binom.sf(own_only - 1, own_only + other_only, 0.5))
-    n, n_others = len(in_own - paired), len(in_other - paired)
-    if not (n and n_others):
-        return float("nan")
-    n_with, others_with = np.array([[len(with_own - paired)], [len(with_other - paired)]], np.int64)
-    return p_of(float(fisher_log_p(n_with, n, others_with, n_others)[0]))
+    task, labels = _target_of(model, dataset, output)
+    person = people(dataset.metadata, subject_column(dataset.metadata, group_by))
+    is_new = held_out & ~np.isin(person, person[~held_out & ~np.isnan(labels)])
+    classes = {name: own & is_new for name, own in _classes(task, labels).items()}
+    found = []
+    for of_pattern in counts.T:
+        rates = {
+            name: donor_rates(of_pattern[own], dataset.n_sequences[own], person[own]) for name, own in classes.items()
+        }
+        rows = [
+            (name, len(own), sum(rate > 0 for rate in own.values()), float(np.mean([*own.values()])) if own else np.nan)
+            for name, own in rates.items()
+        ]
+        table = pd.DataFrame(rows, columns=["class", "n_donors", "n_donors_with", "mean_rate"])
+        if task.kind == "regression":
+            p_value = _number_p(rates["all"], sign * labels, person, classes["all"])
+        else:
+            code = output - _first_output(model, output) if task.n_outputs > 1 else 1
+            own = labels == code if sign > 0 else ~np.isnan(labels) & (labels != code)
+            p_value = _class_p(of_pattern, dataset.n_sequences, person, own & is_new, classes)
+        found.append(HeldOutDonors(table, p_value))
+    return found
+
+
+def _class_p(
+    counts: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    person: NDArray[np.int64],
+    own: NDArray[np.bool_],
+    classes: Mapping[str, NDArray[np.bool_]],
+) -> float:
+    """Return the p-value that a pattern goes with some held-out repertoires, against the others with a class."""
+    other = np.any(list(classes.values()), axis=0) & ~own
+    return goes_with_class(*(donor_rates(counts[part], sizes[part], person[part]) for part in (own, other)))
+
+
+def _number_p(
+    rates: Mapping[int, float], values: NDArray[np.float64], person: NDArray[np.int64], known: NDArray[np.bool_]
+) -> float:
+    """Return the p-value that donors with higher mean values have higher rates."""
+    means = [float(values[known & (person == donor)].mean()) for donor in rates]
+    return goes_with_number(np.array([*rates.values()]), np.array(means))
+
+
+def _target_of(model: Model, dataset: RepertoireDataset, output: int) -> tuple[Task, NDArray[np.float64]]:
+    """Return the task that has an output, and its labels, (B,)."""
+    targets = [i for i, task in enumerate(model.tasks) for _ in range(task.n_outputs)]
+    return model.tasks[targets[output]], model.labels(dataset)[:, targets[output]]
+
+
+def _first_output(model: Model, output: int) -> int:
+    """Return the first output of the task that has an output."""
+    return int(next(each.start for each in output_slices(model.tasks) if each.start <= output < each.stop))
 
 
 def _classes(task: Task, labels: NDArray[np.float64]) -> dict[str, NDArray[np.bool_]]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from math import exp, expm1, lgamma, log
+from math import expm1, lgamma, log
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.compilation import njit
 
-__all__ = ["fisher_log_p", "odds_ratio", "p_of"]
+__all__ = ["fisher_log_p", "odds_ratio"]
 
 _NEGLIGIBLE = 1e-17
-_LOWEST = -300 * log(10)
 
 
 def fisher_log_p(n_with: NDArray[np.int64], n: int, others_with: NDArray[np.int64], others: int) -> NDArray[np.float64]:
@@ -77,8 +76,3 @@ def odds_ratio(n_with: int, n: int, others_with: int, others: int) -> float:
     cells = [n_with, n - n_with, others_with, others - others_with]
     a, b, c, d = (cell + 0.5 * (0 in cells) for cell in cells)
     return a * d / (b * c)
-
-
-def p_of(log_p: float) -> float:
-    """Return a p-value, at most 1, from its natural logarithm; 0 below 1e-300."""
-    return exp(min(0.0, log_p)) if log_p > _LOWEST else 0.0

@@ -4,9 +4,8 @@ From the sequences that speak most for one side of a target, and which of their 
 searched for that are more frequent among them than in the cohort: from enriched gapped k-mers under the attribution
 (`search`), and from the kernels (`kernels`). Patterns that are alike are one motif (`clusters`).
 
-The network chose the attended sequences. The test says that a pattern is more frequent among them than by chance, not
-that it goes with the class: for that, see each motif's `carriers`, best over repertoires the network was not trained
-with.
+The network chose the attended sequences. The enrichment says that a pattern is more frequent among them than by chance,
+not that it goes with the class. For that, donors that the network has not learned from are compared (`donor_tests`).
 
 Letters: n attended sequences, L positions of the longest, D kernels, W positions of a motif, B repertoires.
 """
@@ -14,6 +13,7 @@ Letters: n attended sequences, L positions of the longest, D kernels, W position
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import log
 from typing import NamedTuple
 
@@ -21,14 +21,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from deeprc.baselines.association import benjamini_hochberg
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.interpretation.attributions import Attributions
 from deeprc.interpretation.motifs.attended_motif import AttendedMotif, Source
 from deeprc.interpretation.motifs.background import draw_compared, unique_rows
-from deeprc.interpretation.motifs.carriers import carriers_by_class, cohort_counts
+from deeprc.interpretation.motifs.carriers import HeldOutDonors, carriers_by_class, cohort_counts, held_out_donors
 from deeprc.interpretation.motifs.clusters import cluster_motifs
-from deeprc.interpretation.motifs.enrichment import odds_ratio, p_of
+from deeprc.interpretation.motifs.enrichment import odds_ratio
 from deeprc.interpretation.motifs.kernels import search_kernels
 from deeprc.interpretation.motifs.matching import erased
 from deeprc.interpretation.motifs.matrices import (
@@ -53,6 +54,7 @@ _MIN_ODDS = 4.0  # of what counts as a motif: with 1,000 sequences, the faintest
 _MAX_COMMON = 0.25  # share of the background that may carry it
 _FLANK = 3  # positions beside the pattern that a matrix may show
 _INFORMATIVE = 0.5  # bits that the outermost of them must have
+_NOT_TESTED = HeldOutDonors(pd.DataFrame(columns=["class", "n_donors", "n_donors_with", "mean_rate"]), float("nan"))
 
 
 class _Found(NamedTuple):
@@ -91,8 +93,13 @@ def find_motifs(
     background: int = 50_000,
     seed: int = 0,
     group_by: str | None = None,
+    sign: int = 1,
+    held_out: NDArray[np.bool_] | None = None,
 ) -> list[AttendedMotif]:
-    """Return the motifs of the sequences that speak for one direction of an output, the most significant first.
+    """Return the motifs of the sequences that speak for one direction of an output.
+
+    First come those that go with the class most surely, by `p_donors`; without this test, or if it is equal, those that
+    set the sequences apart most surely.
 
     Parameters
     ----------
@@ -111,6 +118,10 @@ def find_motifs(
         The seed of the background.
     group_by
         The metadata column that says whose a repertoire is; None looks for one.
+    sign
+        1 if the sequences raise the output, -1 if they lower it.
+    held_out
+        Which repertoires the model has not learned from, (B,): the motifs are tested in these. None: no test.
 
     Returns
     -------
@@ -130,6 +141,8 @@ def find_motifs(
         background=background,
         seed=seed,
         group_by=group_by,
+        signs=[sign],
+        held_out=held_out,
     )[0]
 
 
@@ -142,10 +155,13 @@ def find_all_motifs(
     background: int = 50_000,
     seed: int = 0,
     group_by: str | None = None,
+    signs: Sequence[int] = (),
+    held_out: NDArray[np.bool_] | None = None,
 ) -> list[list[AttendedMotif]]:
     """Return what `find_motifs` returns for each of several sets of sequences; their carriers are counted in one pass.
 
-    The parameters are those of `find_motifs`.
+    The parameters are those of `find_motifs`; `signs` are those of the sets, 1 if none are given. The false discovery
+    rate is that of the motifs of all sets together.
     """
     for name, value in (("max_motifs", max_motifs), ("background", background)):
         if value < 1:
@@ -156,13 +172,34 @@ def find_all_motifs(
         searched.append((prepared, [] if prepared is None else _search(model, dataset, *prepared, max_motifs)))
     counts = cohort_counts(dataset, [one.masks for _, found in searched for one in found])
     motifs, first = [], 0
-    for own, (prepared, found) in zip(attributions, searched, strict=True):
+    for own, sign, (prepared, found) in zip(attributions, signs or [1] * len(attributions), searched, strict=True):
         of_found = counts[:, first : first + len(found)]
         first += len(found)
         carriers = carriers_by_class(model, dataset, of_found, output=own.output, group_by=group_by)
-        made = [_motif(prepared[0], one, table) for one, table in zip(found, carriers, strict=True) if prepared]
-        motifs.append(sorted(made, key=lambda motif: (motif.log10_p, -motif.odds_ratio, motif.pattern)))
-    return motifs
+        donors = [_NOT_TESTED] * len(found)
+        if held_out is not None:
+            donors = held_out_donors(
+                model, dataset, of_found, held_out, output=own.output, sign=sign, group_by=group_by
+            )
+        columns = zip(found, carriers, donors, strict=True)
+        motifs.append([_motif(prepared[0], *each) for each in columns] if prepared else [])
+    return [sorted(own, key=_order) for own in _with_q_values(motifs)]
+
+
+def _order(motif: AttendedMotif) -> tuple[float, float, float, str]:
+    """Return what motifs are sorted by."""
+    is_tested = not np.isnan(motif.p_donors)
+    return motif.p_donors if is_tested else 2.0, motif.enrichment_log10_p, -motif.enrichment, motif.pattern
+
+
+def _with_q_values(motifs: Sequence[Sequence[AttendedMotif]]) -> list[list[AttendedMotif]]:
+    """Return the motifs with the false discovery rates of those that were tested, of all sets together."""
+    p_values = np.array([motif.p_donors for own in motifs for motif in own])
+    is_tested = ~np.isnan(p_values)
+    q_values = np.full(len(p_values), np.nan)
+    q_values[is_tested] = benjamini_hochberg(p_values[is_tested], int(is_tested.sum()))
+    of_each = iter(q_values.tolist())
+    return [[replace(motif, q_donors=next(of_each)) for motif in own] for own in motifs]
 
 
 class _Chosen(NamedTuple):
@@ -261,7 +298,7 @@ def _is_special(samples: ComparedSequences, masks: Masks) -> bool:
     return odds >= _MIN_ODDS and others_with <= _MAX_COMMON * samples.others
 
 
-def _motif(evidence: _Evidence, found: _Found, carriers: pd.DataFrame) -> AttendedMotif:
+def _motif(evidence: _Evidence, found: _Found, carriers: pd.DataFrame, donors: HeldOutDonors) -> AttendedMotif:
     samples, composition, _ = evidence
     matrix, start = _matrix(evidence, found.masks)
     n_with, others_with = samples.counts([found.masks])[:, 0].tolist()
@@ -279,10 +316,11 @@ def _motif(evidence: _Evidence, found: _Found, carriers: pd.DataFrame) -> Attend
         n_attended_with=n_with,
         n_background=samples.others,
         n_background_with=others_with,
-        odds_ratio=odds_ratio(n_with, samples.n, others_with, samples.others),
-        log10_p=log_p / log(10),
-        p_value=p_of(log_p),
-        log10_p_adjusted=min(0.0, (log_p + pattern_cost(found.masks)) / log(10)),
-        p_adjusted=p_of(log_p + pattern_cost(found.masks)),
+        enrichment=odds_ratio(n_with, samples.n, others_with, samples.others),
+        enrichment_log10_p=log_p / log(10),
+        enrichment_log10_p_adjusted=min(0.0, (log_p + pattern_cost(found.masks)) / log(10)),
+        donors=donors.table,
+        p_donors=donors.p_value,
+        q_donors=float("nan"),
         carriers=carriers,
     )

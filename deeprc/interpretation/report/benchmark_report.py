@@ -15,11 +15,14 @@ from markupsafe import Markup
 
 from deeprc.benchmarking.store import holds_benchmark, read_header
 from deeprc.benchmarking.tables import (
+    REFIT_HEADING,
+    REFIT_LEGEND,
     VALIDATED,
     MetricEstimate,
     chosen_settings,
     incomplete_methods,
     metric_estimates,
+    refit_estimates,
     table_legend,
 )
 from deeprc.documents import MAX_YAML_BYTES, read_text
@@ -155,6 +158,7 @@ def _comparison_table(found: _Found) -> Table:
         found.comparison.loc[(found.comparison["kind"] == "method") & found.comparison["complete"], "method"]
     )
     estimates = metric_estimates(found.results, found.comparison, performance, found.scoring)
+    refits = refit_estimates(found.choices, found.scoring)
     rows = []
     label = {each.name: each.label for each in found.methods}
     for _, row in found.comparison.iterrows():
@@ -173,6 +177,7 @@ def _comparison_table(found: _Found) -> Table:
                 Cell(interval, None if has_none else float(row["ci_low"])),
                 _p_value(row["p_value"], is_best=bool(row["best"])),
                 _p_value(row["p_holm"], is_best=bool(row["best"])),
+                _estimate(refits.get(name)),
                 *others,
             ]
         )
@@ -187,6 +192,7 @@ def _comparison_table(found: _Found) -> Table:
         Column("95% interval", note=f"of the {heading}"),
         Column("p", note="of the difference to the best method, on the same repertoires"),
         Column("p (Holm)", note="the same, corrected for the number of methods"),
+        Column(REFIT_HEADING, note=REFIT_LEGEND.format(measure=found.scoring.heading)),
         *(Column(heading, note="mean ± standard deviation over the test folds") for heading in headings),
     ]
     return Table("methods", "All methods; press a heading to sort by it", columns, rows, sortable=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.drawing import CLASS_COLOURS
-from deeprc.evaluation.comparison import p_text
+from deeprc.evaluation.trust import p_in_words, p_text
 from deeprc.interpretation.figures.classes import class_places
 from deeprc.interpretation.report import pictures
 from deeprc.interpretation.report.findings import SharedBy
@@ -36,11 +36,7 @@ __all__ = ["DirectionPage", "direction_pages"]
 
 _MOTIFS = 10  # in the table; the first of them as logos
 _LOGOS = 6
-_PEOPLE_NOTE = (
-    "exact test that people of {} carry it more often than others, over all repertoires, also those the network was "
-    "trained with, and not corrected for the number of motifs"
-)
-_MORE = 1.1  # times as frequent as in any other class is more
+_LEVEL = 0.05
 
 logger = logging.getLogger(__name__)
 
@@ -118,6 +114,7 @@ def direction_pages(
     survey: Survey,
     classes: Mapping[str, Mapping[str, str]],
     shared: Mapping[str, Sequence[SharedBy]],
+    held_out: NDArray[np.bool_] | None,
 ) -> list[DirectionPage]:
     """Return a page for each direction of a survey.
 
@@ -129,10 +126,12 @@ def direction_pages(
         By target, the label of each repertoire as text, by its id; "" where it is not known.
     shared
         By direction, who carries each of its top sequences.
+    held_out
+        Which repertoires the network has not learned from, (B,), for the tests of motifs; None: there are none.
     """
     from deeprc.interpretation.figures import logo_top
 
-    every = _explained(predictor, dataset, survey, shared)
+    every = _explained(predictor, dataset, survey, shared, held_out)
     drawn = [motif for found in every for motif in found.motifs[:_LOGOS]]
     logo_height = logo_top(drawn) if drawn else 0.0
     places = class_places(predictor.model.tasks)
@@ -151,7 +150,11 @@ def direction_pages(
 
 
 def _explained(
-    predictor: Predictor, dataset: RepertoireDataset, survey: Survey, shared: Mapping[str, Sequence[SharedBy]]
+    predictor: Predictor,
+    dataset: RepertoireDataset,
+    survey: Survey,
+    shared: Mapping[str, Sequence[SharedBy]],
+    held_out: NDArray[np.bool_] | None,
 ) -> list[_Found]:
     """Return attributions and motifs of the sequences that speak for each direction."""
     from deeprc.interpretation.attributions import attribute
@@ -169,7 +172,13 @@ def _explained(
         elif len(top):
             residues[direction.name] = explain(top.index.take(np.arange(min(SHOWN, len(top))))).residues
     found = find_all_motifs(
-        model, dataset, list(attributions.values()), max_motifs=_MOTIFS, group_by=predictor.group_by
+        model,
+        dataset,
+        list(attributions.values()),
+        max_motifs=_MOTIFS,
+        group_by=predictor.group_by,
+        signs=[direction.sign for direction in survey.directions if direction.name in attributions],
+        held_out=held_out,
     )
     motifs = dict(zip(attributions, found, strict=True))
     return [
@@ -235,22 +244,29 @@ def _first(motif: AttendedMotif, genes: Sequence[CommonGene], direction: Directi
         f"it ({_percent(motif.n_attended_with, motif.n_attended)}) and {motif.n_background_with:,} of "
         f"{motif.n_background:,} others ({_percent(motif.n_background_with, motif.n_background)})."
     )
-    text += gene_sentence(genes, motif.n_attended_with)
-    shares = {str(row["class"]): float(row["mean_share"]) for row in motif.carriers.to_dict("records")}
-    if len(shares) > 1:
-        each = ", ".join(f"{share:.3%} in {name}" for name, share in shares.items())
-        text += f" On average, so many of a repertoire's sequences carry it: {each}."
-    if "n_people" in motif.carriers:
-        rows = motif.carriers.to_dict("records")
-        several = len(rows) > 1  # of a number all repertoires are one row
-        each = ", ".join(
-            f"{row['n_people_with']:,} of {row['n_people']:,}" + several * f" in {row['class']}" for row in rows
-        )
-        text += f" So many people have a repertoire with it: {each}."
-    others = [share for name, share in shares.items() if name != direction.label]
-    if direction.label in shares and others and shares[direction.label] < _MORE * max(others):
-        text += " So it does not go with the class, though the network looks at it."
-    return text
+    return text + _verdict(motif, direction) + gene_sentence(genes, motif.n_attended_with)
+
+
+def _verdict(motif: AttendedMotif, direction: Direction) -> str:
+    """Return whether the motif goes with the class, or the number, by donors that the network has not learned from."""
+    is_number = motif.carriers["class"].tolist() == ["all"]
+    what = f"with {direction.target}" if is_number else "with the class"
+    if np.isnan(motif.p_donors):
+        return f" It is not known whether it goes {what}: no donors that the network has not seen can be compared."
+    rates = [row for row in motif.donors.to_dict("records") if row["n_donors"]]
+    each = ", ".join(
+        f"{row['mean_rate']:.3%} on average"
+        + f" in {row['class']}" * (not is_number)
+        + f" ({row['n_donors']:,} donors)"
+        for row in rates
+    )
+    test = f"{p_in_words(motif.p_donors)}, false discovery rate {p_text(motif.q_donors)}"
+    verdict = f"it goes {what}" if motif.q_donors <= _LEVEL else f"it cannot be shown to go {what}"
+    but = "" if motif.q_donors <= _LEVEL else ", though the network looks at it"
+    return (
+        f" In repertoires that the network has not seen, so many of a donor's sequences carry it: {each} ({test}). "
+        f"So {verdict}{but}."
+    )
 
 
 def _percent(part: int, whole: int) -> str:
@@ -265,65 +281,82 @@ def _motif_table(
     places: Mapping[str, int],
 ) -> Table:
     first = motifs[0]
-    columns = [
-        Column("Pattern", False),
-        Column(
-            "Carriers", note=f"so many of the {first.n_attended:,} different sequences that speak for {direction.name}"
-        ),
-        Column("Others", note=f"so many of {first.n_background:,} sequences of like length from all repertoires"),
-        Column("Odds ratio", note="how much more frequent it is among the former; 1 is alike"),
-        Column("p, corrected", note="Fisher's exact test, corrected for all patterns that there are"),
-    ]
+    is_tested = any(not np.isnan(motif.p_donors) for motif in motifs)
+    columns = [Column("Pattern", False), *(_test_columns(first, direction, places) if is_tested else [])]
     note = "all that carry it, and in brackets their mean share of a repertoire's sequences, as in the next columns"
     for row in first.carriers.to_dict("records"):
         name, n = row["class"], int(row["n_repertoires"])
         mark = swatch(places[name]) if name in places else ""
-        sizes = f"so many of {n:,} carry it"
+        sizes = f"so many of {n:,} carry it, also of those the network was trained with"
         if "n_people" in row:
             sizes += f", and in brackets the people they come from, of {int(row['n_people']):,}"
         columns.append(Column(mark + f"{name}: repertoires", note=sizes))
         columns.append(Column(mark + f"{name}: sequences", note=note))
         note = ""
-    if _people_p(first, direction) is not None:
-        columns.append(Column("p by people", note=_PEOPLE_NOTE.format(direction.label)))
     if any(genes):
         note = "so many of the sequences that speak for it and carry it have the gene, and so many of all sequences"
         columns.append(Column("Most common genes", False, note))
-    columns.append(Column("Found in", False, "windows are pieces of the sequences, kernels learned detectors"))
+    columns += [
+        Column(
+            "Chosen", note=f"so many of the {first.n_attended:,} different sequences that speak for {direction.name}"
+        ),
+        Column("Others", note=f"so many of {first.n_background:,} sequences of like length from all repertoires"),
+        Column(
+            "Enrichment",
+            note="odds ratio of both: what the sequences that the network chose share, with or without a signal",
+        ),
+        Column("Found in", False, "windows are pieces of the sequences, kernels learned detectors"),
+    ]
     caption = f"Motifs of the sequences that speak for {direction.name}; press a heading to sort by it"
     rows = [
-        _motif_row(motif, direction, [gene_cell(own)] if any(genes) else [])
+        _motif_row(motif, [gene_cell(own)] if any(genes) else [], is_tested=is_tested)
         for motif, own in zip(motifs, genes, strict=True)
     ]
     return Table(f"motifs-{index}", caption, columns, rows, sortable=True)
 
 
-def _people_p(motif: AttendedMotif, direction: Direction) -> float | None:
-    """Return the p-value of the test by people for the direction's class; None without a class or repeated people."""
-    if "p_people" not in motif.carriers:
-        return None
-    own = motif.carriers.loc[motif.carriers["class"] == direction.label, "p_people"].tolist()
-    return float(own[0]) if own else None
-
-
-def _motif_row(motif: AttendedMotif, direction: Direction, genes: Sequence[Cell]) -> list[Cell]:
-    cells = [
-        Cell(Markup("<code>{}</code>").format(motif.pattern), motif.pattern),
-        _share(motif.n_attended_with, motif.n_attended),
-        _share(motif.n_background_with, motif.n_background),
-        _odds(motif.odds_ratio),
-        Cell(_p_text(motif.p_adjusted), motif.log10_p_adjusted),
+def _test_columns(motif: AttendedMotif, direction: Direction, places: Mapping[str, int]) -> list[Column]:
+    """Return the columns of the test of donors that the network has not learned from."""
+    columns = []
+    for row in motif.donors.to_dict("records"):
+        name, n = row["class"], int(row["n_donors"])
+        mark = swatch(places[name]) if name in places else ""
+        note = f"mean share of a donor's sequences; in brackets the carriers, of {n:,} donors not seen in training"
+        columns.append(Column(mark + f"{name}: rate", note=note))
+    of_whom = direction.label if len(columns) > 1 else f"{direction.label} numbers"
+    return [
+        *columns,
+        Column("p", note=f"that it is more frequent in donors of {of_whom}, by ranks of their rates"),
+        Column("q", note="false discovery rate over all motifs of this page (Benjamini and Hochberg)"),
     ]
+
+
+def _motif_row(motif: AttendedMotif, genes: Sequence[Cell], *, is_tested: bool) -> list[Cell]:
+    cells = [Cell(Markup("<code>{}</code>").format(motif.pattern), motif.pattern)]
+    if is_tested:
+        for row in motif.donors.to_dict("records"):
+            share, n_with = float(row["mean_rate"]), int(row["n_donors_with"])
+            known = row["n_donors"] > 0
+            cells.append(_lines(f"{share:.3%}", f"({n_with:,})", share) if known else number(None))
+        cells += [_p_cell(motif.p_donors), _p_cell(motif.q_donors)]
     for row in motif.carriers.to_dict("records"):
         share = float(row["mean_share"])
         n_with = int(row["n_repertoires_with"])
         people = f" ({int(row['n_people_with']):,})" if "n_people_with" in row else ""
         cells.append(Cell(f"{n_with:,}{people}", n_with))
         cells.append(_lines(f"{int(row['n_sequences_with']):,}", f"({share:.3%})", share))
-    p_people = _people_p(motif, direction)
-    if p_people is not None:
-        cells.append(Cell(_p_text(p_people), p_people) if np.isfinite(p_people) else number(None))
-    return [*cells, *genes, text(_sources(motif.sources))]
+    return [
+        *cells,
+        *genes,
+        _share(motif.n_attended_with, motif.n_attended),
+        _share(motif.n_background_with, motif.n_background),
+        _odds(motif.enrichment),
+        text(_sources(motif.sources)),
+    ]
+
+
+def _p_cell(p_value: float) -> Cell:
+    return number(None) if np.isnan(p_value) else Cell(_p_text(p_value), p_value)
 
 
 def _sources(sources: Sequence[Source]) -> str:
@@ -353,6 +386,6 @@ def _odds(ratio: float) -> Cell:
 
 def _p_text(p_value: float) -> str:
     """Return a p-value; of small ones the power, as they differ by many."""
-    if p_value >= 0.001 or np.isnan(p_value):
+    if p_value >= 0.001:
         return p_text(p_value)
-    return "<1e-300" if p_value < 1e-300 else f"{p_value:.0e}"
+    return f"{p_value:.0e}"

@@ -50,8 +50,8 @@ def receptors(table: Sequences) -> list[tuple[str, str, str]]:
 
 
 def pool_of(cohort: Cohort) -> list[tuple[str, str, str]]:
-    assert cohort._pools is not None
-    return receptors(cohort._pools.clones)
+    assert cohort.clone_pools is not None
+    return receptors(cohort.clone_pools.clones)
 
 
 def test_a_repertoire_holds_its_clones_once_and_the_truth_names_them() -> None:
@@ -74,8 +74,8 @@ def test_burdens_are_those_of_the_classes() -> None:
     for index in range(2000):
         carries = cohort.carried(index)
         assert carries == [cohort.is_positive(index)]
-        assert cohort._pools is not None
-        carried[carries[0]].append(len(cohort._pools.carried(index, 60, carries).rows))
+        assert cohort.clone_pools is not None
+        carried[carries[0]].append(len(cohort.clone_pools.carried(index, 60, carries).rows))
     for carries, burden in ((True, 6), (False, 1)):
         assert stats.ttest_1samp(carried[carries], burden).pvalue > 1e-6
     assert np.var(carried[True]) > 1.3 * np.mean(carried[True])  # donors differ, more than by chance
@@ -196,11 +196,11 @@ def test_values_that_no_signal_has(options: dict[str, float], message: str) -> N
 def test_the_test_part_has_its_own_burden() -> None:
     signal = CloneSignal(200, burden=40, other_burden=5.6, test_burden=5, burden_sd=0.2)
     cohort = Cohort(1200, Sizes(210), LOOPS, (signal,), test_share=0.5, seed=1)
-    assert cohort._pools is not None
+    assert cohort.clone_pools is not None
     found: dict[tuple[str, str], list[int]] = {}
     for index, row in cohort.metadata().iterrows():
         is_test = row["part"] == "test"
-        carried = cohort._pools.carried(index, 210, cohort.carried(index), is_test=is_test)
+        carried = cohort.clone_pools.carried(index, 210, cohort.carried(index), is_test=is_test)
         found.setdefault((row["part"], row["status"]), []).append(len(carried.rows))
     assert {place: len(numbers) for place, numbers in found.items()} == dict.fromkeys(found, 300)
     expected = {
@@ -225,7 +225,7 @@ def test_another_burden_in_the_test_part_changes_no_training_repertoire() -> Non
     assert differ["train"] == 0
     assert differ["test"] >= 7
     first = cohort.draw(0)[1].signal.sum()  # what is drawn agrees with the sheet
-    assert first == len(cohort._pools.carried(0, cohort.size(0), cohort.carried(0)).rows)  # type: ignore[union-attr]
+    assert first == len(cohort.clone_pools.carried(0, cohort.size(0), cohort.carried(0)).rows)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy import stats
 
 from deeprc.config import Config
 from deeprc.datasets.alphabet import AMINO_ACIDS
@@ -76,8 +77,9 @@ def test_a_planted_motif_is_found_first_and_once(tmp_path: Path) -> None:
     assert "windows" in motif.source
     assert motif.n_attended == motif.n_attended_with == N
     assert motif.n_background_with <= 1
-    assert motif.log10_p < -200
-    assert motif.p_adjusted < 1e-200
+    assert motif.enrichment_log10_p < motif.enrichment_log10_p_adjusted < -200
+    assert np.isnan(motif.p_donors)
+    assert np.isnan(motif.q_donors)
     core = slice(motif.start, motif.start + 4)
     assert "".join(AMINO_ACIDS[r] for r in motif.frequencies[core].argmax(axis=1)) == "LDRW"
     assert (motif.information[core].sum(axis=1) > 3).all()
@@ -117,6 +119,64 @@ def test_carriers_are_those_of_a_regular_expression(tmp_path: Path) -> None:
         }
     )
     pd.testing.assert_frame_equal(motif.carriers, expected)
+
+
+def test_donors_that_the_model_has_not_seen_are_tested(tmp_path: Path) -> None:
+    """Repertoires 2 to 9 are held out, 3 is of a donor of training, and 6 and 8 are of one donor."""
+    dataset, attributions = planted(["LDRW", "PEK"], tmp_path)
+    dataset.container.metadata = dataset.metadata.assign(donor=[*"abcadefgfh"])
+    held_out = np.arange(10) >= 2
+    found = find_motifs(a_model(), dataset, attributions, background=4000, held_out=held_out)
+    assert {motif.pattern for motif in found[:2]} == {"LDRW", "PEK"}
+    for motif in found:
+        rates = [np.mean([bool(re.search(motif.pattern, s)) for s in rep.sequences.decode()]) for rep in dataset]
+        healthy, case = [rates[2], rates[4], (rates[6] + rates[8]) / 2], [rates[5], rates[7], rates[9]]
+        assert motif.donors["class"].tolist() == ["healthy", "case"]
+        assert motif.donors["n_donors"].tolist() == [3, 3]
+        np.testing.assert_allclose(motif.donors["mean_rate"], [np.mean(healthy), np.mean(case)])
+        assert motif.donors["n_donors_with"].tolist() == [sum(np.array(part) > 0) for part in (healthy, case)]
+    assert found[0].p_donors == found[1].p_donors == pytest.approx(1 / 20)  # 3 of 6 in the best order
+    down = find_motifs(a_model(), dataset, attributions, background=4000, held_out=held_out, sign=-1)
+    assert down[0].p_donors == 1.0
+    both = find_all_motifs(a_model(), dataset, [attributions] * 2, background=4000, held_out=held_out, signs=[1, -1])
+    p_values = np.array([motif.p_donors for own in both for motif in own])
+    expected = stats.false_discovery_control(p_values)
+    np.testing.assert_allclose([motif.q_donors for own in both for motif in own], expected)
+
+
+def test_numbers_and_several_classes_are_tested(tmp_path: Path) -> None:
+    dataset, attributions = planted(["LDRW"], tmp_path)
+    held_out = np.ones(10, bool)
+    rates = [np.mean(["LDRW" in s for s in rep.sequences.decode()]) for rep in dataset]
+    motif = find_motifs(
+        a_model(Task("age", "age", "regression")), dataset, attributions, background=4000, held_out=held_out
+    )[0]
+    assert motif.p_donors == pytest.approx(stats.spearmanr(rates, np.arange(10), alternative="greater").pvalue)
+    model = a_model(Task("grade", "grade", "multiclass", ("a", "b")))
+    motif = find_motifs(model, dataset, replace(attributions, output=1), background=4000, held_out=held_out)[0]
+    own, other = np.array(rates)[[2, 5, 8]], np.array(rates)[[0, 1, 3, 4, 6, 7]]
+    every = stats.PermutationMethod(n_resamples=np.inf)
+    expected = stats.mannwhitneyu(own, other, alternative="greater", method=every).pvalue
+    assert motif.p_donors == pytest.approx(expected)
+
+
+def test_a_motif_that_makes_sequences_longer_is_found(cohort_factory: Callable[..., RepertoireDataset]) -> None:
+    """The longest sequences all carry it, so a background of these lengths alone would be carriers, too."""
+    dataset = cohort_factory(100, 100, seed=4)
+    rows = [
+        (repertoire.repertoire_id, at + 1, junction)
+        for repertoire in dataset
+        for at, junction in enumerate(repertoire.sequences.decode())
+        if "WWHW" in junction and len(junction) > 20
+    ][:60]
+    table = pd.DataFrame(rows, columns=["repertoire_id", "sequence_id", "junction_aa"])
+    residues = np.full((60, 23), np.nan)
+    for row, junction in enumerate(table["junction_aa"]):
+        residues[row, : len(junction)] = 0.01
+        residues[row, junction.index("WWHW") : junction.index("WWHW") + 4] = 1.0
+    index = SequenceIndex.of(dataset, table)
+    attributions = Attributions(index, 0, residues, np.zeros((60, 8)), np.nansum(residues, axis=1))
+    assert [motif.pattern for motif in find_motifs(a_model(), dataset, attributions)] == ["WWHW"]
 
 
 @pytest.mark.parametrize(
@@ -187,7 +247,7 @@ def test_the_table(tmp_path: Path) -> None:
     assert table["pattern"].tolist() == ["LDRW"]
     assert {"n_repertoires:case", "n_sequences_with:healthy", "mean_share:case"} <= set(table)
     assert table["mean_share:case"][0] > 0.09 > table["mean_share:healthy"][0]
-    assert motif_table([]).columns[:3].tolist() == ["rank", "pattern", "source"]
+    assert motif_table([]).columns[:5].tolist() == ["rank", "pattern", "p_donors", "q_donors", "source"]
     assert len(motif_table([])) == 0
 
 
@@ -208,7 +268,7 @@ def test_a_meme_file_says_what_the_motifs_are(tmp_path: Path) -> None:
         matrix = np.array([line.split() for line in rows.splitlines()], float)
         np.testing.assert_allclose(matrix, motif.frequencies, atol=1e-6)
         assert (int(width), int(sites)) == (len(matrix), motif.n_attended_with)
-        assert float(e) == pytest.approx(motif.p_adjusted, rel=0.01)
+        assert float(e) == pytest.approx(10**motif.enrichment_log10_p_adjusted, rel=0.01)
 
 
 def test_no_sequences_no_motifs(tmp_path: Path) -> None:

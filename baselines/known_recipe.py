@@ -1,0 +1,81 @@
+"""`KnownRecipe`: the ranking of repertoires by the likelihood ratio of the recipe, the ceiling of all methods.
+
+Letters: B repertoires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.baselines.known_truth import KnownTruth, recipe_of
+from deeprc.datasets.cache import Arrays, cached
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.simulation.likelihood import RecipeLikelihood
+from deeprc.datasets.simulation.recipe import cohort_from_mapping
+from deeprc.progress import track
+
+__all__ = ["KnownRecipe", "recipe_scores"]
+
+
+def recipe_scores(dataset: RepertoireDataset, recipe: Mapping[str, Any]) -> NDArray[np.float64]:
+    """Return the log-likelihood ratio of a recipe's classes, (B,); NaN for a repertoire without sequences.
+
+    See `deeprc.datasets.simulation.likelihood`. The scores are computed once for the whole container and cached.
+
+    Parameters
+    ----------
+    dataset
+        The repertoires, simulated or not. `test` in the metadata column `part` names those of the recipe's test part.
+    recipe
+        The recipe, in the form of `Container.simulation`.
+
+    Raises
+    ------
+    InputError
+        If the ratio cannot be computed for this recipe.
+    """
+    cohort = cohort_from_mapping(recipe)
+
+    def compute(whole: RepertoireDataset) -> Arrays:
+        likelihood = RecipeLikelihood(cohort)
+        parts = whole.metadata["part"] if cohort.test_share and "part" in whole.metadata else [""] * len(whole)
+        found = np.full(len(whole), np.nan)
+        repertoires = track(zip(whole, parts, strict=True), "likelihood of the recipe", len(whole))
+        for row, (repertoire, part) in enumerate(repertoires):
+            if len(repertoire):
+                found[row] = likelihood.log_ratio(repertoire.sequences, is_test=part == "test")
+        return {"log_ratio": found}
+
+    return np.asarray(cached(dataset, "known_recipe", {"recipe": dict(recipe)}, compute)["log_ratio"][dataset.rows])
+
+
+class KnownRecipe(KnownTruth):
+    """A ranking of repertoires by the likelihood ratio of the recipe of the training cohort; see `KnownTruth`.
+
+    No method can have a higher expected AUC where the ratio is exact, see `deeprc.datasets.simulation.likelihood`.
+
+    Attributes
+    ----------
+    recipe_
+        The recipe.
+    """
+
+    @classmethod
+    def check_cohort(cls, X: RepertoireDataset) -> None:
+        """Raise InputError if the container has no recipe, or one whose likelihood ratio cannot be computed."""
+        RecipeLikelihood.check(replace(cohort_from_mapping(recipe_of(X)), name=str(X.container.path)))
+
+    def prepare(self, X: RepertoireDataset) -> None:
+        """Compute the ratio of the whole container's repertoires and cache it."""
+        recipe_scores(X, recipe_of(X))
+
+    def _remember(self, X: RepertoireDataset) -> None:
+        self.recipe_ = recipe_of(X)
+
+    def _score(self, X: RepertoireDataset) -> NDArray[np.float64]:
+        return recipe_scores(X, self.recipe_)

@@ -1,0 +1,103 @@
+"""`KnownTruth`: what estimators have in common that know the recipe of a simulated cohort.
+
+Letters: B repertoires.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from deeprc.calibration import fit_platt_scaling
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.simulation.dataset import VirtualContainer
+from deeprc.datasets.simulation.recipe import cohort_to_mapping
+from deeprc.errors import InputError
+from deeprc.estimators import BinaryClassifier, validate_dataset
+
+__all__ = ["KnownTruth", "recipe_of"]
+
+_STATUSES = ("positive", "negative")  # names of the classes in a recipe
+_COLUMNS = ("status", "true_status")  # columns of a simulated cohort's metadata that hold them
+
+
+class KnownTruth(BinaryClassifier):
+    """A ranking of repertoires by what the recipe of the training cohort says.
+
+    A subclass defines `_remember`, which keeps what it needs of the recipe, and `_score`. `fit` learns the slope and
+    the intercept that turn scores into probabilities, and which class is the recipe's positive one. If the labels are
+    `negative` and `positive`, their names decide; else if they divide the repertoires as the metadata column `status`
+    or `true_status` does, that column decides; else the class with the higher mean score is the positive one. New
+    repertoires need no recipe. A repertoire without sequences has the mean score of the training repertoires.
+
+    Attributes
+    ----------
+    sign_
+        Factor of the scores: 1 if the second class is the recipe's positive one, else -1.
+    neutral_
+        Score of a repertoire without sequences.
+    """
+
+    calibrates_itself = True  # the scores of training repertoires do not depend on their labels
+
+    def _remember(self, X: RepertoireDataset) -> None:
+        raise NotImplementedError
+
+    def _score(self, X: RepertoireDataset) -> NDArray[np.float64]:
+        """Return the score of each repertoire, (B,); NaN for one without sequences."""
+        raise NotImplementedError
+
+    def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
+        self._remember(X)
+        self.sign_, self.neutral_ = 1, 0.0
+        scores = self._score(X)
+        self.sign_ = self._orientation(X, positive, scores)
+        self.neutral_ = self.sign_ * _mean(scores)
+        scores = self._decide(X)
+        order = np.lexsort((positive, scores))  # whatever the order of X
+        self.calibration_ = fit_platt_scaling(scores[order], positive[order])
+
+    def _orientation(self, X: RepertoireDataset, positive: NDArray[np.bool_], scores: NDArray[np.float64]) -> int:
+        if self.classes_.tolist() == sorted(_STATUSES):
+            return 1
+        for column in _COLUMNS:
+            if column in X.metadata:
+                status = X.metadata[column].to_numpy()
+                for sign, second in ((1, _STATUSES[0]), (-1, _STATUSES[1])):
+                    if np.isin(status, _STATUSES).all() and np.array_equal(status == second, positive):
+                        return sign
+        return 1 if _mean(scores[positive]) >= _mean(scores[~positive]) else -1
+
+    def _decide(self, X: RepertoireDataset) -> NDArray[np.float64]:
+        scores = self.sign_ * self._score(X)
+        return np.where(np.isnan(scores), self.neutral_, scores)
+
+    def decision_function(self, X: RepertoireDataset) -> NDArray[np.float64]:
+        """Return the score of each repertoire, (B,); the repertoires need no recipe."""
+        check_is_fitted(self)
+        return self._decide(X) if len(validate_dataset(X)) else np.zeros(0)
+
+
+def recipe_of(dataset: RepertoireDataset) -> dict[str, Any]:
+    """Return the recipe of a simulated cohort.
+
+    Raises
+    ------
+    InputError
+        If it was not simulated.
+    """
+    container: Any = dataset.container
+    recipe = cohort_to_mapping(container.cohort) if isinstance(container, VirtualContainer) else container.simulation
+    if recipe is None:
+        raise InputError(f"{container.path}: has no recipe; only cohorts of `deeprc simulate` have one")
+    return dict(recipe)
+
+
+def _mean(scores: NDArray[np.float64]) -> float:
+    """Return the mean of the scores that are not NaN, independent of their order; 0 if there are none."""
+    known = scores[~np.isnan(scores)].tolist()
+    return math.fsum(known) / len(known) if known else 0.0

@@ -1,0 +1,367 @@
+"""What someone sees who knows the whole recipe of a cohort: the likelihood ratio of its two classes.
+
+No other score of a repertoire has a higher expected AUC (the lemma of Neyman and Pearson), so it is the ceiling of all
+methods. The sequences of a repertoire are independent. If it carries signals of motifs, its log-likelihood relative to
+the background is the sum over the sequences x of
+
+    log(1 + sum over signals of witness_rate * (r(x) - f(x))).
+
+r(x) is the probability of x as a witness over that of x in the background: the mean over motifs, their variants and all
+positions of 1 / P(residue in the background) for each residue that the motif has written. f(x) is the probability that
+the motif fits into a sequence of this length. A pool of clones is read by which of them are in the repertoire. If it is
+not known what a repertoire carries, the likelihood is a mean over what it may carry.
+
+It is exact for the background `independent`. Of other backgrounds, the residues are taken as independent given the
+sequence's length and their position, with frequencies of sequences that are drawn from it.
+
+Letters: n sequences, R residues, S signals of motifs, V variants of all motifs, L residues of a sequence or a motif,
+P clones of a pool, Z values of a normal number.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, logsumexp
+
+from deeprc.compilation import in_blocks, njit
+from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.datasets.counters import key_of
+from deeprc.datasets.sequences import Sequences
+from deeprc.datasets.simulation.background import Background, IndependentBackground
+from deeprc.datasets.simulation.carriers import CarrierTable
+from deeprc.datasets.simulation.clones import CloneSignal
+from deeprc.datasets.simulation.cohort import Cohort
+from deeprc.datasets.simulation.imgt import imgt_positions
+from deeprc.datasets.simulation.motif import GAP, WILDCARD
+from deeprc.datasets.simulation.signal import MotifSignal
+from deeprc.datasets.simulation.tilt import DiffuseSignal
+from deeprc.errors import InputError
+
+__all__ = ["RecipeLikelihood"]
+
+Floats = NDArray[np.float64]
+
+_N_LETTERS = len(AMINO_ACIDS)
+_N_DRAWN = 1 << 20  # sequences from which the background's frequencies are counted
+_KEY = key_of(0, 0x11CE)  # of these sequences; no cohort's
+_PSEUDO = 20.0  # sequences that a length and position borrows from all others
+_LONGEST = 65  # residues of a sequence, and one
+_MAX_UNCERTAIN = 10
+_NODES = 40
+_LEAST = 1e-12
+_GRID = 2048
+_BLOCK = 4096
+
+
+class RecipeLikelihood:
+    """The log-likelihood ratio of a simulated cohort's classes for a repertoire.
+
+    Parameters
+    ----------
+    cohort
+        What was simulated.
+
+    Raises
+    ------
+    InputError
+        If the ratio cannot be computed, see `check`.
+    """
+
+    def __init__(self, cohort: Cohort) -> None:
+        self.check(cohort)
+        self.cohort = cohort
+        self._sets = {status: _carried_sets(cohort, status) for status in ("positive", "negative")}
+        of_motifs = [i for i, signal in enumerate(cohort.signals) if isinstance(signal, MotifSignal)]
+        self._column = {i: column for column, i in enumerate(of_motifs)}
+        self._motifs = _compile_motifs(cohort.motif_signals, self._residue_frequencies) if of_motifs else None
+
+    @staticmethod
+    def check(cohort: Cohort) -> None:
+        """Raise InputError if the likelihood ratio of a cohort's classes cannot be computed."""
+        signals = cohort.signals
+        if not signals:
+            raise InputError(f"{cohort.name}: its recipe has no signal, so its classes do not differ")
+        if cohort.gene_shift is not None or (cohort.batch is not None and cohort.batch.association):
+            raise InputError(f"{cohort.name}: its classes differ by more than signals: a gene shift or a batch")
+        for signal in signals:
+            reason = ""
+            if isinstance(signal, CarrierTable):
+                reason = "no model says who carries its clones, but a table"
+            elif isinstance(signal, CloneSignal) and signal.variant_rate:
+                reason = "its clones have variants"
+            elif isinstance(signal, DiffuseSignal) and signal.repertoire_strength:
+                reason = "each repertoire has preferences of its own"
+            elif isinstance(signal, DiffuseSignal) and cohort.motif_signals and not cohort.exclusive:
+                reason = "motifs are implanted into sequences that were chosen by preference"
+            if reason:
+                raise InputError(f"{cohort.name}: signal {signal.name!r}: {reason}")
+        for status in ("positive", "negative"):
+            of_class = [each for each in signals if each.status == status and each.prevalence < 1]
+            if not cohort.exclusive and len(of_class) > _MAX_UNCERTAIN:
+                raise InputError(
+                    f"{cohort.name}: expected at most {_MAX_UNCERTAIN} signals that only a part of a class carries"
+                )
+
+    def log_ratio(self, sequences: Sequences, *, is_test: bool = False) -> float:
+        """Return log P(sequences | positive) - log P(sequences | negative).
+
+        Parameters
+        ----------
+        sequences
+            The sequences of a repertoire, (n,).
+        is_test
+            Whether the repertoire is of the cohort's test part.
+        """
+        # of each signal that is no motif: the log-likelihood where it is carried, less that where it is not
+        others = {
+            i: self._of_clones(signal, sequences, is_test)
+            if isinstance(signal, CloneSignal)
+            else self._of_tilt(i, sequences)
+            for i, signal in enumerate(self.cohort.signals)
+            if i not in self._column
+        }
+        excess = np.zeros((len(sequences), 0)) if self._motifs is None else self._motifs.excess(sequences)
+        rates = np.array([signal.witness_rate for signal in self.cohort.motif_signals])
+        found = {}
+        for status, sets in self._sets.items():
+            terms = []
+            for probability, carried in sets:
+                columns = [self._column[i] for i in carried if i in self._column]
+                term = float(np.log1p(excess[:, columns] @ rates[columns]).sum())
+                terms.append(np.log(probability) + term + sum(others[i] for i in carried if i in others))
+            found[status] = float(logsumexp(terms))
+        return found["positive"] - found["negative"]
+
+    @cached_property
+    def _drawn(self) -> Sequences:
+        """Sequences of the background."""
+        return self.cohort.background.draw(_KEY, np.arange(_N_DRAWN))
+
+    @cached_property
+    def _residue_frequencies(self) -> Floats:
+        """How often each amino acid is at each position of a sequence of each length, (_LONGEST, _LONGEST, 20)."""
+        background: Background = self.cohort.background
+        if isinstance(background, IndependentBackground):
+            counts = np.array([background.weights.get(letter, 0) for letter in AMINO_ACIDS], np.float64)
+            shares = (counts / counts.sum()).clip(_LEAST)  # a motif may have residues that the background lacks
+            return np.broadcast_to(shares, (_LONGEST, _LONGEST, _N_LETTERS)).copy()
+        lengths = self._drawn.lengths
+        position = np.arange(len(self._drawn.residues)) - np.repeat(self._drawn.offsets[:-1], lengths)
+        place = np.repeat(lengths, lengths) * _LONGEST + position
+        fits = np.repeat(lengths, lengths) < _LONGEST
+        code = place[fits] * _N_LETTERS + self._drawn.residues[fits]
+        found = np.bincount(code, minlength=_LONGEST**2 * _N_LETTERS).reshape(_LONGEST, _LONGEST, _N_LETTERS)
+        overall = found.sum(axis=(0, 1)) + 1.0
+        found = found + _PSEUDO * overall / overall.sum()
+        return np.asarray(found / found.sum(axis=2, keepdims=True))
+
+    def _of_clones(self, signal: CloneSignal, sequences: Sequences, is_test: bool) -> float:
+        """Return the log-likelihood of the clones where a signal is carried, less that where it is not."""
+        pools = self.cohort.clone_pools
+        assert pools is not None
+        at = pools.sources.index(signal)
+        names = pools.junctions[pools.first[at] : pools.first[at + 1]]
+        present = set(sequences.decode())
+        is_present = np.array([name in present for name in names])
+        nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
+        absent_by_chance = np.exp(-len(sequences) * self._chances[pools.first[at] : pools.first[at + 1]])
+        found = []
+        for carries in (True, False):
+            mean = signal.mean_burden(carries, is_test=is_test)
+            terms = []
+            for z in nodes.tolist():
+                absent = (1 - signal.incidences(pools.keys[at], mean * signal.burden_factor(z))) * absent_by_chance
+                absent = absent.clip(_LEAST, 1 - _LEAST)
+                terms.append(np.where(is_present, np.log1p(-absent), np.log(absent)).sum())
+            found.append(float(logsumexp(terms, b=weights)))
+        return found[0] - found[1]
+
+    @cached_property
+    def _chances(self) -> Floats:
+        """The probability that a sequence of the background is each clone of the pools, (P of all)."""
+        assert self.cohort.clone_pools is not None
+        names = self.cohort.clone_pools.junctions
+        wanted = set(names)
+        counts = Counter(text for text in self._drawn.decode() if text in wanted)
+        return np.array([counts[name] for name in names]) / _N_DRAWN
+
+    def _of_tilt(self, i: int, sequences: Sequences) -> float:
+        """Return the log-likelihood of sequences that were chosen by the common preference of signal i."""
+        scores = self.cohort.common_tilt(i).scores(sequences)
+        grid, chosen = self._tilts[i]
+        return float(np.log(np.interp(scores, grid, chosen)).sum())
+
+    @cached_property
+    def _tilts(self) -> dict[int, tuple[Floats, Floats]]:
+        """For each diffuse signal, scores and how much more frequent sequences with them become, (_GRID,) each."""
+        found = {}
+        for i, signal in enumerate(self.cohort.signals):
+            if isinstance(signal, DiffuseSignal):
+                known = self.cohort.common_tilt(i).scores(self._drawn)
+                spread = known.std()
+                grid = np.linspace(known.min() - 2 * spread, known.max() + 2 * spread, _GRID)
+                shares = np.histogram(known, np.append(grid, np.inf))[0] / len(known)  # of scores from each to the next
+                middles = grid + (grid[1] - grid[0]) / 2
+                found[i] = grid, 2 * expit(grid[:, None] - middles) @ shares
+        return found
+
+
+def _carried_sets(cohort: Cohort, status: str) -> list[tuple[float, tuple[int, ...]]]:
+    """Return what a repertoire of a class may carry: probabilities, and the indices of the signals."""
+    of_class = [i for i, signal in enumerate(cohort.signals) if signal.status == status]
+    found: list[tuple[float, tuple[int, ...]]]
+    if cohort.exclusive:
+        found = [(cohort.signals[i].prevalence, (i,)) for i in of_class]
+        found.append((1 - sum(probability for probability, _ in found), ()))
+    else:
+        found = []
+        for carries in product(*(((True,) if cohort.signals[i].prevalence == 1 else (True, False)) for i in of_class)):
+            shares = [cohort.signals[i].prevalence for i in of_class]
+            probability = np.prod([p if here else 1 - p for p, here in zip(shares, carries, strict=True)])
+            found.append((float(probability), tuple(i for i, here in zip(of_class, carries, strict=True) if here)))
+    return [(probability, carried) for probability, carried in found if probability > _LEAST]
+
+
+class _Variants(NamedTuple):
+    """The V variants of all motifs as arrays for compiled code.
+
+    `signals`, `sizes` (V,); `weights` (V,): the probability of each among those of its signal; `codes` and
+    `alterations` (V, L): the amino acid of each position, and the probability that it is the one that is altered;
+    `noises` (V,): the probability that a residue of the background stays.
+    """
+
+    signals: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    weights: Floats
+    codes: NDArray[np.int64]
+    alterations: Floats
+    noises: Floats
+
+
+class _Motifs(NamedTuple):
+    """Signals of motifs: their variants, where each begins, (V, length, start), and the background's frequencies."""
+
+    n_signals: int
+    variants: _Variants
+    starts: Floats
+    frequencies: Floats
+
+    def excess(self, sequences: Sequences) -> Floats:
+        """Return r(x) - f(x) of each sequence and signal, (n, S)."""
+        found = np.zeros((len(sequences), self.n_signals))
+        arguments = (sequences.residues, sequences.offsets, self.variants, self.starts, self.frequencies, found)
+        in_blocks(_add_excess, len(sequences), _BLOCK, *arguments)
+        return found
+
+
+def _compile_motifs(signals: Sequence[MotifSignal], frequencies: Floats) -> _Motifs:
+    rows = []
+    for s, signal in enumerate(signals):
+        total = sum(motif.weight for motif in signal.motifs)
+        for motif in signal.motifs:
+            altered = motif.alteration_rate * np.array([*motif.substitutions, *[0.0] * len(motif.pattern)])
+            for variant in motif.variants:
+                is_letter = np.array(variant.codes) < _N_LETTERS
+                alterations = np.where(is_letter, altered[list(variant.positions)], 0.0)
+                rows.append((s, variant, motif.weight / total * variant.probability, alterations, motif.noise))
+    longest = max(len(variant.codes) for _, variant, *_ in rows)
+    variants = _Variants(
+        np.array([s for s, *_ in rows]),
+        np.array([len(variant.codes) for _, variant, *_ in rows]),
+        np.array([weight for _, _, weight, *_ in rows]),
+        np.full((len(rows), longest), GAP, np.int64),
+        np.zeros((len(rows), longest)),
+        np.array([noise for *_, noise in rows]),
+    )
+    for row, (_, variant, _, alterations, _) in enumerate(rows):
+        variants.codes[row, : len(variant.codes)] = variant.codes
+        variants.alterations[row, : len(variant.codes)] = alterations
+    starts = np.stack([_start_probabilities(signals[s], len(variant.codes)) for s, variant, *_ in rows])
+    return _Motifs(len(signals), variants, starts, frequencies)
+
+
+def _start_probabilities(signal: MotifSignal, size: int) -> Floats:
+    """Return the probability that a motif of this size begins at each position, (length, start)."""
+    found = np.zeros((_LONGEST, _LONGEST))
+    for length in range(size, _LONGEST):
+        if signal.position == "anywhere":
+            found[length, : length - size + 1] = 1 / (length - size + 1)
+        elif signal.position == "centre":
+            found[length, (length - size) // 2] = 1
+        elif length - 2 - size + 1 >= 1:
+            inside = range(1, length - 2 - size + 2)  # the conserved residues at both ends stay
+            names = imgt_positions(length)
+            wanted = {names.index(name): p for name, p in signal.imgt_positions.items() if name in names}
+            for start in inside:
+                found[length, start] = wanted.get(start, 0.0)
+            others = [start for start in inside if start not in wanted] or list(inside)
+            found[length, others] += (1 - found[length].sum()) / len(others)
+    return found
+
+
+@njit(nogil=True)
+def _add_excess(
+    first: int,
+    last: int,
+    residues: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    variants: _Variants,
+    starts: Floats,
+    frequencies: Floats,
+    found: Floats,
+) -> None:
+    """Add r(x) - f(x) of the sequences from `first` to `last` to `found`, (n, S)."""
+    for n in range(first, last):
+        begin = offsets[n]
+        length = offsets[n + 1] - begin
+        if length >= len(frequencies):
+            continue
+        for v in range(len(variants.sizes)):
+            for start in range(length - variants.sizes[v] + 1):
+                probability = variants.weights[v] * starts[v, length, start]
+                if probability > 0:
+                    ratio = _ratio(residues, begin + start, v, variants, frequencies[length, start:])
+                    found[n, variants.signals[v]] += probability * (ratio - 1)
+
+
+@njit(nogil=True)
+def _ratio(residues: NDArray[np.uint8], begin: int, v: int, variants: _Variants, frequencies: Floats) -> float:
+    """Return the probability of the residues under a variant that begins at `begin`, over that in the background."""
+    size, unaltered = variants.sizes[v], 1.0
+    for i in range(size):
+        unaltered -= variants.alterations[v, i]
+    total = unaltered * _product(residues, begin, v, variants, frequencies, -1)
+    for altered in range(size):
+        if variants.alterations[v, altered] > 0:
+            factor = _product(residues, begin, v, variants, frequencies, altered)
+            total += variants.alterations[v, altered] * factor
+    return total  # type: ignore[no-any-return]
+
+
+@njit(nogil=True)
+def _product(
+    residues: NDArray[np.uint8], begin: int, v: int, variants: _Variants, frequencies: Floats, altered: int
+) -> float:
+    """Return the ratio if the position `altered` is altered; -1: none."""
+    ratio = 1.0
+    for i in range(variants.sizes[v]):
+        code, residue = variants.codes[v, i], residues[begin + i]
+        if code == GAP:
+            continue
+        expected = frequencies[i, residue]
+        if code == WILDCARD:
+            ratio *= 1 / (_N_LETTERS * expected)
+        elif i == altered:
+            ratio *= (residue != code) / ((_N_LETTERS - 1) * expected)
+        else:
+            ratio *= variants.noises[v] + (1 - variants.noises[v]) * (residue == code) / expected
+        if ratio == 0:
+            break
+    return ratio
