@@ -271,7 +271,7 @@ class _Run:
             shortcuts=self._shortcuts(cautions),
         )
 
-    def _shortcuts(self, cautions: Sequence[Caution]) -> dict[str, dict[str, object]]:
+    def _shortcuts(self, cautions: Sequence[Caution]) -> dict[str, dict[str, Any]]:
         """Return the columns that are warned of, with the value of each repertoire by its id."""
         metadata, ids = self.plan.dataset.metadata, [str(name) for name in self.plan.dataset.repertoire_ids]
         names = [str(each.details["column"]) for each in cautions if each.name == "label-from-column"]

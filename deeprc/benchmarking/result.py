@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -80,7 +81,7 @@ class BenchmarkResult:
     scoring: Scoring = BINARY
     known: Sequence[Caution] = ()
     donors: Mapping[str, int] | None = None
-    shortcuts: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    shortcuts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         failed = f", {len(self.failures)} failed" if self.failures else ""

@@ -64,8 +64,8 @@ class Assessment:
             target = held_out.get(each.contrast.target)
             if target is not None:
                 target["controls"] = [*target.get("controls", []), *each.to_list()]
-        for target, strata in self.within.items():
-            held_out[target]["within"] = [each.to_dict() for each in strata]
+        for name, strata in self.within.items():
+            held_out[name]["within"] = [each.to_dict() for each in strata]
         for varied in self.variation:
             own = {"output": varied.output, "shares": dict(varied.shares)}
             held_out[varied.target]["variation"] = [*held_out[varied.target].get("variation", []), own]
