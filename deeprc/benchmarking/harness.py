@@ -22,7 +22,7 @@ from sklearn.base import BaseEstimator
 
 from deeprc.benchmarking.jobs import Job, Outcome, job_key, run_benchmark_jobs, seconds_left
 from deeprc.benchmarking.methods import Method, choose_methods, names_code, split_names
-from deeprc.benchmarking.nested import NestedPlan, cohort_digest, labelled_folds
+from deeprc.benchmarking.nested import NestedPlan, cohort_digest, labelled_folds, left_out_column
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.result import MEMBER_COLUMNS, BenchmarkResult
 from deeprc.benchmarking.search import with_setting, without_path
@@ -99,12 +99,14 @@ def benchmark(
         names = _with_earlier_methods(header["asked"], names, folder)
         preset = preset or header["preset"]
     preset = os.fspath(preset or "quick")
-    fold_of, labels, task = labelled_folds(dataset, target, options)
+    fold_of, validation_of, labels, task = labelled_folds(dataset, target, options)
     chosen, skipped = choose_methods(names, preset=preset, dataset=dataset, own=own, task=task)
     seeded = tuple(map(_seeded(options.seed), chosen))
     donors = donor_codes(dataset.metadata, options.group_by, str(dataset.container.path))
-    plan = NestedPlan(dataset, fold_of, labels, task, options.seed, cohort_digest(dataset), seeded, donors)
+    content = cohort_digest(dataset)
+    plan = NestedPlan(dataset, fold_of, labels, task, options.seed, content, seeded, donors, validation_of)
     asked = {"target": target, "group_by": options.group_by, "preset": preset, "asked": names}
+    asked["left_out"] = left_out_column(options.folds)
     store = ResultStore(folder, {**asked, **_header(plan, task)}, resume=resume)
     cautions = [
         *_subject_cautions(plan, options.group_by),

@@ -20,6 +20,7 @@ from deeprc.errors import InputError, WriteError
 __all__ = ["train"]
 
 Fold = int | Literal["all"]
+_LEAVE_ONE_OUT = "leave-one-out:"  # as in `deeprc.evaluation.splits`, whose import takes long
 
 
 @contextmanager
@@ -65,6 +66,17 @@ def _read_fold(_: click.Context, parameter: click.Parameter, text: str | None) -
         raise click.BadParameter(f"expected the index of a fold or all, found {text!r}", param=parameter) from None
 
 
+def _read_folds(_: click.Context, parameter: click.Parameter, text: str) -> int | str:
+    """Return the number of folds, or "leave-one-out:COLUMN"."""
+    if text.startswith(_LEAVE_ONE_OUT):
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        expected = f"expected a number or {_LEAVE_ONE_OUT}COLUMN"
+        raise click.BadParameter(f"{expected}, found {text!r}", param=parameter) from None
+
+
 class _Command(click.Command):
     """A command whose help also lists the settings of network and training."""
 
@@ -95,7 +107,15 @@ class _Command(click.Command):
     show_default=True,
     help="The name of a configuration, or a YAML file; see `deeprc config`.",
 )
-@click.option("--folds", default=5, show_default=True, help="Number of folds for splitting the repertoires.")
+@click.option(
+    "--folds",
+    metavar="NUMBER|leave-one-out:COLUMN",
+    default="5",
+    callback=_read_folds,
+    show_default=True,
+    help="Number of folds for splitting the repertoires; leave-one-out:COLUMN: a run for each value of the column, such"
+    " as a batch, which tests on this value, OUTPUT/fold-0 and so on.",
+)
 @click.option(
     "--fold",
     metavar="INDEX|all",
@@ -159,7 +179,7 @@ def train(
     targets: tuple[str, ...],
     output: str | None,
     config: str,
-    folds: int,
+    folds: int | str,
     fold: Fold,
     validation_fold: Fold | None,
     test: str | None,
@@ -188,7 +208,7 @@ def train(
     from deeprc.config import load_config
     from deeprc.runs.experiment import resume_run, train_run
     from deeprc.runs.run import read_settings
-    from deeprc.runs.several import name_splits, train_runs
+    from deeprc.runs.several import name_left_out_splits, name_splits, train_runs
 
     if resume is not None:
         given = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
@@ -206,7 +226,13 @@ def train(
         if "=" in container:
             raise InputError(f"expected a CONTAINER before the KEY=VALUE settings, found {container!r}")
         settings = load_config(config, overrides)
-        splits = name_splits(folds=folds, fold=fold, validation_fold=validation_fold, group_by=group_by, test=test)
+        if isinstance(folds, str):
+            if fold != 0 or test is not None or validation_fold == "all":
+                raise InputError(f"--folds {folds} tests on each value: leave out --fold, --test and --validation-fold")
+            left_out = {"group_by": group_by, "validation_fold": validation_fold}
+            splits = name_left_out_splits(container, folds.removeprefix(_LEAVE_ONE_OUT), **left_out)
+        else:
+            splits = name_splits(folds=folds, fold=fold, validation_fold=validation_fold, group_by=group_by, test=test)
         common: dict[str, Any] = {
             "targets": targets,
             "config": settings,

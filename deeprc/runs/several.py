@@ -17,15 +17,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from deeprc.config import Config, load_config
+from deeprc.datasets.dataset import open_dataset
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import SplitOptions
+from deeprc.evaluation.splits import SplitOptions, left_out_values
 from deeprc.files import check_new_folder
 from deeprc.jobs import HERE, Workers, check_scheduler, result_of, run_jobs
 from deeprc.progress import open_step
 from deeprc.runs.experiment import Progress, resume_run, train_run
 from deeprc.runs.run import read_settings
 
-__all__ = ["name_splits", "train_runs"]
+__all__ = ["name_left_out_splits", "name_splits", "train_runs"]
 
 _logger = logging.getLogger(__name__)
 
@@ -78,6 +79,27 @@ def name_splits(
     if not splits:
         raise InputError(f"`folds={folds}`: expected at least 3 folds")
     return splits
+
+
+def name_left_out_splits(cohort: str | os.PathLike[str], column: str, **others: Any) -> dict[str, SplitOptions]:
+    """Return the splits that test on each value of a column, such as a batch, by the name of their run: fold-0, ...
+
+    Parameters
+    ----------
+    cohort
+        The container.
+    column
+        A column of its metadata; the folds are in the sorted order of its values.
+    others
+        Fields of `SplitOptions` except `folds`, `fold` and `test`.
+
+    Raises
+    ------
+    InputError
+        If the column does not exist, or has fewer than two values.
+    """
+    values = left_out_values(open_dataset(cohort).metadata, column, str(cohort))
+    return {f"fold-{index}": SplitOptions(test=f"{column}={value}", **others) for index, value in enumerate(values)}
 
 
 def train_runs(
