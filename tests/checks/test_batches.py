@@ -19,7 +19,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.scoring import BINARY
 from deeprc.evaluation.splits import assign_left_out, left_out_values
 from deeprc.runs.run import load_run
-from deeprc.runs.several import name_left_out_splits, train_runs
+from deeprc.runs.several import plan_left_out, train_runs
 from deeprc.tasks import parse_tasks
 from tests.toys.shift_cohorts import Recipe, draw_repertoire, write_repertoires
 
@@ -81,11 +81,11 @@ def test_values_are_left_out_in_order(cohort: RepertoireDataset) -> None:
 
 def test_runs_test_on_each_value(cohort: RepertoireDataset, tmp_path: Path) -> None:
     path = cohort.container.path
-    splits = name_left_out_splits(path, "batch")
-    assert {name: split.test for name, split in splits.items()} == {"fold-0": "batch=kit 1", "fold-1": "batch=kit 2"}
-    for folder in train_runs(path, tmp_path / "runs", splits, targets="status=sick", config=TINY, device="cpu"):
+    plans = plan_left_out(path, "batch")
+    assert {name: plan.split.test for name, plan in plans.items()} == {"fold-0": "batch=kit 1", "fold-1": "batch=kit 2"}
+    for folder in train_runs(path, tmp_path / "runs", plans, targets="status=sick", config=TINY, device="cpu"):
         run = load_run(folder, device="cpu")
-        kit = splits[folder.name].test.partition("=")[2]  # type: ignore[union-attr]
+        kit = plans[folder.name].split.test.partition("=")[2]  # type: ignore[union-attr]
         assert set(cohort.select(run.splits["test"]).metadata["batch"]) == {kit}
         assert kit not in set(cohort.select(run.splits["train"]).metadata["batch"])
 
