@@ -260,7 +260,7 @@ def assign_left_out(
     """
     values = left_out_values(metadata, column, source)
     index_of = {value: index for index, value in enumerate(values)}
-    fold_of = np.array([index_of.get(text, -1) for text in class_texts(metadata[column])], np.int64)
+    fold_of = np.array([index_of.get(text or "", -1) for text in class_texts(metadata[column])], np.int64)
     if group_by is not None:
         pairs = pd.DataFrame({"group": group_codes(metadata, group_by, source), "fold": fold_of}).drop_duplicates()
         if pairs["group"].duplicated().any():

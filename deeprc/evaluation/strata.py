@@ -51,7 +51,8 @@ class StratifiedAuc:
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers as `metrics.json` has them."""
         found = asdict(self)
-        return {**found, "auc_ci": [found.pop("low"), found.pop("high")]}
+        limits = [found.pop("low"), found.pop("high")]
+        return {**found, "auc_ci": limits}
 
     def explains(self, auc: float, low: float) -> bool:
         """Return whether the column may explain an AUC over all repertoires, given it and its lower limit.

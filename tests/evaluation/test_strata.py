@@ -20,6 +20,8 @@ def test_a_hand_computed_example() -> None:
     assert found is not None
     assert (found.auc, found.n, found.n_strata) == (pytest.approx(3 / 5), 6, 2)
     assert 0 < found.low < 0.6 < found.high < 1
+    limits = [found.low, found.high]
+    assert found.to_dict() == {"column": "batch", "auc": found.auc, "n": 6, "n_strata": 2, "auc_ci": limits}
 
 
 def test_without_a_value_of_both_classes_there_is_none() -> None:
