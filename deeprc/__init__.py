@@ -1,8 +1,8 @@
 """DeepRC: immune repertoire classification with modern Hopfield networks.
 
-`deeprc.check`, `deeprc.preprocess`, `deeprc.clones`, `deeprc.train`, `deeprc.evaluate`, `deeprc.report` and
-`deeprc.benchmark` do what the commands of these names do; `deeprc.ReadingOptions` says how the first two read files,
-`deeprc.SplitOptions` how `deeprc.train` splits a cohort, `deeprc.BenchmarkOptions` how the last one compares.
+`deeprc.check`, `deeprc.preprocess`, `deeprc.clones`, `deeprc.cv`, `deeprc.train`, `deeprc.evaluate`, `deeprc.report`
+and `deeprc.benchmark` do what the commands of these names do; `deeprc.ReadingOptions` says how the first two read
+files, `deeprc.SplitOptions` how `deeprc.train` splits a cohort, `deeprc.BenchmarkOptions` how the last one compares.
 `deeprc.open` opens a container, `deeprc.load` a run; `deeprc.DeepRCClassifier` is an estimator of scikit-learn.
 """
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from deeprc.evaluation.splits import SplitOptions
     from deeprc.interpretation.attention import attention_table
     from deeprc.interpretation.report import write_any_report as report
+    from deeprc.runs.cross_validation import cross_validate as cv
     from deeprc.runs.ensemble import evaluate_runs as evaluate
     from deeprc.runs.ensemble import load_ensemble
     from deeprc.runs.experiment import train_run as train
@@ -41,6 +42,7 @@ __all__ = [
     "benchmark",
     "check",
     "clones",
+    "cv",
     "evaluate",
     "load",
     "load_config",
@@ -61,6 +63,7 @@ _WHERE = {
     "benchmark": ("deeprc.benchmarking.harness", "benchmark"),
     "check": ("deeprc.checks", "check_cohort"),
     "clones": ("deeprc.associations", "associate_clones"),
+    "cv": ("deeprc.runs.cross_validation", "cross_validate"),
     "evaluate": ("deeprc.runs.ensemble", "evaluate_runs"),
     "load": ("deeprc.runs.run", "load_run"),
     "load_config": ("deeprc.config", "load_config"),

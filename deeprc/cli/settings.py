@@ -1,4 +1,4 @@
-"""The settings of network and training as text: for `deeprc config` and `deeprc train --help`."""
+"""The settings of network and training as text: for `deeprc config`, and for the help of what trains."""
 
 from __future__ import annotations
 
@@ -6,16 +6,30 @@ import textwrap
 from collections.abc import Iterator
 from itertools import groupby
 
+import click
+
 from deeprc.config import Config
 from deeprc.settings import Setting, list_settings
 
-__all__ = ["help_sections", "settings_text", "settings_yaml"]
+__all__ = ["SettingsCommand", "settings_text", "settings_yaml"]
 
 _WIDTH = 100
 _TITLES = {"network": "Settings of the network", "training": "Settings of the training"}
 
 
-def help_sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
+class SettingsCommand(click.Command):
+    """A command whose help also lists the settings of network and training."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the settings below the options."""
+        for title, rows in _help_sections():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+        formatter.write_paragraph()
+        formatter.write_text("`deeprc config` says which values they take, and shows the other configurations.")
+
+
+def _help_sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Yield for each section its title and its settings, each with default and meaning."""
     for section, group in _by_section():
         yield (

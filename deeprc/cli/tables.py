@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from deeprc.errors import show_parameters
@@ -12,7 +11,7 @@ if TYPE_CHECKING:
     from deeprc.evaluation.caution import Caution
     from deeprc.hopfield.analysis import HeadSummary
 
-__all__ = ["caution_lines", "head_lines", "mean_lines", "metrics_lines"]
+__all__ = ["caution_lines", "head_lines", "metrics_lines"]
 
 _COLUMNS = (
     "n",
@@ -66,16 +65,6 @@ def metrics_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str
         parts.append("Controls, which read no receptor sequence (difference to the network, p of a paired test):")
         parts.append(pd.DataFrame(controls).fillna("").to_string(index=False))
     return "\n".join(parts)
-
-
-def mean_lines(tested: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:
-    """Yield a line for each target and metric that says its mean and standard deviation over several runs."""
-    for target in dict.fromkeys(name for targets in tested.values() for name in targets):
-        for metric in ("auc", "r2"):
-            found = [targets[target].get(metric) for targets in tested.values() if target in targets]
-            values = [value for value in found if value is not None]
-            if len(values) > 1:
-                yield f"{target}: mean {metric} of {len(values)} runs {fmean(values):.3f}, sd {stdev(values):.3f}"
 
 
 def _variation_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:

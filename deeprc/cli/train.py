@@ -13,8 +13,8 @@ from click.core import ParameterSource
 
 from deeprc.cli.progress import evaluation_lines
 from deeprc.cli.scheduler import scheduler_option
-from deeprc.cli.settings import help_sections
-from deeprc.cli.tables import caution_lines, mean_lines, metrics_lines
+from deeprc.cli.settings import SettingsCommand
+from deeprc.cli.tables import caution_lines, metrics_lines
 from deeprc.errors import InputError, WriteError
 
 __all__ = ["train"]
@@ -65,18 +65,7 @@ def _read_fold(_: click.Context, parameter: click.Parameter, text: str | None) -
         raise click.BadParameter(f"expected the index of a fold or all, found {text!r}", param=parameter) from None
 
 
-class _Command(click.Command):
-    """A command whose help also lists the settings of network and training."""
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, rows in help_sections():
-            with formatter.section(title):
-                formatter.write_dl(rows)
-        formatter.write_paragraph()
-        formatter.write_text("`deeprc config` says which values they take, and shows the other configurations.")
-
-
-@click.command(cls=_Command)
+@click.command(cls=SettingsCommand)
 @click.argument("container", required=False)
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option(
@@ -96,14 +85,7 @@ class _Command(click.Command):
     help="The name of a configuration, or a YAML file; see `deeprc config`.",
 )
 @click.option("--folds", default=5, show_default=True, help="Number of folds for splitting the repertoires.")
-@click.option(
-    "--fold",
-    metavar="INDEX|all",
-    default="0",
-    callback=_read_fold,
-    show_default=True,
-    help="Index of the fold for testing, from 0; all: a run for each fold, OUTPUT/fold-0 and so on.",
-)
+@click.option("--fold", default=0, show_default=True, help="Index of the fold for testing, from 0.")
 @click.option(
     "--validation-fold",
     metavar="INDEX|all",
@@ -160,7 +142,7 @@ def train(
     output: str | None,
     config: str,
     folds: int,
-    fold: Fold,
+    fold: int,
     validation_fold: Fold | None,
     test: str | None,
     group_by: str | None,
@@ -176,19 +158,20 @@ def train(
     KEY=VALUE changes a setting of the configuration, as in `n_updates=5000 n_kernels=64`. All settings are listed
     below.
 
-    With --fold all or --validation-fold all, OUTPUT holds several runs. They are trained one after the other, or at the
-    same time on the Dask cluster of --scheduler. After an interruption, the same command continues.
+    With --validation-fold all, OUTPUT holds several runs. They are trained one after the other, or at the same time on
+    the Dask cluster of --scheduler. After an interruption, the same command continues. `deeprc cv` tests on all folds.
 
     \b
     Examples:
       deeprc train cohort.h5 --target 'CMV=+' --group-by subject_id --output runs/cmv
-      deeprc train cohort.h5 --target 'CMV=+' --fold all --output runs/cmv-folds --scheduler tcp://host:8786
+      deeprc train cohort.h5 --target 'CMV=+' --validation-fold all --output runs/cmv
     """
     from deeprc import ranks
     from deeprc.config import load_config
+    from deeprc.evaluation.splits import SplitOptions
     from deeprc.runs.experiment import resume_run, train_run
     from deeprc.runs.run import read_settings
-    from deeprc.runs.several import name_splits, train_runs
+    from deeprc.runs.several import plan_validations, train_runs
 
     if resume is not None:
         given = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
@@ -206,27 +189,28 @@ def train(
         if "=" in container:
             raise InputError(f"expected a CONTAINER before the KEY=VALUE settings, found {container!r}")
         settings = load_config(config, overrides)
-        splits = name_splits(folds=folds, fold=fold, validation_fold=validation_fold, group_by=group_by, test=test)
+        split: dict[str, Any] = {"folds": folds, "fold": fold, "group_by": group_by, "test": test}
         common: dict[str, Any] = {
             "targets": targets,
             "config": settings,
-            "seed": seed,
             "device": device,
             "logger": logger,
             "keep_sketches": not no_sketches,
             "progress": evaluation_lines(settings.training.n_updates) if ranks.is_main() else None,
         }
-        if len(splits) > 1:
+        if validation_fold == "all":
             if ranks.count() > 1:
-                raise InputError("--fold all and --validation-fold all: train one split at a time under torchrun")
+                raise InputError("--validation-fold all: train one split at a time under torchrun")
             with _say_how_to_resume(output, several=True):
-                runs = train_runs(container, output, splits, scheduler=scheduler, **common)
+                plans = plan_validations(seed=seed, **split)
+                runs = train_runs(container, output, plans, scheduler=scheduler, **common)
             _show_several(runs)
             return
         if scheduler is not None:
-            raise InputError("--scheduler trains several runs at a time: give --fold all or --validation-fold all")
+            raise InputError("--scheduler trains several runs at a time: give --validation-fold all")
+        options = SplitOptions(validation_fold=validation_fold, **split)
         with _say_how_to_resume(output):
-            run = train_run(container, output, split=splits[""], **common)
+            run = train_run(container, output, split=options, seed=seed, **common)
     if ranks.is_main():
         _show_results(run.path)
 
@@ -253,11 +237,8 @@ def _show_results(run: Path) -> None:
 
 
 def _show_several(runs: Sequence[Path]) -> None:
-    """Show how good each run is on its test fold, and the mean over these folds."""
+    """Show how good each run is on the test part."""
     from deeprc.documents import read_json
 
-    tested = {run.name: read_json(run / "metrics.json").get("test", {}) for run in runs}
-    click.echo(metrics_lines(tested))
-    for line in mean_lines(tested):
-        click.echo(line)
-    click.echo(f"Wrote {', '.join(map(str, runs))}")
+    click.echo(metrics_lines({run.name: read_json(run / "metrics.json").get("test", {}) for run in runs}))
+    click.echo(f"Wrote {', '.join(map(str, runs))}; `deeprc evaluate` and others take them together")

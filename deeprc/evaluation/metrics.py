@@ -43,7 +43,7 @@ def binary_metrics(
     probability: NDArray[np.float64],
     *,
     score: NDArray[np.float64] | None = None,
-    cutoff: float = 0.5,
+    cutoff: float | NDArray[np.float64] = 0.5,
 ) -> dict[str, float]:
     """Return the metrics of predictions of two classes.
 
@@ -56,7 +56,7 @@ def binary_metrics(
     score
         The scores that rank the repertoires, (B,); by default the probability.
     cutoff
-        The probability from which class 1 is called.
+        The probability from which class 1 is called: one for all, or one for each repertoire, (B,).
 
     Returns
     -------

@@ -57,7 +57,7 @@ from deeprc.training.model import TrainedModel
 from deeprc.training.state import TrainingState
 from deeprc.training.trainer import Trainer
 
-__all__ = ["describe_end", "resume_run", "seeds_table", "train_run"]
+__all__ = ["describe_end", "hash_cohort", "resume_run", "seeds_table", "train_run"]
 
 Progress = Callable[[TrainingState, Tensor], None]
 
@@ -127,7 +127,7 @@ def train_run(
     _warn_of_hidden_singletons(config, dataset)
     settings = RunSettings(
         cohort=str(Path(cohort).absolute()),
-        fingerprint=_fingerprint(dataset, tasks, config),
+        fingerprint=hash_cohort(dataset, tasks, config),
         targets=tuple(targets),
         tasks=tuple(tasks),
         **vars(options),
@@ -234,7 +234,7 @@ def resume_run(
     missing = [i for split in SPLITS for i in ids[split] if i not in position]
     if missing:
         raise InputError(f"{dataset.container.path}: no repertoire {missing[0]!r}, which {folder}/splits.json names")
-    if _fingerprint(dataset, settings.tasks, settings.config) != settings.fingerprint:
+    if hash_cohort(dataset, settings.tasks, settings.config) != settings.fingerprint:
         raise InputError(f"{dataset.container.path}: its repertoires or labels are not those that {folder} began with")
     split = Split(**{split: np.array([position[i] for i in ids[split]], np.int64) for split in SPLITS})
     return _train(folder, settings, dataset, split, resolve_device(settings.device), logger, progress)
@@ -248,7 +248,7 @@ def _read_begun(folder: Path) -> tuple[RunSettings, dict[str, list[str]]]:
     return settings, read_splits(folder)[0]
 
 
-def _fingerprint(dataset: RepertoireDataset, tasks: Sequence[Task], config: Config) -> str:
+def hash_cohort(dataset: RepertoireDataset, tasks: Sequence[Task], config: Config) -> str:
     """Return a hash of the repertoires' ids, sequences, counts and labels, and of genes that the network reads."""
     parts = hashlib.sha256(labels(tasks, dataset.metadata).tobytes())
     sequences = dataset.container.sequences

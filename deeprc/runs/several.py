@@ -1,113 +1,112 @@
-"""Several runs of one cohort: a fold after the other for testing, or for validation.
+"""Several runs of one cohort, each with its own split and seed.
 
-Each run is a job, which runs here or on a Dask cluster. A call that is repeated continues: runs that have ended stay,
-and those that have begun are resumed.
+Each run is a job, which runs here, in a process of this machine, or on a Dask cluster. A call that is repeated
+continues: runs that have ended stay, and those that have begun are resumed.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from deeprc.config import Config, load_config
+from deeprc.datasets.dataset import open_dataset
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import SplitOptions
 from deeprc.files import check_new_folder
-from deeprc.jobs import HERE, Workers, check_scheduler, result_of, run_jobs
+from deeprc.jobs import Workers, check_scheduler, result_of, run_jobs
 from deeprc.progress import open_step
-from deeprc.runs.experiment import Progress, resume_run, train_run
-from deeprc.runs.run import read_settings
+from deeprc.runs.experiment import Progress, hash_cohort, resume_run, train_run
+from deeprc.runs.run import RunSettings, read_settings
 
-__all__ = ["name_splits", "train_runs"]
+__all__ = ["RunPlan", "plan_validations", "train_runs"]
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
+class RunPlan:
+    """The split of a run, and the seed of every random choice, also that of the folds."""
+
+    split: SplitOptions
+    seed: int = 0
+
+
+@dataclass(frozen=True)
 class _Training:
-    """One training: the name of its run, the run directory, and the arguments of `train_run`."""
+    """A training: the name of its run, the run directory, and the arguments of `train_run`."""
 
     name: str
     folder: Path
     cohort: Path
     targets: tuple[str, ...]
     config: Config
-    split: SplitOptions
-    seed: int
+    plan: RunPlan
     device: str
     logger: str | None
     keep_sketches: bool
 
 
-def name_splits(
-    *, folds: int, fold: int | Literal["all"] = 0, validation_fold: int | Literal["all"] | None = None, **others: Any
-) -> dict[str, SplitOptions]:
-    """Return splits of a cohort by the name of their run, such as fold-0, validation-1 or fold-0-validation-1.
+def plan_validations(*, folds: int, fold: int = 0, seed: int = 0, **others: Any) -> dict[str, RunPlan]:
+    """Return a run for each fold that can validate, by its name: validation-1 and so on.
 
     Parameters
     ----------
-    folds
-        The number of folds.
-    fold, validation_fold
-        As those of `SplitOptions`; all: each fold is once for testing, or each other fold is once for validation.
+    folds, fold
+        The number of folds, and the index of the one for testing.
+    seed
+        The seed of all runs.
     others
         The other fields of `SplitOptions`.
 
     Raises
     ------
     InputError
-        If `SplitOptions` cannot be made, or each fold is to be tested on although `test` names the part for testing.
+        If `SplitOptions` cannot be made.
     """
-    has_test = others.get("test") is not None
-    if fold == "all" and has_test:
-        raise InputError("`fold=all` tests on each fold, and `test` names the part for testing: give one of them")
-    splits = {}
-    for tested in range(folds) if fold == "all" else [fold]:
-        rest = [each for each in range(folds) if each != tested or has_test]
-        for validated in rest if validation_fold == "all" else [validation_fold]:
-            names = [f"fold-{tested}"] * (fold == "all") + [f"validation-{validated}"] * (validation_fold == "all")
-            options = SplitOptions(folds=folds, fold=tested, validation_fold=validated, **others)
-            splits["-".join(names)] = options
-    if not splits:
-        raise InputError(f"`folds={folds}`: expected at least 3 folds")
-    return splits
+    SplitOptions(folds=folds, fold=fold, **others)
+    rest = [each for each in range(folds) if each != fold or others.get("test") is not None]
+    splits = {each: SplitOptions(folds=folds, fold=fold, validation_fold=each, **others) for each in rest}
+    return {f"validation-{each}": RunPlan(split, seed) for each, split in splits.items()}
 
 
 def train_runs(
     cohort: str | os.PathLike[str],
     output: str | os.PathLike[str],
-    splits: Mapping[str, SplitOptions],
+    plans: Mapping[str, RunPlan],
     *,
     targets: Sequence[str] | str,
     config: Config | None = None,
-    seed: int = 0,
     device: str = "auto",
     logger: str | None = None,
     keep_sketches: bool = True,
+    jobs: int = 1,
     scheduler: str | None = None,
     progress: Progress | None = None,
 ) -> list[Path]:
-    """Train a run for each split and return the run directories, which are in one folder.
+    """Train several runs and return the run directories, which are in one folder.
 
     Parameters
     ----------
-    cohort, targets, config, seed, device, logger, keep_sketches
+    cohort, targets, config, device, logger, keep_sketches
         As those of `train_run`.
     output
         The folder of the runs. It must not exist, be empty, or hold runs that an equal call has begun.
-    splits
-        The split of each run by the name of its directory, as `name_splits` gives them.
+    plans
+        The split and seed of each run by the name of its directory.
+    jobs
+        Number of processes of this machine that train at the same time.
     scheduler
-        The address of a Dask scheduler, whose workers train the runs; None: here, one after the other.
+        The address of a Dask scheduler, whose workers train the runs in the place of processes.
     progress
-        As that of `train_run`, for each run that is trained here.
+        As that of `train_run`, for each run that is trained in this process.
 
     Raises
     ------
@@ -116,33 +115,52 @@ def train_runs(
     """
     if scheduler is not None:
         check_scheduler(scheduler)
+    workers = Workers(processes=jobs, scheduler=scheduler)
     folder = Path(output).absolute()
     given = (targets,) if isinstance(targets, str) else tuple(targets)
     common = (Path(cohort).absolute(), given, config or load_config())
-    jobs = [
-        _Training(name, folder / name, *common, split, seed, device, logger, keep_sketches)
-        for name, split in splits.items()
+    trainings = [
+        _Training(name, folder / name, *common, plan, device, logger, keep_sketches) for name, plan in plans.items()
     ]
-    _check_folder(Path(output), jobs)
+    _check_folder(Path(output), trainings)
     failures = []
-    workers, shown = (HERE, progress) if scheduler is None else (Workers(scheduler=scheduler), None)
+    train = partial(_train, progress if scheduler is None and jobs == 1 else None)
     with (
-        open_step("runs", len(jobs)) as step,
-        closing(run_jobs(partial(_train, shown), jobs, workers, hint="the same call continues")) as ended,
+        _log_once(train_run.__module__),
+        open_step("runs", len(trainings)) as step,
+        closing(run_jobs(train, trainings, workers, hint="the same call continues")) as ended,
     ):
-        for n_done, (job, future) in enumerate(ended, start=1):
+        for n_done, (training, future) in enumerate(ended, start=1):
             step.advance()
-            failure = _failure(future, job.name)
+            failure = _failure(future, training.name)
             if failure is None:
-                _logger.info("%s has ended (%d of %d runs)", job.name, n_done, len(jobs))
+                _logger.info("%s has ended (%d of %d runs)", training.name, n_done, len(trainings))
                 continue
             if scheduler is None:
                 raise failure
             failures.append(failure)
             _logger.warning("%s", failure)
     if failures:
-        raise InputError(f"{len(failures)} of {len(jobs)} runs failed; the first: {failures[0]}")
-    return [Path(output) / job.name for job in jobs]
+        raise InputError(f"{len(failures)} of {len(trainings)} runs failed; the first: {failures[0]}")
+    return [Path(output) / training.name for training in trainings]
+
+
+@contextmanager
+def _log_once(name: str) -> Iterator[None]:
+    """Let a logger write each message once within this context: what is odd about a cohort is so for all its runs."""
+    written: set[str] = set()
+
+    def is_new(record: logging.LogRecord) -> bool:
+        n_known = len(written)
+        written.add(record.getMessage())
+        return len(written) > n_known
+
+    logger = logging.getLogger(name)
+    logger.addFilter(is_new)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_new)
 
 
 def _failure(future: Future[None], name: str) -> InputError | None:
@@ -154,22 +172,32 @@ def _failure(future: Future[None], name: str) -> InputError | None:
     return None
 
 
-def _check_folder(output: Path, jobs: Sequence[_Training]) -> None:
-    """Raise InputError if the folder holds something else than these runs."""
-    begun = [job for job in jobs if (job.folder / "config.yaml").exists()]
+def _check_folder(output: Path, trainings: Sequence[_Training]) -> None:
+    """Raise InputError if the folder holds something else than these runs, or the cohort is not theirs any more."""
+    begun = [training for training in trainings if (training.folder / "config.yaml").exists()]
     if not begun:
-        unfinished = tuple(f".{job.name}." for job in jobs)  # hidden folders of a first run that was killed at once
+        unfinished = tuple(f".{each.name}." for each in trainings)  # hidden folders of a first run that was killed
         if not (output.is_dir() and all(each.name.startswith(unfinished) for each in output.iterdir())):
             check_new_folder(output)
         return
-    for job in begun:
-        settings = read_settings(job.folder)
-        wanted = {"cohort": str(job.cohort), "targets": job.targets, "seed": job.seed, **vars(job.split)}
-        found = vars(settings)
-        differing = [name for name, value in wanted.items() if found[name] != value]
-        differing += [] if _is_same(settings.config, job.config) else ["config"]
-        if differing:
-            raise InputError(f"{job.folder}: was begun with another `{differing[0]}`; choose another `output`")
+    found = [_read_begun(training) for training in begun]
+    dataset = open_dataset(begun[0].cohort)
+    now = hash_cohort(dataset, found[0].tasks, found[0].config)
+    for training, settings in zip(begun, found, strict=True):
+        if settings.fingerprint != now:
+            cohort = dataset.container.path
+            raise InputError(f"{cohort}: its repertoires or labels are not those that {training.folder} began with")
+
+
+def _read_begun(training: _Training) -> RunSettings:
+    """Return the settings of a run that has begun; InputError if they are not those of the training."""
+    settings, plan = read_settings(training.folder), training.plan
+    wanted = {"cohort": str(training.cohort), "targets": training.targets, "seed": plan.seed, **vars(plan.split)}
+    differing = [name for name, value in wanted.items() if vars(settings)[name] != value]
+    differing += [] if _is_same(settings.config, training.config) else ["config"]
+    if differing:
+        raise InputError(f"{training.folder}: was begun with another `{differing[0]}`; choose another `output`")
+    return settings
 
 
 def _is_same(begun: Config, given: Config) -> bool:
@@ -179,22 +207,22 @@ def _is_same(begun: Config, given: Config) -> bool:
     return begun == given
 
 
-def _train(progress: Progress | None, job: _Training) -> None:
+def _train(progress: Progress | None, training: _Training) -> None:
     """Train a run, continue it, or leave it as it is if it has ended."""
-    if (job.folder / "metrics.json").exists():
+    if (training.folder / "metrics.json").exists():
         return
-    if (job.folder / "config.yaml").exists():
-        resume_run(job.folder, logger=job.logger, progress=progress)
+    if (training.folder / "config.yaml").exists():
+        resume_run(training.folder, logger=training.logger, progress=progress)
         return
     train_run(
-        job.cohort,
-        job.folder,
-        targets=job.targets,
-        config=job.config,
-        split=job.split,
-        seed=job.seed,
-        device=job.device,
-        logger=job.logger,
-        keep_sketches=job.keep_sketches,
+        training.cohort,
+        training.folder,
+        targets=training.targets,
+        config=training.config,
+        split=training.plan.split,
+        seed=training.plan.seed,
+        device=training.device,
+        logger=training.logger,
+        keep_sketches=training.keep_sketches,
         progress=progress,
     )

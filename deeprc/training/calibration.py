@@ -24,7 +24,14 @@ if TYPE_CHECKING:
     from deeprc.training.fold import Fold
     from deeprc.training.model import TrainedModel
 
-__all__ = ["calibrate_model", "calibrate_tasks", "describe_calibration", "mean_calibration", "with_calibration"]
+__all__ = [
+    "calibrate_model",
+    "calibrate_tasks",
+    "describe_calibration",
+    "fit_task",
+    "mean_calibration",
+    "with_calibration",
+]
 
 _logger = logging.getLogger(__name__)
 
@@ -51,24 +58,31 @@ def calibrate_tasks(
     found = []
     for i, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
         known = ~np.isnan(labels[:, i])
-        own, label = outputs[known, part], labels[known, i]
+        task = replace(task, calibration=fit_task(task, outputs[known, part], labels[known, i]))
+        fitted = task.calibration
         if task.kind == "binary":
-            fitted = fit_calibration(own[:, 0], label == 1)
-            fitted = replace(fitted, cutoff=choose_cutoff(fitted.slope * own[:, 0] + fitted.intercept))
-            task = replace(task, calibration=fitted)
             _logger.info(
                 "target %r: calibrated by %d validation repertoires: slope %.3g, intercept %.3g; "
                 "%r is called from a probability of %.3g",
                 *(task.name, known.sum(), fitted.slope, fitted.intercept, task.positive, fitted.min_probability),
             )
         elif task.kind == "multiclass":
-            task = replace(task, calibration=fit_temperature(own, label.astype(np.int64)))
             _logger.info(
                 "target %r: calibrated by %d validation repertoires: temperature %.3g",
-                *(task.name, known.sum(), 1 / task.calibration.slope),
+                *(task.name, known.sum(), 1 / fitted.slope),
             )
         found.append(task)
     return tuple(found)
+
+
+def fit_task(task: Task, outputs: NDArray[np.float64], label: NDArray[np.float64]) -> Calibration:
+    """Return the calibration that fits a task's outputs, (B, its outputs), to known labels, (B,)."""
+    if task.kind == "regression":
+        return IDENTITY
+    if task.kind == "multiclass":
+        return fit_temperature(outputs, label.astype(np.int64))
+    fitted = fit_calibration(outputs[:, 0], label == 1)
+    return replace(fitted, cutoff=choose_cutoff(fitted.slope * outputs[:, 0] + fitted.intercept))
 
 
 def mean_calibration(tasks: Sequence[Task]) -> Calibration:

@@ -1,9 +1,10 @@
-"""Several runs of one cohort: trained here one after the other, or by the workers of a Dask cluster."""
+"""Several runs of one cohort: trained here one after the other, by processes, or by the workers of a Dask cluster."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import SplitOptions
 from deeprc.runs.experiment import train_run
-from deeprc.runs.several import name_splits, train_runs
+from deeprc.runs.several import RunPlan, plan_validations, train_runs
 from deeprc.training.state import TrainingState
 from tests.conftest import Killed
 
@@ -33,9 +34,10 @@ RESULTS = ("config.yaml", "splits.json", "metrics.json", "predictions.tsv", "clo
 @pytest.fixture
 def train(cohort: RepertoireDataset) -> Callable[..., list[Path]]:
     def call(output: Path, **options: Any) -> list[Path]:
-        splits = options.pop("splits", None) or name_splits(folds=3, fold="all")
+        seed = options.pop("seed", 0)
+        plans = {f"fold-{fold}": RunPlan(SplitOptions(folds=3, fold=fold), seed) for fold in range(3)}
         given = {"targets": "status=case", "config": SMALL, "device": "cpu", **options}
-        return train_runs(cohort.container.path, output, splits, **given)
+        return train_runs(cohort.container.path, output, plans, **given)
 
     return call
 
@@ -61,43 +63,28 @@ def contents(run: Path) -> dict[str, str]:
     return {name: hashlib.sha256(value).hexdigest() for name, value in found.items()}
 
 
-def test_the_names_of_splits() -> None:
-    assert name_splits(folds=3, fold=1, group_by="donor") == {"": SplitOptions(folds=3, fold=1, group_by="donor")}
-    assert name_splits(folds=3, fold="all", validation_fold=None) == {
-        f"fold-{fold}": SplitOptions(folds=3, fold=fold) for fold in range(3)
+def test_runs_that_validate_on_each_fold() -> None:
+    assert plan_validations(folds=3, fold=1, seed=4, group_by="donor") == {
+        f"validation-{v}": RunPlan(SplitOptions(folds=3, fold=1, validation_fold=v, group_by="donor"), 4)
+        for v in (0, 2)
     }
-    assert name_splits(folds=3, fold=1, validation_fold="all") == {
-        f"validation-{v}": SplitOptions(folds=3, fold=1, validation_fold=v) for v in (0, 2)
-    }
-    assert list(name_splits(folds=3, fold="all", validation_fold="all")) == [
-        "fold-0-validation-1", "fold-0-validation-2", "fold-1-validation-0", "fold-1-validation-2",
-        "fold-2-validation-0", "fold-2-validation-1",
-    ]  # fmt: skip
-    assert len(name_splits(folds=3, validation_fold="all", test="batch=2")) == 3
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"fold": "all", "test": "batch=2"}, "^`fold=all` tests on each fold, and `test` names the part for testing"),
-        (
-            {"fold": "all", "validation_fold": 1},
-            "^`validation_fold=1`: expected a fold from 0 to 2 other",
-        ),
-        ({"folds": 0, "fold": "all"}, "^`folds=0`: expected at least 3 folds"),
-        ({"folds": 2, "fold": "all"}, "^`folds=2` `fold=0`: expected at least 3 folds"),
-    ],
-)
-def test_splits_that_cannot_be(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        name_splits(**{"folds": 3, **options})
+    assert len(plan_validations(folds=3, test="batch=2")) == 3
+    with pytest.raises(InputError, match=r"^`folds=2` `fold=0`: expected at least 3 folds"):
+        plan_validations(folds=2)
 
 
 def test_several_runs_are_those_of_single_calls(
-    train: Callable[..., list[Path]], alone: list[dict[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    train: Callable[..., list[Path]],
+    alone: list[dict[str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    runs = train(Path("runs"))
+    with caplog.at_level("INFO"):
+        runs = train(Path("runs"))
+    assert caplog.text.count("positive is 'case'") == 1  # what is so for all runs is said once
+    assert caplog.text.count("has ended") == 3
     assert runs == [Path("runs") / f"fold-{fold}" for fold in range(3)]
     assert [contents(run) for run in runs] == alone
 
@@ -124,6 +111,26 @@ def test_the_same_call_continues(train: Callable[..., list[Path]], alone: list[d
     runs = train(tmp_path / "runs")
     assert [contents(run) for run in runs] == alone
     assert (tmp_path / "runs" / "fold-0" / "metrics.json").stat().st_mtime_ns == stamp
+
+
+def test_a_cohort_that_has_changed_is_refused(
+    cohort: RepertoireDataset, cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path
+) -> None:
+    path = tmp_path / "cohort.h5"
+    shutil.copy(cohort.container.path, path)
+    plans = {"fold-0": RunPlan(SplitOptions(folds=3))}
+    given: dict[str, Any] = {"targets": "status=case", "config": SMALL, "device": "cpu"}
+    train_runs(path, tmp_path / "runs", plans, **given)
+    shutil.copy(cohort_factory(seed=5).container.path, path)
+    with pytest.raises(InputError, match=r"cohort.h5: its repertoires or labels are not those .*fold-0 began with"):
+        train_runs(path, tmp_path / "runs", plans, **given)
+
+
+@pytest.mark.slow
+def test_processes_train_the_same(
+    train: Callable[..., list[Path]], alone: list[dict[str, str]], tmp_path: Path, workers: None
+) -> None:
+    assert [contents(run) for run in train(tmp_path / "runs", jobs=2)] == alone
 
 
 def test_a_folder_of_something_else_is_left_alone(train: Callable[..., list[Path]], tmp_path: Path) -> None:

@@ -1,0 +1,158 @@
+"""`deeprc cv`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from deeprc.cli.scheduler import scheduler_option
+from deeprc.cli.settings import SettingsCommand
+from deeprc.cli.tables import caution_lines, metrics_lines
+from deeprc.errors import InputError, WriteError
+
+__all__ = ["cv"]
+
+
+@contextmanager
+def _say_how_to_continue(folder: str) -> Iterator[None]:
+    """Say how to continue if the user, the system or a full disk ends the command early."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, WriteError):
+        if (Path(folder) / "cv.yaml").exists():
+            click.echo("\nInterrupted. The same command continues.", err=True)
+        raise
+
+
+@click.command(cls=SettingsCommand)
+@click.argument("container")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    required=True,
+    metavar="TARGET",
+    help="What to predict, as in `deeprc train`. The option may be given several times.",
+)
+@click.option(
+    "--output", required=True, metavar="FOLDER", help="The folder to write. An equal call continues in its folder."
+)
+@click.option(
+    "--config",
+    default="deeprc",
+    show_default=True,
+    help="The name of a configuration, or a YAML file; see `deeprc config`.",
+)
+@click.option("--folds", default=5, show_default=True, help="Number of folds. Each is once the test fold.")
+@click.option(
+    "--repeats",
+    default=1,
+    show_default=True,
+    help="How often the whole is done, each time with other folds and another seed. A later call may ask for more.",
+)
+@click.option(
+    "--members",
+    type=int,
+    help="Number of runs that predict a test fold together, each with another validation fold.  [default: one for each"
+    " fold but the test fold]",
+)
+@click.option(
+    "--group-by",
+    metavar="COLUMN",
+    help="Keep repertoires with the same value in this column, such as one subject's, in one fold.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**32 - 1),
+    default=0,
+    show_default=True,
+    help="Seed of the first repeat; each other repeat has the next one.",
+)
+@click.option(
+    "--device",
+    default="auto",
+    show_default=True,
+    help="Where to compute: auto (CUDA if there is a GPU), cpu, cuda, cuda:1, ...",
+)
+@click.option(
+    "--no-sketches",
+    is_flag=True,
+    help="Do not keep hashes of junctions in the run. They recognise copies of training repertoires in other cohorts.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(0),
+    default=1,
+    show_default=True,
+    help="Number of processes that train at the same time; 0: one per core.",
+)
+@scheduler_option
+def cv(
+    container: str,
+    overrides: tuple[str, ...],
+    output: str,
+    config: str,
+    targets: tuple[str, ...],
+    no_sketches: bool,
+    jobs: int,
+    **others: Any,
+) -> None:
+    """Say how well a target can be predicted from CONTAINER, by cross-validation.
+
+    Each fold is once the test fold. An ensemble of runs predicts it, which have learned from the other folds. The
+    command trains folds x members x repeats runs: 20 with the defaults. OUTPUT gets the predictions of every
+    repertoire by models that have not seen it (predictions.tsv), and what follows from them (metrics.json, folds.tsv).
+
+    KEY=VALUE changes a setting of the configuration, as in `n_updates=5000`. All settings are listed below. After an
+    interruption, the same command continues.
+
+    \b
+    Examples:
+      deeprc cv cohort.h5 --target 'CMV=+' --group-by subject_id --output runs/cmv-cv
+      deeprc cv cohort.h5 --target 'CMV=+' --repeats 3 --jobs 8 --output runs/cmv-cv
+    """
+    from deeprc.config import load_config
+    from deeprc.runs.cross_validation import cross_validate
+
+    if "=" in container:
+        raise InputError(f"expected a CONTAINER before the KEY=VALUE settings, found {container!r}")
+    settings = load_config(config, overrides)
+    with _say_how_to_continue(output):
+        found = cross_validate(
+            container,
+            output,
+            targets=targets,
+            config=settings,
+            keep_sketches=not no_sketches,
+            jobs=jobs or os.cpu_count() or 1,
+            **others,
+        )
+    click.echo(metrics_lines({"out of fold": found.metrics}))
+    for target, metrics in found.metrics.items():
+        for line in _answer(target, metrics):
+            click.echo(line)
+    for line in caution_lines(found.cautions):
+        click.echo(line)
+    click.echo(f"Wrote {output}")
+
+
+def _answer(target: str, metrics: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the figure of a target, with its interval, as a sentence."""
+    measure = "r2" if "r2" in metrics else "auc"
+    value, limits = metrics.get(measure), metrics.get(f"{measure}_ci")
+    if value is None:
+        yield f"{target}: no figure, because no test fold has repertoires of several classes"
+        return
+    interval = "" if limits is None else f" (95% interval {limits[0]:.3f} to {limits[1]:.3f})"
+    repeats = "" if metrics["n_repeats"] == 1 else f" in {metrics['n_repeats']} repeats"
+    if measure == "r2":
+        what = f"r2 of the out-of-fold predictions of {metrics['n']:,} repertoires"
+    else:
+        what = f"mean AUC of {metrics['n_folds']} test folds"
+    yield f"{target}: {what}{repeats} {value:.3f}{interval}"

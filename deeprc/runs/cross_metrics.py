@@ -1,0 +1,212 @@
+"""How good the out-of-fold predictions of a cross-validation are, which may have been repeated.
+
+The AUC is the mean over folds, because the scores of different ensembles are not comparable. Everything else is
+measured over all repertoires of a repeat, and is the mean over repeats: F1 and other measures of called classes are
+biased in small folds. Letters: B repertoires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeprc.evaluation.auc_intervals import FoldAucs, fold_aucs_interval
+from deeprc.evaluation.intervals import (
+    mean_error_interval,
+    r2_interval,
+    r2_of,
+    rank_correlation,
+    rank_correlation_interval,
+)
+from deeprc.evaluation.metrics import binary_metrics, macro_metrics
+from deeprc.evaluation.reliability import judge_probabilities
+from deeprc.outputs import output_slices
+from deeprc.runs.out_of_fold import FoldPrediction
+from deeprc.tasks import Task
+
+__all__ = ["folds_table", "measure_folds"]
+
+_CALLS = ("f1", "balanced_accuracy", "accuracy")
+_PROBABILITIES = {
+    "loss": "log_loss",
+    "loss_base_rate": "log_loss_base_rate",
+    "brier": "brier",
+    "brier_base_rate": "brier_base_rate",
+    "calibration_error": "calibration_error",
+}
+_NAMES = ("n", "n_positive", "auc", *_CALLS, "r2", "spearman", "mae", *_PROBABILITIES)
+
+Floats = NDArray[np.float64]
+
+
+def measure_folds(folds: Sequence[FoldPrediction], donors: NDArray[np.int64]) -> dict[str, dict[str, Any]]:
+    """Return the metrics of each target by its name.
+
+    Parameters
+    ----------
+    folds
+        What was predicted for the test folds of all repeats.
+    donors
+        The number of the donor of each repertoire of the cohort.
+
+    Returns
+    -------
+    For classes: auc (the mean over folds), auc_ci (95%, see `fold_aucs_interval`), auc_sd (over folds), auc_by_repeat,
+    auc_by_class of several classes; f1, balanced_accuracy and accuracy of the called classes; loss, brier and
+    calibration_error, and loss_base_rate and brier_base_rate, which know only how frequent the classes are. For
+    numbers: r2, spearman and mae, each with its 95% interval, over all repertoires. For all: n, n_repeats, n_folds
+    (with an AUC; of all repeats), and for two classes n_positive and positive_class. A metric that is not defined is
+    None.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for index, task in enumerate(folds[0].tasks):
+        known = [~np.isnan(each.labels[:, index]) for each in folds]
+        n_repeats = len({each.repeat for each in folds})
+        n = sum(int(rows.sum()) for rows in known) // n_repeats
+        head: dict[str, Any] = {"n": n, "n_repeats": n_repeats}
+        if n == 0:
+            found[task.name] = head
+        elif task.kind == "regression":
+            found[task.name] = {**head, **_measure_numbers(folds, index, donors)}
+        else:
+            found[task.name] = {**head, **_measure_aucs(folds, index, donors), **_mean_over_repeats(folds, index)}
+            if task.kind == "binary":
+                n_positive = sum(int((each.labels[:, index] == 1).sum()) for each in folds) // n_repeats
+                found[task.name] |= {"n_positive": n_positive, "positive_class": task.positive}
+    return found
+
+
+def folds_table(folds: Sequence[FoldPrediction]) -> pd.DataFrame:
+    """Return a row for each fold and target: repeat, fold, target and metrics, empty where one is not defined."""
+    rows = []
+    for each in folds:
+        for index, task in enumerate(each.tasks):
+            known = ~np.isnan(each.labels[:, index])
+            label = each.labels[known, index]
+            row: dict[str, Any] = {"n": len(label)}
+            if task.kind == "binary":
+                row["n_positive"] = int(label.sum())
+            if len(label) and task.kind == "regression":
+                row |= _numbers(label, each.outputs[known, output_slices(each.tasks)[index].start])
+            elif len(label):
+                aucs = [auc for auc in (_auc_of([each], index, c) for c in _classes(task)) if auc is not None]
+                row |= {"auc": float(np.mean([auc.aucs[0] for auc in aucs])) if aucs else None}
+                row |= _judge([each], index)
+            rows.append({"repeat": each.repeat, "fold": each.fold, "target": task.name, **row})
+    table = pd.DataFrame(rows)
+    return table[["repeat", "fold", "target", *(name for name in _NAMES if name in table)]]
+
+
+def _classes(task: Task) -> range:
+    """Return the indices of the outputs of a task, each of which tells one class from all others."""
+    return range(task.n_outputs)
+
+
+def _measure_aucs(folds: Sequence[FoldPrediction], index: int, donors: NDArray[np.int64]) -> dict[str, Any]:
+    """Return the AUC with its interval; of several classes the means over classes."""
+    by_class = [_auc_of(folds, index, c, donors) for c in _classes(folds[0].tasks[index])]
+    aucs = [auc for auc in by_class if auc is not None]
+    if not aucs:
+        return {"auc": None, "auc_ci": None, "n_folds": 0}
+    several = {"auc_by_class": [None if auc is None else float(auc.aucs.mean()) for auc in by_class]}
+    repeat = np.array([each.repeat for each in _measured(folds, index)])
+    each_fold = np.array([_mean_auc(fold, index) for fold in _measured(folds, index)])
+    return {
+        "auc": float(np.mean([auc.aucs.mean() for auc in aucs])),
+        "auc_ci": np.mean([(auc.low, auc.high) for auc in aucs], axis=0).tolist(),
+        "auc_sd": float(each_fold.std(ddof=1)) if len(each_fold) > 1 else None,
+        "auc_by_repeat": [float(each_fold[repeat == own].mean()) for own in np.unique(repeat)],
+        **(several if len(by_class) > 1 else {}),
+        "n_folds": len(each_fold),
+    }
+
+
+def _measured(folds: Sequence[FoldPrediction], index: int) -> list[FoldPrediction]:
+    """Return the folds that have an AUC: of one class at least, against all others."""
+    return [each for each in folds if _mean_auc(each, index) is not None]
+
+
+def _mean_auc(fold: FoldPrediction, index: int) -> float | None:
+    found = [_auc_of([fold], index, c) for c in _classes(fold.tasks[index])]
+    known = [float(auc.aucs[0]) for auc in found if auc is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _auc_of(
+    folds: Sequence[FoldPrediction], index: int, c: int, donors: NDArray[np.int64] | None = None
+) -> FoldAucs | None:
+    """Return the AUC of one output of a task over folds; None if no fold has repertoires of both sides."""
+    labels, scores, people, repeats = [], [], [], []
+    for each in folds:
+        known = ~np.isnan(each.labels[:, index])
+        value = each.labels[known, index]
+        member = (value == (1 if each.tasks[index].kind == "binary" else c)).astype(np.int64)
+        if 0 < member.sum() < len(member):
+            labels.append(member)
+            scores.append(each.log_odds()[known, output_slices(each.tasks)[index].start + c])
+            people.append(each.rows[known] if donors is None else donors[each.rows[known]])
+            repeats.append(each.repeat)
+    return fold_aucs_interval(labels, scores, people, repeats=repeats) if labels else None
+
+
+def _mean_over_repeats(folds: Sequence[FoldPrediction], index: int) -> dict[str, Any]:
+    """Return the metrics of calls and probabilities over all repertoires of a repeat, as means over repeats."""
+    repeats = dict.fromkeys(each.repeat for each in folds)
+    found = [_judge([each for each in folds if each.repeat == repeat], index) for repeat in repeats]
+    means: dict[str, Any] = {}
+    for name in found[0]:
+        values = [value for each in found if (value := each[name]) is not None]
+        means[name] = float(np.mean(values)) if values else None
+    return means
+
+
+def _judge(folds: Sequence[FoldPrediction], index: int) -> dict[str, float | None]:
+    """Return the metrics of calls and of probabilities over all repertoires of the folds together."""
+    task = folds[0].tasks[index]
+    known = [~np.isnan(each.labels[:, index]) for each in folds]
+    label = np.concatenate([each.labels[rows, index] for each, rows in zip(folds, known, strict=True)])
+    probability = np.concatenate([each.probabilities(index)[rows] for each, rows in zip(folds, known, strict=True)])
+    if task.kind == "binary":
+        cutoffs = [each.tasks[index].calibration.min_probability for each in folds]
+        cutoff = np.repeat(cutoffs, [int(rows.sum()) for rows in known])
+        calls = binary_metrics(label, probability, cutoff=cutoff)
+    else:
+        calls = macro_metrics(label, probability)
+    judged = judge_probabilities(label.astype(np.int64), probability)
+    values = {name: calls[name] for name in _CALLS} | {name: judged[key] for name, key in _PROBABILITIES.items()}
+    return {name: None if np.isnan(value) else value for name, value in values.items()}
+
+
+_Interval = Callable[[Floats, Floats, NDArray[np.int64]], tuple[float, float] | None]
+_INTERVALS: dict[str, _Interval] = {
+    "r2": r2_interval,
+    "spearman": rank_correlation_interval,
+    "mae": mean_error_interval,
+}
+
+
+def _measure_numbers(folds: Sequence[FoldPrediction], index: int, donors: NDArray[np.int64]) -> dict[str, Any]:
+    """Return r2, rank correlation and mean error with intervals; all repeats of a donor count as one observation."""
+    known = [~np.isnan(each.labels[:, index]) for each in folds]
+    place = output_slices(folds[0].tasks)[index].start
+    label = np.concatenate([each.labels[rows, index] for each, rows in zip(folds, known, strict=True)])
+    predicted = np.concatenate([each.outputs[rows, place] for each, rows in zip(folds, known, strict=True)])
+    people = np.concatenate([donors[each.rows[rows]] for each, rows in zip(folds, known, strict=True)])
+    found: dict[str, Any] = {}
+    for name, value in _numbers(label, predicted).items():
+        limits = _INTERVALS[name](label, predicted, people)
+        found |= {name: value, f"{name}_ci": None if limits is None else list(limits)}
+    return found
+
+
+def _numbers(label: Floats, predicted: Floats) -> dict[str, float | None]:
+    values = {
+        "r2": r2_of(label, predicted),
+        "spearman": rank_correlation(label, predicted),
+        "mae": float(np.abs(label - predicted).mean()),
+    }
+    return {name: None if np.isnan(value) else value for name, value in values.items()}

@@ -1,0 +1,187 @@
+"""`deeprc.cv`: ensembles for every test fold, their out-of-fold predictions, and one answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from torch import Tensor
+
+import deeprc
+from deeprc.config import load_config
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
+from deeprc.evaluation.caution import read_cautions
+from deeprc.runs.cross_validation import CrossValidation
+from deeprc.runs.ensemble import load_ensemble
+from deeprc.runs.run import load_run
+from deeprc.training.state import TrainingState
+from tests.conftest import Killed
+
+SMALL = load_config("deeprc", ["n_updates=20", "evaluate_every=10", "n_kernels=6", "kernel_size=4", "n_sequences=40"])
+TARGETS = ("status=case", "grade:multiclass", "age:regression")
+RESULTS = ("predictions.tsv", "folds.tsv", "metrics.json", "warnings.json")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cv") / "cv"
+
+
+@pytest.fixture(scope="module")
+def once(cohort: RepertoireDataset, folder: Path) -> CrossValidation:
+    return validate(cohort, folder)
+
+
+@pytest.fixture(scope="module")
+def twice(cohort: RepertoireDataset, folder: Path, once: CrossValidation) -> CrossValidation:
+    """The same folder, with one repeat more."""
+    return validate(cohort, folder, repeats=2)
+
+
+def validate(cohort: RepertoireDataset, folder: Path, **options: Any) -> CrossValidation:
+    given = {"targets": TARGETS, "config": SMALL, "folds": 3, "group_by": "patient_id", "device": "cpu", **options}
+    return deeprc.cv(cohort.container.path, folder, **given)
+
+
+def test_every_repertoire_is_predicted_once_by_runs_that_have_not_seen_it(
+    once: CrossValidation, cohort: RepertoireDataset
+) -> None:
+    table = once.predictions[once.predictions["target"] == "status=case"]
+    assert table["repertoire_id"].tolist() == cohort.repertoire_ids.tolist()
+    assert list(once.predictions.columns) == [
+        "repertoire_id", "repeat", "fold", "target", "label", "log_odds", "probability", "positive_class",
+        "called_class", "prediction",
+    ]  # fmt: skip
+    runs = sorted((once.path / "runs").iterdir())
+    assert [run.name for run in runs] == [
+        f"repeat-0-fold-{fold}-validation-{v}" for fold in range(3) for v in range(3) if v != fold
+    ]
+    for run in map(load_run, runs):
+        tested = set(table.loc[table["fold"] == run.settings.fold, "repertoire_id"])
+        assert set(run.splits["test"]) == tested
+    donors = cohort.metadata["patient_id"].to_numpy()
+    assert table.groupby(donors)["fold"].nunique().max() == 1
+
+
+def test_predictions_are_those_of_the_ensembles(once: CrossValidation, cohort: RepertoireDataset) -> None:
+    ensemble = load_ensemble([once.path / "runs" / f"repeat-0-fold-1-validation-{v}" for v in (0, 2)], device="cpu")
+    together, table = ensemble.predict(cohort), once.predictions[once.predictions["fold"] == 1]
+    merged = table.merge(together, on=["repertoire_id", "target"])
+    assert len(merged) == len(table)
+    assert set(merged["split"]) == {"test"}
+    for target, rows in merged.groupby("target"):
+        if target == "age":
+            np.testing.assert_allclose(rows["prediction_x"].astype(float), rows["prediction_y"].astype(float))
+        else:  # another slope and intercept: the order of the repertoires stays
+            order = np.argsort(rows["probability_y"].to_numpy(np.float64), kind="stable")
+            if target == "status=case":
+                assert (np.diff(rows["probability_x"].to_numpy(np.float64)[order]) >= 0).all()
+    odds = table["log_odds"].to_numpy(np.float64)
+    known = table["probability"].notna().to_numpy()
+    np.testing.assert_allclose(1 / (1 + np.exp(-odds[known])), table["probability"].to_numpy(np.float64)[known])
+
+
+def test_the_files_are_what_is_returned(twice: CrossValidation) -> None:
+    assert json.loads((twice.path / "metrics.json").read_text()) == twice.metrics
+    stored = pd.read_csv(twice.path / "predictions.tsv", sep="\t")
+    assert stored["repertoire_id"].tolist() == twice.predictions["repertoire_id"].tolist()
+    np.testing.assert_allclose(stored["log_odds"], twice.predictions["log_odds"].astype(float))
+    folds = pd.read_csv(twice.path / "folds.tsv", sep="\t")
+    assert len(folds) == 2 * 3 * len(TARGETS)
+    assert read_cautions(twice.path) == twice.cautions
+    status = twice.metrics["status=case"]
+    of_folds = folds.loc[folds["target"] == "status=case", "auc"]
+    assert status["auc"] == pytest.approx(of_folds.mean())
+    assert status["auc_ci"][0] <= status["auc"] <= status["auc_ci"][1]
+    assert {"loss", "loss_base_rate", "brier", "brier_base_rate", "f1", "balanced_accuracy"} <= set(status)
+    assert repr(twice).startswith(f"CrossValidation('{twice.path}', status=case, grade, age")
+
+
+def test_another_repeat_is_added_with_other_folds(
+    once: CrossValidation, twice: CrossValidation, cohort: RepertoireDataset
+) -> None:
+    first = twice.predictions[twice.predictions["repeat"] == 0].reset_index(drop=True)
+    pd.testing.assert_frame_equal(first, once.predictions)
+    second = twice.predictions[twice.predictions["repeat"] == 1]
+    assert second["repertoire_id"].tolist() == first["repertoire_id"].tolist()
+    assert second["fold"].tolist() != first["fold"].tolist()
+    assert {load_run(run).settings.seed for run in (twice.path / "runs").glob("repeat-1-*")} == {1}
+    assert len(twice.metrics["status=case"]["auc_by_repeat"]) == 2
+    assert "one-repeat" in {each.name for each in once.cautions}
+    assert "one-repeat" not in {each.name for each in twice.cautions}
+    with pytest.raises(InputError, match=r"cv: was begun with `repeats=2`; choose another `output`$"):
+        validate(cohort, twice.path)
+
+
+def test_the_same_call_continues(cohort: RepertoireDataset, tmp_path: Path) -> None:
+    updates: list[int] = []
+
+    def kill_in_the_second(state: TrainingState, loss: Tensor) -> None:
+        updates.append(state.update)
+        if updates.count(15) == 2:
+            raise Killed
+
+    options: dict[str, Any] = {"members": 1, "targets": "status=case"}
+    whole = validate(cohort, tmp_path / "whole", **options)
+    with pytest.raises(Killed):
+        validate(cohort, tmp_path / "cv", progress=kill_in_the_second, **options)
+    assert sorted(path.name for path in (tmp_path / "cv").iterdir()) == ["cv.yaml", "runs"]
+    for changed, name in (
+        ({"seed": 3}, "seed"),
+        ({"members": 2}, "members"),
+        ({"targets": "grade:multiclass"}, "targets"),
+    ):
+        with pytest.raises(InputError, match=rf"cv: was begun with `{name}=.*`; choose another `output`$"):
+            validate(cohort, tmp_path / "cv", **{**options, **changed})
+    with pytest.raises(InputError, match=r"was begun with another `config`; choose another `output`$"):
+        validate(cohort, tmp_path / "cv", config=load_config("deeprc", ["n_updates=30"]), **options)
+    validate(cohort, tmp_path / "cv", **options)
+    for name in RESULTS:
+        assert (tmp_path / "cv" / name).read_bytes() == (whole.path / name).read_bytes()
+    assert len(list((tmp_path / "cv" / "runs").iterdir())) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"folds": 2}, "^`folds=2`: expected at least 3$"),
+        ({"repeats": 0}, "^`repeats=0`: expected at least 1$"),
+        ({"members": 3}, "^`members=3`: expected 1 to 2, one for each validation fold$"),
+        ({"members": 0}, "^`members=0`: expected 1 to 2"),
+        ({"seed": 2**32 - 1, "repeats": 2}, "^`seed=4294967295`: expected 0 to 4294967294$"),
+        ({"jobs": 0}, "^`jobs=0`: expected at least 1$"),
+        ({"targets": "height"}, "no metadata column 'height'"),
+        ({"group_by": "site"}, "no column 'site' for `group_by`"),
+        ({"folds": 9}, "the smallest class has 7 repertoires; expected at least 9"),
+    ],
+)
+def test_what_cannot_be_is_told_before_anything_is_written(
+    cohort: RepertoireDataset, tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    given = {"targets": "grade:multiclass", **options}
+    with pytest.raises(InputError, match=message):
+        validate(cohort, tmp_path / "cv", **given)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_something_else_is_left_alone(cohort: RepertoireDataset, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match=r"exists already; choose another `output`$"):
+        validate(cohort, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "cv.yaml").write_text("format: deeprc-cv\nversion: 1\nfolds: many\n")
+    with pytest.raises(InputError, match=r"cv.yaml"):
+        validate(cohort, tmp_path / "damaged")
+
+
+def test_donors_in_several_folds_are_told(cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path) -> None:
+    small = cohort_factory(12, 20)
+    found = validate(small, tmp_path / "cv", targets="status=case", group_by=None, members=1)
+    assert {"subjects-apart", "few", "one-repeat"} <= {each.name for each in found.cautions}
