@@ -13,7 +13,7 @@ ORDER = (
     *("datasets", "hopfield", "nn", "baselines", "readings", "training", "evaluation", "associations", "specificity"),
     *("checks", "shift", "runs", "benchmarking", "stacking", "interpretation", "airr_ml", "cli"),
 )
-BESIDE = {("runs", "benchmarking"), ("benchmarking", "runs"), ("benchmarking", "checks")}
+BESIDE = {("runs", "benchmarking"), ("benchmarking", "runs"), ("benchmarking", "shift")}
 """Neighbours that know nothing of each other."""
 
 
