@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from deeprc.baselines.association import phi_coefficients
-from deeprc.baselines.carriers import carrier_counts, in_parts, training_weights
+from deeprc.baselines.carriers import Carriers, carrier_counts, in_parts
 from deeprc.baselines.parameters import check_choice, check_whole_number
 from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.clones import content_hashes, shared_clones, take_sequences
@@ -141,11 +141,11 @@ def _best_sequences(
     thousand such pairs. So the pairs are ranked first, and only sequences with the best pairs are then ranked one by
     one.
     """
-    clones, weights = shared_clones(X), training_weights(X, positive)
+    clones, carriers = shared_clones(X), Carriers.of(X, positive)
     n_positive, n_all = int(positive.sum()), len(X)
 
     def pairs(start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        numbers, a, n = carrier_counts(clones, start, stop, weights)
+        numbers, a, n = carrier_counts(clones, start, stop, carriers)
         return numbers, n * (n_positive + 1) + a
 
     counts = np.zeros((n_all + 1) * (n_positive + 1), np.int64)

@@ -1,9 +1,12 @@
 """Counting the carriers of clones among the training repertoires, a part of the clones at a time.
 
-Only clones that at least two training repertoires carry are considered. So it makes no difference which clones of a
-training repertoire also occur in the container's other repertoires, on which a method may be tested later.
+Only clones that at least two carriers have are considered. So it makes no difference which clones of a training
+repertoire also occur in the container's other repertoires, on which a method may be tested later.
 
-Letters: B repertoires of the container, M clones, n some of them.
+A carrier is a training repertoire. If it is known which are of one donor, the donor's repertoires with the same label
+are one carrier, because they share clones: tests that count them apart have p-values that are too small.
+
+Letters: B repertoires of the container, C carriers, M clones, n some of them.
 """
 
 from __future__ import annotations
@@ -26,20 +29,54 @@ from deeprc.progress import track
 __all__ = [
     "MIN_CARRIERS",
     "AssociatedClones",
-    "Weights",
+    "Carriers",
     "carrier_counts",
     "find_associated_clones",
     "in_parts",
-    "training_weights",
 ]
 
 MIN_CARRIERS = 2
-"""Smallest number of different training repertoires that must carry a clone."""
+"""Smallest number of different carriers that a clone must have."""
 
 _PART = 1 << 20  # clones that are read at a time
 _Result = TypeVar("_Result")
-Weights = tuple[NDArray[np.int32], NDArray[np.int32]]
-"""The sum of the labels of each repertoire of the container, and how often it is a training repertoire, (B,) each."""
+
+
+class Carriers(NamedTuple):
+    """The C different carriers that tests count.
+
+    Attributes
+    ----------
+    index_of
+        The carrier that each repertoire of the container belongs to, or -1, (B,) int32.
+    label_sum, n_all
+        The sum of the labels of each carrier, and how often it counts, (C,) each: more than once only where a training
+        repertoire is given several times and donors are not known.
+    """
+
+    index_of: NDArray[np.int32]
+    label_sum: NDArray[np.int32]
+    n_all: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, X: RepertoireDataset, labels: NDArray[Any], groups: NDArray[np.int64] | None = None) -> Carriers:
+        """Return the carriers of training repertoires with these labels and donors, one value each."""
+        labels = np.asarray(labels, np.int64)
+        index_of = np.full(len(X.container.repertoire_ids), -1, np.int32)
+        if groups is None:
+            rows, carrier = np.unique(X.rows, return_inverse=True)
+            label_sum, n_all = np.zeros((2, len(rows)), np.int32)
+            np.add.at(label_sum, carrier, labels)
+            np.add.at(n_all, carrier, 1)
+        else:
+            (_, own), carrier = np.unique(np.stack([groups, labels]), axis=1, return_inverse=True)
+            label_sum, n_all = own.astype(np.int32), np.ones(len(own), np.int32)
+        index_of[X.rows] = carrier.ravel()
+        return cls(index_of, label_sum, n_all)
+
+    def labels(self) -> NDArray[np.int64]:
+        """Return the labels as a test takes them: one for each time that a carrier counts."""
+        return np.repeat(self.label_sum // self.n_all, self.n_all).astype(np.int64)
 
 
 class AssociatedClones(NamedTuple):
@@ -50,7 +87,7 @@ class AssociatedClones(NamedTuple):
     indices
         Their indices among all clones, (n,).
     label_sums, n_carriers
-        The sum of the labels of the training repertoires that carry each, and the number of these, (n,) each.
+        The sum of the labels of the carriers of each, and the number of these, (n,) each.
     p_values
         The p-values, (n,).
     n_tested
@@ -65,28 +102,19 @@ class AssociatedClones(NamedTuple):
 
 
 def find_associated_clones(
-    clones: Clones, X: RepertoireDataset, labels: NDArray[Any], threshold: float, test: AssociationTest = FISHER
+    clones: Clones, carriers: Carriers, threshold: float, test: AssociationTest = FISHER
 ) -> AssociatedClones:
-    """Return the clones that are associated with the labels, (B,), of training repertoires of the clones' container."""
-    labels, weights = np.asarray(labels, np.int64), training_weights(X, labels)
-    needed = test.critical([threshold], labels)[0]
+    """Return the clones that are associated with the labels of carriers of the clones' container."""
+    needed = test.critical([threshold], carriers.labels())[0]
 
     def find(start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], int]:
-        indices, a, n = carrier_counts(clones, start, stop, weights)
+        indices, a, n = carrier_counts(clones, start, stop, carriers)
         found = a >= needed[n]
         return indices[found], a[found], n[found], len(indices)
 
     parts = [(np.zeros(0, np.int64),) * 3 + (0,), *in_parts(find, len(clones))]
     indices, a, n = (np.concatenate([part[column] for part in parts]) for column in range(3))
-    return AssociatedClones(indices, a, n, test.p_values(a, n, labels), sum(part[3] for part in parts))
-
-
-def training_weights(X: RepertoireDataset, labels: NDArray[Any]) -> Weights:
-    """Return the sum of the labels, (B,), of each repertoire of the container, and how often it is one of X."""
-    label_sum, n_all = np.zeros((2, len(X.container.repertoire_ids)), np.int32)
-    np.add.at(label_sum, X.rows, np.asarray(labels, np.int32))
-    np.add.at(n_all, X.rows, 1)
-    return label_sum, n_all
+    return AssociatedClones(indices, a, n, test.p_values(a, n, carriers.labels()), sum(part[3] for part in parts))
 
 
 def in_parts(work: Callable[[int, int], _Result], n: int) -> Iterator[_Result]:
@@ -98,31 +126,39 @@ def in_parts(work: Callable[[int, int], _Result], n: int) -> Iterator[_Result]:
 
 
 def carrier_counts(
-    clones: Clones, start: int, stop: int, weights: Weights
+    clones: Clones, start: int, stop: int, carriers: Carriers
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the clones from `start` to `stop` that at least two training repertoires carry.
+    """Return the clones from `start` to `stop` that at least two different carriers have.
 
     Returns
     -------
     tuple
-        Their indices among all clones, the sum of the labels of the training repertoires that carry each, and the
-        number of these, (n,) each.
+        Their indices among all clones, the sum of the labels of the carriers of each, and the number of these, (n,)
+        each.
     """
-    a, n, different = _counts(clones.offsets[start : stop + 1], clones.repertoires, *weights)
+    arrays = carriers.index_of, carriers.label_sum, carriers.n_all
+    a, n, different = _counts(clones.offsets[start : stop + 1], clones.repertoires, *arrays)
     found = np.flatnonzero(different >= MIN_CARRIERS)
     return found + start, a[found], n[found]
 
 
 @njit(nogil=True)
 def _counts(
-    offsets: NDArray[np.int64], repertoires: NDArray[np.int32], label_sum: NDArray[np.int32], n_all: NDArray[np.int32]
+    offsets: NDArray[np.int64],
+    repertoires: NDArray[np.int32],
+    index_of: NDArray[np.int32],
+    label_sum: NDArray[np.int32],
+    n_all: NDArray[np.int32],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     m = len(offsets) - 1
     a, n, different = np.zeros(m, np.int64), np.zeros(m, np.int64), np.zeros(m, np.int64)
+    last_seen = np.full(len(n_all), -1, np.int64)  # the last clone of each carrier
     for clone in range(m):
         for i in range(offsets[clone], offsets[clone + 1]):
-            repertoire = repertoires[i]
-            a[clone] += label_sum[repertoire]
-            n[clone] += n_all[repertoire]
-            different[clone] += n_all[repertoire] > 0
+            carrier = index_of[repertoires[i]]
+            if carrier >= 0 and last_seen[carrier] != clone:
+                last_seen[carrier] = clone
+                a[clone] += label_sum[carrier]
+                n[clone] += n_all[carrier]
+                different[clone] += 1
     return a, n, different

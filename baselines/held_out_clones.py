@@ -2,8 +2,8 @@
 
 One pass over the clones gives the counts for all folds and thresholds.
 
-Letters: B training repertoires, D different ones among them, F folds, S selections (sets of folds on which clones are
-selected), T thresholds.
+Letters: B training repertoires, D different ones among them, C carriers (see `Carriers`), F folds, S selections (sets
+of folds on which clones are selected), T thresholds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.baselines.association import FISHER, AssociationTest
-from deeprc.baselines.carriers import MIN_CARRIERS, in_parts
+from deeprc.baselines.carriers import MIN_CARRIERS, Carriers, in_parts
 from deeprc.compilation import njit
 from deeprc.datasets.clones import Clones
 from deeprc.datasets.dataset import RepertoireDataset
@@ -38,27 +38,34 @@ class FoldedRepertoires(NamedTuple):
     ----------
     index_of
         Index of each repertoire of the container among them, or -1.
-    fold
-        Their folds, (D,).
+    fold, carrier
+        Their folds, and the carriers that they belong to, (D,) each.
     label_sum, n_all
-        The sum of the labels of each among the training repertoires, and how often it is one of them, (D,) each.
+        The sum of the labels of each carrier, and how often it counts, (C,) each.
+    labels, folds_of_labels
+        The labels as tests take them, see `Carriers`, and the fold of each.
     """
 
     index_of: NDArray[np.int64]
     fold: NDArray[np.int64]
-    label_sum: NDArray[np.int64]
-    n_all: NDArray[np.int64]
+    carrier: NDArray[np.int32]
+    label_sum: NDArray[np.int32]
+    n_all: NDArray[np.int32]
+    labels: NDArray[np.int64]
+    folds_of_labels: NDArray[np.int64]
 
     @classmethod
-    def of(cls, X: RepertoireDataset, labels: NDArray[Any], folds: NDArray[np.int64]) -> FoldedRepertoires:
-        """Return the different ones of training repertoires with these labels and folds, (B,) each."""
+    def of(cls, X: RepertoireDataset, carriers: Carriers, folds: NDArray[np.int64]) -> FoldedRepertoires:
+        """Return the different ones of training repertoires with these carriers and folds, (B,). No fold parts one."""
         rows, inverse = np.unique(X.rows, return_inverse=True)
         index = np.full(len(X.container.repertoire_ids), -1)
         index[rows] = np.arange(len(rows))
-        fold, label_sum = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+        fold, carrier = np.zeros(len(rows), np.int64), carriers.index_of[rows]
         fold[inverse] = folds
-        np.add.at(label_sum, inverse, np.asarray(labels, np.int64))
-        return cls(index, fold, label_sum, np.bincount(inverse))
+        fold_of_carrier = np.zeros(len(carriers.n_all), np.int64)
+        fold_of_carrier[carrier] = fold
+        folds_of_labels = np.repeat(fold_of_carrier, carriers.n_all)
+        return cls(index, fold, carrier, carriers.label_sum, carriers.n_all, carriers.labels(), folds_of_labels)
 
 
 class Selections(NamedTuple):
@@ -94,18 +101,17 @@ class Selections(NamedTuple):
 
 def critical_sums(
     left_out: NDArray[np.bool_],
-    folds: NDArray[np.int64],
-    labels: NDArray[Any],
+    repertoires: FoldedRepertoires,
     thresholds: Sequence[float] | NDArray[np.float64],
     test: AssociationTest,
 ) -> NDArray[np.int64]:
-    """Return which sum of labels a clone needs to pass a threshold, by its number of carriers, (S, T, B + 1).
+    """Return which sum of labels a clone needs to pass a threshold, by its number of carriers, (S, T, labels + 1).
 
     `left_out` says which folds each selection leaves out, (S, F); for the others see `held_out_counts`.
     """
-    needed = np.full((len(left_out), len(thresholds), len(folds) + 1), np.iinfo(np.int64).max)
+    needed = np.full((len(left_out), len(thresholds), len(repertoires.labels) + 1), np.iinfo(np.int64).max)
     for selection, without in enumerate(left_out):
-        kept = np.asarray(labels, np.int64)[~without[folds]]
+        kept = repertoires.labels[~without[repertoires.folds_of_labels]]
         needed[selection, :, : len(kept) + 1] = test.critical(thresholds, kept)
     return needed
 
@@ -113,7 +119,7 @@ def critical_sums(
 def held_out_counts(
     clones: Clones,
     X: RepertoireDataset,
-    labels: NDArray[Any],
+    carriers: Carriers,
     folds: NDArray[np.int64],
     thresholds: NDArray[np.float64],
     *,
@@ -130,16 +136,18 @@ def held_out_counts(
     ----------
     clones
         The clones of the container of X.
-    X, labels, folds
-        The training repertoires, their labels as the test takes them, and their folds from 0, (B,) each.
+    X, folds
+        The training repertoires, and their folds from 0, (B,).
+    carriers
+        Who counts as a carrier, with the labels as the test takes them.
     thresholds
         Largest p-values of an associated clone, in falling order, (T,).
     test
         The test of association.
     """
     selections = Selections.of(int(folds.max()) + 1, cross_fit=cross_fit)
-    needed = critical_sums(selections.left_out, folds, labels, thresholds, test)
-    repertoires = FoldedRepertoires.of(X, labels, folds)
+    repertoires = FoldedRepertoires.of(X, carriers, folds)
+    needed = critical_sums(selections.left_out, repertoires, thresholds, test)
     counts = np.zeros((len(repertoires.fold), len(selections.of_fold), len(thresholds)), np.int64)
     for part in in_parts(partial(_count_part, clones, repertoires, selections, needed), len(clones)):
         counts += part
@@ -222,23 +230,29 @@ def _pass_part(
 
 @njit(nogil=True)
 def _sum_by_fold(
-    carriers: NDArray[np.int32], start: int, stop: int, repertoires: FoldedRepertoires, sums: NDArray[np.int64]
+    carriers: NDArray[np.int32],
+    start: int,
+    stop: int,
+    repertoires: FoldedRepertoires,
+    last_seen: NDArray[np.int64],
+    sums: NDArray[np.int64],
 ) -> int:
     """Write the sum of labels, the number of carriers and of different ones in each fold, (3, F), of one clone.
 
-    The sum of the labels of all folds is returned.
+    The sum of the labels of all folds is returned. `last_seen` is where the last clone of each carrier starts, (C,).
     """
     total = 0
     for fold in range(sums.shape[1]):
         sums[0, fold] = sums[1, fold] = sums[2, fold] = 0
     for i in range(start, stop):
         row = repertoires.index_of[carriers[i]]
-        if row >= 0:
-            fold = repertoires.fold[row]
-            sums[0, fold] += repertoires.label_sum[row]
-            sums[1, fold] += repertoires.n_all[row]
+        if row >= 0 and last_seen[repertoires.carrier[row]] != start:
+            fold, carrier = repertoires.fold[row], repertoires.carrier[row]
+            last_seen[carrier] = start
+            sums[0, fold] += repertoires.label_sum[carrier]
+            sums[1, fold] += repertoires.n_all[carrier]
             sums[2, fold] += 1
-            total += repertoires.label_sum[row]
+            total += repertoires.label_sum[carrier]
     return total
 
 
@@ -281,8 +295,9 @@ def _pass_any(
     """
     n = 0
     sums, own = np.zeros((3, left_out.shape[1]), np.int64), np.zeros(len(left_out), np.int64)
+    last_seen = np.full(len(repertoires.n_all), -1, np.int64)
     for clone in range(len(offsets) - 1):
-        total = _sum_by_fold(carriers, offsets[clone], offsets[clone + 1], repertoires, sums)
+        total = _sum_by_fold(carriers, offsets[clone], offsets[clone + 1], repertoires, last_seen, sums)
         if total >= least and _count_passed(sums, left_out, needed, own) > 0:
             if n < len(found):
                 found[n] = clone
@@ -309,8 +324,9 @@ def _count(
     the minimum of `needed`.
     """
     sums, passed = np.zeros((3, left_out.shape[1]), np.int64), np.zeros(len(left_out), np.int64)
+    last_seen = np.full(len(repertoires.n_all), -1, np.int64)
     for clone in range(len(offsets) - 1):
-        total = _sum_by_fold(carriers, offsets[clone], offsets[clone + 1], repertoires, sums)
+        total = _sum_by_fold(carriers, offsets[clone], offsets[clone + 1], repertoires, last_seen, sums)
         if total < least or _count_passed(sums, left_out, needed, passed) == 0:
             continue
         for i in range(offsets[clone], offsets[clone + 1]):

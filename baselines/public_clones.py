@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from deeprc.baselines.beta_binomial import beta_binomial_log_odds, fit_two_beta_binomials
-from deeprc.baselines.carriers import find_associated_clones
+from deeprc.baselines.carriers import Carriers, find_associated_clones
 from deeprc.baselines.held_out_clones import held_out_counts
 from deeprc.baselines.inner_folds import inner_folds
 from deeprc.datasets.categorical import Categorical
@@ -52,9 +52,9 @@ class PublicClones(BinaryClassifier):
     biased. Here they are fitted to cross-fitted counts: for each training repertoire, clones are selected without its
     fold, which finds slightly fewer of them. `cross_fit=False` gives the published method.
 
-    If `fit` gets `groups`, no fold separates repertoires of one donor. The test of a clone still counts repertoires:
-    with several of one donor its p-values are too small, and only the selected threshold allows for that. Only clones
-    that at least two training repertoires carry are considered.
+    If `fit` gets `groups`, no fold separates repertoires of one donor, and the test of a clone counts a donor's
+    repertoires with the same label once. The distributions are those of repertoires. Only clones with at least two
+    carriers (donors, or else training repertoires) are considered.
 
     Parameters
     ----------
@@ -111,9 +111,9 @@ class PublicClones(BinaryClassifier):
         Returns
         -------
         pandas.DataFrame
-            Columns `junction_aa`, the genes that are part of a clone (`v_call`, `j_call`), the numbers of training
-            repertoires of the second and of the first class that carry it (`carriers_positive`, `carriers_negative`),
-            and `p_value`.
+            Columns `junction_aa`, the genes that are part of a clone (`v_call`, `j_call`), the numbers of carriers of
+            the second and of the first class (`carriers_positive`, `carriers_negative`: donors where these are known,
+            else training repertoires), and `p_value`.
         """
         frame = self._clones().to_frame()
         frame["carriers_positive"] = self.carriers_[1]
@@ -139,13 +139,14 @@ class PublicClones(BinaryClassifier):
         cross_fit = self.cross_fit and bool(folds.any())
         if self.p_value is None and not folds.any():
             thresholds = np.array([_PUBLISHED])
-        counts = held_out_counts(shared_clones(X, self.fields_), X, positive, folds, thresholds, cross_fit=cross_fit)
+        carriers = Carriers.of(X, positive, groups)
+        counts = held_out_counts(shared_clones(X, self.fields_), X, carriers, folds, thresholds, cross_fit=cross_fit)
         self.thresholds_, self.cross_entropy_ = thresholds, np.zeros(0)
         if len(thresholds) > 1:
             self.cross_entropy_ = np.array([self._cross_entropy(k, n, positive, folds) for k in counts])
         best = len(thresholds) - 1 - int(np.argmin(self.cross_entropy_[::-1])) if len(thresholds) > 1 else 0
         self.p_value_ = float(thresholds[best])
-        self._choose(X, positive)
+        self._choose(X, carriers)
         self.distributions_ = fit_two_beta_binomials(counts[best, :, -1], n, positive)
         if len(self.p_values_) == 0:
             self.distributions_ = np.zeros((0, 2))
@@ -178,10 +179,10 @@ class PublicClones(BinaryClassifier):
             total += float(np.logaddexp(0, np.where(positive[held_out], -scores, scores)).sum())
         return total / len(positive)
 
-    def _choose(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
+    def _choose(self, X: RepertoireDataset, carriers: Carriers) -> None:
         """Keep the clones that are associated with the label in all training repertoires."""
         clones = shared_clones(X, self.fields_)
-        found = find_associated_clones(clones, X, positive, self.p_value_)
+        found = find_associated_clones(clones, carriers, self.p_value_)
         chosen = CloneSet(take_sequences(X, clones.representative[found.indices], self.fields_))
         a, n, p_values = found.label_sums, found.n_carriers, found.p_values
         order = np.lexsort((*(chosen.to_frame().to_numpy(str).T[::-1]), p_values))

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from deeprc.airr_ml.best_sequences import BestSequences
 from deeprc.airr_ml.excess import clone_null, excess_shares
 from deeprc.baselines.association import fisher_p_values
-from deeprc.baselines.carriers import carrier_counts, in_parts, training_weights
+from deeprc.baselines.carriers import Carriers, carrier_counts, in_parts
 from deeprc.baselines.gapped import GappedKmerLogisticRegression, gapped_offsets
 from deeprc.baselines.logistic import LogisticRegression
 from deeprc.baselines.public_clones import PublicClones
@@ -223,7 +223,7 @@ def _rank_clones(cohort: _Cohort, fields: list[str]) -> _Ranking:
     """
     X, y = cohort.X, cohort.y
     clones = shared_clones(X, fields)
-    n_positive, n_repertoires, weights = int(y.sum()), len(y), training_weights(X, y)
+    n_positive, n_repertoires, known = int(y.sum()), len(y), Carriers.of(X, y)
     single = n_positive / n_repertoires
 
     def score(positive: Integers, carriers: Integers) -> Floats:
@@ -231,7 +231,7 @@ def _rank_clones(cohort: _Cohort, fields: list[str]) -> _Ranking:
         return np.asarray(np.log10(single) - np.log10(np.maximum(p_values, np.finfo(np.float64).tiny)))
 
     best, n_clones = cohort.new_list(), Counter[int]()
-    parts = in_parts(lambda start, stop: carrier_counts(clones, start, stop, weights), len(clones))
+    parts = in_parts(lambda start, stop: carrier_counts(clones, start, stop, known), len(clones))
     for indices, positive, carriers in parts:
         n_clones.update(dict(zip(*(each.tolist() for each in np.unique(carriers, return_counts=True)), strict=True)))
         scores = score(positive, carriers)

@@ -59,8 +59,8 @@ class Memory(NamedTuple):
     is_ball
         Whether a clone's neighbours with one substitution count, (J,).
     carriers
-        For classes, the numbers of positive and of negative training repertoires that carry each clone; for numbers,
-        the number of training repertoires, and 0, (J, 2).
+        For classes, the numbers of positive and of negative carriers of each clone: donors where these are known, else
+        training repertoires; for numbers, the number of carriers, and 0, (J, 2).
     tests
         The p-value and the q-value of each clone, (J, 2).
     """
@@ -227,7 +227,7 @@ class CloneReading(Reading):
         -------
         pandas.DataFrame
             Columns `junction_aa`, `v_call` and `j_call` where genes count, `output`, `direction`, `match` (`exact` or
-            `one substitution`), the training repertoires that carry the clone (`carriers_positive` and
+            `one substitution`), the donors, or else training repertoires, that carry it (`carriers_positive` and
             `carriers_negative` for classes, `carriers` for numbers; those of a clone with neighbours carry any of
             them), `p_value`, which for a clone with neighbours allows for the choice of the match, and `q_value`, by
             Benjamini and Hochberg over all clones that were tested.

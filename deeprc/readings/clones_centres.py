@@ -137,8 +137,8 @@ def _left_out(question: Question) -> NDArray[np.bool_]:
 def _find_candidates(clones: Clones, question: Question, limit: int) -> tuple[Integers, Floats]:
     """Return the candidates' indices among all clones, and the loose p-value of each selection, (S + 1,)."""
     left_out = _left_out(question)
-    needed = critical_sums(left_out, question.folds, question.labels, _LOOSE, question.test)
-    repertoires = FoldedRepertoires.of(question.X, question.labels, question.folds)
+    repertoires = FoldedRepertoires.of(question.X, question.carriers, question.folds)
+    needed = critical_sums(left_out, repertoires, _LOOSE, question.test)
     indices, passed = passing_clones(clones, repertoires, left_out, needed)
     n_passing = np.stack([(passed > level).sum(axis=0) for level in range(len(_LOOSE))])  # (levels, S + 1)
     level = np.minimum((n_passing > limit).sum(axis=0), len(_LOOSE) - 1)
@@ -162,13 +162,15 @@ def _adjacency(clones: CloneSet) -> tuple[Integers, Integers]:
     return offsets_of(np.bincount(pairs.rows[differ], minlength=len(clones))), pairs.clones[differ]
 
 
-def choose_centres(centres: Centres, question: Question, sums: Integers, index: int, level: float) -> Chosen:
+def choose_centres(
+    centres: Centres, question: Question, repertoires: FoldedRepertoires, sums: Integers, index: int, level: float
+) -> Chosen:
     """Return the centres that are retrieved in one selection.
 
     Parameters
     ----------
-    centres, question
-        The centres, and one of their questions.
+    centres, question, repertoires
+        The centres, one of their questions, and its repertoires.
     sums
         Those of `_sum_by_fold`, (2, 3, J, F).
     index
@@ -177,7 +179,7 @@ def choose_centres(centres: Centres, question: Question, sums: Integers, index: 
         The p-value below which a centre's exact carriers must be.
     """
     left_out = _left_out(question)[index]
-    kept = question.labels[~left_out[question.folds]]
+    kept = repertoires.labels[~left_out[repertoires.folds_of_labels]]
     total = sums[..., ~left_out].sum(axis=3)  # (2, 3, J)
     exact, ball = (question.test.p_values(total[mode, 0], total[mode, 1], kept) for mode in (_EXACT, _BALL))
     is_candidate = (exact < level) & (total[_EXACT, 2] >= MIN_CARRIERS)
@@ -206,21 +208,21 @@ def count_centres(
     thresholds
         Largest p-values of a centre, in falling order, (T,).
     """
-    repertoires = FoldedRepertoires.of(question.X, question.labels, question.folds)
+    repertoires = FoldedRepertoires.of(question.X, question.carriers, question.folds)
     places = np.searchsorted(centres.rows, np.unique(question.X.rows))  # of the D different repertoires
     sums = np.zeros((2, 3, len(centres.clones), question.n_folds), np.int64)
-    numbers = np.stack([repertoires.fold, repertoires.label_sum, repertoires.n_all])
-    _sum_by_fold(centres.offsets, centres.carried, centres.is_exact, places, numbers, sums)
+    order = np.argsort(repertoires.carrier, kind="stable")
+    _sum_by_fold(centres.offsets, centres.carried, centres.is_exact, places, order, repertoires, sums)
     selections = Selections.of(question.n_folds)
     counts = np.zeros((len(places), question.n_folds + 1, len(thresholds)), np.int64)
     for selection in range(len(selections.left_out)):
-        chosen = choose_centres(centres, question, sums, selection, float(levels[selection]))
+        chosen = choose_centres(centres, question, repertoires, sums, selection, float(levels[selection]))
         passed = (chosen.p_values[:, None] < np.asarray(thresholds)).sum(axis=1)
         for held_out, fold in np.argwhere(selections.of_fold == selection).tolist():
             some = np.flatnonzero(repertoires.fold == fold)
             arrays = centres.offsets, centres.carried, centres.is_exact
             _count(*arrays, places, some, chosen.modes, passed, counts[:, held_out])
-    final = choose_centres(centres, question, sums, len(selections.left_out), float(levels[-1]))
+    final = choose_centres(centres, question, repertoires, sums, len(selections.left_out), float(levels[-1]))
     return counts_by_threshold(counts, repertoires, question.X), final
 
 
@@ -251,20 +253,24 @@ def _sum_by_fold(
     carried: NDArray[np.int32],
     is_exact: NDArray[np.bool_],
     places: Integers,
-    numbers: Integers,
+    order: Integers,
+    repertoires: FoldedRepertoires,
     sums: Integers,
 ) -> None:
     """Add, for exact carriers and balls, the sum of labels and the numbers of all and of different ones, (2, 3, J, F).
 
-    `numbers` are fold, label sum and occurrences of each of the repertoires at `places`, (3, D).
+    `order` are the D repertoires, those of one carrier after those of another: each carrier counts once for a centre.
     """
-    for d in range(len(places)):
-        fold, label_sum, n_all = numbers[0, d], numbers[1, d], numbers[2, d]
+    last_seen = np.full((2, sums.shape[2]), -1, np.int64)  # the last carrier of each centre
+    for d in order:
+        fold, carrier = repertoires.fold[d], repertoires.carrier[d]
         for i in range(offsets[places[d]], offsets[places[d] + 1]):
             for mode in range(0 if is_exact[i] else 1, 2):
-                sums[mode, 0, carried[i], fold] += label_sum
-                sums[mode, 1, carried[i], fold] += n_all
-                sums[mode, 2, carried[i], fold] += 1
+                if last_seen[mode, carried[i]] != carrier:
+                    last_seen[mode, carried[i]] = carrier
+                    sums[mode, 0, carried[i], fold] += repertoires.label_sum[carrier]
+                    sums[mode, 1, carried[i], fold] += repertoires.n_all[carrier]
+                    sums[mode, 2, carried[i], fold] += 1
 
 
 @njit(nogil=True)

@@ -103,7 +103,7 @@ def fit_clones(cohort: TrainingCohort) -> FittedReading | None:
 
 def _answer(question: Question, clones: Clones, centres: Centres, levels: Floats, n: Integers) -> _Answer:
     thresholds = np.array(THRESHOLDS)
-    exact = held_out_counts(clones, question.X, question.labels, question.folds, thresholds, test=question.test)
+    exact = held_out_counts(clones, question.X, question.carriers, question.folds, thresholds, test=question.test)
     near, final = count_centres(centres, question, levels, THRESHOLDS)
     counts = np.concatenate([exact[::-1], near[::-1]])
     held_out = hold_out(question.kind, counts, n, question.values, question.folds)
@@ -151,7 +151,7 @@ def _remember(
     """Return the clones of the alternative that is best on all folds, with what they say; None if they say nothing."""
     question, final = answer.question, answer.centres
     threshold = THRESHOLDS[::-1][answer.best % len(THRESHOLDS)]
-    found = find_associated_clones(clones, question.X, question.labels, threshold, question.test)
+    found = find_associated_clones(clones, question.carriers, threshold, question.test)
     if answer.best < len(THRESHOLDS):
         chosen = CloneSet(take_sequences(question.X, clones.representative[found.indices], fields))
         is_ball, p_values = np.zeros(len(chosen), bool), found.p_values

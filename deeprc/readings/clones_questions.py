@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.baselines.association import FISHER, RANK_SUM, AssociationTest, whole_ranks
+from deeprc.baselines.carriers import Carriers
 from deeprc.baselines.inner_folds import inner_folds
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.outputs import output_slices
@@ -42,8 +43,8 @@ class Question:
         The positions of the repertoires in the cohort, (n,).
     X
         The repertoires, n.
-    labels
-        Their labels as the test takes them: higher where the clones are expected, (n,).
+    carriers
+        Who counts as a carrier, with the labels as the test takes them: higher where the clones are expected.
     values
         What is predicted: whether a repertoire is where the clones are expected, 0 or 1; or the number, standardised
         by the task, (n,).
@@ -59,7 +60,7 @@ class Question:
     test: AssociationTest
     rows: NDArray[np.int64]
     X: RepertoireDataset
-    labels: NDArray[np.int64]
+    carriers: Carriers
     values: Floats
     folds: NDArray[np.int64]
     groups: NDArray[np.int64] | None
@@ -104,10 +105,12 @@ def _both_directions(
         is_up = direction == "up"
         if regression:
             ranks, values = whole_ranks(known if is_up else -known), (known - task.mean) / task.scale
-            questions.append(Question(output, direction, "rate", RANK_SUM, rows, X, ranks, values, folds, groups))
+            carriers = Carriers.of(X, ranks, groups)
+            questions.append(Question(output, direction, "rate", RANK_SUM, rows, X, carriers, values, folds, groups))
         else:
             expected = (positive == is_up).astype(np.int64)
+            carriers = Carriers.of(X, expected, groups)
             questions.append(
-                Question(output, direction, "odds", FISHER, rows, X, expected, expected * 1.0, folds, groups)
+                Question(output, direction, "odds", FISHER, rows, X, carriers, expected * 1.0, folds, groups)
             )
     return questions

@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 
 from deeprc.baselines.burden import BurdenTest
-from deeprc.baselines.carriers import carrier_counts, training_weights
+from deeprc.baselines.carriers import Carriers, carrier_counts
 from deeprc.baselines.inner_folds import inner_folds
 from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.clones import shared_clones
@@ -242,7 +242,7 @@ def test_folds_are_stratified_and_their_content_decides(
 def test_carriers_among_the_training_repertoires(public: RepertoireDataset) -> None:
     clones = shared_clones(public)
     rows = np.array([3, 4, 4, 9, 12, 1])
-    weights = training_weights(public[rows], np.array([True, False, False, True, False, True]))
+    weights = Carriers.of(public[rows], np.array([True, False, False, True, False, True]))
     numbers, a, n = carrier_counts(clones, 5, len(clones), weights)
     expected = []
     for clone_number in range(5, len(clones)):

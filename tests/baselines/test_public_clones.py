@@ -14,12 +14,14 @@ from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 
 from deeprc.baselines.beta_binomial import beta_binomial_log_pmf, fit_beta_binomial
+from deeprc.baselines.carriers import Carriers, find_associated_clones
 from deeprc.baselines.held_out_clones import held_out_counts
 from deeprc.baselines.inner_folds import inner_folds
 from deeprc.baselines.public_clones import PublicClones
 from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.clones import distinct_clones, shared_clones
+from deeprc.datasets.clone_set import CloneSet
+from deeprc.datasets.clones import distinct_clones, shared_clones, take_sequences
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import Sequences
@@ -144,7 +146,7 @@ def test_held_out_counts_are_those_of_a_loop(public: RepertoireDataset, cross_fi
     folds = inner_folds(X, y == 1, 4)
     thresholds = np.array([0.3, 0.1, 0.02])
     clones = shared_clones(X, ["v_call", "j_call"])
-    found = held_out_counts(clones, X, y == 1, folds, thresholds, cross_fit=cross_fit)
+    found = held_out_counts(clones, X, Carriers.of(X, y == 1), folds, thresholds, cross_fit=cross_fit)
     assert found.shape == (3, len(rows), 5)
     sets = sets_of(X)
     chosen: dict[tuple[float, frozenset[int]], set[Clone]] = {}
@@ -162,6 +164,53 @@ def test_held_out_counts_are_those_of_a_loop(public: RepertoireDataset, cross_fi
                     chosen[threshold, without] = {key for key in each if len(carriers[key]) > 1}
                 assert found[t, i, held_out] == len(sets[i] & chosen[threshold, without])
     assert found.max() > 4
+
+
+def donor_tables(
+    X: RepertoireDataset, y: np.ndarray, groups: np.ndarray, threshold: float
+) -> dict[Clone, tuple[int, int, float]]:
+    """Return the associated clones by scipy, if a donor's repertoires of one label are one, with all their clones."""
+    units: dict[tuple[int, int], set[Clone]] = defaultdict(set)
+    for own, label, donor in zip(sets_of(X), y, groups, strict=True):
+        units[int(donor), int(label)] |= own
+    return associated(list(units.values()), np.array([label for _, label in units]), threshold)
+
+
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_repertoires_of_a_donor_are_one_carrier(public: RepertoireDataset, is_mixed: bool) -> None:
+    """40 repertoires of 22 donors; donors have one label, or some have both."""
+    groups = np.random.default_rng(0).integers(0, 22, N)
+    y = Y if is_mixed else groups % 2
+    clones = shared_clones(public, ["v_call", "j_call"])
+    found = find_associated_clones(clones, Carriers.of(public, y, groups), 0.2)
+    expected = donor_tables(public, y, groups, 0.2)
+    chosen = CloneSet(take_sequences(public, clones.representative[found.indices], ["v_call", "j_call"])).to_frame()
+    table = {tuple(row): i for i, row in enumerate(chosen.to_numpy().tolist())}
+    assert len(expected) > 2
+    assert table.keys() == expected.keys()
+    for key, (positive, negative, p_value) in expected.items():
+        row = table[key]
+        assert (found.label_sums[row], found.n_carriers[row]) == (positive, positive + negative)
+        assert found.p_values[row] == pytest.approx(p_value)
+    model = PublicClones(p_value=0.2).fit(public, y, groups=groups)
+    assert len(model.p_values_) == len(expected)
+
+
+def test_held_out_counts_know_donors(public: RepertoireDataset) -> None:
+    groups = np.random.default_rng(1).integers(0, 24, N)
+    y, thresholds = groups % 2, np.array([0.3, 0.1])
+    folds = inner_folds(public, y == 1, 4, groups)
+    clones = shared_clones(public, ["v_call", "j_call"])
+    found = held_out_counts(clones, public, Carriers.of(public, y, groups), folds, thresholds)
+    sets = sets_of(public)
+    for held_out in range(5):
+        for own in range(4):
+            kept = np.flatnonzero((folds != held_out) & (folds != own))
+            for t, threshold in enumerate(thresholds):
+                chosen = donor_tables(public[kept], y[kept], groups[kept], threshold).keys()
+                for i in np.flatnonzero(folds == own):
+                    assert found[t, i, held_out] == len(sets[i] & chosen)
+    assert found.max() > 2
 
 
 def test_in_sample_counts_are_larger_and_surer(tmp_path: Path) -> None:
@@ -189,7 +238,7 @@ def test_the_threshold_has_the_least_cross_entropy(public: RepertoireDataset) ->
     folds = inner_folds(public, Y == 1, 5)
     clones = shared_clones(public, ["v_call", "j_call"])
     n = distinct_clones(public, ["v_call", "j_call"])
-    k = held_out_counts(clones, public, Y == 1, folds, np.array([0.1]), cross_fit=True)[0]
+    k = held_out_counts(clones, public, Carriers.of(public, Y == 1), folds, np.array([0.1]), cross_fit=True)[0]
     losses = np.zeros(N)
     for fold in range(5):
         out = folds == fold

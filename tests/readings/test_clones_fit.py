@@ -14,6 +14,7 @@ from sklearn.metrics import roc_auc_score
 from deeprc.baselines.beta_binomial import beta_binomial_log_pmf, fit_beta_binomial
 from deeprc.baselines.inner_folds import inner_folds
 from deeprc.baselines.public_clones import PublicClones
+from deeprc.datasets.clones import shared_clones
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.simulation import CloneSignal, Cohort, GermlineBackground, SimulatedDataset, Sizes, write_container
 from deeprc.readings import clones_centres, clones_fit, clones_questions
@@ -221,6 +222,23 @@ def test_repertoires_of_one_donor_are_in_one_fold(exact: RepertoireDataset) -> N
     np.testing.assert_array_equal(up.groups, groups)
     alone, _ = clones_questions.list_questions(make_cohort(exact, Y))
     np.testing.assert_array_equal(alone.folds, inner_folds(exact, Y == 1, 10))
+
+
+def test_repertoires_of_one_donor_are_one_carrier(varied: RepertoireDataset, tmp_path: Path) -> None:
+    """If each repertoire is there twice, as two of one donor, clones and neighbours have the same carriers and p."""
+    repertoires = draw_repertoires(0, Y, rates=(0.05, 0.7), variants=0.5)
+    twice = write_repertoires(tmp_path / "c.h5", [own for own in repertoires for _ in range(2)])
+    doubled = replace(make_cohort(twice, np.repeat(Y, 2)), groups=np.repeat(np.arange(B), 2))
+    found = []
+    for cohort in (make_cohort(varied, Y), doubled):
+        questions = clones_questions.list_questions(cohort)
+        fields = ["v_call", "j_call"]
+        centres = clones_centres.find_centres(cohort.dataset, shared_clones(cohort.dataset, fields), questions, fields)
+        _, chosen = clones_centres.count_centres(centres, questions[0], centres.levels[0], [0.1])
+        frame = centres.clones.to_frame().assign(**chosen._asdict())
+        found.append(frame[frame["modes"] >= 0].reset_index(drop=True))
+    assert set(found[0]["modes"]) == {0, 1}
+    pd.testing.assert_frame_equal(found[0], found[1])
 
 
 def test_clones_of_the_negative_class(varied: RepertoireDataset) -> None:
