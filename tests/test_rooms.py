@@ -10,10 +10,10 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FOLDERS = {"datasets": ROOT / "datasets", "baselines": ROOT / "baselines"}
 ORDER = (
-    *("datasets", "hopfield", "nn", "baselines", "readings", "training", "evaluation", "associations"),
+    *("datasets", "hopfield", "nn", "baselines", "readings", "training", "evaluation", "associations", "specificity"),
     *("checks", "shift", "runs", "benchmarking", "stacking", "interpretation", "airr_ml", "cli"),
 )
-BESIDE = {("runs", "benchmarking"), ("benchmarking", "runs"), ("benchmarking", "checks")}
+BESIDE = {("runs", "benchmarking"), ("benchmarking", "runs"), ("benchmarking", "shift")}
 """Neighbours that know nothing of each other."""
 
 

@@ -22,11 +22,13 @@ from sklearn.base import BaseEstimator
 
 from deeprc.benchmarking.jobs import Job, Outcome, job_key, run_benchmark_jobs, seconds_left
 from deeprc.benchmarking.methods import Method, choose_methods, names_code, split_names
-from deeprc.benchmarking.nested import NestedPlan, cohort_digest, labelled_folds
+from deeprc.benchmarking.nested import NestedPlan, cohort_digest, labelled_folds, left_out_column
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.result import MEMBER_COLUMNS, BenchmarkResult
 from deeprc.benchmarking.search import with_setting, without_path
 from deeprc.benchmarking.store import ResultStore, holds_benchmark, read_header
+from deeprc.checks.cautions import duplicate_cautions, shortcut_cautions
+from deeprc.checks.of_run import check_for_training
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.documents import to_plain
 from deeprc.errors import InputError
@@ -36,6 +38,7 @@ from deeprc.evaluation.comparison import MethodInfo
 from deeprc.evaluation.scoring import scoring_for
 from deeprc.evaluation.sheet_control import columns_for_control, columns_left_out
 from deeprc.evaluation.splits import donor_codes, donors_by_id, people, subject_column
+from deeprc.evaluation.strata import strata_columns
 from deeprc.files import write_text
 from deeprc.jobs import HERE, check_scheduler
 from deeprc.tasks import Task, describe_classes
@@ -96,14 +99,21 @@ def benchmark(
         names = _with_earlier_methods(header["asked"], names, folder)
         preset = preset or header["preset"]
     preset = os.fspath(preset or "quick")
-    fold_of, labels, task = labelled_folds(dataset, target, options)
+    fold_of, validation_of, labels, task = labelled_folds(dataset, target, options)
     chosen, skipped = choose_methods(names, preset=preset, dataset=dataset, own=own, task=task)
     seeded = tuple(map(_seeded(options.seed), chosen))
     donors = donor_codes(dataset.metadata, options.group_by, str(dataset.container.path))
-    plan = NestedPlan(dataset, fold_of, labels, task, options.seed, cohort_digest(dataset), seeded, donors)
+    content = cohort_digest(dataset)
+    plan = NestedPlan(dataset, fold_of, labels, task, options.seed, content, seeded, donors, validation_of)
     asked = {"target": target, "group_by": options.group_by, "preset": preset, "asked": names}
+    asked["left_out"] = left_out_column(options.folds)
     store = ResultStore(folder, {**asked, **_header(plan, task)}, resume=resume)
-    cautions = [*_subject_cautions(plan, options.group_by), *_column_cautions(plan), *left_out_cautions(skipped)]
+    cautions = [
+        *_subject_cautions(plan, options.group_by),
+        *_check_cautions(plan, options.group_by),
+        *_column_cautions(plan),
+        *left_out_cautions(skipped),
+    ]
     for caution in cautions:
         logger.warning("%s", caution.text)
     if folder is not None:
@@ -160,6 +170,17 @@ def _subject_cautions(plan: NestedPlan, group_by: str | None) -> list[Caution]:
         return found
     classes = {name: tested & (plan.labels == c) for c, name in enumerate(plan.task.class_names)} or {"": tested}
     return [*found, *people_cautions(people(metadata, column), column, classes, kind=plan.task.kind, where="")]
+
+
+def _check_cautions(plan: NestedPlan, group_by: str | None) -> list[Caution]:
+    """Return what a check of the cohort warns of: shortcuts to the label, and copies in several folds."""
+    findings = check_for_training(plan.dataset, [plan.task], group_by).findings
+    fold_of = {
+        str(name): fold
+        for name, fold in zip(plan.dataset.repertoire_ids, plan.fold_of.tolist(), strict=True)
+        if fold >= 0
+    }
+    return [*duplicate_cautions(findings, fold_of, apart="folds"), *shortcut_cautions(findings)]
 
 
 def _column_cautions(plan: NestedPlan) -> list[Caution]:
@@ -249,7 +270,15 @@ class _Run:
             scoring=self.scoring,
             known=cautions,
             donors=donors,
+            shortcuts=self._shortcuts(cautions),
         )
+
+    def _shortcuts(self, cautions: Sequence[Caution]) -> dict[str, dict[str, Any]]:
+        """Return the columns that are warned of, with the value of each repertoire by its id."""
+        metadata, ids = self.plan.dataset.metadata, [str(name) for name in self.plan.dataset.repertoire_ids]
+        names = [str(each.details["column"]) for each in cautions if each.name == "label-from-column"]
+        categories = strata_columns(metadata, self.plan.task)
+        return {name: dict(zip(ids, metadata[name], strict=True)) for name in names if name in categories}
 
     def _run(self, jobs: Sequence[Job]) -> None:
         waiting: dict[str, Job] = {}

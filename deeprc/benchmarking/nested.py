@@ -21,28 +21,47 @@ from deeprc.datasets.cache import content_digest
 from deeprc.datasets.container import Container
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import Split, assign_folds, read_folds
+from deeprc.evaluation.splits import (
+    LEAVE_ONE_OUT,
+    Split,
+    assign_folds,
+    assign_left_out,
+    left_out_values,
+    read_folds,
+)
 from deeprc.tasks import Task, labels, parse_tasks
 from deeprc.versions import package_version
 
-__all__ = ["NestedPlan", "cohort_digest", "labelled_folds"]
+__all__ = ["NestedPlan", "cohort_digest", "labelled_folds", "left_out_column"]
 
 _MAX_PATH = 250  # settings in one job: an interruption loses at most so many
 
 
 def labelled_folds(
     dataset: RepertoireDataset, target: str, options: BenchmarkOptions
-) -> tuple[NDArray[np.int64], NDArray[Any], Task]:
-    """Return the index of the fold of each repertoire, their labels (see `NestedPlan`), and the target."""
+) -> tuple[NDArray[np.int64], NDArray[np.int64] | None, NDArray[Any], Task]:
+    """Return the folds of each repertoire, for testing and for validation, their labels, and the target.
+
+    See `NestedPlan`.
+    """
     source = str(dataset.container.path)
     (task,) = parse_tasks([target], dataset.metadata, source=source)
     if task.weight != 1:
         raise InputError(f"`target={target!r}`: a benchmark has one target, whose weight means nothing; leave out '@'")
     label = labels([task], dataset.metadata)[:, 0]
     folds, group_by, seed = options.folds, options.group_by, options.seed
+    validation_of = None
     if isinstance(folds, int | np.integer):
         n_folds = int(folds)
         fold_of = assign_folds(dataset.metadata, [task], n_folds=n_folds, group_by=group_by, seed=seed, source=source)
+    elif (column := left_out_column(folds)) is not None:
+        fold_of = assign_left_out(dataset.metadata, [task], column, group_by=group_by, source=source)
+        n_folds = len(left_out_values(dataset.metadata, column, source))
+        validation_of = np.full((n_folds, len(dataset)), -1)
+        for fold in range(n_folds):
+            rest = np.flatnonzero((fold_of >= 0) & (fold_of != fold))
+            inner = assign_folds(dataset.metadata.iloc[rest], [task], group_by=group_by, seed=seed, source=source)
+            validation_of[fold, rest] = inner
     elif group_by is not None:
         raise InputError("`group_by`: the file of folds decides already which repertoires are together")
     else:
@@ -62,8 +81,14 @@ def labelled_folds(
         if task.kind == "regression" and n_different < 2:
             raise InputError(f"{source}: fold {fold} has fewer than 2 different values of {task.name!r}; {fewer}")
     if task.kind == "regression":
-        return fold_of, np.where(fold_of < 0, np.nan, label), task
-    return fold_of, np.where(fold_of < 0, -1, np.nan_to_num(label, nan=-1)).astype(np.int64), task
+        return fold_of, validation_of, np.where(fold_of < 0, np.nan, label), task
+    return fold_of, validation_of, np.where(fold_of < 0, -1, np.nan_to_num(label, nan=-1)).astype(np.int64), task
+
+
+def left_out_column(folds: object) -> str | None:
+    """Return the column whose values are left out, if `folds` names one."""
+    is_named = isinstance(folds, str) and folds.startswith(LEAVE_ONE_OUT)
+    return str(folds).removeprefix(LEAVE_ONE_OUT) if is_named else None
 
 
 def cohort_digest(dataset: RepertoireDataset) -> str:
@@ -100,6 +125,9 @@ class NestedPlan:
         The methods that are compared.
     groups
         Repertoires with equal numbers are of one donor, (B,) int64; None: each is its own.
+    validation_of
+        Where the values of a column are left out: for each fold, the other repertoires in folds of their own, of which
+        the first is for validation, (F, B); None: the fold after that for testing is for validation.
     """
 
     dataset: RepertoireDataset
@@ -110,6 +138,7 @@ class NestedPlan:
     content: str
     methods: tuple[Method, ...]
     groups: NDArray[np.int64] | None = None
+    validation_of: NDArray[np.int64] | None = None
 
     @property
     def n_folds(self) -> int:
@@ -118,10 +147,12 @@ class NestedPlan:
 
     def split(self, fold: int) -> Split:
         """Return the split of a fold: it is for testing, the next fold for validation, the others for training."""
-        test, validation = fold, (fold + 1) % self.n_folds
-        train = (self.fold_of >= 0) & (self.fold_of != test) & (self.fold_of != validation)
-        rows = (train, self.fold_of == validation, self.fold_of == test)
-        return Split(*map(np.flatnonzero, rows))
+        test, rest = self.fold_of == fold, (self.fold_of >= 0) & (self.fold_of != fold)
+        if self.validation_of is None:
+            validation = self.fold_of == (fold + 1) % self.n_folds
+        else:
+            validation = self.validation_of[fold] == 0
+        return Split(*map(np.flatnonzero, (rest & ~validation, validation, test)))
 
     def settings(self, method: Method, fold: int) -> list[Setting]:
         """Return the settings that are tried for a method; every fold has its own random draws."""
@@ -149,7 +180,8 @@ class NestedPlan:
         kind_of = type(method.estimator)
         what = f"{kind_of.__module__}:{kind_of.__qualname__}", _source(kind_of), method.estimator.get_params(), settings
         groups = None if self.groups is None else self.groups.tolist()
-        folds = self.fold_of.tolist(), self.labels.tolist(), fold, self.task.kind, groups
+        folds: tuple[Any, ...] = self.fold_of.tolist(), self.labels.tolist(), fold, self.task.kind, groups
+        folds += () if self.validation_of is None else (self.validation_of.tolist(),)
         outcome = "refitted" if kind == "final" else kind  # older versions did not refit
         key = job_key(method.name, outcome, *what, folds, self.content, package_version("deeprc"))
         container: object = self.dataset.container

@@ -21,7 +21,9 @@ class BenchmarkOptions:
         The search spaces: "paper", "quick", or a YAML file like those in `configs/benchmark`. None: "quick", or, for a
         benchmark that is resumed, the preset that it began with.
     folds
-        The number of folds, or a TSV file with the columns `repertoire_id` and `fold`.
+        The number of folds; `leave-one-out:COLUMN`: each value of a column of the metadata, such as a batch, is left
+        out for testing once, and a fifth of the others is for validation; or a TSV file with the columns
+        `repertoire_id` and `fold`.
     group_by
         A column of the metadata; repertoires with the same value are in one fold.
     seed

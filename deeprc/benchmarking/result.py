@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from deeprc.benchmarking.latex import render_latex
@@ -21,6 +23,7 @@ from deeprc.evaluation.curves import curves_table, draw_curves
 from deeprc.evaluation.reliability_figure import reliability_figure, reliability_table
 from deeprc.evaluation.scoring import BINARY, Scoring
 from deeprc.evaluation.splits import N_FOLDS
+from deeprc.evaluation.strata import auc_within
 from deeprc.files import write_text
 
 __all__ = ["MEMBER_COLUMNS", "BenchmarkResult"]
@@ -63,6 +66,8 @@ class BenchmarkResult:
         Warnings about the cohort and the folds.
     donors
         The number of each repertoire's donor by the repertoire's id; None: each is of another donor.
+    shortcuts
+        The columns of the sheet that predict the target, with the value of each repertoire by its id.
     """
 
     methods: Sequence[MethodInfo]
@@ -76,6 +81,7 @@ class BenchmarkResult:
     scoring: Scoring = BINARY
     known: Sequence[Caution] = ()
     donors: Mapping[str, int] | None = None
+    shortcuts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         failed = f", {len(self.failures)} failed" if self.failures else ""
@@ -101,7 +107,30 @@ class BenchmarkResult:
         """All warnings: about the cohort and the folds, the controls, and few repertoires."""
         few_people = any(each.name == "repeated-subjects" and each.level == "warning" for each in self.known)
         found = control_verdict(self.comparison, self.methods, self.scoring, few_people=few_people)
-        return [*self.known, *found]
+        return [*self.known, *self._within(), *found]
+
+    def _within(self) -> Iterator[Caution]:
+        """Yield for each column that predicts the target how good methods are among repertoires with the same value."""
+        auc_of = self.comparison.set_index("method")[self.scoring.estimate]
+        for column, value_of in self.shortcuts.items() if self.scoring.kind == "binary" else ():
+            told, details = [], {}
+            for method in self.methods:
+                own = self.predictions[self.predictions["method"] == method.name]
+                names = own["repertoire_id"].tolist()
+                pairs = [(fold, value_of.get(name)) for fold, name in zip(own["fold"], names, strict=True)]
+                known = [None if pd.isna(value) else f"{fold} {value}" for fold, value in pairs]
+                donors = None if self.donors is None else np.array([self.donors[name] for name in names], np.int64)
+                label, score = own["label"].to_numpy(float), own["score"].to_numpy(float)
+                found = auc_within(column, known, label, score, donors)
+                if found is not None:
+                    told.append(f"{method.label} {found.auc:.3f} ({auc_of[method.name]:.3f} over all)")
+                    details[method.name] = found.to_dict()
+            if told:
+                text = (
+                    f"AUC among repertoires with the same {column!r}, in the same fold: {', '.join(told)}. A method "
+                    f"that has learned {column!r} instead of the target has 0.5 there."
+                )
+                yield Caution("warning", text, "controls", "auc-within", details)
 
     @property
     def table(self) -> str:

@@ -238,6 +238,7 @@ class _Header:
     n_repertoires: int = 0
     n_positive: int = 0
     positive_class: str = ""
+    left_out: str | None = None
 
 
 _KEYS = {each.name for each in fields(_Header)}

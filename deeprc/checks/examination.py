@@ -39,6 +39,8 @@ class CohortCheck:
         The repertoires that are more similar to another class of their subject than to their own.
     subject_of
         Pairs of a repertoire and its subject, for repertoires whose subject is known.
+    sheet
+        The metadata sheet; None if the files could not be assigned to it.
     """
 
     findings: tuple[Finding, ...]
@@ -47,6 +49,7 @@ class CohortCheck:
     similar: tuple[SimilarPair, ...] = ()
     comparisons: tuple[ClassComparison, ...] = ()
     subject_of: tuple[tuple[str, str], ...] = ()
+    sheet: Metadata | None = None
 
     def __repr__(self) -> str:
         return f"CohortCheck({count_findings(self.findings)}; print(check.to_text()) shows them)"
@@ -115,7 +118,7 @@ def examine(
     ]
     known = tuple((str(name), str(subject)) for name, subject in subjects.of_each().items() if subject is not None)
     return CohortCheck(
-        tuple(by_severity(findings)), tuple(shortcuts), report, tuple(similar), tuple(comparisons), known
+        tuple(by_severity(findings)), tuple(shortcuts), report, tuple(similar), tuple(comparisons), known, sheet
     )
 
 

@@ -51,7 +51,8 @@ def _list(context: click.Context, _: click.Parameter, value: bool) -> None:
     "--folds",
     default="5",
     show_default=True,
-    help="The number of folds, or a TSV file with the columns repertoire_id and fold.",
+    help="The number of folds; leave-one-out:COLUMN, which tests on each value of a column, such as a batch, and trains"
+    " on the others; or a TSV file with the columns repertoire_id and fold.",
 )
 @click.option(
     "--group-by",

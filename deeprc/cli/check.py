@@ -15,7 +15,7 @@ from deeprc.errors import InputError
 
 __all__ = ["check"]
 
-_OF_CONTAINERS = {"sources", "targets", "group_by", "as_json", "output", "debug"}
+_OF_CONTAINERS = {"sources", "targets", "group_by", "as_json", "output", "write_subjects", "debug"}
 """Parameters that a check of a container takes."""
 
 
@@ -50,6 +50,13 @@ _OF_CONTAINERS = {"sources", "targets", "group_by", "as_json", "output", "debug"
     help="Write all findings, groups and pairs to this folder as tables and one JSON document. The folder of an earlier"
     " check is replaced.",
 )
+@click.option(
+    "--write-subjects",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the metadata sheet with a column joined_subject_id: repertoires of one subject, or that share far more"
+    " than chance, have one value. Give it as --group-by.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 def check(
     sources: tuple[Path, ...],
@@ -59,6 +66,7 @@ def check(
     reading: Callable[[], ReadingOptions],
     jobs: int | None,
     output: Path | None,
+    write_subjects: Path | None,
     as_json: bool,
 ) -> None:
     """List everything that is wrong or suspicious about a cohort: repertoire files with a sheet, or a container.
@@ -79,13 +87,15 @@ def check(
       deeprc check exports/ --metadata samples.xlsx --target 'CMV=+'
       deeprc check cohort.h5 --target 'CMV=+' --output findings
     """
-    from deeprc.checks import check_cohort, check_dataset
+    from deeprc.checks import check_cohort, check_dataset, subjects
     from deeprc.checks.folder import check_folder, write_check
     from deeprc.datasets.dataset import open_dataset
 
     ctx = click.get_current_context()
     if output is not None:
         check_folder(output)
+    if write_subjects is not None:
+        subjects.check_subjects_output(write_subjects)
     if _is_one_container(sources):
         _refuse_options_of_files(ctx, sources[0])
         found = check_dataset(open_dataset(sources[0]), targets=targets, group_by=group_by)
@@ -96,6 +106,9 @@ def check(
     if output is not None:
         write_check(found, output)
     click.echo(json.dumps(found.to_dict(), indent=2) if as_json else found.to_text())
+    if write_subjects is not None:
+        n_groups = subjects.write_subjects(found, write_subjects)
+        click.echo(f"Wrote {write_subjects}: {n_groups:,} different values of {subjects.JOINED_COLUMN}", err=as_json)
     ctx.exit(0 if found.ok else 1)
 
 

@@ -61,6 +61,7 @@ def metrics_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str
     ]
     seen = " and ".join(text for side, text in _SEEN.items() if side in metrics)
     parts = [table, *([f"No test of the model: {seen}."] if seen else []), *_variation_lines(metrics)]
+    parts += _within_lines(metrics)
     if controls:
         parts.append("Controls, which read no receptor sequence (difference to the network, p of a paired test):")
         parts.append(pd.DataFrame(controls).fillna("").to_string(index=False))
@@ -74,6 +75,17 @@ def _variation_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> 
             for each in values.get("variation", []):
                 shares = ", ".join(f"{name} {round(share, 2) + 0.0:.0%}" for name, share in each["shares"].items())
                 yield f"The output {each['output']} varies between the {side} repertoires by: {shares}"
+
+
+def _within_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:
+    """Yield a line for each target that says its AUC within the values of columns of the sheet."""
+    for side, targets in metrics.items():
+        for target, values in targets.items():
+            told = [
+                f"{each['column']} {each['auc']:.3f} ({_text(each['auc_ci'])})" for each in values.get("within", [])
+            ]
+            if told:
+                yield f"AUC of {target} among {side} repertoires with the same value of a column: {', '.join(told)}"
 
 
 def _control(side: str, target: str, values: Mapping[str, Any]) -> dict[str, str]:

@@ -20,6 +20,7 @@ from deeprc.errors import InputError, WriteError
 __all__ = ["train"]
 
 Fold = int | Literal["all"]
+_LEAVE_ONE_OUT = "leave-one-out:"  # as in `deeprc.evaluation.splits`, whose import takes long
 
 
 @contextmanager
@@ -65,6 +66,17 @@ def _read_fold(_: click.Context, parameter: click.Parameter, text: str | None) -
         raise click.BadParameter(f"expected the index of a fold or all, found {text!r}", param=parameter) from None
 
 
+def _read_folds(_: click.Context, parameter: click.Parameter, text: str) -> int | str:
+    """Return the number of folds, or "leave-one-out:COLUMN"."""
+    if text.startswith(_LEAVE_ONE_OUT):
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        expected = f"expected a number or {_LEAVE_ONE_OUT}COLUMN"
+        raise click.BadParameter(f"{expected}, found {text!r}", param=parameter) from None
+
+
 @click.command(cls=SettingsCommand)
 @click.argument("container", required=False)
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
@@ -84,7 +96,15 @@ def _read_fold(_: click.Context, parameter: click.Parameter, text: str | None) -
     show_default=True,
     help="The name of a configuration, or a YAML file; see `deeprc config`.",
 )
-@click.option("--folds", default=5, show_default=True, help="Number of folds for splitting the repertoires.")
+@click.option(
+    "--folds",
+    metavar="NUMBER|leave-one-out:COLUMN",
+    default="5",
+    callback=_read_folds,
+    show_default=True,
+    help="Number of folds for splitting the repertoires; leave-one-out:COLUMN: a run for each value of the column, such"
+    " as a batch, which tests on this value, OUTPUT/fold-0 and so on.",
+)
 @click.option("--fold", default=0, show_default=True, help="Index of the fold for testing, from 0.")
 @click.option(
     "--validation-fold",
@@ -141,7 +161,7 @@ def train(
     targets: tuple[str, ...],
     output: str | None,
     config: str,
-    folds: int,
+    folds: int | str,
     fold: int,
     validation_fold: Fold | None,
     test: str | None,
@@ -171,7 +191,7 @@ def train(
     from deeprc.evaluation.splits import SplitOptions
     from deeprc.runs.experiment import resume_run, train_run
     from deeprc.runs.run import read_settings
-    from deeprc.runs.several import plan_validations, train_runs
+    from deeprc.runs.several import plan_left_out, plan_validations, train_runs
 
     if resume is not None:
         given = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
@@ -198,16 +218,22 @@ def train(
             "keep_sketches": not no_sketches,
             "progress": evaluation_lines(settings.training.n_updates) if ranks.is_main() else None,
         }
-        if validation_fold == "all":
+        if validation_fold == "all" or isinstance(folds, str):
             if ranks.count() > 1:
-                raise InputError("--validation-fold all: train one split at a time under torchrun")
+                raise InputError("--validation-fold all or leave-one-out: train one split at a time under torchrun")
             with _say_how_to_resume(output, several=True):
-                plans = plan_validations(seed=seed, **split)
+                if isinstance(folds, str):
+                    if fold != 0 or test is not None or validation_fold is not None:
+                        raise InputError(f"--folds {folds}: leave out --fold, --test and --validation-fold")
+                    column = folds.removeprefix(_LEAVE_ONE_OUT)
+                    plans = plan_left_out(container, column, seed=seed, group_by=group_by)
+                else:
+                    plans = plan_validations(seed=seed, **split)
                 runs = train_runs(container, output, plans, scheduler=scheduler, **common)
             _show_several(runs)
             return
         if scheduler is not None:
-            raise InputError("--scheduler trains several runs at a time: give --validation-fold all")
+            raise InputError("--scheduler trains several runs at a time: give --validation-fold all, or leave-one-out")
         options = SplitOptions(validation_fold=validation_fold, **split)
         with _say_how_to_resume(output):
             run = train_run(container, output, split=options, seed=seed, **common)

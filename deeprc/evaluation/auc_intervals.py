@@ -40,7 +40,13 @@ Integers = NDArray[np.int64]
 
 
 def auc_interval(
-    auc: float, n_positive: ArrayLike, n_negative: ArrayLike, *, level: float = 0.95, variance_factor: float = 1.0
+    auc: float,
+    n_positive: ArrayLike,
+    n_negative: ArrayLike,
+    *,
+    level: float = 0.95,
+    variance_factor: float = 1.0,
+    weights: ArrayLike | None = None,
 ) -> tuple[float, float]:
     """Return a confidence interval of an AUC, or of the mean of the AUCs of separate folds, from class sizes alone.
 
@@ -59,6 +65,8 @@ def auc_interval(
         The level of confidence.
     variance_factor
         What the variance is multiplied by, at least 1: the design effect of donors, the overlap of training sets.
+    weights
+        The weight of each fold in the mean, (F,), with the sum 1; None: all are equal.
 
     Returns
     -------
@@ -67,7 +75,7 @@ def auc_interval(
     z = float(norm.ppf(0.5 + level / 2)) * variance_factor**0.5
 
     def distance(theta: float) -> float:
-        return float(abs(auc - theta) - z * _sizes_variance(theta, n_positive, n_negative) ** 0.5)
+        return float(abs(auc - theta) - z * _sizes_variance(theta, n_positive, n_negative, weights) ** 0.5)
 
     low, high = 1e-12, 1 - 1e-12  # the variance vanishes at 0 and 1, so an observed 0 or 1 would be a root itself
     observed = min(max(auc, low), high)
@@ -76,12 +84,15 @@ def auc_interval(
     return lower, upper
 
 
-def _sizes_variance(auc: float, n_positive: ArrayLike, n_negative: ArrayLike) -> float:
-    """Return Hanley and McNeil's variance of an AUC, or of the mean over folds; sizes as of `auc_interval`."""
+def _sizes_variance(
+    auc: float, n_positive: ArrayLike, n_negative: ArrayLike, weights: ArrayLike | None = None
+) -> float:
+    """Return Hanley and McNeil's variance of an AUC, or of the mean over folds; parameters as of `auc_interval`."""
     positives, negatives = (np.atleast_1d(np.asarray(size, np.float64)) for size in (n_positive, n_negative))
     n_star = (positives + negatives) / 2 - 1
     pairs = 1 + n_star * (1 - auc) / (2 - auc) + n_star * auc / (1 + auc)
-    return float((auc * (1 - auc) * pairs / (positives * negatives)).sum()) / len(n_star) ** 2
+    variances = auc * (1 - auc) * pairs / (positives * negatives)
+    return float((variances * (1 / len(n_star) if weights is None else np.asarray(weights)) ** 2).sum())
 
 
 class FoldAucs(NamedTuple):

@@ -23,16 +23,19 @@ from deeprc.tasks import Task, labels
 
 __all__ = [
     "HELD_OUT",
+    "LEAVE_ONE_OUT",
     "NEW",
     "N_FOLDS",
     "SPLITS",
     "Split",
     "SplitOptions",
     "assign_folds",
+    "assign_left_out",
     "donor_codes",
     "donors_by_id",
     "group_codes",
     "known_people",
+    "left_out_values",
     "make_split",
     "people",
     "read_folds",
@@ -47,6 +50,9 @@ N_FOLDS = 5
 
 NEW = "new"
 """The name of the side of a repertoire that was not in the training cohort."""
+
+LEAVE_ONE_OUT = "leave-one-out:"
+"""What `folds` begins with if the values of the column that follows are left out for testing, one after the other."""
 
 HELD_OUT = ("test", NEW)
 """The sides from which a model has not learned, and by which it was not chosen."""
@@ -221,6 +227,47 @@ def assign_folds(
     fold_of = np.full(len(metadata), -1)
     fold_of[labelled] = _folds(strata[labelled], None if group_by is None else groups[labelled], n_folds, seed, source)
     return fold_of
+
+
+def left_out_values(metadata: pd.DataFrame, column: str, source: str) -> list[str]:
+    """Return the values of a column that are left out for testing, one after the other, as texts in sorted order.
+
+    Raises
+    ------
+    InputError
+        If the column does not exist, or has fewer than two values.
+    """
+    if column not in metadata:
+        names = ", ".join(map(str, metadata.columns))
+        raise InputError(f"{source}: no column {column!r} for `folds={LEAVE_ONE_OUT}{column}`; columns: {names}")
+    values = sorted({text for text in class_texts(metadata[column]) if isinstance(text, str)})
+    if len(values) < 2:
+        raise InputError(f"{source}: `folds={LEAVE_ONE_OUT}{column}`: expected at least 2 values, found {len(values)}")
+    return values
+
+
+def assign_left_out(
+    metadata: pd.DataFrame, tasks: list[Task], column: str, *, group_by: str | None = None, source: str = "the cohort"
+) -> NDArray[np.int64]:
+    """Return the index of the value of a column of each repertoire among `left_out_values`, (B,).
+
+    It is -1 where the label of the first target, or the value, is missing.
+
+    Raises
+    ------
+    InputError
+        As of `left_out_values`; or if a group has several values.
+    """
+    values = left_out_values(metadata, column, source)
+    index_of = {value: index for index, value in enumerate(values)}
+    fold_of = np.array([index_of.get(text or "", -1) for text in class_texts(metadata[column])], np.int64)
+    if group_by is not None:
+        pairs = pd.DataFrame({"group": group_codes(metadata, group_by, source), "fold": fold_of}).drop_duplicates()
+        if pairs["group"].duplicated().any():
+            raise InputError(
+                f"{source}: `folds={LEAVE_ONE_OUT}{column}` divides repertoires that {group_by!r} keeps together"
+            )
+    return np.where(_strata(tasks[0], metadata) >= 0, fold_of, -1)
 
 
 def read_folds(path: Path, repertoire_ids: NDArray[np.object_]) -> NDArray[np.int64]:

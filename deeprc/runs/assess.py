@@ -5,14 +5,20 @@ Letters: B repertoires, T outputs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
+from deeprc.checks.cautions import duplicate_cautions
+from deeprc.checks.of_run import read_checks
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.sheet_control import columns_for_control, columns_left_out
+from deeprc.evaluation.splits import NEW
+from deeprc.evaluation.strata import StratifiedAuc, auc_within, strata_columns
 from deeprc.nn.contributions import OutputParts
 from deeprc.runs.controls import Controls, compare_controls
 from deeprc.runs.performance import Performance, measure_performance
@@ -34,18 +40,23 @@ class Assessment:
         How good it is, what does as well without a sequence, and what to know first.
     variation
         What the outputs of the held-out repertoires vary by, if the model has readings besides the attention.
+    within
+        The AUC of each binary target within the values of each column of the sheet that is a category, on the held-out
+        repertoires, by the name of the target.
     """
 
     performance: Performance
     controls: Sequence[Controls]
     cautions: Sequence[Caution]
     variation: Sequence[Variation] = ()
+    within: Mapping[str, Sequence[StratifiedAuc]] = field(default_factory=dict)
 
     @property
     def metrics(self) -> dict[str, Any]:
         """Metrics by split and target, see `task_metrics`.
 
-        Those of the held-out part have two lists more: `controls`, and `variation` (an output, and its shares).
+        Those of the held-out part have three lists more: `controls`, `variation` (an output, and its shares), and
+        `within` (the AUC within the values of a column).
         """
         found = {split: {name: dict(own) for name, own in of.items()} for split, of in self.performance.metrics.items()}
         held_out = found.get(self.performance.held_out or "", {})
@@ -53,6 +64,8 @@ class Assessment:
             target = held_out.get(each.contrast.target)
             if target is not None:
                 target["controls"] = [*target.get("controls", []), *each.to_list()]
+        for name, strata in self.within.items():
+            held_out[name]["within"] = [each.to_dict() for each in strata]
         for varied in self.variation:
             own = {"output": varied.output, "shares": dict(varied.shares)}
             held_out[varied.target]["variation"] = [*held_out[varied.target].get("variation", []), own]
@@ -78,6 +91,14 @@ def assess(predictor: Predictor, dataset: RepertoireDataset) -> Assessment:
     return found
 
 
+def _duplicates(predictor: Predictor, performance: Performance) -> list[Caution]:
+    """Return a warning if repertoires that shared far more than chance in a check of the training are apart."""
+    kept = [read_checks(run.path) for run in predictor.runs]
+    findings = [finding for checks in kept if checks is not None for finding in checks.findings]
+    side_of = {str(name): str(side) for name, side in zip(performance.ids, performance.splits, strict=True)}
+    return list(duplicate_cautions(findings, {i: s for i, s in side_of.items() if s != NEW}, apart="sides"))
+
+
 def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, found: OutputParts) -> Assessment:
     """Judge a run by its outputs for a cohort, (B, T)."""
     performance = measure_performance(predictor, dataset, found.outputs)
@@ -88,6 +109,42 @@ def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, found: Outp
     cautions = run_cautions(performance, controls, metadata=dataset.metadata)
     if any(each.measures for each in controls):
         cautions += columns_left_out(columns)
-    cautions += shift.cautions()
+    cautions += [*_duplicates(predictor, performance), *shift.cautions()]
     judged = performance.rows(performance.held_out)
-    return Assessment(performance, controls, cautions, share_variation(found, judged, predictor.model.tasks))
+    variation = share_variation(found, judged, predictor.model.tasks)
+    within = _within_strata(predictor, dataset, performance)
+    cautions += _strata_cautions(within, performance)
+    return Assessment(performance, controls, cautions, variation, within)
+
+
+def _within_strata(
+    predictor: Predictor, dataset: RepertoireDataset, performance: Performance
+) -> dict[str, list[StratifiedAuc]]:
+    """Return the AUC of each binary target within the values of columns, on the held-out repertoires."""
+    rows, metadata = np.flatnonzero(performance.rows(performance.held_out)), dataset.metadata
+    contrast_of = {each.target: each for each in performance.contrasts}
+    found = {}
+    for task in predictor.model.tasks:
+        if task.kind == "binary" and len(rows):
+            own = contrast_of[task.name]
+            donors = None if own.donors is None else own.donors[rows]
+            strata = [
+                auc_within(name, metadata[name].iloc[rows].tolist(), own.label[rows], own.score[rows], donors)
+                for name in strata_columns(metadata, task)
+            ]
+            found[task.name] = [each for each in strata if each is not None]
+    return {target: strata for target, strata in found.items() if strata}
+
+
+def _strata_cautions(within: Mapping[str, Sequence[StratifiedAuc]], performance: Performance) -> Iterator[Caution]:
+    """Yield a warning for each column within whose values an AUC is no better than chance."""
+    for contrast in performance.contrasts:
+        auc = contrast.auc(performance.rows(performance.held_out))
+        for each in within.get(contrast.target, ()) if auc is not None else ():
+            if auc is not None and each.explains(auc.value, auc.low):
+                text = (
+                    f"Among repertoires with the same {each.column!r}, the AUC{contrast.named} is {each.auc:.3f} "
+                    f"({each.low:.3f} to {each.high:.3f}), and {auc.value:.3f} over all: the network may have learned "
+                    f"{each.column!r} instead of the target."
+                )
+                yield Caution("warning", text, "controls", "auc-within", each.to_dict())

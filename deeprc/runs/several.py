@@ -19,14 +19,14 @@ from typing import Any
 from deeprc.config import Config, load_config
 from deeprc.datasets.dataset import open_dataset
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import SplitOptions
+from deeprc.evaluation.splits import SplitOptions, left_out_values
 from deeprc.files import check_new_folder
 from deeprc.jobs import Workers, check_scheduler, result_of, run_jobs
 from deeprc.progress import open_step
 from deeprc.runs.experiment import Progress, hash_cohort, resume_run, train_run
 from deeprc.runs.run import RunSettings, read_settings
 
-__all__ = ["RunPlan", "plan_validations", "train_runs"]
+__all__ = ["RunPlan", "plan_left_out", "plan_validations", "train_runs"]
 
 _logger = logging.getLogger(__name__)
 
@@ -75,6 +75,30 @@ def plan_validations(*, folds: int, fold: int = 0, seed: int = 0, **others: Any)
     rest = [each for each in range(folds) if each != fold or others.get("test") is not None]
     splits = {each: SplitOptions(folds=folds, fold=fold, validation_fold=each, **others) for each in rest}
     return {f"validation-{each}": RunPlan(split, seed) for each, split in splits.items()}
+
+
+def plan_left_out(cohort: str | os.PathLike[str], column: str, *, seed: int = 0, **others: Any) -> dict[str, RunPlan]:
+    """Return a run that tests on each value of a column, such as a batch, by its name: fold-0 and so on.
+
+    Parameters
+    ----------
+    cohort
+        The container.
+    column
+        A column of its metadata; the runs are in the sorted order of its values.
+    seed
+        The seed of all runs.
+    others
+        Fields of `SplitOptions` except `folds`, `fold` and `test`.
+
+    Raises
+    ------
+    InputError
+        If the column does not exist, or has fewer than two values.
+    """
+    values = left_out_values(open_dataset(cohort).metadata, column, str(cohort))
+    splits = [SplitOptions(test=f"{column}={value}", **others) for value in values]
+    return {f"fold-{index}": RunPlan(split, seed) for index, split in enumerate(splits)}
 
 
 def train_runs(

@@ -14,7 +14,10 @@ Call = Callable[..., tuple[int, str, str]]
         (["--validation-fold", "every"], "expected the index of a fold or all, found 'every'"),
         (["--fold", "all"], "'all' is not a valid integer"),
         (["--fold", "9"], "--folds 5 --fold 9: expected at least 3 folds and a fold from 0 to folds - 1"),
-        (["--scheduler", "tcp://127.0.0.1:1"], "--scheduler trains several runs at a time: give --validation-fold all"),
+        (
+            ["--scheduler", "tcp://127.0.0.1:1"],
+            "--scheduler trains several runs at a time: give --validation-fold all, or leave-one-out",
+        ),
     ],
 )
 def test_what_cannot_be_trained(deeprc: Call, tmp_path: Path, options: list[str], message: str) -> None:

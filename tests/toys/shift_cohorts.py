@@ -51,7 +51,7 @@ def draw_repertoire(rng: np.random.Generator, recipe: Recipe) -> Sequences:
         kept = (inside >= recipe.trimmed) & (inside < np.repeat(lengths, lengths) - recipe.trimmed)
         residues, offsets = residues[kept], offsets_of(lengths - 2 * recipe.trimmed)
     names_v = ("", f"{recipe.chain}V20-1", *(f"{recipe.chain}V{number}" for number in range(1, N_V)))
-    names_j = ("", *(f"{recipe.chain}J{1 + number // 7}-{1 + number % 7}" for number in range(N_J)))
+    names_j = ("", *(f"{recipe.chain}J{2 if number < 7 else 1}-{1 + number % 7}" for number in range(N_J)))
     return Sequences(
         residues,
         offsets,

@@ -31,6 +31,7 @@ from deeprc.evaluation.caution import Caution, read_cautions
 from deeprc.evaluation.comparison import MethodInfo, compare_probabilities
 from deeprc.evaluation.reliability import MEASURES
 from deeprc.evaluation.scoring import Scoring, scoring_for
+from deeprc.evaluation.splits import LEAVE_ONE_OUT
 from deeprc.evaluation.stored_tables import read_choices, read_comparison, read_method_predictions, read_results
 from deeprc.evaluation.trust import p_text
 from deeprc.interpretation.report import pictures
@@ -261,7 +262,8 @@ def _cost_table(found: _Found) -> Table:
 def _command(header: Mapping[str, Any], folder: str) -> str:
     words = ["deeprc", "benchmark", str(header.get("cohort", "cohort.h5")), "--target", str(header["target"])]
     words += ["--methods", ",".join(map(str, header["asked"])), "--preset", str(header["preset"])]
-    words += ["--folds", str(header["n_folds"])]
+    left_out = header.get("left_out")
+    words += ["--folds", str(header["n_folds"]) if left_out is None else f"{LEAVE_ONE_OUT}{left_out}"]
     if header["group_by"] is not None:
         words += ["--group-by", str(header["group_by"])]
     words += ["--seed", str(header["seed"]), "--output", folder]

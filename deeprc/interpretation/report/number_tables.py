@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from deeprc.evaluation.splits import HELD_OUT, NEW
+from deeprc.evaluation.strata import StratifiedAuc
 from deeprc.evaluation.trust import p_text
 from deeprc.interpretation.report.page import DASH, Cell, Column, Table, number, percent, text
 from deeprc.interpretation.survey import Direction
@@ -15,7 +16,7 @@ from deeprc.runs.controls import LABELS, Controls
 from deeprc.runs.performance import SPLIT_NAMES, AllClasses, Numbers, Performance
 from deeprc.tasks import Task
 
-__all__ = ["control_table", "metrics_table", "witness_table"]
+__all__ = ["control_table", "metrics_table", "within_table", "witness_table"]
 
 _ORDER = ("test", NEW, "validation", "train")
 _SHARES = {"f1": "F1", "balanced_accuracy": "Balanced accuracy", "accuracy": "Accuracy"}
@@ -101,6 +102,26 @@ def _with_interval(found: Mapping[str, Any], name: str, form: str) -> list[Cell]
         return [number(found.get(name), form), number(None)]
     low, high = (number(limit, form).text for limit in limits)
     return [number(found.get(name), form), Cell(f"{low} to {high}", float(limits[0]))]
+
+
+def within_table(within: Mapping[str, Sequence[StratifiedAuc]]) -> Table | None:
+    """Return the AUC of each target within the values of columns of the sheet; None where there is none."""
+    columns = [Column("Column of the sheet", False)] + [Column("Target", False)] * (len(within) > 1)
+    columns += [Column("AUC", note="over all pairs of repertoires with the same value"), Column("95% interval")]
+    columns += [Column("Repertoires", note="with a value that both classes have"), Column("Values")]
+    rows = [
+        [
+            text(each.column),
+            *([text(target)] if len(within) > 1 else []),
+            number(each.auc),
+            _interval(each.low, each.high),
+            number(each.n, ",d"),
+            number(each.n_strata, ",d"),
+        ]
+        for target, strata in within.items()
+        for each in strata
+    ]
+    return Table("within", "The AUC among repertoires with the same value of a column", columns, rows) if rows else None
 
 
 def _splits(performance: Performance, task: Task) -> list[tuple[str, Mapping[str, Any]]]:

@@ -33,7 +33,7 @@ from deeprc.interpretation.report.findings import (
     shared_by,
     shortcut_table,
 )
-from deeprc.interpretation.report.number_tables import control_table, metrics_table, witness_table
+from deeprc.interpretation.report.number_tables import control_table, metrics_table, within_table, witness_table
 from deeprc.interpretation.report.page import Figure, Table, check_report_output, today, write_page
 from deeprc.interpretation.report.reading_tables import clone_tables, is_memory_alone, variation_table
 from deeprc.interpretation.report.sequences import legend
@@ -247,6 +247,7 @@ def _performance_parts(found: _Findings) -> dict[str, Any]:
             for picture in pictures.history_picture(history, name if len(histories) > 1 else "")
         ],
         "controls": [(each, _control_table(each, place)) for place, each in controls],
+        "within": within_table(found.assessment.within),
     }
 
 

@@ -1,0 +1,52 @@
+"""What a check found that a reader of results must know: shortcuts to the label, and copies in several folds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+from deeprc.checks.findings import Finding
+from deeprc.datasets.plan import list_names
+from deeprc.evaluation.caution import Caution
+
+__all__ = ["duplicate_cautions", "shortcut_cautions"]
+
+_SHORTCUTS = ("label-from-column", "label-from-processing", "label-from-name")  # controls show sizes and genes
+_WHERE = {"folds": "in more than one fold", "sides": "on more than one side of the split"}
+_SHOWN = 3
+
+
+def shortcut_cautions(findings: Sequence[Finding]) -> Iterator[Caution]:
+    """Yield a warning for each column, file name or format that predicts a label."""
+    for each in findings:
+        if each.code in _SHORTCUTS and each.severity == "warning":
+            text = f"{each.message[:1].upper()}{each.message[1:]}. {each.advice[:1].upper()}{each.advice[1:]}."
+            details = {"target": each.target, "column": each.column, **each.figures}
+            yield Caution("warning", text, "setup", each.code, details)
+
+
+def duplicate_cautions(
+    findings: Sequence[Finding], part_of: Mapping[str, object], *, apart: Literal["folds", "sides"]
+) -> Iterator[Caution]:
+    """Yield a warning if repertoires that share far more than chance are apart, so that one tests what another trains.
+
+    Parameters
+    ----------
+    findings
+        What a check found.
+    part_of
+        The fold or side of the repertoires that are in one, by their ids.
+    apart
+        Whether the parts are folds or the sides of a split.
+    """
+    every = dict.fromkeys(group for each in findings for group in each.groups)
+    groups = [group for group in every if len({part_of[name] for name in group if name in part_of}) > 1]
+    if groups:
+        shown = list_names([" + ".join(group[:_SHOWN]) for group in groups], "group", "groups", _SHOWN)
+        text = (
+            f"Repertoires that share far more than chance are {_WHERE[apart]} ({shown}): they may be copies or samples "
+            "of one person, and every figure may be too good. `write_subjects` of a check writes a sheet that names "
+            "these groups, for `group_by`."
+        )
+        details = {"groups": [list(group) for group in groups], "apart": apart}
+        yield Caution("warning", text, "setup", "duplicates-apart", details)

@@ -1,0 +1,75 @@
+"""Name the subject of each repertoire where a sheet does not: repertoires that share far more than chance are of one.
+
+Letters: B repertoires.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from deeprc.checks.examination import CohortCheck
+from deeprc.errors import InputError
+from deeprc.files import check_table_output, write_text
+
+__all__ = ["JOINED_COLUMN", "check_subjects_output", "name_subjects", "write_subjects"]
+
+JOINED_COLUMN = "joined_subject_id"
+"""The column of the sheet with the groups of repertoires that must stay on one side of a split."""
+
+
+def name_subjects(found: CohortCheck) -> list[str]:
+    """Return the name of each repertoire's group, (B,), in the order of the sheet.
+
+    Repertoires are in one group if the sheet gives them one subject, or if a check found that they have the same
+    content or share far more than chance. A group is named by the subject of its first repertoire, or by its id.
+    """
+    assert found.sheet is not None
+    ids = list(found.sheet.repertoire_ids)
+    row_of = {name: row for row, name in enumerate(ids)}
+    subject_of = dict(found.subject_of)
+    together = [group for each in found.findings for group in each.groups]
+    of_subject: dict[str, list[str]] = {}
+    for name, subject in subject_of.items():
+        of_subject.setdefault(subject, []).append(name)
+    pairs = [(group[0], name) for group in [*together, *of_subject.values()] for name in group[1:]]
+    ends = np.array([[row_of[name] for name in pair] for pair in pairs], np.int64).reshape(-1, 2).T
+    graph = coo_array((np.ones(len(pairs)), (ends[0], ends[1])), shape=(len(ids), len(ids)))
+    component = connected_components(graph, directed=False)[1].tolist()
+    first = {part: row for row, part in reversed(list(enumerate(component)))}
+    subjects = set(subject_of.values())
+    own = {name: f"{name} (repertoire)" if name in subjects else name for name in ids}
+    return [subject_of.get(ids[first[part]], own[ids[first[part]]]) for part in component]
+
+
+def check_subjects_output(path: Path) -> None:
+    """Refuse a path at which there is another table.
+
+    Raises
+    ------
+    InputError
+        If something else than such a sheet is there, or nothing can be written.
+    """
+    check_table_output(path, [JOINED_COLUMN])
+
+
+def write_subjects(found: CohortCheck, path: Path) -> int:
+    """Write the sheet of a check as TSV, with the column `JOINED_COLUMN`; return the number of its different values.
+
+    Raises
+    ------
+    InputError
+        If the check could not read the sheet, or the file cannot be written.
+    """
+    if found.sheet is None:
+        raise InputError(f"{path}: is not written, because the sheet or the files could not be read")
+    names = name_subjects(found)
+    table: pd.DataFrame = found.sheet.table.drop(columns=JOINED_COLUMN, errors="ignore").reset_index(drop=True)
+    if not found.sheet.id_column:
+        table.insert(0, "repertoire_id", list(found.sheet.repertoire_ids))
+    write_text(path, table.assign(**{JOINED_COLUMN: names}).to_csv(sep="\t", index=False))
+    return len(set(names))

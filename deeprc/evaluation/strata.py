@@ -1,0 +1,107 @@
+"""The AUC within the values of a column of the sheet, such as batches: only repertoires of one value are compared.
+
+If a batch predicts the label, a model that reads nothing but the batch has a high AUC over all repertoires, and one of
+0.5 within batches.
+
+Letters: B repertoires, S strata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeprc.evaluation.auc_intervals import auc_influences, auc_interval, measure_design_effect
+from deeprc.evaluation.sheet_control import columns_for_control
+from deeprc.tasks import Task
+
+__all__ = ["StratifiedAuc", "auc_within", "strata_columns"]
+
+_MAX_VALUES = 20  # of a column whose values are strata
+_MAX_NUMBERS = 6  # a column of numbers with more different values is no category
+_NOTABLE = 0.1  # difference of the AUC over all repertoires to that within strata
+
+
+@dataclass(frozen=True)
+class StratifiedAuc:
+    """The AUC within the values of a column.
+
+    Attributes
+    ----------
+    column
+        The column.
+    auc, low, high
+        The AUC over all pairs of one value, with its 95% interval.
+    n, n_strata
+        The number of repertoires, and of values, with both classes.
+    """
+
+    column: str
+    auc: float
+    low: float
+    high: float
+    n: int
+    n_strata: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers as `metrics.json` has them."""
+        found = asdict(self)
+        limits = [found.pop("low"), found.pop("high")]
+        return {**found, "auc_ci": limits}
+
+    def explains(self, auc: float, low: float) -> bool:
+        """Return whether the column may explain an AUC over all repertoires, given it and its lower limit.
+
+        It may if the AUC is above chance, but not within the values, where it is lower by at least 0.1.
+        """
+        return self.low <= 0.5 < low and auc - self.auc >= _NOTABLE
+
+
+def strata_columns(metadata: pd.DataFrame, task: Task) -> list[str]:
+    """Return the columns of the sheet whose values are strata: categories that are neither ids nor the target."""
+    return [name for name in columns_for_control(metadata, [task]).read if _is_category(metadata[name])]
+
+
+def _is_category(values: pd.Series) -> bool:
+    most = _MAX_NUMBERS if pd.api.types.is_numeric_dtype(values) else _MAX_VALUES
+    return 2 <= values.nunique() <= most
+
+
+def auc_within(
+    column: str,
+    values: Sequence[object],
+    label: NDArray[np.float64],
+    score: NDArray[np.float64],
+    donors: NDArray[np.int64] | None = None,
+) -> StratifiedAuc | None:
+    """Return the AUC over all pairs of repertoires with one value; None if no value has both classes.
+
+    The AUC of a value counts by its number of pairs. The interval is `auc_interval` with the design effect of donors.
+
+    Parameters
+    ----------
+    column, values
+        The column, and its value for each repertoire, (B,); a missing value is no stratum.
+    label, score
+        1, 0 or NaN; and the score of each repertoire, (B,).
+    donors
+        The number of each repertoire's donor, (B,); None: each is its own.
+    """
+    codes = np.where(np.isnan(label), -1, pd.factorize(np.asarray(values, object))[0])
+    rows = [np.flatnonzero(codes == code) for code in range(int(codes.max(initial=-1)) + 1)]
+    rows = [each for each in rows if len(np.unique(label[each])) == 2]
+    if not rows:
+        return None
+    labels, scores = [label[each].astype(np.int64) for each in rows], [score[each] for each in rows]
+    sizes = np.array([(int(each.sum()), int((1 - each).sum())) for each in labels])  # (S, 2)
+    pairs = sizes.prod(axis=1)
+    weights = pairs / pairs.sum()
+    auc = float(weights @ auc_influences(labels, scores)[0])
+    factor = 1.0 if donors is None else measure_design_effect(labels, scores, [donors[each] for each in rows])
+    low, high = auc_interval(auc, sizes[:, 0], sizes[:, 1], variance_factor=factor, weights=weights)
+    return StratifiedAuc(column, auc, low, high, int(sizes.sum()), len(rows))

@@ -1,0 +1,100 @@
+"""A cohort whose batch predicts the label: what a benchmark and a training show of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from deeprc.benchmarking.harness import benchmark
+from deeprc.benchmarking.options import BenchmarkOptions
+from deeprc.benchmarking.result import BenchmarkResult
+from deeprc.cli.train import train
+from deeprc.config import load_config
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
+from deeprc.evaluation.scoring import BINARY
+from deeprc.evaluation.splits import assign_left_out, left_out_values
+from deeprc.runs.run import load_run
+from deeprc.runs.several import plan_left_out, train_runs
+from deeprc.tasks import parse_tasks
+from tests.toys.shift_cohorts import Recipe, draw_repertoire, write_repertoires
+
+SETTINGS = ["n_updates=2", "evaluate_every=2", "n_kernels=8", "n_sequences=20", "composition=false", "clones=false"]
+TINY = load_config("deeprc", [*SETTINGS, "seeded_start=0"])
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
+    """A batch of another kit, in which TRBV20-1 is frequent, has most of the sick; within it, nothing tells them."""
+    rng = np.random.default_rng(3)
+    status = np.array(["well", "sick"] * 40)
+    batch = np.where(rng.random(80) < 0.85, np.where(status == "sick", "kit 2", "kit 1"),
+                     np.where(status == "sick", "kit 1", "kit 2"))  # fmt: skip
+    recipe = {"kit 1": Recipe(depth=150), "kit 2": Recipe(depth=150, of_v=0.3)}
+    drawn = {f"r{i}": draw_repertoire(rng, recipe[kit]) for i, kit in enumerate(batch.tolist())}
+    return write_repertoires(
+        tmp_path_factory.mktemp("batches") / "cohort.h5", drawn, status=status, batch=batch, person=np.arange(80) // 2
+    )
+
+
+@pytest.fixture(scope="module")
+def compare(cohort: RepertoireDataset) -> Callable[..., BenchmarkResult]:
+    def call(folds: int | str, **options: str) -> BenchmarkResult:
+        settings = BenchmarkOptions(folds=folds, **options)  # type: ignore[arg-type]
+        return benchmark(cohort, target="status=sick", methods=["v-gene-usage"], options=settings)
+
+    return call
+
+
+def test_a_batch_is_found_out_within_it_and_when_it_is_left_out(compare: Callable[..., BenchmarkResult]) -> None:
+    at_random, left_out = compare(5), compare("leave-one-out:batch")
+    assert at_random.comparison[BINARY.estimate].item() > 0.75
+    by_name = {each.name: each for each in at_random.cautions}
+    assert by_name["label-from-column"].details["column"] == "batch"
+    within = by_name["auc-within"].details["v-gene-usage"]
+    assert within["auc"] == pytest.approx(0.5, abs=0.15)
+    assert within["auc_ci"][0] < 0.5
+    assert left_out.n_folds == 2
+    assert left_out.comparison[BINARY.estimate].item() == pytest.approx(0.5, abs=0.15)
+    assert left_out.predictions.groupby("fold").size().sum() == 80
+
+
+def test_values_are_left_out_in_order(cohort: RepertoireDataset) -> None:
+    metadata = cohort.metadata
+    tasks = parse_tasks(["status=sick"], metadata, source="a test")
+    assert left_out_values(metadata, "batch", "a test") == ["kit 1", "kit 2"]
+    folds = assign_left_out(metadata, tasks, "batch")
+    assert (folds == (metadata["batch"] == "kit 2")).all()
+    metadata.loc[3, "batch"], metadata.loc[4, "status"] = None, None
+    assert np.flatnonzero(assign_left_out(metadata, tasks, "batch") < 0).tolist() == [3, 4]
+    with pytest.raises(InputError, match="no column 'site' for `folds=leave-one-out:site`; columns: sample, status"):
+        assign_left_out(metadata, tasks, "site")
+    with pytest.raises(InputError, match="divides repertoires that 'person' keeps together"):
+        assign_left_out(metadata, tasks, "batch", group_by="person")
+    with pytest.raises(InputError, match="expected at least 2 values, found 1"):
+        left_out_values(metadata.assign(batch="one"), "batch", "a test")
+
+
+def test_runs_test_on_each_value(cohort: RepertoireDataset, tmp_path: Path) -> None:
+    path = cohort.container.path
+    plans = plan_left_out(path, "batch")
+    assert {name: plan.split.test for name, plan in plans.items()} == {"fold-0": "batch=kit 1", "fold-1": "batch=kit 2"}
+    for folder in train_runs(path, tmp_path / "runs", plans, targets="status=sick", config=TINY, device="cpu"):
+        run = load_run(folder, device="cpu")
+        kit = plans[folder.name].split.test.partition("=")[2]  # type: ignore[union-attr]
+        assert set(cohort.select(run.splits["test"]).metadata["batch"]) == {kit}
+        assert kit not in set(cohort.select(run.splits["train"]).metadata["batch"])
+
+
+def test_the_command_trains_a_run_for_each_value(cohort: RepertoireDataset, tmp_path: Path) -> None:
+    given = [str(cohort.container.path), *SETTINGS, "seeded_start=0", "--target", "status=sick", "--device", "cpu"]
+    given += ["--output", str(tmp_path / "runs"), "--folds", "leave-one-out:batch"]
+    result = CliRunner().invoke(train, given)
+    assert result.exit_code == 0, result.output
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["fold-0", "fold-1"]
+    assert "--fold" in str(CliRunner().invoke(train, [*given, "--fold", "1"]).exception)
+    assert "expected a number or leave-one-out:COLUMN" in CliRunner().invoke(train, [*given, "--folds", "x"]).output

@@ -1,0 +1,81 @@
+"""The AUC within batches: that of a model that reads nothing but the batch is 0.5."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from deeprc.evaluation.auc_intervals import auc_interval
+from deeprc.evaluation.strata import auc_within, strata_columns
+from deeprc.tasks import parse_tasks
+
+
+def test_a_hand_computed_example() -> None:
+    """Batch a: positives 3 and 1, negatives 2 and 0 (3 of 4 pairs); batch b: 5 against 9 (0 of 1); c has one class."""
+    values = ["a", "a", "a", "a", "b", "b", "c", None, "a"]
+    label = np.array([1, 1, 0, 0, 1, 0, 1, 0, np.nan])
+    score = np.array([3.0, 1.0, 2.0, 0.0, 5.0, 9.0, 100.0, -100.0, 50.0])
+    found = auc_within("batch", values, label, score)
+    assert found is not None
+    assert (found.auc, found.n, found.n_strata) == (pytest.approx(3 / 5), 6, 2)
+    assert 0 < found.low < 0.6 < found.high < 1
+    limits = [found.low, found.high]
+    assert found.to_dict() == {"column": "batch", "auc": found.auc, "n": 6, "n_strata": 2, "auc_ci": limits}
+
+
+def test_without_a_value_of_both_classes_there_is_none() -> None:
+    assert auc_within("batch", ["a", "b", None], np.array([1.0, 0.0, 1.0]), np.arange(3.0)) is None
+    assert auc_within("batch", [], np.zeros(0), np.zeros(0)) is None
+
+
+def test_one_stratum_has_the_interval_of_an_auc() -> None:
+    rng = np.random.default_rng(0)
+    label, score = np.repeat([0.0, 1.0], 20), rng.normal(size=40) + np.repeat([0, 1], 20)
+    found = auc_within("batch", ["a"] * 40, label, score)
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx(auc_interval(found.auc, 20, 20))
+
+
+def test_a_model_of_the_batch_is_found_out_and_one_of_the_signal_is_not() -> None:
+    rng = np.random.default_rng(1)
+    label = np.tile([0.0, 1.0], 200)
+    batch = np.where(rng.random(400) < 0.9, label, 1 - label)
+    by_batch = auc_within("batch", batch.tolist(), label, batch + 0.01 * rng.normal(size=400))
+    by_signal = auc_within("batch", batch.tolist(), label, label + rng.normal(size=400))
+    assert by_batch is not None
+    assert by_signal is not None
+    assert by_batch.low < 0.5 < by_batch.high
+    assert by_batch.explains(0.9, 0.87)
+    assert by_signal.auc == pytest.approx(0.76, abs=0.07)
+    assert not by_signal.explains(0.78, 0.73)
+
+
+def test_intervals_cover() -> None:
+    """With weights by pairs, of strata of very different sizes."""
+    rng = np.random.default_rng(2)
+    strata = np.repeat([0, 1, 2], [60, 20, 12])
+    covered = []
+    for _ in range(1000):
+        label = np.concatenate([np.arange(60) % 3 == 0, np.arange(20) % 2 == 0, np.arange(12) % 4 == 0]).astype(float)
+        found = auc_within("batch", strata.tolist(), label, label * np.sqrt(2) * 0.5244 + rng.normal(size=92))
+        assert found is not None
+        covered.append(found.low <= 0.7 <= found.high)
+    assert np.mean(covered) == pytest.approx(0.95, abs=0.02)
+
+
+def test_strata_are_categories_that_are_neither_ids_nor_the_target() -> None:
+    n = 40
+    sheet = pd.DataFrame(
+        {
+            "status": ["well", "sick"] * 20,
+            "said": ["healthy", "ill"] * 20,
+            "batch": ["a", "a", "b", "b"] * 10,
+            "plate": np.arange(n) % 5,
+            "age": np.arange(n) * 1.5,
+            "sample": [f"s{i}" for i in range(n)],
+            "site": ["x"] * n,
+        }
+    )
+    (task,) = parse_tasks(["status=sick"], sheet, source="a test")
+    assert strata_columns(sheet, task) == ["batch", "plate"]
