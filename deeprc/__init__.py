@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from deeprc.runs.ensemble import load_ensemble
     from deeprc.runs.experiment import train_run as train
     from deeprc.runs.run import load_run as load
+    from deeprc.specificity import annotate_sequences as annotate
     from deeprc.training.estimator import DeepRCClassifier
 
     __version__: str
@@ -38,6 +39,7 @@ __all__ = [
     "ReadingOptions",
     "SplitOptions",
     "__version__",
+    "annotate",
     "attention_table",
     "benchmark",
     "check",
@@ -59,6 +61,7 @@ _WHERE = {
     "DeepRCClassifier": ("deeprc.training.estimator", "DeepRCClassifier"),
     "ReadingOptions": ("deeprc.datasets.options", "ReadingOptions"),
     "SplitOptions": ("deeprc.evaluation.splits", "SplitOptions"),
+    "annotate": ("deeprc.specificity", "annotate_sequences"),
     "attention_table": ("deeprc.interpretation.attention", "attention_table"),
     "benchmark": ("deeprc.benchmarking.harness", "benchmark"),
     "check": ("deeprc.checks", "check_cohort"),

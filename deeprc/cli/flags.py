@@ -27,6 +27,7 @@ COMMANDS = {
     "relabel": "Give a container the labels of another metadata sheet.",
     "info": "Show what a container holds.",
     "clones": "List the clones that go with a class.",
+    "annotate": "Say which sequences have a known antigen.",
     "cv": "Say how well a target can be predicted, by cross-validation.",
     "train": "Train a classifier.",
     "config": "List the settings of network and training.",

@@ -1,0 +1,75 @@
+"""`deeprc annotate`: which sequences have a known specificity."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+__all__ = ["annotate"]
+
+
+@click.command()
+@click.argument("table", type=click.Path(path_type=Path))
+@click.option(
+    "--database",
+    "databases",
+    required=True,
+    multiple=True,
+    metavar="FILE",
+    help="VDJdb, McPAS-TCR, an export of receptors from the IEDB, or a table with the columns junction_aa, v_call and"
+    " antigen_organism, antigen or epitope. The option may be given several times.",
+)
+@click.option(
+    "-o", "--output", required=True, type=click.Path(path_type=Path), metavar="FILE", help="The table to write (TSV)."
+)
+@click.option(
+    "--cohort",
+    metavar="COHORT.h5",
+    help="The cohort that TABLE comes from: it says how many sequences would match by chance.",
+)
+@click.option(
+    "--host",
+    type=click.Choice(["human", "mouse", "any"]),
+    default="human",
+    show_default=True,
+    help="Whose receptors of the database count.",
+)
+def annotate(table: Path, databases: tuple[str, ...], output: Path, cohort: str | None, host: str) -> None:
+    """Say which sequences of TABLE are receptors with a known antigen.
+
+    TABLE is a TSV with a column junction_aa and, if known, v_call, such as those of `deeprc attention`, `deeprc clones`
+    and `deeprc quickstart`. The output has five more columns: how the best entries of the databases agree with the
+    sequence (exact or one substitution, the same V gene or not), their organism, antigen and epitope, and their number.
+
+    With --cohort, each organism gets a test: do more sequences match than of clones that as many repertoires carry,
+    with the same V gene and length? Public clones match databases more often than others, whatever they recognise. This
+    second table is written beside the first, as NAME.organisms.tsv.
+
+    \b
+    Example:
+      deeprc annotate clones.tsv --database vdjdb.txt --cohort cohort.h5 -o annotated.tsv
+    """
+    import pandas as pd
+
+    from deeprc.datasets.dataset import open_dataset
+    from deeprc.errors import InputError
+    from deeprc.files import check_table_output, write_text
+    from deeprc.specificity import ADDED_COLUMNS, annotate_sequences, read_database, read_sequences
+
+    beside = output.with_name(f"{output.name.removesuffix('.tsv')}.organisms.tsv")
+    check_table_output(output, ADDED_COLUMNS)
+    check_table_output(beside, ("antigen_organism", "n_exact"))
+    sequences = read_sequences(table)
+    known = [read_database(each, host=None if host == "any" else host) for each in databases]
+    try:
+        found = annotate_sequences(
+            sequences, pd.concat(known, ignore_index=True), cohort=None if cohort is None else open_dataset(cohort)
+        )
+    except InputError as error:
+        raise InputError(f"{table}: {error}") from error
+    for path, content in ((output, found.table), (beside, found.organisms)):
+        write_text(path, content.to_csv(sep="\t", index=False, lineterminator="\n"))
+    for line in found.to_lines():
+        click.echo(line)
+    click.echo(f"Wrote {output} and {beside}")

@@ -1,0 +1,261 @@
+"""Annotate a table of sequences with the antigens of the same or nearly the same receptors in databases.
+
+Letters: n sequences of the table, d chains of the databases, p pairs of both, A organisms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeprc.baselines.association import benjamini_hochberg
+from deeprc.datasets.clone_neighbours import NeighbourSearch
+from deeprc.datasets.clone_set import CloneSet
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.genes import normalise_genes
+from deeprc.datasets.sequences import Sequences
+from deeprc.errors import InputError
+from deeprc.specificity.background import (
+    Background,
+    Strata,
+    count_carriers,
+    draw_background,
+    match_rates,
+    publicity_of,
+)
+from deeprc.specificity.databases import COLUMNS, between_conserved_residues
+
+__all__ = ["ADDED_COLUMNS", "Annotation", "annotate_sequences"]
+
+ADDED_COLUMNS = ("specificity_match", "antigen_organism", "antigen", "epitope", "n_database_entries")
+"""Columns that an annotated table has besides its own."""
+
+_SEQUENCE_COLUMNS = ("junction_aa", "cdr3_aa")
+_MATCHES = ("exact, same V", "exact", "one substitution, same V", "one substitution")
+_LEVELS = {"exact": 1, "within_one": 3}
+"""The largest index of `_MATCHES` that counts at each level at which organisms are compared."""
+
+_MAX_NAMES = 5
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """What is known of the sequences of a table.
+
+    Attributes
+    ----------
+    table
+        The table with `ADDED_COLUMNS`: how the best matches agree with the sequence, and what they are specific for.
+    organisms
+        One row for each organism of the databases that any sequence matches: `antigen_organism`; the number of
+        different sequences of the table that match an entry exactly (`n_exact`) and with at most one substitution
+        (`n_within_one`), of `n_tested`. With a cohort also, for both, how many would by chance (`expected_exact`),
+        `p_exact` and `q_exact`, and the smallest p-values are first.
+    n_matched
+        The number of different sequences that match any entry.
+    """
+
+    table: pd.DataFrame
+    organisms: pd.DataFrame
+    n_matched: int
+
+    def to_lines(self) -> list[str]:
+        """Return the result as a few lines of text."""
+        n = int(self.organisms["n_tested"].max()) if len(self.organisms) else self.table["junction_aa"].nunique()
+        lines = [f"{self.n_matched:,} of {n:,} different sequences match a database, with at most one substitution"]
+        best = self.organisms.head(_MAX_NAMES).to_dict("records")
+        if best and "p_exact" not in best[0]:
+            lines += [f"{row['antigen_organism']}: {row['n_exact']:,} sequences are exactly the same" for row in best]
+            return [*lines, "No p-values: only the cohort says how many would match by chance"]
+        return lines + [
+            f"{row['antigen_organism']}: {row['n_exact']:,} sequences are exactly the same, "
+            f"{row['expected_exact']:.1f} expected by chance, p = {row['p_exact']:.2g}, q = {row['q_exact']:.2g}"
+            for row in best
+        ]
+
+
+class _Pairs(NamedTuple):
+    """p pairs of a sequence of the table and a chain of a database, and how they agree (index of `_MATCHES`)."""
+
+    rows: Integers
+    entries: Integers
+    matches: Integers
+
+
+def annotate_sequences(
+    table: pd.DataFrame, database: pd.DataFrame, *, cohort: RepertoireDataset | None = None
+) -> Annotation:
+    """Return what is known of the receptors in a table, and for which organisms they are enriched.
+
+    A sequence matches an entry if both have the same residues between the conserved ones, or one other residue. It is
+    said whether both have the same V gene.
+
+    With a cohort, the number of matches is compared with that of clones of the cohort that as many repertoires carry,
+    with the same V gene and length. The sequences of the table are taken as independent; the p-value is the probability
+    of at least as many matches.
+
+    Parameters
+    ----------
+    table
+        A column `junction_aa` (or `cdr3_aa`) and, if known, `v_call`.
+    database
+        One or more databases, see `read_database`.
+    cohort
+        The cohort that the table comes from.
+
+    Raises
+    ------
+    InputError
+        If the table has no such column, or if it has one of `ADDED_COLUMNS` already.
+    """
+    column = next((name for name in _SEQUENCE_COLUMNS if name in table), None)
+    if column is None:
+        raise InputError(f"expected the column {' or '.join(_SEQUENCE_COLUMNS)}, found {', '.join(map(str, table))}")
+    taken = [name for name in ADDED_COLUMNS if name in table]
+    if taken:
+        raise InputError(f"has a column {taken[0]!r} already; is it annotated?")
+    texts = between_conserved_residues(table[column].fillna("").astype(str))
+    v_calls = _normalised(table["v_call"]) if "v_call" in table else pd.Series("", index=table.index)
+    different = pd.DataFrame({"text": texts.to_numpy(), "v_call": v_calls.to_numpy(), "own": table[column].to_numpy()})
+    different = different[different["text"] != ""].drop_duplicates("text", ignore_index=True)
+    pairs = _match(Sequences.encode(different["text"].tolist()), different["v_call"], database)
+    described = _describe(pairs, different["text"], database)
+    added = texts.to_frame("text").merge(described, on="text", how="left").set_index(table.index)
+    result = table.assign(**{name: added[name].fillna("") for name in ADDED_COLUMNS[:-1]})
+    result[ADDED_COLUMNS[-1]] = added[ADDED_COLUMNS[-1]].fillna(0).astype(np.int64)
+    organisms = _count_organisms(pairs, len(different), database)
+    if cohort is not None and len(different):
+        organisms = _compare(organisms, different, database, cohort)
+    return Annotation(result, organisms, len(np.unique(pairs.rows)))
+
+
+def _normalised(calls: pd.Series) -> pd.Series:
+    """Return V genes with IMGT's names, without alleles."""
+    texts = calls.fillna("").astype(str)
+    spellings = texts.unique().tolist()
+    return texts.map(dict(zip(spellings, normalise_genes(spellings).stored.names(), strict=True)))
+
+
+def _match(sequences: Sequences, v_calls: pd.Series, database: pd.DataFrame) -> _Pairs:
+    """Return all pairs of sequences, (n,), and entries that agree but for at most one residue."""
+    texts, first = np.unique(database["cdr3_aa"].to_numpy(str), return_inverse=True)
+    search = NeighbourSearch(CloneSet(Sequences.encode(texts.tolist())))
+    table = search.make_table(search.clones.sequences.arrays([]), np.ones(len(texts), bool))
+    found = search.find(sequences.arrays([]), table, 0, len(sequences))
+    by_text = np.argsort(first, kind="stable")
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(first, minlength=len(texts)))])
+    sizes = np.diff(bounds)[found.clones]
+    which = np.repeat(np.arange(len(found.rows)), sizes)
+    within = np.arange(len(which)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    entries = by_text[bounds[found.clones][which] + within]
+    rows = found.rows[which]
+    v_own, v_other = v_calls.to_numpy(object)[rows], database["v_call"].to_numpy(object)[entries]
+    has_same_v = (v_own == v_other) & (v_own != "")
+    return _Pairs(rows, entries, 2 * found.mismatches[which] + ~has_same_v)
+
+
+def _describe(pairs: _Pairs, texts: pd.Series, database: pd.DataFrame) -> pd.DataFrame:
+    """Return the columns `text` and `ADDED_COLUMNS` of the sequences that match, from their best matches."""
+    frame = pd.DataFrame({"row": pairs.rows, "match": pairs.matches, "entry": pairs.entries})
+    frame = frame[frame["match"] == frame.groupby("row")["match"].transform("min")]
+    frame = frame.join(database[list(COLUMNS[2:])], on="entry")
+    found = []
+    for row, own in frame.groupby("row", sort=True):
+        names = {name: _join_names(own[name]) for name in ADDED_COLUMNS[1:-1]}
+        match = _MATCHES[int(own["match"].iloc[0])]
+        found.append({"text": texts.iloc[int(str(row))], "specificity_match": match, **names})
+        found[-1][ADDED_COLUMNS[-1]] = len(own)
+    return pd.DataFrame(found, columns=["text", *ADDED_COLUMNS])
+
+
+def _join_names(names: pd.Series) -> str:
+    """Return the different names, the most frequent first, as text."""
+    every = names[names != ""].value_counts(sort=True).index.tolist()
+    return "; ".join(every[:_MAX_NAMES]) + ("; ..." if len(every) > _MAX_NAMES else "")
+
+
+def _count_organisms(pairs: _Pairs, n: int, database: pd.DataFrame) -> pd.DataFrame:
+    """Return how many of n sequences match an entry of each organism, the most frequent organisms first."""
+    names = database["antigen_organism"].to_numpy(object)[pairs.entries]
+    frame = pd.DataFrame({"row": pairs.rows, "antigen_organism": names, "match": pairs.matches})
+    frame = frame[frame["antigen_organism"] != ""]
+    columns = {}
+    for level, largest in _LEVELS.items():
+        own = frame[frame["match"] <= largest].drop_duplicates(["row", "antigen_organism"])
+        columns[f"n_{level}"] = own["antigen_organism"].value_counts()
+    counts = pd.DataFrame(columns, dtype=float).fillna(0).astype(np.int64)
+    counts = counts.sort_values(list(columns), ascending=False, kind="stable").rename_axis("antigen_organism")
+    return counts.reset_index().assign(n_tested=n)
+
+
+def _compare(
+    organisms: pd.DataFrame, different: pd.DataFrame, database: pd.DataFrame, cohort: RepertoireDataset
+) -> pd.DataFrame:
+    """Return the organisms with what is expected by chance, p-values and q-values; the smallest p-values first."""
+    junctions = _as_stored(different)
+    background = draw_background(cohort, without=junctions)
+    names = organisms["antigen_organism"].tolist()
+    pairs = _match_junctions(background.sequences, database)
+    organism_of = pd.Index(names).get_indexer(database["antigen_organism"].to_numpy(object))[pairs.entries]
+    of_table, of_background = _strata(different, junctions, background, cohort)
+    n_tests = max(int((database["antigen_organism"].drop_duplicates() != "").sum()), 1)
+    result = organisms
+    for level, largest in _LEVELS.items():
+        counts = (pairs.matches <= largest) & (organism_of >= 0)
+        hits = np.zeros((len(background.publicity), len(names)), np.bool_)
+        hits[pairs.rows[counts], organism_of[counts]] = True
+        rates = match_rates(of_table, of_background, hits)
+        n_found = organisms[f"n_{level}"].tolist()
+        p_values = np.array([at_least(n, rates[:, i]) for i, n in enumerate(n_found)])
+        q_values = benjamini_hochberg(p_values, n_tests)
+        columns = {"expected": rates.sum(axis=0), "p": p_values, "q": q_values}
+        result = result.assign(**{f"{name}_{level}": values for name, values in columns.items()})
+    return result.sort_values([f"p_{level}" for level in _LEVELS], ignore_index=True)
+
+
+def _strata(
+    different: pd.DataFrame, junctions: Sequence[str], background: Background, cohort: RepertoireDataset
+) -> tuple[Strata, Strata]:
+    """Return what the sequences of the table and the clones of the background are compared by."""
+    n_carriers = count_carriers(cohort, CloneSet(Sequences.encode(junctions)))
+    calls = background.sequences.genes.get("v_call")
+    of_clones = [""] * len(background.publicity) if calls is None else list(calls.names())
+    own = different["v_call"].tolist() if calls is not None else [""] * len(different)
+    codes = pd.factorize(np.array([*own, *of_clones], object))[0].astype(np.int64)
+    lengths = np.asarray(different["text"].str.len(), np.int64)
+    return (
+        Strata(codes[: len(own)], lengths, publicity_of(n_carriers)),
+        Strata(codes[len(own) :], background.sequences.lengths - 2, background.publicity),
+    )
+
+
+def _as_stored(different: pd.DataFrame) -> list[str]:
+    """Return the junctions as a container has them; a CDR3 gets the most frequent conserved residues."""
+    own = different["own"].astype(str).str.strip().str.upper()
+    return own.where(own.str.len() == different["text"].str.len() + 2, "C" + different["text"] + "F").tolist()
+
+
+def _match_junctions(sequences: Sequences, database: pd.DataFrame) -> _Pairs:
+    """Return all pairs of junctions, (m,), and entries; V genes are not compared."""
+    inner = pd.Series(sequences.decode(), dtype=object).str[1:-1]
+    fits = np.flatnonzero(inner.str.len().to_numpy() > 0)
+    pairs = _match(Sequences.encode(inner.iloc[fits].tolist()), pd.Series("", index=range(len(fits))), database)
+    return pairs._replace(rows=fits[pairs.rows])
+
+
+def at_least(n: int, rates: NDArray[np.float64]) -> float:
+    """Return the probability that at least n of independent events with these probabilities happen."""
+    fewer = np.zeros(n + 1)  # of 0, 1, ... n - 1 events, and of n or more
+    fewer[0] = 1.0
+    for rate in rates.tolist():
+        moved = fewer[:-1] * rate
+        fewer[-1] += moved[-1] if n else 0.0
+        fewer[:-1] -= moved
+        fewer[1:-1] += moved[:-1]
+    return float(fewer[-1]) if n else 1.0

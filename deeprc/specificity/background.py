@@ -1,0 +1,126 @@
+"""Clones of a cohort that tell how often clones match a database by chance.
+
+Public clones, those that many people carry, are short, easily made, and over-represented in databases. So the clones of
+a table match more often than random clones, whatever they are specific for. They are compared with clones of the cohort
+that as many repertoires carry, with the same V gene and length.
+
+Letters: n sequences of the table, m clones of the background, A organisms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.datasets.clone_set import CloneSet
+from deeprc.datasets.clones import content_hashes, gene_fields, shared_clones, take_sequences
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.sequences import Sequences
+
+__all__ = ["Background", "Strata", "count_carriers", "draw_background", "match_rates", "publicity_of"]
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+_MAX_CLONES = 300_000  # of each publicity
+_N_PRIVATE = 1_000_000
+_TRUST = 50.0  # clones by which the rate of the coarser stratum counts
+_SEED = 0
+
+
+class Strata(NamedTuple):
+    """What a sequence is compared by: its V gene (index of a name), its length, and its publicity, (n,) each."""
+
+    v_gene: Integers
+    length: Integers
+    publicity: Integers
+
+
+class Background(NamedTuple):
+    """m clones of a cohort and their publicity, (m,)."""
+
+    sequences: Sequences
+    publicity: Integers
+
+
+def publicity_of(n_carriers: Integers) -> Integers:
+    """Return classes of publicity, (n,): 0 for at most one carrier, 1 for 2, 2 for 3 and 4, 3 for 5 to 8 and so on."""
+    return np.ceil(np.log2(np.maximum(n_carriers, 1))).astype(np.int64)
+
+
+def count_carriers(dataset: RepertoireDataset, clones: CloneSet) -> Integers:
+    """Return how many repertoires carry each of n clones, (n,)."""
+    found = np.zeros(len(clones), np.int64)
+    for carried in clones.find_in(dataset):
+        found[carried] += 1
+    return found
+
+
+def draw_background(dataset: RepertoireDataset, *, without: Sequence[str] = ()) -> Background:
+    """Return clones of each publicity of a cohort, drawn at random; a clone is a junction here.
+
+    `without` are junctions that are left out: those of the table, which are to be compared with the others.
+    """
+    rng = np.random.default_rng(_SEED)
+    shared = shared_clones(dataset)
+    publicity = publicity_of(np.diff(shared.offsets))
+    rows, classes = [], []
+    for value in np.unique(publicity):
+        own = np.flatnonzero(publicity == value)
+        own = rng.choice(own, _MAX_CLONES, replace=False) if len(own) > _MAX_CLONES else own
+        rows.append(shared.representative[own])
+        classes.append(np.full(len(own), value))
+    n = int(dataset.container.repertoire_offsets[-1])
+    any_rows = np.sort(rng.choice(n, min(_N_PRIVATE, n), replace=False))
+    known = content_hashes(dataset, shared.representative)
+    private = any_rows[~np.isin(content_hashes(dataset, any_rows), known)]
+    rows, classes = [*rows, private], [*classes, np.zeros(len(private), np.int64)]
+    fields = [name for name in gene_fields(dataset) if name == "v_call"]
+    found = take_sequences(dataset, np.concatenate(rows), fields)
+    kept = np.flatnonzero(~np.isin(np.array(found.decode(), object), np.array(list(without), object)))
+    return Background(found.take(kept), np.concatenate(classes)[kept])
+
+
+def match_rates(of_table: Strata, of_background: Strata, hits: NDArray[np.bool_]) -> Floats:
+    """Return how often background clones like each sequence of the table match each organism, (n, A).
+
+    The rate of a stratum is drawn towards that of the coarser one, without its V gene, and this one towards that of all
+    clones of this publicity.
+
+    Parameters
+    ----------
+    of_table, of_background
+        What n sequences and m clones are compared by.
+    hits
+        Which clones of the background match which organism, (m, A).
+    """
+    rates = np.broadcast_to((hits.sum(axis=0) + 1.0) / (len(hits) + 1.0), (len(of_table.length), hits.shape[1]))
+    levels = (
+        (of_table.publicity,),
+        (of_table.publicity, of_table.length),
+        (of_table.publicity, of_table.length, of_table.v_gene),
+    )
+    of_clones = (of_background.publicity, of_background.length, of_background.v_gene)
+    for level in levels:
+        wanted = np.stack(level, axis=1)
+        keys, which = np.unique(wanted, axis=0, return_inverse=True)
+        found = _index_of(keys, np.stack(of_clones[: len(level)], axis=1))
+        inside = found >= 0
+        sizes = np.bincount(found[inside], minlength=len(keys))
+        counts = np.zeros((len(keys), hits.shape[1]))
+        np.add.at(counts, found[inside], hits[inside])
+        which = which.ravel()
+        rates = (counts[which] + _TRUST * rates) / (sizes[which, None] + _TRUST)
+    return np.asarray(rates)
+
+
+def _index_of(keys: Integers, rows: Integers) -> Integers:
+    """Return the index of each row, (m, d), among sorted different keys, (k, d), (m,); -1 where it is none."""
+    spans = np.maximum(keys.max(axis=0), rows.max(axis=0, initial=0)) + 2
+    scale = np.append(np.cumprod(spans[::-1])[::-1][1:], 1)
+    codes, wanted = (keys + 1) @ scale, (rows + 1) @ scale
+    at = np.searchsorted(codes, wanted).clip(0, len(codes) - 1)
+    return np.where(codes[at] == wanted, at, -1)

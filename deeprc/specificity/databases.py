@@ -1,0 +1,238 @@
+"""Databases of receptors with known antigens: VDJdb, McPAS-TCR, exports of the IEDB, and any table with AIRR names.
+
+A sequence is compared without the first and the last residue of its junction, because databases differ in whether they
+keep the two conserved residues.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from deeprc.datasets.genes import normalise_genes
+from deeprc.datasets.readers.text import open_text
+from deeprc.errors import InputError
+
+__all__ = ["COLUMNS", "HOSTS", "between_conserved_residues", "read_database", "read_sequences"]
+
+COLUMNS = ("cdr3_aa", "v_call", "epitope", "antigen", "antigen_organism")
+"""Columns of a database as `read_database` returns it; `cdr3_aa` lacks the two conserved residues."""
+
+HOSTS = {
+    "human": ("homosapiens", "homo sapiens", "human", "ncbitaxon_9606", "9606"),
+    "mouse": ("musmusculus", "mus musculus", "mouse", "ncbitaxon_10090", "10090"),
+}
+"""What databases call the animal whose receptors they list."""
+
+_DELIMITERS = "\t,;"
+_LETTERS = "[ACDEFGHIKLMNPQRSTVWY]+"
+_MOSTLY = 0.5
+_MIN_RESIDUES = 3
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """The columns of one chain of a receptor: the first of each that is there and not empty counts."""
+
+    sequence: tuple[str, ...]
+    v_call: tuple[str, ...] = ()
+    host: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Format:
+    """The columns of a database; a file is of the first format of which it has `marks`."""
+
+    name: str
+    marks: tuple[str, ...]
+    chains: tuple[_Chain, ...]
+    epitope: tuple[str, ...] = ()
+    antigen: tuple[str, ...] = ()
+    organism: tuple[str, ...] = ()
+
+
+def _iedb_chain(n: int) -> _Chain:
+    return _Chain(
+        (f"Chain {n} CDR3 Curated", f"Chain {n} CDR3 Calculated"),
+        (
+            *(f"Chain {n} {kind} V Gene" for kind in ("Curated", "Calculated")),
+            *(f"{kind} Chain {n} V Gene" for kind in ("Curated", "Calculated")),  # older exports
+        ),
+        (f"Chain {n} Organism IRI",),
+    )
+
+
+_FORMATS = (
+    _Format(
+        "VDJdb",
+        ("cdr3", "antigen.epitope"),
+        (_Chain(("cdr3",), ("v.segm",), ("species",)),),
+        ("antigen.epitope",),
+        ("antigen.gene",),
+        ("antigen.species",),
+    ),
+    _Format(
+        "VDJdb",
+        ("cdr3.beta", "antigen.epitope"),
+        tuple(_Chain((f"cdr3.{name}",), (f"v.{name}",), ("species",)) for name in ("alpha", "beta")),
+        ("antigen.epitope",),
+        ("antigen.gene",),
+        ("antigen.species",),
+    ),
+    _Format(
+        "McPAS-TCR",
+        ("CDR3.beta.aa", "Pathology"),
+        (
+            _Chain(("CDR3.alpha.aa",), ("TRAV",), ("Species",)),
+            _Chain(("CDR3.beta.aa",), ("TRBV",), ("Species",)),
+        ),
+        ("Epitope.peptide",),
+        ("Antigen.protein",),
+        ("Pathology",),
+    ),
+    _Format(
+        "IEDB",
+        ("Chain 2 CDR3 Curated",),
+        (_iedb_chain(1), _iedb_chain(2)),
+        ("Epitope Name", "Description"),
+        ("Epitope Source Molecule", "Antigen"),
+        ("Epitope Source Organism", "Organism"),
+    ),
+    *(
+        _Format(
+            "table",
+            (sequence, mark),
+            (_Chain((sequence,), ("v_call",), ("species", "organism")),),
+            ("epitope",),
+            ("antigen",),
+            ("antigen_organism",),
+        )
+        for sequence in ("junction_aa", "cdr3_aa")
+        for mark in ("antigen_organism", "antigen", "epitope")
+    ),
+)
+
+
+def read_database(path: str | Path, *, host: str | None = "human") -> pd.DataFrame:
+    """Read a database of receptors with known antigens.
+
+    Parameters
+    ----------
+    path
+        The file, packed or not: VDJdb's release, McPAS-TCR's table, an export of receptors from the IEDB, or a table
+        with the columns `junction_aa` (or `cdr3_aa`), `v_call` and at least one of `antigen_organism`, `antigen` and
+        `epitope`.
+    host
+        `human` or `mouse`: receptors of other animals are left out. None: all are kept. Receptors of which the file
+        does not say it are kept.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each chain, with `COLUMNS`; what is not known is "".
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, has none of these forms, or holds no receptor of this host.
+    """
+    path = Path(path)
+    table = _read_table(path)
+    known = next((each for each in _FORMATS if set(each.marks) <= set(table.columns)), None)
+    if known is None:
+        raise InputError(
+            f"{path}: no database of known specificities: expected VDJdb, McPAS-TCR, an export of receptors from the "
+            f"IEDB, or the column junction_aa with antigen_organism, antigen or epitope; found "
+            f"{', '.join(map(str, table.columns[:8]))}"
+        )
+    parts = [_read_chain(table, known, chain, host) for chain in known.chains]
+    found = pd.concat(parts, ignore_index=True).drop_duplicates(ignore_index=True)
+    if found.empty:
+        of_host = "" if host is None else f" of {host} receptors"
+        raise InputError(f"{path}: holds no amino-acid sequence{of_host} with a known antigen")
+    return found
+
+
+def read_sequences(path: str | Path) -> pd.DataFrame:
+    """Read a table of sequences, whose cells stay the texts that they are.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read as a table.
+    """
+    return _read_table(Path(path))
+
+
+def between_conserved_residues(sequences: pd.Series) -> pd.Series:
+    """Return CDR3s without the conserved residues, from junctions or from CDR3s, whichever most of them are.
+
+    Sequences that are too short, or have other letters than the 20 amino acids, become "".
+    """
+    texts = sequences.str.strip().str.upper()
+    is_valid = texts.str.fullmatch(_LETTERS)
+    is_junction = texts.str.match("C.*[FW]$")
+    if is_valid.any() and (is_junction & is_valid).sum() >= _MOSTLY * is_valid.sum():
+        texts = texts.str[1:-1]  # of each: some junctions end otherwise
+    return texts.where(is_valid & (texts.str.len() >= _MIN_RESIDUES), "")
+
+
+def _read_table(path: Path) -> pd.DataFrame:
+    with open_text(path) as file:
+        content = file.read()
+    text = content.decode("utf-8-sig", errors="replace")
+    first = text[: text.find("\n") + 1] or text
+    delimiter = max(_DELIMITERS, key=first.count)
+    header = next(csv.reader(io.StringIO(first), delimiter=delimiter), [])
+    n_headers = 2 if len(set(header)) < len(header) and {"Chain 2", "Epitope"} <= set(header) else 1  # the IEDB's
+    try:
+        table = pd.read_csv(
+            io.StringIO(text),
+            sep=delimiter,
+            header=list(range(n_headers)) if n_headers > 1 else 0,
+            dtype=str,
+            keep_default_na=False,
+            on_bad_lines="error",
+        )
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read as a table: {' '.join(str(error).split())}") from error
+    if n_headers > 1:
+        table.columns = [" ".join(names) for names in table.columns]
+    return table
+
+
+def _read_chain(table: pd.DataFrame, known: _Format, chain: _Chain, host: str | None) -> pd.DataFrame:
+    """Return the rows of one chain, with `COLUMNS`."""
+    calls = _first_known(table, chain.v_call)
+    spellings = calls.unique().tolist()
+    names = dict(zip(spellings, normalise_genes(spellings).stored.names(), strict=True))
+    found = pd.DataFrame(
+        {
+            "cdr3_aa": between_conserved_residues(_first_known(table, chain.sequence)),
+            "v_call": calls.map(names),
+            "epitope": _first_known(table, known.epitope),
+            "antigen": _first_known(table, known.antigen),
+            "antigen_organism": _first_known(table, known.organism),
+        }
+    )
+    has_antigen = (found[["epitope", "antigen", "antigen_organism"]] != "").any(axis=1)
+    kept = (found["cdr3_aa"] != "") & has_antigen
+    if host is not None:
+        hosts = _first_known(table, chain.host).str.lower().str.rsplit("/").str[-1]
+        kept &= hosts.isin([*HOSTS[host], ""])
+    return found[kept]
+
+
+def _first_known(table: pd.DataFrame, names: Sequence[str]) -> pd.Series:
+    """Return for each row the first of some columns that is there and not empty; "" where none is."""
+    found = pd.Series("", index=table.index, dtype=object)
+    for name in names:
+        if name in table:
+            texts = table[name].str.strip()
+            found = found.where(found != "", texts.where(~texts.isin(["None", "nan", "NA"]), ""))
+    return found

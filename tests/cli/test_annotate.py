@@ -1,0 +1,47 @@
+"""`deeprc annotate`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+
+from deeprc.datasets.dataset import RepertoireDataset
+
+OWN = "junction_aa\tv_call\tantigen_organism\nCASSF\t\tCMV\nCASSWF\t\tEBV\n"
+
+
+def test_command(tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]], cohort: RepertoireDataset) -> None:
+    (tmp_path / "own.tsv").write_text(OWN)
+    (tmp_path / "table.tsv").write_text("junction_aa\tcount\tnote\nCASSF\t007\tNA\nCAWWWWF\t1\t\n")
+    arguments = ["annotate", tmp_path / "table.tsv", "--database", tmp_path / "own.tsv", "-o", tmp_path / "out.tsv"]
+    code, out, _ = deeprc(*arguments)
+    assert code == 0
+    assert "1 of 2 different sequences match a database" in out
+    assert "No p-values" in out
+    written = pd.read_csv(tmp_path / "out.tsv", sep="\t", dtype=str, keep_default_na=False)
+    assert written[["count", "note"]].to_numpy().tolist() == [["007", "NA"], ["1", ""]]  # as they were
+    assert written["antigen_organism"].tolist() == ["CMV", ""]
+    assert list(pd.read_csv(tmp_path / "out.organisms.tsv", sep="\t")["antigen_organism"]) == ["CMV"]
+    code, out, _ = deeprc(*arguments, "--cohort", cohort.container.path)  # tables of this kind are replaced
+    assert code == 0
+    assert "expected by chance, p = " in out
+
+
+def test_bad_input_is_one_line_and_nothing_is_written(
+    tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]]
+) -> None:
+    (tmp_path / "own.tsv").write_text(OWN)
+    (tmp_path / "table.tsv").write_text("sequence\nCASSF\n")
+    arguments = ["annotate", tmp_path / "table.tsv", "--database", tmp_path / "own.tsv", "-o", tmp_path / "out.tsv"]
+    code, _, err = deeprc(*arguments)
+    assert (code, err) == (
+        2,
+        f"Error: {tmp_path}/table.tsv: expected the column junction_aa or cdr3_aa, found sequence\n",
+    )
+    (tmp_path / "out.tsv").write_text("mine\n")
+    code, _, err = deeprc(*arguments)
+    assert code == 2
+    assert "exists and is no table of this kind" in err
+    assert not (tmp_path / "out.organisms.tsv").exists()

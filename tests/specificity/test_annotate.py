@@ -1,0 +1,151 @@
+"""Which sequences match a database, and what would match by chance."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import binom
+
+from deeprc.datasets.container_writer import ContainerWriter
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.emerson2017 import read_associated_sequences
+from deeprc.datasets.sequences import Sequences
+from deeprc.errors import InputError
+from deeprc.specificity import annotate_sequences, read_database
+from deeprc.specificity.annotate import at_least
+from deeprc.specificity.background import Strata, draw_background, match_rates, publicity_of
+
+DATABASE = pd.DataFrame(
+    [
+        ("ASSIRSSYEQY", "TRBV19", "GILGFVFTL", "M", "InfluenzaA"),
+        ("ASSIRSSYEQY", "TRBV19", "GILGFVFTL", "M", "InfluenzaA, strain B"),
+        ("ASSIRSSYEQY", "TRBV2", "NLV", "pp65", "CMV"),
+        ("ASSWWWWYEQY", "", "EAA", "", "EBV"),
+    ],
+    columns=["cdr3_aa", "v_call", "epitope", "antigen", "antigen_organism"],
+)
+
+
+def test_the_best_matches_describe_a_sequence() -> None:
+    rows = {
+        "CASSIRSSYEQYF": ("TRBV19*01", "exact, same V", "InfluenzaA; InfluenzaA, strain B", "M", "GILGFVFTL", 2),
+        "CASSIRSSYEQYW": ("TRBV5-1", "exact", "InfluenzaA; InfluenzaA, strain B; CMV", "M; pp65", "GILGFVFTL; NLV", 3),
+        "CASSIRSAYEQYF": ("TRBV2", "one substitution, same V", "CMV", "pp65", "NLV", 1),
+        "CASSWWAWYEQYF": ("", "one substitution", "EBV", "", "EAA", 1),
+        "CASSAAAAYEQYF": ("TRBV19", "", "", "", "", 0),
+        "CASSIRSSYEQF": ("TRBV19", "", "", "", "", 0),  # shorter
+        "CAS*F": ("TRBV19", "", "", "", "", 0),
+    }
+    # the first and the second have the same residues between the conserved ones: one annotation for both
+    for junction, (v_call, *expected) in rows.items():
+        table = pd.DataFrame({"junction_aa": [junction], "v_call": [v_call], "mine": ["x"]})
+        found = annotate_sequences(table, DATABASE).table
+        assert list(found)[:3] == ["junction_aa", "v_call", "mine"]
+        assert found.iloc[0, 3:].tolist() == expected, junction
+
+
+def test_rows_stay_in_their_order_with_their_index() -> None:
+    table = pd.DataFrame({"junction_aa": ["CAF", "CASSIRSSYEQYF", None, "CASSIRSSYEQYF"]}, index=[7, 7, 3, 1])
+    found = annotate_sequences(table, DATABASE)
+    assert found.table.index.tolist() == [7, 7, 3, 1]
+    assert found.table["n_database_entries"].tolist() == [0, 3, 0, 3]
+    assert found.n_matched == 1
+    counts = found.organisms.set_index("antigen_organism")
+    assert counts.loc["CMV", ["n_exact", "n_within_one", "n_tested"]].tolist() == [1, 1, 1]
+
+
+def test_a_table_that_is_annotated_or_has_no_sequences_is_refused() -> None:
+    table = pd.DataFrame({"junction_aa": ["CASSIRSSYEQYF"]})
+    with pytest.raises(InputError, match="has a column 'specificity_match' already"):
+        annotate_sequences(annotate_sequences(table, DATABASE).table, DATABASE)
+    with pytest.raises(InputError, match="expected the column junction_aa or cdr3_aa, found sequence"):
+        annotate_sequences(pd.DataFrame({"sequence": ["A"]}), DATABASE)
+
+
+def test_the_probability_of_at_least_n_events() -> None:
+    rates = np.array([0.1, 0.5, 0.25, 0.9])
+    for n in range(6):
+        direct = sum(
+            float(np.prod([p if hit else 1 - p for p, hit in zip(rates, hits, strict=True)]))
+            for hits in product((0, 1), repeat=4)
+            if sum(hits) >= n
+        )
+        assert at_least(n, rates) == pytest.approx(direct, abs=1e-12)
+    assert at_least(9, np.full(60, 0.01)) == pytest.approx(binom.sf(8, 60, 0.01), rel=1e-9)  # 1e-9: no cancellation
+
+
+def test_classes_of_publicity() -> None:
+    assert publicity_of(np.array([0, 1, 2, 3, 4, 5, 8, 9])).tolist() == [0, 0, 1, 2, 2, 3, 3, 4]
+
+
+def test_a_rate_is_drawn_towards_that_of_the_coarser_stratum() -> None:
+    of_background = Strata(np.array([0] * 100 + [1] * 50), np.full(150, 11), np.full(150, 2))
+    hits = np.zeros((150, 1), bool)
+    hits[:10] = True
+    of_table = Strata(np.array([0, 1, 9]), np.array([11, 11, 11]), np.array([2, 2, 2]))
+    overall = (10 + 1) / 151
+    coarse = (10 + 50 * (10 + 50 * overall) / 200) / 200  # by publicity, then by length
+    expected = [(10 + 50 * coarse) / 150, (0 + 50 * coarse) / 100, coarse]
+    np.testing.assert_allclose(match_rates(of_table, of_background, hits)[:, 0], expected)
+
+
+@pytest.fixture(scope="module")
+def public(tmp_path_factory: pytest.TempPathFactory) -> tuple[RepertoireDataset, list[str]]:
+    """Return 12 repertoires that share 600 public clones, each carried by four, beside 500 clones of their own."""
+    rng = np.random.default_rng(0)
+    letters = np.array(list("ADEGHKLNPQRSTVWY"))
+
+    def draw(n: int) -> list[str]:
+        return [f"CASS{''.join(row)}F" for row in letters[rng.integers(0, 16, (n, 8))]]
+
+    clones = draw(600)
+    path = tmp_path_factory.mktemp("public") / "cohort.h5"
+    with ContainerWriter(path) as writer:
+        carriers = [rng.choice(12, 4, replace=False) for _ in clones]
+        for i in range(12):
+            own = [clone for clone, who in zip(clones, carriers, strict=True) if i in who]
+            writer.append(f"r{i}", Sequences.encode([*own, *draw(500)]))
+        writer.finish(pd.DataFrame({"status": ["a", "b"] * 6}), source="a test")
+    return open_dataset(path), clones
+
+
+def test_public_clones_are_compared_with_public_clones(public: tuple[RepertoireDataset, list[str]]) -> None:
+    """A database of public clones: 60 of 600 match. Among random clones of the cohort, hardly one of a hundred does."""
+    cohort, clones = public
+    known = [clone[1:-1] for clone in clones[:60]]
+    database = pd.DataFrame({"cdr3_aa": known, "v_call": "", "epitope": "", "antigen": "", "antigen_organism": "X"})
+    chance = annotate_sequences(pd.DataFrame({"junction_aa": clones[50:150]}), database, cohort=cohort).organisms
+    assert chance["n_exact"].tolist() == [10]
+    assert chance["expected_exact"].iloc[0] == pytest.approx(10, abs=3)
+    assert 0.2 < chance["p_exact"].iloc[0] < 0.9
+    found = annotate_sequences(pd.DataFrame({"junction_aa": clones[20:120]}), database, cohort=cohort)
+    (row,) = found.organisms.to_dict("records")
+    assert row["n_exact"] == 40
+    assert row["expected_exact"] < 8
+    assert row["p_exact"] == row["q_exact"] < 1e-15
+    assert "X: 40 sequences are exactly the same, " in found.to_lines()[1]
+
+
+def test_the_background_lacks_the_table_and_knows_how_public_clones_are(
+    public: tuple[RepertoireDataset, list[str]],
+) -> None:
+    cohort, clones = public
+    background = draw_background(cohort, without=clones[:100])
+    of_publicity = np.bincount(background.publicity)
+    assert of_publicity[2] == 500  # carried by four
+    assert of_publicity[0] == 12 * 500
+    assert not set(background.sequences.decode()) & set(clones[:100])
+
+
+def test_clones_associated_with_cmv_are_known_for_cmv(real_data: Path) -> None:
+    database = read_database(real_data / "vdjdb" / "vdjdb_human_trb.tsv.gz")
+    table = read_associated_sequences(real_data / "emerson2017" / "ng.3822-S3.xlsx")[["junction_aa", "v_call"]]
+    found = annotate_sequences(table, database)
+    assert found.organisms.iloc[0, :2].tolist() == ["CMV", 18]
+    exact = found.table[found.table["specificity_match"] == "exact, same V"]
+    assert len(exact) == 16
+    assert "NLVPMVATV" in exact.set_index("junction_aa").loc["CASSLAPGATNEKLFF", "epitope"]

@@ -1,0 +1,91 @@
+"""Databases of known specificities, in the forms in which people have them."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from deeprc.errors import InputError
+from deeprc.specificity import read_database
+
+VDJDB = (
+    "gene\tcdr3\tspecies\tantigen.epitope\tantigen.gene\tantigen.species\tv.segm\tj.segm\n"
+    "TRB\tCASSIRSSYEQYF\tHomoSapiens\tGILGFVFTL\tM\tInfluenzaA\tTRBV19*01\tTRBJ2-7*01\n"
+    "TRB\tCASSDRGF\tMusMusculus\tSIINFEKL\tOVA\tChicken\tTRBV1\tTRBJ2-7\n"
+    "TRB\tCASS_RGF\tHomoSapiens\tNLV\tpp65\tCMV\tTRBV1\tTRBJ2-7\n"
+)
+PAIRED = (
+    "cdr3.alpha\tv.alpha\tcdr3.beta\tv.beta\tspecies\tantigen.epitope\tantigen.gene\tantigen.species\n"
+    "CAVSDF\tTRAV1-2*01\tCASSIRSSYEQYF\tTRBV19*01\tHomoSapiens\tGILGFVFTL\tM\tInfluenzaA\n"
+    "\t\tCASSLAPGATNEKLFF\tTRBV7-6\tHomoSapiens\tNLVPMVATV\tpp65\tCMV\n"
+)
+MCPAS = (
+    '"CDR3.alpha.aa","CDR3.beta.aa","Species","Pathology","Antigen.protein","Epitope.peptide","TRAV","TRBV"\n'
+    '"NA","CASSIRSSYEQYF","Human","Influenza","Matrix, M1","GILGFVFTL","NA","TRBV19"\n'
+    '"NA","CASSDRGF","Mouse","OVA","OVA","SIINFEKL","NA","TRBV1"\n'
+)
+IEDB = (
+    "Receptor,Epitope,Epitope,Epitope,Chain 1,Chain 2,Chain 2,Chain 2,Chain 2\n"
+    "Type,Name,Source Molecule,Source Organism,CDR3 Curated,CDR3 Curated,CDR3 Calculated,Calculated V Gene,"
+    "Organism IRI\n"
+    "alphabeta,GILGFVFTL,Matrix protein 1,Influenza A virus,,,ASSIRSSYEQY,TRBV19*01,"
+    "http://purl.obolibrary.org/obo/NCBITaxon_9606\n"
+    "alphabeta,SIINFEKL,Ovalbumin,Gallus gallus,,ASSDRG,,TRBV1*01,http://purl.obolibrary.org/obo/NCBITaxon_10090\n"
+)
+OLD_IEDB = (
+    "Description,Antigen,Organism,Chain 1 CDR3 Curated,Chain 2 CDR3 Curated,Calculated Chain 2 V Gene\n"
+    "GILGFVFTL,Matrix protein 1,Influenza A virus,,ASSIRSSYEQY,TRBV19*01\n"
+)
+OWN = "junction_aa,v_call,antigen_organism\nCASSIRSSYEQYF,TCRBV19-01,InfluenzaA\ncasslapgatneklff,,CMV\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (VDJDB, [("ASSIRSSYEQY", "TRBV19", "GILGFVFTL", "M", "InfluenzaA")]),
+        (
+            PAIRED,
+            [
+                ("AVSD", "TRAV1-2", "GILGFVFTL", "M", "InfluenzaA"),
+                ("ASSIRSSYEQY", "TRBV19", "GILGFVFTL", "M", "InfluenzaA"),
+                ("ASSLAPGATNEKLF", "TRBV7-6", "NLVPMVATV", "pp65", "CMV"),
+            ],
+        ),
+        (MCPAS, [("ASSIRSSYEQY", "TRBV19", "GILGFVFTL", "Matrix, M1", "Influenza")]),
+        (IEDB, [("ASSIRSSYEQY", "TRBV19", "GILGFVFTL", "Matrix protein 1", "Influenza A virus")]),
+        (OLD_IEDB, [("ASSIRSSYEQY", "TRBV19", "GILGFVFTL", "Matrix protein 1", "Influenza A virus")]),
+        (OWN, [("ASSIRSSYEQY", "TRBV19", "", "", "InfluenzaA"), ("ASSLAPGATNEKLF", "", "", "", "CMV")]),
+    ],
+)
+def test_every_form_gives_the_same_columns(text: str, expected: list[tuple[str, ...]], tmp_path: Path) -> None:
+    path = tmp_path / "database.txt.gz"
+    path.write_bytes(gzip.compress(text.encode()))
+    found = read_database(path)
+    assert list(found) == ["cdr3_aa", "v_call", "epitope", "antigen", "antigen_organism"]
+    assert list(found.itertuples(index=False, name=None)) == expected
+
+
+def test_receptors_of_other_hosts_are_left_out_unless_all_are_wanted(tmp_path: Path) -> None:
+    path = tmp_path / "vdjdb.txt"
+    path.write_text(VDJDB)
+    assert read_database(path, host="mouse")["cdr3_aa"].tolist() == ["ASSDRG"]
+    assert read_database(path, host=None)["cdr3_aa"].tolist() == ["ASSIRSSYEQY", "ASSDRG"]
+    path.write_text(VDJDB.replace("MusMusculus", "HomoSapiens").replace("HomoSapiens", "MacacaMulatta"))
+    with pytest.raises(InputError, match=r"vdjdb\.txt: holds no amino-acid sequence of human receptors with a known"):
+        read_database(path)
+
+
+def test_other_files_are_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "other.tsv"
+    path.write_text("junction_aa\tcount\nCASSF\t1\n")
+    with pytest.raises(
+        InputError, match=r"other\.tsv: no database of known specificities: .*; found junction_aa, count"
+    ):
+        read_database(path)
+    path.write_text("")
+    with pytest.raises(InputError, match=r"other\.tsv: cannot be read as a table"):
+        read_database(path)
+    with pytest.raises(InputError, match="no such file"):
+        read_database(tmp_path / "absent")
