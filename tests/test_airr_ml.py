@@ -36,6 +36,7 @@ from deeprc.readings.composition import CompositionReading
 from deeprc.stacking import Stack
 from deeprc.stacking.stack import MEMBERS
 from deeprc.training.estimator import DeepRCClassifier
+from tests.toys.clone_cohorts import Clone, write_repertoires
 from tests.toys.toy_readings import Clones, with_readings
 
 MOTIF = "WWHW"
@@ -612,3 +613,23 @@ def test_donors_of_a_column_stay_together(
         assert len(set(groups[own].tolist())) == len(set(folds[own].tolist())) == 1
     with pytest.raises(InputError, match=r"metadata\.csv: no column 'patient' for `group_by`; the columns are"):
         ImmuneStatePredictor(group_by="patient").fit(folder)
+
+
+def test_clones_of_one_donor_are_no_public_clones(tmp_path: Path) -> None:
+    """Each donor has four repertoires with the same ten clones; those of positive donors go with nothing."""
+    rng = np.random.default_rng(0)
+    letters = list("ACDEFGHIKLMNPQRSTVWY")
+
+    def draw(n: int) -> list[Clone]:
+        return [("".join(rng.choice(letters, 11)), "TRBV1", "TRBJ1") for _ in range(n)]
+
+    donors = np.repeat(np.arange(30), 4)
+    y = donors % 2 == 1
+    public, own = draw(1), [draw(10) for _ in range(30)]
+    carries = y & (donors % 3 == 0)
+    repertoires = [own[donor] + (public if here else []) + draw(5) for donor, here in zip(donors, carries, strict=True)]
+    X = write_repertoires(tmp_path / "c.h5", repertoires)
+    fields = ["v_call", "j_call"]
+    best = ranking._rank_clones(ranking._Cohort(X, y, 200, donors), fields).best
+    assert take_sequences(X, best.indices).decode() == [public[0][0]]
+    assert len(ranking._rank_clones(ranking._Cohort(X, y, 200), fields).best) == 151  # each repertoire for itself

@@ -142,12 +142,13 @@ class ImmuneStatePredictor:
             if len(np.unique(y)) < 2:
                 raise InputError(f"{folder.path / SHEET}: only one class of {LABEL!r} has repertoires with sequences")
             try:
-                self.method_, estimator = self._fit(X, y, _groups(folder, X))
+                groups = _groups(folder, X)
+                self.method_, estimator = self._fit(X, y, groups)
             except InputError:
                 raise
             except ValueError as error:
                 raise InputError(f"{folder.path}: {error}") from error
-            self._training = _Training(X, y, estimator, names_as_found(report), locus_of(report))
+            self._training = _Training(X, y, groups, estimator, names_as_found(report), locus_of(report))
         self.important_sequences_ = self.identify_associated_sequences(folder.name)
         return self
 
@@ -190,7 +191,7 @@ class ImmuneStatePredictor:
         if top_k < 1:
             raise InputError(f"top_k: expected at least 1, found {top_k}")
         with _threads(self._cores):
-            found = ranked_sequences(training.estimator, training.X, training.y, top_k)
+            found = ranked_sequences(training.estimator, training.X, training.y, top_k, groups=training.groups)
         columns: dict[str, Any] = {"junction_aa": found["junction_aa"].tolist()}
         for field, names in training.names.items():
             if field in found:
@@ -256,6 +257,7 @@ class _Training:
 
     X: RepertoireDataset
     y: NDArray[np.bool_]
+    groups: NDArray[np.int64] | None
     estimator: RepertoireClassifier
     names: dict[str, dict[str, str]]
     locus: str | None

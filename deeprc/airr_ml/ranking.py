@@ -69,11 +69,15 @@ class _Ranking:
 
 @dataclass(frozen=True)
 class _Cohort:
-    """What is ranked: the repertoires X, (B,), which are positive, (B,), and how many sequences a list has at most."""
+    """What is ranked: the repertoires X, (B,), which are positive, (B,), and how many sequences a list has at most.
+
+    `groups` are the repertoires' donors, (B,), if they are known.
+    """
 
     X: RepertoireDataset
     y: NDArray[np.bool_]
     max_sequences: int
+    groups: Integers | None = None
 
     def new_list(self) -> BestSequences:
         """Return an empty list of its sequences."""
@@ -91,7 +95,12 @@ class _Cohort:
 
 
 def ranked_sequences(
-    estimator: RepertoireClassifier, X: RepertoireDataset, y: NDArray[np.bool_], max_sequences: int
+    estimator: RepertoireClassifier,
+    X: RepertoireDataset,
+    y: NDArray[np.bool_],
+    max_sequences: int,
+    *,
+    groups: Integers | None = None,
 ) -> pd.DataFrame:
     """Return the sequences that go most with the positive label, the first most, each with its genes once.
 
@@ -108,6 +117,8 @@ def ranked_sequences(
         Repertoires of a container, (B,), and which are positive.
     max_sequences
         How many sequences.
+    groups
+        Repertoires with equal numbers are of one donor, (B,); clones are tested on donors. None: each is of its own.
 
     Returns
     -------
@@ -118,7 +129,7 @@ def ranked_sequences(
     InputError
         If no member of a stack ranks sequences.
     """
-    cohort = _Cohort(X, y, max_sequences)
+    cohort = _Cohort(X, y, max_sequences, groups)
     best = _rank_by_stack(estimator, cohort) if isinstance(estimator, Stack) else _rank(estimator, cohort).best
     return CloneSet(take_sequences(X, best.indices, gene_fields(X))).to_frame()
 
@@ -218,16 +229,16 @@ def _best_by_scores(
 def _rank_clones(cohort: _Cohort, fields: list[str]) -> _Ranking:
     """Return the clones that go with the label more than one of a single positive repertoire, the lowest p-value first.
 
-    A clone is a sequence with these genes. The score is by how many powers of 10 its p-value is below that of one
-    single positive carrier.
+    A clone is a sequence with these genes, and its carriers are donors. The score is by how many powers of 10 its
+    p-value is below that of one single positive carrier.
     """
-    X, y = cohort.X, cohort.y
-    clones = shared_clones(X, fields)
-    n_positive, n_repertoires, known = int(y.sum()), len(y), Carriers.of(X, y)
-    single = n_positive / n_repertoires
+    X = cohort.X
+    clones, known = shared_clones(X, fields), Carriers.of(X, cohort.y, cohort.groups)
+    n_positive, n_all = int(known.label_sum.sum()), int(known.n_all.sum())
+    single = n_positive / n_all
 
     def score(positive: Integers, carriers: Integers) -> Floats:
-        p_values = fisher_p_values(positive, carriers, n_positive, n_repertoires)
+        p_values = fisher_p_values(positive, carriers, n_positive, n_all)
         return np.asarray(np.log10(single) - np.log10(np.maximum(p_values, np.finfo(np.float64).tiny)))
 
     best, n_clones = cohort.new_list(), Counter[int]()
@@ -237,7 +248,7 @@ def _rank_clones(cohort: _Cohort, fields: list[str]) -> _Ranking:
         scores = score(positive, carriers)
         found = np.flatnonzero(scores > 0)
         best.offer(clones.representative[indices[found]], scores[found])
-    positive, carriers, expected = clone_null(n_clones, n_positive, n_repertoires)
+    positive, carriers, expected = clone_null(n_clones, n_positive, n_all)
     return _Ranking(best, excess_shares(best.scores, score(positive, carriers), expected))
 
 

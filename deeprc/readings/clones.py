@@ -136,7 +136,7 @@ class CloneReading(Reading):
     def of(cls, memories: Sequence[Memory], n_outputs: int) -> CloneReading:
         """Return the reading of some memories, at least one, for T outputs."""
         sequences = Sequences.concatenate([memory.clones.sequences for memory in memories])
-        genes = {name: calls.drop_unused() for name, calls in sequences.genes.items()}
+        genes = sequences.genes  # with all names of the container: they tell whether another one writes genes alike
         parts = tuple(Part(each.output, each.direction, each.kind, len(each.clones)) for each in memories)
         vocabularies = {name: calls.vocabulary for name, calls in genes.items()}
         reading = cls(Description(parts, len(sequences.residues), vocabularies), n_outputs)

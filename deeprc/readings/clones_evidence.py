@@ -72,13 +72,16 @@ def fit_evidence(kind: EvidenceKind, k: NDArray[np.int64], n: NDArray[np.int64],
 
 
 def compute_evidence(kind: EvidenceKind, parameters: Floats, k: ArrayLike, n: ArrayLike) -> Floats:
-    """Return what k associated ones among n clones say, (B,): log odds without a prior, or a difference of numbers."""
+    """Return what k associated ones among n clones say, (B,): log odds without a prior, or a difference of numbers.
+
+    No clone says nothing: 0.
+    """
     if not parameters.any():
         return np.zeros(np.shape(k))
     k = np.minimum(k, n)  # one sequence may retrieve several clones
     if kind == "odds":
         return beta_binomial_log_odds(parameters.reshape(2, 2), k, n)
-    return np.asarray(parameters[0] * (_log_rates(k, n, parameters[2]) - parameters[1]))
+    return np.where(np.asarray(n) > 0, parameters[0] * (_log_rates(k, n, parameters[2]) - parameters[1]), 0.0)
 
 
 def _log_rates(k: ArrayLike, n: ArrayLike, usual: float) -> Floats:

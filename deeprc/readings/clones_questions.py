@@ -104,7 +104,8 @@ def _both_directions(
     for direction in directions:
         is_up = direction == "up"
         if regression:
-            ranks, values = whole_ranks(known if is_up else -known), (known - task.mean) / task.scale
+            of_donor = _donor_means(known, groups)
+            ranks, values = whole_ranks(of_donor if is_up else -of_donor), (known - task.mean) / task.scale
             carriers = Carriers.of(X, ranks, groups)
             questions.append(Question(output, direction, "rate", RANK_SUM, rows, X, carriers, values, folds, groups))
         else:
@@ -114,3 +115,11 @@ def _both_directions(
                 Question(output, direction, "odds", FISHER, rows, X, carriers, expected * 1.0, folds, groups)
             )
     return questions
+
+
+def _donor_means(values: Floats, groups: NDArray[np.int64] | None) -> Floats:
+    """Return the mean number of each repertoire's donor, (n,), because a donor counts once."""
+    if groups is None:
+        return values
+    donors = np.unique(groups, return_inverse=True)[1].ravel()
+    return np.asarray((np.bincount(donors, values) / np.bincount(donors))[donors])

@@ -12,11 +12,13 @@ from scipy import stats
 from sklearn.metrics import roc_auc_score
 
 from deeprc.baselines.beta_binomial import beta_binomial_log_pmf, fit_beta_binomial
+from deeprc.baselines.carriers import find_associated_clones
 from deeprc.baselines.inner_folds import inner_folds
 from deeprc.baselines.public_clones import PublicClones
 from deeprc.datasets.clones import shared_clones
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.simulation import CloneSignal, Cohort, GermlineBackground, SimulatedDataset, Sizes, write_container
+from deeprc.errors import InputError
 from deeprc.readings import clones_centres, clones_fit, clones_questions
 from deeprc.readings.clones import CloneReading
 from deeprc.readings.clones_evidence import compute_evidence
@@ -317,3 +319,69 @@ def test_too_few_repertoires_say_nothing(exact: RepertoireDataset, n_positive: i
     assert fit_clones(make_cohort(exact[:9], (np.arange(9) < n_positive).astype(int))) is None
     regression = Task("age", "age", "regression")
     assert fit_clones(make_cohort(exact[:4], np.ones(4), regression)) is None
+
+
+def _visits(n_donors: int, n_visits: int) -> tuple[list[list[Clone]], np.ndarray]:
+    """Return repertoires of donors who have ten clones of their own in every repertoire, and whose each is."""
+    rng = np.random.default_rng(1)
+    letters = list("ACDEFGHIKLMNPQRSTVWY")
+
+    def draw(n: int) -> list[Clone]:
+        return [("".join(rng.choice(letters, 11)), "TRBV1", "TRBJ1") for _ in range(n)]
+
+    repertoires = []
+    for _ in range(n_donors):
+        own = draw(10)
+        repertoires += [own + draw(5) for _ in range(n_visits)]
+    return repertoires, np.repeat(np.arange(n_donors), n_visits)
+
+
+def test_a_donor_carries_a_clone_once_whatever_the_numbers_of_its_repertoires(tmp_path: Path) -> None:
+    """The age at each visit differs; a clone that one donor carries at every visit has one carrier, so no test."""
+    repertoires, donors = _visits(20, 4)
+    ages = 30.0 + 2 * donors + np.tile([0.0, 0.5, 1.0, 1.5], 20)
+    task = Task("age", "age", "regression", mean=float(ages.mean()), scale=float(ages.std()))
+    cohort = make_cohort(write_repertoires(tmp_path / "c.h5", repertoires), ages, task)
+    up, down = clones_questions.list_questions(replace(cohort, groups=donors))
+    clones = shared_clones(cohort.dataset, ["v_call", "j_call"])
+    for question, direction in ((up, 1), (down, -1)):
+        labels = question.carriers.labels()
+        assert len(labels) == 20
+        assert (direction * np.diff(labels[question.carriers.index_of[::4]]) > 0).all()  # in the order of the means
+        assert find_associated_clones(clones, question.carriers, 0.5, question.test).n_tested == 0
+    alone, _ = clones_questions.list_questions(cohort)
+    assert find_associated_clones(clones, alone.carriers, 0.5, alone.test).n_tested == 200
+
+
+def test_an_empty_repertoire_has_no_evidence_for_a_number(tmp_path: Path) -> None:
+    labels = np.arange(60) % 2
+    repertoires = draw_repertoires(0, labels, rates=(0.05, 0.7))
+    repertoires[7] = []
+    dataset = write_repertoires(tmp_path / "c.h5", repertoires)
+    ages = 40 + 20 * labels + np.random.default_rng(0).normal(0, 5, 60)
+    task = Task("age", "age", "regression", mean=float(ages.mean()), scale=float(ages.std()))
+    fitted = fit_clones(make_cohort(dataset, ages, task))
+    assert fitted is not None
+    assert fitted.scores[7].tolist() == [0.0]
+    assert (fitted.scores[[0, 1]] != 0).all()
+
+
+def test_a_container_that_lacks_the_genes_of_the_memory_but_not_of_training_has_none_of_its_clones(
+    tmp_path: Path,
+) -> None:
+    rng = np.random.default_rng(0)
+    letters = list("ACDEFGHIKLMNPQRSTVWY")
+    known = ("CASSIRSSYEQYF", "TRBV19", "TRBJ2")
+    repertoires = [
+        [("".join(rng.choice(letters, 11)), f"TRBV{rng.integers(2, 6)}", "TRBJ1") for _ in range(30)]
+        + ([known] if label else [])
+        for label in Y
+    ]
+    fitted = fit_clones(make_cohort(write_repertoires(tmp_path / "c.h5", repertoires), Y))
+    assert fitted is not None
+    assert fitted.reading.table(["status"])["v_call"].tolist() == ["TRBV19"]
+    others = write_repertoires(tmp_path / "new.h5", [each[:30] for each in repertoires[:3]])
+    assert len(fitted.reading.find_clones_in(others[0]).rows) == 0
+    strange = write_repertoires(tmp_path / "strange.h5", [[("CASSIRSSYEQYF", "V19", "J2")]])
+    with pytest.raises(InputError, match="expected genes named as in training"):
+        fitted.reading.score(strange[0])
