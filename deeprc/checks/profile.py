@@ -34,6 +34,7 @@ __all__ = [
     "is_contradicting",
     "locus_code",
     "mixed",
+    "sample_hashes",
 ]
 
 SKETCH_SIZE = 4096
@@ -83,10 +84,7 @@ class Fingerprints:
     @classmethod
     def of(cls, hashes: NDArray[np.uint64], counts: NDArray[np.uint32]) -> Fingerprints:
         """Return the fingerprints of N sequences from their hashes, (N,), and counts, (N,)."""
-        smallest = _distinct(_smallest(hashes, 2 * SKETCH_SIZE))
-        if len(smallest) <= SKETCH_SIZE < len(hashes):  # one sequence many times
-            smallest = _distinct(hashes)
-        sketch, is_sampled = smallest[:SKETCH_SIZE].copy(), len(smallest) > SKETCH_SIZE
+        sketch, is_sampled = sample_hashes(hashes, SKETCH_SIZE)
         return cls(_digest(hashes, counts), sketch, is_sampled, _distinct(_largest(hashes, counts)))
 
 
@@ -204,6 +202,14 @@ def _digest(hashes: NDArray[np.uint64], counts: NDArray[np.uint32]) -> str:
     first = mixed(hashes + counts.astype(np.uint64) * _COUNT)
     sums = [int(each.sum(dtype=np.uint64)) for each in (first, mixed(first + _V))]  # sums know no order
     return f"{sums[0]:016x}{sums[1]:016x}-{len(hashes):x}"
+
+
+def sample_hashes(hashes: NDArray[np.uint64], size: int) -> tuple[NDArray[np.uint64], bool]:
+    """Return the smallest of the different hashes, sorted, at most `size`, and whether there are more."""
+    smallest = _distinct(_smallest(hashes, 2 * size))
+    if len(smallest) <= size < len(hashes):  # one sequence many times
+        smallest = _distinct(hashes)
+    return smallest[:size].copy(), len(smallest) > size
 
 
 def _distinct(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -10,7 +10,7 @@ __all__ = ["report"]
 
 
 @click.command()
-@click.argument("paths", nargs=-1, required=True, metavar="RUN... CONTAINER | BENCHMARK")
+@click.argument("paths", nargs=-1, required=True, metavar="RUN... CONTAINER | CV | BENCHMARK")
 @click.option("-o", "--output", required=True, metavar="FILE", help="The HTML file to write.")
 @click.option(
     "--top",
@@ -21,11 +21,12 @@ __all__ = ["report"]
 )
 @click.option("--device", default="auto", show_default=True, help="Where to compute: auto, cpu, cuda, cuda:1, ...")
 def report(paths: tuple[str, ...], output: str, top: int, device: str) -> None:
-    """Write a report of RUN on CONTAINER, or of a BENCHMARK, as one HTML file.
+    """Write a report of RUN on CONTAINER, of the folder of `deeprc cv`, or of a BENCHMARK, as one HTML file.
 
     The file opens in any browser, without an internet connection. The report of a run shows how good the network is,
     warnings, controls, attention, the sequences and motifs that indicate each class, and the commands that reproduce
-    it; it needs deeprc[interpret]. The report of a benchmark shows all methods in one table, and their curves.
+    it; it needs deeprc[interpret]. The report of a cross-validation shows its figure with the interval, all folds and
+    curves. The report of a benchmark shows all methods in one table, and their curves.
 
     Several runs predict together, as in `deeprc predict`, and get one report.
 
@@ -33,6 +34,7 @@ def report(paths: tuple[str, ...], output: str, top: int, device: str) -> None:
     Examples:
       deeprc report runs/cmv cohort.h5 -o report.html
       deeprc report runs/cmv-1 runs/cmv-2 runs/cmv-3 cohort.h5 -o report.html
+      deeprc report runs/cmv-cv -o report.html
       deeprc report results -o report.html
     """
     from deeprc.interpretation.report import write_any_report

@@ -16,8 +16,10 @@ __all__ = [
     "read_choices",
     "read_clones",
     "read_comparison",
+    "read_fold_metrics",
     "read_history",
     "read_method_predictions",
+    "read_out_of_fold",
     "read_results",
     "read_run_predictions",
     "read_seeds",
@@ -36,6 +38,29 @@ _RUN_PREDICTIONS = {
     "label": _NUMBER_OR_NONE,
     "probability": _SHARE_OR_NONE,
     "prediction": Column("number", may_be_empty=True, optional=True),
+}
+_OUT_OF_FOLD = {
+    "repertoire_id": Column(),
+    "repeat": _COUNT,
+    "fold": _COUNT,
+    "target": Column(),
+    "label": _NUMBER_OR_NONE,
+    "log_odds": _NUMBER_OR_NONE,
+    "probability": _SHARE_OR_NONE,
+    "positive_class": Column(may_be_empty=True),
+    "called_class": Column(may_be_empty=True),
+    "prediction": Column("number", may_be_empty=True, optional=True),
+}
+_FOLD_SHARES = ("auc", "f1", "balanced_accuracy", "accuracy")
+_FOLD_NUMBERS = ("r2", "spearman", "mae", "loss", "loss_base_rate", "brier", "brier_base_rate", "calibration_error")
+_FOLD_METRICS = {
+    "repeat": _COUNT,
+    "fold": _COUNT,
+    "target": Column(),
+    "n": _COUNT,
+    "n_positive": Column("whole", low=0, may_be_empty=True, optional=True),
+    **dict.fromkeys(_FOLD_SHARES, Column("number", low=0, high=1, may_be_empty=True, optional=True)),
+    **dict.fromkeys(_FOLD_NUMBERS, Column("number", may_be_empty=True, optional=True)),
 }
 _HISTORY = {
     "update": _COUNT,
@@ -84,6 +109,28 @@ def read_run_predictions(path: Path) -> pd.DataFrame:
     wrong = table["probability"].notna() & table["label"].notna() & ~table["label"].isin([0, 1])
     _refuse(table, wrong, path, "expected the label 0 or 1 beside a probability")
     return table
+
+
+def read_out_of_fold(path: Path) -> pd.DataFrame:
+    """Read the `predictions.tsv` of a cross-validation.
+
+    Raises
+    ------
+    InputError
+        As in `read_table`; or if a repertoire has two predictions of a target in a repeat, or a label beside a
+        probability is not 0 or 1.
+    """
+    table = read_table(path, _OUT_OF_FOLD)
+    repeated = table.duplicated(["repertoire_id", "repeat", "target"])
+    _refuse(table, repeated, path, "a second prediction of the same target")
+    wrong = table["probability"].notna() & table["label"].notna() & ~table["label"].isin([0, 1])
+    _refuse(table, wrong, path, "expected the label 0 or 1 beside a probability")
+    return table
+
+
+def read_fold_metrics(path: Path) -> pd.DataFrame:
+    """Read the `folds.tsv` of a cross-validation; raises as `read_table`."""
+    return read_table(path, _FOLD_METRICS)
 
 
 def read_history(path: Path) -> pd.DataFrame:

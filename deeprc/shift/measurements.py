@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.checks.container import repertoire_hashes
+from deeprc.checks.profile import sample_hashes
 from deeprc.compilation import njit
 from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
 from deeprc.datasets.cache import Arrays, cached
@@ -91,9 +92,9 @@ def _measure(repertoire: Repertoire) -> tuple[NDArray[np.int64], list[int], NDAr
     _count_residues(
         np.ascontiguousarray(repertoire.residues), np.ascontiguousarray(repertoire.offsets), _N_FIRST, _N_LAST, residues
     )
-    distinct = np.unique(repertoire_hashes(repertoire, fields=()))
+    sketch, is_sampled = sample_hashes(repertoire_hashes(repertoire, fields=()), MAX_SKETCH)
     sums = [len(lengths), int(lengths.sum()), int((lengths**2).sum())]
-    return residues, sums, distinct[:MAX_SKETCH].copy(), len(distinct) > MAX_SKETCH
+    return residues, sums, sketch, is_sampled
 
 
 @njit(nogil=True)

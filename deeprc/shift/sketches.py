@@ -67,7 +67,7 @@ class Sketches:
     is_sampled
         Whether a repertoire has more hashes than these.
     usual
-        The overlap of the median pair of repertoires of different donors.
+        The overlap of the median pair of repertoires.
     """
 
     repertoire_ids: tuple[str, ...]

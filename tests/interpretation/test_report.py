@@ -438,7 +438,7 @@ def test_command(
     for arguments, message in (
         ([compared, cohort.container.path], "holds a benchmark, whose report takes no CONTAINER"),
         ([trained.path], "is a run, whose report needs a CONTAINER"),
-        ([tmp_path], "is neither a run (no config.yaml) nor a benchmark (no benchmark.yaml)"),
+        ([tmp_path], "is neither a run (no config.yaml), nor a cross-validation (no cv.yaml), nor a benchmark"),
         ([tmp_path, cohort.container.path], "is not a run directory"),
     ):
         with pytest.raises(SystemExit) as end:

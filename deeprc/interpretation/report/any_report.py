@@ -1,9 +1,9 @@
-"""The report of whatever is given: a run, several together, a model that was fitted in Python, or a benchmark."""
+"""The report of whatever is given: one run or several, a model fitted in Python, a cross-validation, or a benchmark."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from numpy.typing import ArrayLike
@@ -12,7 +12,9 @@ from deeprc.benchmarking.store import holds_benchmark
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
 from deeprc.interpretation.report.benchmark_report import write_benchmark_report
+from deeprc.interpretation.report.cv_report import write_cv_report
 from deeprc.interpretation.report.run_report import write_report
+from deeprc.runs.cross_validation import holds_cross_validation
 from deeprc.runs.ensemble import load_ensemble
 from deeprc.runs.fitted import FittedModel, with_labels
 from deeprc.runs.predictor import Predictor
@@ -33,13 +35,15 @@ def write_any_report(
     top: int = 1000,
     device: str = "auto",
 ) -> None:
-    """Write the report of a model on a cohort, or of a benchmark, as one HTML file; `deeprc.report` is this function.
+    """Write the report of a model on a cohort, of a cross-validation, or of a benchmark, as one HTML file.
+
+    `deeprc.report` is this function.
 
     Parameters
     ----------
     source
         A run directory, several that predict together, a fitted `DeepRCClassifier` or `DeepRCRegressor`, or the folder
-        of a benchmark.
+        of a cross-validation or a benchmark.
     cohort
         For a model: a container, or a dataset, usually the one that it was trained on.
     output
@@ -55,8 +59,8 @@ def write_any_report(
     Raises
     ------
     InputError
-        If a folder holds neither run nor benchmark, a cohort is missing or one too many, or as `write_report` and
-        `write_benchmark_report`.
+        If a folder holds none of these, a cohort is missing or one too many, or as `write_report`, `write_cv_report`
+        and `write_benchmark_report`.
     """
     if isinstance(source, DeepRCEstimator):
         if cohort is None:
@@ -69,8 +73,9 @@ def write_any_report(
         if target is not None or labels is not None:
             raise InputError("target and labels are those of a model that was fitted in Python: a run knows its own")
         folders = [Path(path) for path in ([source] if isinstance(source, str | os.PathLike) else source)]
-        if _is_benchmark(folders, cohort):
-            write_benchmark_report(folders[0], output)
+        whole = _find_whole(folders, cohort)
+        if whole is not None:
+            whole(folders[0], output)
             return
         assert cohort is not None
         predictor, dataset = load_ensemble(folders, device=device), _dataset(cohort)
@@ -81,26 +86,33 @@ def _dataset(cohort: Folder | RepertoireDataset) -> RepertoireDataset:
     return cohort if isinstance(cohort, RepertoireDataset) else open_dataset(cohort)
 
 
-def _is_benchmark(folders: Sequence[Path], cohort: Folder | RepertoireDataset | None) -> bool:
-    """Return whether a benchmark is to be reported on.
+def _find_whole(
+    folders: Sequence[Path], cohort: Folder | RepertoireDataset | None
+) -> Callable[[Folder, Folder], None] | None:
+    """Return what writes the report of a benchmark or a cross-validation; None if runs are to be reported on.
 
     Raises
     ------
     InputError
-        If a folder holds neither run nor benchmark, or a cohort is missing or one too many.
+        If a folder holds none of these, or a cohort is missing or one too many.
     """
     for folder in folders:
-        if not holds_benchmark(folder):
+        writers = {"benchmark": write_benchmark_report, "cross-validation": write_cv_report}
+        held = "benchmark" if holds_benchmark(folder) else "cross-validation" if holds_cross_validation(folder) else ""
+        if not held:
             continue
         if len(folders) > 1:
-            raise InputError(f"{folder}: holds a benchmark, whose report takes no other folder; found {len(folders)}")
+            raise InputError(f"{folder}: holds a {held}, whose report takes no other folder; found {len(folders)}")
         if cohort is not None:
             given = cohort.container.path if isinstance(cohort, RepertoireDataset) else cohort
-            raise InputError(f"{folder}: holds a benchmark, whose report takes no CONTAINER; found {str(given)!r}")
-        return True
+            raise InputError(f"{folder}: holds a {held}, whose report takes no CONTAINER; found {str(given)!r}")
+        return writers[held]
     if cohort is None:
         for folder in folders:
             if not (folder / "config.yaml").is_file():
-                raise InputError(f"{folder}: is neither a run (no config.yaml) nor a benchmark (no benchmark.yaml)")
+                raise InputError(
+                    f"{folder}: is neither a run (no config.yaml), nor a cross-validation (no cv.yaml), nor a "
+                    "benchmark (no benchmark.yaml)"
+                )
         raise InputError(f"{folders[0]}: is a run, whose report needs a CONTAINER: deeprc report RUN CONTAINER -o FILE")
-    return False
+    return None

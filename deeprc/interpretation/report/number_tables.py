@@ -16,7 +16,7 @@ from deeprc.runs.controls import LABELS, Controls
 from deeprc.runs.performance import SPLIT_NAMES, AllClasses, Numbers, Performance
 from deeprc.tasks import Task
 
-__all__ = ["control_table", "metrics_table", "within_table", "witness_table"]
+__all__ = ["MEASURES", "MEASURE_NOTES", "control_table", "metrics_table", "within_table", "witness_table"]
 
 _ORDER = ("test", NEW, "validation", "train")
 _SHARES = {"f1": "F1", "balanced_accuracy": "Balanced accuracy", "accuracy": "Accuracy"}
@@ -44,6 +44,11 @@ _PROBABILITY_NOTES = {
     "loss": "cross entropy in nats; lower is better",
     "loss_base_rate": _BASE_RATE,
 }
+MEASURES = _SHARES | _PROBABILITIES
+"""The headings of the measures of called classes and of probabilities, by their names in `metrics.json`."""
+
+MEASURE_NOTES = _NOTES | _PROBABILITY_NOTES
+"""What these measures are."""
 
 
 def metrics_table(performance: Performance, task: Task, place: int) -> Table:
@@ -55,8 +60,7 @@ def metrics_table(performance: Performance, task: Task, place: int) -> Table:
     for each in contrasts:
         name = "" if len(contrasts) == 1 else f" {each.positive}"
         columns += [Column(f"AUC{name}"), Column(f"95% interval{name}")]
-    columns += [Column(heading, note=_NOTES[name]) for name, heading in _SHARES.items()]
-    columns += [Column(heading, note=_PROBABILITY_NOTES[name]) for name, heading in _PROBABILITIES.items()]
+    columns += [Column(heading, note=MEASURE_NOTES[name]) for name, heading in MEASURES.items()]
     rows = []
     for split, found in _splits(performance, task):
         cells = [text(SPLIT_NAMES[split]), number(found["n"], ",d")]
@@ -65,7 +69,7 @@ def metrics_table(performance: Performance, task: Task, place: int) -> Table:
             cells.append(number(auc and auc.value))
             known = auc if split in HELD_OUT else None
             cells.append(Cell(f"{known.low:.3f} to {known.high:.3f}", known.low) if known else number(None))
-        rows.append([*cells, *(number(found.get(name)) for name in (*_SHARES, *_PROBABILITIES))])
+        rows.append([*cells, *(number(found.get(name)) for name in MEASURES)])
     called = ""
     if task.kind == "binary":
         called = f"; {task.positive} is called from a probability of {task.calibration.min_probability:.3f}"

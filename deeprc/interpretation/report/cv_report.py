@@ -1,0 +1,267 @@
+"""The report of a cross-validation: its figure with the interval, all folds, and curves."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from deeprc.documents import read_json, validate
+from deeprc.errors import InputError
+from deeprc.evaluation.caution import Caution, read_cautions
+from deeprc.evaluation.comparison import MethodInfo
+from deeprc.evaluation.scoring import Scoring, scoring_for
+from deeprc.evaluation.stored_tables import read_fold_metrics, read_out_of_fold
+from deeprc.interpretation.report.number_tables import MEASURE_NOTES, MEASURES
+from deeprc.interpretation.report.page import (
+    Cell,
+    Column,
+    Figure,
+    Table,
+    check_report_output,
+    number,
+    text,
+    today,
+    write_page,
+)
+from deeprc.interpretation.report.pictures import drawn_figure
+from deeprc.runs.cross_validation import Header, holds_cross_validation, read_header
+
+__all__ = ["write_cv_report"]
+
+_METHOD = MethodInfo("deeprc", "DeepRC")
+_CONTENTS = [("figure", "How good is it?"), ("folds", "Folds"), ("curves", "Curves"), ("reproduce", "To reproduce")]
+_NUMBERS = {"r2": "r²", "spearman": "Spearman", "mae": "Mean absolute error"}
+
+
+@dataclass(frozen=True)
+class _Metrics:
+    """The metrics of a target, see `deeprc.runs.cross_metrics.measure_folds`."""
+
+    n: int
+    n_repeats: int
+    n_folds: int | None = None
+    n_positive: int | None = None
+    positive_class: str | None = None
+    auc: float | None = None
+    auc_ci: tuple[float, ...] | None = None
+    auc_sd: float | None = None
+    auc_by_repeat: tuple[float, ...] = ()
+    auc_by_class: tuple[float | None, ...] = ()
+    f1: float | None = None
+    balanced_accuracy: float | None = None
+    accuracy: float | None = None
+    loss: float | None = None
+    loss_base_rate: float | None = None
+    brier: float | None = None
+    brier_base_rate: float | None = None
+    calibration_error: float | None = None
+    r2: float | None = None
+    r2_ci: tuple[float, ...] | None = None
+    spearman: float | None = None
+    spearman_ci: tuple[float, ...] | None = None
+    mae: float | None = None
+    mae_ci: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What the folder holds."""
+
+    header: Header
+    metrics: dict[str, _Metrics]
+    folds: pd.DataFrame
+    predictions: pd.DataFrame
+    cautions: Sequence[Caution]
+
+    def has_numbers(self, target: str) -> bool:
+        """Return whether a target is a number."""
+        return "mae" in self.folds and bool(self.folds.loc[self.folds["target"] == target, "mae"].notna().any())
+
+
+def write_cv_report(folder: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
+    """Write the report of a folder that `deeprc cv` has made.
+
+    Parameters
+    ----------
+    folder
+        The folder of the cross-validation.
+    output
+        The HTML file to write; it is replaced only if it is a report.
+
+    Raises
+    ------
+    InputError
+        If the folder holds no cross-validation that has ended, a file of it is damaged, or `output` cannot be written.
+    """
+    check_report_output(Path(output))
+    found = _read(Path(folder))
+    names = list(found.metrics)
+    write_page(
+        Path(output),
+        "cv.html.j2",
+        title=f"Cross-validation: {', '.join(names)} of {Path(found.header.cohort).name or 'a cohort'}",
+        lead=_lead(found),
+        date=today(),
+        contents=_CONTENTS,
+        cautions=found.cautions,
+        answers=[_answer(name, found.metrics[name]) for name in names],
+        n_repeats=max((each.n_repeats for each in found.metrics.values()), default=0),
+        metrics=[_metrics_table(found, name, place) for place, name in enumerate(names)],
+        folds=[_folds_table(found, name, place) for place, name in enumerate(names)],
+        pictures=[(name, _pictures(found, name)) for name in names],
+        command=_command(found.header, str(folder)),
+    )
+
+
+def _read(folder: Path) -> _Found:
+    if not holds_cross_validation(folder):
+        raise InputError(f"{folder}: holds no cross-validation (no cv.yaml); expected one made by `deeprc cv`")
+    header = read_header(folder)
+    for name in ("metrics.json", "folds.tsv", "predictions.tsv"):
+        if not (folder / name).exists():
+            raise InputError(f"{folder}: the cross-validation has not ended (no {name})")
+    file = folder / "metrics.json"
+    metrics: dict[str, _Metrics] = validate(read_json(file), dict[str, _Metrics], str(file))
+    for name, each in metrics.items():
+        limits = (each.auc_ci, each.r2_ci, each.spearman_ci, each.mae_ci)
+        if any(pair is not None and len(pair) != 2 for pair in limits):
+            raise InputError(f"{file}: {name}: expected two limits of an interval")
+    folds, predictions = read_fold_metrics(folder / "folds.tsv"), read_out_of_fold(folder / "predictions.tsv")
+    return _Found(header, metrics, folds, predictions, read_cautions(folder))
+
+
+def _lead(found: _Found) -> str:
+    header = found.header
+    together = "one run" if header.members == 1 else f"{header.members} runs together"
+    repeats = max((each.n_repeats for each in found.metrics.values()), default=1)
+    times = "" if repeats == 1 else f" This was done {repeats} times, with other folds and seeds."
+    return (
+        f"Each of {header.folds} folds was once the test fold, which {together} predicted that had not seen it.{times}"
+    )
+
+
+def _answer(name: str, found: _Metrics) -> str:
+    """Return the figure of a target, with its interval, as a sentence."""
+    what, value, limits = ("r²", found.r2, found.r2_ci) if found.mae is not None else ("AUC", found.auc, found.auc_ci)
+    if value is None:
+        return f"{name}: no figure, because no test fold has repertoires of several classes."
+    interval = "" if limits is None else f", 95% interval {_limits(limits).text}"
+    positive = "" if found.n_positive is None else f", {found.n_positive:,} of them {found.positive_class}"
+    return f"{name}: {what} {number(value).text}{interval}, on {found.n:,} repertoires{positive}."
+
+
+def _limits(limits: Sequence[float] | None) -> Cell:
+    if limits is None:
+        return number(None)
+    low, high = limits
+    return Cell(f"{number(low).text} to {number(high).text}", low)
+
+
+def _metrics_table(found: _Found, name: str, place: int) -> Table:
+    own = found.metrics[name]
+    columns, cells = [Column("Target", False)], [text(name)]
+    if found.has_numbers(name):
+        for measure, heading in _NUMBERS.items():
+            columns += [Column(heading), Column(f"95% interval of {heading}")]
+            cells += [number(getattr(own, measure)), _limits(getattr(own, f"{measure}_ci"))]
+    else:
+        columns += [
+            Column("AUC", note="mean over the test folds of all repeats"),
+            Column("95% interval", note="with the variance of donors, common training repertoires and repeats"),
+            Column("sd over folds"),
+            *(Column(heading, note=MEASURE_NOTES[measure]) for measure, heading in MEASURES.items()),
+        ]
+        cells += [number(own.auc), _limits(own.auc_ci), number(own.auc_sd)]
+        cells += [number(getattr(own, measure)) for measure in MEASURES]
+    return Table(f"metrics-{place}", f"How well {name} is predicted", columns, [cells])
+
+
+def _folds_table(found: _Found, name: str, place: int) -> Table:
+    table = found.folds[found.folds["target"] == name]
+    counts = {"repeat": "Repeat", "fold": "Fold", "n": "Repertoires", "n_positive": "Positive"}
+    wanted = _NUMBERS if found.has_numbers(name) else {"auc": "AUC", **MEASURES}
+    shown = {measure: heading for measure, heading in (counts | wanted).items() if measure in table}
+    rows = [
+        [number(row[measure], ",.0f" if measure in counts else ",.3f") for measure in shown]
+        for row in table.to_dict("records")
+    ]
+    columns = [Column(heading) for heading in shown.values()]
+    return Table(f"folds-{place}", f"Each test fold of {name}", columns, rows, sortable=True)
+
+
+def _pictures(found: _Found, name: str) -> list[Figure]:
+    """Return the curves of a target, and whether its probabilities can be taken at their word."""
+    from deeprc.evaluation.curves import curves_figure
+    from deeprc.evaluation.reliability_figure import reliability_figure
+
+    scoring, table = _as_compared(found, name)
+    first = table[table["repeat"] == 0]
+    if scoring.kind == "regression":
+        says = "Predicted (upwards) against true values, of the first repeat: a point is a repertoire."
+        return [drawn_figure(curves_figure(first, [_METHOD], scoring), f"Predictions of {name}", says, says)]
+    figures = []
+    try:
+        drawn = curves_figure(table, [_METHOD], scoring)
+    except InputError as error:
+        if "no curve" not in str(error):
+            raise
+    else:
+        says = "ROC curve (left), and precision against recall (right), averaged over all test folds."
+        figures.append(drawn_figure(drawn, f"Curves of {name}", says, says))
+    says = (
+        "The share of repertoires whose class came true (upwards) against its predicted probability, in bins of the "
+        "repertoires of the first repeat; bars are 95% intervals. On the dashed line, probabilities can be taken at "
+        "their word."
+    )
+    figures.append(drawn_figure(reliability_figure(first, [_METHOD], scoring), f"Reliability of {name}", says, says))
+    return figures
+
+
+def _as_compared(found: _Found, name: str) -> tuple[Scoring, pd.DataFrame]:
+    """Return how a target is scored, and its predictions in the form of those of a benchmark, with their repeat."""
+    table = found.predictions
+    own = table[table["target"] == name]
+    classes = [
+        str(each) for each in table["positive_class"].dropna().unique() if (table["target"] == f"{name}={each}").any()
+    ]
+    if len(own):
+        kind = "regression" if found.has_numbers(name) else "binary"
+        scoring = scoring_for(kind, ())
+        values = {"prediction": own["prediction"]} if kind == "regression" else {"score": own["log_odds"]}
+        compared = own[["repertoire_id", "repeat", "fold", "label", "probability"]].assign(**values)
+    else:
+        scoring, compared = scoring_for("multiclass", classes), _side_by_side(table, name, classes)
+    compared = compared[compared["label"].notna()]
+    fold = compared["repeat"] * (int(table["fold"].max()) + 1) + compared["fold"]
+    ids = compared["repertoire_id"].astype(str) + " (" + compared["repeat"].astype(str) + ")"
+    return scoring, compared.assign(method=_METHOD.name, fold=fold, repertoire_id=ids)
+
+
+def _side_by_side(table: pd.DataFrame, name: str, classes: Sequence[str]) -> pd.DataFrame:
+    """Return predictions of several classes with a row per repertoire, and the name of its class as label."""
+    place, parts = ["repertoire_id", "repeat", "fold"], []
+    for each in classes:
+        own = table[table["target"] == f"{name}={each}"].set_index(place)
+        part = {f"score={each}": own["log_odds"], f"probability={each}": own["probability"], f"is {each}": own["label"]}
+        parts.append(pd.DataFrame(part))
+    wide = pd.concat(parts, axis=1).reset_index()
+    member = wide[[f"is {each}" for each in classes]].to_numpy(np.float64)
+    label: Any = np.where(np.isnan(member).any(axis=1), None, np.array(classes, object)[np.nanargmax(member, axis=1)])
+    return wide.assign(label=label)
+
+
+def _command(header: Header, folder: str) -> str:
+    words = ["deeprc", "cv", header.cohort]
+    for target in header.targets:
+        words += ["--target", target]
+    words += ["--folds", str(header.folds), "--repeats", str(header.repeats), "--members", str(header.members)]
+    if header.group_by is not None:
+        words += ["--group-by", header.group_by]
+    return shlex.join([*words, "--seed", str(header.seed), "--output", folder])

@@ -1,0 +1,70 @@
+"""The page of a cross-validation."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import deeprc
+from deeprc.config import load_config
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
+from tests.interpretation.test_report import Page
+
+SMALL = load_config("deeprc", ["n_updates=10", "evaluate_every=5", "n_kernels=4", "kernel_size=4", "n_sequences=20"])
+
+
+@pytest.fixture(scope="module")
+def folder(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("cv") / "cv"
+    targets = ["status=case", "grade:multiclass", "age:regression"]
+    options = {"folds": 3, "members": 1, "repeats": 2, "group_by": "patient_id"}
+    deeprc.cv(cohort.container.path, output, targets=targets, config=SMALL, device="cpu", **options)
+    return output
+
+
+def test_the_page_says_what_the_files_say(folder: Path, tmp_path: Path) -> None:
+    deeprc.report(folder, output=tmp_path / "report.html")
+    page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
+    found = json.loads((folder / "metrics.json").read_text())
+    status = found["status=case"]
+    low, high = status["auc_ci"]
+    interval = f"{low:.3f} to {high:.3f}"
+    assert f"status=case: AUC {status['auc']:.3f}, 95% interval {interval}, on 30 repertoires, 15 of them case." in (
+        page.words
+    )
+    assert page.rows["metrics-0"][1][:3] == ["status=case", f"{status['auc']:.3f}", interval]
+    assert "This was done 2 times, with other folds and seeds." in page.words
+    folds = pd.read_csv(folder / "folds.tsv", sep="\t")
+    for place, target in enumerate(found):
+        own = folds[folds["target"] == target]
+        assert len(page.rows[f"folds-{place}"]) == 1 + len(own) == 7
+    first = folds[folds["target"] == "status=case"].iloc[0]
+    assert page.rows["folds-0"][1][:5] == [
+        "0",
+        "0",
+        f"{first['n']:.0f}",
+        f"{first['n_positive']:.0f}",
+        f"{first['auc']:.3f}",
+    ]
+    assert len(page.of("svg")) == 5  # two of each target with classes
+    assert "--target status=case --target grade:multiclass --target age:regression --folds 3 --repeats 2" in page.words
+
+
+def test_a_folder_that_has_not_ended_or_is_damaged(folder: Path, cohort: RepertoireDataset, tmp_path: Path) -> None:
+    copy, page = tmp_path / "copy", tmp_path / "report.html"
+    copy.mkdir()
+    for name in ("cv.yaml", "folds.tsv", "predictions.tsv", "warnings.json"):
+        shutil.copy(folder / name, copy / name)
+    with pytest.raises(InputError, match=r"copy: the cross-validation has not ended \(no metrics.json\)"):
+        deeprc.report(copy, output=page)
+    (copy / "metrics.json").write_text('{"status=case": {"n": 3, "n_repeats": 1, "auc": 0.5, "auc_ci": [0.1]}}')
+    with pytest.raises(InputError, match=r"metrics.json: status=case: expected two limits of an interval"):
+        deeprc.report(copy, output=page)
+    with pytest.raises(InputError, match="holds a cross-validation, whose report takes no CONTAINER"):
+        deeprc.report(folder, cohort, output=page)
+    assert not page.exists()
