@@ -140,6 +140,7 @@ def test_the_report_of_several_runs(runs: list[Path], motif_cohort: RepertoireDa
         assert f"Kernels of {run} for case" in page
     assert f"deeprc report {runs[0]} {runs[1]} {container} -o {file} --top 30" in page
     assert "WWHW" in page
+    assert "so many of 2 models have it in a kernel" in page
 
 
 @needs_figures

@@ -116,6 +116,11 @@ class AttendedMotif:
         """Where it was found, in words: "windows, kernel 7"."""
         return ", ".join(map(str, self.sources))
 
+    @property
+    def n_models(self) -> int:
+        """In the kernels of how many of several models it was found; of one model 0 or 1."""
+        return len({source.member for source in self.sources if source.kernel})
+
 
 def motif_table(motifs: Sequence[AttendedMotif]) -> pd.DataFrame:
     """Return the motifs as a table, one row each: rank (from 1), and the attributes of `AttendedMotif`.

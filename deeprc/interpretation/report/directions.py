@@ -218,7 +218,7 @@ def _direction_page(
         len(found.by_residues),
         sequence_table(direction, found.index, top, residues, own, found.shared, places=places, heading=found.heading),
         [pictures.logo(motif, i, direction.name, top=logo_height) for i, motif in logos],
-        _motif_table(motifs, genes, direction, found.index, places) if motifs else None,
+        _motif_table(motifs, genes, direction, found.index, places, len(members)) if motifs else None,
         _first(motifs[0], genes[0], direction) if motifs else "",
         pictures.kernel_pictures(found.attributions.kernels, members, direction, place) if found.attributions else [],
         place,
@@ -269,6 +269,10 @@ def _verdict(motif: AttendedMotif, direction: Direction) -> str:
     )
 
 
+def _donors(n: int) -> str:
+    return f"{n:,} donor{'s' * (n != 1)}"
+
+
 def _percent(part: int, whole: int) -> str:
     return f"{part / max(whole, 1):.1%}"
 
@@ -279,6 +283,7 @@ def _motif_table(
     direction: Direction,
     index: int,
     places: Mapping[str, int],
+    n_models: int,
 ) -> Table:
     first = motifs[0]
     is_tested = any(not np.isnan(motif.p_donors) for motif in motifs)
@@ -305,11 +310,12 @@ def _motif_table(
             "Enrichment",
             note="odds ratio of both: what the sequences that the network chose share, with or without a signal",
         ),
+        *([Column("Models", note=f"so many of {n_models} models have it in a kernel")] if n_models > 1 else []),
         Column("Found in", False, "windows are pieces of the sequences, kernels learned detectors"),
     ]
     caption = f"Motifs of the sequences that speak for {direction.name}; press a heading to sort by it"
     rows = [
-        _motif_row(motif, [gene_cell(own)] if any(genes) else [], is_tested=is_tested)
+        _motif_row(motif, [gene_cell(own)] if any(genes) else [], is_tested=is_tested, has_several=n_models > 1)
         for motif, own in zip(motifs, genes, strict=True)
     ]
     return Table(f"motifs-{index}", caption, columns, rows, sortable=True)
@@ -321,7 +327,7 @@ def _test_columns(motif: AttendedMotif, direction: Direction, places: Mapping[st
     for row in motif.donors.to_dict("records"):
         name, n = row["class"], int(row["n_donors"])
         mark = swatch(places[name]) if name in places else ""
-        note = f"mean share of a donor's sequences; in brackets the carriers, of {n:,} donors not seen in training"
+        note = f"mean share of a donor's sequences; in brackets the carriers, of {_donors(n)} not seen in training"
         columns.append(Column(mark + f"{name}: rate", note=note))
     of_whom = direction.label if len(columns) > 1 else f"{direction.label} numbers"
     return [
@@ -331,7 +337,7 @@ def _test_columns(motif: AttendedMotif, direction: Direction, places: Mapping[st
     ]
 
 
-def _motif_row(motif: AttendedMotif, genes: Sequence[Cell], *, is_tested: bool) -> list[Cell]:
+def _motif_row(motif: AttendedMotif, genes: Sequence[Cell], *, is_tested: bool, has_several: bool) -> list[Cell]:
     cells = [Cell(Markup("<code>{}</code>").format(motif.pattern), motif.pattern)]
     if is_tested:
         for row in motif.donors.to_dict("records"):
@@ -351,6 +357,7 @@ def _motif_row(motif: AttendedMotif, genes: Sequence[Cell], *, is_tested: bool) 
         _share(motif.n_attended_with, motif.n_attended),
         _share(motif.n_background_with, motif.n_background),
         _odds(motif.enrichment),
+        *([number(motif.n_models, ",")] if has_several else []),
         text(_sources(motif.sources)),
     ]
 

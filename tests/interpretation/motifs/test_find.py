@@ -302,6 +302,9 @@ def test_kernels_of_several_models_are_told_apart(tmp_path: Path) -> None:
     found = find_motifs(Ensemble.of(models), dataset, replace(attributions, kernels=kernels), background=1000)
     assert [(motif.pattern, motif.source) for motif in found] == [("LDRW", "windows, kernel 4 of model 2")]
     assert found[0].sources == (Source(), Source(4, 2))
+    assert found[0].n_models == 1
+    several = replace(found[0], sources=(Source(), Source(4, 2), Source(5, 2), Source(1, 3)))
+    assert several.n_models == 2
 
 
 def test_mistakes_are_named(tmp_path: Path) -> None:

@@ -1,0 +1,78 @@
+"""How Sphinx makes the documentation site from the pages in this folder: `sphinx-build -W docs site`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from deeprc.versions import package_version
+
+ROOT = Path(__file__).parents[1]
+
+project = "deeprc"
+author = "the deeprc authors"
+release = package_version("deeprc")
+html_title = f"deeprc {release}"
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx_click",
+    "sphinx_copybutton",
+]
+exclude_patterns = ["experiments.md"]  # a log for those who work on deeprc, with links into the code
+smartquotes = False  # --option is two hyphens
+html_theme = "furo"
+html_theme_options = {
+    "light_css_variables": {"color-brand-primary": "#175e86", "color-brand-content": "#175e86"},
+    "dark_css_variables": {"color-brand-primary": "#7cc4ee", "color-brand-content": "#7cc4ee"},
+}
+pygments_dark_style = "github-dark"
+copybutton_prompt_text = "$ "
+
+myst_heading_anchors = 3
+myst_enable_extensions = ["dollarmath"]
+
+napoleon_google_docstring = False
+napoleon_preprocess_types = False
+napoleon_attr_annotations = False
+autodoc_typehints = "none"  # they are in the signatures of the source; the text has shapes and units
+autodoc_member_order = "bysource"
+
+_PAGES = {"../README.md": "index.md", "../SECURITY.md": "security.md", "../CHANGELOG.md": "changelog.md"}
+_COPIES = {"security": "SECURITY.md", "changelog": "CHANGELOG.md"}
+_LINK = re.compile(r"\[([^\]]*)\]\((\.\./[^)#\s]+)(#[^)\s]*)?\)")
+
+
+def _to_site(match: re.Match[str]) -> str:
+    """Return a link out of this folder as one to a page of the site, or as text where the site has no such page."""
+    text, target, anchor = match[1], match[2], match[3] or ""
+    if target in _PAGES:
+        return f"[{text}]({_PAGES[target]}{anchor})"
+    return f"{text} (`{target.removeprefix('../')}`)" if "`" not in text else text
+
+
+def _adapt_links(_: Any, page: str, source: list[str]) -> None:
+    """Change the links of a page that lead out of this folder: they are right in the repository, not on the site.
+
+    The pages that stand for a file of the repository get its text.
+    """
+    if page in _COPIES:
+        source[0] = (ROOT / _COPIES[page]).read_text(encoding="utf-8").replace("](docs/", "](")
+    source[0] = _LINK.sub(_to_site, source[0]).replace("](experiments.md", "](about-experiments.md")
+
+
+def _show_code(*arguments: Any) -> None:
+    """Show a code word of a docstring as code: `x` is a reference in reStructuredText, and ``x`` is code."""
+    lines: list[str] = arguments[-1]
+    for i, line in enumerate(lines):
+        lines[i] = re.sub(r"(?<!`)`([^`\n]+)`(?!`|_)", r"``\1``", line)
+
+
+def setup(app: Any) -> None:
+    """Connect what this file changes."""
+    app.connect("source-read", _adapt_links)
+    app.connect("autodoc-process-docstring", _show_code, priority=100)  # before napoleon
