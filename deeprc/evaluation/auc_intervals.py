@@ -128,7 +128,14 @@ def fold_aucs_interval(
     repeats
         For each fold, the index of its repeat, if each repertoire is tested once in each of several repeats; then
         `donors` are needed. By default there is one.
+
+    Raises
+    ------
+    ValueError
+        If there are repeats without donors.
     """
+    if repeats is not None and donors is None:
+        raise ValueError("expected the donors, by which the repertoires of repeats are known; found None")
     aucs, _ = auc_influences(labels, scores)
     sizes = [int(label.sum()) for label in labels], [int((1 - label).sum()) for label in labels]
     if donors is None:

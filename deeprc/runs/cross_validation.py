@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import yaml
+from numpy.typing import NDArray
 
 from deeprc.config import Config, load_config
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
@@ -285,7 +286,9 @@ def _predict(folder: Path, header: Header, workers: Workers, device: str) -> lis
     return found
 
 
-def _find_cautions(dataset: RepertoireDataset, tasks: Sequence[Task], header: Header, fold_of: Any) -> list[Caution]:
+def _find_cautions(
+    dataset: RepertoireDataset, tasks: Sequence[Task], header: Header, fold_of: NDArray[np.int64]
+) -> list[Caution]:
     """Return what to know before the metrics are believed: donors in several folds, few donors, one repeat."""
     cautions = subject_cautions(dataset.metadata, fold_of, apart="folds")
     column, person = subject_column(dataset.metadata, header.group_by), known_people(dataset.metadata, header.group_by)

@@ -251,6 +251,8 @@ def test_equal_repeats_say_nothing_new() -> None:
     assert thrice.aucs.mean() == pytest.approx(once.aucs.mean())
     assert (thrice.low, thrice.high) == pytest.approx((once.low, once.high), abs=0.005)
     assert measure_overlap(labels, split, owners, [0] * 5) == 2.25
+    with pytest.raises(ValueError, match=r"^expected the donors"):
+        fold_aucs_interval(labels * 2, split * 2, repeats=[0] * 5 + [1] * 5)
 
 
 def test_overlap_of_repeats_by_hand() -> None:

@@ -63,6 +63,15 @@ def contents(run: Path) -> dict[str, str]:
     return {name: hashlib.sha256(value).hexdigest() for name, value in found.items()}
 
 
+def check_alike(run: Path, single: Path) -> None:
+    """Compare two runs whose weights may differ in the last bits, because of another number of threads."""
+    assert (run / "splits.json").read_bytes() == (single / "splits.json").read_bytes()
+    there, here = (pd.read_csv(each / "predictions.tsv", sep="\t") for each in (run, single))
+    columns = ["repertoire_id", "split", "target", "label"]
+    pd.testing.assert_frame_equal(there[columns], here[columns])
+    np.testing.assert_allclose(there["probability"], here["probability"], atol=1e-3)
+
+
 def test_runs_that_validate_on_each_fold() -> None:
     assert plan_validations(folds=3, fold=1, seed=4, group_by="donor") == {
         f"validation-{v}": RunPlan(SplitOptions(folds=3, fold=1, validation_fold=v, group_by="donor"), 4)
@@ -127,10 +136,9 @@ def test_a_cohort_that_has_changed_is_refused(
 
 
 @pytest.mark.slow
-def test_processes_train_the_same(
-    train: Callable[..., list[Path]], alone: list[dict[str, str]], tmp_path: Path, workers: None
-) -> None:
-    assert [contents(run) for run in train(tmp_path / "runs", jobs=2)] == alone
+def test_processes_train_the_same(train: Callable[..., list[Path]], tmp_path: Path, workers: None) -> None:
+    for run, single in zip(train(tmp_path / "runs", jobs=2), train(tmp_path / "here"), strict=True):
+        check_alike(run, single)
 
 
 def test_a_folder_of_something_else_is_left_alone(train: Callable[..., list[Path]], tmp_path: Path) -> None:
@@ -174,8 +182,4 @@ def test_a_cluster_that_loses_a_worker_trains_the_same(
         runs = train(output, scheduler=cluster)
         assert killed.result() > 0
     for run, single in zip(runs, train(tmp_path / "here"), strict=True):
-        assert (run / "splits.json").read_bytes() == (single / "splits.json").read_bytes()
-        there, here = (pd.read_csv(each / "predictions.tsv", sep="\t") for each in (run, single))
-        columns = ["repertoire_id", "split", "target", "label"]
-        pd.testing.assert_frame_equal(there[columns], here[columns])
-        np.testing.assert_allclose(there["probability"], here["probability"], atol=1e-3)
+        check_alike(run, single)
