@@ -19,8 +19,9 @@ __all__ = ["report"]
     show_default=True,
     help="Number of sequences that are listed for each class.",
 )
+@click.option("--open", "is_opened", is_flag=True, help="Open the file in the browser when it is written.")
 @click.option("--device", default="auto", show_default=True, help="Where to compute: auto, cpu, cuda, cuda:1, ...")
-def report(paths: tuple[str, ...], output: str, top: int, device: str) -> None:
+def report(paths: tuple[str, ...], output: str, top: int, is_opened: bool, device: str) -> None:
     """Write a report of RUN on CONTAINER, of the folder of `deeprc cv`, or of a BENCHMARK, as one HTML file.
 
     The file opens in any browser, without an internet connection. The report of a run shows how good the network is,
@@ -42,3 +43,5 @@ def report(paths: tuple[str, ...], output: str, top: int, device: str) -> None:
     folders, container = runs_and_container(paths)
     write_any_report(folders, container, output=output, top=top, device=device)
     click.echo(f"Wrote {output}")
+    if is_opened:
+        click.launch(output)

@@ -432,9 +432,16 @@ def test_benchmark_that_has_not_ended(compared: Path, tmp_path: Path) -> None:
 
 
 def test_command(
-    compared: Path, trained: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], cohort: RepertoireDataset
+    compared: Path,
+    trained: Run,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    cohort: RepertoireDataset,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     target = tmp_path / "report.html"
+    launched: list[str] = []
+    monkeypatch.setattr("click.launch", launched.append)
     for arguments, message in (
         ([compared, cohort.container.path], "holds a benchmark, whose report takes no CONTAINER"),
         ([trained.path], "is a run, whose report needs a CONTAINER"),
@@ -450,4 +457,8 @@ def test_command(
         main(["report", str(compared), "-o", str(target)])
     assert not end.value.code
     assert capsys.readouterr().out == f"Wrote {target}\n"
+    assert launched == []
+    with pytest.raises(SystemExit):
+        main(["report", str(compared), "-o", str(target), "--open"])
+    assert launched == [str(target)]
     assert "Use --group-by 'patient_id'." in Page(target.read_text(encoding="utf-8")).words
